@@ -1,0 +1,5 @@
+import sys
+
+from odin.cli import main
+
+sys.exit(main())

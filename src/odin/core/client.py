@@ -1,0 +1,109 @@
+"""The three verbs every front end speaks: submit, events, query. Local, HTTP and remote sessions all look like this."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from msgspec import Struct, field
+
+from odin.core.event import CachedFile, Envelope, ExitReason, Mode, Todo
+from odin.core.message import Usage
+from odin.core.op import Op
+
+
+class ToolUse(Struct, frozen=True):
+    """One line of a turn's tool history."""
+
+    tool: str
+    files: tuple[str, ...] = ()
+    description: str = ""
+
+
+class TurnRecord(Struct, frozen=True):
+    """One prompt and what came of it."""
+
+    id: str
+    body: str
+    mode: Mode
+    answer_summary: str = ""
+    todos: tuple[Todo, ...] = ()
+    tool_history: tuple[ToolUse, ...] = ()
+    updates: tuple[str, ...] = ()
+    reason: ExitReason | None = None
+
+
+class QueuedPrompt(Struct, frozen=True):
+    id: str
+    body: str
+    mode: Mode
+    timestamp: float
+
+
+class SubAgentRecord(Struct, frozen=True):
+    id: str
+    task: str
+    mode: Mode
+    todos: tuple[Todo, ...] = ()
+
+
+class ContextItem(Struct, frozen=True):
+    content: str
+    path: str = ""
+    command: str = ""
+
+
+class Snapshot(Struct, frozen=True):
+    """A copy of the whole state at one event number; changing it changes nothing."""
+
+    session: str
+    seq: int
+    cwd: str
+    model: str
+    title: str
+    agent_mode: Mode
+    permission_mode: str
+    executing: bool
+    messages: tuple[TurnRecord, ...]
+    queue: tuple[QueuedPrompt, ...]
+    sub_agents: tuple[SubAgentRecord, ...]
+    context: tuple[ContextItem, ...]
+    custom_instructions: str
+    config: dict[str, Any]
+    files: tuple[CachedFile, ...]
+    todos: tuple[Todo, ...]
+    usage: Usage
+    cost_usd: float
+    usage_by_model: dict[str, Usage]
+    usage_by_agent: dict[str, Usage]
+    context_tokens: int
+    context_limit: int
+    message_count: int
+
+
+class SessionInfo(Struct, frozen=True):
+    """What a front end shows before anything has happened."""
+
+    session: str
+    cwd: str
+    model: str
+    version: str
+    mode: Mode
+    permission_mode: str
+    tools: tuple[str, ...]
+    notice: str = ""
+    warnings: tuple[str, ...] = field(default_factory=tuple[str, ...])
+
+
+class Client(Protocol):
+    async def submit(self, op: Op) -> None:
+        """Ask for something. Raises only when the request itself is wrong; what comes of it are events."""
+        ...
+
+    def events(self, after: int = -1) -> AsyncIterator[Envelope]:
+        """Everything durable with a number above `after`, then what happens from now on. Subscribes when called."""
+        ...
+
+    async def snapshot(self) -> Snapshot: ...
+
+    async def info(self) -> SessionInfo: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,166 @@
+"""Errors, named by what to do about them.
+
+Each carries one sentence for the person (`str(error)`), an optional `hint` that says what to do, and the process exit
+code a command line front end ends with. Nothing here is shown as a traceback.
+"""
+
+from typing import ClassVar
+
+
+class OdinError(Exception):
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    @property
+    def kind(self) -> str:
+        """The stable name used in events and JSON."""
+        return type(self).__name__
+
+    def sentence(self) -> str:
+        return f"{self} {self.hint}".strip()
+
+
+class UsageError(OdinError):
+    """The request itself is wrong: a flag, a mode, an empty prompt."""
+
+    exit_code = 2
+
+
+class EmptyPrompt(UsageError):
+    def __init__(self) -> None:
+        super().__init__("The prompt is empty.", "Say what you want done, as an argument or on standard input.")
+
+
+class UnknownMode(UsageError):
+    def __init__(self, mode: str) -> None:
+        super().__init__(f"There is no mode {mode!r}.", "Use ask, plan or edit.")
+
+
+class ConfigError(UsageError):
+    """A configuration file that cannot be used; the message names the file and the line."""
+
+
+class SessionBusy(OdinError):
+    def __init__(self) -> None:
+        super().__init__("The session is already answering a prompt.", "Wait for it, queue the prompt, or interrupt it.")
+
+
+class SessionNotFound(UsageError):
+    pass
+
+
+class LogTooNew(OdinError):
+    pass
+
+
+class LogDamaged(OdinError):
+    pass
+
+
+class StateUnwritable(OdinError):
+    pass
+
+
+class Interrupted(OdinError):
+    exit_code = 130
+
+
+class Denied(OdinError):
+    """A rule, a mode or a person said no."""
+
+
+class NeedsConfirmation(Denied):
+    """It must be asked and there is nobody to ask."""
+
+
+class ProviderError(OdinError):
+    """Something between us and the model failed. `status`, `code` and `type` are what the API said."""
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        status: int = 0,
+        code: str = "",
+        type: str = "",
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, hint)
+        self.status = status
+        self.code = code
+        self.type = type
+        self.retry_after = retry_after
+
+
+class RetryableError(ProviderError):
+    exit_code = 75
+    retryable = True
+
+
+class RateLimited(RetryableError):
+    pass
+
+
+class Overloaded(RetryableError):
+    pass
+
+
+class Unreachable(RetryableError):
+    """No connection: refused, name not found, timed out, proxy down."""
+
+
+class StreamCut(RetryableError):
+    """The reply ended before it was complete."""
+
+
+class StreamStalled(RetryableError):
+    """The reply went silent for longer than we wait."""
+
+
+class EmptyReply(RetryableError):
+    pass
+
+
+class EmptyTruncation(EmptyReply):
+    """Cut off by the token limit before anything was said."""
+
+
+class AllKeysCooling(RetryableError):
+    pass
+
+
+class AuthFailed(ProviderError):
+    pass
+
+
+class NoUsableKeys(AuthFailed):
+    pass
+
+
+class QuotaExhausted(ProviderError):
+    pass
+
+
+class ModelNotFound(ProviderError):
+    pass
+
+
+class ContextOverflow(ProviderError):
+    pass
+
+
+class BadRequest(ProviderError):
+    """The API refused the request as malformed: a fault of ours or of the configuration."""
+
+
+class BadReply(ProviderError):
+    """The answer is not what the API speaks, for example an HTML page."""
+
+
+class TlsFailed(ProviderError):
+    pass

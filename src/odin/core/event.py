@@ -1,0 +1,343 @@
+"""What happened, in the past tense: the only thing a session is made of.
+
+A durable event is a line of the log and takes a number. A passing one (deltas, progress) is only broadcast; it carries
+the number of the durable event it follows.
+"""
+
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct, field
+
+from odin.core.message import AssistantMessage, Usage
+
+Mode = Literal["ask_mode", "plan_mode", "edit_mode"]
+
+ExitReason = Literal[
+    "end_turn", "max_turns", "error_max_budget_usd", "interrupted", "max_tokens", "aborted", "error", "loop_detected"
+]
+
+Activity = Literal[
+    "idle",
+    "connecting",
+    "waiting_headers",
+    "waiting_token",
+    "streaming",
+    "executing",
+    "compacting",
+    "retrying",
+    "retrying_key",
+    "cooling",
+    "verifying",
+]
+
+CallStatus = Literal["success", "error", "cancelled", "denied"]
+
+TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
+
+
+class Todo(Struct, frozen=True, omit_defaults=True):
+    id: str
+    content: str
+    status: TodoStatus
+    active_form: str = ""
+
+
+class CachedFile(Struct, frozen=True, omit_defaults=True):
+    """What the model is told about one file it has seen."""
+
+    path: str
+    size: int
+    cached_at: float
+    modified: bool = False
+    truncated: bool = False
+
+
+class Event(Struct, frozen=True, tag=True):
+    """Base of all events; `durable` says whether the log keeps it."""
+
+    durable: ClassVar[bool] = True
+
+
+# --- the session ---
+
+
+class SessionOpened(Event, frozen=True):
+    """Odin began or resumed work on this session. `config` holds the public settings only, never a key."""
+
+    cwd: str
+    model: str
+    version: str
+    resumed: bool = False
+    instructions: str = ""
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class TitleSet(Event, frozen=True):
+    title: str
+
+
+class ModelChanged(Event, frozen=True):
+    model: str
+
+
+class PermissionModeChanged(Event, frozen=True):
+    mode: str
+
+
+# --- prompts and turns ---
+
+
+class PromptQueued(Event, frozen=True):
+    id: str
+    text: str
+    mode: Mode
+
+
+class PromptDropped(Event, frozen=True):
+    """A queued prompt was taken back before it ran."""
+
+    id: str
+
+
+class TurnStarted(Event, frozen=True):
+    """A prompt left the queue and is being answered in its own mode; `notes` is what the model is told beside it."""
+
+    id: str
+    text: str
+    mode: Mode
+    notes: tuple[str, ...] = ()
+
+
+class TurnEnded(Event, frozen=True):
+    """The one terminal event of a turn, whatever ended it."""
+
+    id: str
+    reason: ExitReason
+    text: str = ""
+    steps: int = 0
+    usage: Usage = Usage()
+    cost_usd: float = 0.0
+    duration_ms: int = 0
+    api_ms: int = 0
+    error: str = ""
+    error_kind: str = ""
+    hint: str = ""
+
+
+class Noted(Event, frozen=True):
+    """Something the model is told beside the newest message: a change since the last request."""
+
+    text: str
+
+
+class ContextAdded(Event, frozen=True):
+    """A piece of context kept by itself, from a file or a command."""
+
+    content: str
+    path: str = ""
+    command: str = ""
+
+
+# --- one model call ---
+
+
+class Replied(Event, frozen=True):
+    """The finished reply. It is final: no rollback follows it."""
+
+    message: AssistantMessage
+
+
+class UsageRecorded(Event, frozen=True):
+    model: str
+    usage: Usage
+    cost_usd: float = 0.0
+    context: int = 0
+    purpose: str = "planner"
+
+
+class ReplyDiscarded(Event, frozen=True):
+    """A reply that was not stored: cut off by the token limit, malformed, empty."""
+
+    reason: str
+
+
+class RetryScheduled(Event, frozen=True):
+    attempt: int
+    attempts: int
+    delay_s: float
+    error: str
+    error_kind: str
+
+
+class TextStreamed(Event, frozen=True):
+    durable = False
+    text: str
+
+
+class ThinkingStreamed(Event, frozen=True):
+    durable = False
+    text: str
+
+
+class CallStreamed(Event, frozen=True):
+    """A tool call is being written. With `done` it carries its final arguments and `chars` is 0."""
+
+    durable = False
+    call_id: str
+    name: str
+    json: str = ""
+    chars: int = 0
+    done: bool = False
+    args: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class RolledBack(Event, frozen=True):
+    """Drop the unfinished text and calls on screen: the reply will start again."""
+
+    durable = False
+    reason: str
+
+
+class ActivityChanged(Event, frozen=True):
+    durable = False
+    activity: Activity
+    detail: str = ""
+
+
+# --- tools ---
+
+
+class ToolStarted(Event, frozen=True):
+    """Recorded before the side effect, with the arguments that really run."""
+
+    call_id: str
+    name: str
+    args: dict[str, Any]
+    description: str = ""
+
+
+class ToolEnded(Event, frozen=True):
+    """`text` is what the model reads, `view` what people see (a diff, a list), `note` the line for the tool history."""
+
+    call_id: str
+    name: str
+    status: CallStatus
+    text: str
+    note: str = ""
+    view: str = ""
+    for_user: str = ""
+    files: tuple[str, ...] = ()
+    duration_ms: int = 0
+
+
+class ToolProgressed(Event, frozen=True):
+    durable = False
+    call_id: str
+    name: str
+    text: str = ""
+    elapsed_s: float = 0.0
+
+
+class Updated(Event, frozen=True):
+    """One live progress line for people; all are forgotten when the turn ends."""
+
+    durable = False
+    text: str
+
+
+class TodosChanged(Event, frozen=True):
+    todos: tuple[Todo, ...]
+
+
+class FileCached(Event, frozen=True):
+    """A file the model has now seen, wholly or in part, or that Odin has changed."""
+
+    file: CachedFile
+
+
+class PermissionAsked(Event, frozen=True):
+    ask_id: str
+    call_id: str
+    name: str
+    args: dict[str, Any]
+    reason: str
+    subject: str = ""
+
+
+class PermissionAnswered(Event, frozen=True):
+    """`args` is what was approved when it differs from what was asked."""
+
+    ask_id: str
+    call_id: str
+    allowed: bool
+    by: str = "user"
+    reason: str = ""
+    args: dict[str, Any] | None = None
+
+
+# --- sub-agents and faults ---
+
+
+class AgentStarted(Event, frozen=True):
+    id: str
+    task: str
+    mode: Mode
+
+
+class AgentEnded(Event, frozen=True):
+    id: str
+    reason: ExitReason
+
+
+class Warned(Event, frozen=True):
+    """Something a person should know that ends nothing."""
+
+    durable = False
+    text: str
+
+
+AnyEvent = (
+    SessionOpened
+    | TitleSet
+    | ModelChanged
+    | PermissionModeChanged
+    | PromptQueued
+    | PromptDropped
+    | TurnStarted
+    | TurnEnded
+    | Noted
+    | ContextAdded
+    | Replied
+    | UsageRecorded
+    | ReplyDiscarded
+    | RetryScheduled
+    | TextStreamed
+    | ThinkingStreamed
+    | CallStreamed
+    | RolledBack
+    | ActivityChanged
+    | ToolStarted
+    | ToolEnded
+    | ToolProgressed
+    | Updated
+    | TodosChanged
+    | FileCached
+    | PermissionAsked
+    | PermissionAnswered
+    | AgentStarted
+    | AgentEnded
+    | Warned
+)
+
+
+class Envelope(Struct, frozen=True):
+    """The log line, the server-sent frame, the JSON line: one event with its number, time, session and agent.
+
+    `agent` is "" for the main agent.
+    """
+
+    seq: int
+    ts: float
+    session: str
+    event: AnyEvent
+    agent: str = ""

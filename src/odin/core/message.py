@@ -1,0 +1,95 @@
+"""What is said between the user, the model and the tools, in no provider's dialect.
+
+Every wire adapter translates from these shapes, so a history can be continued with another provider at any point.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "refusal"]
+
+
+class Text(Struct, frozen=True, tag="text"):
+    text: str
+
+
+class Thinking(Struct, frozen=True, tag="thinking"):
+    """Reasoning the model showed. `signature` is opaque provider data without which it cannot be replayed."""
+
+    text: str
+    signature: str = ""
+
+
+class ToolCall(Struct, frozen=True, tag="call"):
+    id: str
+    name: str
+    args: dict[str, Any]
+
+
+class ToolResult(Struct, frozen=True):
+    call_id: str
+    text: str
+    is_error: bool = False
+
+
+class UserMessage(Struct, frozen=True, tag="user"):
+    """A prompt. `notes` are what Odin tells the model beside it: mode, environment, what changed since."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+class AssistantMessage(Struct, frozen=True, tag="assistant"):
+    """One finished reply. `provider` and `model` say who may be shown its thinking again."""
+
+    parts: tuple[Text | Thinking | ToolCall, ...]
+    provider: str = ""
+    model: str = ""
+    stop: StopReason = "end_turn"
+    interrupted: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def thinking(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Thinking))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+class ToolMessage(Struct, frozen=True, tag="tool"):
+    """The results of one reply's calls, in the order of the calls, with what Odin tells the model beside them."""
+
+    results: tuple[ToolResult, ...]
+    notes: tuple[str, ...] = ()
+
+
+Message = UserMessage | AssistantMessage | ToolMessage
+
+
+class Usage(Struct, frozen=True):
+    """Tokens of one or more model calls. The five kinds never overlap, so their sum is what the context holds."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write + self.reasoning
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.reasoning + other.reasoning,
+        )

@@ -1,0 +1,56 @@
+"""What a front end may ask of a session, in the imperative."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from odin.core.event import Mode
+
+
+class Prompt(Struct, frozen=True, tag=True):
+    """Answer this. It runs at once when the session is idle and waits its turn when it is busy.
+
+    With `wait` false a busy session refuses it with SessionBusy instead of queueing it.
+    """
+
+    id: str
+    text: str
+    mode: Mode = "edit_mode"
+    wait: bool = True
+
+
+class DropPrompt(Struct, frozen=True, tag=True):
+    """Take a queued prompt back."""
+
+    id: str
+
+
+class Interrupt(Struct, frozen=True, tag=True):
+    """Stop the running turn. Prompts that wait stay where they are."""
+
+
+class Answer(Struct, frozen=True, tag=True):
+    """The reply to a permission question. The first answer wins; a late one is ignored.
+
+    `args` replaces the arguments; they are validated and judged again. `by` names who answered.
+    """
+
+    ask_id: str
+    allow: bool
+    reason: str = ""
+    args: dict[str, Any] | None = None
+    by: str = "user"
+    interrupt: bool = False
+
+
+class SetModel(Struct, frozen=True, tag=True):
+    """Use this model from the next request on."""
+
+    model: str
+
+
+class SetPermissionMode(Struct, frozen=True, tag=True):
+    mode: str
+
+
+Op = Prompt | DropPrompt | Interrupt | Answer | SetModel | SetPermissionMode

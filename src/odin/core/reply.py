@@ -1,0 +1,165 @@
+"""A reply under construction: pieces go in, one finished assistant message comes out."""
+
+import json
+import re
+from typing import Any, cast
+
+import msgspec
+
+from odin.core.message import AssistantMessage, StopReason, Text, Thinking, ToolCall, Usage
+from odin.core.provider import CallPiece, Piece, RollbackPiece, StopPiece, TextPiece, ThinkingPiece, UsagePiece
+
+
+class BadCall(msgspec.Struct, frozen=True):
+    """A call whose arguments are not a JSON object. It is never run."""
+
+    name: str
+    json: str
+
+
+class Reply(msgspec.Struct, frozen=True):
+    message: AssistantMessage
+    usage: Usage
+    bad: tuple[BadCall, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not self.message.text.strip() and not self.message.calls and not self.bad
+
+
+class _Call:
+    __slots__ = ("fragments", "id", "name")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.fragments: list[str] = []
+
+
+class ReplyBuilder:
+    """Adds up pieces in the order they come. Blocks keep their order of first appearance."""
+
+    def __init__(self, provider: str = "", model: str = "") -> None:
+        self._provider = provider
+        self._model = model
+        self.reset()
+
+    def reset(self) -> None:
+        self._order: list[tuple[str, int]] = []
+        self._texts: dict[int, list[str]] = {}
+        self._thoughts: dict[int, tuple[list[str], str]] = {}
+        self._calls: dict[int, _Call] = {}
+        self.usage = Usage()
+        self.stop: StopReason | None = None
+
+    @property
+    def started(self) -> bool:
+        return bool(self._order)
+
+    def add(self, piece: Piece) -> None:
+        if isinstance(piece, TextPiece):
+            self._text(piece.text)
+        elif isinstance(piece, CallPiece):
+            self._call(piece)
+        elif isinstance(piece, ThinkingPiece):
+            self._thinking(piece)
+        elif isinstance(piece, UsagePiece):
+            self.usage = piece.usage
+        elif isinstance(piece, StopPiece):
+            self.stop = piece.reason
+            self._model = piece.model or self._model
+        elif isinstance(piece, RollbackPiece):
+            self.reset()
+
+    def arguments(self, index: int) -> str:
+        return "".join(self._calls[index].fragments)
+
+    def call_name(self, index: int) -> str:
+        return self._calls[index].name
+
+    def finish(self, *, interrupted: bool = False) -> Reply:
+        """The finished reply. After an interrupt only the text is kept: a half-received call is never run."""
+        parts: list[Text | Thinking | ToolCall] = []
+        bad: list[BadCall] = []
+        for kind, index in self._order:
+            if kind == "text":
+                text = "".join(self._texts[index])
+                if text:
+                    parts.append(Text(text))
+            elif kind == "thinking":
+                fragments, signature = self._thoughts[index]
+                parts.append(Thinking("".join(fragments), signature))
+            elif kind == "call" and not interrupted:
+                self._finish_call(self._calls[index], parts, bad)
+        stop = self.stop or "end_turn"
+        message = AssistantMessage(tuple(parts), self._provider, self._model, stop, interrupted)
+        return Reply(message, self.usage, tuple(bad))
+
+    def _finish_call(self, call: _Call, parts: list[Text | Thinking | ToolCall], bad: list[BadCall]) -> None:
+        raw = "".join(call.fragments)
+        args = parse_object(raw)
+        if args is None or not call.name:
+            bad.append(BadCall(call.name, raw))
+        else:
+            parts.append(ToolCall(call.id, call.name, args))
+
+    def _text(self, text: str) -> None:
+        if not text:
+            return
+        if not self._order or self._order[-1][0] != "text":
+            self._order.append(("text", len(self._texts)))
+            self._texts[len(self._texts)] = []
+        self._texts[self._order[-1][1]].append(text)
+
+    def _thinking(self, piece: ThinkingPiece) -> None:
+        if not self._order or self._order[-1][0] != "thinking":
+            if not (piece.text or piece.final or piece.signature):
+                return
+            self._order.append(("thinking", len(self._thoughts)))
+            self._thoughts[len(self._thoughts)] = ([], "")
+        index = self._order[-1][1]
+        fragments, signature = self._thoughts[index]
+        if piece.text:
+            fragments.append(piece.text)
+        if piece.final:
+            fragments[:] = [piece.final]
+        self._thoughts[index] = (fragments, piece.signature or signature)
+        if piece.signature:
+            self._order.append(("closed", index))
+
+    def _call(self, piece: CallPiece) -> None:
+        call = self._calls.get(piece.index)
+        if call is None:
+            call = self._calls[piece.index] = _Call()
+            self._order.append(("call", piece.index))
+        call.id = call.id or piece.id
+        call.name = call.name or piece.name
+        if piece.json:
+            call.fragments.append(piece.json)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def parse_object(raw: str) -> dict[str, Any] | None:
+    """A JSON object, or None. No arguments at all mean an empty object; broken surrogates become U+FFFD."""
+    if not raw.strip():
+        return {}
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeError):
+        try:
+            value = _mend(json.loads(raw))
+        except (ValueError, RecursionError):
+            return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _mend(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_mend(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {_mend(key): _mend(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value

@@ -1,0 +1,150 @@
+"""What the model may do: a tool is one class in one file.
+
+The arguments are a struct whose JSON schema is the model's schema; the docstring is what the model reads; `subject` is
+what the rules match. What a tool needs arrives through its constructor.
+"""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.event import Mode, Todo
+from odin.core.provider import ToolSpec
+
+Kind = Literal["read", "edit", "execute", "network", "talk"]
+
+SideEffect = Literal["none", "read_only", "mutating", "network", "blocking"]
+
+_SIDE_EFFECTS: dict[Kind, SideEffect] = {
+    "read": "read_only",
+    "edit": "mutating",
+    "execute": "blocking",
+    "network": "network",
+    "talk": "none",
+}
+
+
+class Args(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of every tool's arguments: a field the schema does not name is refused."""
+
+
+class Subject(Struct, frozen=True):
+    """What a call is about, for the rules: the absolute paths it touches, or the command it runs, or its address."""
+
+    paths: tuple[str, ...] = ()
+    command: str = ""
+    url: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.command or self.url or ", ".join(self.paths)
+
+
+class ToolOutput(Struct, frozen=True):
+    """What came of a call.
+
+    `text` is for the model. `view` is for people (a diff, a table) and never sent to the model; `for_user` is shown at
+    once unless `silent`. `note` is the one-line description that stays in the tool history. `todos` replaces the list.
+    """
+
+    text: str
+    is_error: bool = False
+    note: str = ""
+    view: str = ""
+    for_user: str = ""
+    silent: bool = False
+    files: tuple[str, ...] = ()
+    todos: tuple[Todo, ...] | None = None
+    media: bool = False
+
+
+def failed(text: str) -> ToolOutput:
+    """An error result: the model reads it and goes on."""
+    return ToolOutput(text=text, is_error=True)
+
+
+class ToolContext(Struct, frozen=True):
+    """Where a call runs. `progress` shows people a line; `channel` and `chat` name the conversation it came from."""
+
+    cwd: str
+    root: str
+    session: str
+    agent: str
+    call_id: str
+    mode: Mode
+    progress: Callable[[str], None]
+    channel: str = "cli"
+    chat: str = "direct"
+
+
+A = TypeVar("A", bound=Args)
+
+
+class Tool(ABC, Generic[A]):
+    name: ClassVar[str]
+    kind: ClassVar[Kind]
+    short: ClassVar[str]
+    """One sentence for models with a small window."""
+    args: ClassVar[type[Args]]
+
+    @property
+    def side_effect(self) -> SideEffect:
+        return _SIDE_EFFECTS[self.kind]
+
+    @property
+    def description(self) -> str:
+        return inspect.cleandoc(type(self).__doc__ or self.short)
+
+    def parse(self, raw: dict[str, Any]) -> A:
+        """Check the arguments against the schema; raises msgspec.ValidationError naming the field."""
+        return msgspec.convert(raw, self.args)  # pyright: ignore[reportReturnType]
+
+    def subject(self, args: A) -> Subject:
+        """What the rules judge. The default is a call that touches nothing."""
+        return Subject()
+
+    def title(self, args: A) -> str:
+        """One line that tells a person what this call does."""
+        return self.subject(args).text
+
+    @abstractmethod
+    async def run(self, args: A, ctx: ToolContext) -> ToolOutput: ...
+
+    def spec(self, brief: bool = False) -> ToolSpec:
+        return ToolSpec(self.name, self.short if brief else self.description, schema_of(self.args, brief))
+
+
+def schema_of(args: type[Struct], brief: bool = False) -> dict[str, Any]:
+    """The JSON schema of an argument struct, inlined and without what tells a model nothing (titles, null, defaults)."""
+    raw = msgspec.json.schema(args)
+    return _slim(raw, raw.get("$defs", {}), brief)
+
+
+def _slim(node: Any, defs: dict[str, Any], brief: bool) -> Any:
+    if isinstance(node, list):
+        return [_slim(item, defs, brief) for item in node]  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(node, dict):
+        return node
+    found: dict[str, Any] = node  # pyright: ignore[reportUnknownVariableType]
+    if "$ref" in found:
+        target = dict(defs[found["$ref"].rsplit("/", 1)[-1]])
+        target.pop("description", None)
+        return _slim(target, defs, brief)
+    if "anyOf" in found:
+        options = [option for option in found["anyOf"] if option != {"type": "null"}]
+        if len(options) == 1:
+            return _slim({**{k: v for k, v in found.items() if k != "anyOf"}, **options[0]}, defs, brief)
+    dropped = {"title", "default", "$defs"} | ({"description"} if brief else set())
+    out: dict[str, Any] = {}
+    for key, value in found.items():
+        if key == "properties":
+            out[key] = {name: _slim(child, defs, brief) for name, child in value.items()}
+        elif key not in dropped:
+            out[key] = _slim(value, defs, brief)
+    if "enum" in out and "type" not in out:
+        out = {"type": "string", **out}
+    return out

@@ -1,0 +1,62 @@
+"""A temporary home and workspace for every test, and Odin run as a user runs it: a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_CLEARED = ("ODIN_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "XDG_", "OLLAMA_", "CLAUDE")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty HOME, so that nothing of the machine reaches a test and nothing of a test reaches the machine."""
+    folder = tmp_path_factory.mktemp("home")
+    for name in list(os.environ):
+        if name.startswith(_CLEARED) or name.endswith(("_API_KEY", "_PROXY", "_proxy")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("ODIN_LOCAL_PORTS", "")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    return folder
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """An empty project folder, free of symbolic links in its path."""
+    folder = tmp_path.resolve() / "project"
+    folder.mkdir()
+    return folder
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run_odin(workspace: Path) -> Run:
+    """Run `odin ARGS…` in the workspace: run_odin("-p", "hi", env={...}, input="...")."""
+
+    def run(
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        input: str | None = None,
+        cwd: Path | None = None,
+        timeout: float = 60,
+    ) -> "subprocess.CompletedProcess[str]":
+        streams: dict[str, Any] = {"input": input} if input is not None else {"stdin": subprocess.DEVNULL}
+        return subprocess.run(
+            [sys.executable, "-I", "-m", "odin", *args],
+            capture_output=True,
+            text=True,
+            cwd=cwd or workspace,
+            env={**os.environ, **(env or {})},
+            timeout=timeout,
+            check=False,
+            **streams,
+        )
+
+    return run
