@@ -1,5 +1,5 @@
 import sys
 
-from odin.cli import main
+from odin.entry import main
 
 sys.exit(main())

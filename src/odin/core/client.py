@@ -98,8 +98,11 @@ class Client(Protocol):
         """Ask for something. Raises only when the request itself is wrong; what comes of it are events."""
         ...
 
-    def events(self, after: int = -1) -> AsyncIterator[Envelope]:
-        """Everything durable with a number above `after`, then what happens from now on. Subscribes when called."""
+    def events(self, after: int | None = None) -> AsyncIterator[Envelope]:
+        """What happens from now on, and before it, when `after` is given, everything durable with a higher number.
+
+        The subscription begins with the call itself, not with the first read.
+        """
         ...
 
     async def snapshot(self) -> Snapshot: ...

@@ -53,6 +53,10 @@ class SessionNotFound(UsageError):
     pass
 
 
+class SessionLocked(OdinError):
+    """Another process is writing this session."""
+
+
 class LogTooNew(OdinError):
     pass
 

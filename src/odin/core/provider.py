@@ -13,6 +13,9 @@ from odin.core.message import Message, StopReason, Usage
 ToolStyle = Literal["native", "json"]
 """How a model calls tools: by the API's own tool calls, or by the planner's JSON contract."""
 
+StyleChoice = Literal["native", "json", "auto"]
+"""What is known of a model's style. With `auto` it is asked natively and watched for calls written as text."""
+
 
 class ToolSpec(Struct, frozen=True):
     """What the model is told about one tool."""
@@ -33,7 +36,7 @@ class ModelInfo(Struct, frozen=True):
     price_output: float = 0.0
     price_cache_read: float = 0.0
     price_cache_write: float = 0.0
-    tools: ToolStyle = "native"
+    tools: StyleChoice = "auto"
     thinking: bool = False
 
     def cost(self, usage: Usage) -> float:

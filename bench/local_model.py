@@ -1,0 +1,191 @@
+"""Sixteen small everyday tasks for a small local model, each scored by looking at the files or at the answer.
+
+    python bench/local_model.py http://127.0.0.1:18080/v1 [task …]
+
+Runs Odin as a user does, one fresh project folder for each task, and prints one line for each and the score. It takes
+minutes and needs a model, so it is not part of the tests.
+"""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+FILES = {
+    "README.md": "# Shop\n\nA tiny shop.\n\nYou will recieve an invoice by mail.\n\nRun the tests with `python3 check.py`.\n",
+    "requirements.txt": "flask\nredis\n",
+    "config.json": '{\n  "debug": true,\n  "port": 8055,\n  "name": "shop"\n}\n',
+    "pyproject.toml": '[project]\nname = "shop"\nversion = "1.1.4"\ndescription = "A tiny shop"\n',
+    "settings.py": 'DATABASE = "shop.db"\nMAX_RETRIES = 7\nPAGE_SIZE = 25\n',
+    "mathx.py": "def add(a, b):\n    return a + b\n\n\ndef average(values):\n    return sum(values) / (len(values) + 1)\n",
+    "check.py": "from mathx import average\n\nassert average([2, 4, 6]) == 4, average([2, 4, 6])\nprint('ok')\n",
+    "shop/__init__.py": "",
+    "shop/cart.py": "def calc_total(items):\n    # TODO: round to cents\n    return sum(item.price for item in items)\n\n\n"
+    "def discount(total, percent):\n    return total - total * percent / 100\n\n\n"
+    "def checkout(items, percent=0):\n    return discount(calc_total(items), percent)\n",
+    "shop/client.py": "import time\n\n\ndef fetch(url, timeout=10):\n    # TODO: retry\n    print('debug', url)\n"
+    "    time.sleep(0)\n    return (url, timeout)\n",
+    "shop/billing.py": "class Invoice:\n    # TODO: add tax\n    def __init__(self, number, amount):\n"
+    "        self.number = number\n        self.amount = amount\n",
+    "scripts/report.py": "print('orders:', 60 * 70 + 17)\n",
+}
+
+Check = Callable[[Path, str], bool]
+
+
+class Task(NamedTuple):
+    name: str
+    prompt: str
+    check: Check
+
+
+def _runs(folder: Path, code: str) -> bool:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=folder, capture_output=True, timeout=20, check=False).returncode == 0
+
+
+def _read(folder: Path, name: str) -> str:
+    path = folder / name
+    return path.read_text() if path.is_file() else ""
+
+
+def _others_untouched(folder: Path, *changed: str) -> bool:
+    return all(_read(folder, name) == text for name, text in FILES.items() if name not in changed)
+
+
+def _line_by_line(folder: Path, name: str, expected: str) -> bool:
+    """Whether the file is as expected, a missing or added newline at its end aside, and the others untouched."""
+    return _read(folder, name).rstrip("\n") == expected.rstrip("\n") and _others_untouched(folder, name)
+
+
+def _renamed(folder: Path, answer: str) -> bool:
+    return _line_by_line(folder, "shop/cart.py", FILES["shop/cart.py"].replace("calc_total", "order_total"))
+
+
+def _documented(folder: Path, answer: str) -> bool:
+    try:
+        tree = ast.parse(_read(folder, "shop/cart.py"))
+    except SyntaxError:
+        return False
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    works = "from shop.cart import discount; assert discount(200, 10) == 180"
+    return "discount" in functions and bool(ast.get_docstring(functions["discount"])) and _runs(folder, works)
+
+
+def _debug_off(folder: Path, answer: str) -> bool:
+    try:
+        config = json.loads(_read(folder, "config.json"))
+    except ValueError:
+        return False
+    return config == {"debug": False, "port": 8055, "name": "shop"}
+
+
+def _prints_hello(folder: Path, answer: str) -> bool:
+    code = "import subprocess, sys; out = subprocess.check_output([sys.executable, 'hello.py'], text=True)\n"
+    return _runs(folder, code + "assert out.strip() == 'Hello, Odin!', out") and _others_untouched(folder)
+
+
+def _says(pattern: str) -> Check:
+    return lambda folder, answer: bool(re.search(pattern, answer)) and _others_untouched(folder)
+
+
+def _file(name: str, old: str, new: str) -> Check:
+    return lambda folder, answer: _line_by_line(folder, name, FILES[name].replace(old, new))
+
+
+TASKS = (
+    Task("read-value", "What is the value of MAX_RETRIES in settings.py?", _says(r"\b7\b")),
+    Task("fix-typo", "Fix the typo 'recieve' in README.md.", _file("README.md", "recieve", "receive")),
+    Task("rename", "Rename the function calc_total to order_total everywhere in shop/cart.py.", _renamed),
+    Task(
+        "add-line",
+        "Add the line requests at the end of requirements.txt.",
+        _file("requirements.txt", "redis\n", "redis\nrequests\n"),
+    ),
+    Task("create-file", "Create a file hello.py that prints Hello, Odin!", _prints_hello),
+    Task("count", "How many TODO comments are there in the shop folder?", _says(r"(?i)\b(3|three)\b")),
+    Task("run", "Run python3 scripts/report.py and tell me the number of orders it prints.", _says(r"4,?217")),
+    Task("find", "In which file is the class Invoice defined?", _says(r"billing\.py")),
+    Task("docstring", "Add a docstring to the function discount in shop/cart.py.", _documented),
+    Task(
+        "default",
+        "Change the default value of timeout in shop/client.py from 10 to 30.",
+        _file("shop/client.py", "timeout=10", "timeout=30"),
+    ),
+    Task(
+        "fix-bug",
+        "python3 check.py fails. Find the bug in mathx.py and fix it.",
+        lambda folder, answer: _runs(folder, "import runpy; runpy.run_path('check.py')")
+        and _others_untouched(folder, "mathx.py"),
+    ),
+    Task(
+        "remove-line",
+        "Remove the line with the debug print from shop/client.py.",
+        _file("shop/client.py", "    print('debug', url)\n", ""),
+    ),
+    Task(
+        "list",
+        "Which Python files are in the shop folder?",
+        lambda folder, answer: all(name in answer for name in ("cart.py", "client.py", "billing.py"))
+        and _others_untouched(folder),
+    ),
+    Task(
+        "add-function",
+        "Add a function is_even(n) to mathx.py that returns True when n is even.",
+        lambda folder, answer: _runs(
+            folder, "import mathx as m; assert m.is_even(4) and not m.is_even(3) and m.add(1, 2) == 3; m.average([1])"
+        )
+        and _others_untouched(folder, "mathx.py"),
+    ),
+    Task("version", "Set the version in pyproject.toml to 1.2.0.", _file("pyproject.toml", "1.1.4", "1.2.0")),
+    Task("json", "Set debug to false in config.json.", _debug_off),
+)
+
+
+def write_project(folder: Path) -> None:
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def run_odin(url: str, folder: Path, prompt: str) -> str:
+    """The answer Odin prints. Everything is allowed: the folder is a fresh one made for this task."""
+    env = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none", "HOME": str(folder.parent / "home")}
+    command = [sys.executable, "-I", "-m", "odin", "-p", prompt, "--yes", "--max-turns", "12"]
+    try:
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False)
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout
+
+
+def main() -> None:
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    url, wanted = sys.argv[1], set(sys.argv[2:])
+    solved = tried = 0
+    for task in TASKS:
+        if wanted and task.name not in wanted:
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place).resolve() / "project"
+            write_project(folder)
+            began = time.monotonic()
+            answer = run_odin(url, folder, task.prompt)
+            good = task.check(folder, answer)
+        tried += 1
+        solved += good
+        print(f"{'solved' if good else 'FAILED':7} {task.name:13} {time.monotonic() - began:5.0f} s", flush=True)
+    print(f"{solved} of {tried} solved")
+
+
+if __name__ == "__main__":
+    main()

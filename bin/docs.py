@@ -1,0 +1,103 @@
+"""Keeps the documentation in step with the code: writes the generated parts, or checks that they are current.
+
+    docs.py           check; exits with 1 and names what is stale, broken or missing
+    docs.py --write   bring the generated parts up to date
+
+A generated part stands in a page between `<!-- generated:NAME -->` and `<!-- /generated -->`.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from odin.app import standard_registry
+from odin.cli import build_parser
+from odin.config.schema import config_schema, config_table
+from odin.core import event, op
+from odin.core.registry import ALIASES
+
+ROOT = Path(__file__).resolve().parent.parent
+SCHEMA = ROOT / "docs" / "odinconfig.schema.json"
+PART = re.compile(r"(<!-- generated:(\w+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def flags() -> str:
+    lines = [f"```text\n{build_parser().format_help().rstrip()}\n```"]
+    return "\n".join(lines)
+
+
+def tools() -> str:
+    lines = ["| tool | kind | what it does | also known as |", "|---|---|---|---|"]
+    for tool in standard_registry().offered():
+        aliases = ", ".join(f"`{name}`" for name in ALIASES.get(tool.name, "").split())
+        lines.append(f"| `{tool.name}` | {tool.kind} | {tool.short} | {aliases} |")
+    return "\n".join(lines)
+
+
+def events() -> str:
+    lines = ["| event | kept in the log | fields |", "|---|---|---|"]
+    for kind in event.AnyEvent.__args__:
+        fields = ", ".join(f"`{name}`" for name in kind.__struct_fields__)
+        lines.append(f"| `{kind.__name__}` | {'yes' if kind.durable else 'no'} | {fields} |")
+    return "\n".join(lines)
+
+
+def ops() -> str:
+    lines = ["| op | fields |", "|---|---|"]
+    for kind in op.Op.__args__:
+        fields = ", ".join(f"`{name}`" for name in kind.__struct_fields__)
+        lines.append(f"| `{kind.__name__}` | {fields} |")
+    return "\n".join(lines)
+
+
+PARTS = {"flags": flags, "tools": tools, "events": events, "ops": ops, "config": config_table}
+
+
+def pages() -> Iterator[Path]:
+    yield from sorted(ROOT.glob("*.md"))
+    yield from sorted((ROOT / "docs").glob("**/*.md"))
+
+
+def rendered(text: str) -> str:
+    def part(match: re.Match[str]) -> str:
+        return f"{match[1]}{PARTS[match[2]]().strip()}\n{match[3]}"
+
+    return PART.sub(part, text)
+
+
+def broken_links(page: Path, text: str) -> Iterator[str]:
+    for target in LINK.findall(text):
+        if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists():
+            yield f"{page.relative_to(ROOT)}: the link to {target} leads nowhere"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Check or write the generated documentation.")
+    parser.add_argument("--write", action="store_true")
+    write: bool = parser.parse_args().write
+    faults: list[str] = []
+    wanted = {SCHEMA: json.dumps(config_schema(), indent=2) + "\n"}
+    used: set[str] = set()
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        used |= set(PART.findall(text) and [match[1] for match in PART.findall(text)])
+        wanted[page] = rendered(text)
+        faults.extend(broken_links(page, text))
+    faults.extend(f"no page shows the generated part {name!r}" for name in PARTS.keys() - used)
+    for path, text in wanted.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            if write:
+                path.write_text(text, encoding="utf-8")
+            else:
+                faults.append(f"{path.relative_to(ROOT)} is not what the code says: run `make docs`")
+    for fault in faults:
+        sys.stderr.write(f"docs: {fault}\n")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

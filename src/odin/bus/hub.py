@@ -1,0 +1,109 @@
+"""Who hears what happens: every event goes to every subscriber, and a slow one never holds up the agent."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Literal
+
+from odin.core.event import ActivityChanged, Envelope, PermissionAsked, ToolEnded, ToolProgressed, ToolStarted, TurnEnded
+
+Broker = Literal["all", "agent", "tool"]
+_TOOL_EVENTS = (ToolStarted, ToolEnded, ToolProgressed)
+_NEVER_DROPPED = (TurnEnded, PermissionAsked)
+
+
+class Subscription:
+    """One reader's buffer. When it is full the oldest event that may be lost goes, and is counted.
+
+    With `durable` every durable event is kept and only passing ones are lost. The end of a turn and questions to the
+    user are kept in any case.
+    """
+
+    def __init__(self, hub: "Hub", broker: Broker, size: int, durable: bool) -> None:
+        self._hub = hub
+        self._broker = broker
+        self._size = size
+        self._durable = durable
+        self._buffer: deque[Envelope] = deque()
+        self._ready: asyncio.Future[None] | None = None
+        self._closed = False
+        self._loose = 0
+        self.dropped = 0
+
+    def wants(self, envelope: Envelope) -> bool:
+        return self._broker == "all" or isinstance(envelope.event, _TOOL_EVENTS) == (self._broker == "tool")
+
+    def offer(self, envelope: Envelope) -> None:
+        if len(self._buffer) >= self._size and not self._make_room(envelope):
+            self.dropped += 1
+            return
+        self._buffer.append(envelope)
+        self._loose += not self._keeps(envelope)
+        self._wake()
+
+    def close(self) -> None:
+        """No more events; what is buffered can still be read."""
+        self._closed = True
+        self._hub.forget(self)
+        self._wake()
+
+    def __aiter__(self) -> AsyncIterator[Envelope]:
+        return self
+
+    async def __anext__(self) -> Envelope:
+        while not self._buffer:
+            if self._closed:
+                raise StopAsyncIteration
+            self._ready = asyncio.get_running_loop().create_future()
+            await self._ready
+        envelope = self._buffer.popleft()
+        self._loose -= not self._keeps(envelope)
+        return envelope
+
+    def _wake(self) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(None)
+
+    def _keeps(self, envelope: Envelope) -> bool:
+        event = envelope.event
+        return isinstance(event, _NEVER_DROPPED) or (self._durable and event.durable)
+
+    def _make_room(self, newcomer: Envelope) -> bool:
+        if not self._keeps(newcomer):
+            return False
+        if self._loose:
+            index = next(i for i, waiting in enumerate(self._buffer) if not self._keeps(waiting))
+            del self._buffer[index]
+            self._loose -= 1
+            self.dropped += 1
+        return True
+
+
+class Hub:
+    def __init__(self) -> None:
+        self._subscriptions: list[Subscription] = []
+        self._observer: Callable[[ActivityChanged], None] | None = None
+
+    def subscribe(self, broker: Broker = "all", *, size: int = 64, durable: bool = False) -> Subscription:
+        subscription = Subscription(self, broker, size, durable)
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
+        """The one observer that is called in place for each change of activity; a new one replaces the old."""
+        self._observer = observer
+
+    def publish(self, envelope: Envelope) -> None:
+        if self._observer is not None and isinstance(envelope.event, ActivityChanged):
+            self._observer(envelope.event)
+        for subscription in tuple(self._subscriptions):
+            if subscription.wants(envelope):
+                subscription.offer(envelope)
+
+    def forget(self, subscription: Subscription) -> None:
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+
+    def close(self) -> None:
+        for subscription in tuple(self._subscriptions):
+            subscription.close()

@@ -1,0 +1,309 @@
+"""The command line: one parser, one short function per subcommand."""
+
+import argparse
+import asyncio
+import gc
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from odin.app import open_session
+from odin.config import Options
+from odin.core.errors import EmptyPrompt, OdinError, UsageError
+from odin.core.event import Mode
+from odin.core.op import Prompt
+from odin.policy.modes import mode_of
+
+MAX_STDIN = 10_000_000
+EPILOG = """\
+commands:
+  odin models            the models that can be used, with local servers found on this machine
+  odin sessions          the sessions of this project, newest first
+
+exit codes: 0 done, 1 failed, 2 wrong usage, 75 failed but worth trying again, 130 interrupted, 143 terminated
+"""
+
+_NO_EFFECT = (
+    ("--add-dir", 1),
+    ("--agents", 1),
+    ("--betas", 1),
+    ("--effort", 1),
+    ("--fallback-model", 1),
+    ("--include-hook-events", 0),
+    ("--json-schema", 1),
+    ("--mcp-config", 1),
+    ("--permission-prompt-tool", 1),
+    ("--plugin-dir", 1),
+    ("--session-mirror", 0),
+    ("--setting-sources", 1),
+    ("--settings", 1),
+    ("--strict-mcp-config", 0),
+    ("--task-budget", 1),
+    ("--thinking", 1),
+    ("--thinking-display", 1),
+)
+"""Flags that agent SDKs may pass and that change nothing here. They are accepted so that those SDKs can start Odin."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise UsageError(f"{message[:1].upper()}{message[1:]}.", "See `odin --help`.")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="odin",
+        description="A coding agent for the terminal.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("prompt", nargs="?", help="what to do; with -p and without it, standard input is read")
+    add("-p", "--print", action="store_true", dest="headless", help="answer one prompt and exit")
+    add("-V", "--version", action="store_true", help="print the version")
+    add("--output-format", choices=("text", "json", "stream-json"), default="text", help="what -p prints (text)")
+    add("--input-format", choices=("text", "stream-json"), default="text", help="what -p reads (text)")
+    add("--include-partial-messages", action="store_true", help="stream-json: also every piece as it arrives")
+    add("--replay-user-messages", action="store_true", help="stream-json: repeat each prompt that was taken")
+    add("--mode", default="", help="ask, plan or edit (edit)")
+    add("-m", "--model", default="", help="provider/model, such as anthropic/claude-sonnet-4-5 or ollama/qwen3")
+    add("--max-turns", type=int, metavar="N", help="model calls for this prompt at most, 0 for no limit (100)")
+    add("--max-budget-usd", type=float, metavar="USD", help="stop before the call after which this is exceeded")
+    add("--max-thinking-tokens", type=int, metavar="N", help="tokens the model may think with")
+    add("--permission-mode", default="", help="default, acceptEdits, plan, dontAsk or bypassPermissions")
+    add("-y", "--yes", action="store_true", help="answer every permission question with yes")
+    add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="run without asking")
+    add("--disallowedTools", "--disallowed-tools", action="append", default=[], metavar="LIST", help="never run")
+    add("--tools", default=None, metavar="LIST", help='offer only these tools; "" for none, "default" for all')
+    add("--system-prompt", default=None, metavar="TEXT", help="replace the system prompt")
+    add("--system-prompt-file", default=None, metavar="FILE", help="replace the system prompt by a file's text")
+    add("--append-system-prompt", default="", metavar="TEXT", help="add to the system prompt")
+    add("-r", "--resume", default="", metavar="ID", help="continue this session")
+    add("-c", "--continue", action="store_true", dest="continue_last", help="continue the latest session here")
+    add("--fork-session", action="store_true", help="with --resume or --continue: go on in a copy")
+    add("--session-id", default="", metavar="ID", help="the id of the new session")
+    add("--cwd", default="", metavar="DIR", help="work in this folder")
+    add("--verbose", action="store_true", help=argparse.SUPPRESS)
+    for name, count in _NO_EFFECT:
+        if count:
+            add(name, action="append", help=argparse.SUPPRESS)
+        else:
+            add(name, action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def run(argv: list[str]) -> int:
+    """Parse, run, and turn every failure into a sentence and an exit code."""
+    gc.freeze()
+    try:
+        command = _COMMANDS.get(argv[0]) if argv else None
+        if command is not None:
+            return command(argv[1:])
+        return _prompt_command(argv)
+    except OdinError as error:
+        _say(f"odin: {error.sentence()}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _forget_stdout()
+        return 0
+
+
+def _prompt_command(argv: list[str]) -> int:
+    args = build_parser().parse_args(argv)
+    if args.version:
+        from odin import __version__
+
+        print(f"odin {__version__}")
+        return 0
+    options = _options(args)
+    streaming = args.input_format == "stream-json"
+    if streaming and args.output_format != "stream-json":
+        raise UsageError("--input-format stream-json needs --output-format stream-json.")
+    if not args.headless and not streaming and args.output_format == "text":
+        return _chat(args, options)
+    if args.output_format == "stream-json":
+        return asyncio.run(_stream(args, options, streaming))
+    return asyncio.run(_print(args, options))
+
+
+def _options(args: argparse.Namespace) -> Options:
+    system = args.system_prompt
+    if args.system_prompt_file is not None:
+        try:
+            system = Path(args.system_prompt_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise UsageError(f"The system prompt file cannot be read ({error}).") from error
+    if args.mode:
+        mode_of(args.mode)
+    tools = None if args.tools in (None, "default") else tuple(split_list([args.tools]))
+    return Options(
+        cwd=args.cwd,
+        model=args.model,
+        mode=args.mode,
+        permission_mode=args.permission_mode,
+        yes=args.yes,
+        allowed_tools=tuple(split_list(args.allowedTools)),
+        disallowed_tools=tuple(split_list(args.disallowedTools)),
+        tools=tools,
+        max_turns=args.max_turns,
+        max_budget_usd=args.max_budget_usd,
+        thinking=args.max_thinking_tokens,
+        system_prompt=system,
+        append_system_prompt=args.append_system_prompt,
+        resume=args.resume,
+        continue_last=args.continue_last,
+        fork=args.fork_session,
+        session_id=args.session_id,
+        include_partial=args.include_partial_messages,
+        can_ask=args.permission_prompt_tool is not None,
+    )
+
+
+def split_list(values: list[str]) -> list[str]:
+    """Names separated by commas or spaces; what stands in parentheses stays together."""
+    found: list[str] = []
+    for value in values:
+        depth, word = 0, ""
+        for char in value:
+            depth += (char == "(") - (char == ")")
+            if char in ", " and depth <= 0:
+                found.append(word)
+                word = ""
+            else:
+                word += char
+        found.append(word)
+    return [word for word in found if word]
+
+
+async def _print(args: argparse.Namespace, options: Options) -> int:
+    from odin.ui.print import run_json, run_text
+
+    text = _prompt_text(args)
+    terminal = _terminal()
+    import msgspec
+
+    client = await open_session(msgspec.structs.replace(options, can_ask=options.can_ask or terminal is not None))
+    show = run_json if args.output_format == "json" else run_text
+    try:
+        prompt = Prompt(_prompt_id(), text, await _mode(args, client))
+        return await show(client, prompt, out=sys.stdout, err=sys.stderr, tty_in=terminal)
+    finally:
+        await client.close()
+
+
+async def _stream(args: argparse.Namespace, options: Options, reading: bool) -> int:
+    from odin.ui.pipes import read_lines
+    from odin.ui.sdk import run_stream
+
+    text = "" if reading and args.prompt is None else _prompt_text(args)
+    client = await open_session(options)
+    try:
+        mode = await _mode(args, client)
+        return await run_stream(
+            client,
+            out=sys.stdout,
+            lines_in=read_lines(sys.stdin.fileno()) if reading else None,
+            prompt=Prompt(_prompt_id(), text, mode) if text else None,
+            include_partial=args.include_partial_messages,
+            default_mode=mode,
+            replay_prompts=args.replay_user_messages,
+        )
+    finally:
+        await client.close()
+
+
+async def _mode(args: argparse.Namespace, client: Any) -> Mode:
+    return mode_of(args.mode) if args.mode else (await client.info()).mode
+
+
+def _prompt_id() -> str:
+    return os.urandom(6).hex()
+
+
+def _prompt_text(args: argparse.Namespace) -> str:
+    text: str | None = args.prompt
+    if text is None or text == "-":
+        text = "" if sys.stdin.isatty() else sys.stdin.buffer.read(MAX_STDIN + 1).decode("utf-8", "replace")
+        if len(text) > MAX_STDIN:
+            raise UsageError(f"The prompt on standard input is longer than {MAX_STDIN} bytes.", "Name a file instead.")
+    if not text.strip():
+        raise EmptyPrompt
+    return text
+
+
+def _terminal() -> TextIO | None:
+    """Where a person can be asked: standard input, or the terminal behind it when a prompt was piped in."""
+    if not sys.stderr.isatty():
+        return None
+    if sys.stdin.isatty():
+        return sys.stdin
+    try:
+        return Path("/dev/tty").open(encoding="utf-8")  # noqa: SIM115
+    except OSError:
+        return None
+
+
+def _chat(args: argparse.Namespace, options: Options) -> int:
+    """Prompts typed one after the other. Without a terminal there is nobody to type, so it is one prompt and an end."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return asyncio.run(_print(args, options))
+    return asyncio.run(_converse(args, options))
+
+
+async def _converse(args: argparse.Namespace, options: Options) -> int:
+    import msgspec
+
+    from odin.ui.chat import run_chat
+
+    client = await open_session(msgspec.structs.replace(options, can_ask=True))
+    try:
+        return await run_chat(client, first=args.prompt or "", mode=await _mode(args, client))
+    finally:
+        await client.close()
+
+
+def _models_command(argv: list[str]) -> int:
+    parser = _Parser(prog="odin models", description="The models that can be used from here.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args(argv)
+    from odin.models import describe_models
+
+    sys.stdout.write(asyncio.run(describe_models(os.environ, str(Path.cwd()), as_json=args.json)))
+    return 0
+
+
+def _sessions_command(argv: list[str]) -> int:
+    parser = _Parser(prog="odin sessions", description="The sessions of this project, newest first.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--cwd", default="", metavar="DIR", help="the project's folder")
+    args = parser.parse_args(argv)
+    from odin.app import list_sessions
+
+    rows = list_sessions(args.cwd)
+    if args.json:
+        import msgspec
+
+        sys.stdout.write(msgspec.json.encode(rows).decode() + "\n")
+    else:
+        sys.stdout.write("".join(f"{row.id}  {row.when}  {row.title}\n" for row in rows) or "No sessions yet.\n")
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {"models": _models_command, "sessions": _sessions_command}
+
+
+def _say(text: str) -> None:
+    try:
+        sys.stderr.write(f"{text}\n")
+    except (OSError, ValueError):
+        return
+
+
+def _forget_stdout() -> None:
+    """The reader is gone: what is still buffered must not fail again when the interpreter closes the stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

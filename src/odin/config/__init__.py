@@ -1,0 +1,27 @@
+"""`odinconfig.json`: defaults, then the user's file, the project's, the environment and the flags, each over the last."""
+
+from odin.config.keys import Config, Options, Retry
+from odin.config.layers import load
+from odin.config.places import (
+    CONFIG_NAME,
+    INSTRUCTIONS_NAME,
+    cache_dir,
+    config_dir,
+    make_private,
+    project_root,
+    state_dir,
+)
+
+__all__ = [
+    "CONFIG_NAME",
+    "INSTRUCTIONS_NAME",
+    "Config",
+    "Options",
+    "Retry",
+    "cache_dir",
+    "config_dir",
+    "load",
+    "make_private",
+    "project_root",
+    "state_dir",
+]

@@ -1,0 +1,199 @@
+"""One configuration file, read and checked: what is wrong is said with its place, what is right is kept.
+
+A file that is not JSON stops the start, because half a configuration is worse than none. A key that is unknown or of
+the wrong kind is reported and ignored. No file is ever written here.
+"""
+
+import json
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.errors import ConfigError
+
+MAX_BYTES = 1_000_000
+
+_VARIABLE = re.compile(r"\$(?:\$|(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})")
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+
+
+def read_object(path: Path) -> tuple[dict[str, Any], list[str]] | None:
+    """The JSON object in a file and the keys it names twice; None when there is no such file."""
+    text = _text(path)
+    if text is None:
+        return None
+    repeated: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) < len(items):
+            names = [name for name, _ in items]
+            repeated.extend(sorted({name for name in names if names.count(name) > 1}))
+        return found
+
+    def constant(name: str) -> NoReturn:
+        raise ConfigError(f"{path} is not valid JSON: {name} is not a number JSON knows.", "Write a plain number.")
+
+    try:
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {_expected(error.msg)}.",
+            "Correct it there; JSON has no comments and no trailing commas.",
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read as JSON: {error}.", "Correct the file or remove it.") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}, line 1: the file must hold one JSON object.", 'Begin it with "{" and end it with "}".')
+    return cast("dict[str, Any]", value), repeated
+
+
+def _expected(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def _text(path: Path) -> str | None:
+    hint = "Correct the file, or move it away to start without it."
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+            raise ConfigError(f"{path} is {kind} and cannot be read as configuration.", hint)
+        if found.st_size > MAX_BYTES:
+            raise ConfigError(f"{path} is {found.st_size:,} bytes long; {MAX_BYTES:,} is the limit.", hint)
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}.", hint) from error
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}, line {line}: the text is not valid UTF-8.", "Save the file as UTF-8.") from error
+
+
+class Unset(Exception):  # noqa: N818
+    """A value names a variable that has no value."""
+
+
+class Sieve:
+    """Keeps what is valid in one file and says what is not."""
+
+    def __init__(self, where: Path, env: Mapping[str, str], *, secrets: bool) -> None:
+        self.warnings: list[str] = []
+        self.written: dict[str, Any] = {}
+        self._where = where
+        self._env = env
+        self._secrets = secrets
+        self._expanded = False
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(f"{self._where}: {text}")
+
+    def keys(self, raw: dict[str, Any], shape: type[Struct], at: str = "") -> dict[str, Any]:
+        """The valid keys of one object, as plain values."""
+        hints = get_type_hints(shape, include_extras=True)
+        types = {
+            key: hints[name]
+            for name, key in zip(shape.__struct_fields__, shape.__struct_encode_fields__, strict=True)
+        }
+        kept: dict[str, Any] = {}
+        for key, value in raw.items():
+            path = f"{at}.{key}" if at else key
+            if key not in types:
+                if path != "$schema":
+                    self.warn(_unknown(path, key, types))
+                continue
+            if not at:
+                self._expanded = False
+            found = self._value(value, types[key], path)
+            if found is not None:
+                kept[key] = found
+                if not at and self._expanded:
+                    self.written[key] = value
+        return kept
+
+    def _value(self, raw: Any, kind: Any, path: str) -> Any:
+        """The checked value, or None when it was reported and dropped."""
+        bare = get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
+        inner = get_args(bare)
+        if isinstance(bare, type) and issubclass(bare, Struct):
+            return self._struct(raw, bare, path)
+        if get_origin(bare) is dict and isinstance(raw, dict):
+            entries = cast("dict[str, Any]", raw).items()
+            checked = {name: self._value(value, inner[1], f"{path}.{name}") for name, value in entries}
+            return {name: value for name, value in checked.items() if value is not None}
+        if get_origin(bare) in (tuple, list) and isinstance(raw, list):
+            items = [self._value(item, inner[0], f"{path}[{n}]") for n, item in enumerate(cast("list[Any]", raw))]
+            return [item for item in items if item is not None]
+        return self._scalar(raw, kind, path)
+
+    def _struct(self, raw: Any, shape: type[Struct], path: str) -> Any:
+        if not isinstance(raw, dict):
+            self.warn(f"{path} must be an object, not {_kind(raw)}; it is ignored.")
+            return None
+        kept = self.keys(cast("dict[str, Any]", raw), shape, path)
+        try:
+            msgspec.convert(kept, shape)
+        except msgspec.ValidationError as error:
+            self.warn(f"{path} is ignored: {_plain(error)}.")
+            return None
+        return kept
+
+    def _scalar(self, raw: Any, kind: Any, path: str) -> Any:
+        value = raw
+        if isinstance(raw, str) and "$" in raw:
+            try:
+                value = self._expand(raw)
+            except Unset as error:
+                self.warn(f"{path} is dropped: {error}")
+                return None
+        if value is None and (get_origin(kind) is UnionType or type(None) in get_args(kind)):
+            return None
+        try:
+            return msgspec.to_builtins(msgspec.convert(value, kind, strict=value is raw))
+        except msgspec.ValidationError as error:
+            self.warn(f"{path} is ignored: {_plain(error)}.")
+            return None
+
+    def _expand(self, text: str) -> str:
+        def put(found: re.Match[str]) -> str:
+            name = found["plain"] or found["braced"]
+            if not name:
+                return "$"
+            if not self._secrets and _SECRET.search(name):
+                raise Unset(f"${name} looks like a secret, and a project file may not use it.")
+            value = self._env.get(name) or found["default"]
+            if value is None:
+                raise Unset(f"the environment variable {name} is not set.")
+            self._expanded = True
+            return value
+
+        return _VARIABLE.sub(put, text)
+
+
+def _unknown(path: str, key: str, known: Mapping[str, Any]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    folded = {name.casefold().replace("_", ""): name for name in known}
+    close = get_close_matches(key.casefold().replace("_", "").replace("-", ""), folded, n=1)
+    suggestion = f' Did you mean "{folded[close[0]]}"?' if close else ""
+    return f'there is no key "{path}"; it is ignored.{suggestion}'
+
+
+def _plain(error: msgspec.ValidationError) -> str:
+    """msgspec's sentence without its `$` path, which the key path already says."""
+    text = str(error).split(" - at ", 1)[0].replace("`", "")
+    return text[:1].lower() + text[1:]
+
+
+def _kind(value: Any) -> str:
+    names = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return names.get(cast("type[Any]", type(value)), "null")

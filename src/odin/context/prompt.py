@@ -1,0 +1,85 @@
+"""What the model is told before the conversation: system blocks, and the facts beside the first prompt.
+
+The blocks of one mode never change within a session; what does change is told in the newest message. So the bytes
+already sent stay the same and the provider's prompt cache hits.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from odin.core.event import CachedFile, Mode
+
+_FOLDER = Path(__file__).with_name("prompts")
+
+
+class Prompter(msgspec.Struct, frozen=True):
+    """Builds the system blocks: an optional header block, the main prompt with its mode, the project's instructions.
+
+    `base` replaces the main prompt, `append` is added to it. `allowed` and `forbidden` are the command rules of the
+    configuration, told so that the model does not run into them.
+    """
+
+    header: str = ""
+    base: str | None = None
+    append: str = ""
+    instructions: str = ""
+    allowed: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+
+    def system(self, mode: Mode, brief: bool = False) -> tuple[str, ...]:
+        main = self.base if self.base is not None else _load("brief" if brief else "main")
+        parts = [main, *([] if brief else [_load(mode)]), self.append, self._rules()]
+        blocks = [self.header, "\n\n".join(part.strip() for part in parts if part.strip())]
+        if self.instructions.strip():
+            blocks.append(f"# Instructions of this project (ODIN.md)\n{self.instructions.strip()}")
+        return tuple(block for block in blocks if block.strip())
+
+    def _rules(self) -> str:
+        lines: list[str] = []
+        if self.allowed:
+            lines.append(f"Commands that run without a question: {', '.join(self.allowed)}.")
+        if self.forbidden:
+            lines.append(f"Commands that are forbidden: {', '.join(self.forbidden)}.")
+        return "\n".join(lines)
+
+
+_cache: dict[str, str] = {}
+
+
+def _load(name: str) -> str:
+    if name not in _cache:
+        _cache[name] = (_FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    return _cache[name]
+
+
+def environment(cwd: str, root: str, now: float | None = None) -> str:
+    """Facts for the first message of a session. They stand there as history and are not repeated."""
+    lines = [f"Working directory: {cwd}"]
+    if root != cwd:
+        lines.append(f"Project root: {root}")
+    lines.append(f"Platform: {sys.platform}, shell: {os.path.basename(os.environ.get('SHELL', 'sh'))}")  # noqa: PTH119
+    lines.append(f"Date: {today(now)}")
+    return "\n".join(lines)
+
+
+def today(now: float | None = None) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(now))
+
+
+def cached_files(files: Sequence[CachedFile]) -> str:
+    """The files that came into the cache or changed in it since the model was last told."""
+    return "Cached files: " + "; ".join(_describe(file) for file in files)
+
+
+def _describe(file: CachedFile) -> str:
+    facts = [f"{file.size} bytes", f"cached {time.strftime('%H:%M:%S', time.localtime(file.cached_at))}"]
+    if file.modified:
+        facts.append("modified")
+    if file.truncated:
+        facts.append("in part")
+    return f"{file.path} ({', '.join(facts)})"

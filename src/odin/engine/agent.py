@@ -1,0 +1,112 @@
+"""An agent: turns until idle. It answers one prompt at a time, each in its own mode, in the order they came."""
+
+import asyncio
+from collections.abc import Callable
+
+from odin.context.prompt import environment, today
+from odin.core.errors import EmptyPrompt, SessionBusy
+from odin.core.event import Mode, PromptDropped, PromptQueued, TurnEnded, TurnStarted
+from odin.core.op import Prompt
+from odin.engine.gate import Scope
+from odin.engine.guard import RepetitionGuard
+from odin.engine.inbox import Inbox
+from odin.engine.loop import Kit, Turn
+from odin.engine.recorder import Recorder
+
+
+class Agent:
+    """`kit_for` gives the collaborators of a turn in one mode: tools and prompt are chosen anew for every prompt."""
+
+    def __init__(
+        self, *, recorder: Recorder, kit_for: Callable[[Mode], Kit], cwd: str, root: str, name: str = ""
+    ) -> None:
+        self.name = name
+        self._recorder = recorder
+        self._kit_for = kit_for
+        self._cwd = cwd
+        self._root = root
+        self._inbox = Inbox()
+        self._turn: Turn | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._told_mode: Mode | None = None
+        self._told_date = ""
+
+    @property
+    def busy(self) -> bool:
+        return self._runner is not None and not self._runner.done()
+
+    def submit(self, prompt: Prompt) -> None:
+        """Take a prompt. Checking and reserving the agent is one step: two prompts never run two loops."""
+        if not prompt.text.strip():
+            raise EmptyPrompt
+        if self.busy:
+            if not prompt.wait:
+                raise SessionBusy
+            self._inbox.put(prompt)
+            self._recorder.emit(PromptQueued(prompt.id, prompt.text, prompt.mode), self.name)
+            return
+        self._inbox.put(prompt)
+        self._runner = asyncio.create_task(self._run_all())
+
+    def drop(self, prompt_id: str) -> bool:
+        dropped = self._inbox.drop(prompt_id)
+        if dropped:
+            self._recorder.emit(PromptDropped(prompt_id), self.name)
+        return dropped
+
+    def interrupt(self) -> bool:
+        """Stop the running turn; False when there is none."""
+        if self._turn is None or self._turn_task is None or self._turn_task.done():
+            return False
+        self._turn.interrupted = True
+        self._turn_task.cancel()
+        return True
+
+    async def answer(self, prompt: Prompt) -> TurnEnded:
+        """Run one prompt here and now, for a caller that waits for the answer."""
+        turn = self._prepare(prompt)
+        return await turn.run()
+
+    async def idle(self) -> None:
+        """Wait until nothing runs and nothing waits."""
+        if self._runner is not None:
+            await asyncio.wait([self._runner])
+
+    async def stop(self) -> None:
+        """End the running turn as aborted and leave."""
+        if self._runner is not None and not self._runner.done():
+            self._runner.cancel()
+            await asyncio.wait([self._runner])
+
+    async def _run_all(self) -> None:
+        while (prompt := self._inbox.take()) is not None:
+            self._turn = self._prepare(prompt)
+            self._turn_task = asyncio.create_task(self._turn.run())
+            try:
+                await self._turn_task
+            except asyncio.CancelledError:
+                self._turn_task.cancel()
+                await asyncio.wait([self._turn_task])
+                raise
+            finally:
+                self._turn = None
+
+    _turn_task: "asyncio.Task[TurnEnded] | None" = None
+
+    def _prepare(self, prompt: Prompt) -> Turn:
+        started = TurnStarted(prompt.id, prompt.text, prompt.mode, self._notes(prompt.mode))
+        scope = Scope(self.name, prompt.mode, self._cwd, self._root, RepetitionGuard())
+        return Turn(self._kit_for(prompt.mode), started, scope)
+
+    def _notes(self, mode: Mode) -> tuple[str, ...]:
+        """What the model must know beside this prompt and was not told before."""
+        date = today()
+        notes: list[str] = []
+        if not self._told_date:
+            notes.append(environment(self._cwd, self._root))
+        elif date != self._told_date:
+            notes.append(f"Date: {date}")
+        if self._told_mode not in (None, mode):
+            notes.append(f"The mode is now {mode}.")
+        self._told_date, self._told_mode = date, mode
+        return tuple(notes)

@@ -1,0 +1,262 @@
+"""The only way to a tool.
+
+    find → parse → mode → rules → ask → before → run → after → bound the output → record
+
+Everything that can go wrong on the way becomes an error result that the model reads; nothing here ends the turn.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from odin.core.event import CachedFile, CallStatus, FileCached, Mode, TodosChanged, ToolEnded, ToolProgressed, ToolStarted
+from odin.core.message import ToolCall
+from odin.core.registry import Registry
+from odin.core.tool import Subject, Tool, ToolContext, ToolOutput, failed
+from odin.engine.asker import Asker
+from odin.engine.guard import RepetitionGuard
+from odin.engine.recorder import Recorder
+from odin.policy.modes import spec_of
+from odin.policy.rules import Policy
+
+MAX_CHARS = 100_000
+UNSUPPORTED_MEDIA = "[Unsupported tool result type]"
+
+Before = Callable[[Tool[Any], Any, ToolContext], Awaitable[ToolOutput | None]]
+"""A step before a call runs. An output stops the call and is its result."""
+
+After = Callable[[Tool[Any], Any, ToolOutput, ToolContext], Awaitable[ToolOutput]]
+"""A step after a call ran. What it returns is the result."""
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Whose call it is and where it runs."""
+
+    agent: str
+    mode: Mode
+    cwd: str
+    root: str
+    guard: RepetitionGuard
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """A call that may run, with the arguments that will really be used."""
+
+    call: ToolCall
+    tool: Tool[Any]
+    args: Any
+
+
+class Refused(msgspec.Struct, frozen=True):
+    call: ToolCall
+    text: str
+    status: CallStatus = "error"
+    interrupt: bool = False
+
+
+class Gate:
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        policy: Policy,
+        asker: Asker,
+        recorder: Recorder,
+        seen_files: Callable[[], Iterable[CachedFile]] = tuple,
+        before: Sequence[Before] = (),
+        after: Sequence[After] = (),
+    ) -> None:
+        self.registry = registry
+        self.policy = policy
+        self._asker = asker
+        self._recorder = recorder
+        self._seen_files = seen_files
+        self._before = before
+        self._after = after
+
+    async def run_all(self, calls: Sequence[ToolCall], scope: Scope) -> bool:
+        """Run one reply's calls. Questions come in source order, readers run together, results are in call order.
+
+        True when the person who was asked wants the turn to stop.
+        """
+        stop = False
+        admitted: list[Admitted | Refused] = []
+        for call in calls:
+            if stop:
+                admitted.append(Refused(call, "Not run: the user stopped this turn.", "cancelled"))
+                continue
+            verdict = await self._admit(call, scope)
+            admitted.append(verdict)
+            stop = isinstance(verdict, Refused) and verdict.interrupt
+        index = 0
+        while index < len(admitted):
+            batch = [admitted[index]]
+            while _reads(batch[-1]) and index + len(batch) < len(admitted) and _reads(admitted[index + len(batch)]):
+                batch.append(admitted[index + len(batch)])
+            await self._run_batch(batch, scope)
+            index += len(batch)
+        return stop
+
+    async def _run_batch(self, batch: Sequence[Admitted | Refused], scope: Scope) -> None:
+        if len(batch) == 1:
+            self._record(*await self._run(batch[0], scope), scope)
+            return
+        tasks = [asyncio.create_task(self._run(item, scope)) for item in batch]
+        try:
+            for task in tasks:
+                self._record(*await task, scope)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _admit(self, call: ToolCall, scope: Scope) -> Admitted | Refused:
+        tool = self.registry.get(call.name)
+        if tool is None:
+            known = ", ".join(item.name for item in self._offered(scope.mode))
+            return Refused(call, f"There is no tool {call.name!r}. The tools are: {known}.")
+        circling = scope.guard.check(tool.name, call.args)
+        if circling:
+            return Refused(call, circling)
+        parsed = self._parse(tool, call.args)
+        if isinstance(parsed, str):
+            return Refused(call, parsed)
+        barred = self._barred(tool, scope.mode)
+        if barred:
+            return Refused(call, barred, "denied")
+        return await self._judge(call, tool, parsed, scope)
+
+    def _parse(self, tool: Tool[Any], raw: dict[str, Any]) -> Any:
+        """The parsed arguments, or a sentence that names the field that is wrong."""
+        try:
+            return tool.parse(raw)
+        except msgspec.ValidationError as error:
+            known = ", ".join(tool.spec().schema.get("properties", {}))
+            return f"The arguments of {tool.name} do not fit its schema: {error}. Its fields are: {known}."
+
+    def _barred(self, tool: Tool[Any], mode: Mode) -> str:
+        if self.registry.is_disabled(tool.name):
+            return f"{tool.name} is switched off in this session. Nothing was done."
+        if not spec_of(mode).shows(tool.kind):
+            return (
+                f"{tool.name} is not available in {mode}: it changes files, and in this mode nothing is changed. "
+                "Nothing was done. Describe the change instead."
+            )
+        return ""
+
+    async def _judge(self, call: ToolCall, tool: Tool[Any], args: Any, scope: Scope) -> Admitted | Refused:
+        subject = tool.subject(args)
+        verdict = self.policy.judge(tool.name, tool.kind, subject, scope.mode)
+        if verdict.action == "allow" or (verdict.action == "ask" and self.registry.is_allowed(tool.name)):
+            return Admitted(call, tool, args)
+        if verdict.action == "deny":
+            return Refused(call, f"Denied: {verdict.reason} {verdict.hint}".rstrip(), "denied")
+        if not self._asker.can_ask:
+            return Refused(
+                call,
+                f"{tool.name} requires confirmation: {verdict.reason} Nobody can be asked here, so nothing was done. "
+                f"{verdict.hint}".rstrip(),
+                "denied",
+            )
+        return await self._ask(call, tool, subject, args, verdict.reason, scope)
+
+    async def _ask(
+        self, call: ToolCall, tool: Tool[Any], subject: Subject, args: Any, reason: str, scope: Scope
+    ) -> Admitted | Refused:
+        answer = await self._asker.ask(
+            call_id=call.id, name=tool.name, args=call.args, reason=reason, subject=subject.text, agent=scope.agent
+        )
+        if not answer.allow:
+            why = f": {answer.reason}" if answer.reason else "."
+            return Refused(call, f"The user said no{why} Nothing was done.", "denied", answer.interrupt)
+        if answer.args is None:
+            return Admitted(call, tool, args)
+        parsed = self._parse(tool, answer.args)
+        if isinstance(parsed, str):
+            return Refused(call, parsed)
+        again = self.policy.judge(tool.name, tool.kind, tool.subject(parsed), scope.mode)
+        if again.action == "deny":
+            return Refused(call, f"Denied after the change: {again.reason} {again.hint}".rstrip(), "denied")
+        return Admitted(ToolCall(call.id, call.name, answer.args), tool, parsed)
+
+    async def _run(self, item: Admitted | Refused, scope: Scope) -> tuple[Admitted | Refused, ToolOutput, int]:
+        if isinstance(item, Refused):
+            return item, failed(item.text), 0
+        call, tool, args = item.call, item.tool, item.args
+        self._recorder.emit(ToolStarted(call.id, tool.name, call.args, tool.title(args)), scope.agent)
+        started = time.monotonic()
+        context = self._context(call, tool, scope, started)
+        try:
+            output = await self._run_steps(tool, args, context)
+        except Exception as error:  # a tool must never end the turn: whatever it raises is its result
+            output = failed(f"{tool.name} failed: {error or type(error).__name__}")
+        return item, output, int((time.monotonic() - started) * 1000)
+
+    async def _run_steps(self, tool: Tool[Any], args: Any, context: ToolContext) -> ToolOutput:
+        for before in self._before:
+            stopped = await before(tool, args, context)
+            if stopped is not None:
+                return stopped
+        output = await tool.run(args, context)
+        for after in self._after:
+            output = await after(tool, args, output, context)
+        return output
+
+    def _context(self, call: ToolCall, tool: Tool[Any], scope: Scope, started: float) -> ToolContext:
+        def progress(text: str) -> None:
+            elapsed = round(time.monotonic() - started, 3)
+            self._recorder.emit(ToolProgressed(call.id, tool.name, text, elapsed), scope.agent)
+
+        return ToolContext(
+            cwd=scope.cwd,
+            root=scope.root,
+            session=self._recorder.state.session,
+            agent=scope.agent,
+            call_id=call.id,
+            mode=scope.mode,
+            progress=progress,
+        )
+
+    def _record(self, item: Admitted | Refused, output: ToolOutput, took_ms: int, scope: Scope) -> None:
+        emit = self._recorder.emit
+        name = item.tool.name if isinstance(item, Admitted) else item.call.name
+        status: CallStatus = "error" if output.is_error else "success"
+        if isinstance(item, Refused):
+            status = item.status
+        text = UNSUPPORTED_MEDIA if output.media else bounded(output.text)
+        emit(
+            ToolEnded(
+                call_id=item.call.id,
+                name=name,
+                status=status,
+                text=text,
+                note=output.note,
+                view=output.view,
+                for_user="" if output.silent else output.for_user,
+                files=output.files,
+                duration_ms=took_ms,
+            ),
+            scope.agent,
+        )
+        if output.todos is not None:
+            emit(TodosChanged(output.todos), scope.agent)
+        for file in self._seen_files():
+            emit(FileCached(file), scope.agent)
+
+    def _offered(self, mode: Mode) -> tuple[Tool[Any], ...]:
+        return self.registry.offered(lambda tool: spec_of(mode).shows(tool.kind))
+
+
+def _reads(item: Admitted | Refused) -> bool:
+    return isinstance(item, Refused) or item.tool.kind == "read"
+
+
+def bounded(text: str, limit: int = MAX_CHARS) -> str:
+    """The last bound on what a result may add to the context: head and tail, and a line that says what is missing."""
+    if len(text) <= limit:
+        return text
+    head, tail = limit * 2 // 5, limit * 3 // 5
+    return f"{text[:head]}\n\n[… {len(text) - limit} of {len(text)} characters left out here …]\n\n{text[-tail:]}"

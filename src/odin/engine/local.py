@@ -1,0 +1,98 @@
+"""A session in this process, with the three verbs every front end speaks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+from odin.core.client import SessionInfo, Snapshot
+from odin.core.errors import EmptyPrompt
+from odin.core.event import Envelope, ModelChanged, PermissionModeChanged, SessionOpened
+from odin.core.op import Answer, DropPrompt, Interrupt, Op, Prompt, SetModel, SetPermissionMode
+from odin.engine.agent import Agent
+from odin.engine.asker import Asker
+from odin.engine.recorder import Recorder
+
+
+class LocalClient:
+    def __init__(
+        self,
+        *,
+        agent: Agent,
+        asker: Asker,
+        recorder: Recorder,
+        opened: SessionOpened,
+        info: Callable[[], SessionInfo],
+        past: Callable[[], Iterator[Envelope]],
+        set_model: Callable[[str], Awaitable[str]],
+        set_permission_mode: Callable[[str], str],
+        on_close: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._agent = agent
+        self._asker = asker
+        self._recorder = recorder
+        self._opened: SessionOpened | None = opened
+        self._info = info
+        self._past = past
+        self._set_model = set_model
+        self._set_permission_mode = set_permission_mode
+        self._on_close = on_close
+        self._closed = False
+
+    async def submit(self, op: Op) -> None:
+        match op:
+            case Prompt():
+                self._prompt(op)
+            case Answer():
+                self._asker.answer(op)
+            case Interrupt():
+                self._agent.interrupt()
+            case DropPrompt():
+                self._agent.drop(op.id)
+            case SetModel():
+                self._recorder.emit(ModelChanged(await self._set_model(op.model)))
+            case SetPermissionMode():
+                self._recorder.emit(PermissionModeChanged(self._set_permission_mode(op.mode)))
+
+    def _prompt(self, op: Prompt) -> None:
+        """The session begins with its first prompt, so that one in which nothing was asked leaves no trace."""
+        if not op.text.strip():
+            raise EmptyPrompt
+        if self._opened is not None:
+            self._recorder.emit(self._opened)
+            self._opened = None
+        self._agent.submit(op)
+
+    def events(self, after: int | None = None) -> AsyncIterator[Envelope]:
+        """Everything durable after this number, then what happens. None means: only from now on."""
+        live = self._recorder.hub.subscribe(durable=True, size=1024)
+        seq = self._recorder.state.seq
+        return _replay(self._past() if after is not None and after < seq else iter(()), after or -1, seq, live)
+
+    async def snapshot(self) -> Snapshot:
+        return self._recorder.state.snapshot()
+
+    async def info(self) -> SessionInfo:
+        return self._info()
+
+    async def idle(self) -> None:
+        await self._agent.idle()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._agent.stop()
+        self._recorder.hub.close()
+        self._recorder.close()
+        await self._on_close()
+
+
+async def _replay(
+    past: Iterator[Envelope], after: int, until: int, live: AsyncIterator[Envelope]
+) -> AsyncIterator[Envelope]:
+    for count, envelope in enumerate(past):
+        if after < envelope.seq <= until:
+            yield envelope
+        if count % 256 == 255:
+            await asyncio.sleep(0)
+    async for envelope in live:
+        yield envelope

@@ -1,0 +1,14 @@
+"""Where the `odin` command begins. The version is answered before anything else is loaded."""
+
+import sys
+
+
+def main() -> int:
+    if len(sys.argv) == 2 and sys.argv[1] in ("--version", "-V", "-v"):
+        from odin import __version__
+
+        sys.stdout.write(f"odin {__version__}\n")
+        return 0
+    from odin.cli import run
+
+    return run(sys.argv[1:])

@@ -1,0 +1,149 @@
+"""What is refused whatever anyone says: commands that would take the machine, a disk, a home or the project with them.
+
+No mode, flag or rule allows these. The list is not a wall against malice; it stops the accident that cannot be undone.
+"""
+
+import re
+from collections.abc import Callable
+
+from odin.policy.grammar import Word
+from odin.policy.shell import Part, Survey, survey
+
+_TOP_FOLDERS = frozenset(
+    "bin boot dev etc home lib lib32 lib64 media mnt opt proc root run sbin srv sys usr var "
+    "Applications Library System Users Volumes private".split()
+)
+_DISKS = re.compile(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|disk|rdisk|mapper/|dm-|md)\w*")
+_ENDERS = frozenset("shutdown reboot poweroff halt diskpart".split())
+_FORK_BOMB = re.compile(r"(\S+)\s*\(\s*\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1")
+
+
+def critical(command: str, root: str) -> str:
+    """Why this command may never run, or "". Better one question too few than a disk too few."""
+    if _FORK_BOMB.search(command):
+        return "it is a fork bomb"
+    seen = survey(command)
+    for redirect in seen.writes:
+        if _DISKS.match(redirect.target.text):
+            return "it overwrites a disk"
+    for part in seen.parts:
+        check = _CRITICAL.get(part.name) or (_mkfs if part.name.startswith("mkfs") else None)
+        reason = check(part, root) if check else ""
+        if reason:
+            return reason
+    if not seen.sure and _looks_critical(command):
+        return "it looks like the removal of everything, and it cannot be read with certainty"
+    return ""
+
+
+def _looks_critical(command: str) -> bool:
+    """The crude second look for text that could not be read: a recursive removal of / or HOME."""
+    return bool(re.search(r"\brm\s+(-\w+\s+|--\S+\s+)*-\w*[rR]\w*\s+(-\S+\s+)*['\"]?(/|~|\$HOME|\$\{HOME\})['\"]?/?\*?(\s|$|[;&|)'\"])", command))
+
+
+def _flags(part: Part) -> set[str]:
+    letters: set[str] = set()
+    for text in part.texts[1:]:
+        if text == "--":
+            break
+        if text.startswith("--"):
+            letters.add(text.split("=", 1)[0])
+        elif text.startswith("-"):
+            letters.update(text[1:])
+    return letters
+
+
+def _operands(part: Part) -> list[Word]:
+    return [word for word in part.words[1:] if not word.text.startswith("-") or word.quoted and word.expands]
+
+
+def _remove(part: Part, root: str) -> str:
+    recursive = _flags(part) & {"r", "R", "--recursive"}
+    if recursive and any(_vital(word, root) for word in _operands(part)):
+        return "it removes a whole tree that is not Odin's to remove"
+    if "--no-preserve-root" in _flags(part):
+        return "it removes the root of the file system"
+    return ""
+
+
+def _vital(word: Word, root: str) -> bool:
+    """Whether this names the file system, a home, the project itself or what lies above it, or might do so."""
+    text = word.text.rstrip("/") or "/"
+    text = text.removesuffix("/*").removesuffix("/.*") or "/"
+    if text in ("/", "*", ".*", ".", "..", "~", "$HOME", "${HOME}", "$PWD", "${PWD}", "./*"):
+        return True
+    if re.fullmatch(r"(\.\.?/)*\.\.?", text) or re.fullmatch(r"~[\w.-]*", text):
+        return True
+    if re.fullmatch(r"(\$\w+|\$\{[^}]*\})", text) and word.text.rstrip("/") != text:
+        return True
+    if not text.startswith("/"):
+        return False
+    names = [name for name in text.split("/") if name and name != "."]
+    if ".." in names or (len(names) == 1 and (names[0] in _TOP_FOLDERS or names[0] == "*")):
+        return True
+    if len(names) == 2 and names[0] in ("home", "Users"):
+        return True
+    return root == text or root.startswith(text + "/")
+
+
+def _find_delete(part: Part, root: str) -> str:
+    texts = part.texts
+    deletes = "-delete" in texts or any(text.rsplit("/", 1)[-1] == "rm" for text in texts)
+    starts: list[Word] = []
+    for word in part.words[1:]:
+        if word.text.startswith(("-", "(", "!")):
+            break
+        starts.append(word)
+    dangerous = any(_vital(word, root) and word.text not in (".", "./") for word in starts)
+    return "it removes a whole tree that is not Odin's to remove" if deletes and dangerous else ""
+
+
+def _tree_mode(part: Part, root: str) -> str:
+    recursive = _flags(part) & {"R", "--recursive"}
+    targets = _operands(part)[1:]
+    vital = any(_vital(word, root) and not word.text.startswith((".", "*")) for word in targets)
+    return "it changes the rights of a whole system" if recursive and vital else ""
+
+
+def _disk_dump(part: Part, root: str) -> str:
+    onto_disk = any(text.startswith("of=") and _DISKS.match(text[3:]) for text in part.texts)
+    return "it overwrites a disk" if onto_disk else ""
+
+
+def _disk_operand(part: Part, root: str) -> str:
+    return "it overwrites a disk" if any(_DISKS.match(text) for text in part.texts[1:]) else ""
+
+
+def _kill(part: Part, root: str) -> str:
+    return "it ends every process of the user" if "-1" in part.texts[2:] else ""
+
+
+def _mkfs(part: Part, root: str) -> str:
+    return "it formats a disk"
+
+
+def _end(part: Part, root: str) -> str:
+    return "it stops or reformats the machine"
+
+
+def _windows(part: Part, root: str) -> str:
+    switches = {text.casefold() for text in part.texts[1:]}
+    return "it removes a whole tree" if switches & {"/s", "/f"} else ""
+
+
+_CRITICAL: dict[str, Callable[[Part, str], str]] = {
+    "rm": _remove,
+    "find": _find_delete,
+    "chmod": _tree_mode,
+    "chown": _tree_mode,
+    "chgrp": _tree_mode,
+    "dd": _disk_dump,
+    "tee": _disk_operand,
+    "wipefs": _disk_operand,
+    "shred": _disk_operand,
+    "kill": _kill,
+    "del": _windows,
+    "rmdir": _windows,
+    "rd": _windows,
+    **dict.fromkeys(_ENDERS, _end),
+}

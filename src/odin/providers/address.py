@@ -1,0 +1,132 @@
+"""Where a request goes: an address, and the proxy that stands before it, if any."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from odin.core.errors import ConfigError
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class Address(Struct, frozen=True):
+    """One http or https address, taken apart. `login` is the user:password of a proxy, never shown."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str = "/"
+    login: str = ""
+
+    @property
+    def authority(self) -> str:
+        """The host as a Host header has it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+    @property
+    def url(self) -> str:
+        return self.origin + self.path
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in ("localhost", "::1") or self.host.endswith(".localhost") or self.host.startswith("127.")
+
+
+class Route(Struct, frozen=True):
+    """The way to an address: straight, or by a proxy."""
+
+    to: Address
+    proxy: Address | None = None
+
+    @property
+    def key(self) -> str:
+        """Connections with the same key can serve each other's requests."""
+        if self.proxy is None:
+            return self.to.origin
+        return f"{self.to.origin if self.to.scheme == 'https' else ''} by {self.proxy.origin}"
+
+
+def parse_address(url: str) -> Address:
+    """Take an address apart. What is not one is a fault of the configuration."""
+    scheme, separator, rest = url.strip().partition("://")
+    scheme = scheme.lower()
+    rest = rest.partition("#")[0]
+    cut = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
+    authority, path = rest[:cut], rest[cut:]
+    login, _, place = authority.rpartition("@")
+    host, port = _host_and_port(place)
+    if not separator or scheme not in _PORTS or not host or any(char <= " " for char in host + path):
+        raise _not_an_address(place if login else url)
+    if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise _not_an_address(place if login else url)
+    if not path.startswith("/"):
+        path = "/" + path
+    return Address(scheme, _plain_host(host), int(port) if port else _PORTS[scheme], path, login)
+
+
+def _not_an_address(shown: str) -> ConfigError:
+    return ConfigError(f"{shown!r} is not an http or https address.", "Write it like http://localhost:11434/v1.")
+
+
+def _host_and_port(place: str) -> tuple[str, str]:
+    if place.startswith("["):
+        host, _, port = place[1:].partition("]")
+        return host, port.removeprefix(":")
+    host, _, port = place.partition(":")
+    return host, port
+
+
+def _plain_host(host: str) -> str:
+    host = host.lower()
+    return host if host.isascii() else host.encode("idna").decode("ascii")
+
+
+def route_to(address: Address, env: Mapping[str, str]) -> Route:
+    """The way the environment asks for: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, in either case.
+
+    This machine itself is never reached by a proxy.
+    """
+    if address.is_loopback or _is_exempt(address, _variable(env, "no_proxy")):
+        return Route(address)
+    proxy = _variable(env, f"{address.scheme}_proxy") or _variable(env, "all_proxy")
+    if not proxy:
+        return Route(address)
+    if proxy.lower().startswith("socks"):
+        raise ConfigError(
+            "SOCKS proxies are not supported.", "Set HTTPS_PROXY to an http proxy, or list the host in NO_PROXY."
+        )
+    return Route(address, parse_address(proxy if "://" in proxy else f"http://{proxy}"))
+
+
+def _variable(env: Mapping[str, str], name: str) -> str:
+    return (env.get(name) or env.get(name.upper()) or "").strip()
+
+
+def _is_exempt(address: Address, listed: str) -> bool:
+    return any(_matches(address, entry.strip().lower()) for entry in listed.split(","))
+
+
+def _matches(address: Address, entry: str) -> bool:
+    if entry in ("", "*"):
+        return entry == "*"
+    if "/" in entry:
+        return _in_network(address.host, entry)
+    host, port = (entry, "") if entry.count(":") > 1 and not entry.startswith("[") else _host_and_port(entry)
+    if port and port != str(address.port):
+        return False
+    suffix = host.removeprefix("*").removeprefix(".")
+    return address.host == suffix or address.host.endswith("." + suffix)
+
+
+def _in_network(host: str, network: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False

@@ -1,0 +1,147 @@
+"""One request and its streamed answer, the same for every wire API.
+
+An adapter encodes the request and gives a `Reader` that turns its API's events into pieces. All waiting, failing and
+letting go of connections happens here.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.errors import ProviderError, RetryableError
+from odin.core.provider import Piece, WaitPiece
+from odin.providers import faults
+from odin.providers.address import parse_address
+from odin.providers.faults import Peer
+from odin.providers.http import Http, Response
+from odin.providers.sse import EventParser, ServerEvent
+
+QUIET_FACTOR = 4
+"""An answer that only pings is given up after this many times the silence that is allowed otherwise."""
+
+TRAILER_WAIT = 2.0
+"""Seconds to wait for usage and end marks once the stop reason is known."""
+
+
+class Reader(Protocol):
+    """Turns the events of one answer into pieces.
+
+    `settled` means that the stop reason is known and only usage can follow; `done` that the answer is complete.
+    `finish` gives the last pieces: usage, then the stop.
+    """
+
+    settled: bool
+    done: bool
+
+    def feed(self, event: ServerEvent) -> Iterable[Piece]: ...
+
+    def finish(self) -> Iterable[Piece]: ...
+
+
+class Call(Struct, frozen=True):
+    """One POST to `peer.url`."""
+
+    peer: Peer
+    headers: dict[str, str]
+    body: bytes
+    idle_timeout: float
+    header_timeout: float
+
+
+async def converse(http: Http, call: Call, reader: Reader) -> AsyncIterator[Piece]:
+    """Ask, and give the pieces of the answer as they come; the last one is the stop. Raises a named error instead."""
+    address = parse_address(call.peer.url)
+    yield WaitPiece("connecting")
+    wire = await http.lease(address)
+    try:
+        yield WaitPiece("waiting_headers")
+        response = await http.send(wire, "POST", address, call.headers, call.body, header_timeout=call.header_timeout)
+    except BaseException:
+        wire.abort()
+        raise
+    try:
+        await _check_status(call, response)
+        yield WaitPiece("waiting_token")
+        events = _Events(response, call, reader)
+        while not (reader.done or events.over):
+            for event in await events.more():
+                for piece in _pieces(call.peer, reader, event, events.over):
+                    yield piece
+    except BaseException:
+        response.discard()
+        raise
+    response.let_go()
+    if not (reader.done or reader.settled):
+        raise faults.incomplete(call.peer)
+    for piece in reader.finish():
+        yield piece
+
+
+async def _check_status(call: Call, response: Response) -> None:
+    if response.status == 200:
+        return
+    try:
+        body = await response.read_all(call.idle_timeout)
+    except ProviderError:
+        body = b""
+    raise faults.refused(call.peer, response.status, response.headers, body)
+
+
+def _pieces(peer: Peer, reader: Reader, event: ServerEvent, cut: bool) -> Iterator[Piece]:
+    try:
+        yield from reader.feed(event)
+    except msgspec.MsgspecError:
+        if cut:
+            raise faults.incomplete(peer) from None
+        raise faults.bad_event(peer, event.data) from None
+
+
+class _Events:
+    """The events of an answer, some at a time. Pings keep it alive only for a while: they are not progress."""
+
+    def __init__(self, response: Response, call: Call, reader: Reader) -> None:
+        self.over = False
+        self._response = response
+        self._call = call
+        self._reader = reader
+        self._parser = EventParser()
+        self._first = True
+        self._clock = asyncio.get_running_loop().time
+        self._progress = self._clock()
+
+    async def more(self) -> list[ServerEvent]:
+        data = await self._read()
+        if not data:
+            self.over = True
+            return self._parser.flush()
+        if self._first:
+            self._first = False
+            await self._check_start(data)
+        events = self._parser.feed(data)
+        if any(event.name != "ping" for event in events):
+            self._progress = self._clock()
+        return events
+
+    async def _read(self) -> bytes:
+        allowed = QUIET_FACTOR * self._call.idle_timeout
+        quiet = self._progress + allowed - self._clock()
+        if quiet <= 0:
+            raise faults.silent(parse_address(self._call.peer.url), allowed)
+        timeout = min(self._call.idle_timeout, quiet)
+        if not self._reader.settled:
+            return await self._response.read(timeout)
+        try:
+            return await self._response.read(min(timeout, TRAILER_WAIT))
+        except RetryableError:
+            return b""
+
+    async def _check_start(self, data: bytes) -> None:
+        """A stream of events begins with a field or a comment; a web page or a JSON object is something else."""
+        if faults.looks_like_page(data):
+            raise faults.web_page(self._call.peer, self._response.status)
+        if data.lstrip()[:1] in (b"{", b"["):
+            rest = await self._response.read_all(self._call.idle_timeout)
+            raise faults.not_a_stream(self._call.peer, data + rest)

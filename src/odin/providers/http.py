@@ -1,0 +1,600 @@
+"""A small HTTP/1.1 client on asyncio, made for one thing: asking a model and reading its answer as it comes.
+
+Why our own: a general client takes longer to import than all of Odin takes to its first request. This one keeps
+connections open between requests, honours proxies and private certificate authorities, bounds every wait, and raises
+the named errors of `core/errors.py` with the sentences of `faults.py`.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from odin.core.errors import ConfigError, ProviderError
+from odin.providers import faults
+from odin.providers.address import Address, Route, parse_address, route_to
+from odin.providers.settings import DEFAULT_HEADER_TIMEOUT, DEFAULT_IDLE_TIMEOUT
+
+MAX_HEAD = 64 * 1024
+MAX_DECODED = 16 * 1024 * 1024
+_HIGH_WATER = 1024 * 1024
+
+
+class Wire(asyncio.Protocol):
+    """One connection: bytes in, bytes out. Knows when the other side went away, even while nobody reads."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.reused = False
+        self.idle_since = 0.0
+        self._buffer = bytearray()
+        self._ended = False
+        self._lost: Exception | None = None
+        self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return not self._ended and not self._buffer and self.transport is not None and not self.transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            with suppress(OSError):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if len(self._buffer) > _HIGH_WATER and not self._paused and self.transport is not None:
+            self._paused = True
+            self.transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._ended = True
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = True
+        self._lost = exc
+        self._wake()
+
+    def write(self, data: bytes) -> None:
+        assert self.transport is not None
+        self.transport.write(data)
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    async def some(self, limit: int = _HIGH_WATER) -> bytes:
+        """Up to `limit` bytes as soon as there are any; nothing at the end."""
+        while not self._buffer:
+            if self._ended:
+                return b""
+            await self._more()
+        data = bytes(self._buffer[:limit])
+        del self._buffer[:limit]
+        if self._paused and len(self._buffer) < _HIGH_WATER and self.transport is not None:
+            self._paused = False
+            self.transport.resume_reading()
+        return data
+
+    async def line(self, limit: int) -> bytes | None:
+        """One line without its end; None when the connection ends first. Raises ValueError when it is too long."""
+        searched = 0
+        while (at := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > limit:
+                raise ValueError("a line is too long")
+            if self._ended:
+                return None
+            await self._more()
+        line = bytes(self._buffer[:at])
+        del self._buffer[: at + 1]
+        return line.removesuffix(b"\r")
+
+    async def _more(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Response:
+    """An answer whose head has arrived. Read the body to its end and the connection serves the next request."""
+
+    def __init__(
+        self, http: "Http", route: Route, wire: Wire, status: int, headers: dict[str, str], keep: bool
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self._http = http
+        self._route = route
+        self._wire = wire
+        self._keep = keep
+        self._over = False
+        self._chunked = "chunked" in headers.get("transfer-encoding", "").lower()
+        self._left = self._length(status, headers)
+        self._in_chunk = False
+        self._decoder = _decoder(headers.get("content-encoding", ""), route.to)
+
+    def _length(self, status: int, headers: dict[str, str]) -> int | None:
+        """Bytes still to come; None when only the end of the connection tells."""
+        if status in (204, 304):
+            return 0
+        if self._chunked:
+            return 0
+        length = headers.get("content-length", "").strip()
+        if length.isascii() and length.isdigit():
+            return int(length)
+        self._keep = False
+        return None
+
+    async def read(self, timeout: float) -> bytes:
+        """The next decoded bytes, nothing at the end. Silence longer than `timeout` gives the answer up."""
+        while not self._over:
+            try:
+                async with asyncio.timeout(timeout):
+                    data = await self._next()
+            except TimeoutError:
+                self.discard()
+                raise faults.silent(self._route.to, timeout) from None
+            except ValueError as error:
+                self.discard()
+                raise faults.garbled(self._route.to, str(error)) from None
+            except BaseException:
+                self.discard()
+                raise
+            if not data:
+                self.finish()
+                return self._decoder.flush() if self._decoder else b""
+            decoded = self._decode(data) if self._decoder else data
+            if decoded:
+                return decoded
+        return b""
+
+    async def read_all(self, timeout: float, limit: int = 1024 * 1024) -> bytes:
+        """The whole body, or its first `limit` bytes; what is longer is dropped with its connection."""
+        parts: list[bytes] = []
+        size = 0
+        while size < limit and (data := await self.read(timeout)):
+            parts.append(data)
+            size += len(data)
+        self.discard()
+        return b"".join(parts)[:limit]
+
+    def finish(self) -> None:
+        """The body has been read: keep the connection for the next request if both sides allow it."""
+        if not self._over:
+            self._over = True
+            self._http.put_back(self._route, self._wire, self._keep)
+
+    def discard(self) -> None:
+        """Not interested any more: close the connection, unless the body was read to its end."""
+        if not self._over:
+            self._over = True
+            self._wire.abort()
+
+    def let_go(self) -> None:
+        """What matters has been read: let the end of the body come in by itself, then keep the connection."""
+        if not self._over:
+            self._http.see_out(self)
+
+    def _decode(self, data: bytes) -> bytes:
+        try:
+            return self._decoder.feed(data) if self._decoder else data
+        except ValueError as error:
+            self.discard()
+            raise faults.garbled(self._route.to, str(error)) from None
+
+    async def _next(self) -> bytes:
+        """The next raw bytes of the body, nothing at its end; raises StreamCut when the connection ends first."""
+        if self._chunked and self._left == 0 and not await self._chunk_begins():
+            return b""
+        if self._left == 0:
+            return b""
+        data = await self._wire.some(self._left or _HIGH_WATER)
+        if not data and self._left is not None:
+            raise faults.cut(self._route.to)
+        if self._left is not None:
+            self._left -= len(data)
+        return data
+
+    async def _chunk_begins(self) -> bool:
+        """Read the size line of the next chunk. False when it was the last one."""
+        if self._in_chunk and await self._line():
+            raise ValueError("a chunk is longer than it says")
+        text = (await self._line()).partition(b";")[0].strip()
+        try:
+            self._left = int(text, 16)
+        except ValueError:
+            raise ValueError("a chunk has no size") from None
+        if self._left < 0:
+            raise ValueError("a chunk has no size")
+        self._in_chunk = True
+        if self._left == 0:
+            while await self._line():
+                pass
+            return False
+        return True
+
+    async def _line(self) -> bytes:
+        line = await self._wire.line(MAX_HEAD)
+        if line is None:
+            raise faults.cut(self._route.to)
+        return line
+
+
+class Http:
+    """The connections of one session. `env` is where proxies and certificates are looked up."""
+
+    def __init__(
+        self,
+        env: Mapping[str, str] | None = None,
+        *,
+        connect_timeout: float = 10.0,
+        header_timeout: float = DEFAULT_HEADER_TIMEOUT,
+        idle_timeout: float = DEFAULT_IDLE_TIMEOUT,
+        keep_alive: float = 60.0,
+        user_agent: str = "odin",
+    ) -> None:
+        self._env = os.environ if env is None else env
+        self._connect_timeout = connect_timeout
+        self._keep_alive = keep_alive
+        self._user_agent = user_agent
+        self._idle: dict[str, list[Wire]] = {}
+        self._warming: dict[str, asyncio.Task[Wire]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._tls: asyncio.Task[ssl.SSLContext] | None = None
+        self.header_timeout = header_timeout
+        self.idle_timeout = idle_timeout
+
+    async def warm(self, url: str) -> None:
+        """Begin to connect and return at once: the handshake runs while the request is being built. Never fails."""
+        try:
+            route = route_to(parse_address(url), self._env)
+        except ConfigError:
+            return
+        if route.key in self._warming or any(wire.alive for wire in self._idle.get(route.key, ())):
+            return
+        task = asyncio.ensure_future(self._open(route))
+        task.add_done_callback(_retrieve)
+        self._warming[route.key] = task
+
+    async def lease(self, address: Address) -> Wire:
+        """A connection to that address, kept, warmed or new. It belongs to the caller until `send` takes it."""
+        route = route_to(address, self._env)
+        kept = self._kept(route)
+        if kept is not None:
+            return kept
+        warming = self._warming.pop(route.key, None)
+        if warming is not None:
+            wire = await warming
+            wire.reused = True
+            if wire.alive:
+                return wire
+        return await self._open(route)
+
+    async def send(
+        self,
+        wire: Wire,
+        method: str,
+        address: Address,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        header_timeout: float | None = None,
+    ) -> Response:
+        """Ask on that connection and wait for the head of the answer.
+
+        A kept connection may have died unseen. If it ends before one byte of an answer, the server has not begun to
+        work on the request, so it is sent once more on a new connection.
+        """
+        route = route_to(address, self._env)
+        head = self._head(method, route, headers, len(body))
+        limit = self.header_timeout if header_timeout is None else header_timeout
+        try:
+            async with asyncio.timeout(limit):
+                wire.write(head + body)
+                first = await self._first_line(wire, route)
+                if first is None and wire.reused:
+                    wire.abort()
+                    wire = await self._open(route)
+                    wire.write(head + body)
+                    first = await self._first_line(wire, route)
+                return await self._response(wire, route, first)
+        except TimeoutError:
+            wire.abort()
+            raise faults.no_answer(address, limit) from None
+        except ValueError as error:
+            wire.abort()
+            raise faults.garbled(address, str(error)) from None
+        except BaseException:
+            wire.abort()
+            raise
+
+    async def fetch(
+        self, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None, timeout: float = 5.0
+    ) -> tuple[int, bytes]:
+        """Status and body of one small answer, for questions beside the conversation: which models are there."""
+        address = parse_address(url)
+        method = "GET" if body is None else "POST"
+        try:
+            async with asyncio.timeout(timeout):
+                wire = await self.lease(address)
+                response = await self.send(wire, method, address, headers or {}, body or b"")
+                return response.status, await response.read_all(timeout)
+        except TimeoutError:
+            raise faults.no_answer(address, timeout) from None
+
+    async def close(self) -> None:
+        for task in (*self._warming.values(), *self._leaving):
+            task.cancel()
+        for task in (*self._warming.values(), *self._leaving):
+            with suppress(asyncio.CancelledError, ProviderError):
+                result = await task
+                if isinstance(result, Wire):
+                    result.abort()
+        for wires in self._idle.values():
+            for wire in wires:
+                wire.abort()
+        self._warming.clear()
+        self._idle.clear()
+        await asyncio.sleep(0)
+
+    # --- connections ---
+
+    def put_back(self, route: Route, wire: Wire, keep: bool) -> None:
+        if not keep or not wire.alive:
+            wire.abort()
+            return
+        wire.reused = True
+        wire.idle_since = asyncio.get_running_loop().time()
+        self._idle.setdefault(route.key, []).append(wire)
+
+    def see_out(self, response: Response) -> None:
+        task = asyncio.ensure_future(_see_out(response))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def _kept(self, route: Route) -> Wire | None:
+        wires = self._idle.get(route.key, [])
+        oldest = asyncio.get_running_loop().time() - self._keep_alive
+        while wires:
+            wire = wires.pop()
+            if wire.alive and wire.idle_since >= oldest:
+                return wire
+            wire.abort()
+        return None
+
+    async def _open(self, route: Route) -> Wire:
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                if route.proxy is None:
+                    return await self._dial(route.to, await self._context(route.to))
+                return await self._dial_proxy(route, route.proxy)
+        except (OSError, UnicodeError) as error:
+            raise faults.unreachable(route, error) from None
+
+    async def _dial(self, to: Address, context: ssl.SSLContext | None) -> Wire:
+        loop = asyncio.get_running_loop()
+        named = to.host if context is not None else None
+        _, wire = await loop.create_connection(
+            Wire, to.host, to.port, ssl=context, server_hostname=named, happy_eyeballs_delay=0.25
+        )
+        return wire
+
+    async def _dial_proxy(self, route: Route, proxy: Address) -> Wire:
+        wire = await self._dial(proxy, await self._context(proxy))
+        if route.to.scheme == "http":
+            return wire
+        try:
+            host = f"[{route.to.host}]" if ":" in route.to.host else route.to.host
+            place = f"{host}:{route.to.port}"
+            lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *_proxy_login(proxy), "", ""]
+            wire.write("\r\n".join(lines).encode("latin-1"))
+            await self._tunnel_opens(wire, route)
+            await self._secure(wire, route.to)
+        except BaseException:
+            wire.abort()
+            raise
+        return wire
+
+    async def _tunnel_opens(self, wire: Wire, route: Route) -> None:
+        try:
+            first = await wire.line(MAX_HEAD)
+            while first is not None and await wire.line(MAX_HEAD):
+                pass
+            status, reason = _status(first or b"")
+        except ValueError:
+            status, reason = 0, "it does not speak HTTP"
+        if not 200 <= status < 300:
+            raise faults.proxy_refused(route, status, reason)
+
+    async def _secure(self, wire: Wire, to: Address) -> None:
+        context = await self._context(to)
+        assert wire.transport is not None
+        assert context is not None
+        loop = asyncio.get_running_loop()
+        secured = await loop.start_tls(wire.transport, wire, context, server_hostname=to.host)
+        if secured is None:
+            raise ConnectionResetError
+        wire.transport = secured
+
+    async def _context(self, to: Address) -> ssl.SSLContext | None:
+        """The TLS context, built once, in a thread: reading the system's certificates takes a while."""
+        if to.scheme == "http":
+            return None
+        if self._tls is None or (self._tls.done() and (self._tls.cancelled() or self._tls.exception())):
+            self._tls = asyncio.ensure_future(asyncio.to_thread(build_context, self._env))
+        return await asyncio.shield(self._tls)
+
+    # --- one exchange ---
+
+    def _head(self, method: str, route: Route, headers: Mapping[str, str], length: int) -> bytes:
+        by_proxy = route.proxy is not None and route.to.scheme == "http"
+        lines = [
+            f"{method} {route.to.url if by_proxy else route.to.path} HTTP/1.1",
+            f"host: {route.to.authority}",
+            f"user-agent: {self._user_agent}",
+            "accept-encoding: identity",
+        ]
+        if by_proxy and route.proxy is not None:
+            lines += _proxy_login(route.proxy)
+        if length or method == "POST":
+            lines.append(f"content-length: {length}")
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        try:
+            head = "\r\n".join(lines).encode("ascii")
+        except UnicodeEncodeError:
+            raise ConfigError(
+                "A key, header or base URL has characters that cannot be sent.", "Use plain ASCII."
+            ) from None
+        if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
+            raise ConfigError("A key or header has a line break in it.", "Remove the line break.")
+        return head + b"\r\n\r\n"
+
+    async def _first_line(self, wire: Wire, route: Route) -> bytes | None:
+        """The status line, or None when the connection ends before one byte of it."""
+        line = await wire.line(MAX_HEAD)
+        if line is None and await wire.some():
+            raise faults.cut(route.to)
+        return line
+
+    async def _response(self, wire: Wire, route: Route, first: bytes | None) -> Response:
+        if first is None:
+            raise faults.closed(route.to)
+        status, _ = _status(first)
+        headers = await self._headers(wire, route)
+        while 100 <= status < 200:
+            line = await wire.line(MAX_HEAD)
+            if line is None:
+                raise faults.cut(route.to)
+            first = line
+            status, _ = _status(first)
+            headers = await self._headers(wire, route)
+        wanted = headers.get("connection", "").lower()
+        keep = "close" not in wanted and (first.startswith(b"HTTP/1.1") or "keep-alive" in wanted)
+        return Response(self, route, wire, status, headers, keep)
+
+    async def _headers(self, wire: Wire, route: Route) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        size = 0
+        while True:
+            line = await wire.line(MAX_HEAD)
+            if line is None:
+                raise faults.cut(route.to)
+            if not line:
+                return headers
+            size += len(line)
+            if size > MAX_HEAD:
+                raise ValueError("its headers are too long")
+            name, separator, value = line.decode("latin-1").partition(":")
+            if separator:
+                headers[name.strip().lower()] = value.strip()
+
+
+def _retrieve(task: "asyncio.Task[Any]") -> None:
+    """A warmed connection nobody asks for may fail unseen."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _see_out(response: Response) -> None:
+    """Read the rest of a body nobody needs, so that its connection can be kept. Bounded in time and size."""
+    try:
+        async with asyncio.timeout(1.0):
+            for _ in range(64):
+                if not await response.read(1.0):
+                    return
+    except (TimeoutError, ProviderError):
+        pass
+    finally:
+        response.discard()
+
+
+def _status(line: bytes) -> tuple[int, str]:
+    version, _, rest = line.decode("latin-1").partition(" ")
+    code, _, reason = rest.partition(" ")
+    if not version.startswith("HTTP/1.") or not (code.isascii() and code.isdigit() and len(code) == 3):
+        raise ValueError("its first line is not a status line")
+    return int(code), reason.strip()
+
+
+def _proxy_login(proxy: Address) -> list[str]:
+    if not proxy.login:
+        return []
+    import base64
+    from urllib.parse import unquote
+
+    return [f"proxy-authorization: Basic {base64.b64encode(unquote(proxy.login).encode()).decode()}"]
+
+
+def build_context(env: Mapping[str, str]) -> ssl.SSLContext:
+    """Trust what SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE name, else what the system trusts."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["http/1.1"])
+    named = [(name, env[name]) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE") if env.get(name)]
+    if any(name.startswith("SSL_") for name, _ in named):
+        named = [(name, path) for name, path in named if name.startswith("SSL_")]
+    for name, path in named:
+        try:
+            if os.path.isdir(path):  # noqa: PTH112
+                context.load_verify_locations(capath=path)
+            else:
+                context.load_verify_locations(cafile=path)
+        except (OSError, ssl.SSLError):
+            raise faults.bad_certificates(path, name) from None
+    if not named:
+        context.load_default_certs()
+    return context
+
+
+class _Inflater:
+    """Undoes gzip and deflate, which a proxy may apply although we did not ask for it."""
+
+    def __init__(self) -> None:
+        import zlib
+
+        self._zlib = zlib
+        self._inflate = zlib.decompressobj(47)
+        self._first = True
+
+    def feed(self, data: bytes) -> bytes:
+        try:
+            plain = self._inflate.decompress(data, MAX_DECODED)
+        except self._zlib.error:
+            if not self._first:
+                raise ValueError("its compressed answer is damaged") from None
+            self._inflate = self._zlib.decompressobj(-15)
+            try:
+                plain = self._inflate.decompress(data, MAX_DECODED)
+            except self._zlib.error:
+                raise ValueError("its compressed answer is damaged") from None
+        self._first = False
+        if self._inflate.unconsumed_tail:
+            raise ValueError("its compressed answer is too large")
+        return plain
+
+    def flush(self) -> bytes:
+        return self._inflate.flush()
+
+
+def _decoder(encoding: str, address: Address) -> _Inflater | None:
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return None
+    if name in ("gzip", "x-gzip", "deflate"):
+        return _Inflater()
+    raise faults.garbled(address, f"its answer is compressed with {name}, which was not asked for")

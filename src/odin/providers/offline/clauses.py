@@ -1,0 +1,94 @@
+"""A request is cut into clauses, one wish each, and each is freed of the words that are only polite."""
+
+import re
+
+from odin.providers.offline.quotes import QUOTED
+from odin.providers.offline.vocabulary import looks_like_path
+
+MAX_CLAUSES = 12
+
+_VERBS = (
+    "search|find|grep|look|locate|list|ls|show|read|open|cat|view|print|display|head|tail|replace|rename|change|substitute|"
+    "correct|create|make|write|save|append|add|delete|remove|run|rerun|execute|outline|summari[sz]e|describe|count|undo|"
+    "revert|git|tell|give|explain|fix|implement|refactor|update|commit|move|touch|overwrite|put|mark|clear|"
+    "what|which|where|who|how|do the same|the same"
+)
+_POLITE = (
+    r"(?:please|pls|plz|kindly|hey|hi|hello|ok(?:ay)?|well|so|now|then|also|and|but|after that|afterwards|just|quickly|odin|"
+    r"(?:can|could|would|will) (?:you|we|i)(?: please)?|let'?s|let us|i(?:'d| would) like (?:you )?to|"
+    r"i (?:want|need) (?:you )?to|we (?:want|need) to|you should|go ahead and|help me(?: to)?|try to|"
+    r"tell me(?= (?:what|which|where|who|how|if|whether))|do you know(?= (?:what|which|where|who|how)))"
+)
+_ORDER = rf"(?:first|second|third|next|last|final)(?:ly)?(?:,|(?= (?:please )?(?:{_VERBS})\b))"
+_THANKS = r"(?:please|for me|thanks|thank you|thx|right now|will you|would you|could you|if you can|too|as well|again|once more)"
+
+
+def clauses(text: str) -> list[str]:
+    """The clauses of a protected request, in order, without polite words. At most a dozen."""
+    found: list[str] = []
+    for line in _lines(text):
+        for clause in _parts(line):
+            tidy = courtesy_off(clause)
+            if tidy:
+                found.append(tidy)
+    return found[:MAX_CLAUSES]
+
+
+def courtesy_off(clause: str) -> str:
+    """The clause without greetings, pleases, thanks and final punctuation. A clause of nothing else stays as it is."""
+    text = re.sub(r"\s+", " ", clause).strip()
+    for _ in range(8):
+        shorter = re.sub(rf"^(?:{_POLITE}\b[,:!]?|{_ORDER})\s+(?=\S)", "", text, count=1, flags=re.IGNORECASE)
+        shorter = re.sub(rf"(?<=\S)[,]?\s+{_THANKS}\s*[.!?]*$", "", shorter, count=1, flags=re.IGNORECASE)
+        shorter = re.sub(r"(?<=[^\s.!?])(?:\s*[!?]+|\.)[\s.!?]*$|[,;:]+$", "", shorter)
+        if shorter == text:
+            break
+        text = shorter
+    return text
+
+
+def _lines(text: str) -> list[str]:
+    """Lines of their own wishes. A line that is only a quoted text belongs to the line before it."""
+    lines: list[str] = []
+    for raw in text.splitlines():
+        line = re.sub(r"^\s*(?:\d{1,3}[.)]|[-*•])\s+", "", raw).strip()
+        if lines and re.fullmatch(QUOTED, line):
+            lines[-1] = f"{lines[-1]} {line}"
+        elif line:
+            lines.append(line)
+    if len(lines) > 1 and lines[0].endswith(":") and re.search(r"\b(?:following|steps?|things?|these|this)\b", lines[0]):
+        del lines[0]
+    return lines
+
+
+def _parts(line: str) -> list[str]:
+    if re.match(r"\W*(?:please )?(?:(?:add|create|new)(?: an?)?(?: new)? )?todo(?: item)?\s*:", line, re.IGNORECASE):
+        return [line]
+    verb = rf"(?:{_VERBS})\b"
+    polite = r"(?:please |also |now |finally |just )?"
+    cuts = (
+        r"\s*;\s+"
+        r"|(?<=[\w/)\ue001])[.!?]\s+(?=[A-Za-z])"
+        rf"|,?\s+(?:and\s+)?(?:then|afterwards|after that|finally)[,\s]\s*(?=\S)"
+        rf"|,?\s+(?:and|&)\s+(?={polite}{verb})"
+        rf"|,\s+(?={polite}{verb})"
+    )
+    parts = [part for part in re.split(cuts, line, flags=re.IGNORECASE) if part and part.strip()]
+    return [piece for part in parts for piece in _path_list(part)]
+
+
+def _path_list(part: str) -> list[str]:
+    """"read a.py, b.py and c.py" is three wishes: a path after a comma or an "and" stands by itself."""
+    pieces = re.split(r"(,?\s+(?:and|&)\s+|,\s+)", part)
+    out = [pieces[0]]
+    for cut, piece in zip(pieces[1::2], pieces[2::2], strict=True):
+        words = piece.split(maxsplit=1)
+        if out[-1].strip() and words and looks_like_path(words[0].rstrip(".,?!")) and _ends_in_path(out[-1]):
+            out.append(piece)
+        else:
+            out[-1] += cut + piece
+    return out
+
+
+def _ends_in_path(text: str) -> bool:
+    return looks_like_path(text.split()[-1])

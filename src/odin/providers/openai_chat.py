@@ -1,0 +1,372 @@
+"""The OpenAI Chat Completions API, and the many servers that speak it more or less.
+
+System blocks are joined to one system message. Notes follow the prompt in the same message; after tool results they
+are a user message of their own. Reasoning is read but never sent back.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.message import AssistantMessage, Message, StopReason, ToolMessage, Usage, UserMessage
+from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, ThinkingPiece, UsagePiece
+from odin.providers import faults
+from odin.providers.exchange import Call, converse
+from odin.providers.faults import Peer
+from odin.providers.http import Http
+from odin.providers.payload import (
+    NO_OUTPUT,
+    arguments_json,
+    count_calls,
+    decode,
+    effort,
+    encode,
+    is_reasoner,
+    legal_id,
+    short_id,
+)
+from odin.providers.settings import DEFAULT_HEADER_TIMEOUT, DEFAULT_IDLE_TIMEOUT
+from odin.providers.sse import ServerEvent
+
+
+class ChatProvider:
+    """Asks one server that has {base_url}/chat/completions."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        base_url: str,
+        api_key: str,
+        http: Http,
+        headers: Mapping[str, str] | None = None,
+        idle_timeout: float = DEFAULT_IDLE_TIMEOUT,
+        header_timeout: float = DEFAULT_HEADER_TIMEOUT,
+        key_places: str = "",
+    ) -> None:
+        self.name = name
+        self.url = base_url.rstrip("/") + "/chat/completions"
+        self._http = http
+        self._key = api_key.strip()
+        self._key_places = key_places
+        self._idle_timeout = idle_timeout
+        self._header_timeout = header_timeout
+        self._headers = {"content-type": "application/json"}
+        if self._key:
+            self._headers["authorization"] = f"Bearer {self._key}"
+        self._headers |= {key.lower(): value for key, value in (headers or {}).items()}
+
+    def stream(self, request: Request) -> AsyncIterator[Piece]:
+        peer = Peer(self.name, self.url, request.model, self._key, self._key_places)
+        call = Call(peer, self._headers, encode_request(request, self.url), self._idle_timeout, self._header_timeout)
+        return converse(self._http, call, _Reader(peer, count_calls(request.messages)))
+
+    async def close(self) -> None:
+        """Nothing of its own to close: connections belong to the Http client."""
+
+
+# --- the request ---
+
+
+def encode_request(request: Request, url: str) -> bytes:
+    """Keys in a fixed order, messages last, so that each request continues the bytes of the one before."""
+    at_openai = "://api.openai.com/" in url
+    body: dict[str, Any] = {
+        "model": request.model,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_completion_tokens" if at_openai else "max_tokens": request.max_tokens,
+    }
+    if request.temperature is not None and not (at_openai and is_reasoner(request.model)):
+        body["temperature"] = request.temperature
+    if request.thinking:
+        body["reasoning_effort"] = effort(request.thinking)
+    if request.schema is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": request.schema}}
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+            }
+            for tool in request.tools
+        ]
+    system = _joined(*request.system)
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    legal = short_id if "://api.mistral.ai/" in url else legal_id
+    for message in request.messages:
+        messages += _message(message, legal)
+    body["messages"] = messages
+    return encode(body)
+
+
+def _joined(*texts: str) -> str:
+    return "\n\n".join(text for text in texts if text.strip())
+
+
+def _message(message: Message, legal: Callable[[str], str]) -> list[dict[str, Any]]:
+    if isinstance(message, UserMessage):
+        return _user(message.text, *message.notes)
+    if isinstance(message, AssistantMessage):
+        return _assistant(message, legal)
+    return [*_results(message, legal), *_user(*message.notes)]
+
+
+def _user(*texts: str) -> list[dict[str, Any]]:
+    text = _joined(*texts)
+    return [{"role": "user", "content": text}] if text else []
+
+
+def _assistant(message: AssistantMessage, legal: Callable[[str], str]) -> list[dict[str, Any]]:
+    text = message.text if message.text.strip() else None
+    calls = [
+        {
+            "id": legal(call.id),
+            "type": "function",
+            "function": {"name": call.name, "arguments": arguments_json(call.args)},
+        }
+        for call in message.calls
+    ]
+    if calls:
+        return [{"role": "assistant", "content": text, "tool_calls": calls}]
+    return [{"role": "assistant", "content": text}] if text else []
+
+
+def _results(message: ToolMessage, legal: Callable[[str], str]) -> list[dict[str, Any]]:
+    return [
+        {"role": "tool", "tool_call_id": legal(result.call_id), "content": result_text(result.text, result.is_error)}
+        for result in message.results
+    ]
+
+
+def result_text(text: str, is_error: bool) -> str:
+    """These APIs have no flag for a failed call, so the text says it."""
+    text = text if text.strip() else NO_OUTPUT
+    return f"Error: {text}" if is_error and not text.lower().startswith("error") else text
+
+
+# --- the answer ---
+
+
+class _Function(Struct):
+    name: str | None = None
+    arguments: Any = None
+
+
+class _ToolCall(Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(Struct):
+    content: Any = None
+    refusal: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    tool_calls: list[_ToolCall] | None = None
+    function_call: _Function | None = None
+
+
+class _Choice(Struct):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _PromptDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_cache_hit_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+
+
+class _Chunk(Struct):
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_DECODER = msgspec.json.Decoder(_Chunk)
+
+_STOPS: dict[str, StopReason] = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
+
+
+class _Calls:
+    """Finds out which call a fragment belongs to, though servers differ in what they tell.
+
+    Some leave out the index, some the id, some give every call the same index or the same id, some repeat the name in
+    every fragment. `earlier` counts the calls of the conversation so far, so that an invented id is used only once.
+    """
+
+    def __init__(self, earlier: int) -> None:
+        self._earlier = earlier
+        self._by_index: dict[int, int] = {}
+        self._told_ids: list[str] = []
+        self._ids: list[str] = []
+        self._done: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def feed(self, fragment: _ToolCall) -> Iterator[CallPiece]:
+        function = fragment.function or _Function()
+        told = fragment.id or ""
+        number = self._find(fragment.index, told, bool(function.name))
+        text = arguments_json(function.arguments)
+        if number is None:
+            yield from self.end()
+            number = self._begin(fragment.index, told)
+            yield CallPiece(number, id=self._ids[number], name=function.name or "", json=text)
+        elif text:
+            yield CallPiece(number, json=text)
+
+    def end(self) -> Iterator[CallPiece]:
+        """Mark the calls so far as complete."""
+        for number in range(len(self._ids)):
+            if number not in self._done:
+                self._done.add(number)
+                yield CallPiece(number, done=True)
+
+    def _find(self, index: int | None, told: str, named: bool) -> int | None:
+        if index is not None:
+            number = self._by_index.get(index)
+            if number is not None and told and named and told != self._told_ids[number]:
+                return None
+            return number
+        if told:
+            return self._told_ids.index(told) if told in self._told_ids else None
+        return len(self._ids) - 1 if self._ids and not named else None
+
+    def _begin(self, index: int | None, told: str) -> int:
+        number = len(self._ids)
+        if index is not None:
+            self._by_index[index] = number
+        self._told_ids.append(told)
+        self._ids.append(told if told and told not in self._ids else f"call_{self._earlier + number}")
+        return number
+
+
+class _Reader:
+    def __init__(self, peer: Peer, earlier_calls: int) -> None:
+        self.settled = False
+        self.done = False
+        self._peer = peer
+        self._calls = _Calls(earlier_calls)
+        self._usage: _Usage | None = None
+        self._model = ""
+        self._stop: StopReason = "end_turn"
+        self._refused = False
+
+    def feed(self, event: ServerEvent) -> Iterator[Piece]:
+        if event.data.strip() == b"[DONE]":
+            self.done = self.settled or len(self._calls) > 0 or self._model != ""
+            return
+        chunk = decode(_DECODER, event.data)
+        if chunk.error or event.name == "error":
+            raise faults.reported(self._peer, faults.parse_said(event.data))
+        self._model = chunk.model or self._model
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        for choice in (chunk.choices or ())[:1]:
+            yield from self._delta(choice.delta or choice.message or _Delta())
+            if choice.finish_reason:
+                yield from self._settle(choice.finish_reason)
+        if self.settled and self._usage is not None and not chunk.choices:
+            self.done = True
+
+    def finish(self) -> Iterator[Piece]:
+        if self._stop != "max_tokens":
+            yield from self._calls.end()
+        yield UsagePiece(_total(self._usage or _Usage()))
+        reason = self._stop
+        if len(self._calls) and reason == "end_turn":
+            reason = "tool_use"
+        yield StopPiece("refusal" if self._refused and reason == "end_turn" else reason, self._model)
+
+    def _delta(self, delta: _Delta) -> Iterator[Piece]:
+        thought = _plain(delta.reasoning_content) or _plain(delta.reasoning)
+        if thought:
+            yield ThinkingPiece(thought)
+        if isinstance(delta.content, str):
+            if delta.content:
+                yield TextPiece(delta.content)
+        elif delta.content:
+            yield from _parts(delta.content)
+        if delta.refusal:
+            self._refused = True
+            yield TextPiece(delta.refusal)
+        for fragment in delta.tool_calls or ():
+            yield from self._calls.feed(fragment)
+        if delta.function_call is not None:
+            yield from self._calls.feed(_ToolCall(index=0, function=delta.function_call))
+
+    def _settle(self, reason: str) -> Iterator[Piece]:
+        if reason == "error":
+            raise faults.reported(self._peer, faults.Said("the model failed", "server_error"))
+        self.settled = True
+        self._stop = _STOPS.get(reason, "end_turn")
+        if self._stop != "max_tokens":
+            yield from self._calls.end()
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _parts(content: Any) -> Iterator[Piece]:
+    """Content as a list of parts: text, and thinking that is itself a list of text."""
+    for part in cast("list[Any]", content) if isinstance(content, list) else []:
+        if not isinstance(part, dict):
+            continue
+        found = cast("dict[str, Any]", part)
+        thinking = found.get("thinking")
+        if isinstance(found.get("text"), str) and found["text"]:
+            yield TextPiece(found["text"])
+        elif isinstance(thinking, str) and thinking:
+            yield ThinkingPiece(thinking)
+        elif isinstance(thinking, list):
+            for piece in _parts(cast("list[Any]", thinking)):
+                if isinstance(piece, TextPiece):
+                    yield ThinkingPiece(piece.text)
+
+
+def _total(usage: _Usage) -> Usage:
+    """Our kinds do not overlap: cached input is taken out of the input, reasoning out of the output.
+
+    One vendor counts reasoning beside the output instead of inside it; the total tells.
+    """
+    details = usage.prompt_tokens_details or _PromptDetails()
+    read = details.cached_tokens or usage.prompt_cache_hit_tokens or 0
+    write = details.cache_write_tokens or 0
+    prompt = usage.prompt_tokens or 0
+    output = usage.completion_tokens or 0
+    reasoning = (usage.completion_tokens_details or _OutputDetails()).reasoning_tokens or 0
+    beside = reasoning > output or (usage.total_tokens or 0) == prompt + output + reasoning
+    return Usage(
+        input=max(0, prompt - read - write),
+        output=output if beside else output - reasoning,
+        cache_read=read,
+        cache_write=write,
+        reasoning=reasoning,
+    )

@@ -1,0 +1,352 @@
+"""The OpenAI Responses API, without anything kept on the server.
+
+Reasoning comes encrypted. It is kept as the signature of a thinking part and goes back only inside the running tool
+loop, to the very model that had it.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.message import Message, StopReason, Text, Thinking, ToolMessage, Usage, UserMessage
+from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, ThinkingPiece, UsagePiece
+from odin.providers import faults
+from odin.providers.exchange import Call, converse
+from odin.providers.faults import Peer, Said
+from odin.providers.http import Http
+from odin.providers.openai_chat import result_text
+from odin.providers.payload import (
+    arguments_json,
+    count_calls,
+    decode,
+    effort,
+    encode,
+    is_reasoner,
+    legal_id,
+    may_replay,
+    running_loop,
+)
+from odin.providers.settings import DEFAULT_HEADER_TIMEOUT, DEFAULT_IDLE_TIMEOUT
+from odin.providers.sse import ServerEvent
+
+
+class ResponsesProvider:
+    """Asks one server that has {base_url}/responses."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        base_url: str,
+        api_key: str,
+        http: Http,
+        headers: Mapping[str, str] | None = None,
+        idle_timeout: float = DEFAULT_IDLE_TIMEOUT,
+        header_timeout: float = DEFAULT_HEADER_TIMEOUT,
+        key_places: str = "",
+    ) -> None:
+        self.name = name
+        self.url = base_url.rstrip("/") + "/responses"
+        self._http = http
+        self._key = api_key.strip()
+        self._key_places = key_places
+        self._idle_timeout = idle_timeout
+        self._header_timeout = header_timeout
+        self._headers = {"content-type": "application/json"}
+        if self._key:
+            self._headers["authorization"] = f"Bearer {self._key}"
+        self._headers |= {key.lower(): value for key, value in (headers or {}).items()}
+
+    def stream(self, request: Request) -> AsyncIterator[Piece]:
+        peer = Peer(self.name, self.url, request.model, self._key, self._key_places)
+        call = Call(peer, self._headers, encode_request(request, self.name), self._idle_timeout, self._header_timeout)
+        return converse(self._http, call, _Reader(peer, count_calls(request.messages)))
+
+    async def close(self) -> None:
+        """Nothing of its own to close: connections belong to the Http client."""
+
+
+# --- the request ---
+
+
+class _Sealed(Struct):
+    """What must come back unchanged of a reasoning item; it is kept as the signature of a thinking part."""
+
+    id: str
+    encrypted_content: str
+
+
+def encode_request(request: Request, provider: str) -> bytes:
+    """Keys in a fixed order, input last, so that each request continues the bytes of the one before."""
+    reasons = request.thinking > 0 or is_reasoner(request.model)
+    body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
+    if reasons:
+        body["include"] = ["reasoning.encrypted_content"]
+    body["max_output_tokens"] = request.max_tokens
+    if request.temperature is not None and not reasons:
+        body["temperature"] = request.temperature
+    if request.thinking:
+        body["reasoning"] = {"effort": effort(request.thinking), "summary": "auto"}
+    if request.schema is not None:
+        shape = {"type": "json_schema", "name": "reply", "schema": request.schema, "strict": False}
+        body["text"] = {"format": shape}
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.schema,
+                "strict": False,
+            }
+            for tool in request.tools
+        ]
+    system = "\n\n".join(block for block in request.system if block.strip())
+    if system:
+        body["instructions"] = system
+    body["input"] = _input(request, provider, reasons)
+    return encode(body)
+
+
+def _input(request: Request, provider: str, reasons: bool) -> list[dict[str, Any]]:
+    loop = running_loop(request.messages)
+    items: list[dict[str, Any]] = []
+    for index, message in enumerate(request.messages):
+        replay = reasons and index >= loop
+        items += _items(message, replay, provider, request.model)
+    return items
+
+
+def _items(message: Message, replay: bool, provider: str, model: str) -> list[dict[str, Any]]:
+    if isinstance(message, UserMessage):
+        return _said("user", "input_text", message.text, *message.notes)
+    if isinstance(message, ToolMessage):
+        results: list[dict[str, Any]] = [
+            {
+                "type": "function_call_output",
+                "call_id": legal_id(result.call_id),
+                "output": result_text(result.text, result.is_error),
+            }
+            for result in message.results
+        ]
+        return results + _said("user", "input_text", *message.notes)
+    replay = replay and may_replay(message, provider, model)
+    return [item for part in message.parts for item in _part(part, replay)]
+
+
+def _part(part: Any, replay: bool) -> list[dict[str, Any]]:
+    if isinstance(part, Text):
+        return _said("assistant", "output_text", part.text)
+    if isinstance(part, Thinking):
+        return _reasoning(part) if replay else []
+    arguments = arguments_json(part.args)
+    return [{"type": "function_call", "call_id": legal_id(part.id), "name": part.name, "arguments": arguments}]
+
+
+def _reasoning(part: Thinking) -> list[dict[str, Any]]:
+    try:
+        sealed = msgspec.json.decode(part.signature, type=_Sealed)
+    except (msgspec.DecodeError, UnicodeError):
+        return []
+    summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+    return [{"type": "reasoning", "id": sealed.id, "summary": summary, "encrypted_content": sealed.encrypted_content}]
+
+
+def _said(role: str, kind: str, *texts: str) -> list[dict[str, Any]]:
+    """One message with a part for each text; nothing when there is nothing to say."""
+    content = [{"type": kind, "text": text} for text in texts if text.strip()]
+    return [{"type": "message", "role": role, "content": content}] if content else []
+
+
+# --- the answer ---
+
+
+class _Part(Struct):
+    type: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _Item(Struct):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: Any = None
+    content: list[_Part] | None = None
+    summary: list[_Part] | None = None
+    encrypted_content: str | None = None
+
+
+class _InputDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _Incomplete(Struct):
+    reason: str | None = None
+
+
+class _Error(Struct):
+    message: str | None = None
+    code: str | None = None
+    type: str | None = None
+
+
+class _Response(Struct):
+    model: str | None = None
+    status: str | None = None
+    usage: _Usage | None = None
+    incomplete_details: _Incomplete | None = None
+    error: _Error | None = None
+
+
+class _Event(Struct):
+    type: str = ""
+    output_index: int = 0
+    delta: Any = None
+    arguments: Any = None
+    item: _Item | None = None
+    response: _Response | None = None
+    error: _Error | None = None
+    message: str | None = None
+    code: str | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Event)
+
+
+class _Reader:
+    def __init__(self, peer: Peer, earlier_calls: int) -> None:
+        self.settled = False
+        self.done = False
+        self._peer = peer
+        self._earlier = earlier_calls
+        self._calls: dict[int, int] = {}
+        self._heard: set[int] = set()
+        self._summaries: set[int] = set()
+        self._model = ""
+        self._usage = Usage()
+        self._stop: StopReason = "end_turn"
+        self._refused = False
+
+    def feed(self, event: ServerEvent) -> Iterator[Piece]:
+        if event.data.strip() == b"[DONE]":
+            return
+        found = decode(_DECODER, event.data)
+        kind = found.type.removeprefix("response.")
+        if kind in ("output_text.delta", "refusal.delta"):
+            self._refused = self._refused or kind == "refusal.delta"
+            yield from self._text(found)
+        elif kind == "function_call_arguments.delta":
+            yield from self._arguments(found)
+        elif kind in ("reasoning_summary_text.delta", "reasoning_text.delta"):
+            yield from self._thought(found)
+        elif kind == "reasoning_summary_part.added":
+            if found.output_index in self._summaries:
+                yield ThinkingPiece("\n\n")
+        elif kind == "output_item.added":
+            yield from self._begin(found)
+        elif kind == "output_item.done":
+            yield from self._end(found)
+        elif kind in ("completed", "incomplete", "failed", "error", "cancelled"):
+            self._conclude(found)
+
+    def finish(self) -> Iterator[Piece]:
+        yield UsagePiece(self._usage)
+        yield StopPiece(self._stop, self._model)
+
+    def _text(self, event: _Event) -> Iterator[Piece]:
+        if isinstance(event.delta, str) and event.delta:
+            self._heard.add(event.output_index)
+            yield TextPiece(event.delta)
+
+    def _thought(self, event: _Event) -> Iterator[Piece]:
+        if isinstance(event.delta, str) and event.delta:
+            self._summaries.add(event.output_index)
+            yield ThinkingPiece(event.delta)
+
+    def _arguments(self, event: _Event) -> Iterator[Piece]:
+        number = self._calls.get(event.output_index)
+        text = arguments_json(event.delta)
+        if number is not None and text:
+            self._heard.add(event.output_index)
+            yield CallPiece(number, json=text)
+
+    def _begin(self, event: _Event) -> Iterator[Piece]:
+        item = event.item or _Item()
+        if item.type != "function_call" or event.output_index in self._calls:
+            return
+        number = len(self._calls)
+        self._calls[event.output_index] = number
+        yield CallPiece(number, id=item.call_id or f"call_{self._earlier + number}", name=item.name or "")
+
+    def _end(self, event: _Event) -> Iterator[Piece]:
+        """An item is complete. What no delta brought is in it."""
+        item = event.item or _Item()
+        heard = event.output_index in self._heard
+        if item.type == "function_call":
+            yield from self._begin(event)
+            text = "" if heard else arguments_json(item.arguments)
+            yield CallPiece(self._calls[event.output_index], json=text, done=True)
+        elif item.type == "reasoning":
+            yield from self._seal(item, event.output_index in self._summaries)
+        elif item.type == "message" and not heard:
+            for part in item.content or ():
+                self._refused = self._refused or bool(part.refusal)
+                if part.text or part.refusal:
+                    yield TextPiece(part.text or part.refusal or "")
+
+    def _seal(self, item: _Item, heard: bool) -> Iterator[Piece]:
+        text = "\n\n".join(part.text for part in (item.summary or item.content or ()) if part.text)
+        signature = ""
+        if item.encrypted_content:
+            signature = msgspec.json.encode(_Sealed(item.id or "", item.encrypted_content)).decode()
+        if signature or (text and not heard):
+            yield ThinkingPiece(final=text, signature=signature)
+
+    def _conclude(self, event: _Event) -> None:
+        response = event.response or _Response()
+        if event.type in ("error", "response.failed", "response.error", "response.cancelled"):
+            error = event.error or response.error or _Error(event.message, event.code)
+            raise faults.reported(self._peer, Said(error.message or "", error.type or "", error.code or ""))
+        self.settled = self.done = True
+        self._model = response.model or ""
+        self._usage = _total(response.usage or _Usage())
+        self._stop = self._reason(event, response)
+
+    def _reason(self, event: _Event, response: _Response) -> StopReason:
+        if event.type == "response.incomplete" or response.status == "incomplete":
+            reason = (response.incomplete_details or _Incomplete()).reason
+            return "refusal" if reason == "content_filter" else "max_tokens"
+        if self._calls:
+            return "tool_use"
+        return "refusal" if self._refused else "end_turn"
+
+
+def _total(usage: _Usage) -> Usage:
+    """Our kinds do not overlap: cached input is taken out of the input, reasoning out of the output."""
+    details = usage.input_tokens_details or _InputDetails()
+    read = details.cached_tokens or 0
+    write = details.cache_write_tokens or 0
+    reasoning = (usage.output_tokens_details or _OutputDetails()).reasoning_tokens or 0
+    return Usage(
+        input=max(0, (usage.input_tokens or 0) - read - write),
+        output=max(0, (usage.output_tokens or 0) - reasoning),
+        cache_read=read,
+        cache_write=write,
+        reasoning=reasoning,
+    )

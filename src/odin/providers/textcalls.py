@@ -1,0 +1,468 @@
+"""Finds tool calls that a model wrote as text, because it cannot make them through the API or forgot to.
+
+Only a complete block that names an offered tool and carries its arguments counts, so ordinary JSON in an answer is text
+and half a block is never run. What a model says after its last call is dropped: it was said before the result was seen.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+from msgspec import Struct
+
+from odin.core.provider import ToolSpec
+from odin.core.registry import canonical
+
+Call = tuple[str, dict[str, Any]]
+
+
+class Found(Struct, frozen=True):
+    """A reply taken apart. `contract` says that the planner's own JSON object was among it, even without a call."""
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    contract: bool = False
+
+
+class _Block(Struct):
+    """One recognised block: its calls, what it says to the person, and where it ends in the text."""
+
+    calls: list[Call]
+    end: int
+    said: str = ""
+    contract: bool = False
+
+
+NAME_KEYS = ("name", "tool", "toolName", "tool_name", "function", "function_name")
+ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "toolInput", "tool_input")
+_BESIDE_KEYS = {"id", "type", "index", "call_id", "tool_call_id", "explanation", "thought", "reason"}
+_CALL_KEYS = {*NAME_KEYS, *ARGUMENT_KEYS, *_BESIDE_KEYS}
+_CONTRACT_KEYS = {"explanation", "taskCompleted", "executeTool"}
+_FIRST_KEYS = _CALL_KEYS | _CONTRACT_KEYS | {"tool_calls", "role", "content"}
+
+_TAGS = ("tool_call", "tool_calls", "toolcall", "tools", "tool_use", "function_call", "function_calls")
+_LANGUAGES = {"", "json", "jsonc", "json5", "xml", "text", "tool", "function", *_TAGS}
+
+_OPENER = re.compile(
+    r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[^\s`]*)[^\n`]*(?:\n|\Z)"
+    rf"|<(?P<tag>{'|'.join(_TAGS)})>"
+    r"|(?=<function=[\w.\-]+>)(?P<function>)"
+    r"|(?P<mistral>\[TOOL_CALLS\])"
+    r"|(?P<llama><\|python_tag\|>)"
+    r"|^[ \t]*(?P<bare>)(?=[{\[])",
+    re.MULTILINE,
+)
+_FUNCTION = re.compile(r"<function=([\w.\-]+)>\s*")
+_PARAMETER = re.compile(r"<parameter=([\w.\-]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
+_MISTRAL_NAME = re.compile(r"\s*([\w.\-]+)\s*(?:\[CALL_ID\][\w\-]*)?(?:\[ARGS\])?\s*(?=\{)")
+_END_TAG = re.compile(rf"\s*(?:`{{3,}}\s*)?(?:</(?:{'|'.join(_TAGS)})>|(?=<(?:{'|'.join(_TAGS)})>)|\Z)")
+_SEPARATOR = re.compile(r"[\s,;]*")
+_HEAD = re.compile(r"[\s\[{]*[\"']([A-Za-z_]*)([\"']?)")
+
+
+def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> Found:
+    """The calls written in a reply, under the names they were offered by, and the text around them.
+
+    Given the tools themselves and not only their names, parameters written as XML get the types of their schema.
+    """
+    blocks = _Blocks(offered)
+    kept: list[str] = []
+    calls: list[Call] = []
+    contract = False
+    position = tail = 0
+    while (opener := _OPENER.search(text, position)) is not None:
+        block = blocks.read(text, opener)
+        if block is None:
+            position = _past(text, opener)
+            continue
+        kept.append(text[tail : opener.start()])
+        if block.said.strip():
+            kept.append(block.said)
+        calls += block.calls
+        contract = contract or block.contract
+        position = tail = block.end
+    if not calls:
+        kept.append(text[tail:])
+    return Found("\n\n".join(part.strip() for part in kept if part.strip()) if tail else text, tuple(calls), contract)
+
+
+def _past(text: str, opener: re.Match[str]) -> int:
+    """Where to look on after an opener that led nowhere. A code block of a language is skipped whole."""
+    fence = opener["fence"]
+    if fence and opener["language"].casefold() not in _LANGUAGES:
+        close = text.find(f"\n{fence}", opener.end() - 1)
+        return len(text) if close < 0 else close + 1 + len(fence)
+    return max(opener.end(), opener.start() + 1)
+
+
+class _Blocks:
+    """Reads one block of any known form, for one set of offered tools."""
+
+    def __init__(self, offered: Iterable[str] | Iterable[ToolSpec]) -> None:
+        self._schemas: dict[str, dict[str, Any]] = {}
+        self._names: dict[str, str] = {}
+        for tool in offered:
+            name = tool if isinstance(tool, str) else tool.name
+            self._names[canonical(name).casefold()] = name
+            self._schemas[name] = {} if isinstance(tool, str) else tool.schema
+
+    def read(self, text: str, opener: re.Match[str]) -> _Block | None:
+        start = opener.end()
+        if opener["fence"]:
+            return self._fenced(text, start, opener["fence"], opener["language"])
+        if opener["tag"]:
+            return self._tagged(text, start)
+        if opener["function"] is not None:
+            return self._functions(text, start)
+        if opener["mistral"]:
+            return self._mistral(text, start)
+        return self._values(text, start, bool(opener["llama"]), _ends_text)
+
+    def resolve(self, name: Any) -> str | None:
+        """The offered name that a written name means."""
+        if not isinstance(name, str):
+            return None
+        plain = name.strip().removeprefix("functions.").removeprefix("default_api.")
+        return self._names.get(canonical(plain).casefold())
+
+    def _fenced(self, text: str, start: int, fence: str, language: str) -> _Block | None:
+        if language.casefold() not in _LANGUAGES:
+            return None
+
+        def closed(text: str, at: int) -> int | None:
+            at = _blank(text, at)
+            return at + len(fence) if text.startswith(fence, at) else _ends_text(text, at)
+
+        inner = _OPENER.match(text, _blank(text, start))
+        if inner and (inner["tag"] or inner["function"] is not None):
+            block = self._tagged(text, inner.end()) if inner["tag"] else self._functions(text, inner.end())
+            end = closed(text, block.end) if block else None
+            return None if block is None or end is None else _Block(block.calls, end)
+        return self._values(text, start, False, closed)
+
+    def _tagged(self, text: str, start: int) -> _Block | None:
+        at = _blank(text, start)
+        if text.startswith("<function=", at):
+            block = self._functions(text, at)
+            if block and (close := _END_TAG.match(text, block.end)):
+                block.end = close.end()
+            return block
+        fence = re.compile(r"`{3,}\w*\s*").match(text, at)
+
+        def closed(text: str, at: int) -> int | None:
+            close = _END_TAG.match(text, at)
+            return close.end() if close else None
+
+        return self._values(text, fence.end() if fence else at, True, closed)
+
+    def _values(self, text: str, start: int, explicit: bool, closed: Callable[[str, int], int | None]) -> _Block | None:
+        """JSON values one after another until `closed` says where the block ends; all of them must be calls."""
+        block = _Block([], start)
+        while (end := closed(text, block.end)) is None or block.end == start:
+            at = _blank(text, block.end)
+            head = _HEAD.match(text, at)
+            if head is None or head[1] not in _FIRST_KEYS:
+                return None
+            value, after = _read_json(text, at)
+            if after < 0 or not self._add(block, value, explicit):
+                return None
+            block.end = after
+            if closed(text, after) is None:
+                block.end = cast("re.Match[str]", _SEPARATOR.match(text, after)).end()
+        block.end = end
+        return block
+
+    def _functions(self, text: str, start: int) -> _Block | None:
+        block = _Block([], start)
+        while (opener := _FUNCTION.match(text, _blank(text, block.end))) is not None:
+            name = self.resolve(opener[1])
+            read = self._function_body(text, opener.end(), name) if name else None
+            if name is None or read is None:
+                return None
+            args, block.end = read
+            block.calls.append((name, args))
+        return block if block.calls else None
+
+    def _function_body(self, text: str, start: int, name: str) -> tuple[dict[str, Any], int] | None:
+        args: Any = {}
+        at = start
+        if text.startswith("{", at):
+            args, at = _read_json(text, at)
+            if at < 0 or not isinstance(args, dict):
+                return None
+        else:
+            while (parameter := _PARAMETER.match(text, at)) is not None:
+                args[parameter[1]] = self._typed(name, parameter[1], parameter[2])
+                at = parameter.end()
+        at = _blank(text, at)
+        if not text.startswith("</function>", at):
+            return None
+        return cast("dict[str, Any]", args), at + len("</function>")
+
+    def _typed(self, name: str, parameter: str, value: str) -> Any:
+        properties: dict[str, Any] = self._schemas.get(name, {}).get("properties", {})
+        if properties.get(parameter, {}).get("type", "string") == "string":
+            return value
+        read = loads(value.strip().lower() if value.strip() in ("True", "False") else value)
+        return value if read is None else read
+
+    def _mistral(self, text: str, start: int) -> _Block | None:
+        if text.startswith("[", _blank(text, start)):
+            value, after = _read_json(text, _blank(text, start))
+            block = _Block([], after)
+            return block if after > 0 and self._add(block, value, True) else None
+        block = _Block([], start)
+        while (named := _MISTRAL_NAME.match(text, block.end)) is not None:
+            name = self.resolve(named[1])
+            args, block.end = _read_json(text, named.end())
+            if name is None or block.end < 0 or not isinstance(args, dict):
+                return None
+            block.calls.append((name, cast("dict[str, Any]", args)))
+            if text.startswith("[TOOL_CALLS]", block.end):
+                block.end += len("[TOOL_CALLS]")
+        return block if block.calls else None
+
+    def _add(self, block: _Block, value: Any, explicit: bool) -> bool:
+        """Put the calls that one JSON value holds into the block; False when any part of it is no call."""
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            return bool(items) and all(self._add(block, item, explicit) for item in items)
+        if not isinstance(value, dict):
+            return False
+        found = cast("dict[str, Any]", value)
+        if is_contract(found):
+            block.contract = True
+            block.said = str(found.get("explanation") or "")
+            entries: Any = found.get("executeTool")
+            return not entries or self._add(block, entries, True)
+        if "tool_calls" in found and found.keys() <= {"tool_calls", "content", "role"}:
+            block.said = str(found.get("content") or "")
+            return self._add(block, found["tool_calls"], True)
+        call = self._call(found, explicit)
+        if call is None:
+            return False
+        block.calls.append(call)
+        return True
+
+    def _call(self, value: Mapping[str, Any], explicit: bool) -> Call | None:
+        if not value.keys() <= _CALL_KEYS:
+            return None
+        inner = value.get("function")
+        if isinstance(inner, dict):
+            return self._call(cast("dict[str, Any]", inner), True)
+        split = split_call(value)
+        name = self.resolve(split[0]) if split else None
+        if split is None or name is None or (split[1] is None and not explicit):
+            return None
+        args = as_arguments(split[1])
+        if args is None or (args.get("type") == "object" and "properties" in args):
+            return None
+        return name, args
+
+
+def is_contract(value: Mapping[str, Any]) -> bool:
+    """Whether an object is the planner's reply. One key alone may be a coincidence, except the one that runs tools."""
+    keys = value.keys()
+    return keys <= _CONTRACT_KEYS and ("executeTool" in keys or len(keys) == 2)
+
+
+def split_call(value: Mapping[str, Any]) -> tuple[Any, Any] | None:
+    """The name and the arguments under whichever of their keys a model used; arguments None when there are none."""
+    name = next((value[key] for key in NAME_KEYS if key in value), None)
+    args = next((value[key] for key in ARGUMENT_KEYS if key in value), None)
+    return None if name is None else (name, args)
+
+
+def as_arguments(args: Any) -> dict[str, Any] | None:
+    """Arguments as an object, whether they came as one or as a JSON string of one. None means they are neither."""
+    if isinstance(args, str):
+        args = loads(args) if args.strip() else {}
+        return cast("dict[str, Any]", args) if isinstance(args, dict) else None
+    if args is None:
+        return {}
+    return cast("dict[str, Any]", args) if isinstance(args, dict) else None
+
+
+# --- reading JSON that models write ---
+
+_DECODER = json.JSONDecoder(strict=False)
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
+_BAD_ESCAPE = re.compile(r'\\(["\\/bfnrtu]|.)', re.DOTALL)
+_BRACKET = re.compile(rf"{_STRING}|'(?:[^'\\\n]|\\.)*'|[{{}}\[\]]|[\"']", re.DOTALL)
+
+
+def loads(raw: str) -> Any:
+    """One JSON value, with the slips repaired that leave no doubt about what was meant; None when it is broken."""
+    raw = raw.strip()
+    value, end = _read_json(raw, 0)
+    return value if end == len(raw) else None
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text begins with, whatever comes after it."""
+    value, _ = _read_json(text, _blank(text, 0))
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _read_json(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value that starts at a position and where it ends, or an end of -1."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        pass
+    end = _balanced(text, at)
+    if end < 0:
+        return None, -1
+    value = _repaired(text[at:end])
+    return (None, -1) if value is None else (value, end)
+
+
+def _balanced(text: str, at: int) -> int:
+    """Where the bracket that opens at a position is closed again, strings left aside; -1 when it never is."""
+    depth = 0
+    for token in _BRACKET.finditer(text, at):
+        found = token[0]
+        if found in "{[":
+            depth += 1
+        elif found in "}]":
+            depth -= 1
+            if depth == 0:
+                return token.end()
+        elif len(found) == 1:
+            return -1
+        if depth == 0:
+            return -1
+    return -1
+
+
+def _repaired(raw: str) -> Any:
+    """Trailing commas, invalid escapes such as \\d, and Python literals: each has only one sensible reading."""
+    mended = _TRAILING_COMMA.sub(lambda match: match[1] or "", raw)
+    for candidate in (mended, _BAD_ESCAPE.sub(_escape, mended)):
+        try:
+            return _DECODER.decode(candidate)
+        except (ValueError, RecursionError):
+            continue
+    if "'" not in raw or "\\" in raw:
+        return None
+    import ast  # rare: only for a call written as a Python literal
+
+    try:
+        return ast.literal_eval(raw)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0] if match[1] in '"\\/bfnrtu' else "\\" + match[0]
+
+
+def _blank(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def _ends_text(text: str, at: int) -> int | None:
+    return len(text) if _blank(text, at) == len(text) else None
+
+
+# --- while the reply is still coming in ---
+
+_SUSPECT = re.compile(r"^[ \t]*(?:`{1,3}|~{3}|[{\[])|<(?=[a-z|]|\Z)|\[TOOL_CALLS\]|\[(?:T[A-Z_]*)?\Z", re.MULTILINE)
+_MARKS = (*(f"<{tag}>" for tag in _TAGS), "<function=", "<|python_tag|>", "[TOOL_CALLS]")
+
+
+class CallSieve:
+    """Lets the text of a reply through at once, except from where a written call may begin.
+
+    What is held back is let go as soon as it turns out to be no call; `rest()` is what is still held at the end.
+    """
+
+    def __init__(self, offered: Iterable[str] | Iterable[ToolSpec]) -> None:
+        self._offered = tuple(offered)
+        self._text = ""
+        self._shown = 0
+        self._looked = 0
+
+    @property
+    def text(self) -> str:
+        return self._text
+
+    def feed(self, text: str) -> str:
+        """Add a piece of the reply; returns what may be shown now."""
+        self._text += text
+        start = self._shown
+        while (suspect := _SUSPECT.search(self._text, max(self._shown, self._looked))) is not None:
+            at = suspect.start()
+            if not self._possible(at, text):
+                self._looked = suspect.end()
+                continue
+            self._shown = self._looked = max(at, self._shown)
+            return self._text[start : self._shown]
+        self._shown = self._looked = len(self._text)
+        return self._text[start:]
+
+    def rest(self) -> str:
+        return self._text[self._shown :]
+
+    def _possible(self, at: int, newest: str) -> bool:
+        held = self._text[at:].lstrip(" \t")
+        if held[0] in "`~":
+            return self._fence(held, newest)
+        if held[0] == "<" or held.startswith("[T"):
+            return _mark(held)
+        return _json_head(held) and not self._refuted(held, newest, "}")
+
+    def _fence(self, held: str, newest: str) -> bool:
+        if len(held) < 3:
+            return held in ("`", "``")
+        opener = _OPENER.match(held)
+        if opener is None or not opener["fence"]:
+            return False
+        language = opener["language"].casefold()
+        if opener.end() == len(held) and not held.endswith("\n"):
+            return any(known.startswith(language) for known in _LANGUAGES)
+        body = held[opener.end() :].lstrip()
+        head = _mark(body) if body.startswith("<") else _json_head(body)
+        return language in _LANGUAGES and head and not self._refuted(held, newest, "`")
+
+    def _refuted(self, held: str, newest: str, closing: str) -> bool:
+        """Whether the held block is complete and is no call. Looked into only when its last character may have come."""
+        if closing not in newest:
+            return False
+        if held[0] in "`~":
+            fence = held[:3]
+            return f"\n{fence}" in held[3:] and not self._found(held)
+        value, end = _read_json(held, 0)
+        return end > 0 and value is not None and not self._found(held[:end])
+
+    def _found(self, block: str) -> bool:
+        found = find_calls(block, cast("tuple[str, ...]", self._offered))
+        return bool(found.calls) or found.contract
+
+
+def _mark(held: str) -> bool:
+    """Whether the text is, or may become, one of the openers, followed by something that can be a call."""
+    mark = next((mark for mark in _MARKS if held.startswith(mark)), None)
+    if mark is None:
+        return any(mark.startswith(held) for mark in _MARKS)
+    if mark in ("<function=", "[TOOL_CALLS]"):
+        return True
+    body = held[len(mark) :].lstrip()
+    return not body or body[0] in "{[<`"
+
+
+def _json_head(held: str) -> bool:
+    """Whether JSON that starts like this may be a call: its first key is one that calls have."""
+    if not held.strip("[{ \t\r\n"):
+        return len(held) < 200
+    head = _HEAD.match(held)
+    if head is None:
+        return False
+    key, closed = head[1], head[2]
+    if closed:
+        return key in _FIRST_KEYS
+    return head.end() == len(held) and any(known.startswith(key) for known in _FIRST_KEYS)

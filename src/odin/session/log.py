@@ -1,0 +1,150 @@
+"""The append-only log: one file per session, one JSON line per durable event, a header line first.
+
+The file only ever grows. A line torn by a crash or a full disk stays where it is and is passed over by the reader; the
+next line is written after a line break of its own.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from odin.core.errors import LogDamaged, LogTooNew, SessionLocked, StateUnwritable
+from odin.core.event import Envelope
+
+FORMAT = 1
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line. `odin_log` is the format version; a higher one is left alone."""
+
+    odin_log: int
+    session: str
+    cwd: str
+    created: float
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Envelope)
+_header_decoder = msgspec.json.Decoder(Header)
+
+
+class SessionLog:
+    """Writes one session's log. The file is made by the first event, so a session that says nothing leaves nothing."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        self._header = header
+        self._fd: int | None = None
+
+    @property
+    def session(self) -> str:
+        return self._header.session
+
+    def prepare(self) -> None:
+        """Make sure the folder can be written, before any work is done that would have to be recorded."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not os.access(self.path if self.path.exists() else self.path.parent, os.W_OK):
+                raise PermissionError(13, "Permission denied")
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def append(self, envelope: Envelope) -> None:
+        fd = self._fd if self._fd is not None else self._open()
+        line = _encoder.encode(envelope) + b"\n"
+        try:
+            _write_all(fd, line)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def sync(self) -> None:
+        """Bring what was written to the disk itself."""
+        if self._fd is not None:
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _open(self) -> int:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            self._lock(fd)
+            size = os.fstat(fd).st_size
+            if size == 0:
+                _write_all(fd, _encoder.encode(self._header) + b"\n")
+            elif os.pread(fd, 1, size - 1) != b"\n":
+                _write_all(fd, b"\n")
+        except OSError as error:
+            os.close(fd)
+            raise self._unwritable(error) from error
+        except SessionLocked:
+            os.close(fd)
+            raise
+        self._fd = fd
+        return fd
+
+    def _lock(self, fd: int) -> None:
+        try:
+            import fcntl
+        except ImportError:  # Windows has no flock; there the file is simply shared.
+            return
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SessionLocked(
+                f"Session {self._header.session} is open in another process.",
+                "Close it there, or start a new session.",
+            ) from error
+
+    def _unwritable(self, error: OSError) -> StateUnwritable:
+        return StateUnwritable(
+            f"The session log cannot be written ({self.path.parent}: {error.strerror or error}).",
+            "Free some space or set ODIN_STATE_DIR to a folder you can write.",
+        )
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def read_header(path: Path) -> Header:
+    """The first line of a log. Raises LogTooNew for a format this version does not know."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline()
+    except OSError as error:
+        raise LogDamaged(f"The session log {path} cannot be read ({error.strerror or error}).") from error
+    try:
+        header = _header_decoder.decode(line)
+    except msgspec.MsgspecError as error:
+        raise LogDamaged(
+            f"{path} does not begin like a session log of Odin.", "Choose another session, or start a new one."
+        ) from error
+    if header.odin_log > FORMAT:
+        raise LogTooNew(
+            f"Session {header.session} was written by a newer version of Odin (log format {header.odin_log}; "
+            f"this version knows {FORMAT}).",
+            "Update Odin to open it. The file was not changed.",
+        )
+    return header
+
+
+def read_log(path: Path) -> Iterator[Envelope]:
+    """Every readable event in order. Torn lines, and events of a later version, are passed over."""
+    with path.open("rb") as file:
+        file.readline()
+        for line in file:
+            try:
+                yield _decoder.decode(line)
+            except (msgspec.MsgspecError, UnicodeError):
+                continue

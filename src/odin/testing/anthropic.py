@@ -1,0 +1,123 @@
+"""The Anthropic Messages wire format: events, whole messages and errors."""
+
+from typing import Any
+
+import msgspec
+
+from odin.testing.script import StreamError
+from odin.testing.spoken import Spoken, signature
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def event(name: str, data: dict[str, Any]) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode({"type": name, **data}))
+
+
+PING = event("ping", {})
+GARBLED = b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, "del\n\n'
+
+
+def frames(said: Spoken) -> list[bytes]:
+    """The reply as server-sent events, in the order of the real API."""
+    start = {**_message(said), "content": [], "stop_reason": None, "stop_sequence": None, "usage": _usage(said, 1)}
+    out = [event("message_start", {"message": start})]
+    for index, block in enumerate(_blocks(said)):
+        out.append(event("content_block_start", {"index": index, "content_block": _opening(block)}))
+        if index == 0:
+            out.append(PING)
+        out += [event("content_block_delta", {"index": index, "delta": delta}) for delta in _deltas(said, block)]
+        out.append(event("content_block_stop", {"index": index}))
+    if len(out) == 1:
+        out.append(PING)
+    delta = {"stop_reason": said.stop, "stop_sequence": None}
+    out.append(event("message_delta", {"delta": delta, "usage": _usage(said, _output(said))}))
+    out.append(event("message_stop", {}))
+    return out
+
+
+def whole(said: Spoken) -> dict[str, Any]:
+    """The reply when no stream was asked for."""
+    content: list[dict[str, Any]] = []
+    for block in _blocks(said):
+        if block["type"] == "tool_use":
+            block = {**block, "input": block["input"] if isinstance(block["input"], dict) else {}}
+        content.append(block)
+    return {
+        **_message(said),
+        "content": content,
+        "stop_reason": said.stop,
+        "stop_sequence": None,
+        "usage": _usage(said, _output(said)),
+    }
+
+
+def error_body(status: int, message: str, type: str | None, code: str | None, param: str | None) -> dict[str, Any]:
+    kind = type or _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    error = {"type": kind, "message": message or kind.replace("_", " ").capitalize()}
+    return {"type": "error", "error": error, "request_id": "req_scripted"}
+
+
+def error_frames(error: StreamError, sequence: int) -> list[bytes]:
+    return [event("error", {"error": {"type": error.type, "message": error.message}})]
+
+
+def _message(said: Spoken) -> dict[str, Any]:
+    return {"id": f"msg_{said.number:06d}", "type": "message", "role": "assistant", "model": said.model}
+
+
+def _blocks(said: Spoken) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    if said.thinking:
+        proof = signature(said.model, said.thinking)
+        blocks.append({"type": "thinking", "thinking": said.thinking, "signature": proof})
+    if said.text:
+        blocks.append({"type": "text", "text": said.text})
+    for call in said.calls:
+        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call.args})
+    return blocks
+
+
+def _opening(block: dict[str, Any]) -> dict[str, Any]:
+    empty: dict[str, dict[str, Any]] = {
+        "thinking": {"thinking": "", "signature": ""},
+        "text": {"text": ""},
+        "tool_use": {"input": {}},
+    }
+    return {**block, **empty[block["type"]]}
+
+
+def _deltas(said: Spoken, block: dict[str, Any]) -> list[dict[str, Any]]:
+    if block["type"] == "text":
+        return [{"type": "text_delta", "text": part} for part in said.pieces(block["text"])]
+    if block["type"] == "thinking":
+        parts: list[dict[str, Any]] = [
+            {"type": "thinking_delta", "thinking": part} for part in said.pieces(block["thinking"])
+        ]
+        return [*parts, {"type": "signature_delta", "signature": block["signature"]}]
+    text = next(call.json for call in said.calls if call.id == block["id"])
+    fragments = ["", *said.pieces("" if text == "{}" else text)]
+    return [{"type": "input_json_delta", "partial_json": fragment} for fragment in fragments]
+
+
+def _output(said: Spoken) -> int:
+    return said.usage.output + said.usage.reasoning
+
+
+def _usage(said: Spoken, output: int) -> dict[str, Any]:
+    return {
+        "input_tokens": said.usage.input,
+        "cache_creation_input_tokens": said.usage.cache_write,
+        "cache_read_input_tokens": said.usage.cache_read,
+        "output_tokens": output,
+    }

@@ -1,0 +1,421 @@
+"""What the OpenAI Chat Completions API refuses."""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from odin.testing.strict import (
+    NAME,
+    Memory,
+    Refused,
+    a_count,
+    a_list,
+    a_number,
+    an_object,
+    json_object,
+    strict_schema_fault,
+    unknown,
+)
+
+_TOP = frozenset(
+    [
+        "model",
+        "messages",
+        "tools",
+        "tool_choice",
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "n",
+        "stop",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "user",
+        "seed",
+        "response_format",
+        "parallel_tool_calls",
+        "functions",
+        "function_call",
+        "reasoning_effort",
+        "store",
+        "metadata",
+        "service_tier",
+        "modalities",
+        "audio",
+        "prediction",
+        "web_search_options",
+        "verbosity",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+    ]
+)
+_MESSAGE_KEYS: dict[str, set[str]] = {
+    "system": {"role", "content", "name"},
+    "developer": {"role", "content", "name"},
+    "user": {"role", "content", "name"},
+    "assistant": {"role", "content", "name", "tool_calls", "refusal", "audio", "function_call", "annotations"},
+    "tool": {"role", "content", "tool_call_id"},
+}
+_PART_TYPES: dict[str, set[str]] = {
+    "system": {"text"},
+    "developer": {"text"},
+    "user": {"text", "image_url", "input_audio", "file"},
+    "assistant": {"text", "refusal"},
+    "tool": {"text"},
+}
+_MAX_CALL_ID = 40
+_REASONING_MODEL = re.compile(r"(o\d|gpt-5)(?!.*chat)")
+_PLAIN_MODEL = re.compile(r"gpt-(3|4)")
+
+
+def wrong(message: str, param: str | None = None, code: str | None = None) -> Refused:
+    return Refused(message, type="invalid_request_error", code=code, param=param)
+
+
+def check(body: dict[str, Any], memory: Memory, accepts: Collection[str] | None) -> None:
+    extra = unknown(body, _TOP, accepts)
+    if extra:
+        raise wrong(f"Unrecognized request argument supplied: {extra}")
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        raise wrong("you must provide a model parameter")
+    messages = a_list(body.get("messages"))
+    if messages is None:
+        raise wrong("Missing required parameter: 'messages'.", "messages", "missing_required_parameter")
+    if not messages:
+        raise wrong(
+            "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+            "messages",
+            "empty_array",
+        )
+    _check_options(body)
+    check_sampling(body, "max_tokens", "max_completion_tokens")
+    _check_tools(body)
+    _check_response_format(body, messages)
+    checked = [_check_message(item, at, accepts) for at, item in enumerate(messages)]
+    _check_pairs(checked)
+
+
+def _check_options(body: dict[str, Any]) -> None:
+    if not isinstance(body.get("stream") or False, bool):
+        raise wrong("Invalid type for 'stream': expected a boolean.", "stream", "invalid_type")
+    if body.get("stream_options") is not None and not body.get("stream"):
+        raise wrong("The 'stream_options' parameter is only allowed when 'stream' is enabled.", "stream_options")
+    model = body["model"]
+    if _REASONING_MODEL.match(model) and body.get("max_tokens") is not None:
+        raise wrong(
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+            "max_tokens",
+            "unsupported_parameter",
+        )
+    if _PLAIN_MODEL.match(model) and body.get("reasoning_effort") is not None:
+        raise wrong("Unrecognized request argument supplied: reasoning_effort")
+
+
+def check_sampling(body: dict[str, Any], *limits: str) -> None:
+    for name in limits:
+        limit = body.get(name)
+        if limit is not None and (a_count(limit) is None or limit < 1):
+            raise wrong(
+                f"Invalid '{name}': integer below minimum value. Expected a value >= 1, but got {limit!r} instead.",
+                name,
+                "integer_below_min_value",
+            )
+    heat = body.get("temperature")
+    if heat is None:
+        return
+    value = a_number(heat)
+    if value is None or not 0 <= value <= 2:
+        raise wrong(
+            f"Invalid 'temperature': expected a number between 0 and 2, but got {heat!r} instead.", "temperature"
+        )
+    if _REASONING_MODEL.match(body["model"]) and value != 1:
+        raise wrong(
+            f"Unsupported value: 'temperature' does not support {heat} with this model. Only the default (1) value is "
+            "supported.",
+            "temperature",
+            "unsupported_value",
+        )
+
+
+# --- tools and formats ---
+
+
+def _check_tools(body: dict[str, Any]) -> None:
+    names: set[str] = set()
+    tools = a_list(body.get("tools"))
+    if body.get("tools") is not None and not tools:
+        raise wrong("[] is too short - 'tools'", "tools")
+    for at, item in enumerate(tools or []):
+        tool = an_object(item) or {}
+        function = an_object(tool.get("function"))
+        if tool.get("type") != "function":
+            raise wrong(f"Invalid value for 'tools[{at}].type': expected 'function'.", f"tools[{at}].type")
+        if function is None:
+            raise wrong(f"Missing required parameter: 'tools[{at}].function'.", f"tools[{at}].function")
+        check_function(function, f"tools[{at}].function", names)
+    check_tool_choice(body, names, ("function", "name"))
+
+
+def check_function(function: dict[str, Any], where: str, names: set[str]) -> None:
+    """One function definition, which both OpenAI APIs share."""
+    name = function.get("name")
+    if name is None:
+        raise wrong(f"Missing required parameter: '{where}.name'.", f"{where}.name", "missing_required_parameter")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise wrong(
+            f"Invalid '{where}.name': string does not match pattern. Expected a string that matches the pattern "
+            "'^[a-zA-Z0-9_-]{1,64}$'.",
+            f"{where}.name",
+            "invalid_value",
+        )
+    if name in names:
+        raise wrong(f"Invalid '{where}.name': tool names must be unique, but '{name}' is used twice.", f"{where}.name")
+    names.add(name)
+    parameters = function.get("parameters")
+    if parameters is None:
+        return
+    schema = an_object(parameters)
+    if schema is None or schema.get("type") != "object":
+        got = (schema or {}).get("type")
+        raise wrong(
+            f"Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"', got 'type: "
+            f'"{got}"\'.',
+            f"{where}.parameters",
+            "invalid_function_parameters",
+        )
+    flaw = strict_schema_fault(schema) if function.get("strict") else None
+    if flaw:
+        raise wrong(
+            f"Invalid schema for function '{name}': {flaw}", f"{where}.parameters", "invalid_function_parameters"
+        )
+
+
+def check_tool_choice(body: dict[str, Any], names: set[str], path: tuple[str, ...]) -> None:
+    for key in ("tool_choice", "parallel_tool_calls"):
+        if body.get(key) is not None and not body.get("tools"):
+            raise wrong(f"Invalid value for '{key}': '{key}' is only allowed when 'tools' are specified.", key)
+    choice = body.get("tool_choice")
+    node: Any = choice
+    if isinstance(choice, dict):
+        for key in path:
+            node = (an_object(node) or {}).get(key)
+        if node not in names:
+            raise wrong(f"Tool choice '{node}' not found in 'tools' parameter.", "tool_choice")
+    elif choice not in (None, "none", "auto", "required"):
+        raise wrong(
+            f"Invalid value: '{choice}'. Supported values are: 'none', 'auto', and 'required'.",
+            "tool_choice",
+            "invalid_value",
+        )
+
+
+def _check_response_format(body: dict[str, Any], messages: list[Any]) -> None:
+    if body.get("response_format") is None:
+        return
+    wanted = an_object(body["response_format"]) or {}
+    kind = wanted.get("type")
+    if kind == "json_schema":
+        spec = an_object(wanted.get("json_schema"))
+        if spec is None:
+            raise _lacks("response_format.json_schema")
+        check_json_schema(spec, "response_format.json_schema")
+    elif kind == "json_object":
+        if "json" not in str(messages).lower():
+            raise wrong(
+                "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
+                "messages",
+            )
+    elif kind != "text":
+        raise wrong(
+            f"Invalid value: '{kind}'. Supported values are: 'json_object', 'json_schema', and 'text'.",
+            "response_format.type",
+            "invalid_value",
+        )
+
+
+def check_json_schema(spec: dict[str, Any], where: str) -> None:
+    """A named schema for the answer, which both OpenAI APIs share."""
+    name = spec.get("name")
+    if name is None:
+        raise _lacks(f"{where}.name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise wrong(
+            f"Invalid '{where}.name': string does not match pattern. Expected a string that matches the pattern "
+            "'^[a-zA-Z0-9_-]+$'.",
+            f"{where}.name",
+            "invalid_value",
+        )
+    schema = an_object(spec.get("schema"))
+    if schema is None:
+        raise _lacks(f"{where}.schema")
+    prefix = f"Invalid schema for response_format '{name}': "
+    if schema.get("type") != "object":
+        got = schema.get("type")
+        raise wrong(f"{prefix}schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{got}\"'.", where)
+    flaw = strict_schema_fault(schema) if spec.get("strict") else None
+    if flaw:
+        raise wrong(prefix + flaw, where)
+
+
+def _lacks(param: str) -> Refused:
+    return wrong(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+
+
+# --- messages ---
+
+
+def _check_message(item: Any, at: int, accepts: Collection[str] | None) -> dict[str, Any]:
+    message = an_object(item)
+    where = f"messages[{at}]"
+    if message is None:
+        raise wrong(f"Invalid type for '{where}': expected an object.", where, "invalid_type")
+    role = message.get("role")
+    if role not in _MESSAGE_KEYS:
+        raise wrong(
+            f"Invalid value: '{role}'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and "
+            "'developer'.",
+            f"{where}.role",
+            "invalid_value",
+        )
+    extra = unknown(message, _MESSAGE_KEYS[role], accepts)
+    if extra:
+        raise wrong(f"Unknown parameter: '{where}.{extra}'.", f"{where}.{extra}", "unknown_parameter")
+    if role == "assistant":
+        _check_assistant(message, where)
+    elif role == "tool" and not isinstance(message.get("tool_call_id"), str):
+        raise _lacks(f"{where}.tool_call_id")
+    if role != "assistant" or message.get("content") is not None:
+        _check_content(message.get("content"), role, where)
+    return message
+
+
+def _check_content(content: Any, role: str, where: str) -> None:
+    if isinstance(content, str):
+        return
+    parts = a_list(content)
+    if parts is None:
+        got = "null" if content is None else type(content).__name__
+        raise wrong(f"Invalid value for 'content': expected a string, got {got}.", f"{where}.content")
+    if not parts:
+        raise wrong(f"Invalid '{where}.content': empty array. Expected an array with minimum length 1.", where)
+    for at, item in enumerate(parts):
+        part = an_object(item) or {}
+        kind = part.get("type")
+        if kind not in _PART_TYPES[role]:
+            raise wrong(
+                f"Invalid value: '{kind}'. Supported values are: {sorted(_PART_TYPES[role])}.",
+                f"{where}.content[{at}].type",
+                "invalid_value",
+            )
+        if kind == "text" and not isinstance(part.get("text"), str):
+            raise _lacks(f"{where}.content[{at}].text")
+
+
+def _check_assistant(message: dict[str, Any], where: str) -> None:
+    calls = a_list(message.get("tool_calls"))
+    if message.get("tool_calls") is not None and not calls:
+        raise wrong(f"[] is too short - '{where}.tool_calls'", f"{where}.tool_calls")
+    if not calls and not message.get("content") and not message.get("refusal"):
+        raise wrong(f"{where}: Assistant message must have either content or tool_calls, but not none.", where)
+    ids: set[str] = set()
+    for at, item in enumerate(calls or []):
+        ids.add(_check_call(an_object(item) or {}, f"{where}.tool_calls[{at}]", ids))
+
+
+def _check_call(call: dict[str, Any], where: str, ids: set[str]) -> str:
+    ident = call.get("id")
+    check_call_id(ident, f"{where}.id", _MAX_CALL_ID)
+    if ident in ids:
+        raise wrong(f"Invalid '{where}.id': duplicate tool call id '{ident}'.", f"{where}.id")
+    if call.get("type") != "function":
+        raise wrong(f"Invalid value for '{where}.type': expected 'function'.", f"{where}.type", "invalid_value")
+    function = an_object(call.get("function"))
+    if function is None:
+        raise _lacks(f"{where}.function")
+    check_called(function, f"{where}.function")
+    return str(ident)
+
+
+def check_call_id(ident: Any, where: str, most: int) -> None:
+    if not isinstance(ident, str):
+        raise _lacks(where)
+    if not ident:
+        raise wrong(f"Invalid '{where}': empty string. Expected a string with minimum length 1.", where, "empty_string")
+    if len(ident) > most:
+        raise wrong(
+            f"Invalid '{where}': string too long. Expected a string with maximum length {most}, but got a string with "
+            f"length {len(ident)} instead.",
+            where,
+            "string_above_max_length",
+        )
+
+
+def check_called(function: dict[str, Any], where: str) -> None:
+    """The name and the arguments of a call in the history, which both OpenAI APIs share."""
+    name = function.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise wrong(
+            f"Invalid '{where}.name': string does not match pattern. Expected a string that matches the pattern "
+            "'^[a-zA-Z0-9_-]+$'.",
+            f"{where}.name",
+            "invalid_value",
+        )
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        got = "an object" if isinstance(arguments, dict) else type(arguments).__name__
+        raise wrong(
+            f"Invalid type for '{where}.arguments': expected a string, but got {got} instead.",
+            f"{where}.arguments",
+            "invalid_type",
+        )
+    if not json_object(arguments):
+        raise wrong(f"Invalid '{where}.arguments': expected a string that holds a JSON object.", f"{where}.arguments")
+
+
+# --- calls and their results ---
+
+
+def _check_pairs(messages: list[dict[str, Any]]) -> None:
+    calls: set[str] = set()
+    waiting: dict[str, None] = {}
+    for at, message in enumerate(messages):
+        if message["role"] == "tool":
+            ident = message["tool_call_id"]
+            if not calls:
+                raise wrong(
+                    "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
+                    "'tool_calls'.",
+                    f"messages.[{at}].role",
+                )
+            if ident not in calls:
+                raise wrong(
+                    f"Invalid parameter: 'tool_call_id' of '{ident}' not found in 'tool_calls' of previous message.",
+                    f"messages.[{at}].tool_call_id",
+                )
+            if ident not in waiting:
+                raise wrong(
+                    f"Invalid parameter: more than one message with role 'tool' answers the tool_call_id '{ident}'.",
+                    f"messages.[{at}].tool_call_id",
+                )
+            del waiting[ident]
+            continue
+        _check_answered(waiting, at)
+        calls = {call["id"] for call in message.get("tool_calls") or []}
+        waiting = dict.fromkeys(call["id"] for call in message.get("tool_calls") or [])
+    _check_answered(waiting, len(messages))
+
+
+def _check_answered(waiting: dict[str, None], at: int) -> None:
+    if waiting:
+        raise wrong(
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+            f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(waiting)}",
+            f"messages.[{at}].role",
+        )

@@ -1,0 +1,138 @@
+"""The pages a client finds models on: the cloud's model list, and what each local server tells about itself."""
+
+from collections.abc import Collection
+from typing import Any, Literal
+
+import msgspec
+
+from odin.testing.seen import SeenRequest
+from odin.testing.strict import Refused
+
+LocalServer = Literal["ollama", "llamacpp", "lmstudio", "vllm"]
+
+_DEFAULT_WINDOW = {"ollama": 4096, "llamacpp": 8192, "lmstudio": 4096, "vllm": 32768}
+_CREATED = 1_750_000_000
+_DAY = "2025-06-15T00:00:00Z"
+
+
+def page(
+    seen: SeenRequest,
+    local: LocalServer | None,
+    *,
+    models: Collection[str] | None,
+    window: int | None,
+    trained: int,
+    tools: bool,
+) -> dict[str, Any] | str:
+    """The page at this address, as JSON or as text. What such a server does not have is refused with 404."""
+    names = tuple(models or ("scripted-model",))
+    path = seen.path.partition("?")[0]
+    size = window or _DEFAULT_WINDOW.get(local or "", 0)
+    if (seen.method, path) == ("GET", "/v1/models"):
+        return _model_list(seen, local, names, size, trained)
+    if local == "ollama":
+        found = _ollama(seen, path, names, size, trained, tools)
+    elif local == "llamacpp":
+        found = _llamacpp(path, names, size)
+    elif local == "lmstudio":
+        found = _lmstudio(path, names, size, trained, tools)
+    elif local == "vllm" and path == "/health":
+        found = ""
+    else:
+        found = None
+    if found is None:
+        raise Refused(
+            f"Invalid URL ({seen.method} {path})", status=404, type="invalid_request_error", code="unknown_url"
+        )
+    return found
+
+
+def _model_list(
+    seen: SeenRequest, local: LocalServer | None, names: tuple[str, ...], size: int, trained: int
+) -> dict[str, Any]:
+    if local is None and "anthropic-version" in seen.headers:
+        entries = [{"type": "model", "id": name, "display_name": name, "created_at": _DAY} for name in names]
+        return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+    entries = [_model_entry(name, local, size, trained) for name in names]
+    return {"object": "list", "data": entries}
+
+
+def _model_entry(name: str, local: LocalServer | None, size: int, trained: int) -> dict[str, Any]:
+    entry: dict[str, Any] = {"id": name, "object": "model", "created": _CREATED, "owned_by": local or "scripted"}
+    if local == "vllm":
+        entry |= {"root": name, "parent": None, "max_model_len": size, "permission": []}
+    elif local == "llamacpp":
+        entry["meta"] = {"vocab_type": 2, "n_vocab": 128256, "n_ctx_train": trained, "n_embd": 4096}
+    return entry
+
+
+def _ollama(
+    seen: SeenRequest, path: str, names: tuple[str, ...], size: int, trained: int, tools: bool
+) -> dict[str, Any] | str | None:
+    details = {"format": "gguf", "family": "llama", "parameter_size": "8B", "quantization_level": "Q4_K_M"}
+    listed = [{"name": n, "model": n, "modified_at": _DAY, "size": 4, "digest": "0", "details": details} for n in names]
+    if path == "/":
+        return "Ollama is running"
+    if path == "/api/version":
+        return {"version": "0.12.0"}
+    if path == "/api/tags":
+        return {"models": listed}
+    if path == "/api/ps":
+        return {"models": [{**entry, "context_length": size} for entry in listed]}
+    if (seen.method, path) != ("POST", "/api/show"):
+        return None
+    wanted = _wanted(seen.body)
+    if wanted not in names:
+        raise Refused(f"model '{wanted}' not found", status=404)
+    return {
+        "modelfile": "",
+        "parameters": f"num_ctx                        {size}",
+        "template": "{{ .Prompt }}",
+        "details": details,
+        "model_info": {"general.architecture": "llama", "llama.context_length": trained},
+        "capabilities": ["completion", "tools"] if tools else ["completion"],
+    }
+
+
+def _wanted(body: bytes) -> str:
+    try:
+        asked: Any = msgspec.json.decode(body)
+        return str(asked.get("model") or asked.get("name"))
+    except (msgspec.DecodeError, AttributeError) as error:
+        raise Refused("invalid request", status=400) from error
+
+
+def _llamacpp(path: str, names: tuple[str, ...], size: int) -> dict[str, Any] | str | None:
+    if path == "/health":
+        return {"status": "ok"}
+    if path == "/props":
+        return {
+            "default_generation_settings": {"id": 0, "n_ctx": size, "params": {"n_predict": -1}},
+            "total_slots": 1,
+            "model_path": f"/models/{names[0]}.gguf",
+            "chat_template": "{{ messages }}",
+            "build_info": "b6000-scripted",
+        }
+    return None
+
+
+def _lmstudio(path: str, names: tuple[str, ...], size: int, trained: int, tools: bool) -> dict[str, Any] | str | None:
+    if path != "/api/v0/models":
+        return None
+    entries = [
+        {
+            "id": name,
+            "object": "model",
+            "type": "llm",
+            "publisher": "scripted",
+            "arch": "llama",
+            "compatibility_type": "gguf",
+            "quantization": "Q4_K_M",
+            "state": "loaded",
+            "max_context_length": trained,
+            "loaded_context_length": size,
+            "capabilities": ["tool_use"] if tools else [],
+        }
+        for name in names
+    ]
+    return {"object": "list", "data": entries}

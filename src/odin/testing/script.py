@@ -1,0 +1,268 @@
+"""What the scripted model says, turn by turn, and how each turn is spoiled on its way to the client.
+
+A `Turn` is one answer of the server. Plain turns come from `say`, `call` and `reply`, refusals from `fault`. The methods
+of a turn return a changed copy, so `say("done").stall(after=2)` reads as what happens.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from threading import Event, Lock
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from odin.core.message import Usage
+from odin.testing.seen import SeenRequest
+
+RetryForm = Literal["seconds", "decimal", "date", "ms", "reset"]
+
+
+class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """One tool call. `args` given as text is sent exactly so: that is how malformed arguments are played."""
+
+    name: str
+    args: dict[str, Any] | str = field(default_factory=dict[str, Any])
+    id: str | None = None
+
+
+class StreamError(Struct, frozen=True, forbid_unknown_fields=True):
+    """An error event in the middle of a stream that began well."""
+
+    after: int = 1
+    type: str = "overloaded_error"
+    message: str = "Overloaded"
+    code: str | None = None
+
+
+class Turn(Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer. The fields are also the keys of a turn in a JSON script.
+
+    Counts named `…_after` are stream events that still arrive: 0 means that only the headers do.
+    """
+
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[ScriptedCall, ...] = ()
+    usage: Usage | None = None
+    stop: str | None = None
+    chunk: int | None = None
+
+    status: int = 200
+    headers: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    body: Any = None
+    message: str = ""
+    type: str | None = None
+    code: str | None = None
+
+    delay_s: float = 0.0
+    pace_s: float = 0.0
+    stall_after: int | None = None
+    ping_after: int | None = None
+    ping_every: float = 0.05
+    drop: bool = False
+    cut_after: int | None = None
+    cut_bytes: int | None = None
+    rst: bool = False
+    trickled: bool = False
+    garbled_after: int | None = None
+    missing: int = 0
+    fails: StreamError | None = None
+    gzipped: bool = False
+    gate: Any = None
+    gate_after: int = 0
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the answer is raw: a status or a body of its own instead of a model's reply."""
+        return self.status != 200 or self.body is not None
+
+    def delay(self, seconds: float) -> "Turn":
+        """Wait before the headers."""
+        return structs.replace(self, delay_s=seconds)
+
+    def pace(self, seconds: float) -> "Turn":
+        """Wait between stream events."""
+        return structs.replace(self, pace_s=seconds)
+
+    def hold(self, gate: Event, after: int = 0) -> "Turn":
+        """Wait, after so many events, until the test sets the gate."""
+        return structs.replace(self, gate=gate, gate_after=after)
+
+    def stall(self, after: int = 0) -> "Turn":
+        """Go silent after so many events and keep the connection open until the client closes it."""
+        return structs.replace(self, stall_after=after)
+
+    def pings(self, after: int = 0, every: float = 0.05) -> "Turn":
+        """After so many events send nothing but keep-alive pings, until the client closes the connection."""
+        return structs.replace(self, ping_after=after, ping_every=every)
+
+    def cut(self, *, events: int | None = None, bytes: int | None = None, reset: bool = False) -> "Turn":
+        """Close the connection after so many events, or bytes of the body; with neither, before any answer.
+
+        With `reset` the peer sees a connection reset instead of an end of file.
+        """
+        return structs.replace(
+            self, cut_after=events, cut_bytes=bytes, drop=events is None and bytes is None, rst=reset
+        )
+
+    def trickle(self) -> "Turn":
+        """Send one byte at a time, headers included."""
+        return structs.replace(self, trickled=True)
+
+    def garble(self, after: int = 1) -> "Turn":
+        """Put an event whose data is not JSON after so many events."""
+        return structs.replace(self, garbled_after=after)
+
+    def unfinished(self, missing: int = 1) -> "Turn":
+        """Leave out the last events (the message_stop, the [DONE], the response.completed) but end the body properly."""
+        return structs.replace(self, missing=missing)
+
+    def error(
+        self,
+        after: int = 1,
+        type: str = "overloaded_error",
+        message: str = "Overloaded",
+        code: str | None = None,
+    ) -> "Turn":
+        """Break off after so many events with the API's own error event."""
+        return structs.replace(self, fails=StreamError(after, type, message, code))
+
+    def gzip(self) -> "Turn":
+        """Compress the body, whatever the client said it accepts."""
+        return structs.replace(self, gzipped=True)
+
+    def with_headers(self, headers: Mapping[str, str | None]) -> "Turn":
+        """Add headers, or with None leave one out."""
+        return structs.replace(self, headers={**self.headers, **headers})
+
+
+def say(
+    text: str,
+    *,
+    thinking: str = "",
+    usage: Usage | None = None,
+    stop: str | None = "end_turn",
+    chunk: int | None = None,
+) -> Turn:
+    """The model answers in words. `chunk` is the number of characters in one delta."""
+    return Turn(text=text, thinking=thinking, usage=usage, stop=stop, chunk=chunk)
+
+
+def call(name: str, args: Mapping[str, Any] | str | None = None, *, id: str | None = None, text: str = "") -> Turn:
+    """The model calls one tool, perhaps after saying something. `args` as text is sent as it is, valid or not."""
+    given = args if isinstance(args, str) else dict(args or {})
+    return Turn(text=text, calls=(ScriptedCall(name, given, id),))
+
+
+def reply(
+    text: str = "",
+    calls: Iterable[Turn | ScriptedCall] = (),
+    thinking: str = "",
+    usage: Usage | None = None,
+    stop: str | None = None,
+    chunk: int | None = None,
+) -> Turn:
+    """The general answer: words, thinking and any number of calls."""
+    flat: list[ScriptedCall] = []
+    for item in calls:
+        flat.extend(item.calls if isinstance(item, Turn) else (item,))
+    return Turn(text=text, thinking=thinking, calls=tuple(flat), usage=usage, stop=stop, chunk=chunk)
+
+
+def fault(
+    status: int = 500,
+    headers: Mapping[str, str | None] | None = None,
+    body: Any = None,
+    *,
+    message: str = "",
+    type: str | None = None,
+    code: str | None = None,
+) -> Turn:
+    """A refusal. Without a body the API's own error shape is sent, with `message`, `type` and `code` where given.
+
+    The body may be bytes, text (an HTML page is recognised) or anything that JSON holds.
+    """
+    if status == 200 and body is None:
+        body = b""
+    return Turn(status=status, headers=dict(headers or {}), body=body, message=message, type=type, code=code)
+
+
+def retry_after(seconds: float, form: RetryForm = "seconds") -> dict[str, str | None]:
+    """The headers that ask a client to come back later, in each form that servers use."""
+    if form == "ms":
+        return {"retry-after-ms": str(round(seconds * 1000))}
+    if form == "decimal":
+        return {"retry-after": f"{seconds:.3f}"}
+    if form == "seconds":
+        return {"retry-after": str(max(0, round(seconds)))}
+    from datetime import UTC, datetime, timedelta
+    from email.utils import format_datetime
+
+    moment = datetime.now(UTC) + timedelta(seconds=seconds)
+    if form == "date":
+        return {"retry-after": format_datetime(moment, usegmt=True)}
+    return {
+        "anthropic-ratelimit-requests-reset": moment.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "x-ratelimit-reset-requests": f"{seconds:g}s",
+    }
+
+
+Player = Callable[[SeenRequest], Turn]
+
+
+class Script:
+    """Hands out the turns, in order or as a function decides."""
+
+    def __init__(self, turns: Iterable[Turn] | Player, repeat: bool = False) -> None:
+        self._player = turns if callable(turns) else None
+        self._turns = () if callable(turns) else tuple(turns)
+        self._repeat = repeat
+        self._played = 0
+        self._lock = Lock()
+
+    @property
+    def left(self) -> int:
+        """How many turns have not been played."""
+        return max(0, len(self._turns) - self._played)
+
+    def next(self, seen: SeenRequest) -> Turn:
+        if self._player is not None:
+            return self._ask(self._player, seen)
+        with self._lock:
+            if self._repeat and self._turns:
+                self._played %= len(self._turns)
+            if self._played >= len(self._turns):
+                count = len(self._turns)
+                return _broken(f"The script is used up: it has {count} turns and this request asks for one more.")
+            self._played += 1
+            return self._turns[self._played - 1]
+
+    def _ask(self, player: Player, seen: SeenRequest) -> Turn:
+        try:
+            turn: object = player(seen)
+        except Exception as error:  # the user's own code: whatever it raises is told to the client
+            return _broken(f"The script failed: {type(error).__name__}: {error}")
+        return turn if isinstance(turn, Turn) else _broken(f"The script gave {turn!r}, which is not a turn.")
+
+
+def _broken(sentence: str) -> Turn:
+    return fault(500, {"x-should-retry": "false"}, message=sentence)
+
+
+class ScriptFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A script as JSON: the turns and the options of the server that plays them."""
+
+    turns: tuple[Turn, ...]
+    repeat: bool = False
+    models: tuple[str, ...] | None = None
+    window: int | None = None
+    trained: int = 131072
+    local: Literal["ollama", "llamacpp", "lmstudio", "vllm"] | None = None
+    tools: bool = True
+    strict: bool = True
+
+
+def read_script(text: str | bytes) -> ScriptFile:
+    """A JSON list of turns, or an object with `turns` and options. Raises msgspec.ValidationError naming the place."""
+    raw: Any = msgspec.json.decode(text)
+    return msgspec.convert({"turns": raw} if isinstance(raw, list) else raw, ScriptFile)

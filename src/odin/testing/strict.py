@@ -1,0 +1,192 @@
+"""What the real APIs refuse, refused here in their own words, so that a mistake is found before a user finds it."""
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Any, cast
+
+import msgspec
+
+from odin.testing.responses import item_ids
+from odin.testing.seen import Api
+from odin.testing.spoken import Spoken
+
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class Refused(Exception):
+    """The request is refused; the sentence is what the real API says, or as near as it is known."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        type: str | None = None,
+        code: str | None = None,
+        param: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.type = type
+        self.code = code
+        self.param = param
+
+
+class Memory:
+    """What this server has issued, so that it can tell when something that belongs together was torn apart."""
+
+    def __init__(self) -> None:
+        self.thought: dict[str, str] = {}
+        """Ids of calls that a thinking block preceded, with the model that thought."""
+        self.reasoned: dict[str, str] = {}
+        """Ids of Responses items, with the reasoning item each one needs."""
+        self.reasoning: set[str] = set()
+
+    def learn(self, api: Api, said: Spoken) -> None:
+        if not said.thinking:
+            return
+        if api == "anthropic":
+            self.thought.update({call.id: said.model for call in said.calls})
+        elif api == "responses":
+            reasoning, followers = item_ids(said)
+            self.reasoning.add(reasoning)
+            self.reasoned.update(dict.fromkeys(followers, reasoning))
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """The body as an object. It must be JSON in UTF-8 without lone surrogates."""
+    try:
+        body.decode()
+        value: Any = msgspec.json.decode(body)
+    except UnicodeDecodeError as error:
+        raise Refused(f"The request body is not valid UTF-8: {error.reason} at byte {error.start}") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refused(f"The request body is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise Refused("The request body is not valid JSON: expected an object")
+    return cast("dict[str, Any]", value)
+
+
+def check_key(api: Api, headers: dict[str, str]) -> None:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    bearer = scheme.lower() == "bearer" and key.strip()
+    if api == "anthropic":
+        if not bearer and not headers.get("x-api-key"):
+            raise Refused("x-api-key header is required", status=401, type="authentication_error")
+    elif not bearer:
+        raise Refused(
+            "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer "
+            "auth (i.e. Authorization: Bearer YOUR_KEY).",
+            status=401,
+            type="invalid_request_error",
+        )
+
+
+def check_headers(api: Api, headers: dict[str, str]) -> None:
+    check_key(api, headers)
+    if api == "anthropic" and not headers.get("anthropic-version"):
+        raise Refused("anthropic-version: header is required")
+    kind = headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != "application/json":
+        raise Refused(
+            f"Unsupported content type: '{kind}'. This API method only accepts 'application/json' requests.",
+            status=415 if api == "anthropic" else 400,
+            type="invalid_request_error",
+        )
+
+
+def check_model(api: Api, body: dict[str, Any], models: Collection[str] | None) -> None:
+    model = body.get("model")
+    if models is None or model in models:
+        return
+    if api == "anthropic":
+        raise Refused(f"model: {model}", status=404, type="not_found_error")
+    raise Refused(
+        f"The model `{model}` does not exist or you do not have access to it.",
+        status=404,
+        type="invalid_request_error",
+        code="model_not_found",
+    )
+
+
+def check_window(api: Api, body: dict[str, Any], size: int, window: int | None, local: str | None) -> None:
+    """Refuse what does not fit. Only vLLM also counts the room the answer may need."""
+    if window is None:
+        return
+    if api == "anthropic":
+        if size > window:
+            raise Refused(f"prompt is too long: {size} tokens > {window} maximum", type="invalid_request_error")
+        return
+    answer = 0
+    if local == "vllm":
+        answer = int(body.get("max_completion_tokens") or body.get("max_tokens") or body.get("max_output_tokens") or 0)
+    if size + answer <= window:
+        return
+    if local == "vllm":
+        asked = f"you requested {size + answer} tokens ({size} in the messages, {answer} in the completion)"
+        advice = "Please reduce the length of the messages or completion."
+    else:
+        asked, advice = f"your messages resulted in {size} tokens", "Please reduce the length of the messages."
+    sentence = f"This model's maximum context length is {window} tokens. However, {asked}. {advice}"
+    if api == "responses":
+        sentence = "Your input exceeds the context window of this model. Please adjust your input and try again."
+    param = "input" if api == "responses" else "messages"
+    raise Refused(sentence, type="invalid_request_error", code="context_length_exceeded", param=param)
+
+
+# --- readers shared by the rules of the APIs ---
+
+
+def an_object(value: Any) -> dict[str, Any] | None:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def a_list(value: Any) -> list[Any] | None:
+    return cast("list[Any]", value) if isinstance(value, list) else None
+
+
+def a_number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def a_count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def unknown(found: Iterable[str], known: Collection[str], accepts: Collection[str] | None) -> str | None:
+    """The first key that nobody knows. With `accepts` None everything passes, as local servers let it."""
+    if accepts is None:
+        return None
+    return next((key for key in found if key not in known and key not in accepts), None)
+
+
+def json_object(text: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.DecodeError, UnicodeError):
+        return False
+
+
+def strict_schema_fault(node: Any, path: tuple[str, ...] = ()) -> str | None:
+    """Why OpenAI's strict mode would not take this schema, or None."""
+    schema = an_object(node)
+    if schema is None:
+        return None
+    where = "context=" + repr(path)
+    properties = an_object(schema.get("properties")) or {}
+    if schema.get("type") == "object" or properties:
+        if schema.get("additionalProperties") is not False:
+            return f"In {where}, 'additionalProperties' is required to be supplied and to be false."
+        required = a_list(schema.get("required")) or []
+        missing = next((name for name in properties if name not in required), None)
+        if missing is not None or "required" not in schema:
+            return (
+                f"In {where}, 'required' is required to be supplied and to be an array including every key in "
+                f"properties. Missing '{missing}'."
+            )
+    children = [(("properties", name), child) for name, child in properties.items()]
+    children.append((("items",), schema.get("items")))
+    children += [(("anyOf", str(at)), child) for at, child in enumerate(a_list(schema.get("anyOf")) or [])]
+    children += [(("$defs", name), child) for name, child in (an_object(schema.get("$defs")) or {}).items()]
+    faults = (strict_schema_fault(child, path + step) for step, child in children)
+    return next((fault for fault in faults if fault), None)

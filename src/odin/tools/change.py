@@ -1,0 +1,94 @@
+"""One or several edits to one file, all of them or none: the common part of EditTool and MultiEditTool."""
+
+import os
+from collections.abc import Sequence
+
+from odin.context.files import FileCache, digest, fingerprint
+from odin.core.tool import ToolContext, ToolOutput
+from odin.tools.atomic import replace_file
+from odin.tools.diff import Diff, compare
+from odin.tools.path import Refusal, absolute, open_regular, printable, read_whole
+from odin.tools.read import numbered
+from odin.tools.replace import Draft, Edit
+from odin.tools.text import Decoded, decode
+
+_AROUND = 3
+_SNIPPET_LINES = 40
+_SNIPPET_CHARS = 4000
+
+
+def change_file(files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext) -> ToolOutput:
+    """Read, check, edit in memory, write at once. The file is untouched unless every edit fits."""
+    path = absolute(file_path, ctx.cwd, "file_path")
+    file, info = open_regular(path, ctx.cwd)
+    with file:
+        data = read_whole(file, info)
+    decoded = decode(data) if data is not None else None
+    if data is None or decoded is None:
+        kind = "too large" if data is None else "a binary file"
+        raise Refusal(f"{path} is {kind} ({info.st_size} bytes); it cannot be edited as text. Use a command instead.")
+    _check_known(files, path, data)
+    text, count = _apply(decoded, edits, files.unseen(path))
+    after = decoded.encode(text)
+    target = os.path.realpath(path)
+    mtime = replace_file(target, after, data)
+    files.wrote(target, fingerprint(after, mtime))
+    diff = compare(decoded.text, text, path)
+    places = "1 replacement" if count == 1 else f"{count} replacements"
+    return ToolOutput(
+        text=printable(f"Edited {path}: {places}, {diff.counts} lines.\n{_snippet(text, diff)}"),
+        note=printable(f"Edited {path} ({diff.counts})"),
+        view=printable(diff.text),
+        files=(printable(target),),
+    )
+
+
+def _check_known(files: FileCache, path: str, data: bytes) -> None:
+    standing = files.standing(path, digest(data))
+    if standing == "unread":
+        raise Refusal(f"Must read file first: {path} has not been read. Use Read, then repeat the edit.")
+    if standing == "stale":
+        raise Refusal(f"Must read file first: {path} was read before this session was resumed. Read it again.")
+    if standing == "changed":
+        lines = data.count(b"\n")
+        raise Refusal(
+            f"{path} changed on disk since you read it (it has {lines} line ends now). "
+            "Nothing was written. Read it again, then repeat the edit on the new text."
+        )
+
+
+def _apply(decoded: Decoded, edits: Sequence[Edit], unseen: list[tuple[int, int]]) -> tuple[str, int]:
+    draft = Draft(decoded.text, unseen)
+    count = 0
+    for number, edit in enumerate(edits, 1):
+        try:
+            _check_encodable(decoded, edit.new)
+            count += draft.apply(edit)
+        except Refusal as refusal:
+            if len(edits) == 1:
+                raise
+            raise Refusal(f"Edit {number} of {len(edits)} failed, so nothing was written: {refusal}") from None
+    if draft.text == decoded.text:
+        raise Refusal("The edits cancel each other out; nothing was written.")
+    return draft.text, count
+
+
+def _check_encodable(decoded: Decoded, new: str) -> None:
+    if not decoded.valid and not new.isascii():
+        raise Refusal(
+            "The file is not UTF-8, so only ASCII text can be put into it without mixing encodings. "
+            "Use ASCII, or convert the file with a command first."
+        )
+    try:
+        new.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Refusal("new_string contains half of a surrogate pair, which is not a character.") from None
+
+
+def _snippet(text: str, diff: Diff) -> str:
+    """The changed lines with a few around them, as they are now."""
+    lines = text.removesuffix("\n").split("\n")
+    first = max(1, diff.first - _AROUND)
+    last = min(len(lines), max(diff.first - 1, diff.last) + _AROUND)
+    shown = numbered(lines[first - 1 : min(last, first + _SNIPPET_LINES - 1)], first, _SNIPPET_CHARS)
+    return shown.text if shown.last >= last else f"{shown.text}\n(showing lines {first}-{shown.last} of {first}-{last})"

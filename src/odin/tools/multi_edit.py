@@ -1,0 +1,41 @@
+"""MultiEditTool: several exact replacements in one file, all or none."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from odin.context.files import FileCache
+from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.tools.change import change_file
+from odin.tools.path import FileTool
+from odin.tools.replace import Edit
+
+
+class OneEdit(Struct, frozen=True, forbid_unknown_fields=True):
+    old_string: str
+    new_string: str
+    replace_all: bool = False
+
+
+class MultiEditArgs(Args, frozen=True):
+    file_path: Annotated[str, Meta(description="Absolute path")]
+    edits: Annotated[tuple[OneEdit, ...], Meta(min_length=1)]
+
+
+class MultiEditTool(FileTool[MultiEditArgs]):
+    """Several EditTool replacements in one file, applied in order, each on the result of the one before: all or none."""
+
+    name = "MultiEditTool"
+    kind = "edit"
+    short = "Make several replacements in one file, all or none."
+    args = MultiEditArgs
+
+    def __init__(self, files: FileCache) -> None:
+        self._files = files
+
+    def subject(self, args: MultiEditArgs) -> Subject:
+        return Subject(paths=(args.file_path,))
+
+    async def work(self, args: MultiEditArgs, ctx: ToolContext) -> ToolOutput:
+        edits = [Edit(edit.old_string, edit.new_string, edit.replace_all) for edit in args.edits]
+        return change_file(self._files, args.file_path, edits, ctx)

@@ -1,0 +1,112 @@
+"""Paths as the model gives them: absolute, existing, of the right kind; and a helpful sentence when they are not."""
+
+import os
+import re
+import stat
+from abc import abstractmethod
+from io import FileIO
+
+from odin.core.tool import A, Tool, ToolContext, ToolOutput, failed
+
+WHOLE_BYTES = 50_000_000
+"""The largest file that is read, edited or overwritten as a whole."""
+
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+class Refusal(Exception):
+    """The call cannot be done as asked. The sentence is what the model reads, so it says what to do instead."""
+
+
+class FileTool(Tool[A]):
+    """A tool about files: what it refuses and what the system refuses become error results."""
+
+    async def run(self, args: A, ctx: ToolContext) -> ToolOutput:
+        try:
+            return await self.work(args, ctx)
+        except Refusal as refusal:
+            return failed(printable(str(refusal)))
+        except OSError as error:
+            name = f" {error.filename}" if isinstance(error.filename, str) else ""
+            return failed(printable(f"The system refused it:{name} {error.strerror or error}."))
+
+    @abstractmethod
+    async def work(self, args: A, ctx: ToolContext) -> ToolOutput: ...
+
+
+def printable(text: str) -> str:
+    """Text that can be sent as JSON: bytes that were not UTF-8 show as U+FFFD."""
+    return text if text.isascii() else _LONE.sub("\ufffd", text)
+
+
+def absolute(path: str, cwd: str, field: str) -> str:
+    """The path without `..` and doubled slashes, provided it is absolute."""
+    if not path or "\0" in path:
+        raise Refusal(f"{field} is not a path: {path!r}.")
+    if not os.path.isabs(path):
+        full = os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118
+        raise Refusal(f"{field} must be an absolute path. Use {full} instead of {path}.")
+    return os.path.normpath(path)
+
+
+def missing(path: str, cwd: str) -> Refusal:
+    """The sentence for a path that does not exist, with the nearest one that does."""
+    return Refusal(f"{path} does not exist.{_suggestion(path, cwd)}")
+
+
+def _suggestion(path: str, cwd: str) -> str:
+    inside = f"{cwd.rstrip('/')}/{path.lstrip('/')}"
+    if os.path.exists(inside):
+        return f" Did you mean {inside}?"
+    parent = os.path.dirname(path)
+    while not os.path.isdir(parent):
+        path, parent = parent, os.path.dirname(parent)
+    try:
+        names = os.listdir(parent)[:5000]  # noqa: PTH208
+    except OSError:
+        return ""
+    import difflib
+
+    wanted = os.path.basename(path)
+    same = [name for name in names if name.casefold() == wanted.casefold()]
+    near = same or difflib.get_close_matches(wanted, names, n=3)
+    if not near:
+        return f" The nearest folder that exists is {parent}."
+    return " Did you mean " + " or ".join(os.path.join(parent, name) for name in near) + "?"  # noqa: PTH118
+
+
+def existing_folder(path: str, cwd: str) -> str:
+    if os.path.isdir(path):
+        return path
+    if os.path.lexists(path):
+        raise Refusal(f"{path} is a file, not a directory.")
+    raise missing(path, cwd)
+
+
+def open_regular(path: str, cwd: str) -> tuple[FileIO, os.stat_result]:
+    """Open a file for reading. A pipe, a device or a directory is refused before it can make us wait."""
+    try:
+        kind = os.stat(path).st_mode
+        if stat.S_ISDIR(kind):
+            raise Refusal(f"{path} is a directory. Use LS to list it.")
+        if not stat.S_ISREG(kind):
+            raise Refusal(f"{path} is not a regular file but a device, pipe or socket; it is not opened.")
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise missing(path, cwd) from None
+    except PermissionError:
+        raise Refusal(f"{path} cannot be read: permission denied.") from None
+    return FileIO(fd), os.fstat(fd)
+
+
+def read_whole(file: FileIO, info: os.stat_result) -> bytes | None:
+    """All of an open file, or None when it is larger than what is handled in memory."""
+    parts: list[bytes] = []
+    size = 0
+    while size <= WHOLE_BYTES:
+        part = file.read(max(info.st_size - size, 0) + 4096)
+        if not part:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.append(part)
+        size += len(part)
+    return None

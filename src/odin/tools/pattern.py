@@ -1,0 +1,60 @@
+"""Glob patterns: `*` and `?` within a name, `**` across folders, `[…]` and `{a,b}`."""
+
+import functools
+import re
+from collections.abc import Callable
+
+from odin.tools.path import Refusal
+
+
+@functools.lru_cache(maxsize=256)
+def matcher(glob: str) -> Callable[[str], bool]:
+    """Tells whether a path relative to the searched folder matches. Without a slash the name matches at any depth."""
+    pattern = glob.removeprefix("./")
+    if "/" not in pattern.rstrip("/"):
+        pattern = f"**/{pattern}"
+    try:
+        compiled = re.compile(translate(pattern.strip("/")), re.DOTALL)
+    except re.error:
+        raise Refusal(f"{glob!r} is not a valid glob pattern.") from None
+    return lambda path: compiled.fullmatch(path) is not None
+
+
+def translate(glob: str) -> str:
+    """The regular expression for one pattern. What is not closed, `[` or `{`, stands for itself."""
+    out: list[str] = []
+    at, depth = 0, 0
+    while at < len(glob):
+        piece, width = _token(glob, at, depth)
+        out.append(piece)
+        depth += {"(?:": 1, ")": -1}.get(piece, 0)
+        at += width
+    return "".join(out)
+
+
+def _token(glob: str, at: int, depth: int) -> tuple[str, int]:
+    rest = glob[at:]
+    if rest.startswith("**/") and (at == 0 or glob[at - 1] in "/{,"):
+        return "(?:.*/)?", 3
+    if rest.startswith("**"):
+        return ".*", 2
+    char = rest[0]
+    if char == "[":
+        return _set(rest)
+    if char == "{":
+        return ("(?:", 1) if "}" in rest else (r"\{", 1)
+    if depth and char in "},":
+        return (")" if char == "}" else "|"), 1
+    if char == "\\" and len(rest) > 1:
+        return re.escape(rest[1]), 2
+    return {"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char)), 1
+
+
+def _set(rest: str) -> tuple[str, int]:
+    end = rest.find("]", 2 if rest[1:2] not in "!^" else 3)
+    if end < 0:
+        return r"\[", 1
+    body = rest[1:end].replace("\\", "\\\\").replace("[", r"\[").replace("&&", r"&\&")
+    if body[0] in "!^":
+        body = "^/" + body[1:]
+    return f"[{body}]", end + 1

@@ -1,0 +1,153 @@
+"""One reply as a stream of raw events in the shape of the Anthropic Messages API, whatever model wrote it."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from odin.core.event import CallStreamed
+from odin.core.message import AssistantMessage, StopReason, Text, Thinking, Usage
+
+Raw = dict[str, Any]
+
+
+def usage_fields(usage: Usage) -> Raw:
+    """Token counts under the names SDK users know. Reasoning is a part of the output there."""
+    return {
+        "input_tokens": usage.input,
+        "output_tokens": usage.output + usage.reasoning,
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cache_read,
+    }
+
+
+def content_blocks(message: AssistantMessage) -> list[Raw]:
+    """The parts of a reply as SDK content blocks."""
+    blocks: list[Raw] = []
+    for part in message.parts:
+        if isinstance(part, Text):
+            blocks.append({"type": "text", "text": part.text})
+        elif isinstance(part, Thinking):
+            blocks.append({"type": "thinking", "thinking": part.text, "signature": part.signature})
+        else:
+            blocks.append({"type": "tool_use", "id": part.id, "name": part.name, "input": part.args})
+    return blocks
+
+
+def new_message_id() -> str:
+    return f"msg_{os.urandom(12).hex()}"
+
+
+class PartialReply:
+    """A reply while it is being written.
+
+    Text and thinking blocks follow each other. Blocks of tool calls stay open until their call is complete, because
+    some models write several at once.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.id = new_message_id()
+        self._model = model
+        self._started = False
+        self._count = 0
+        self._prose: tuple[str, int] | None = None
+        self._calls: dict[str, int] = {}
+        self._written: set[str] = set()
+
+    @property
+    def started(self) -> bool:
+        return self._started
+
+    def text(self, text: str) -> Iterator[Raw]:
+        yield from self._enter("text", {"type": "text", "text": ""})
+        yield self._delta({"type": "text_delta", "text": text})
+
+    def thinking(self, text: str) -> Iterator[Raw]:
+        yield from self._enter("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+        yield self._delta({"type": "thinking_delta", "thinking": text})
+
+    def call(self, event: CallStreamed) -> Iterator[Raw]:
+        """A piece of a call. One that arrives whole is written in one piece."""
+        index = self._calls.get(event.call_id)
+        if index is None:
+            if event.call_id in self._written:
+                return
+            yield from self._leave()
+            index = self._calls[event.call_id] = self._next()
+            block: Raw = {"type": "tool_use", "id": event.call_id, "name": event.name, "input": {}}
+            yield from self._open(index, block)
+        fragment = event.json
+        if event.done and not fragment and event.call_id not in self._written:
+            fragment = msgspec.json.encode(event.args).decode()
+        if fragment:
+            self._written.add(event.call_id)
+            delta = {"type": "input_json_delta", "partial_json": fragment}
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        if event.done:
+            self._written.add(event.call_id)
+            del self._calls[event.call_id]
+            yield {"type": "content_block_stop", "index": index}
+
+    def whole(self, message: AssistantMessage) -> Iterator[Raw]:
+        """A finished reply of which nothing was streamed."""
+        for part in message.parts:
+            if isinstance(part, Text):
+                yield from self.text(part.text)
+            elif isinstance(part, Thinking):
+                yield from self.thinking(part.text)
+            else:
+                yield from self.call(CallStreamed(part.id, part.name, done=True, args=part.args))
+
+    def finish(self, stop: StopReason, usage: Usage) -> Iterator[Raw]:
+        yield from self._leave()
+        for index in self._calls.values():
+            yield {"type": "content_block_stop", "index": index}
+        self._calls.clear()
+        yield from self._start()
+        delta = {"stop_reason": stop, "stop_sequence": None}
+        yield {"type": "message_delta", "delta": delta, "usage": usage_fields(usage)}
+        yield {"type": "message_stop"}
+
+    def _start(self) -> Iterator[Raw]:
+        if self._started:
+            return
+        self._started = True
+        yield {
+            "type": "message_start",
+            "message": {
+                "id": self.id,
+                "type": "message",
+                "role": "assistant",
+                "model": self._model,
+                "content": [],
+                "stop_reason": None,
+                "stop_sequence": None,
+                "usage": usage_fields(Usage()),
+            },
+        }
+
+    def _enter(self, kind: str, block: Raw) -> Iterator[Raw]:
+        """Be in a text or thinking block of this kind, opening one if need be."""
+        if self._prose is not None and self._prose[0] == kind:
+            return
+        yield from self._leave()
+        self._prose = (kind, self._next())
+        yield from self._open(self._prose[1], block)
+
+    def _leave(self) -> Iterator[Raw]:
+        if self._prose is not None:
+            yield {"type": "content_block_stop", "index": self._prose[1]}
+            self._prose = None
+
+    def _open(self, index: int, block: Raw) -> Iterator[Raw]:
+        yield from self._start()
+        yield {"type": "content_block_start", "index": index, "content_block": block}
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def _delta(self, delta: Raw) -> Raw:
+        assert self._prose is not None
+        return {"type": "content_block_delta", "index": self._prose[1], "delta": delta}

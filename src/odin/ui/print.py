@@ -1,0 +1,117 @@
+"""One prompt, one answer: standard output carries the answer or its JSON and nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TextIO
+
+import msgspec
+
+from odin.core.client import Client, SessionInfo
+from odin.core.event import Envelope, RetryScheduled, TurnEnded, Warned
+from odin.core.op import Prompt
+from odin.ui.ending import READER_GONE, exit_code, sentence
+from odin.ui.messages import Translator
+from odin.ui.pipes import Output
+from odin.ui.stopping import Stopping
+from odin.ui.terminal import Progress, Questions, harmless, put, retry_line
+
+
+async def run_text(client: Client, prompt: Prompt, *, out: TextIO, err: TextIO, tty_in: TextIO | None = None) -> int:
+    """Print the answer. Why a turn ended early is said on `err`; text it has until then is printed all the same."""
+    run = _Run(client, err, tty_in)
+    ended = await run.follow(prompt)
+    if ended is None:
+        return run.code
+    text = harmless(ended.text) if out.isatty() else ended.text
+    data = text.rstrip("\n") + "\n" if text else ""
+    return await run.deliver(ended, out, data.encode(out.encoding or "utf-8", "replace"))
+
+
+async def run_json(client: Client, prompt: Prompt, *, out: TextIO, err: TextIO, tty_in: TextIO | None = None) -> int:
+    """Print the result message as one JSON object. An error is in it and on `err`."""
+    run = _Run(client, err, tty_in)
+    translator = Translator(await client.info())
+    messages: list[dict[str, Any]] = []
+
+    def translate(envelope: Envelope) -> None:
+        messages[:] = translator.messages(envelope)
+
+    ended = await run.follow(prompt, translate)
+    if ended is None:
+        return run.code
+    return await run.deliver(ended, out, msgspec.json.encode(messages[-1]) + b"\n")
+
+
+class _Run:
+    """Follows one turn to its end while the terminal shows what happens."""
+
+    def __init__(self, client: Client, err: TextIO, tty_in: TextIO | None) -> None:
+        self.code = 0
+        self._client = client
+        self._err = err
+        self._progress = Progress(err)
+        self._questions = Questions(client, tty_in, err, self._progress) if tty_in is not None else None
+
+    async def follow(self, prompt: Prompt, watch: Callable[[Envelope], None] | None = None) -> TurnEnded | None:
+        """The end of the turn, or None when we left without it; `code` is then the exit code."""
+        with Stopping(self._client) as stopping:
+            events = self._client.events()
+            await self._client.submit(prompt)
+            self._introduce(await self._client.info())
+            pump = asyncio.get_running_loop().create_task(self._pump(events, prompt.id, watch))
+            try:
+                await asyncio.wait({pump, stopping.gone}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                pump.cancel()
+                self._quiet()
+            self.code = stopping.code
+            ended = pump.result() if pump.done() else None
+        if ended is None and not self.code:
+            self.code = 1
+            put(self._err, "The session was closed before the answer was complete.\n")
+        return ended
+
+    async def deliver(self, ended: TurnEnded, out: TextIO, data: bytes) -> int:
+        """Write the answer to the last byte, however slow its reader is."""
+        out.flush()
+        output = Output(out.fileno())
+        output.write(data)
+        if not await output.drain():
+            return READER_GONE
+        if said := sentence(ended):
+            put(self._err, f"{said}\n")
+        return self.code or exit_code(ended)
+
+    def _introduce(self, info: SessionInfo) -> None:
+        for line in (info.notice, *info.warnings):
+            if line:
+                self._progress.line(line)
+        self._progress.start()
+
+    async def _pump(
+        self, events: AsyncIterator[Envelope], prompt_id: str, watch: Callable[[Envelope], None] | None
+    ) -> TurnEnded | None:
+        async for envelope in events:
+            if watch is not None:
+                watch(envelope)
+            event = envelope.event
+            if isinstance(event, TurnEnded) and event.id == prompt_id:
+                return event
+            self._show(envelope)
+        return None
+
+    def _show(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, Warned):
+            self._progress.line(event.text)
+        elif isinstance(event, RetryScheduled):
+            self._progress.line(retry_line(event))
+        else:
+            self._progress.see(envelope)
+        if self._questions is not None:
+            self._questions.see(envelope)
+
+    def _quiet(self) -> None:
+        if self._questions is not None:
+            self._questions.close()
+        self._progress.close()

@@ -1,0 +1,410 @@
+"""The stream-json protocol: messages out as JSON lines, and with lines coming in also prompts and control requests.
+
+It is what agent SDKs speak to the command they start: prompts arrive as `user` lines, each gets one `result`, and both
+sides may ask the other something with a `control_request`, answered by a `control_response` of the same id.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TextIO, cast, get_args
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.client import Client, SessionInfo
+from odin.core.errors import OdinError, UnknownMode, UsageError
+from odin.core.event import Envelope, Mode, PermissionAnswered, PermissionAsked, PromptDropped, TurnEnded, TurnStarted
+from odin.core.op import Answer, DropPrompt, Interrupt, Prompt, SetModel, SetPermissionMode
+from odin.ui.ending import READER_GONE, exit_code
+from odin.ui.messages import Raw, Translator, new_uuid
+from odin.ui.pipes import Output
+from odin.ui.stopping import Stopping
+
+_CLOSED = "Nobody can answer: the input was closed."
+
+
+async def run_stream(
+    client: Client,
+    *,
+    out: TextIO,
+    lines_in: AsyncIterator[bytes] | None = None,
+    prompt: Prompt | None = None,
+    include_partial: bool = False,
+    default_mode: Mode = "edit_mode",
+    replay_prompts: bool = False,
+) -> int:
+    """Serve one client until its input ends and every prompt has its result; without input, until `prompt` has it.
+
+    `default_mode` is the mode of a prompt that names none; `replay_prompts` echoes every prompt that was taken.
+    """
+    info = await client.info()
+    events = client.events()
+    translator = Translator(info, partial=include_partial)
+    out.flush()
+    output = Output(out.fileno())
+    with Stopping(client) as stopping:
+        stream = _Stream(client, info, translator, output, default_mode, replay_prompts)
+        stopping.asked.add_done_callback(lambda _: stream.stop())
+        stopping.gone.add_done_callback(lambda _: stream.leave())
+        code = await stream.serve(events, lines_in, prompt)
+        if not output.broken.done():
+            drained = asyncio.ensure_future(output.drain())
+            await asyncio.wait({drained, stopping.gone}, return_when=asyncio.FIRST_COMPLETED)
+            drained.cancel()
+    output.close()
+    return stopping.code or (READER_GONE if output.broken.done() else code)
+
+
+class _Line(Struct):
+    """One line of the client; which fields matter depends on the type."""
+
+    type: str
+    request_id: str = ""
+    request: dict[str, Any] = {}
+    response: dict[str, Any] = {}
+    message: "_Said | None" = None
+    uuid: str | None = None
+    mode: str | None = None
+
+
+class _Said(Struct):
+    content: str | list[dict[str, Any]]
+
+
+class _Stream:
+    """One client of one session, for as long as the process lives."""
+
+    def __init__(
+        self, client: Client, info: SessionInfo, translator: Translator, output: Output, mode: Mode, replay: bool
+    ) -> None:
+        self._client = client
+        self._info = info
+        self._translator = translator
+        self._output = output
+        self._first_mode: Mode = mode
+        self._mode: Mode = mode
+        self._replay = replay
+        self._reads = False
+        self._stops = False
+        self._prompts: set[str] = set()
+        self._running = ""
+        self._asks: dict[str, PermissionAsked] = {}
+        self._code = 0
+        self._loop = asyncio.get_running_loop()
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._states = _wanted_states()
+        self._controls: dict[str, Callable[[Raw], Awaitable[Raw]]] = {
+            "initialize": self._initialize,
+            "interrupt": self._interrupt,
+            "set_permission_mode": self._set_permission_mode,
+            "set_model": self._set_model,
+            "get_context_usage": self._context_usage,
+            "mcp_status": self._mcp_status,
+        }
+
+    async def serve(
+        self, events: AsyncIterator[Envelope], lines: AsyncIterator[bytes] | None, prompt: Prompt | None
+    ) -> int:
+        """Until there is nothing more to do or nobody to do it for. The exit code is that of the last result."""
+        self._output.broken.add_done_callback(lambda _: self.leave())
+        self._reads = lines is not None
+        try:
+            self._spawn(self._pump(events))
+            if prompt is not None:
+                await self._submit_prompt(prompt)
+            if lines is not None:
+                self._spawn(self._read(lines))
+            self._settle()
+            await self._done
+        finally:
+            for task in self._tasks:
+                task.cancel()
+        return self._code
+
+    def stop(self) -> None:
+        """A signal came: wait for the running turn, which is being interrupted, and for nothing else."""
+        self._stops = True
+        for prompt_id in self._prompts - {self._running}:
+            self._spawn(self._client.submit(DropPrompt(prompt_id)))
+        self._settle()
+
+    def leave(self) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
+
+    def _settle(self) -> None:
+        """Leave when all that was asked for is done."""
+        if not self._prompts and (self._stops or not self._reads):
+            self.leave()
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or self._done.done():
+            return
+        if error := task.exception():
+            self._done.set_exception(error)
+
+    def _send(self, message: Raw) -> None:
+        self._output.write(msgspec.json.encode(message) + b"\n")
+
+    # --- events out ---
+
+    async def _pump(self, events: AsyncIterator[Envelope]) -> None:
+        async for envelope in events:
+            for message in self._translator.messages(envelope):
+                self._send(message)
+            await self._follow(envelope)
+        self.leave()
+
+    async def _follow(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, PermissionAsked):
+            await self._ask(event, envelope.agent)
+        elif isinstance(event, PermissionAnswered):
+            self._take_back(event.ask_id)
+        elif isinstance(event, PromptDropped):
+            self._forget(event.id)
+        elif isinstance(event, TurnStarted) and not envelope.agent:
+            self._running = event.id
+        elif isinstance(event, TurnEnded) and not envelope.agent:
+            self._running = ""
+            self._code = 0 if event.reason == "interrupted" else exit_code(event)
+            for ask_id in tuple(self._asks):
+                self._take_back(ask_id)
+            self._forget(event.id)
+
+    def _forget(self, prompt_id: str) -> None:
+        """A prompt needs nothing more."""
+        self._prompts.discard(prompt_id)
+        if not self._prompts:
+            self._tell_state("idle")
+        self._settle()
+
+    def _tell_state(self, state: str) -> None:
+        if self._states is not None:
+            self._send(self._translator.note("session_state_changed", state=state, **self._states))
+
+    # --- permission questions ---
+
+    async def _ask(self, event: PermissionAsked, agent: str) -> None:
+        if not self._reads:
+            await self._client.submit(Answer(event.ask_id, allow=False, reason=_CLOSED, by="sdk"))
+            return
+        self._asks[event.ask_id] = event
+        request: Raw = {
+            "subtype": "can_use_tool",
+            "tool_name": event.name,
+            "input": event.args,
+            "tool_use_id": event.call_id,
+            "permission_suggestions": [],
+            "blocked_path": None,
+            "decision_reason": event.reason,
+            "description": event.subject,
+        }
+        if agent:
+            request["agent_id"] = agent
+        self._send({"type": "control_request", "request_id": event.ask_id, "request": request})
+
+    def _take_back(self, ask_id: str) -> None:
+        """The question was answered elsewhere or no longer matters."""
+        if self._asks.pop(ask_id, None) is not None:
+            self._send({"type": "control_cancel_request", "request_id": ask_id})
+
+    async def _answered(self, response: Raw) -> None:
+        ask = self._asks.pop(str(response.get("request_id")), None)
+        if ask is None:
+            return
+        if response.get("subtype") != "success":
+            reason = str(response.get("error") or "The permission callback failed.")
+            await self._client.submit(Answer(ask.ask_id, allow=False, reason=reason, by="sdk"))
+            return
+        given = _object(response.get("response"))
+        updates: list[Any] = given.get("updatedPermissions") or []
+        for update in updates:
+            await self._permission_update(update)
+        changed = given.get("updatedInput")
+        await self._client.submit(
+            Answer(
+                ask.ask_id,
+                allow=given.get("behavior") == "allow",
+                reason=str(given.get("message") or ""),
+                args=_object(changed) if isinstance(changed, dict) else None,
+                by="sdk",
+                interrupt=given.get("interrupt") is True,
+            )
+        )
+
+    async def _permission_update(self, update: Any) -> None:
+        wanted = _object(update)
+        if wanted.get("type") == "setMode":
+            await self._set_permission_mode(wanted)
+        else:
+            text = f"The permission update {wanted.get('type')!r} is not supported and was left out."
+            self._send(self._translator.note("warning", text=text))
+
+    # --- lines in ---
+
+    async def _read(self, lines: AsyncIterator[bytes]) -> None:
+        number = 0
+        async for line in lines:
+            number += 1
+            if line.strip():
+                await self._take(line, number)
+        self._reads = False
+        for ask_id in tuple(self._asks):
+            del self._asks[ask_id]
+            await self._client.submit(Answer(ask_id, allow=False, reason=_CLOSED, by="sdk"))
+        self._settle()
+
+    async def _take(self, line: bytes, number: int) -> None:
+        try:
+            said = msgspec.json.decode(line, type=_Line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._complain(number, f"is not a message: {error}")
+            return
+        if said.type == "user":
+            await self._take_prompt(said, number)
+        elif said.type == "control_request":
+            await self._control(said.request_id, said.request)
+        elif said.type == "control_response":
+            await self._answered(said.response)
+        elif said.type not in ("control_cancel_request", "keep_alive"):
+            self._complain(number, f"has the unknown type {said.type!r}.")
+
+    def _complain(self, number: int, what: str) -> None:
+        self._send(self._translator.note("input_error", line=number, error=f"Line {number} of the input {what}"))
+
+    async def _take_prompt(self, said: _Line, number: int) -> None:
+        if said.message is None:
+            self._complain(number, "is a user line without a message.")
+            return
+        text, left_out = prompt_text(said.message.content)
+        if left_out:
+            self._send(self._translator.note("warning", text=f"Left out of the prompt: {', '.join(left_out)}."))
+        prompt_id = said.uuid if said.uuid and said.uuid not in self._prompts else new_uuid()
+        if self._replay:
+            message = {"role": "user", "content": said.message.content}
+            echo = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
+            self._send({**echo, "session_id": self._info.session, "uuid": prompt_id})
+        try:
+            mode = mode_named(said.mode) if said.mode else self._mode
+        except UsageError as error:
+            self._refuse(prompt_id, error)
+            return
+        await self._submit_prompt(Prompt(prompt_id, text, mode))
+
+    async def _submit_prompt(self, prompt: Prompt) -> None:
+        if not self._prompts:
+            self._tell_state("running")
+        self._prompts.add(prompt.id)
+        try:
+            await self._client.submit(prompt)
+        except OdinError as error:
+            self._refuse(prompt.id, error)
+
+    def _refuse(self, prompt_id: str, error: OdinError) -> None:
+        """A prompt that cannot be taken has its result too."""
+        self._send(self._translator.failure(error.sentence(), error.kind, prompt_id))
+        self._code = error.exit_code
+        self._forget(prompt_id)
+
+    # --- control requests of the client ---
+
+    async def _control(self, request_id: str, request: Raw) -> None:
+        subtype = str(request.get("subtype"))
+        control = self._controls.get(subtype)
+        try:
+            if control is None:
+                raise UsageError(f"Odin does not support the control request {subtype!r}.")
+            answer = {"subtype": "success", "request_id": request_id, "response": await control(request)}
+        except OdinError as error:
+            answer = {"subtype": "error", "request_id": request_id, "error": error.sentence()}
+        self._send({"type": "control_response", "response": answer})
+
+    async def _initialize(self, request: Raw) -> Raw:
+        if request.get("hooks"):
+            raise UsageError("Odin cannot call hooks of an SDK client yet.", "Start it without hooks.")
+        for name in ("agents", "skills"):
+            if request.get(name):
+                self._send(self._translator.note("warning", text=f"Odin does not use the {name} of an SDK client yet."))
+        model = self._info.model
+        return {
+            "commands": [],
+            "agents": [],
+            "output_style": "default",
+            "available_output_styles": ["default"],
+            "models": [{"value": model, "displayName": model, "description": ""}],
+            "account": {},
+            "pid": os.getpid(),
+        }
+
+    async def _interrupt(self, request: Raw) -> Raw:
+        await self._client.submit(Interrupt())
+        return {}
+
+    async def _set_permission_mode(self, request: Raw) -> Raw:
+        """The permission mode `plan` of other agents is Odin's plan mode for the prompts that follow."""
+        mode = str(request.get("mode"))
+        await self._client.submit(SetPermissionMode(mode))
+        self._mode = "plan_mode" if mode == "plan" else self._first_mode
+        return {"mode": mode}
+
+    async def _set_model(self, request: Raw) -> Raw:
+        await self._client.submit(SetModel(str(request.get("model") or self._info.model)))
+        return {}
+
+    async def _context_usage(self, request: Raw) -> Raw:
+        snapshot = await self._client.snapshot()
+        used, limit = snapshot.context_tokens, snapshot.context_limit
+        return {
+            "categories": [{"name": "Conversation", "tokens": used, "color": "blue"}],
+            "totalTokens": used,
+            "maxTokens": limit,
+            "rawMaxTokens": limit,
+            "percentage": 100 * used / limit if limit else 0.0,
+            "model": snapshot.model,
+            "isAutoCompactEnabled": False,
+            "memoryFiles": [],
+            "mcpTools": [],
+            "agents": [],
+            "gridRows": [],
+        }
+
+    async def _mcp_status(self, request: Raw) -> Raw:
+        return {"mcpServers": []}
+
+
+def mode_named(name: str) -> Mode:
+    """`ask`, `plan`, `edit`, with or without `_mode`."""
+    full = name if name.endswith("_mode") else f"{name}_mode"
+    if full not in get_args(Mode):
+        raise UnknownMode(name)
+    return cast("Mode", full)
+
+
+def prompt_text(content: str | list[dict[str, Any]]) -> tuple[str, list[str]]:
+    """The text of a user message, and the kinds of blocks that are not text."""
+    if isinstance(content, str):
+        return content, []
+    texts = [str(block.get("text", "")) for block in content if block.get("type") == "text"]
+    return "\n".join(texts), [str(block.get("type")) for block in content if block.get("type") != "text"]
+
+
+def _object(value: Any) -> Raw:
+    return cast("Raw", value) if isinstance(value, dict) else {}
+
+
+def _wanted_states() -> Raw | None:
+    """SDK clients that want to be told when the session is idle say so in the environment; else they are not."""
+    if os.environ.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"):
+        return {}
+    if os.environ.get("CLAUDE_CODE_SDK_READS_SESSION_STATE"):
+        return {"sdk_host_only": True}
+    return None

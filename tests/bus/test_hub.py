@@ -1,0 +1,96 @@
+import asyncio
+
+from odin.bus.hub import Hub
+from odin.core.event import (
+    ActivityChanged,
+    AnyEvent,
+    Envelope,
+    PermissionAsked,
+    TextStreamed,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+
+
+def envelope(event: AnyEvent, seq: int = 0) -> Envelope:
+    return Envelope(seq, 0.0, "s", event)
+
+
+async def test_everyone_hears_everything_in_order() -> None:
+    hub = Hub()
+    one, two = hub.subscribe(), hub.subscribe()
+    for text in "abc":
+        hub.publish(envelope(TextStreamed(text)))
+    hub.close()
+    for subscription in (one, two):
+        heard = [item.event async for item in subscription]
+        assert heard == [TextStreamed("a"), TextStreamed("b"), TextStreamed("c")]
+
+
+async def test_a_waiting_reader_is_woken() -> None:
+    hub = Hub()
+    subscription = hub.subscribe()
+    reader = asyncio.create_task(anext(subscription))
+    await asyncio.sleep(0)
+    hub.publish(envelope(TextStreamed("x")))
+    assert (await asyncio.wait_for(reader, 5)).event == TextStreamed("x")
+
+
+async def test_a_slow_reader_loses_the_overflow_and_it_is_counted() -> None:
+    hub = Hub()
+    slow = hub.subscribe()
+    for number in range(100):
+        hub.publish(envelope(TextStreamed(str(number))))
+    assert slow.dropped == 36
+    hub.close()
+    assert [item.event async for item in slow] == [TextStreamed(str(number)) for number in range(64)]
+
+
+async def test_endings_and_questions_are_never_dropped() -> None:
+    hub = Hub()
+    slow = hub.subscribe()
+    for number in range(64):
+        hub.publish(envelope(TextStreamed(str(number))))
+    asked, ended = PermissionAsked("a", "c", "Edit", {}, "why"), TurnEnded("t", "end_turn")
+    hub.publish(envelope(asked))
+    hub.publish(envelope(ended))
+    hub.close()
+    heard = [item.event async for item in slow]
+    assert heard[-2:] == [asked, ended]
+    assert slow.dropped == 2
+
+
+async def test_a_durable_reader_loses_only_what_passes() -> None:
+    hub = Hub()
+    reader = hub.subscribe(size=4, durable=True)
+    for number in range(10):
+        hub.publish(envelope(TextStreamed(str(number))))
+        hub.publish(envelope(TurnStarted(str(number), "x", "ask_mode"), number))
+    hub.close()
+    heard = [item.event async for item in reader]
+    assert [event.id for event in heard if isinstance(event, TurnStarted)] == [str(number) for number in range(10)]
+    assert reader.dropped > 0
+
+
+async def test_brokers_split_tools_from_the_agent() -> None:
+    hub = Hub()
+    tools, agent = hub.subscribe("tool"), hub.subscribe("agent")
+    started, ended = ToolStarted("c", "Read", {}), ToolEnded("c", "Read", "success", "x")
+    for event in (TextStreamed("hi"), started, ended):
+        hub.publish(envelope(event))
+    hub.close()
+    assert [item.event async for item in tools] == [started, ended]
+    assert [item.event async for item in agent] == [TextStreamed("hi")]
+
+
+def test_one_observer_is_told_of_activity_in_place() -> None:
+    hub = Hub()
+    first: list[str] = []
+    second: list[str] = []
+    hub.observe_activity(lambda event: first.append(event.activity))
+    hub.publish(envelope(ActivityChanged("connecting")))
+    hub.observe_activity(lambda event: second.append(event.activity))
+    hub.publish(envelope(ActivityChanged("streaming")))
+    assert (first, second) == (["connecting"], ["streaming"])

@@ -1,0 +1,27 @@
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from .strategies import EVENT_TYPES, envelopes
+
+from odin.core import event as event_module
+from odin.core.event import AnyEvent, Envelope, Event
+
+
+@settings(max_examples=400, deadline=None)
+@given(envelopes)
+def test_every_event_survives_json(envelope: Envelope) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(envelope), type=Envelope) == envelope
+
+
+def test_the_union_names_every_event_class() -> None:
+    declared = {
+        value for value in vars(event_module).values() if isinstance(value, type) and issubclass(value, Event)
+    } - {Event}
+    assert declared == set(get_args(AnyEvent))
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.__name__)
+def test_each_event_says_whether_it_lasts(kind: type[AnyEvent]) -> None:
+    assert isinstance(kind.durable, bool)

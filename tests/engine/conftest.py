@@ -1,0 +1,102 @@
+"""A session in this process against the scripted model server."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.app import open_session
+from odin.config import Options
+from odin.core.client import Client
+from odin.core.event import AnyEvent, Envelope, Mode, PermissionAsked, TurnEnded
+from odin.core.op import Answer, Interrupt, Prompt
+from odin.testing import ScriptedServer
+
+FAST = {"retry": {"base_s": 0.01}}
+"""User settings of the tests: real retries with short waits."""
+
+
+class Talk:
+    """One open session: prompts go in, everything that happens is kept."""
+
+    def __init__(self, client: Client, server: ScriptedServer) -> None:
+        self.client = client
+        self.server = server
+        self.heard: list[Envelope] = []
+        self.interrupt_on: type[AnyEvent] | None = None
+        self.answers: list[Answer] = []
+        self._count = 0
+        self._events = client.events()
+
+    @property
+    def events(self) -> list[AnyEvent]:
+        return [envelope.event for envelope in self.heard]
+
+    def all(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def say(self, text: str, mode: Mode = "edit_mode") -> TurnEnded:
+        """Send a prompt and follow it to its end."""
+        prompt_id = await self.submit(text, mode)
+        return await self.until_end(prompt_id)
+
+    async def submit(self, text: str, mode: Mode = "edit_mode") -> str:
+        self._count += 1
+        await self.client.submit(Prompt(f"p{self._count}", text, mode))
+        return f"p{self._count}"
+
+    async def until_end(self, prompt_id: str) -> TurnEnded:
+        async with asyncio.timeout(30):
+            async for envelope in self._events:
+                self.heard.append(envelope)
+                event = envelope.event
+                if self.interrupt_on is not None and isinstance(event, self.interrupt_on):
+                    self.interrupt_on = None
+                    await self.client.submit(Interrupt())
+                if isinstance(event, PermissionAsked):
+                    answer = self.answers.pop(0)
+                    await self.client.submit(
+                        Answer(event.ask_id, answer.allow, answer.reason, answer.args, interrupt=answer.interrupt)
+                    )
+                if isinstance(event, TurnEnded) and event.id == prompt_id:
+                    return event
+        raise AssertionError("the events ended before the turn did")
+
+
+Start = Callable[..., Awaitable[Talk]]
+
+
+@pytest.fixture
+async def start(workspace: Path, home: Path) -> AsyncIterator[Start]:
+    """start(script, api="anthropic", config={…}, **options) opens a session that the script answers."""
+    open_things: list[Talk] = []
+
+    async def begin(
+        script: Any,
+        api: str = "anthropic",
+        *,
+        env: dict[str, str] | None = None,
+        server: Any = None,
+        config: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Talk:
+        folder = home / ".config" / "odin"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "odinconfig.json").write_text(json.dumps({**FAST, **(config or {})}))
+        playing = server or ScriptedServer(script)
+        if server is None:
+            playing.start()
+        settings: dict[str, Any] = {"cwd": str(workspace), "yes": True, **options}
+        client = await open_session(Options(env={**os.environ, **playing.env(api), **(env or {})}, **settings))
+        talk = Talk(client, playing)
+        open_things.append(talk)
+        return talk
+
+    yield begin
+    for talk in open_things:
+        await talk.client.close()
+        talk.server.stop()

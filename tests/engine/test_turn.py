@@ -1,0 +1,477 @@
+"""One turn, from the prompt to the answer, as the user and the model see it."""
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from odin.core.event import (
+    ActivityChanged,
+    CallStreamed,
+    FileCached,
+    Replied,
+    ReplyDiscarded,
+    RetryScheduled,
+    RolledBack,
+    TextStreamed,
+    ThinkingStreamed,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    UsageRecorded,
+)
+from odin.core.message import Usage
+from odin.testing import call, fault, reply, say
+
+from .conftest import Start
+
+APIS = ("anthropic", "openai")
+
+
+def results(body: dict[str, Any]) -> list[tuple[str, str, bool]]:
+    """The tool results of an Anthropic request: (call id, text, is error)."""
+    found: list[tuple[str, str, bool]] = []
+    for message in body["messages"]:
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            if block["type"] == "tool_result":
+                content = block["content"]
+                text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+                found.append((block["tool_use_id"], text, bool(block.get("is_error"))))
+    return found
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_prompt_reads_edits_and_answers(start: Start, workspace: Path, api: str) -> None:
+    file = workspace / "a.txt"
+    file.write_text("one\ntwo\n")
+    talk = await start(
+        [
+            call("Read", {"file_path": str(file)}),
+            call("EditTool", {"file_path": str(file), "old_string": "two", "new_string": "three"}),
+            say("Changed two to three."),
+        ],
+        api,
+    )
+    ended = await talk.say("change two to three")
+    assert (ended.reason, ended.text, ended.steps) == ("end_turn", "Changed two to three.", 3)
+    assert file.read_text() == "one\nthree\n"
+    assert talk.server.rejected == []
+    assert [event.name for event in talk.all(ToolStarted)] == ["Read", "EditTool"]
+    assert {event.file.path: event.file.modified for event in talk.all(FileCached)} == {str(file): True}
+
+
+async def test_three_calls_in_one_reply_give_three_results_in_call_order(start: Start, workspace: Path) -> None:
+    for name in "abc":
+        (workspace / name).write_text(f"text of {name}\n")
+    calls = [call("Read", {"file_path": str(workspace / name)}, id=f"id_{name}") for name in "abc"]
+    talk = await start([reply(calls=calls), say("ok")])
+    await talk.say("read all")
+    second = talk.server.requests[1].json
+    assert [item[0] for item in results(second)] == ["id_a", "id_b", "id_c"]
+    assert all(f"text of {name}" in item[1] for name, item in zip("abc", results(second), strict=True))
+
+
+async def test_text_and_calls_stream_as_events_before_the_reply_is_final(start: Start, workspace: Path) -> None:
+    talk = await start([call("LS", {"path": str(workspace)}, text="Looking."), say("Empty.", chunk=2)])
+    await talk.say("what is here?")
+    assert "".join(event.text for event in talk.all(TextStreamed)) == "Looking.Empty."
+    done = [event for event in talk.all(CallStreamed) if event.done]
+    assert [(event.name, event.args, event.chars) for event in done] == [("LS", {"path": str(workspace)}, 0)]
+    kinds = [type(event).__name__ for event in talk.events]
+    assert kinds.index("TextStreamed") < kinds.index("Replied") < kinds.index("ToolStarted") < kinds.index("ToolEnded")
+    activities = [event.activity for event in talk.all(ActivityChanged)]
+    assert activities[0] == "connecting"
+    assert {"waiting_headers", "streaming", "executing"} <= set(activities)
+
+
+async def test_every_event_names_its_agent_and_durable_ones_are_numbered(start: Start) -> None:
+    talk = await start([say("hi")])
+    await talk.say("hello")
+    durable = [envelope.seq for envelope in talk.heard if envelope.event.durable]
+    assert durable == list(range(len(durable)))
+    assert {envelope.agent for envelope in talk.heard} == {""}
+
+
+async def test_thinking_is_kept_but_not_sent_back(start: Start) -> None:
+    talk = await start([say("4", thinking="two and two"), say("8")])
+    await talk.say("2+2?")
+    await talk.say("times two?")
+    assert "".join(event.text for event in talk.all(ThinkingStreamed)) == "two and two"
+    assert talk.all(Replied)[0].message.thinking == "two and two"
+    assert b"two and two" not in talk.server.requests[1].body
+
+
+async def test_thinking_is_replayed_within_the_tool_loop_where_the_api_demands_it(start: Start, workspace: Path) -> None:
+    talk = await start(
+        [reply(thinking="look first", calls=[call("LS", {"path": str(workspace)})]), say("ok"), say("done")],
+        config={"thinking": 2000, "providers": {"anthropic": {"models": {"scripted-model": {"thinking": True}}}}},
+    )
+    await talk.say("look")
+    await talk.say("again")
+    assert talk.server.rejected == []
+    if b"thinking" in talk.server.requests[0].body:
+        assert b"look first" in talk.server.requests[1].body
+        assert b"look first" not in talk.server.requests[2].body
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_each_request_begins_with_the_bytes_of_the_one_before(start: Start, workspace: Path, api: str) -> None:
+    (workspace / "a").write_text("x\n")
+    script = [
+        call("Read", {"file_path": str(workspace / "a")}),
+        call("LS", {"path": str(workspace)}),
+        say("first"),
+        call("Nonsense", {}),
+        say("second"),
+    ]
+    talk = await start(script, api)
+    await talk.say("one")
+    await talk.say("two")
+    bodies = [request.body for request in talk.server.requests]
+    assert len(bodies) == 5
+    for earlier, later in zip(bodies, bodies[1:], strict=False):
+        assert later.startswith(earlier.rstrip(b"]}")), "what was sent before has changed"
+
+
+async def test_resume_keeps_the_bytes_too(start: Start) -> None:
+    talk = await start([say("one"), say("two")])
+    await talk.say("first")
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    again = await start(None, server=talk.server, resume=session)
+    await again.say("second")
+    first, second = (request.body for request in talk.server.requests)
+    assert second.startswith(first.rstrip(b"]}"))
+
+
+async def test_cached_files_are_told_once_in_the_newest_message(start: Start, workspace: Path) -> None:
+    file = workspace / "a.txt"
+    file.write_text("x\n")
+    talk = await start([call("Read", {"file_path": str(file)}), say("ok"), say("ok")])
+    await talk.say("read")
+    await talk.say("again")
+    told = [request.body.count(b"Cached files: ") for request in talk.server.requests]
+    assert told == [0, 1, 1]
+    assert f"{file} (2 bytes, cached ".encode() in talk.server.requests[1].body
+
+
+async def test_an_unknown_tool_and_bad_arguments_are_results_and_the_loop_goes_on(start: Start) -> None:
+    script = [
+        reply(calls=[call("Frobnicate", {"a": 1}, id="a"), call("Read", {"file": "x"}, id="b"), call("LS", {"path": 3}, id="c")]),
+        say("sorry"),
+    ]
+    talk = await start(script)
+    ended = await talk.say("go")
+    assert ended.text == "sorry"
+    texts = {item[0]: item for item in results(talk.server.requests[1].json)}
+    assert all(item[2] for item in texts.values())
+    assert "no tool 'Frobnicate'" in texts["a"][1]
+    assert "file" in texts["b"][1]
+    assert "path" in texts["c"][1]
+
+
+async def test_names_of_other_agents_reach_the_tools(start: Start, workspace: Path) -> None:
+    talk = await start([call("Bash", {"command": "echo hello"}), say("ok")])
+    await talk.say("go")
+    (ended,) = talk.all(ToolEnded)
+    assert (ended.name, ended.status, ended.text.strip()) == ("ExecuteCommand", "success", "hello")
+
+
+@pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
+async def test_ask_and_plan_neither_offer_nor_run_writing_tools(start: Start, workspace: Path, mode: Any) -> None:
+    target = workspace / "new.txt"
+    talk = await start([call("WriteFile", {"file_path": str(target), "content": "x"}), say("ok")])
+    await talk.say("write it", mode)
+    offered = {tool["name"] for tool in talk.server.requests[0].json["tools"]}
+    assert not offered & {"WriteFile", "EditTool", "MultiEditTool"}
+    assert {"LS", "Read", "Grep", "Glob", "ExecuteCommand", "TodoWrite"} <= offered
+    ((_, text, is_error),) = results(talk.server.requests[1].json)
+    assert is_error
+    assert mode in text
+    assert not target.exists()
+
+
+async def test_each_mode_has_its_own_prompt_and_holds_for_its_message_only(start: Start) -> None:
+    talk = await start([say("1"), say("2"), say("3")])
+    for mode in ("ask_mode", "plan_mode", "edit_mode"):
+        await talk.say("hi", mode)
+        assert (await talk.client.snapshot()).agent_mode == mode
+    systems = [json.dumps(request.json["system"]) for request in talk.server.requests]
+    assert len(set(systems)) == 3
+    assert len({len(request.json["tools"]) for request in talk.server.requests}) == 2
+
+
+async def test_the_first_request_in_edit_mode_is_small(start: Start) -> None:
+    talk = await start([say("hi")])
+    await talk.say("hello")
+    assert len(talk.server.requests[0].body) <= 10_000
+
+
+async def test_max_turns_ends_the_turn(start: Start, workspace: Path) -> None:
+    for number in range(5):
+        (workspace / str(number)).write_text("x")
+    script = [call("Read", {"file_path": str(workspace / str(number))}) for number in range(5)]
+    talk = await start(script, max_turns=3)
+    ended = await talk.say("go")
+    assert (ended.reason, ended.steps) == ("max_turns", 3)
+    assert len(talk.server.requests) == 3
+
+
+async def test_the_budget_is_checked_before_each_call(start: Start, workspace: Path) -> None:
+    prices = {"providers": {"anthropic": {"models": {"m": {"price_input": 1_000_000.0, "price_output": 0.0}}}}}
+    talk = await start(
+        [reply(calls=[call("LS", {"path": str(workspace)})], usage=Usage(input=2)), say("never")],
+        config=prices,
+        model="anthropic/m",
+        max_budget_usd=1.5,
+    )
+    ended = await talk.say("go")
+    assert (ended.reason, ended.cost_usd, len(talk.server.requests)) == ("error_max_budget_usd", 2.0, 1)
+    again = await talk.say("more")
+    assert (again.reason, len(talk.server.requests)) == ("error_max_budget_usd", 1)
+
+
+async def test_usage_is_recorded_after_every_round(start: Start, workspace: Path) -> None:
+    used = [Usage(10, 5, 3, 2), Usage(20, 6, 30, 4)]
+    talk = await start([reply(calls=[call("LS", {"path": str(workspace)})], usage=used[0]), reply("ok", usage=used[1])])
+    ended = await talk.say("go")
+    assert [event.usage for event in talk.all(UsageRecorded)] == used
+    assert ended.usage == used[0] + used[1]
+    snapshot = await talk.client.snapshot()
+    assert snapshot.context_tokens == used[1].total
+
+
+async def test_max_tokens_in_prose_keeps_the_text(start: Start) -> None:
+    talk = await start([say("half an ans", stop="max_tokens"), say("more")])
+    ended = await talk.say("go")
+    assert (ended.reason, ended.text) == ("max_tokens", "half an ans")
+    assert (await talk.say("continue")).text == "more"
+    assert talk.server.rejected == []
+
+
+async def test_a_call_cut_by_the_limit_is_discarded_and_asked_again_in_small_steps(start: Start, workspace: Path) -> None:
+    broken = reply(calls=[call("LS", '{"path": "/tm')], stop="max_tokens")
+    two = reply(calls=[call("LS", {"path": str(workspace)}, id="a"), call("LS", {"path": "/"}, id="b")])
+    talk = await start([broken, two, say("ok")])
+    ended = await talk.say("go")
+    assert ended.text == "ok"
+    assert len(talk.all(ReplyDiscarded)) == 1
+    assert b"one small step" in talk.server.requests[1].body
+    assert [event.call_id for event in talk.all(ToolEnded)] == ["a"]
+    assert talk.server.rejected == []
+
+
+async def test_length_recovery_gives_up_after_two_tries(start: Start) -> None:
+    broken = reply(calls=[call("LS", '{"path": "/tm')], stop="max_tokens")
+    talk = await start([broken] * 5)
+    ended = await talk.say("go")
+    assert (ended.reason, len(talk.server.requests)) == ("max_tokens", 3)
+    assert talk.all(Replied) == []
+
+
+async def test_three_unreadable_calls_in_a_row_end_the_turn_with_advice(start: Start) -> None:
+    talk = await start([call("LS", "{oops"), call("LS", {}), call("LS", "[1]"), say("never")])
+    ended = await talk.say("go")
+    assert (ended.reason, len(talk.server.requests)) == ("error", 3)
+    assert "could not be read" in ended.error
+    assert ended.hint
+
+
+async def test_a_good_round_forgives_malformed_ones(start: Start, workspace: Path) -> None:
+    good = call("LS", {"path": str(workspace)})
+    talk = await start([call("LS", "{"), call("LS", "{"), good, call("LS", "{"), call("LS", "{"), say("ok")])
+    assert (await talk.say("go")).text == "ok"
+    assert talk.server.rejected == []
+
+
+async def test_in_a_mixed_round_good_calls_run_and_bad_ones_leave_no_trace(start: Start, workspace: Path) -> None:
+    mixed = reply(calls=[call("LS", {"path": str(workspace)}, id="good"), call("Read", "{nope", id="bad")])
+    talk = await start([mixed, say("ok")])
+    assert (await talk.say("go")).text == "ok"
+    assert [item[0] for item in results(talk.server.requests[1].json)] == ["good"]
+    assert b"nope" not in talk.server.requests[1].body
+
+
+async def test_an_empty_reply_is_asked_again(start: Start) -> None:
+    talk = await start([say(""), say("there")])
+    assert (await talk.say("go")).text == "there"
+    assert [event.error_kind for event in talk.all(RetryScheduled)] == ["EmptyReply"]
+
+
+async def test_nothing_but_empty_replies_gives_the_default_response(start: Start) -> None:
+    talk = await start([say("")] * 3, config={"default_response": "Nothing to say."})
+    ended = await talk.say("go")
+    assert (ended.reason, ended.text) == ("end_turn", "Nothing to say.")
+
+
+async def test_tool_use_without_a_call_is_the_end(start: Start) -> None:
+    talk = await start([say("that is all", stop="tool_use")])
+    ended = await talk.say("go")
+    assert (ended.reason, ended.text) == ("end_turn", "that is all")
+
+
+@pytest.mark.parametrize(
+    ("broken", "kind"),
+    [
+        (fault(429, {"retry-after": "0"}), "RateLimited"),
+        (fault(529), "Overloaded"),
+        (fault(503), "Overloaded"),
+        (say("half").cut(events=3), "StreamCut"),
+        (say("half").error(after=3), "Overloaded"),
+        (say("x").unfinished(2), "StreamCut"),
+    ],
+    ids=["429", "529", "503", "cut", "error event", "unfinished"],
+)
+async def test_passing_failures_are_retried_in_plain_sight(start: Start, broken: Any, kind: str) -> None:
+    talk = await start([broken, say("fine")])
+    ended = await talk.say("go")
+    assert (ended.reason, ended.text) == ("end_turn", "fine")
+    (retry,) = talk.all(RetryScheduled)
+    assert (retry.error_kind, retry.attempt) == (kind, 1)
+    assert ("half" in "".join(event.text for event in talk.all(TextStreamed))) == bool(talk.all(RolledBack))
+    assert len([event for event in talk.all(Replied)]) == 1
+    assert talk.server.rejected == []
+
+
+async def test_a_retry_never_runs_a_tool_twice(start: Start, workspace: Path) -> None:
+    append = call("ExecuteCommand", {"command": "echo x >> log"})
+    talk = await start([append, fault(500), fault(500), say("ok")])
+    await talk.say("go")
+    assert (workspace / "log").read_text() == "x\n"
+
+
+async def test_a_half_received_call_is_never_run(start: Start, workspace: Path) -> None:
+    cut = call("ExecuteCommand", {"command": "touch made"}).cut(events=4)
+    talk = await start([cut, say("ok")])
+    await talk.say("go")
+    assert not (workspace / "made").exists()
+    assert talk.all(ToolStarted) == []
+
+
+async def test_a_stalled_stream_is_given_up(start: Start) -> None:
+    talk = await start(
+        [say("half").stall(after=3), say("fine")], config={"providers": {"anthropic": {"idle_timeout": 0.2}}}
+    )
+    assert (await talk.say("go")).text == "fine"
+    assert [event.error_kind for event in talk.all(RetryScheduled)] == ["StreamStalled"]
+
+
+async def test_retries_end_and_the_error_is_named(start: Start) -> None:
+    talk = await start([fault(503)] * 9, config={"retry": {"base_s": 0.001, "attempts": 3}})
+    ended = await talk.say("go")
+    assert (ended.reason, ended.error_kind, len(talk.server.requests)) == ("error", "Overloaded", 3)
+    assert not (await talk.client.snapshot()).executing
+
+
+async def test_a_long_retry_after_is_not_sat_out_in_silence(start: Start) -> None:
+    talk = await start([fault(429, {"retry-after": "3600"})])
+    ended = await talk.say("go")
+    assert (ended.reason, ended.error_kind) == ("error", "RateLimited")
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, "AuthFailed"), (404, "ModelNotFound"), (400, "BadRequest")])
+async def test_lasting_failures_are_not_retried(start: Start, status: int, kind: str) -> None:
+    talk = await start([fault(status), say("never")])
+    ended = await talk.say("go")
+    assert (ended.error_kind, len(talk.server.requests)) == (kind, 1)
+    assert ended.error
+    assert ended.hint
+
+
+async def test_after_a_failure_the_next_prompt_works(start: Start) -> None:
+    talk = await start([fault(400), say("fine")])
+    await talk.say("one")
+    assert (await talk.say("two")).text == "fine"
+    assert talk.server.rejected == []
+
+
+class TestRepetition:
+    async def test_the_third_identical_call_is_refused_and_insisting_ends_the_turn(
+        self, start: Start, workspace: Path
+    ) -> None:
+        talk = await start([call("LS", {"path": str(workspace)})] * 20)
+        ended = await talk.say("go")
+        assert ended.reason == "loop_detected"
+        statuses = [event.status for event in talk.all(ToolEnded)]
+        assert statuses == ["success", "success", "error", "error", "error"]
+        assert "loop detected" in talk.all(ToolEnded)[2].text
+
+    async def test_two_calls_taking_turns_are_stopped(self, start: Start, workspace: Path) -> None:
+        (workspace / "a").write_text("x")
+        pair = [call("LS", {"path": str(workspace)}), call("Read", {"file_path": str(workspace / "a")})]
+        talk = await start(pair * 20)
+        ended = await talk.say("go")
+        assert ended.reason == "loop_detected"
+        assert len(talk.server.requests) < 12
+
+    async def test_a_different_call_in_between_is_fine(self, start: Start, workspace: Path) -> None:
+        for name in "abcdef":
+            (workspace / name).write_text("x")
+        same = call("LS", {"path": str(workspace)})
+        others = [call("Read", {"file_path": str(workspace / name)}) for name in "abcd"]
+        talk = await start([same, others[0], same, others[1], same, others[2], same, others[3], say("ok")])
+        assert (await talk.say("go")).text == "ok"
+
+
+class TestInterrupt:
+    async def test_in_the_stream_keeps_the_text_and_the_next_prompt_works(self, start: Start) -> None:
+        talk = await start([say("a long answer", chunk=3).hold(threading.Event(), after=4), say("fine")])
+        talk.interrupt_on = TextStreamed
+        ended = await talk.say("go")
+        assert ended.reason == "interrupted"
+        (partial,) = talk.all(Replied)
+        assert partial.message.interrupted
+        assert "a long answer".startswith(partial.message.text)
+        assert (await talk.say("next")).text == "fine"
+        assert talk.server.rejected == []
+
+    async def test_in_a_tool_stops_it_and_every_call_has_a_result(self, start: Start, workspace: Path) -> None:
+        calls = [
+            call("ExecuteCommand", {"command": "sleep 60; touch late"}, id="a"),
+            call("LS", {"path": str(workspace)}, id="b"),
+        ]
+        talk = await start([reply(calls=calls), say("fine")])
+        talk.interrupt_on = ToolStarted
+        assert (await talk.say("go")).reason == "interrupted"
+        assert {event.call_id: event.status for event in talk.all(ToolEnded)} == {"a": "cancelled", "b": "cancelled"}
+        assert (await talk.say("next")).text == "fine"
+        assert talk.server.rejected == []
+        assert not (workspace / "late").exists()
+
+    async def test_in_the_wait_before_a_retry(self, start: Start) -> None:
+        talk = await start([fault(503), say("fine")], config={"retry": {"base_s": 30}})
+        talk.interrupt_on = RetryScheduled
+        assert (await talk.say("go")).reason == "interrupted"
+
+    async def test_closing_the_session_aborts_the_turn_and_records_it(self, start: Start, home: Path) -> None:
+        talk = await start([say("x").stall(after=0)])
+        await talk.submit("go")
+        await asyncio.to_thread(talk.server.wait_for, 1)
+        await talk.client.close()
+        (log,) = home.rglob("main.jsonl")
+        last = msgspec.json.decode(log.read_bytes().splitlines()[-1])
+        assert (last["event"]["type"], last["event"]["reason"]) == ("TurnEnded", "aborted")
+
+
+async def test_prompts_wait_their_turn_each_in_its_own_mode(start: Start) -> None:
+    gate = threading.Event()
+    talk = await start([say("one").hold(gate), say("two"), say("three")])
+    first = await talk.submit("a", "ask_mode")
+    await talk.submit("b", "plan_mode")
+    last = await talk.submit("c", "edit_mode")
+    snapshot = await talk.client.snapshot()
+    assert [(item.body, item.mode) for item in snapshot.queue] == [("b", "plan_mode"), ("c", "edit_mode")]
+    gate.set()
+    await talk.until_end(first)
+    await talk.until_end(last)
+    turns = (await talk.client.snapshot()).messages
+    assert [(turn.body, turn.mode, turn.answer_summary) for turn in turns] == [
+        ("a", "ask_mode", "one"),
+        ("b", "plan_mode", "two"),
+        ("c", "edit_mode", "three"),
+    ]
+    assert [event.id for event in talk.all(TurnEnded)] == ["p1", "p2", "p3"]

@@ -1,0 +1,155 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odin.core.errors import LogDamaged, LogTooNew, SessionLocked, SessionNotFound, StateUnwritable, UsageError
+from odin.core.event import Envelope, TurnEnded, TurnStarted
+from odin.session.log import FORMAT, Header, SessionLog, read_header, read_log
+from odin.session.store import Store, new_session_id, project_key
+
+
+def envelope(number: int) -> Envelope:
+    return Envelope(number, 1.0, "s", TurnStarted(f"t{number}", "héllo\n", "edit_mode"))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> SessionLog:
+    return SessionLog(tmp_path / "deep" / "s" / "main.jsonl", Header(FORMAT, "s", "/w", 1.0))
+
+
+def test_a_log_has_a_header_and_a_line_per_event(log: SessionLog) -> None:
+    log.append(envelope(0))
+    log.append(envelope(1))
+    log.sync()
+    log.close()
+    assert log.path.read_bytes().count(b"\n") == 3
+    assert read_header(log.path).odin_log == FORMAT
+    assert list(read_log(log.path)) == [envelope(0), envelope(1)]
+    assert log.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_said_leaves_no_file(log: SessionLog) -> None:
+    log.prepare()
+    log.close()
+    assert not log.path.exists()
+
+
+def test_a_torn_last_line_is_passed_over_and_the_file_only_grows(log: SessionLog) -> None:
+    log.append(envelope(0))
+    log.append(envelope(1))
+    log.close()
+    torn = log.path.read_bytes()[:-7]
+    log.path.write_bytes(torn)
+    assert list(read_log(log.path)) == [envelope(0)]
+    again = SessionLog(log.path, read_header(log.path))
+    again.append(envelope(2))
+    again.close()
+    assert log.path.read_bytes().startswith(torn)
+    assert list(read_log(log.path)) == [envelope(0), envelope(2)]
+
+
+def test_every_cut_of_a_log_is_readable(log: SessionLog) -> None:
+    for number in range(3):
+        log.append(envelope(number))
+    log.close()
+    whole = log.path.read_bytes()
+    header = whole.index(b"\n") + 1
+    for cut in range(header, len(whole) + 1):
+        log.path.write_bytes(whole[:cut])
+        read = list(read_log(log.path))
+        assert read == [envelope(number) for number in range(len(read))]
+
+
+def test_an_event_of_a_later_version_is_passed_over(log: SessionLog) -> None:
+    log.append(envelope(0))
+    log.close()
+    with log.path.open("ab") as file:
+        file.write(b'{"seq":1,"ts":1,"session":"s","event":{"type":"Teleported"}}\n')
+    assert list(read_log(log.path)) == [envelope(0)]
+
+
+def test_a_newer_format_is_refused_and_left_alone(log: SessionLog) -> None:
+    log.append(envelope(0))
+    log.close()
+    newer = log.path.read_bytes().replace(b'"odin_log":1', b'"odin_log":9')
+    log.path.write_bytes(newer)
+    with pytest.raises(LogTooNew, match="format 9"):
+        read_header(log.path)
+    assert log.path.read_bytes() == newer
+
+
+def test_a_file_that_is_no_log_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("hello\n")
+    with pytest.raises(LogDamaged):
+        read_header(tmp_path / "x")
+
+
+def test_a_second_writer_is_refused(log: SessionLog) -> None:
+    log.append(envelope(0))
+    with pytest.raises(SessionLocked, match="another process"):
+        SessionLog(log.path, read_header(log.path)).append(envelope(1))
+    log.close()
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file in the way")
+    with pytest.raises(StateUnwritable, match="cannot be written") as caught:
+        Store(tmp_path / "state", "/w").create("/w")
+    assert "ODIN_STATE_DIR" in caught.value.hint
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_said() -> None:
+    log = SessionLog(Path("/dev/full"), Header(FORMAT, "s", "/w", 1.0))
+    with pytest.raises(StateUnwritable, match="No space left"):
+        log.append(envelope(0))
+
+
+def test_kill_nine_keeps_every_finished_line(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "from odin.core.event import Envelope, TurnEnded\nfrom odin.session.log import *\n"
+        "log = SessionLog(Path(sys.argv[1]), Header(FORMAT, 's', '/w', 1.0))\n"
+        "for n in range(50): log.append(Envelope(n, 1.0, 's', TurnEnded('t', 'end_turn', 'x' * n)))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    path = tmp_path / "main.jsonl"
+    subprocess.run([sys.executable, "-c", script, str(path)], check=False)
+    events = [item.event for item in read_log(path)]
+    assert [len(event.text) for event in events if isinstance(event, TurnEnded)] == list(range(50))
+
+
+def test_sessions_are_listed_newest_first_and_found(tmp_path: Path) -> None:
+    store = Store(tmp_path, "/w")
+    for number, name in enumerate(("one", "two")):
+        log = store.create("/w", name)
+        log.append(envelope(0))
+        log.close()
+        os.utime(log.path, (number, number))
+    assert [entry.id for entry in store.list()] == ["two", "one"]
+    assert store.latest() == "two"
+    assert Store(tmp_path, "/elsewhere").open("one").path == store.path_of("one")
+
+
+def test_wrong_ids_are_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path, "/w")
+    with pytest.raises(UsageError):
+        store.path_of("../escape")
+    with pytest.raises(SessionNotFound, match="no session nope"):
+        store.open("nope")
+    with pytest.raises(SessionNotFound, match="no earlier session"):
+        store.latest()
+    log = store.create("/w", "taken")
+    log.append(envelope(0))
+    log.close()
+    with pytest.raises(UsageError, match="exists already"):
+        store.create("/w", "taken")
+
+
+def test_names_are_readable_and_distinct() -> None:
+    assert new_session_id(0.123).isdigit()
+    assert len(new_session_id()) == 17
+    assert project_key("/a/b") != project_key("/a-b")

@@ -1,0 +1,179 @@
+"""State is a fold: any prefix of any log gives a history that every provider accepts."""
+
+import itertools
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odin.core.event import (
+    AgentEnded,
+    AgentStarted,
+    AnyEvent,
+    Envelope,
+    Noted,
+    PromptQueued,
+    Replied,
+    ReplyDiscarded,
+    SessionOpened,
+    Todo,
+    TodosChanged,
+    ToolEnded,
+    TurnEnded,
+    TurnStarted,
+    Updated,
+    UsageRecorded,
+)
+from odin.core.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, Usage, UserMessage
+from odin.session.state import INTERRUPTED, State
+
+from ..core.strategies import envelopes
+
+
+def wrap(*events: AnyEvent, agent: str = "") -> list[Envelope]:
+    return [Envelope(number, float(number), "s", event, agent) for number, event in enumerate(events)]
+
+
+def reply(*calls: str, text: str = "on it") -> Replied:
+    parts = (*((Text(text),) if text else ()), *(ToolCall(name, "Read", {"n": name}) for name in calls))
+    return Replied(AssistantMessage(parts))
+
+
+def ended(call: str, text: str = "done") -> ToolEnded:
+    return ToolEnded(call, "Read", "success", text)
+
+
+def assert_legal(history: tuple[Message, ...]) -> None:
+    """What the strictest API asks: results follow their calls at once, one each, in order; nothing is empty."""
+    expecting: list[str] = []
+    for message in history:
+        if isinstance(message, ToolMessage):
+            assert [result.call_id for result in message.results] == expecting
+            expecting = []
+            continue
+        assert not expecting
+        if isinstance(message, AssistantMessage):
+            assert message.text.strip() or message.calls
+            expecting = [call.id for call in message.calls]
+    assert not expecting
+
+
+turn_events = st.one_of(
+    st.builds(TurnStarted, id=st.just("t"), text=st.text(min_size=1, max_size=4), mode=st.just("edit_mode")),
+    st.lists(st.sampled_from("abcd"), unique=True, max_size=3).map(lambda calls: reply(*calls)),
+    st.just(reply(text="")),
+    st.sampled_from("abcdx").map(ended),
+    st.just(Noted("by the way")),
+    st.just(ReplyDiscarded("cut")),
+    st.just(TurnEnded("t", "end_turn", "ok")),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(turn_events, max_size=14))
+def test_every_prefix_gives_a_legal_history(events: list[AnyEvent]) -> None:
+    log = wrap(*events)
+    for length in range(len(log) + 1):
+        assert_legal(State.fold(log[:length]).history())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(envelopes, max_size=12))
+def test_any_events_in_any_order_fold(log: list[Envelope]) -> None:
+    state = State.fold(log)
+    msgspec.json.encode(state.snapshot())
+
+
+def test_results_stand_in_the_order_of_the_calls() -> None:
+    log = wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b", "c"), ended("c"), ended("a"), ended("b"))
+    last = State.fold(log).history()[-1]
+    assert isinstance(last, ToolMessage)
+    assert [result.call_id for result in last.results] == ["a", "b", "c"]
+
+
+def test_a_crash_between_two_calls_leaves_a_result_for_each() -> None:
+    state = State.fold(wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b"), ended("a", "fine")))
+    last = state.history()[-1]
+    assert isinstance(last, ToolMessage)
+    assert [(result.text, result.is_error) for result in last.results] == [("fine", False), (INTERRUPTED, True)]
+    assert [call.id for call in state.thread().open_calls] == ["b"]
+
+
+def test_a_note_after_a_discarded_reply_does_not_change_what_was_sent() -> None:
+    before = State.fold(wrap(TurnStarted("t", "hi", "edit_mode")))
+    after = State.fold(wrap(TurnStarted("t", "hi", "edit_mode"), ReplyDiscarded("cut"), Noted("smaller")))
+    assert after.history()[: len(before.history())] == before.history()
+    assert after.history()[-1] == UserMessage("smaller")
+
+
+def test_a_note_before_the_request_stands_beside_the_newest_message() -> None:
+    state = State.fold(wrap(TurnStarted("t", "hi", "edit_mode"), Noted("x")))
+    assert state.history() == (UserMessage("hi", ("x",)),)
+
+
+def test_a_turn_keeps_its_record() -> None:
+    todo = Todo("1", "look", "pending")
+    events = (
+        TurnStarted("t", "hi", "ask_mode"),
+        Updated("reading"),
+        reply("a"),
+        ToolEnded("a", "Read", "success", "text", note="read a", files=("/a",)),
+        TodosChanged((todo,)),
+    )
+    running = State.fold(wrap(*events))
+    (turn,) = running.turns
+    assert running.executing
+    assert (turn.body, turn.mode, turn.updates, turn.todos) == ("hi", "ask_mode", ("reading",), (todo,))
+    assert turn.tool_history[0].files == ("/a",)
+    done = State.fold(wrap(*events, TurnEnded("t", "end_turn", "answer")))
+    (turn,) = done.turns
+    assert not done.executing
+    assert (turn.answer_summary, turn.updates, turn.reason) == ("answer", (), "end_turn")
+
+
+def test_a_failed_turn_resets_executing_and_updates() -> None:
+    state = State.fold(wrap(TurnStarted("t", "hi", "ask_mode"), Updated("x"), TurnEnded("t", "error", error="boom")))
+    assert not state.executing
+    assert state.turns[0].updates == ()
+
+
+def test_sub_agents_appear_with_their_todos_and_leave() -> None:
+    todo = Todo("1", "dig", "in_progress")
+    log = [
+        *wrap(AgentStarted("a-1", "dig", "ask_mode")),
+        *wrap(TodosChanged((todo,)), agent="a-1"),
+    ]
+    (record,) = State.fold(log).snapshot().sub_agents
+    assert (record.id, record.todos) == ("a-1", (todo,))
+    assert State.fold([*log, *wrap(AgentEnded("a-1", "error"))]).snapshot().sub_agents == ()
+
+
+def test_usage_adds_up_by_model_and_agent_and_context_is_the_last_reply() -> None:
+    first, second = Usage(10, 5, 100, 20, 1), Usage(1, 2, 3, 4, 5)
+    log = [
+        *wrap(UsageRecorded("m", first, 0.5, 1000)),
+        *wrap(UsageRecorded("n", second, 0.25, 1000), agent="a-1"),
+        *wrap(UsageRecorded("m", second, 0.25, 1000)),
+    ]
+    shot = State.fold(log).snapshot()
+    assert shot.usage == first + second + second
+    assert shot.usage_by_model == {"m": first + second, "n": second}
+    assert shot.usage_by_agent == {"": first + second, "a-1": second}
+    assert (shot.cost_usd, shot.context_tokens, shot.context_limit) == (1.0, second.total, 1000)
+
+
+def test_reads_are_copies() -> None:
+    state = State.fold(wrap(SessionOpened("/w", "m", "1", config={"a": 1}), TurnStarted("t", "hi", "ask_mode")))
+    state.snapshot().config["a"] = 2
+    assert state.snapshot().config == {"a": 1}
+    assert isinstance(state.history(), tuple)
+    queued = State.fold(wrap(PromptQueued("q", "later", "plan_mode")))
+    assert queued.queue[0].mode == "plan_mode"
+
+
+def test_two_thousand_events_fold_without_growing_per_event() -> None:
+    block = (TurnStarted("t", "hi", "edit_mode"), reply("a"), ended("a"), reply(), TurnEnded("t", "end_turn", "ok"))
+    log = wrap(*itertools.chain.from_iterable(itertools.repeat(block, 400)))
+    state = State.fold(log)
+    assert len(state.turns) == 400
+    assert_legal(state.history())
