@@ -122,8 +122,9 @@ TASKS = (
     Task(
         "fix-bug",
         "python3 check.py fails. Find the bug in mathx.py and fix it.",
-        lambda folder, answer: _runs(folder, "import runpy; runpy.run_path('check.py')")
-        and _others_untouched(folder, "mathx.py"),
+        lambda folder, answer: (
+            _runs(folder, "import runpy; runpy.run_path('check.py')") and _others_untouched(folder, "mathx.py")
+        ),
     ),
     Task(
         "remove-line",
@@ -133,16 +134,20 @@ TASKS = (
     Task(
         "list",
         "Which Python files are in the shop folder?",
-        lambda folder, answer: all(name in answer for name in ("cart.py", "client.py", "billing.py"))
-        and _others_untouched(folder),
+        lambda folder, answer: (
+            all(name in answer for name in ("cart.py", "client.py", "billing.py")) and _others_untouched(folder)
+        ),
     ),
     Task(
         "add-function",
         "Add a function is_even(n) to mathx.py that returns True when n is even.",
-        lambda folder, answer: _runs(
-            folder, "import mathx as m; assert m.is_even(4) and not m.is_even(3) and m.add(1, 2) == 3; m.average([1])"
-        )
-        and _others_untouched(folder, "mathx.py"),
+        lambda folder, answer: (
+            _runs(
+                folder,
+                "import mathx as m; assert m.is_even(4) and not m.is_even(3) and m.add(1, 2) == 3; m.average([1])",
+            )
+            and _others_untouched(folder, "mathx.py")
+        ),
     ),
     Task("version", "Set the version in pyproject.toml to 1.2.0.", _file("pyproject.toml", "1.1.4", "1.2.0")),
     Task("json", "Set debug to false in config.json.", _debug_off),

@@ -86,12 +86,12 @@ class Server:
 
 def timed(argv: list[str], env: dict[str, str], cwd: Path) -> tuple[float, float, float]:
     """Start, end and peak memory (MB) of one process."""
-    started = time.time()
+    started = time.monotonic()
     process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
-    ended = time.time()
+    ended = time.monotonic()
     process.returncode = os.waitstatus_to_exitcode(status)
     process.stdout.close()
     if process.returncode:

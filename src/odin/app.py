@@ -26,7 +26,7 @@ from odin.engine.local import LocalClient
 from odin.engine.loop import Kit, Limits, Planner
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
-from odin.policy.modes import mode_of, permission_mode_of, spec_of
+from odin.policy.modes import mode_of, spec_of
 from odin.policy.rules import Policy
 from odin.policy.sandbox import ProcessRunner
 from odin.providers.http import Http
@@ -157,11 +157,10 @@ class _Composition:
         self._fresh: list[CachedFile] = []
         state = State.fold(past, log.session)
         self._recorder = Recorder(log, state, Hub())
-        self._runner = ProcessRunner(spill_dir=log.path.parent / "outputs", env=env, keep_env=config.keep_env)
+        self._runner = ProcessRunner(log.path.parent / "outputs", environ=env, keep_env=config.keep_env)
         self._files = FileCache()
         self._files.restore(state.files)
         self._told = self._files.mark()
-        self._policy = self._make_policy()
         self._registry = self._make_registry(extra_tools)
         self._asker = Asker(self._recorder, can_ask=options.can_ask)
         self._instructions = load_instructions(config.root)
@@ -174,7 +173,8 @@ class _Composition:
         return Policy(
             root=config.root,
             cwd=self._cwd,
-            permission_mode="bypassPermissions" if options.yes else config.permission_mode,
+            permission_mode=config.permission_mode,
+            yes=options.yes,
             allowed_commands=config.allowed_commands,
             forbidden_commands=config.forbidden_commands,
             allowed_tools=config.allowed_tools,
@@ -203,7 +203,7 @@ class _Composition:
     def _make_gate(self) -> Gate:
         return Gate(
             registry=self._registry,
-            policy=self._policy,
+            policy=self._make_policy(),
             asker=self._asker,
             recorder=self._recorder,
             seen_files=self._seen_files,
@@ -275,14 +275,14 @@ class _Composition:
 
     def _info(self) -> SessionInfo:
         mode = mode_of(self._config.mode)
-        warnings = (*self._config.warnings, *self._instructions.warnings)
+        warnings = (*self._config.warnings, *filter(None, (self._instructions.warning,)))
         return SessionInfo(
             session=self._log.session,
             cwd=self._cwd,
             model=self._models.ref,
             version=__version__,
             mode=mode,
-            permission_mode=self._policy.permission_mode,
+            permission_mode=self._gate.policy.permission_mode,
             tools=tuple(tool.name for tool in self._registry.offered(spec_of(mode).visible)),
             notice=self._models.notice,
             warnings=warnings,
@@ -292,12 +292,18 @@ class _Composition:
         return read_log(self._log.path) if self._log.path.exists() else iter(())
 
     def _set_permission_mode(self, mode: str) -> str:
-        self._policy.permission_mode = permission_mode_of(mode)
-        return self._policy.permission_mode
+        self._gate.policy = self._gate.policy.with_permission_mode(mode)
+        return self._gate.policy.permission_mode
 
     async def _close(self) -> None:
         await self._runner.close()
         await self._models.close()
+
+
+def standard_registry(cwd: str = "") -> Registry:
+    """The standard tools by themselves, for programs that bring their own loop."""
+    runner = ProcessRunner(spill_dir=Path(cwd or Path.cwd()) / ".odin" / "outputs")
+    return Registry(standard_tools(files=FileCache(), runner=runner))
 
 
 class SessionRow(msgspec.Struct, frozen=True):

@@ -322,7 +322,7 @@ async def test_tool_use_without_a_call_is_the_end(start: Start) -> None:
         (fault(503), "Overloaded"),
         (say("half").cut(events=3), "StreamCut"),
         (say("half").error(after=3), "Overloaded"),
-        (say("x").unfinished(2), "StreamCut"),
+        (say("half").unfinished(2), "StreamCut"),
     ],
     ids=["429", "529", "503", "cut", "error event", "unfinished"],
 )

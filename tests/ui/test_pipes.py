@@ -34,8 +34,7 @@ async def test_a_slow_reader_gets_everything_in_order(pipe: Pipe) -> None:
     drained = asyncio.create_task(output.drain())
     got = b""
     while len(got) < sum(map(len, lines)):
-        got += os.read(reader, 5000)
-        await asyncio.sleep(0)
+        got += await asyncio.to_thread(os.read, reader, 5000)
     assert got == b"".join(lines)
     assert await asyncio.wait_for(drained, 10)
 

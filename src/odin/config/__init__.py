@@ -1,4 +1,4 @@
-"""`odinconfig.json`: defaults, then the user's file, the project's, the environment and the flags, each over the last."""
+"""`odinconfig.json` in layers: defaults, the user's file, the project's, the environment, the flags."""
 
 from odin.config.keys import Config, Options, Retry
 from odin.config.layers import load

@@ -3,13 +3,14 @@
 The file's schema and the table in the documentation are made from these lines.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field, to_builtins
 
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings
 
+ModeName = Literal["ask", "plan", "edit", "ask_mode", "plan_mode", "edit_mode"]
 Text = Annotated[str, Meta(min_length=1)]
 Texts = tuple[Text, ...]
 
@@ -31,7 +32,9 @@ class Keys(Struct, frozen=True, kw_only=True):
 
     allowed_commands: Annotated[
         Texts,
-        about("Commands that run without a question, as the words they begin with: `git status` allows `git status -s`."),
+        about(
+            "Commands that run without a question, as the words they begin with: `git status` allows `git status -s`."
+        ),
     ] = field(default=(), name="AllowedCommands")
     forbidden_commands: Annotated[
         Texts,
@@ -42,9 +45,7 @@ class Keys(Struct, frozen=True, kw_only=True):
     ] = field(default=(), name="ForbiddenCommands")
     model: Annotated[str, about("The planner's model as `provider/model`. Empty: the first that is found.")] = ""
     small_model: Annotated[str, about("The lesser model for titles, checks and summaries. Empty: chosen for you.")] = ""
-    mode: Annotated[
-        str, about("The mode of a prompt that names none: `ask`, `plan` or `edit`.", pattern="^(ask|plan|edit)(_mode)?$")
-    ] = "edit_mode"
+    mode: Annotated[ModeName, about("The mode of a prompt that names none: `ask`, `plan` or `edit`.")] = "edit_mode"
     permission_mode: Annotated[PermissionMode, about("What runs without a question.")] = "default"
     max_turns: Annotated[int, about("Model calls in one prompt at most; 0 means no limit.", ge=0)] = 100
     max_budget_usd: Annotated[float, about("US dollars one session may cost; 0 means no limit.", ge=0)] = 0.0
@@ -52,13 +53,14 @@ class Keys(Struct, frozen=True, kw_only=True):
     temperature: Annotated[float, about("The model's temperature. Not sent when absent.", ge=0, le=2)] | None = None
     thinking: Annotated[int, about("Tokens the model may think with; 0 means no extended thinking.", ge=0)] = 0
     default_response: Annotated[str, about("What is shown when the model's final answer is empty.")] = (
-        "I've completed processing but have no response to give."
+        "The work is done; there is nothing more to say about it."
     )
     allowed_tools: Annotated[
         Texts, about("Calls that run without a question: `Tool` or `Tool(pattern)`, such as `Bash(git log:*)`.")
     ] = ()
     disallowed_tools: Annotated[
-        Texts, about("Calls that never run, in the same form. A bare name is not offered at all. All files add to them.")
+        Texts,
+        about("Calls that never run, in the same form. A bare name is not offered at all. All files add to them."),
     ] = ()
     restrict_to_workspace: Annotated[bool, about("Refuse what lies outside the project instead of asking.")] = False
     read_before_edit: Annotated[bool, about("A file must have been read before it is changed.")] = True

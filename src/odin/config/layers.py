@@ -187,4 +187,6 @@ def _checked(name: str, value: Any, where: str) -> Any:
         return msgspec.to_builtins(msgspec.convert(value, kind, strict=False))
     except msgspec.ValidationError as error:
         reason = str(error).split(" - at ", 1)[0].replace("`", "")
-        raise ConfigError(f"{where} is {value!r}: {reason[:1].lower()}{reason[1:]}.", "Correct it or leave it out.") from error
+        raise ConfigError(
+            f"{where} is {value!r}: {reason[:1].lower()}{reason[1:]}.", "Correct it or leave it out."
+        ) from error

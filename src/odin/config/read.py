@@ -19,8 +19,8 @@ from odin.core.errors import ConfigError
 
 MAX_BYTES = 1_000_000
 
-_VARIABLE = re.compile(r"\$(?:\$|(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})")
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+_VARIABLE = r"\$(?:\$|(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})"
+_SECRET = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH"
 
 
 def read_object(path: Path) -> tuple[dict[str, Any], list[str]] | None:
@@ -50,7 +50,9 @@ def read_object(path: Path) -> tuple[dict[str, Any], list[str]] | None:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as JSON: {error}.", "Correct the file or remove it.") from error
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}, line 1: the file must hold one JSON object.", 'Begin it with "{" and end it with "}".')
+        raise ConfigError(
+            f"{path}, line 1: the file must hold one JSON object.", 'Begin it with "{" and end it with "}".'
+        )
     return cast("dict[str, Any]", value), repeated
 
 
@@ -79,7 +81,7 @@ def _text(path: Path) -> str | None:
         raise ConfigError(f"{path}, line {line}: the text is not valid UTF-8.", "Save the file as UTF-8.") from error
 
 
-class Unset(Exception):  # noqa: N818
+class Unset(Exception):
     """A value names a variable that has no value."""
 
 
@@ -101,8 +103,7 @@ class Sieve:
         """The valid keys of one object, as plain values."""
         hints = get_type_hints(shape, include_extras=True)
         types = {
-            key: hints[name]
-            for name, key in zip(shape.__struct_fields__, shape.__struct_encode_fields__, strict=True)
+            key: hints[name] for name, key in zip(shape.__struct_fields__, shape.__struct_encode_fields__, strict=True)
         }
         kept: dict[str, Any] = {}
         for key, value in raw.items():
@@ -168,7 +169,7 @@ class Sieve:
             name = found["plain"] or found["braced"]
             if not name:
                 return "$"
-            if not self._secrets and _SECRET.search(name):
+            if not self._secrets and re.search(_SECRET, name):
                 raise Unset(f"${name} looks like a secret, and a project file may not use it.")
             value = self._env.get(name) or found["default"]
             if value is None:
@@ -176,11 +177,11 @@ class Sieve:
             self._expanded = True
             return value
 
-        return _VARIABLE.sub(put, text)
+        return re.sub(_VARIABLE, put, text)
 
 
 def _unknown(path: str, key: str, known: Mapping[str, Any]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415
+    from difflib import get_close_matches
 
     folded = {name.casefold().replace("_", ""): name for name in known}
     close = get_close_matches(key.casefold().replace("_", "").replace("-", ""), folded, n=1)

@@ -6,39 +6,34 @@ No mode, flag or rule allows these. The list is not a wall against malice; it st
 import re
 from collections.abc import Callable
 
-from odin.policy.grammar import Word
-from odin.policy.shell import Part, Survey, survey
+from odin.policy.grammar import Word, named
+from odin.policy.shell import Part, Survey
 
-_TOP_FOLDERS = frozenset(
+_TOP_FOLDERS = named(
     "bin boot dev etc home lib lib32 lib64 media mnt opt proc root run sbin srv sys usr var "
-    "Applications Library System Users Volumes private".split()
+    "Applications Library System Users Volumes private"
 )
-_DISKS = re.compile(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|disk|rdisk|mapper/|dm-|md)\w*")
-_ENDERS = frozenset("shutdown reboot poweroff halt diskpart".split())
-_FORK_BOMB = re.compile(r"(\S+)\s*\(\s*\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1")
+_DISKS = r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|disk|rdisk|mapper/|dm-|md)\w*"
+_ENDERS = ("shutdown", "reboot", "poweroff", "halt", "diskpart")
+_UNREAD_REMOVAL = r"\brm\s+(?:-\S+\s+)*-[a-zA-Z]{0,20}[rR][a-zA-Z]{0,20}\s+(?:-\S+\s+)*['\"]?(?:/|~|\$HOME|\$\{HOME\})['\"]?/?\*?(?:\s|$|[;&|)'\"])"
+"""The crude second look for text that could not be read: a recursive removal of / or HOME."""
+_FORK_BOMB = r"([\w:.]{1,32})\s*\(\s*\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1"
 
 
-def critical(command: str, root: str) -> str:
-    """Why this command may never run, or "". Better one question too few than a disk too few."""
-    if _FORK_BOMB.search(command):
+def critical(command: str, seen: Survey, root: str) -> str:
+    """Why this command may never run, or ""."""
+    if re.search(_FORK_BOMB, command):
         return "it is a fork bomb"
-    seen = survey(command)
-    for redirect in seen.writes:
-        if _DISKS.match(redirect.target.text):
-            return "it overwrites a disk"
+    if any(re.match(_DISKS, redirect.target.text) for redirect in seen.writes):
+        return "it overwrites a disk"
     for part in seen.parts:
         check = _CRITICAL.get(part.name) or (_mkfs if part.name.startswith("mkfs") else None)
         reason = check(part, root) if check else ""
         if reason:
             return reason
-    if not seen.sure and _looks_critical(command):
+    if not seen.sure and re.search(_UNREAD_REMOVAL, command):
         return "it looks like the removal of everything, and it cannot be read with certainty"
     return ""
-
-
-def _looks_critical(command: str) -> bool:
-    """The crude second look for text that could not be read: a recursive removal of / or HOME."""
-    return bool(re.search(r"\brm\s+(-\w+\s+|--\S+\s+)*-\w*[rR]\w*\s+(-\S+\s+)*['\"]?(/|~|\$HOME|\$\{HOME\})['\"]?/?\*?(\s|$|[;&|)'\"])", command))
 
 
 def _flags(part: Part) -> set[str]:
@@ -54,13 +49,13 @@ def _flags(part: Part) -> set[str]:
 
 
 def _operands(part: Part) -> list[Word]:
-    return [word for word in part.words[1:] if not word.text.startswith("-") or word.quoted and word.expands]
+    return [word for word in part.words[1:] if not word.text.startswith("-") or (word.quoted and word.expands)]
 
 
 def _remove(part: Part, root: str) -> str:
     recursive = _flags(part) & {"r", "R", "--recursive"}
     if recursive and any(_vital(word, root) for word in _operands(part)):
-        return "it removes a whole tree that is not Odin's to remove"
+        return "it removes a whole tree that is much more than a command should"
     if "--no-preserve-root" in _flags(part):
         return "it removes the root of the file system"
     return ""
@@ -95,7 +90,7 @@ def _find_delete(part: Part, root: str) -> str:
             break
         starts.append(word)
     dangerous = any(_vital(word, root) and word.text not in (".", "./") for word in starts)
-    return "it removes a whole tree that is not Odin's to remove" if deletes and dangerous else ""
+    return "it removes a whole tree that is much more than a command should" if deletes and dangerous else ""
 
 
 def _tree_mode(part: Part, root: str) -> str:
@@ -106,12 +101,12 @@ def _tree_mode(part: Part, root: str) -> str:
 
 
 def _disk_dump(part: Part, root: str) -> str:
-    onto_disk = any(text.startswith("of=") and _DISKS.match(text[3:]) for text in part.texts)
+    onto_disk = any(text.startswith("of=") and re.match(_DISKS, text[3:]) for text in part.texts)
     return "it overwrites a disk" if onto_disk else ""
 
 
 def _disk_operand(part: Part, root: str) -> str:
-    return "it overwrites a disk" if any(_DISKS.match(text) for text in part.texts[1:]) else ""
+    return "it overwrites a disk" if any(re.match(_DISKS, text) for text in part.texts[1:]) else ""
 
 
 def _kill(part: Part, root: str) -> str:
@@ -120,6 +115,10 @@ def _kill(part: Part, root: str) -> str:
 
 def _mkfs(part: Part, root: str) -> str:
     return "it formats a disk"
+
+
+def _system_control(part: Part, root: str) -> str:
+    return _end(part, root) if set(part.texts[1:]) & {"poweroff", "reboot", "halt", "kexec", "emergency"} else ""
 
 
 def _end(part: Part, root: str) -> str:
@@ -145,5 +144,6 @@ _CRITICAL: dict[str, Callable[[Part, str], str]] = {
     "del": _windows,
     "rmdir": _windows,
     "rd": _windows,
+    "systemctl": _system_control,
     **dict.fromkeys(_ENDERS, _end),
 }

@@ -11,16 +11,22 @@ from msgspec import Struct
 MAX_CHARS = 10_000
 _MAX_DEPTH = 20
 
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+_HIDDEN = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
 _OPERATORS = (";;&", "&&", "||", ";;", ";&", "|&", ";", "&", "|", "(", ")", "\n")
-_REDIRECT = re.compile(r"(\d*)(<<<|<<-|<<|<&|<>|<(?!\()|>>|>&|>\||>(?!\()|)")
-_BOTH_REDIRECT = re.compile(r"&>>?")
+_REDIRECT = r"(&>>?)|(\d{0,9})(<<<|<<-|<<|<&|<>|<(?!\()|>>|>&|>\||>(?!\())"
 _BREAKS = " \t\n;&|<>()"
-_OPENERS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "!", "{", "coproc"))
-_KEYWORDS = _OPENERS | frozenset(("fi", "done", "esac", "for", "case", "select", "function", "}", "[[", "]]", "time"))
 
 
-class Unclear(Exception):  # noqa: N818
+def named(text: str) -> frozenset[str]:
+    """A set of names written as one text."""
+    return frozenset(text.split())
+
+
+_OPENERS = named("if then elif else while until do ! { coproc")
+_KEYWORDS = _OPENERS | named("fi done esac for case select function } [[ ]] time")
+
+
+class Unclear(Exception):
     """The text cannot be read with certainty."""
 
 
@@ -67,7 +73,7 @@ def parse(text: str) -> Script:
     """Read a command line. Raises Unclear when it is too long, unbalanced, or hides characters."""
     if len(text) > MAX_CHARS:
         raise Unclear("it is too long")
-    if _HIDDEN.search(text):
+    if re.search(_HIDDEN, text):
         raise Unclear("it holds invisible characters")
     reader = _Reader(text)
     reader.script("")
@@ -175,7 +181,7 @@ class _Reader:
                 return
 
     def _operator(self) -> str:
-        if _BOTH_REDIRECT.match(self.text, self.at):
+        if self.text.startswith("&>", self.at):
             return ""
         for operator in _OPERATORS:
             if self.text.startswith(operator, self.at):
@@ -203,12 +209,11 @@ class _Reader:
         current.words.append(word)
 
     def _redirect(self) -> Redirect | None:
-        both = _BOTH_REDIRECT.match(self.text, self.at)
-        found = both or _REDIRECT.match(self.text, self.at)
-        if found is None or (not both and not found[2]):
+        found = re.match(_REDIRECT, self.text[self.at : self.at + 16])
+        if found is None:
             return None
-        self.at = found.end()
-        fd, op = ("", found[0]) if both else (found[1], found[2])
+        self.at += found.end()
+        fd, op = found[2] or "", found[1] or found[3]
         while self.at < len(self.text) and self.text[self.at] in " \t":
             self.at += 1
         target = self._word()
@@ -239,7 +244,7 @@ class _Reader:
     def _inside(self, text: str) -> None:
         """Collect the substitutions of a text that is otherwise only data."""
         inner = _Reader(text)
-        inner._depth = self._depth  # noqa: SLF001
+        inner._depth = self._depth
         inner.data("")
         self.commands.extend(inner.commands)
 
@@ -365,7 +370,7 @@ class _Reader:
             raise Unclear("a backtick is not closed")
         body = self.text[self.at + 1 : end]
         inner = _Reader(re.sub(r"\\([\\`$])", r"\1", body))
-        inner._depth = self._depth  # noqa: SLF001
+        inner._depth = self._depth
         inner.script("")
         self.commands.extend(inner.commands)
         self.bodies.extend(inner.bodies)

@@ -1,32 +1,35 @@
-"""Where a path really leads: inside the project or not, and whether changing it could run something later."""
+"""Where a path really leads: inside the project or not, and whether changing it could make something run later."""
 
 import os
 import re
 import stat
+from pathlib import Path
 
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 
-_IGNORED_BY_FILE_SYSTEMS = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
+_INVISIBLE = "[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]"
+"""Characters that some file systems leave out when they compare names."""
 
-_PROTECTED_FOLDERS = frozenset(
-    ".git .odin .claude .codex .gemini .cursor .agents .vscode .idea .husky .cargo .devcontainer .yarn .mvn "
-    ".ssh .gnupg .direnv".split()
-)
-
-_PROTECTED_FILES = frozenset(
-    "odinconfig.json .gitconfig .gitmodules .envrc .npmrc .bazelrc .pre-commit-config.yaml .ripgreprc "
-    "pyrightconfig.json .mcp.json bunfig.toml gradle-wrapper.properties maven-wrapper.properties "
-    ".profile .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshrc .zshenv .zprofile .zlogin .zlogout "
-    ".kshrc .cshrc .tcshrc .inputrc .netrc .pypirc .curlrc .wgetrc".split()
-)
+_PROTECTED = """
+    .git .gitconfig .gitmodules .odin odinconfig.json
+    .claude .codex .gemini .cursor .agents .mcp.json
+    .vscode .idea .husky .devcontainer .cargo .yarn .mvn .npmrc bunfig.toml .bazelrc .pre-commit-config.yaml .envrc
+    .direnv .ripgreprc pyrightconfig.json gradle-wrapper.properties maven-wrapper.properties
+    .profile .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshrc .zshenv .zprofile .zlogin .zlogout
+    .kshrc .cshrc .tcshrc .inputrc .ssh .gnupg .netrc .pypirc .curlrc .wgetrc
+""".split()  # noqa: SIM905
 
 _PROTECTED_STARTS = (".yarnrc", ".pnp.", "lefthook.", ".lefthook.")
+
+
+def joined(cwd: str, path: str) -> str:
+    return path if path.startswith("/") else f"{cwd}/{path}"
 
 
 def real(path: str, cwd: str) -> str | None:
     """The path with `..` and symbolic links resolved as far as it exists; None when it cannot be a path."""
     try:
-        return os.path.realpath(os.path.join(cwd, path))  # noqa: PTH118
+        return os.path.realpath(joined(cwd, path))
     except (ValueError, OSError):
         return None
 
@@ -37,8 +40,8 @@ def contains(root: str, path: str) -> bool:
 
 
 def inside(path: str, root: str, cwd: str = "") -> bool:
-    found = real(path, cwd or root)
-    top = real(root, "/")
+    """Whether a path, wherever its links lead, stays in the root."""
+    found, top = real(path, cwd or root), real(root, "/")
     return found is not None and top is not None and contains(top, found)
 
 
@@ -47,39 +50,44 @@ def is_stream(path: str) -> bool:
     return path in _STREAMS
 
 
+def is_folder(path: str) -> bool:
+    return stat.S_ISDIR(_mode(path))
+
+
 def special(path: str, cwd: str) -> bool:
     """A pipe, socket or device: reading it may never end."""
+    mode = _mode(joined(cwd, path))
+    return bool(mode) and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _mode(path: str) -> int:
     try:
-        mode = os.stat(os.path.join(cwd, path)).st_mode  # noqa: PTH116, PTH118
+        return Path(path).stat().st_mode
     except (OSError, ValueError):
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+        return 0
 
 
 def protected(path: str, root: str, cwd: str = "") -> str:
-    """The part of a path inside the project that makes it one to ask about, or "".
+    """The part of a path that makes it one to ask about, or "".
 
     These files make other programs run something: git, editors, shells, package managers, other agents, and Odin's own
-    rules. They are told by name, so that one that does not exist yet is protected too.
+    rules. They are told by name, so that one that does not exist yet is protected too. What lies above the root is not
+    the path's own doing and does not count.
     """
     top = real(root, "/") or root
-    there = cwd or root
-    written = os.path.normpath(os.path.join(there, path))  # noqa: PTH118
+    there = cwd or top
+    written = os.path.normpath(joined(there, path))
     for form in (written, real(path, there) or written):
-        names = form[len(top) :] if contains(top, form) else form
-        for name in names.split("/"):
-            if _runs_things(_folded(name)):
+        names = [_folded(name) for name in (form[len(top) :] if contains(top, form) else form).split("/")]
+        for name in names:
+            if name in _PROTECTED or name.startswith(_PROTECTED_STARTS):
                 return name
-        if "/.config/git" in form:
+        if "/.config/git/" in "/".join([*names, ""]):
             return ".config/git"
     return ""
 
 
 def _folded(name: str) -> str:
     """The name as a forgiving file system sees it: any case, trailing dots, invisible characters, short 8.3 names."""
-    plain = _IGNORED_BY_FILE_SYSTEMS.sub("", name).casefold().rstrip(". ").split(":", 1)[0]
+    plain = re.sub(_INVISIBLE, "", name).casefold().rstrip(". ").split(":", 1)[0]
     return ".git" if re.fullmatch(r"git~\d+", plain) else plain
-
-
-def _runs_things(name: str) -> bool:
-    return name in _PROTECTED_FOLDERS or name in _PROTECTED_FILES or name.startswith(_PROTECTED_STARTS)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from odin.policy.grammar import Redirect, Script, Simple, Word
-from odin.policy.paths import contains, real, special
+from odin.policy.grammar import Redirect, Script, Simple, Word, named
+from odin.policy.gitconfig import tame
+from odin.policy.paths import contains, is_folder, real, special
 
-_SAFE_VARIABLES = re.compile(r"(LANG|LANGUAGE|LC_[A-Z]+|TZ|NO_COLOR|FORCE_COLOR|CLICOLOR|TERM|COLUMNS|LINES|CI)=[\w.,:@+-]*")
-_DURATION = re.compile(r"\d+(\.\d+)?[smh]?")
+_SAFE_VARIABLES = r"(LANG|LANGUAGE|LC_[A-Z]+|TZ|NO_COLOR|FORCE_COLOR|CLICOLOR|TERM|COLUMNS|LINES|CI)=[\w.,:@+-]*"
+_DURATION = r"\d+(\.\d+)?[smh]?"
 
 Step = tuple[Simple, str]
 """One command and the folder it would run in."""
@@ -43,7 +44,7 @@ class Known(Struct, frozen=True):
     operands: Check
     globs: bool = False
     number: bool = False
-    values: re.Pattern[str] | None = None
+    values: str = ""
 
 
 # --- operands ---
@@ -87,7 +88,7 @@ def _processes(words: Sequence[str], place: Place) -> bool:
     return all(word in ("aux", "ax", "axu") for word in words)
 
 
-_TESTS = frozenset("-d -e -f -r -w -x -s -L -h".split())
+_TESTS = named("-d -e -f -r -w -x -s -L -h")
 
 
 def _test(words: Sequence[str], place: Place) -> bool:
@@ -99,11 +100,13 @@ def _bracket(words: Sequence[str], place: Place) -> bool:
     return bool(words) and words[-1] == "]" and _test(words[:-1], place)
 
 
-_FIND_ALONE = frozenset(("-not", "!", "-o", "-or", "-a", "-and", "(", ")", "-empty", "-print", "-print0", "-prune", "-true"))
-_FIND_VALUED = frozenset(
+_FIND_ALONE = frozenset(
+    ("-not", "!", "-o", "-or", "-a", "-and", "(", ")", "-empty", "-print", "-print0", "-prune", "-true")
+)
+_FIND_VALUED = named(
     "-name -iname -path -ipath -wholename -regex -iregex -type -maxdepth -mindepth -size -mtime -mmin -atime -amin "
-    "-ctime -cmin -perm -user -group -links -regextype -depth".split()
-) - {"-depth"}
+    "-ctime -cmin -perm -user -group -links -regextype"
+)
 _FIND_PATHS = frozenset(("-newer", "-anewer", "-cnewer", "-samefile"))
 
 
@@ -140,7 +143,7 @@ _LOG_LONG = _DIFF_LONG + (
     "date-order author-date-order walk-reflogs no-walk max-count= skip= since= after= until= before= author= committer= "
     "grep= format= pretty? date= all-match invert-grep regexp-ignore-case count no-notes source name-only "
 )
-_NO_SIGNATURES = re.compile(r"(?!.*%G)", re.DOTALL)
+_NO_SIGNATURES = r"(?s)(?!.*%G)"
 """A format with %G makes git call a signature program."""
 
 
@@ -155,7 +158,9 @@ def _within(word: str, place: Place) -> bool:
 
 
 _GIT: dict[str, Known] = {
-    "status": Known("sbvuz", "short branch porcelain? long verbose show-stash untracked-files? ignored? ahead-behind", _revisions),
+    "status": Known(
+        "sbvuz", "short branch porcelain? long verbose show-stash untracked-files? ignored? ahead-behind", _revisions
+    ),
     "log": Known(_DIFF_SHORT + "n:iEFPgL:", _LOG_LONG, _revisions, number=True, values=_NO_SIGNATURES),
     "diff": Known(_DIFF_SHORT, _DIFF_LONG + "cached staged merge-base", _revisions),
     "show": Known(_DIFF_SHORT, _LOG_LONG, _revisions, values=_NO_SIGNATURES),
@@ -169,47 +174,27 @@ _GIT: dict[str, Known] = {
     ),
     "ls-files": Known("cdmostkuz", "cached deleted modified others stage exclude-standard full-name", _revisions),
     "ls-tree": Known("drtlz", "name-only name-status long full-name full-tree abbrev?", _revisions),
-    "blame": Known("L:lsefnwbtcM?C?", "line-porcelain porcelain show-name show-number show-email date= since=", _revisions),
+    "blame": Known(
+        "L:lsefnwbtcM?C?", "line-porcelain porcelain show-name show-number show-email date= since=", _revisions
+    ),
     "describe": Known("", "tags all always long abbrev= dirty? match= exclude= first-parent contains", _revisions),
     "shortlog": Known("snec", "summary numbered email committer no-merges merges since= until= all", _revisions),
     "cat-file": Known("pte", "", _revisions),
-    "rev-list": Known("n:", "count all max-count= since= until= no-merges merges reverse first-parent oneline", _revisions, number=True),
+    "rev-list": Known(
+        "n:",
+        "count all max-count= since= until= no-merges merges reverse first-parent oneline",
+        _revisions,
+        number=True,
+    ),
     "merge-base": Known("a", "all is-ancestor fork-point octopus", _revisions),
     "grep": Known(
         "niwlLcEFPhHpWe:A:B:C:vIz",
         "line-number ignore-case word-regexp files-with-matches count heading break no-color color? show-function",
-        lambda words, place: _pattern_then_paths(words, place),
+        _pattern_then_paths,
     ),
 }
 
 _GIT_GLOBAL = frozenset(("--no-pager", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects"))
-
-_GIT_SECTION = re.compile(r'\s*\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]\s*')
-_GIT_KEY = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(=.*)?")
-
-_GIT_HARMLESS: dict[str, str] = {
-    "core": "repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode autocrlf symlinks eol "
-    "safecrlf quotepath whitespace abbrev checkstat trustctime longpaths untrackedcache splitindex preloadindex "
-    "compression bigfilethreshold sharedrepository",
-    "remote": "url fetch pushurl push tagopt prune mirror skipfetchall partialclonefilter promisor gh-resolved",
-    "branch": "remote merge rebase description pushremote autosetuprebase autosetupmerge vscode-merge-base "
-    "gh-merge-base sort",
-    "user": "name email signingkey useconfigonly",
-    "pull": "rebase ff",
-    "push": "default autosetupremote followtags",
-    "fetch": "prune prunetags parallel",
-    "init": "defaultbranch",
-    "color": "ui diff status branch",
-    "gc": "auto autodetach",
-    "submodule": "active url path recurse",
-    "advice": "detachedhead",
-    "lfs": "repositoryformatversion",
-    "merge": "conflictstyle ff",
-    "rerere": "enabled autoupdate",
-    "commit": "gpgsign verbose",
-    "tag": "gpgsign sort",
-    "status": "showuntrackedfiles short branch",
-}
 
 
 def _git(words: Sequence[str], place: Place) -> bool:
@@ -219,60 +204,9 @@ def _git(words: Sequence[str], place: Place) -> bool:
     while rest and rest[0] in _GIT_GLOBAL:
         rest.pop(0)
     if rest[:2] == ["stash", "list"]:
-        return len(rest) == 2 and _git_tame(place)
+        return len(rest) == 2 and tame(place.cwd, place.root)
     known = _GIT.get(rest[0]) if rest else None
-    return known is not None and _accepts(known, rest[1:], place) and _git_tame(place)
-
-
-def _git_tame(place: Place) -> bool:
-    """Whether the repository's own configuration names no program that git would start on the way.
-
-    A repository can make `git status` run anything (core.fsmonitor, diff drivers, filters, hooks). So its configuration
-    is read here, and anything but well-known harmless keys means that git is asked about.
-    """
-    folder = place.cwd
-    while contains(place.root, folder):
-        gate = f"{folder}/.git"
-        if os.path.lexists(gate):
-            return _git_folder_tame(gate)
-        if os.path.lexists(f"{folder}/HEAD") and os.path.lexists(f"{folder}/objects"):
-            return False
-        parent = os.path.dirname(folder)  # noqa: PTH120
-        if parent == folder:
-            break
-        folder = parent
-    return False
-
-
-def _git_folder_tame(folder: str) -> bool:
-    if os.path.islink(folder) or not os.path.isdir(folder):  # noqa: PTH112, PTH114
-        return False
-    if any(os.path.lexists(f"{folder}/{name}") for name in ("commondir", "config.worktree", "modules")):
-        return False
-    if os.path.lexists(f"{folder}/hooks/post-index-change"):
-        return False
-    try:
-        with open(f"{folder}/config", encoding="utf-8") as file:  # noqa: PTH123
-            text = file.read(100_001)
-    except (OSError, ValueError):
-        return False
-    return len(text) <= 100_000 and _git_config_tame(text)
-
-
-def _git_config_tame(text: str) -> bool:
-    section = ""
-    for line in text.split("\n"):
-        bare = line.strip()
-        if not bare or bare[0] in "#;":
-            continue
-        header = _GIT_SECTION.fullmatch(line)
-        if header:
-            section = header[1].lower()
-            continue
-        key = _GIT_KEY.fullmatch(line)
-        if key is None or key[1].lower() not in _GIT_HARMLESS.get(section, "").split():
-            return False
-    return True
+    return known is not None and _accepts(known, rest[1:], place) and tame(place.cwd, place.root)
 
 
 # --- the list ---
@@ -311,9 +245,13 @@ _COMMANDS: dict[str, Known] = {
     "readlink": Known("femnqsvz", "canonicalize canonicalize-existing canonicalize-missing no-newline", _paths),
     "realpath": Known("emqsz", "canonicalize-existing canonicalize-missing quiet", _paths),
     "seq": Known("f:s:w", "format= separator= equal-width", _any),
-    "sort": Known("bdfghinMRrVuk:t:csz", "reverse unique numeric-sort key= field-separator= check? ignore-case", _paths),
+    "sort": Known(
+        "bdfghinMRrVuk:t:csz", "reverse unique numeric-sort key= field-separator= check? ignore-case", _paths
+    ),
     "uniq": Known("cdDuif:s:w:z", "count repeated unique ignore-case skip-fields= skip-chars= check-chars=", _one_path),
-    "cut": Known("d:f:c:b:sz", "delimiter= fields= characters= bytes= only-delimited complement output-delimiter=", _paths),
+    "cut": Known(
+        "d:f:c:b:sz", "delimiter= fields= characters= bytes= only-delimited complement output-delimiter=", _paths
+    ),
     "tr": Known("cdst", "complement delete squeeze-repeats truncate-set1", _any),
     "nl": Known("b:n:w:s:v:i:", "", _paths),
     "tac": Known("", "", _paths),
@@ -323,7 +261,9 @@ _COMMANDS: dict[str, Known] = {
     "column": Known("ts:c:nex", "table separator= columns=", _paths),
     "comm": Known("123", "total check-order nocheck-order", _paths),
     "cmp": Known("bln:s", "print-bytes verbose silent quiet", _paths),
-    "diff": Known("ubwBiqrNcU:C:ydstaE", "unified? brief ignore-case ignore-all-space recursive new-file color?", _paths),
+    "diff": Known(
+        "ubwBiqrNcU:C:ydstaE", "unified? brief ignore-case ignore-all-space recursive new-file color?", _paths
+    ),
     "md5sum": Known("bt", "", _paths),
     "sha1sum": Known("bt", "", _paths),
     "sha256sum": Known("bt", "", _paths),
@@ -339,7 +279,7 @@ _COMMANDS: dict[str, Known] = {
 _LITERAL_ARGUMENTS = frozenset(("echo", "printf", "[", "test", "find", "git", "true", "false", "tr", "seq"))
 """Commands whose words are judged as they stand, options included."""
 
-_VERSIONS = frozenset("python python3 node ruby rustc gcc g++ clang make cmake bash perl".split())
+_VERSIONS = named("python python3 node ruby rustc gcc g++ clang make cmake bash perl")
 
 _GREPS = frozenset(("grep", "egrep", "fgrep"))
 _GREP = Known(
@@ -384,7 +324,7 @@ def _cd(simple: Simple, cwd: str, root: str) -> str | None:
     if os.environ.get("CDPATH"):
         return None
     there = real(words[1].text, cwd)
-    return there if there is not None and contains(root, there) and os.path.isdir(there) else None  # noqa: PTH112
+    return there if there is not None and contains(root, there) and is_folder(there) else None
 
 
 def harmless_redirect(redirect: Redirect) -> bool:
@@ -404,9 +344,9 @@ def harmless(simple: Simple, cwd: str, root: str) -> bool:
     if simple.nested or not all(harmless_redirect(item) for item in simple.redirects):
         return False
     words = list(simple.words)
-    while words and words[0].literal and _SAFE_VARIABLES.fullmatch(words[0].text):
+    while words and words[0].literal and re.fullmatch(_SAFE_VARIABLES, words[0].text):
         words.pop(0)
-    if len(words) > 2 and words[0].text == "timeout" and _DURATION.fullmatch(words[1].text):
+    if len(words) > 2 and words[0].text == "timeout" and re.fullmatch(_DURATION, words[1].text):
         words = words[2:]
     if not words or not words[0].literal:
         return False
@@ -439,13 +379,13 @@ def _known(name: str, words: Sequence[Word], place: Place) -> bool:
 
 def _globbed(words: Sequence[Word], place: Place) -> bool:
     """Patterns are tried out: what they match now must lie inside, and must not look like an option."""
-    from glob import glob  # noqa: PLC0415
+    from glob import glob
 
     for word in words:
         if word.expands or (word.glob and word.text.startswith(("-", "/", "~"))):
             return False
         if word.glob:
-            found = glob(word.text, root_dir=place.cwd)  # noqa: PTH207
+            found = glob(word.text, root_dir=place.cwd)
             if any(name.startswith("-") or not place.holds(name) for name in found[:1000]) or len(found) > 1000:
                 return False
     return True
@@ -454,7 +394,9 @@ def _globbed(words: Sequence[Word], place: Place) -> bool:
 def _grep(texts: Sequence[str], place: Place) -> bool:
     """grep, whose first operand is a pattern unless -e gave one. A search of a whole tree must say which files."""
     plain = [text for text in texts if text not in ("-r", "--recursive")]
-    clustered = [re.sub(r"r", "", text) if re.fullmatch(r"-[nilwcEFhHosI]*r[nilwcEFhHosI]*", text) else text for text in plain]
+    clustered = [
+        re.sub(r"r", "", text) if re.fullmatch(r"-[nilwcEFhHosI]*r[nilwcEFhHosI]*", text) else text for text in plain
+    ]
     recursive = list(clustered) != list(texts)
     if recursive and not any(text.startswith("--include=") for text in texts):
         return False
@@ -489,7 +431,7 @@ def _operands(known: Known, texts: Sequence[str]) -> list[str] | None:
 
 
 def _short_options(spec: str) -> dict[str, str]:
-    return {letter: kind for letter, kind in re.findall(r"([^:?])([:?]?)", spec)}
+    return dict(re.findall(r"([^:?])([:?]?)", spec))
 
 
 def _long_options(spec: str) -> dict[str, str]:
@@ -505,7 +447,7 @@ def _long(text: str, options: Mapping[str, str], rest: list[str], known: Known) 
         if not rest:
             return False
         value = rest.pop(0)
-    return known.values is None or known.values.match(value) is not None
+    return not known.values or re.match(known.values, value) is not None
 
 
 def _cluster(letters: str, options: Mapping[str, str], rest: list[str], known: Known) -> bool:
@@ -515,7 +457,7 @@ def _cluster(letters: str, options: Mapping[str, str], rest: list[str], known: K
             return False
         if kind == ":":
             if index + 1 == len(letters):
-                return bool(rest) and rest.pop(0) is not None
+                return bool(rest and rest.pop(0))
             return True
         if kind == "?":
             return True
@@ -534,5 +476,3 @@ def _on_path(name: str, place: Place) -> bool:
         if suspect and os.path.lexists(f"{found}/{name}"):
             return False
     return True
-
-

@@ -5,17 +5,17 @@ opposite question and answers yes only to what is plain, known and harmless. Bet
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
-from odin.policy.grammar import Redirect, Script, Simple, Unclear, Word, parse
+from odin.policy.grammar import Redirect, Script, Simple, Unclear, Word, named, parse
 from odin.policy.readonly import harmless, harmless_redirect, steps
 
-SHELLS = frozenset("sh bash dash zsh ksh mksh ash fish csh tcsh".split())
-_OPAQUE = frozenset("source . alias trap parallel enable hash complete".split())
+SHELLS = named("sh bash dash zsh ksh mksh ash fish csh tcsh")
+_OPAQUE = named("source . alias trap parallel enable hash complete")
 _MAX_LAYERS = 12
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=")
+_ASSIGNMENT = r"[A-Za-z_]\w*(\[[^\]]*\])?\+?="
 
 
 class Part(Struct, frozen=True):
@@ -34,12 +34,19 @@ class Part(Struct, frozen=True):
 
 
 class Survey(Struct, frozen=True):
-    """`sure` when every command that would run is among the parts. `redirects` are those that open a file to write."""
+    """`sure` when every command that would run is among the parts.
+
+    `redirects` are those that touch a file; `writes` the ones among them that open it for writing.
+    """
 
     parts: tuple[Part, ...]
     sure: bool
-    writes: tuple[Redirect, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
     script: Script | None = None
+
+    @property
+    def writes(self) -> tuple[Redirect, ...]:
+        return tuple(item for item in self.redirects if item.op not in ("<", "<&"))
 
 
 class _Wrapper(Struct, frozen=True):
@@ -89,7 +96,7 @@ def survey(command: str) -> Survey:
         return Survey((), sure=False)
     found = _Finder()
     found.script(script)
-    return Survey(tuple(found.parts), found.sure, tuple(found.writes), script)
+    return Survey(tuple(found.parts), found.sure, tuple(found.redirects), script)
 
 
 def split(command: str) -> list[list[str]] | None:
@@ -111,7 +118,7 @@ def read_only(command: str, cwd: str, root: str) -> bool:
 class _Finder:
     def __init__(self) -> None:
         self.parts: list[Part] = []
-        self.writes: list[Redirect] = []
+        self.redirects: list[Redirect] = []
         self.sure = True
         self._layers = 0
 
@@ -122,7 +129,8 @@ class _Finder:
             return
         shells = False
         for simple in script.commands:
-            self.writes.extend(item for item in simple.redirects if not harmless_redirect(item))
+            touching = (item for item in simple.redirects if not item.op.startswith("<<"))
+            self.redirects.extend(item for item in touching if not harmless_redirect(item))
             shells |= self._simple(simple)
         if shells:
             for body in script.bodies:
@@ -132,7 +140,7 @@ class _Finder:
     def _simple(self, simple: Simple) -> bool:
         """Record one command and what it wraps; True when a shell reads its script from elsewhere."""
         words = simple.words
-        while words and _ASSIGNMENT.match(words[0].text):
+        while words and re.match(_ASSIGNMENT, words[0].text):
             words = words[1:]
         return self._words(words, simple.nested or not _same(words, simple.words)) if words else False
 
@@ -177,8 +185,8 @@ class _Finder:
         except Unclear:
             self.sure = False
             return
-        inner = Script(tuple(Simple(s.words, s.redirects, s.after, nested=True) for s in script.commands), False, script.bodies)
-        self.script(inner)
+        inside = (Simple(item.words, item.redirects, item.after, nested=True) for item in script.commands)
+        self.script(Script(tuple(inside), plain=False, bodies=script.bodies))
 
     def _find(self, words: Sequence[Word]) -> None:
         for index, word in enumerate(words):
@@ -194,7 +202,7 @@ class _Finder:
         if name == "env":
             self._env_script(args)
         rest = list(_after_options(args, wrapper.valued))
-        while rest and _ASSIGNMENT.match(rest[0].text):
+        while rest and re.match(_ASSIGNMENT, rest[0].text):
             rest = list(_after_options(rest[1:], wrapper.valued))
         rest = rest[wrapper.operands :]
         if not rest:

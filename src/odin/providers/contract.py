@@ -41,22 +41,58 @@ _STRICTNESS: tuple[Strictness, ...] = ("exact", "loose", "none")
 # --- what the model is told ---
 
 _INSTRUCTIONS = """\
-Work in steps. Every reply is one JSON object. Example:
-User: Change red to blue in door.txt.
-{{"taskCompleted": false, "explanation": "I read the file.", "executeTool": [{{"toolName": "Read", "toolInput": {{"file_path": "door.txt"}}}}]}}
-Result of Read: 1 a red door
-{{"taskCompleted": false, "explanation": "I change it.", "executeTool": [{{"toolName": "EditTool", "toolInput": {{"file_path": "door.txt", "old_string": "a red door", "new_string": "a blue door"}}}}]}}
-Result of EditTool: The file was changed.
-{{"taskCompleted": true, "explanation": "The door in door.txt is blue now.", "executeTool": []}}
+Work in steps. Every reply is one JSON object with taskCompleted, explanation and executeTool, as in these examples.
+{examples}
+To add lines, repeat an old line in new_string and put the new lines below it. To create a file, call WriteFile at once.
 
 Tools:
 {tools}"""
 
+_Step = tuple[str, str, dict[str, Any], str]
+
+_EXAMPLES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
+    (
+        "Paint the door blue in door.py.",
+        (
+            ("I read the file.", "Read", {"file_path": "door.py"}, '1 color = "red"'),
+            (
+                "I change the color.",
+                "EditTool",
+                {"file_path": "door.py", "old_string": 'color = "red"', "new_string": 'color = "blue"'},
+                "Edited door.py.",
+            ),
+        ),
+        "The door in door.py is blue now.",
+    ),
+    (
+        "Where is open_door defined?",
+        (("I search for it.", "Grep", {"pattern": "def open_door"}, "src/house.py:12:def open_door(key):"),),
+        "open_door is defined in src/house.py, line 12.",
+    ),
+)
+"""A task with each of the moves a small model has to see once: read, change, search, and end with the answer."""
+
 
 def instructions(tools: Iterable[ToolSpec]) -> str:
-    """The contract and the tools as text, one short paragraph for each tool."""
+    """The contract and the tools as text. Only tools that are offered appear in the examples."""
     tools = tuple(tools)
-    return _INSTRUCTIONS.format(name=tools[0].name, tools="\n".join(_describe(tool) for tool in tools))
+    offered = {tool.name for tool in tools}
+    examples = [
+        _example(task, steps, end) for task, steps, end in _EXAMPLES if all(step[1] in offered for step in steps)
+    ]
+    return _INSTRUCTIONS.format(examples="\n".join(examples), tools="\n".join(_describe(tool) for tool in tools))
+
+
+def _example(task: str, steps: tuple[_Step, ...], end: str) -> str:
+    lines = [f"User: {task}"]
+    for said, name, args, result in steps:
+        lines.append(_reply(said, [{"toolName": name, "toolInput": args}]))
+        lines.append(f"Result of {name}: {result}")
+    return "\n".join([*lines, _reply(end, [])])
+
+
+def _reply(said: str, entries: list[dict[str, Any]]) -> str:
+    return _dumps({"taskCompleted": not entries, "explanation": said, "executeTool": entries})
 
 
 def _describe(tool: ToolSpec) -> str:
@@ -165,16 +201,27 @@ def flatten(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 def _as_object(message: AssistantMessage) -> AssistantMessage:
-    reply = {
-        "taskCompleted": not message.calls,
-        "explanation": message.text,
-        "executeTool": [{"toolName": call.name, "toolInput": call.args} for call in message.calls],
-    }
-    return AssistantMessage((Text(_dumps(reply)),), message.provider, message.model, "end_turn", message.interrupted)
+    text = _reply(message.text, [{"toolName": call.name, "toolInput": call.args} for call in message.calls])
+    return AssistantMessage((Text(text),), message.provider, message.model, "end_turn", message.interrupted)
 
 
 def _dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def repeated(messages: tuple[Message, ...]) -> set[str]:
+    """The tools of the newest reply whose very calls were made before in this turn.
+
+    A small model that has begun to repeat itself goes on. It is not offered those tools for one reply.
+    """
+    turn: list[AssistantMessage] = []
+    for message in reversed(messages):
+        if isinstance(message, UserMessage):
+            break
+        if isinstance(message, AssistantMessage):
+            turn.append(message)
+    earlier = [(call.name, call.args) for message in turn[1:] for call in message.calls]
+    return {call.name for call in turn[0].calls if (call.name, call.args) in earlier} if turn else set()
 
 
 # --- reading the reply while it comes in ---
@@ -272,8 +319,9 @@ def _of_object(raw: str, given: str, tools: tuple[ToolSpec, ...], cut: bool) -> 
     """
     value = read_object(raw)
     if value is not None and is_contract(value):
+        calls = tuple(_entries(value.get("executeTool")))
         rest = "" if given else str(value.get("explanation") or "")
-        return _Outcome(rest, tuple(_entries(value.get("executeTool"))))
+        return _Outcome(rest if rest or given or calls else "Done.", calls)
     found = find_calls(raw, tools)
     if found.calls:
         return _Outcome(found.text, tuple((name, _dumps(args)) for name, args in found.calls))
@@ -376,13 +424,15 @@ class JsonContract:
 
     def _plain(self, request: Request, strictness: Strictness) -> Request:
         temperature = self._temperature if request.temperature is None else request.temperature
+        stale = repeated(request.messages)
+        enforced = tuple(tool for tool in request.tools if tool.name not in stale) or request.tools
         return replace(
             request,
             messages=flatten(request.messages),
             system=(*request.system, instructions(request.tools)),
             tools=(),
             temperature=temperature,
-            schema=None if strictness == "none" else contract_schema(request.tools, strictness),
+            schema=None if strictness == "none" else contract_schema(enforced, strictness),
         )
 
 

@@ -5,8 +5,8 @@ letting go of connections happens here.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import ClassVar, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,7 @@ from odin.providers import faults
 from odin.providers.address import parse_address
 from odin.providers.faults import Peer
 from odin.providers.http import Http, Response
+from odin.providers.settings import DEFAULT_HEADER_TIMEOUT, DEFAULT_IDLE_TIMEOUT
 from odin.providers.sse import EventParser, ServerEvent
 
 QUIET_FACTOR = 4
@@ -49,6 +50,50 @@ class Call(Struct, frozen=True):
     body: bytes
     idle_timeout: float
     header_timeout: float
+
+
+class WireProvider:
+    """What the adapters have in common: an address, a key and the time they wait."""
+
+    path: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        base_url: str,
+        api_key: str,
+        http: Http,
+        headers: Mapping[str, str] | None = None,
+        idle_timeout: float = DEFAULT_IDLE_TIMEOUT,
+        header_timeout: float = DEFAULT_HEADER_TIMEOUT,
+        key_places: str = "",
+        bearer: bool = False,
+    ) -> None:
+        """`key_places` says in words where the key is set; `bearer` sends it as a token whatever the API prefers."""
+        self.name = name
+        version, _, _ = self.path[1:].partition("/")
+        self.url = base_url.rstrip("/").removesuffix(f"/{version}") + self.path
+        self._http = http
+        self._key = api_key.strip()
+        self._key_places = key_places
+        self._idle_timeout = idle_timeout
+        self._header_timeout = header_timeout
+        own = {"content-type": "application/json", **self.headers_for(self._key, bearer)}
+        self._headers = own | {key.lower(): value for key, value in (headers or {}).items()}
+
+    def headers_for(self, key: str, bearer: bool) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def peer(self, model: str) -> Peer:
+        return Peer(self.name, self.url, model, self._key, self._key_places)
+
+    def ask(self, body: bytes, peer: Peer, reader: Reader) -> AsyncIterator[Piece]:
+        call = Call(peer, self._headers, body, self._idle_timeout, self._header_timeout)
+        return converse(self._http, call, reader)
+
+    async def close(self) -> None:
+        """Nothing of its own to close: connections belong to the Http client."""
 
 
 async def converse(http: Http, call: Call, reader: Reader) -> AsyncIterator[Piece]:

@@ -192,19 +192,21 @@ def incomplete(peer: Peer) -> StreamCut:
 
 # --- what the API says ---
 
-_OVERFLOW = re.compile(
+# Patterns are compiled when first used: a start without a failure should not pay for them.
+_OVERFLOW = (
     r"context[ _-]?(length|window|size|limit)|prompt is too long|input is too long|too many tokens|"
     r"maximum (context|prompt|input)|exceed_context|reduce the length|"
-    r"input length and `max_tokens`|token limit exceeded",
-    re.IGNORECASE,
+    r"input length and `max_tokens`|token limit exceeded"
 )
-_QUOTA = re.compile(
-    r"insufficient[ _](quota|balance|credit|funds)|credit balance|exceeded your current quota|billing|payment required",
-    re.IGNORECASE,
+_QUOTA = (
+    r"insufficient[ _](quota|balance|credit|funds)|credit balance|exceeded your current quota|billing|payment required"
 )
-_NO_MODEL = re.compile(
-    r"model[ _-]?not[ _-]?found|(model|deployment).{0,80}(not exist|not found|unknown)", re.IGNORECASE
-)
+_NO_MODEL = r"model[ _-]?not[ _-]?found|(model|deployment).{0,80}(not exist|not found|unknown)"
+
+
+def _mentions(pattern: str, text: str) -> bool:
+    return re.search(pattern, text, re.IGNORECASE) is not None
+
 
 _BY_WORD: dict[str, int] = {
     "authentication_error": 401,
@@ -246,16 +248,16 @@ def _judge(peer: Peer, said: Said, status: int) -> tuple[type[ProviderError], st
         meant = meant or int(said.code)
     code = status or meant or 500
     tail = f": {said.message.rstrip('.')}" if said.message else ""
-    if 413 in (code, meant) or (code in (400, 422, 500) and _OVERFLOW.search(said.message)):
+    if 413 in (code, meant) or (code in (400, 422, 500) and _mentions(_OVERFLOW, said.message)):
         who = peer.model or peer.name
         return ContextOverflow, f"The conversation is too long for {who}{tail}.", "Start a new session, or compact it."
-    if 402 in (code, meant) or (code in (400, 403, 429) and _QUOTA.search(said.message)):
+    if 402 in (code, meant) or (code in (400, 403, 429) and _mentions(_QUOTA, said.message)):
         return QuotaExhausted, f"The quota or credit at {peer.name} is used up{tail}.", "Check the billing there."
     if code in (401, 403):
         return AuthFailed, *_auth(peer, tail)
     if code == 429:
         return RateLimited, f"{peer.name} asks to slow down{tail}.", ""
-    if code == 404 or (code == 400 and _NO_MODEL.search(said.message)):
+    if code == 404 or (code == 400 and _mentions(_NO_MODEL, said.message)):
         return ModelNotFound, *_not_found(peer, tail)
     if code >= 500 or code in (408, 425):
         return Overloaded, f"{peer.name} is overloaded or failing (status {code}){tail}.", ""
@@ -375,7 +377,7 @@ def _until_date(text: str, now: float) -> float | None:
         return None
 
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SPAN = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -385,8 +387,8 @@ def _reset(text: str, now: float) -> float | None:
     if value is not None:
         moment = value / 1000 if value > 1e11 else value
         return max(0.0, moment - now if moment > 1e9 else moment)
-    if _SPAN.match(text) and not _SPAN.sub("", text):
-        return sum(float(amount) * _UNITS[unit] for amount, unit in _SPAN.findall(text))
+    if re.fullmatch(f"(?:{_SPAN})+", text):
+        return sum(float(amount) * _UNITS[unit] for amount, unit in re.findall(_SPAN, text))
     from datetime import datetime
 
     try:

@@ -4,7 +4,7 @@ Reasoning comes encrypted. It is kept as the signature of a thinking part and go
 loop, to the very model that had it.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
@@ -13,9 +13,8 @@ from msgspec import Struct
 from odin.core.message import Message, StopReason, Text, Thinking, ToolMessage, Usage, UserMessage
 from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, ThinkingPiece, UsagePiece
 from odin.providers import faults
-from odin.providers.exchange import Call, converse
+from odin.providers.exchange import WireProvider
 from odin.providers.faults import Peer, Said
-from odin.providers.http import Http
 from odin.providers.openai_chat import result_text
 from odin.providers.payload import (
     arguments_json,
@@ -28,44 +27,17 @@ from odin.providers.payload import (
     may_replay,
     running_loop,
 )
-from odin.providers.settings import DEFAULT_HEADER_TIMEOUT, DEFAULT_IDLE_TIMEOUT
 from odin.providers.sse import ServerEvent
 
 
-class ResponsesProvider:
+class ResponsesProvider(WireProvider):
     """Asks one server that has {base_url}/responses."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        base_url: str,
-        api_key: str,
-        http: Http,
-        headers: Mapping[str, str] | None = None,
-        idle_timeout: float = DEFAULT_IDLE_TIMEOUT,
-        header_timeout: float = DEFAULT_HEADER_TIMEOUT,
-        key_places: str = "",
-    ) -> None:
-        self.name = name
-        self.url = base_url.rstrip("/") + "/responses"
-        self._http = http
-        self._key = api_key.strip()
-        self._key_places = key_places
-        self._idle_timeout = idle_timeout
-        self._header_timeout = header_timeout
-        self._headers = {"content-type": "application/json"}
-        if self._key:
-            self._headers["authorization"] = f"Bearer {self._key}"
-        self._headers |= {key.lower(): value for key, value in (headers or {}).items()}
+    path = "/responses"
 
     def stream(self, request: Request) -> AsyncIterator[Piece]:
-        peer = Peer(self.name, self.url, request.model, self._key, self._key_places)
-        call = Call(peer, self._headers, encode_request(request, self.name), self._idle_timeout, self._header_timeout)
-        return converse(self._http, call, _Reader(peer, count_calls(request.messages)))
-
-    async def close(self) -> None:
-        """Nothing of its own to close: connections belong to the Http client."""
+        peer = self.peer(request.model)
+        return self.ask(encode_request(request, self.name), peer, _Reader(peer, count_calls(request.messages)))
 
 
 # --- the request ---

@@ -7,16 +7,12 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from odin.core.message import AssistantMessage, Message, Thinking, ToolCall, UserMessage
+from odin.core.message import AssistantMessage, Message, ToolCall, UserMessage
 
 T = TypeVar("T")
 
 NO_OUTPUT = "(no output)"
 """Stands for a tool result without text: no API takes an empty one everywhere."""
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
-_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def encode(body: dict[str, Any]) -> bytes:
@@ -29,7 +25,7 @@ def encode(body: dict[str, Any]) -> bytes:
 
 def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
-        return _SURROGATE.sub("\ufffd", value)
+        return re.sub("[\ud800-\udfff]", "\ufffd", value)
     if isinstance(value, (list, tuple)):
         return [_cleaned(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
@@ -62,9 +58,9 @@ def arguments_json(value: Any) -> str:
 
 def legal_id(call_id: str) -> str:
     """The id of a call in a form every API takes. The same id always comes out the same, different ones differ."""
-    if _LEGAL_ID.fullmatch(call_id):
+    if len(call_id) <= 40 and call_id.isascii() and call_id.replace("_", "a").replace("-", "a").isalnum():
         return call_id
-    clean = _ILLEGAL.sub("_", call_id)[:31]
+    clean = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:31]
     return f"{clean}_{crc32(call_id.encode('utf-8', 'replace')):08x}"
 
 
@@ -93,10 +89,6 @@ def _same_model(told: str, asked: str) -> bool:
     return told == asked or told.startswith(f"{asked}-") or asked.startswith(f"{told}-") or told.endswith(f"/{asked}")
 
 
-def thoughts(message: AssistantMessage) -> Iterable[Thinking]:
-    return (part for part in message.parts if isinstance(part, Thinking) and part.signature)
-
-
 def count_calls(messages: Iterable[Message]) -> int:
     return sum(
         isinstance(part, ToolCall)
@@ -113,9 +105,9 @@ def effort(budget: int) -> str:
     return "medium" if budget < 16384 else "high"
 
 
-_REASONER = re.compile(r"(?:^|/)(?:o[1-9]|gpt-(?:[5-9]|\d\d)|codex)")
-
-
 def is_reasoner(model: str) -> bool:
     """Whether an OpenAI model reasons before it answers; such a model takes no temperature."""
-    return bool(_REASONER.search(model)) and "-chat" not in model
+    name = model.rpartition("/")[2]
+    if name.startswith("gpt-"):
+        return name[4:5] in "56789" and "-chat" not in name
+    return name.startswith("codex") or (name.startswith("o") and name[1:2].isdigit())

@@ -30,7 +30,13 @@ GARBLED = b'event: content_block_delta\ndata: {"type": "content_block_delta", "i
 
 def frames(said: Spoken) -> list[bytes]:
     """The reply as server-sent events, in the order of the real API."""
-    start = {**_message(said), "content": [], "stop_reason": None, "stop_sequence": None, "usage": _usage(said, 1)}
+    start: dict[str, Any] = {
+        **_message(said),
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": _usage(said, 1),
+    }
     out = [event("message_start", {"message": start})]
     for index, block in enumerate(_blocks(said)):
         out.append(event("content_block_start", {"index": index, "content_block": _opening(block)}))
@@ -51,8 +57,9 @@ def whole(said: Spoken) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
     for block in _blocks(said):
         if block["type"] == "tool_use":
-            block = {**block, "input": block["input"] if isinstance(block["input"], dict) else {}}
-        content.append(block)
+            content.append({**block, "input": {} if isinstance(block["input"], str) else block["input"]})
+        else:
+            content.append(block)
     return {
         **_message(said),
         "content": content,

@@ -7,33 +7,12 @@ from typing import Any
 import msgspec
 
 from odin.testing.spoken import signature
-from odin.testing.strict import Memory, Refused, a_count, a_list, a_number, an_object, unknown
+from odin.testing.strict import Memory, Refused, a_count, a_list, a_number, an_object, keys, unknown
 
-_TOP = frozenset(
-    [
-        "model",
-        "messages",
-        "max_tokens",
-        "system",
-        "metadata",
-        "stop_sequences",
-        "stream",
-        "temperature",
-        "top_k",
-        "top_p",
-        "tools",
-        "tool_choice",
-        "thinking",
-        "service_tier",
-        "container",
-        "context_management",
-        "mcp_servers",
-        "output_config",
-        "output_format",
-        "cache_control",
-        "inference_geo",
-        "speed",
-    ]
+_TOP = keys(
+    "model messages max_tokens system metadata stop_sequences stream temperature top_k top_p tools tool_choice "
+    "thinking service_tier container context_management mcp_servers output_config output_format cache_control "
+    "inference_geo speed"
 )
 _BLOCK_KEYS = {
     "text": {"type", "text", "cache_control", "citations"},
@@ -48,19 +27,9 @@ _ROLE_BLOCKS = {
     "user": {"text", "image", "document", "tool_result"},
     "assistant": {"text", "tool_use", "thinking", "redacted_thinking"},
 }
-_TOOL_KEYS = frozenset(
-    [
-        "type",
-        "name",
-        "description",
-        "input_schema",
-        "cache_control",
-        "strict",
-        "eager_input_streaming",
-        "input_examples",
-        "defer_loading",
-        "allowed_callers",
-    ]
+_TOOL_KEYS = keys(
+    "type name description input_schema cache_control strict eager_input_streaming input_examples defer_loading "
+    "allowed_callers"
 )
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -106,7 +75,7 @@ def _check_basics(body: dict[str, Any]) -> None:
         raise Refused("temperature: Input should be a valid number")
     if not 0 <= heat <= 1:
         raise Refused("temperature: range: 0..1")
-    for sequence in body.get("stop_sequences") or []:
+    for sequence in a_list(body.get("stop_sequences")) or []:
         if not isinstance(sequence, str) or not sequence.strip():
             raise Refused("stop_sequences: each stop sequence must contain non-whitespace")
 
@@ -381,7 +350,8 @@ def _check_results(index: int, blocks: list[tuple[str, Block]], waiting: dict[st
             )
         if ident in answered:
             raise Refused(
-                f"{place}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {ident}"
+                f"{place}: each tool_use must have a single result. Found multiple `tool_result` blocks with "
+                f"id: {ident}"
             )
         if leading:
             answered.add(ident)
@@ -425,8 +395,8 @@ def _check_last_thought(model: str, turns: Turns, memory: Memory) -> None:
         led = any(memory.thought.get(ident) == model for ident in calls)
         if led and first["type"] not in ("thinking", "redacted_thinking"):
             raise Refused(
-                f"{place}.type: Expected `thinking` or `redacted_thinking`, but found `{first['type']}`. When `thinking` "
-                "is enabled, a final `assistant` message must start with a thinking block (preceding the lastmost set "
-                "of `tool_use` and `tool_result` blocks)."
+                f"{place}.type: Expected `thinking` or `redacted_thinking`, but found `{first['type']}`. When "
+                "`thinking` is enabled, a final `assistant` message must start with a thinking block "
+                "(preceding the lastmost set of `tool_use` and `tool_result` blocks)."
             )
         return

@@ -13,48 +13,16 @@ from odin.testing.strict import (
     a_number,
     an_object,
     json_object,
+    keys,
     strict_schema_fault,
     unknown,
 )
 
-_TOP = frozenset(
-    [
-        "model",
-        "messages",
-        "tools",
-        "tool_choice",
-        "stream",
-        "stream_options",
-        "max_tokens",
-        "max_completion_tokens",
-        "temperature",
-        "top_p",
-        "n",
-        "stop",
-        "presence_penalty",
-        "frequency_penalty",
-        "logit_bias",
-        "logprobs",
-        "top_logprobs",
-        "user",
-        "seed",
-        "response_format",
-        "parallel_tool_calls",
-        "functions",
-        "function_call",
-        "reasoning_effort",
-        "store",
-        "metadata",
-        "service_tier",
-        "modalities",
-        "audio",
-        "prediction",
-        "web_search_options",
-        "verbosity",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "safety_identifier",
-    ]
+_TOP = keys(
+    "model messages tools tool_choice stream stream_options max_tokens max_completion_tokens temperature top_p n "
+    "stop presence_penalty frequency_penalty logit_bias logprobs top_logprobs user seed response_format "
+    "parallel_tool_calls functions function_call reasoning_effort store metadata service_tier modalities audio "
+    "prediction web_search_options verbosity prompt_cache_key prompt_cache_retention safety_identifier"
 )
 _MESSAGE_KEYS: dict[str, set[str]] = {
     "system": {"role", "content", "name"},
@@ -110,7 +78,8 @@ def _check_options(body: dict[str, Any]) -> None:
     model = body["model"]
     if _REASONING_MODEL.match(model) and body.get("max_tokens") is not None:
         raise wrong(
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+            "Unsupported parameter: 'max_tokens' is not supported with this model. "
+            "Use 'max_completion_tokens' instead.",
             "max_tokens",
             "unsupported_parameter",
         )
@@ -407,8 +376,8 @@ def _check_pairs(messages: list[dict[str, Any]]) -> None:
             del waiting[ident]
             continue
         _check_answered(waiting, at)
-        calls = {call["id"] for call in message.get("tool_calls") or []}
-        waiting = dict.fromkeys(call["id"] for call in message.get("tool_calls") or [])
+        waiting = dict.fromkeys(str(call["id"]) for call in a_list(message.get("tool_calls")) or [])
+        calls = set(waiting)
     _check_answered(waiting, len(messages))
 
 

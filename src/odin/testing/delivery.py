@@ -110,7 +110,7 @@ class _Steps:
             return mark is not None and min(mark, count) == index
 
         if turn.gate is not None and here(turn.gate_after):
-            while not turn.gate.is_set():
+            while not turn.gate.is_set():  # noqa: ASYNC110 - the gate belongs to a thread, not to this loop
                 await asyncio.sleep(_POLL)
         if here(turn.stall_after):
             await asyncio.Event().wait()

@@ -1,14 +1,13 @@
 """The pages a client finds models on: the cloud's model list, and what each local server tells about itself."""
 
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from odin.testing.script import LocalServer
 from odin.testing.seen import SeenRequest
 from odin.testing.strict import Refused
-
-LocalServer = Literal["ollama", "llamacpp", "lmstudio", "vllm"]
 
 _DEFAULT_WINDOW = {"ollama": 4096, "llamacpp": 8192, "lmstudio": 4096, "vllm": 32768}
 _CREATED = 1_750_000_000

@@ -30,7 +30,7 @@ def frames(said: Spoken, body: dict[str, Any]) -> list[bytes]:
 
 
 def _events(said: Spoken, body: dict[str, Any]) -> Events:
-    begun = {**_response(said, body), "status": "in_progress", "output": [], "usage": None}
+    begun: dict[str, Any] = {**_response(said, body), "status": "in_progress", "output": [], "usage": None}
     yield "response.created", {"response": begun}
     yield "response.in_progress", {"response": begun}
     index = 0
@@ -123,7 +123,7 @@ def item_ids(said: Spoken) -> tuple[str, list[str]]:
 
 def error_frames(error: StreamError, sequence: int) -> list[bytes]:
     code = error.code or ("server_is_overloaded" if error.type == "overloaded_error" else "server_error")
-    response = {
+    response: dict[str, Any] = {
         "object": "response",
         "status": "failed",
         "output": [],

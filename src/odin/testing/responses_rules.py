@@ -13,39 +13,13 @@ from odin.testing.chat_rules import (
     wrong,
 )
 from odin.testing.spoken import is_sealed
-from odin.testing.strict import Memory, Refused, a_count, a_list, an_object, unknown
+from odin.testing.strict import Memory, Refused, a_count, a_list, an_object, keys, unknown
 
-_TOP = frozenset(
-    [
-        "model",
-        "input",
-        "instructions",
-        "tools",
-        "tool_choice",
-        "parallel_tool_calls",
-        "stream",
-        "stream_options",
-        "store",
-        "previous_response_id",
-        "conversation",
-        "include",
-        "max_output_tokens",
-        "max_tool_calls",
-        "metadata",
-        "reasoning",
-        "service_tier",
-        "temperature",
-        "text",
-        "top_p",
-        "top_logprobs",
-        "truncation",
-        "user",
-        "background",
-        "prompt",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "safety_identifier",
-    ]
+_TOP = keys(
+    "model input instructions tools tool_choice parallel_tool_calls stream stream_options store "
+    "previous_response_id conversation include max_output_tokens max_tool_calls metadata reasoning service_tier "
+    "temperature text top_p top_logprobs truncation user background prompt prompt_cache_key "
+    "prompt_cache_retention safety_identifier"
 )
 _ITEM_KEYS: dict[str, set[str]] = {
     "message": {"type", "role", "content", "id", "status", "phase"},
@@ -85,7 +59,8 @@ def _check_options(body: dict[str, Any]) -> None:
     limit = body.get("max_output_tokens")
     if limit is not None and (a_count(limit) is None or limit < 16):
         raise wrong(
-            f"Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got {limit!r} instead.",
+            f"Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, "
+            f"but got {limit!r} instead.",
             "max_output_tokens",
             "integer_below_min_value",
         )

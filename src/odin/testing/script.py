@@ -1,12 +1,12 @@
 """What the scripted model says, turn by turn, and how each turn is spoiled on its way to the client.
 
-A `Turn` is one answer of the server. Plain turns come from `say`, `call` and `reply`, refusals from `fault`. The methods
-of a turn return a changed copy, so `say("done").stall(after=2)` reads as what happens.
+A `Turn` is one answer of the server. Plain turns come from `say`, `call` and `reply`, refusals from `fault`. The
+methods of a turn return a changed copy, so `say("done").stall(after=2)` reads as what happens.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from threading import Event, Lock
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct, field, structs
@@ -114,7 +114,7 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
         return structs.replace(self, garbled_after=after)
 
     def unfinished(self, missing: int = 1) -> "Turn":
-        """Leave out the last events (the message_stop, the [DONE], the response.completed) but end the body properly."""
+        """Leave out the last events (message_stop, [DONE], response.completed) but end the body properly."""
         return structs.replace(self, missing=missing)
 
     def error(
@@ -208,6 +208,7 @@ def retry_after(seconds: float, form: RetryForm = "seconds") -> dict[str, str | 
 
 
 Player = Callable[[SeenRequest], Turn]
+LocalServer = Literal["ollama", "llamacpp", "lmstudio", "vllm"]
 
 
 class Script:
@@ -239,7 +240,7 @@ class Script:
 
     def _ask(self, player: Player, seen: SeenRequest) -> Turn:
         try:
-            turn: object = player(seen)
+            turn = cast("object", player(seen))
         except Exception as error:  # the user's own code: whatever it raises is told to the client
             return _broken(f"The script failed: {type(error).__name__}: {error}")
         return turn if isinstance(turn, Turn) else _broken(f"The script gave {turn!r}, which is not a turn.")
@@ -257,7 +258,7 @@ class ScriptFile(Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[str, ...] | None = None
     window: int | None = None
     trained: int = 131072
-    local: Literal["ollama", "llamacpp", "lmstudio", "vllm"] | None = None
+    local: LocalServer | None = None
     tools: bool = True
     strict: bool = True
 

@@ -137,6 +137,10 @@ def check_window(api: Api, body: dict[str, Any], size: int, window: int | None, 
 # --- readers shared by the rules of the APIs ---
 
 
+def keys(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
 def an_object(value: Any) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
@@ -184,7 +188,7 @@ def strict_schema_fault(node: Any, path: tuple[str, ...] = ()) -> str | None:
                 f"In {where}, 'required' is required to be supplied and to be an array including every key in "
                 f"properties. Missing '{missing}'."
             )
-    children = [(("properties", name), child) for name, child in properties.items()]
+    children: list[tuple[tuple[str, ...], Any]] = [(("properties", name), child) for name, child in properties.items()]
     children.append((("items",), schema.get("items")))
     children += [(("anyOf", str(at)), child) for at, child in enumerate(a_list(schema.get("anyOf")) or [])]
     children += [(("$defs", name), child) for name, child in (an_object(schema.get("$defs")) or {}).items()]

@@ -4,6 +4,7 @@ import contextlib
 import os
 import stat
 import time
+from pathlib import Path
 
 from odin.tools.path import Refusal
 
@@ -25,17 +26,16 @@ def replace_file(path: str, data: bytes, before: bytes | None) -> int:
         if links > 1:
             _rewrite(target, data)
         else:
-            os.replace(temporary, target)
+            Path(temporary).replace(target)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-    return os.stat(target).st_mtime_ns
+        Path(temporary).unlink(missing_ok=True)
+    return Path(target).stat().st_mtime_ns
 
 
 def _beside(target: str) -> str:
     folder, name = os.path.split(target)
     short = os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
-    return os.path.join(folder, f".{short}.odin-{os.getpid()}-{time.time_ns():x}")  # noqa: PTH118
+    return f"{folder.rstrip('/')}/.{short}.odin-{os.getpid()}-{time.time_ns():x}"
 
 
 def _prepare(temporary: str, target: str, data: bytes, before: bytes | None) -> int:

@@ -45,7 +45,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def _opcodes(old: list[str], new: list[str]) -> list[_Op]:
-    """How `old` becomes `new`. Equal ends are set aside first; a middle too large to compare is replaced as one block."""
+    """How `old` becomes `new`. Equal ends are set aside; a middle too large to compare is replaced as one block."""
     shorter = min(len(old), len(new))
     head = next((i for i in range(shorter) if old[i] != new[i]), shorter)
     tail = next((i for i in range(shorter - head) if old[-1 - i] != new[-1 - i]), shorter - head)

@@ -34,6 +34,4 @@ class EditTool(FileTool[EditArgs]):
         return Subject(paths=(args.file_path,))
 
     async def work(self, args: EditArgs, ctx: ToolContext) -> ToolOutput:
-        return change_file(
-            self._files, args.file_path, [Edit(args.old_string, args.new_string, args.replace_all)], ctx
-        )
+        return change_file(self._files, args.file_path, [Edit(args.old_string, args.new_string, args.replace_all)], ctx)

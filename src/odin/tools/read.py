@@ -66,9 +66,7 @@ class Read(FileTool[ReadArgs]):
         skipped = first - 1 if info.st_size > WHOLE_BYTES else 0
         return self._show(path, decoded, seen, first, count, skipped)
 
-    def _show(
-        self, path: str, decoded: Decoded, seen: Fingerprint, first: int, count: int, skipped: int
-    ) -> ToolOutput:
+    def _show(self, path: str, decoded: Decoded, seen: Fingerprint, first: int, count: int, skipped: int) -> ToolOutput:
         total = seen.lines if decoded.codec == "utf-8" else _count(decoded.text)
         if total == 0:
             self._files.saw_all(path, seen)

@@ -53,8 +53,7 @@ class Draft:
         self._check_seen(found.spans)
         pieces = [self.text[start:end] for start, end in found.spans]
         fitted = [
-            _fit(piece, edit, found, _ending(self.text, span))
-            for piece, span in zip(pieces, found.spans, strict=True)
+            _fit(piece, edit, found, _ending(self.text, span)) for piece, span in zip(pieces, found.spans, strict=True)
         ]
         if fitted == pieces:
             raise Refusal("The edit would change nothing: only line endings differ, and those are kept.")
@@ -80,8 +79,7 @@ class Draft:
         out.append(self.text[at:])
         self.text = "".join(out)
         self._blind = [
-            tuple(place + _shift(spans, fitted, place) for place in blind)  # pyright: ignore[reportAttributeAccessIssue]
-            for blind in self._blind
+            (first + _shift(spans, fitted, first), last + _shift(spans, fitted, last)) for first, last in self._blind
         ]
 
 

@@ -10,7 +10,6 @@ from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, RetryScheduled, TurnEnded, Warned
 from odin.core.op import Prompt
 from odin.ui.ending import READER_GONE, exit_code, sentence
-from odin.ui.messages import Translator
 from odin.ui.pipes import Output
 from odin.ui.stopping import Stopping
 from odin.ui.terminal import Progress, Questions, harmless, put, retry_line
@@ -29,6 +28,8 @@ async def run_text(client: Client, prompt: Prompt, *, out: TextIO, err: TextIO, 
 
 async def run_json(client: Client, prompt: Prompt, *, out: TextIO, err: TextIO, tty_in: TextIO | None = None) -> int:
     """Print the result message as one JSON object. An error is in it and on `err`."""
+    from odin.ui.messages import Translator  # the text format starts faster without it
+
     run = _Run(client, err, tty_in)
     translator = Translator(await client.info())
     messages: list[dict[str, Any]] = []

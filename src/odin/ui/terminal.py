@@ -23,12 +23,6 @@ from odin.core.event import (
 )
 from odin.core.op import Answer
 
-_HIDDEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\ud800-\udfff]"
-)
-_PADDING = re.compile(" {16,}")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
 _ACTIVITIES = {
     "connecting": "connecting to the model",
     "waiting_headers": "waiting for the model",
@@ -42,15 +36,32 @@ _ACTIVITIES = {
 }
 
 
+class _Escapes:
+    """Spells out the characters of these ranges, for `str.translate`."""
+
+    def __init__(self, *ranges: tuple[int, int]) -> None:
+        self._ranges = ranges
+
+    def __getitem__(self, code: int) -> str:
+        if any(first <= code <= last for first, last in self._ranges):
+            return ascii(chr(code))[1:-1]
+        raise LookupError
+
+
+_CONTROL = ((0x7F, 0x9F), (0xD800, 0xDFFF))
+_INVISIBLE = ((0x61C, 0x61C), (0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x2069), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF))
+_STEERING = _Escapes((0, 8), (0x0B, 0x1F), *_CONTROL)
+_HIDDEN = _Escapes((0, 0x1F), *_CONTROL, *_INVISIBLE)
+
+
 def visible(text: str) -> str:
     """One line with nothing hidden: control, direction and zero-width characters escaped, long padding counted."""
-    escaped = _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
-    return _PADDING.sub(lambda found: f"⟨{len(found[0])} spaces⟩", escaped)
+    return re.sub(" {16,}", lambda found: f"⟨{len(found[0])} spaces⟩", text.translate(_HIDDEN))
 
 
 def harmless(text: str) -> str:
     """Text for a terminal that keeps its lines but cannot steer the terminal."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    return text.translate(_STEERING)
 
 
 class Progress:

@@ -1,0 +1,170 @@
+"""Everything that can be wrong from outside: a clear sentence on stderr, the right exit code, no traceback."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odin.testing import ScriptedServer, call, fault, say
+
+from .conftest import Run
+
+HTML = "<!doctype html><html><body>Welcome</body></html>"
+
+
+def calm(done: "subprocess.CompletedProcess[str]", code: int, *words: str) -> None:
+    """The process ended as documented and said so in plain words."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+def test_no_key_and_no_server_is_said_in_one_line(run_odin: Run, workspace: Path) -> None:
+    (workspace / "a.txt").write_text("one TODO\n")
+    done = run_odin("-p", "Search for TODO")
+    calm(done, 0, "offline planner")
+    assert done.stderr.count("\n") == 1
+    assert "a.txt" in done.stdout
+
+
+def test_a_wrong_key(run_odin: Run) -> None:
+    with ScriptedServer([fault(401)]) as server:
+        done = run_odin("-p", "hi", env={**server.env("anthropic"), "ANTHROPIC_API_KEY": "sk-wrong-secret"})
+    calm(done, 1, "key", "ANTHROPIC_API_KEY")
+    assert "sk-wrong-secret" not in done.stderr + done.stdout
+    assert done.stdout == ""
+
+
+def test_an_unknown_model(run_odin: Run) -> None:
+    with ScriptedServer([say("hi")], models=["known"]) as server:
+        done = run_odin("-p", "hi", "--model", "anthropic/unknown", env=server.env("anthropic"))
+    calm(done, 1, "unknown", "odin models")
+
+
+def test_a_model_without_its_key(run_odin: Run) -> None:
+    done = run_odin("-p", "hi", "--model", "anthropic/claude-sonnet-4-5")
+    calm(done, 1, "ANTHROPIC_API_KEY")
+
+
+def test_a_refused_connection(run_odin: Run, home: Path) -> None:
+    config = home / ".config" / "odin"
+    config.mkdir(parents=True)
+    (config / "odinconfig.json").write_text(json.dumps({"retry": {"attempts": 2, "base_s": 0.01}}))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "ODIN_MODEL": "openai/x"}
+    done = run_odin("-p", "hi", env=env)
+    calm(done, 75, str(port))
+
+
+def test_html_instead_of_json(run_odin: Run) -> None:
+    with ScriptedServer([fault(200, {"content-type": "text/html"}, HTML)]) as server:
+        done = run_odin("-p", "hi", env=server.env("openai"))
+    calm(done, 1, "web page")
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n "])
+def test_an_empty_prompt(run_odin: Run, prompt: str) -> None:
+    calm(run_odin("-p", prompt), 2, "prompt is empty")
+    calm(run_odin("-p", input=prompt), 2, "prompt is empty")
+
+
+def test_an_unknown_mode(run_odin: Run) -> None:
+    calm(run_odin("-p", "hi", "--mode", "yolo"), 2, "yolo", "ask, plan or edit")
+
+
+def test_an_unknown_permission_mode(run_odin: Run) -> None:
+    calm(run_odin("-p", "hi", "--permission-mode", "yolo"), 2, "yolo", "acceptEdits")
+
+
+def test_an_unknown_flag(run_odin: Run) -> None:
+    calm(run_odin("-p", "hi", "--frobnicate"), 2, "--frobnicate", "odin --help")
+
+
+def test_a_folder_that_is_not_there(run_odin: Run) -> None:
+    calm(run_odin("-p", "hi", "--cwd", "nowhere"), 2, "nowhere")
+
+
+def test_a_config_with_a_syntax_error_names_file_and_line(run_odin: Run, workspace: Path) -> None:
+    (workspace / "odinconfig.json").write_text('{\n  "mode": "ask",\n  oops\n}\n')
+    calm(run_odin("-p", "hi"), 2, "odinconfig.json", "line 3")
+
+
+def test_an_unreadable_config(run_odin: Run, workspace: Path) -> None:
+    (workspace / "odinconfig.json").mkdir()
+    calm(run_odin("-p", "hi"), 2, "odinconfig.json")
+
+
+def test_an_unknown_key_is_reported_with_a_suggestion_and_the_work_goes_on(run_odin: Run, workspace: Path) -> None:
+    (workspace / "odinconfig.json").write_text('{"max_turn": 3}')
+    done = run_odin("-p", "list files")
+    calm(done, 0, "max_turn", "max_turns")
+
+
+def test_a_log_of_a_newer_version(run_odin: Run, home: Path, workspace: Path) -> None:
+    run_odin("-p", "list files", "--session-id", "old")
+    (log,) = home.rglob("main.jsonl")
+    newer = log.read_bytes().replace(b'"odin_log":1', b'"odin_log":99', 1)
+    log.write_bytes(newer)
+    calm(run_odin("-p", "list files", "--resume", "old"), 1, "newer version", "Update Odin")
+    assert log.read_bytes() == newer
+
+
+def test_an_unknown_session(run_odin: Run) -> None:
+    calm(run_odin("-p", "hi", "--resume", "nope"), 2, "no session nope")
+    calm(run_odin("-p", "hi", "--continue"), 2, "no earlier session")
+
+
+def test_a_state_folder_that_cannot_be_written(run_odin: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run_odin("-p", "hi", env={"ODIN_STATE_DIR": str(tmp_path / "file")})
+    calm(done, 1, "ODIN_STATE_DIR")
+
+
+def test_a_closed_stdout(workspace: Path) -> None:
+    (workspace / "a.txt").write_text("TODO\n" * 10)
+    done = subprocess.run(
+        f"{sys.executable} -I -m odin -p 'Search for TODO' | head -c 0",
+        shell=True,
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+        env={**os.environ},
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_what_needs_approval_is_refused_with_the_flag_that_would_allow_it(run_odin: Run, workspace: Path) -> None:
+    target = workspace / "new.txt"
+    with ScriptedServer([call("WriteFile", {"file_path": str(target), "content": "x"}), say("refused")]) as server:
+        done = run_odin("-p", "write", env=server.env("anthropic"))
+    assert done.stdout.strip() == "refused"
+    assert not target.exists()
+    told = server.requests[1].body.decode()
+    assert "requires confirmation" in told
+    assert "--permission-mode acceptEdits" in told
+
+
+@pytest.mark.parametrize("flags", [("--yes",), ("--permission-mode", "acceptEdits"), ("--allowedTools", "Write")])
+def test_the_flags_allow_it(run_odin: Run, workspace: Path, flags: tuple[str, ...]) -> None:
+    target = workspace / "new.txt"
+    with ScriptedServer([call("WriteFile", {"file_path": str(target), "content": "x"}), say("done")]) as server:
+        done = run_odin("-p", "write", *flags, env=server.env("anthropic"))
+    calm(done, 0)
+    assert target.read_text() == "x"
+
+
+def test_a_disallowed_tool_is_neither_offered_nor_run(run_odin: Run, workspace: Path) -> None:
+    with ScriptedServer([call("Bash", {"command": "touch made"}), say("ok")]) as server:
+        run_odin("-p", "go", "--yes", "--disallowedTools", "Bash", env=server.env("anthropic"))
+    assert "ExecuteCommand" not in {tool["name"] for tool in server.requests[0].json["tools"]}
+    assert not (workspace / "made").exists()
