@@ -189,13 +189,36 @@ def measure(floor: Path, rounds: int) -> list[Row]:
     odin, bare = agent_runs(floor, rounds)
     version, python = version_ms(rounds)
     return [
-        Row("process start to first request", median(odin, first_request_ms), median(bare, first_request_ms), 3, "ms", True),
-        Row("reply to next request, one echo between", median(odin, between_ms), median(bare, between_ms), 3, "ms", True),
+        Row(
+            "process start to first request",
+            median(odin, first_request_ms),
+            median(bare, first_request_ms),
+            3,
+            "ms",
+            True,
+        ),
+        Row(
+            "reply to next request, one echo between", median(odin, between_ms), median(bare, between_ms), 3, "ms", True
+        ),
         Row(f"whole run of {TURNS} tool turns", median(odin, whole_ms), median(bare, whole_ms), 4, "ms", True),
-        Row("peak memory of that run", median(odin, lambda run: run.peak_mb), median(bare, lambda run: run.peak_mb), 55, "MB", False),
+        Row(
+            "peak memory of that run",
+            median(odin, lambda run: run.peak_mb),
+            median(bare, lambda run: run.peak_mb),
+            55,
+            "MB",
+            False,
+        ),
         Row("last reply to exit", median(odin, exit_ms), median(bare, exit_ms), 30, "ms", False),
         Row("odin --version over bare Python", version - python, None, 15, "ms", False),
-        Row("first request, edit mode", odin[0].requests[0]["bytes"] / 1000, bare[0].requests[0]["bytes"] / 1000, 10, "kB", False),
+        Row(
+            "first request, edit mode",
+            odin[0].requests[0]["bytes"] / 1000,
+            bare[0].requests[0]["bytes"] / 1000,
+            10,
+            "kB",
+            False,
+        ),
         Row("fold of 2,000 events", fold_ms(), None, 50, "ms", False),
     ]
 

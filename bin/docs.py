@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from odin.config.schema import config_schema, config_table
+
 from odin.app import standard_registry
 from odin.cli import build_parser
-from odin.config.schema import config_schema, config_table
 from odin.core import event, op
 from odin.core.registry import ALIASES
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ KEYS = {
     "responses": {"authorization": "Bearer k"},
 }
 TOOL = {"type": "object", "properties": {"x": {"type": "integer"}}}
-CONTRACT = {"type": "object", "properties": {"explanation": {}, "taskCompleted": {}, "executeTool": {}}}
+CONTRACT: dict[str, Any] = {"type": "object", "properties": {"explanation": {}, "taskCompleted": {}, "executeTool": {}}}
 
 
 class Got(NamedTuple):
@@ -59,7 +59,7 @@ class Got(NamedTuple):
 
 
 @contextmanager
-def connected(server: ScriptedServer) -> Iterator[http.client.HTTPConnection]:
+def connected(server: ScriptedServer) -> Generator[http.client.HTTPConnection]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     try:
         yield connection
@@ -97,7 +97,7 @@ def raw_request(api: str, body: dict[str, Any]) -> bytes:
 
 
 @contextmanager
-def dialled(server: ScriptedServer, api: str, body: dict[str, Any] | None = None) -> Iterator[socket.socket]:
+def dialled(server: ScriptedServer, api: str, body: dict[str, Any] | None = None) -> Generator[socket.socket]:
     """A bare socket on which the request was sent."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as line:
         line.sendall(raw_request(api, body or request(api)))
@@ -397,7 +397,7 @@ def test_results_are_read_alike_from_all_three_formats() -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_planner_schema_turns_calls_into_the_json_contract(api: str) -> None:
-    spec = {"type": "json_schema", "name": "plan", "schema": CONTRACT}
+    spec: dict[str, Any] = {"type": "json_schema", "name": "plan", "schema": CONTRACT}
     wanted: dict[str, Any] = {
         "anthropic": {"output_config": {"format": {"type": "json_schema", "schema": CONTRACT}}},
         "chat": {"response_format": {"type": "json_schema", "json_schema": {"name": "plan", "schema": CONTRACT}}},
@@ -752,7 +752,7 @@ def test_a_stream_is_held_until_the_test_opens_the_gate() -> None:
 
 
 def test_a_large_reply_waits_for_a_slow_reader() -> None:
-    text = "x" * 8_000_000
+    text = "x" * 24_000_000
     with ScriptedServer([say(text)]) as server:
         with dialled(server, "chat", request("chat", stream=False)) as line:
             head = read_until(line, b"\r\n\r\n")
@@ -836,7 +836,19 @@ def code_blocks(language: str) -> list[str]:
 def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
     example = tmp_path / "test_example.py"
     example.write_text(next(block for block in code_blocks("python") if "def test_" in block))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", str(example)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:asyncio",
+        "-W",
+        "error",
+        str(example),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"\b[2-9] passed", done.stdout)

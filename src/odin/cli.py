@@ -243,7 +243,7 @@ def _terminal() -> TextIO | None:
     if sys.stdin.isatty():
         return sys.stdin
     try:
-        return Path("/dev/tty").open(encoding="utf-8")  # noqa: SIM115
+        return Path("/dev/tty").open(encoding="utf-8")
     except OSError:
         return None
 
@@ -271,9 +271,9 @@ def _models_command(argv: list[str]) -> int:
     parser = _Parser(prog="odin models", description="The models that can be used from here.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(argv)
-    from odin.models import describe_models
+    from odin.app.models import describe_models
 
-    sys.stdout.write(asyncio.run(describe_models(os.environ, str(Path.cwd()), as_json=args.json)))
+    sys.stdout.write(describe_models(os.environ, str(Path.cwd()), as_json=args.json))
     return 0
 
 
@@ -282,7 +282,7 @@ def _sessions_command(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--cwd", default="", metavar="DIR", help="the project's folder")
     args = parser.parse_args(argv)
-    from odin.app import list_sessions
+    from odin.app.sessions import list_sessions
 
     rows = list_sessions(args.cwd)
     if args.json:

@@ -39,5 +39,10 @@ st.register_type_strategy(int, st.integers(-(2**53), 2**53))
 EVENT_TYPES: tuple[type[AnyEvent], ...] = get_args(AnyEvent)
 events: st.SearchStrategy[AnyEvent] = st.sampled_from(EVENT_TYPES).flatmap(st.from_type)
 envelopes: st.SearchStrategy[Envelope] = st.builds(
-    Envelope, seq=st.integers(0, 10**6), ts=st.from_type(float), session=st.just("s"), event=events, agent=st.sampled_from(["", "a-1"])
+    Envelope,
+    seq=st.integers(0, 10**6),
+    ts=st.from_type(float),
+    session=st.just("s"),
+    event=events,
+    agent=st.sampled_from(["", "a-1"]),
 )

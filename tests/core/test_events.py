@@ -3,10 +3,11 @@ from typing import get_args
 import msgspec
 import pytest
 from hypothesis import given, settings
-from .strategies import EVENT_TYPES, envelopes
 
 from odin.core import event as event_module
 from odin.core.event import AnyEvent, Envelope, Event
+
+from .strategies import EVENT_TYPES, envelopes
 
 
 @settings(max_examples=400, deadline=None)

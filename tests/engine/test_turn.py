@@ -105,7 +105,9 @@ async def test_thinking_is_kept_but_not_sent_back(start: Start) -> None:
     assert b"two and two" not in talk.server.requests[1].body
 
 
-async def test_thinking_is_replayed_within_the_tool_loop_where_the_api_demands_it(start: Start, workspace: Path) -> None:
+async def test_thinking_is_replayed_within_the_tool_loop_where_the_api_demands_it(
+    start: Start, workspace: Path
+) -> None:
     talk = await start(
         [reply(thinking="look first", calls=[call("LS", {"path": str(workspace)})]), say("ok"), say("done")],
         config={"thinking": 2000, "providers": {"anthropic": {"models": {"scripted-model": {"thinking": True}}}}},
@@ -161,7 +163,13 @@ async def test_cached_files_are_told_once_in_the_newest_message(start: Start, wo
 
 async def test_an_unknown_tool_and_bad_arguments_are_results_and_the_loop_goes_on(start: Start) -> None:
     script = [
-        reply(calls=[call("Frobnicate", {"a": 1}, id="a"), call("Read", {"file": "x"}, id="b"), call("LS", {"path": 3}, id="c")]),
+        reply(
+            calls=[
+                call("Frobnicate", {"a": 1}, id="a"),
+                call("Read", {"file": "x"}, id="b"),
+                call("LS", {"path": 3}, id="c"),
+            ]
+        ),
         say("sorry"),
     ]
     talk = await start(script)
@@ -253,7 +261,9 @@ async def test_max_tokens_in_prose_keeps_the_text(start: Start) -> None:
     assert talk.server.rejected == []
 
 
-async def test_a_call_cut_by_the_limit_is_discarded_and_asked_again_in_small_steps(start: Start, workspace: Path) -> None:
+async def test_a_call_cut_by_the_limit_is_discarded_and_asked_again_in_small_steps(
+    start: Start, workspace: Path
+) -> None:
     broken = reply(calls=[call("LS", '{"path": "/tm')], stop="max_tokens")
     two = reply(calls=[call("LS", {"path": str(workspace)}, id="a"), call("LS", {"path": "/"}, id="b")])
     talk = await start([broken, two, say("ok")])

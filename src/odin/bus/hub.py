@@ -5,7 +5,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
-from odin.core.event import ActivityChanged, Envelope, PermissionAsked, ToolEnded, ToolProgressed, ToolStarted, TurnEnded
+from odin.core.event import (
+    ActivityChanged,
+    Envelope,
+    PermissionAsked,
+    ToolEnded,
+    ToolProgressed,
+    ToolStarted,
+    TurnEnded,
+)
 
 Broker = Literal["all", "agent", "tool"]
 _TOOL_EVENTS = (ToolStarted, ToolEnded, ToolProgressed)

@@ -12,6 +12,7 @@ from odin.providers.settings import ProviderSettings
 
 ModeName = Literal["ask", "plan", "edit", "ask_mode", "plan_mode", "edit_mode"]
 Text = Annotated[str, Meta(min_length=1)]
+Warmth = Annotated[float, Meta(ge=0, le=2)]
 Texts = tuple[Text, ...]
 
 
@@ -50,10 +51,10 @@ class Keys(Struct, frozen=True, kw_only=True):
     max_turns: Annotated[int, about("Model calls in one prompt at most; 0 means no limit.", ge=0)] = 100
     max_budget_usd: Annotated[float, about("US dollars one session may cost; 0 means no limit.", ge=0)] = 0.0
     max_tokens: Annotated[int, about("Tokens in one reply at most.", ge=1)] = 8192
-    temperature: Annotated[float, about("The model's temperature. Not sent when absent.", ge=0, le=2)] | None = None
+    temperature: Annotated[Warmth | None, about("The model's temperature. Not sent when absent.")] = None
     thinking: Annotated[int, about("Tokens the model may think with; 0 means no extended thinking.", ge=0)] = 0
     default_response: Annotated[str, about("What is shown when the model's final answer is empty.")] = (
-        "The work is done; there is nothing more to say about it."
+        "Completed processing; there is no response to show."
     )
     allowed_tools: Annotated[
         Texts, about("Calls that run without a question: `Tool` or `Tool(pattern)`, such as `Bash(git log:*)`.")

@@ -18,11 +18,9 @@ from odin.config.read import Sieve, read_object
 from odin.core.errors import ConfigError, UsageError
 from odin.policy.modes import mode_of, permission_mode_of
 
-_APPENDING = ("ForbiddenCommands", "disallowed_tools")
+USER_ONLY = ("providers", "system_header", "keep_env", "trusted_projects")
 
-_USER_ONLY = ("providers", "system_header", "keep_env", "trusted_projects")
-
-_FROM_ENVIRONMENT = (
+FROM_ENVIRONMENT = (
     "model",
     "small_model",
     "mode",
@@ -36,6 +34,22 @@ _FROM_ENVIRONMENT = (
     "restrict_to_workspace",
     "read_before_edit",
 )
+
+
+def _appended(before: Any, new: Any) -> Any:
+    return list(dict.fromkeys([*before, *new]))
+
+
+def _overlaid(before: Any, new: Any) -> Any:
+    return {**before, **new}
+
+
+MERGING: dict[str, Callable[[Any, Any], Any]] = {
+    "ForbiddenCommands": _appended,
+    "disallowed_tools": _appended,
+    "retry": _overlaid,
+}
+"""The keys of which a later layer says more, instead of something else."""
 
 _KEY_OF = dict(zip(Keys.__struct_fields__, Keys.__struct_encode_fields__, strict=True))
 
@@ -55,7 +69,7 @@ def _stricter(new: Any, old: Any) -> bool:
     return bool(new) or not old
 
 
-_TIGHTER: dict[str, Callable[[Any, Any], bool]] = {
+TIGHTER: dict[str, Callable[[Any, Any], bool]] = {
     "AllowedCommands": _fewer,
     "allowed_tools": _fewer,
     "mode": lambda new, old: mode_of(new) in (mode_of(old), "ask_mode", "plan_mode"),
@@ -84,16 +98,16 @@ class _Layers:
         return msgspec.to_builtins(Keys()).get(key)
 
     def put(self, key: str, value: Any, source: str, written: Any = None) -> None:
-        before = self.values.get(key)
-        if key in _APPENDING:
-            value = list(dict.fromkeys([*(before or ()), *value]))
-        elif isinstance(value, dict) and isinstance(before, dict):
-            value = {**before, **value}
+        shown = value if written is None else written
+        if key in MERGING and key in self.values:
+            join = MERGING[key]
+            shown = join(self.written.get(key, self.values[key]), shown)
+            value = join(self.values[key], value)
         self.values[key] = value
         self.sources[key] = source
         self.written.pop(key, None)
-        if written is not None:
-            self.written[key] = written
+        if shown != value:
+            self.written[key] = shown
 
     def config(self) -> Config:
         how = {"root": self.root, "warnings": self.warnings, "sources": self.sources, "written": self.written}
@@ -102,7 +116,7 @@ class _Layers:
 
 
 def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Config:
-    """The configuration of a session that works in `cwd`. `flags` are keys by their Python names (`Options.flags()`)."""
+    """The configuration of a session that works in `cwd`; `flags` are keys by their Python names: `Options.flags()`."""
     layers = _Layers(project_root(cwd, env))
     user = config_dir(env) / CONFIG_NAME
     project = Path(layers.root, CONFIG_NAME)
@@ -137,10 +151,10 @@ def _add_project(layers: _Layers, path: Path, user: Path, env: Mapping[str, str]
     kept, sieve = _sifted(layers, path, env, secrets=False)
     trusted = _trusted(layers, env)
     for key, value in kept.items():
-        if key in _USER_ONLY:
+        if key in USER_ONLY:
             layers.warnings.append(f"{path}: {key} is ignored in a project file: set it in your user file, {user}.")
             continue
-        tighter = _TIGHTER.get(key)
+        tighter = TIGHTER.get(key)
         if tighter is None or tighter(value, layers.current(key)):
             layers.put(key, value, str(path), sieve.written.get(key))
         elif value == "bypassPermissions":
@@ -162,7 +176,7 @@ def _trusted(layers: _Layers, env: Mapping[str, str]) -> bool:
 
 
 def _add_environment(layers: _Layers, env: Mapping[str, str]) -> None:
-    for name in _FROM_ENVIRONMENT:
+    for name in FROM_ENVIRONMENT:
         variable = f"ODIN_{name.upper()}"
         text = env.get(variable, "")
         if text:

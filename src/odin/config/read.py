@@ -184,7 +184,9 @@ def _unknown(path: str, key: str, known: Mapping[str, Any]) -> str:
     from difflib import get_close_matches
 
     folded = {name.casefold().replace("_", ""): name for name in known}
-    close = get_close_matches(key.casefold().replace("_", "").replace("-", ""), folded, n=1)
+    wanted = key.casefold().replace("_", "").replace("-", "")
+    close = get_close_matches(wanted, folded)
+    close.sort(key=lambda name: sorted(name) != sorted(wanted))  # swapped letters are the likeliest slip
     suggestion = f' Did you mean "{folded[close[0]]}"?' if close else ""
     return f'there is no key "{path}"; it is ignored.{suggestion}'
 

@@ -106,6 +106,7 @@ class FileCache:
             entry.segments[segment.key] = segment
         while len(entry.segments) > self._max_segments:
             del entry.segments[next(iter(entry.segments))]
+        entry.full = not _gaps(entry)
         self._keep(entry)
 
     def wrote(self, path: str, written: Fingerprint) -> None:
@@ -157,17 +158,7 @@ class FileCache:
     def unseen(self, path: str) -> list[Lines]:
         """The line ranges of the file that were never shown, in order. Empty when all of it was."""
         entry = self._entries.get(os.path.realpath(path))
-        if entry is None or entry.full:
-            return []
-        gaps: list[Lines] = []
-        following = 1
-        for segment in sorted(entry.segments.values(), key=lambda part: part.first):
-            if segment.first > following:
-                gaps.append((following, segment.first - 1))
-            following = max(following, segment.last + 1)
-        if following <= entry.print.lines:
-            gaps.append((following, entry.print.lines))
-        return gaps
+        return _gaps(entry) if entry else []
 
     def segments(self, path: str) -> tuple[str, ...]:
         entry = self._entries.get(os.path.realpath(path))
@@ -189,3 +180,17 @@ class FileCache:
         """The files whose standing changed after `mark` (first read, read further, written), in that order."""
         newer = sorted((entry for entry in self._entries.values() if entry.number > mark), key=lambda e: e.number)
         return tuple(entry.public() for entry in newer)
+
+
+def _gaps(entry: _Entry) -> list[Lines]:
+    if entry.full:
+        return []
+    gaps: list[Lines] = []
+    following = 1
+    for segment in sorted(entry.segments.values(), key=lambda part: part.first):
+        if segment.first > following:
+            gaps.append((following, segment.first - 1))
+        following = max(following, segment.last + 1)
+    if following <= entry.print.lines:
+        gaps.append((following, entry.print.lines))
+    return gaps

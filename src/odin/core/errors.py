@@ -46,7 +46,9 @@ class ConfigError(UsageError):
 
 class SessionBusy(OdinError):
     def __init__(self) -> None:
-        super().__init__("The session is already answering a prompt.", "Wait for it, queue the prompt, or interrupt it.")
+        super().__init__(
+            "The session is already answering a prompt.", "Wait for it, queue the prompt, or interrupt it."
+        )
 
 
 class SessionNotFound(UsageError):

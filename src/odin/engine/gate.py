@@ -12,7 +12,16 @@ from typing import Any
 
 import msgspec
 
-from odin.core.event import CachedFile, CallStatus, FileCached, Mode, TodosChanged, ToolEnded, ToolProgressed, ToolStarted
+from odin.core.event import (
+    CachedFile,
+    CallStatus,
+    FileCached,
+    Mode,
+    TodosChanged,
+    ToolEnded,
+    ToolProgressed,
+    ToolStarted,
+)
 from odin.core.message import ToolCall
 from odin.core.registry import Registry
 from odin.core.tool import Subject, Tool, ToolContext, ToolOutput, failed
@@ -62,7 +71,7 @@ class Gate:
         self,
         *,
         registry: Registry,
-        policy: Policy,
+        policy: Callable[[], Policy],
         asker: Asker,
         recorder: Recorder,
         seen_files: Callable[[], Iterable[CachedFile]] = tuple,
@@ -70,7 +79,7 @@ class Gate:
         after: Sequence[After] = (),
     ) -> None:
         self.registry = registry
-        self.policy = policy
+        self._policy = policy
         self._asker = asker
         self._recorder = recorder
         self._seen_files = seen_files
@@ -149,7 +158,7 @@ class Gate:
 
     async def _judge(self, call: ToolCall, tool: Tool[Any], args: Any, scope: Scope) -> Admitted | Refused:
         subject = tool.subject(args)
-        verdict = self.policy.judge(tool.name, tool.kind, subject, scope.mode)
+        verdict = self._policy().judge(tool.name, tool.kind, subject, scope.mode)
         if verdict.action == "allow" or (verdict.action == "ask" and self.registry.is_allowed(tool.name)):
             return Admitted(call, tool, args)
         if verdict.action == "deny":
@@ -177,7 +186,7 @@ class Gate:
         parsed = self._parse(tool, answer.args)
         if isinstance(parsed, str):
             return Refused(call, parsed)
-        again = self.policy.judge(tool.name, tool.kind, tool.subject(parsed), scope.mode)
+        again = self._policy().judge(tool.name, tool.kind, tool.subject(parsed), scope.mode)
         if again.action == "deny":
             return Refused(call, f"Denied after the change: {again.reason} {again.hint}".rstrip(), "denied")
         return Admitted(ToolCall(call.id, call.name, answer.args), tool, parsed)

@@ -6,7 +6,6 @@ Whatever the ending, one terminal event is written and the history stays one tha
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -271,4 +270,3 @@ def _malformed_note(bad: list[BadCall]) -> str:
         f"Your last tool call ({names}) was discarded: its arguments were not a complete JSON object with the required "
         "fields. Send it again, correctly."
     )
-

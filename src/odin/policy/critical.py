@@ -3,10 +3,12 @@
 No mode, flag or rule allows these. The list is not a wall against malice; it stops the accident that cannot be undone.
 """
 
+import os
 import re
 from collections.abc import Callable
 
 from odin.policy.grammar import Word, named
+from odin.policy.paths import contains
 from odin.policy.shell import Part, Survey
 
 _TOP_FOLDERS = named(
@@ -14,15 +16,20 @@ _TOP_FOLDERS = named(
     "Applications Library System Users Volumes private"
 )
 _DISKS = r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|disk|rdisk|mapper/|dm-|md)\w*"
+_HOMES = ("home", "Users")
+_EVERYTHING = ("/", "/*", "*", ".*", "$HOME", "${HOME}", "$PWD", "${PWD}", "$(pwd)", "`pwd`")
 _ENDERS = ("shutdown", "reboot", "poweroff", "halt", "diskpart")
-_UNREAD_REMOVAL = r"\brm\s+(?:-\S+\s+)*-[a-zA-Z]{0,20}[rR][a-zA-Z]{0,20}\s+(?:-\S+\s+)*['\"]?(?:/|~|\$HOME|\$\{HOME\})['\"]?/?\*?(?:\s|$|[;&|)'\"])"
+_UNREAD_REMOVAL = (
+    r"\brm\s+(?:-\S+\s+)*-[a-zA-Z]{0,20}[rR][a-zA-Z]{0,20}\s+(?:-\S+\s+)*"
+    r"['\"]?(?:/|~|\$HOME|\$\{HOME\})['\"]?/?\*?(?:\s|$|[;&|)'\"])"
+)
 """The crude second look for text that could not be read: a recursive removal of / or HOME."""
 _FORK_BOMB = r"([\w:.]{1,32})\s*\(\s*\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1"
 
 
 def critical(command: str, seen: Survey, root: str) -> str:
     """Why this command may never run, or ""."""
-    if re.search(_FORK_BOMB, command):
+    if "(" in command and re.search(_FORK_BOMB, command):
         return "it is a fork bomb"
     if any(re.match(_DISKS, redirect.target.text) for redirect in seen.writes):
         return "it overwrites a disk"
@@ -49,13 +56,13 @@ def _flags(part: Part) -> set[str]:
 
 
 def _operands(part: Part) -> list[Word]:
-    return [word for word in part.words[1:] if not word.text.startswith("-") or (word.quoted and word.expands)]
+    return [word for word in part.words[1:] if not word.text.startswith("-")]
 
 
 def _remove(part: Part, root: str) -> str:
     recursive = _flags(part) & {"r", "R", "--recursive"}
     if recursive and any(_vital(word, root) for word in _operands(part)):
-        return "it removes a whole tree that is much more than a command should"
+        return "it removes a whole tree: a home, the project, or more"
     if "--no-preserve-root" in _flags(part):
         return "it removes the root of the file system"
     return ""
@@ -63,22 +70,17 @@ def _remove(part: Part, root: str) -> str:
 
 def _vital(word: Word, root: str) -> bool:
     """Whether this names the file system, a home, the project itself or what lies above it, or might do so."""
-    text = word.text.rstrip("/") or "/"
-    text = text.removesuffix("/*").removesuffix("/.*") or "/"
-    if text in ("/", "*", ".*", ".", "..", "~", "$HOME", "${HOME}", "$PWD", "${PWD}", "./*"):
+    text = word.text.rstrip("/").removesuffix("/*").removesuffix("/.*") or "/"
+    if text in _EVERYTHING or re.fullmatch(r"~[\w.-]*", text):
         return True
-    if re.fullmatch(r"(\.\.?/)*\.\.?", text) or re.fullmatch(r"~[\w.-]*", text):
-        return True
-    if re.fullmatch(r"(\$\w+|\$\{[^}]*\})", text) and word.text.rstrip("/") != text:
-        return True
+    if re.fullmatch(r"\$\w+|\$\{\w+\}", text) and word.text != text:
+        return True  # with an empty variable, "$DIR"/* means /*
     if not text.startswith("/"):
-        return False
-    names = [name for name in text.split("/") if name and name != "."]
-    if ".." in names or (len(names) == 1 and (names[0] in _TOP_FOLDERS or names[0] == "*")):
+        return re.fullmatch(r"(\.\./)*\.\.?", os.path.normpath(text)) is not None
+    names = [name for name in os.path.normpath(text).split("/") if name]
+    if not names or (len(names) == 1 and names[0] in _TOP_FOLDERS) or (len(names) == 2 and names[0] in _HOMES):
         return True
-    if len(names) == 2 and names[0] in ("home", "Users"):
-        return True
-    return root == text or root.startswith(text + "/")
+    return contains("/" + "/".join(names), root)
 
 
 def _find_delete(part: Part, root: str) -> str:
@@ -90,7 +92,7 @@ def _find_delete(part: Part, root: str) -> str:
             break
         starts.append(word)
     dangerous = any(_vital(word, root) and word.text not in (".", "./") for word in starts)
-    return "it removes a whole tree that is much more than a command should" if deletes and dangerous else ""
+    return "it removes a whole tree: a home, the project, or more" if deletes and dangerous else ""
 
 
 def _tree_mode(part: Part, root: str) -> str:
@@ -125,6 +127,10 @@ def _end(part: Part, root: str) -> str:
     return "it stops or reformats the machine"
 
 
+def _drive(part: Part, root: str) -> str:
+    return _mkfs(part, root) if any(text.endswith(":") for text in part.texts[1:]) else ""
+
+
 def _windows(part: Part, root: str) -> str:
     switches = {text.casefold() for text in part.texts[1:]}
     return "it removes a whole tree" if switches & {"/s", "/f"} else ""
@@ -138,9 +144,12 @@ _CRITICAL: dict[str, Callable[[Part, str], str]] = {
     "chgrp": _tree_mode,
     "dd": _disk_dump,
     "tee": _disk_operand,
+    "cp": _disk_operand,
+    "mv": _disk_operand,
     "wipefs": _disk_operand,
     "shred": _disk_operand,
     "kill": _kill,
+    "format": _drive,
     "del": _windows,
     "rmdir": _windows,
     "rd": _windows,

@@ -5,8 +5,10 @@ is written. To deny, it is enough that something in the call looks like it: opti
 the same program, a wrapper around it.
 """
 
+import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -99,7 +101,7 @@ class Entry(Struct, frozen=True):
         return bool(found) and all(path is not None and _path_matches(self.pattern, path, root) for path in found)
 
     def touches(self, name: str, kind: Kind, subject: Subject, seen: Survey | None, root: str, cwd: str) -> bool:
-        """To deny: any part of the call is meant. A pattern for reading or editing also holds for words of a command."""
+        """To deny: any part of the call is meant. Patterns for reading and editing also hold for a command's words."""
         if self.names(name):
             if not self.pattern or self.pattern == "*":
                 return True
@@ -125,7 +127,7 @@ class Entry(Struct, frozen=True):
         return self.command.forbids(part)
 
     def _reaches(self, name: str, kind: Kind) -> bool:
-        """`Read(pattern)` speaks of all tools that read, `Edit(pattern)` of all that change; a bare name of one tool."""
+        """`Read(pattern)` means all tools that read, `Edit(pattern)` all that change files; a bare name, that tool."""
         if self.names(name):
             return True
         return bool(self.pattern) and {"Read": "read", "EditTool": "edit"}.get(self.tool) == kind
@@ -167,19 +169,15 @@ def _prefix(text: str, *, exact: bool = False) -> CommandPrefix:
 
 
 def _forms(path: str, cwd: str) -> list[str]:
-    """A path as it is written and as it really is: a rule must hold for both."""
-    import os.path
-
-    written = os.path.normpath(os.path.join(cwd, path))
+    """A path as it is written and as it really is: a rule that denies holds for both."""
+    written = os.path.normpath(paths.joined(cwd, path))
     return [written, paths.real(path, cwd) or written]
 
 
 def _path_matches(pattern: str, path: str, root: str) -> bool:
-    """A pattern without a slash means a name anywhere in the project; with one, a path from the root; `/` or `~` is absolute."""
+    """Without a slash a name anywhere in the project, with one a path from its root; `/` and `~/` begin a full path."""
     if pattern.startswith("~/"):
-        import os.path
-
-        pattern = os.path.expanduser(pattern)
+        pattern = f"{Path.home()}{pattern[1:]}"
     if pattern.startswith("/"):
         return _glob(pattern).fullmatch(path) is not None
     if not paths.contains(root, path):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from odin.policy.grammar import Redirect, Script, Simple, Word, named
 from odin.policy.gitconfig import tame
+from odin.policy.grammar import Redirect, Script, Simple, Word, named
 from odin.policy.paths import contains, is_folder, real, special
 
 _SAFE_VARIABLES = r"(LANG|LANGUAGE|LC_[A-Z]+|TZ|NO_COLOR|FORCE_COLOR|CLICOLOR|TERM|COLUMNS|LINES|CI)=[\w.,:@+-]*"
@@ -77,7 +77,7 @@ def _pattern_then_paths(words: Sequence[str], place: Place) -> bool:
 
 def _inert(words: Sequence[str], place: Place) -> bool:
     """Nothing that a shell's own arithmetic or arrays would run from inside quotes."""
-    return not any(char in word for word in words for char in "$`")
+    return bool(words) and not words[0].startswith("-") and not any(char in word for word in words for char in "$`")
 
 
 def _date_format(words: Sequence[str], place: Place) -> bool:
@@ -133,15 +133,15 @@ _DIFF_SHORT = "pusabwWzRU:M?C?S:G:"
 _DIFF_LONG = (
     "patch no-patch raw stat? shortstat numstat dirstat? summary name-only name-status compact-summary no-color color? "
     "minimal patience histogram diff-algorithm= ignore-space-change ignore-all-space ignore-blank-lines "
-    "ignore-space-at-eol ignore-cr-at-eol function-context no-renames find-renames? find-copies? word-diff? color-words "
-    "word-diff-regex= no-prefix full-index unified= diff-filter= abbrev? no-ext-diff no-textconv text pickaxe-all "
-    "pickaxe-regex relative? inter-hunk-context= exit-code quiet check ignore-submodules? "
+    "ignore-space-at-eol ignore-cr-at-eol function-context no-renames find-renames? find-copies? word-diff? "
+    "color-words word-diff-regex= no-prefix full-index unified= diff-filter= abbrev? no-ext-diff no-textconv text "
+    "pickaxe-all pickaxe-regex relative? inter-hunk-context= exit-code quiet check ignore-submodules? "
 )
 _LOG_LONG = _DIFF_LONG + (
     "oneline graph decorate? no-decorate all branches? tags? remotes? merges no-merges first-parent reverse follow "
     "abbrev-commit no-abbrev-commit parents left-right cherry-pick cherry-mark full-history simplify-merges topo-order "
-    "date-order author-date-order walk-reflogs no-walk max-count= skip= since= after= until= before= author= committer= "
-    "grep= format= pretty? date= all-match invert-grep regexp-ignore-case count no-notes source name-only "
+    "date-order author-date-order walk-reflogs no-walk max-count= skip= since= after= until= before= author= "
+    "committer= grep= format= pretty? date= all-match invert-grep regexp-ignore-case count no-notes source name-only "
 )
 _NO_SIGNATURES = r"(?s)(?!.*%G)"
 """A format with %G makes git call a signature program."""
@@ -159,7 +159,7 @@ def _within(word: str, place: Place) -> bool:
 
 _GIT: dict[str, Known] = {
     "status": Known(
-        "sbvuz", "short branch porcelain? long verbose show-stash untracked-files? ignored? ahead-behind", _revisions
+        "sbvu?z", "short branch porcelain? long verbose show-stash untracked-files? ignored? ahead-behind", _revisions
     ),
     "log": Known(_DIFF_SHORT + "n:iEFPgL:", _LOG_LONG, _revisions, number=True, values=_NO_SIGNATURES),
     "diff": Known(_DIFF_SHORT, _DIFF_LONG + "cached staged merge-base", _revisions),
@@ -214,7 +214,7 @@ def _git(words: Sequence[str], place: Place) -> bool:
 _COMMANDS: dict[str, Known] = {
     "pwd": Known("LP", "", _nothing),
     "ls": Known(
-        "aAbBcCdfFgGhHiklLmnNopqQrRsStTuUvwxXZ1",
+        "aAbBcCdfFgGhiklmnNopqQrRsStTuUvwxXZ1",
         "all almost-all human-readable recursive reverse size color? full-time group-directories-first sort= time= "
         "time-style= classify? directory inode numeric-uid-gid si ignore= hide= no-group",
         _paths,
@@ -261,13 +261,11 @@ _COMMANDS: dict[str, Known] = {
     "column": Known("ts:c:nex", "table separator= columns=", _paths),
     "comm": Known("123", "total check-order nocheck-order", _paths),
     "cmp": Known("bln:s", "print-bytes verbose silent quiet", _paths),
-    "diff": Known(
-        "ubwBiqrNcU:C:ydstaE", "unified? brief ignore-case ignore-all-space recursive new-file color?", _paths
-    ),
+    "diff": Known("ubwBiqNcU:C:ydstaE", "unified? brief ignore-case ignore-all-space new-file color?", _paths),
     "md5sum": Known("bt", "", _paths),
     "sha1sum": Known("bt", "", _paths),
     "sha256sum": Known("bt", "", _paths),
-    "tree": Known("adfLPI?L:ICDhpst", "dirsfirst noreport", _paths),
+    "tree": Known("adfiCDhpstL:P:I:", "dirsfirst noreport", _paths),
     "ps": Known("efA", "", _processes),
     "pgrep": Known("alfcnox", "list-name list-full full count", _any),
     "[": Known("", "", _bracket),
@@ -344,7 +342,9 @@ def harmless(simple: Simple, cwd: str, root: str) -> bool:
     if simple.nested or not all(harmless_redirect(item) for item in simple.redirects):
         return False
     words = list(simple.words)
-    while words and words[0].literal and re.fullmatch(_SAFE_VARIABLES, words[0].text):
+    if words and words[0].text == "cd":
+        return True  # where it leads has been judged by `steps`
+    while words and words[0].literal and "=" in words[0].text and re.fullmatch(_SAFE_VARIABLES, words[0].text):
         words.pop(0)
     if len(words) > 2 and words[0].text == "timeout" and re.fullmatch(_DURATION, words[1].text):
         words = words[2:]
@@ -361,8 +361,6 @@ def _known(name: str, words: Sequence[Word], place: Place) -> bool:
         return _globbed(words, place) and _accepts(_COMMANDS[name], texts, place)
     if not all(word.literal for word in words):
         return False
-    if name == "cd":
-        return True
     if name == "command":
         return len(texts) == 2 and texts[0] == "-v" and "/" not in texts[1]
     if name in _VERSIONS:
@@ -379,13 +377,13 @@ def _known(name: str, words: Sequence[Word], place: Place) -> bool:
 
 def _globbed(words: Sequence[Word], place: Place) -> bool:
     """Patterns are tried out: what they match now must lie inside, and must not look like an option."""
-    from glob import glob
+    import glob
 
     for word in words:
         if word.expands or (word.glob and word.text.startswith(("-", "/", "~"))):
             return False
         if word.glob:
-            found = glob(word.text, root_dir=place.cwd)
+            found = glob.glob(word.text, root_dir=place.cwd)  # noqa: PTH207 (a pattern that starts in another folder)
             if any(name.startswith("-") or not place.holds(name) for name in found[:1000]) or len(found) > 1000:
                 return False
     return True

@@ -1,6 +1,6 @@
 """May this call run? One question, one answer with its reason, in one order:
 
-    never (critical, forbidden, denied by rule) → the mode → the workspace → everything allowed → protected → rules → default
+    never (critical, forbidden, denied) → the mode → the workspace → bypass → protected → allow rules → the default
 
 A deny beats an ask, an ask beats an allow. When a command cannot be read with certainty, the answer is never "allow"
 by default.
@@ -81,7 +81,7 @@ class Policy:
         spec = PLAN if self.permission_mode == "plan" else spec_of(mode)
         seen = survey(subject.command) if subject.command else None
         call = _Call(name, kind, subject, spec, seen)
-        verdict = self._never(call) or self._by_mode(call) or self._by_workspace(call)
+        verdict = self._never(call) or self._by_mode(call) or self._unusable(call) or self._by_workspace(call)
         if verdict is not None:
             return verdict
         if self.yes or self.permission_mode == "bypassPermissions":
@@ -143,6 +143,15 @@ class Policy:
             return Verdict("deny", why, "Use edit mode (--mode edit) for that.")
         return None
 
+    def _unusable(self, call: _Call) -> Verdict | None:
+        """Paths that no file tool can use: reading a pipe may never end, and the project itself is not a file."""
+        for path in call.subject.paths if call.kind in ("read", "edit") else ():
+            if paths.special(path, self.cwd):
+                return Verdict("deny", f"{path} is a pipe, a socket or a device, not a file.")
+            if call.kind == "edit" and paths.contains(paths.real(path, self.cwd) or "/", self.root):
+                return Verdict("deny", f"{path} is the project folder or one above it, not a file in it.")
+        return None
+
     def _by_workspace(self, call: _Call) -> Verdict | None:
         if not self._restricted:
             return None
@@ -195,7 +204,7 @@ class Policy:
         return bool(prefixes) and self._every_step_allowed(seen, prefixes)
 
     def _every_step_allowed(self, seen: Survey, prefixes: Sequence[CommandPrefix]) -> bool:
-        """Each command is either harmless or begins like an allowed one, and then names nothing outside or protected."""
+        """Each command is harmless, or begins like an allowed one and then names nothing outside or protected."""
         placed = steps(seen.script, self.cwd, self.root) if seen.script else None
         if not placed:
             return False
@@ -223,9 +232,9 @@ class Policy:
         outside = self._outside(call)
         if outside:
             return Verdict("ask", f"{outside} is outside the project {self.root}.", self._hint(call))
-        if call.kind == "read" or self.permission_mode == "acceptEdits":
+        if call.kind == "read" or (self.permission_mode == "acceptEdits" and call.subject.paths):
             return ALLOW
-        return Verdict("ask", f"{call.name} changes {call.subject.text}.", self._hint(call))
+        return Verdict("ask", f"{call.name} changes {call.subject.text or 'files'}.", self._hint(call))
 
     def _command(self, call: _Call) -> Verdict:
         command, seen = call.subject.command, call.seen
@@ -263,7 +272,7 @@ def _suggestion(call: _Call) -> str:
 
 
 def outside_word(seen: Survey, cwd: str, root: str) -> str:
-    """The first word of a command that names something outside the project, or "". The programs themselves do not count."""
+    """The first word of a command that names something outside the project, or "". Program names do not count."""
     for redirect in seen.redirects:
         if leaves(redirect.target.text, cwd, root):
             return redirect.target.text

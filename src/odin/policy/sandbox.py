@@ -54,15 +54,15 @@ _QUIET = {
 still fails by itself; every other editor fails.
 """
 
-_SECRET = re.compile(
-    r"(?:^|_)(?:API_?KEYS?|TOKENS?|SECRETS?|SECRET_\w+|PASSWORD|PASSWD|CREDENTIALS?|PRIVATE_KEY|ACCESS_KEY(?:_ID)?)$",
-    re.IGNORECASE,
+_SECRET = (
+    r"(?:^|_)(?:API_?KEYS?|TOKENS?|SECRETS?|SECRET_\w+|PASSWORD|PASSWD|CREDENTIALS?|PRIVATE_KEY|ACCESS_KEY(?:_ID)?)$"
 )
 
 
 def quiet_environment(environ: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
     """The environment of a command: nothing that prompts, and no secret the configuration does not name."""
-    kept = {name: value for name, value in environ.items() if name in keep or not _SECRET.search(name)}
+    secret = re.compile(_SECRET, re.IGNORECASE)
+    kept = {name: value for name, value in environ.items() if name in keep or not secret.search(name)}
     return {**kept, **_QUIET}
 
 

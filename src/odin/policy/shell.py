@@ -1,7 +1,7 @@
 """What a command would run: every simple command in it, whatever it is wrapped in.
 
 `survey` finds them for the rules that forbid, and says when it cannot be sure that it found all. `read_only` is the
-opposite question and answers yes only to what is plain, known and harmless. Between the two lies what a person is asked.
+opposite question and answers yes only to what is plain, known and harmless. What lies between the two is asked.
 """
 
 import re
@@ -13,7 +13,7 @@ from odin.policy.grammar import Redirect, Script, Simple, Unclear, Word, named, 
 from odin.policy.readonly import harmless, harmless_redirect, steps
 
 SHELLS = named("sh bash dash zsh ksh mksh ash fish csh tcsh")
-_OPAQUE = named("source . alias trap parallel enable hash complete")
+_OPAQUE = named("source . alias parallel enable hash complete")
 _MAX_LAYERS = 12
 _ASSIGNMENT = r"[A-Za-z_]\w*(\[[^\]]*\])?\+?="
 
@@ -49,41 +49,35 @@ class Survey(Struct, frozen=True):
         return tuple(item for item in self.redirects if item.op not in ("<", "<&"))
 
 
-class _Wrapper(Struct, frozen=True):
-    """A program that runs its arguments: which of its options take a value, and how many operands come first."""
-
-    valued: str = ""
-    operands: int = 0
-
-
-_WRAPPERS: dict[str, _Wrapper] = {
-    "sudo": _Wrapper("ugpCrtThDRU"),
-    "doas": _Wrapper("uC"),
-    "env": _Wrapper("uC"),
-    "nice": _Wrapper("n"),
-    "ionice": _Wrapper("cnpPu"),
-    "nohup": _Wrapper(),
-    "setsid": _Wrapper(),
-    "command": _Wrapper(),
-    "builtin": _Wrapper(),
-    "exec": _Wrapper("a"),
-    "time": _Wrapper("fo"),
-    "stdbuf": _Wrapper("ioe"),
-    "timeout": _Wrapper("ks", 1),
-    "xargs": _Wrapper("adEILnPs"),
-    "flock": _Wrapper("wE", 1),
-    "chroot": _Wrapper("", 1),
-    "taskset": _Wrapper("", 1),
-    "chrt": _Wrapper("", 1),
-    "strace": _Wrapper("abeEIoOpPsSuUX"),
-    "ltrace": _Wrapper("aAeDFlnopsuwx"),
-    "busybox": _Wrapper(),
-    "unshare": _Wrapper(),
-    "caffeinate": _Wrapper("tw"),
-    "coproc": _Wrapper(),
-    "then": _Wrapper(),
-    "do": _Wrapper(),
+_WRAPPERS: dict[str, tuple[str, int]] = {
+    "sudo": ("ugpCrtThDRU", 0),
+    "doas": ("uC", 0),
+    "env": ("uC", 0),
+    "nice": ("n", 0),
+    "ionice": ("cnpPu", 0),
+    "nohup": ("", 0),
+    "setsid": ("", 0),
+    "command": ("", 0),
+    "builtin": ("", 0),
+    "exec": ("a", 0),
+    "time": ("fo", 0),
+    "stdbuf": ("ioe", 0),
+    "timeout": ("ks", 1),
+    "xargs": ("adEILnPs", 0),
+    "flock": ("wE", 1),
+    "chroot": ("", 1),
+    "taskset": ("", 1),
+    "chrt": ("", 1),
+    "strace": ("abeEIoOpPsSuUX", 0),
+    "ltrace": ("aAeDFlnopsuwx", 0),
+    "busybox": ("", 0),
+    "unshare": ("", 0),
+    "caffeinate": ("tw", 0),
+    "function": ("", 1),
+    "{": ("", 0),
 }
+
+"""Programs that run their arguments: which of their options take a value, and how many operands come first."""
 
 _JOINED = frozenset(("eval", "watch"))
 
@@ -140,9 +134,9 @@ class _Finder:
     def _simple(self, simple: Simple) -> bool:
         """Record one command and what it wraps; True when a shell reads its script from elsewhere."""
         words = simple.words
-        while words and re.match(_ASSIGNMENT, words[0].text):
+        while words and _assigns(words[0]):
             words = words[1:]
-        return self._words(words, simple.nested or not _same(words, simple.words)) if words else False
+        return self._words(words, simple.nested or len(words) < len(simple.words)) if words else False
 
     def _words(self, words: Sequence[Word], inside: bool) -> bool:
         part = Part(tuple(words), inside)
@@ -157,6 +151,8 @@ class _Finder:
             self.sure = False
         elif name in _JOINED:
             self._joined(_after_options(words[1:], "n" if name == "watch" else ""))
+        elif name == "trap":
+            self._joined(_after_options(words[1:], "")[:1])
         elif name == "find":
             self._find(words)
         elif name in _WRAPPERS:
@@ -198,13 +194,13 @@ class _Finder:
                     self._words(inner, inside=True)
 
     def _wrapped(self, name: str, args: Sequence[Word]) -> bool:
-        wrapper = _WRAPPERS[name]
+        valued, operands = _WRAPPERS[name]
         if name == "env":
             self._env_script(args)
-        rest = list(_after_options(args, wrapper.valued))
-        while rest and re.match(_ASSIGNMENT, rest[0].text):
-            rest = list(_after_options(rest[1:], wrapper.valued))
-        rest = rest[wrapper.operands :]
+        rest = list(_after_options(args, valued))
+        while rest and _assigns(rest[0]):
+            rest = list(_after_options(rest[1:], valued))
+        rest = rest[operands:]
         if not rest:
             return False
         self._layers += 1
@@ -223,8 +219,8 @@ class _Finder:
                 self._joined([Word(glued, word.expands, word.glob)] if glued else args[index + 1 : index + 2])
 
 
-def _same(one: Sequence[Word], other: Sequence[Word]) -> bool:
-    return len(one) == len(other)
+def _assigns(word: Word) -> bool:
+    return "=" in word.text and re.match(_ASSIGNMENT, word.text) is not None
 
 
 def _after_options(args: Sequence[Word], valued: str) -> Sequence[Word]:

@@ -12,12 +12,22 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from odin.core.message import AssistantMessage, Message, StopReason, Text, Thinking, ToolMessage, Usage, UserMessage
+from odin.core.message import (
+    AssistantMessage,
+    Message,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
 from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, ThinkingPiece, UsagePiece
 from odin.providers import faults
 from odin.providers.exchange import WireProvider
 from odin.providers.faults import Peer, Said
-from odin.providers.payload import NO_OUTPUT, decode, effort, encode, legal_id, may_replay, running_loop
+from odin.providers.payload import NO_OUTPUT, CallIds, decode, effort, encode, legal_name, may_replay, running_loop
 from odin.providers.sse import ServerEvent
 
 VERSION = "2023-06-01"
@@ -28,7 +38,10 @@ _EPHEMERAL = {"type": "ephemeral"}
 class AnthropicProvider(WireProvider):
     """Asks one Anthropic-shaped server. `base_url` may or may not end in /v1."""
 
-    path = "/v1/messages"
+    path = "/messages"
+
+    def endpoint(self, base_url: str) -> str:
+        return super().endpoint(base_url if base_url.endswith(("/v1", self.path)) else f"{base_url}/v1")
 
     def headers_for(self, key: str, bearer: bool) -> dict[str, str]:
         auth = super().headers_for(key, bearer) if bearer or not key else {"x-api-key": key}
@@ -52,16 +65,31 @@ def encode_request(request: Request, provider: str) -> bytes:
     if request.schema is not None:
         body.setdefault("output_config", {})["format"] = {"type": "json_schema", "schema": request.schema}
     body["cache_control"] = _EPHEMERAL
-    if request.tools:
-        body["tools"] = [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
-        ]
+    body |= _tools(request)
     system = _texts(*request.system)
     if system:
         system[-1]["cache_control"] = _EPHEMERAL
         body["system"] = system
     body["messages"] = _messages(request, provider, version)
     return encode(body)
+
+
+def _tools(request: Request) -> dict[str, Any]:
+    """The tools. A history with calls needs them named even when none is offered any more."""
+    if request.tools:
+        offered = [{"name": t.name, "description": t.description, "input_schema": t.schema} for t in request.tools]
+        return {"tools": offered}
+    called = dict.fromkeys(legal_name(call.name) for message in request.messages for call in _calls(message))
+    if not called:
+        return {}
+    return {
+        "tools": [{"name": name, "input_schema": {"type": "object"}} for name in called],
+        "tool_choice": {"type": "none"},
+    }
+
+
+def _calls(message: Message) -> tuple[ToolCall, ...]:
+    return message.calls if isinstance(message, AssistantMessage) else ()
 
 
 def _claude_version(model: str) -> tuple[int, int]:
@@ -91,39 +119,39 @@ def _thinking(request: Request, version: tuple[int, int]) -> dict[str, Any]:
 def _messages(request: Request, provider: str, version: tuple[int, int]) -> list[dict[str, Any]]:
     loop = running_loop(request.messages)
     thinks = request.thinking > 0 or version >= (5, 0)
+    ids = CallIds()
     found: list[dict[str, Any]] = []
     for index, message in enumerate(request.messages):
-        replay = thinks and index >= loop and isinstance(message, AssistantMessage)
-        replay = replay and may_replay(message, provider, request.model)  # pyright: ignore[reportArgumentType]
-        content = _content(message, replay)
+        if isinstance(message, AssistantMessage):
+            replay = thinks and index >= loop and may_replay(message, provider, request.model)
+            role, content = "assistant", [block for part in message.parts for block in _part(part, replay, ids)]
+        else:
+            role, content = "user", _told(message, ids)
         if content:
-            role = "assistant" if isinstance(message, AssistantMessage) else "user"
             found.append({"role": role, "content": content})
     return found
 
 
-def _content(message: Message, replay: bool) -> list[dict[str, Any]]:
+def _told(message: UserMessage | ToolMessage, ids: CallIds) -> list[dict[str, Any]]:
     if isinstance(message, UserMessage):
         return _texts(message.text, *message.notes)
-    if isinstance(message, ToolMessage):
-        results: list[dict[str, Any]] = [
-            {
-                "type": "tool_result",
-                "tool_use_id": legal_id(result.call_id),
-                "content": result.text if result.text.strip() else NO_OUTPUT,
-                **({"is_error": True} if result.is_error else {}),
-            }
-            for result in message.results
-        ]
-        return results + _texts(*message.notes)
-    return [block for part in message.parts for block in _part(part, replay)]
+    results: list[dict[str, Any]] = [
+        {
+            "type": "tool_result",
+            "tool_use_id": ids.result(result.call_id),
+            "content": result.text if result.text.strip() else NO_OUTPUT,
+            **({"is_error": True} if result.is_error else {}),
+        }
+        for result in message.results
+    ]
+    return results + _texts(*message.notes)
 
 
-def _part(part: Any, replay: bool) -> list[dict[str, Any]]:
+def _part(part: Text | Thinking | ToolCall, replay: bool, ids: CallIds) -> list[dict[str, Any]]:
     if isinstance(part, Text):
         return _texts(part.text)
-    if not isinstance(part, Thinking):
-        return [{"type": "tool_use", "id": legal_id(part.id), "name": part.name, "input": part.args}]
+    if isinstance(part, ToolCall):
+        return [{"type": "tool_use", "id": ids.call(part.id), "name": legal_name(part.name), "input": part.args}]
     if not replay or not part.signature:
         return []
     if part.signature.startswith(_REDACTED):

@@ -6,12 +6,12 @@ configuration says about a model always wins.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from odin.core.errors import ConfigError, NoUsableKeys
-from odin.core.provider import ModelInfo, Provider
+from odin.core.provider import ModelInfo, Provider, StyleChoice
 from odin.providers.address import parse_address
 from odin.providers.http import Http
 from odin.providers.settings import ModelSettings, ProviderSettings, ProviderType
@@ -193,7 +193,8 @@ def lookup(ref: str, settings: Settings) -> ModelInfo:
 
 
 def _info(provider: str, model: str, settings: Settings) -> ModelInfo:
-    context, longest, *prices, thinking = _row(provider, model)
+    row = _row(provider, model)
+    context, longest, *prices, thinking = row
     own = settings[provider].models.get(model) if provider in settings else None
     own = own or ModelSettings()
     asked = (own.price_input, own.price_output, own.price_cache_read, own.price_cache_write)
@@ -203,7 +204,7 @@ def _info(provider: str, model: str, settings: Settings) -> ModelInfo:
         context if own.context is None else own.context,
         longest if own.max_output is None else own.max_output,
         *(float(known if wanted is None else wanted) for known, wanted in zip(prices, asked, strict=True)),
-        tools="json" if own.tools == "json" else "native",
+        tools=_style(row, own),
         thinking=bool(thinking if own.thinking is None else own.thinking),
     )
 
@@ -228,13 +229,11 @@ def _undated(model: str) -> str:
     return short
 
 
-def tool_style(ref: str, settings: Settings) -> Literal["native", "json", "auto"]:
-    """How the model is to be offered tools. `auto` means that nobody knows: find out by what it does."""
-    provider, model = parse_ref(ref, settings)
-    own = settings[provider].models.get(model) if provider in settings else None
-    if own is not None and own.tools != "auto":
+def _style(row: Row, own: ModelSettings) -> StyleChoice:
+    """A model of the catalogue calls tools natively; of any other it has to be found out."""
+    if own.tools != "auto":
         return own.tools
-    return "native" if any(_row(provider, model)) else "auto"
+    return "native" if any(row) else "auto"
 
 
 # --- how to reach it ---

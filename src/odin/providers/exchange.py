@@ -72,8 +72,7 @@ class WireProvider:
     ) -> None:
         """`key_places` says in words where the key is set; `bearer` sends it as a token whatever the API prefers."""
         self.name = name
-        version, _, _ = self.path[1:].partition("/")
-        self.url = base_url.rstrip("/").removesuffix(f"/{version}") + self.path
+        self.url = self.endpoint(base_url.strip().rstrip("/"))
         self._http = http
         self._key = api_key.strip()
         self._key_places = key_places
@@ -81,6 +80,10 @@ class WireProvider:
         self._header_timeout = header_timeout
         own = {"content-type": "application/json", **self.headers_for(self._key, bearer)}
         self._headers = own | {key.lower(): value for key, value in (headers or {}).items()}
+
+    def endpoint(self, base_url: str) -> str:
+        """The address to post to. A base URL that already is the whole address is taken as it is."""
+        return base_url if base_url.endswith(self.path) else base_url + self.path
 
     def headers_for(self, key: str, bearer: bool) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}

@@ -275,6 +275,8 @@ class Http:
     async def lease(self, address: Address) -> Wire:
         """A connection to that address, kept, warmed or new. It belongs to the caller until `send` takes it."""
         route = route_to(address, self._env)
+        if self._leaving and not self._idle.get(route.key):
+            await asyncio.sleep(0)  # the end of the last answer may already have arrived
         kept = self._kept(route)
         if kept is not None:
             return kept

@@ -1,22 +1,22 @@
 """The OpenAI Chat Completions API, and the many servers that speak it more or less.
 
 System blocks are joined to one system message. Notes follow the prompt in the same message; after tool results they
-are a user message of their own. Reasoning is read but never sent back.
+are a user message of their own. Reasoning is read but not sent back, except to the one vendor whose API demands it.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
-from odin.core.message import AssistantMessage, Message, StopReason, ToolMessage, Usage, UserMessage
+from odin.core.message import AssistantMessage, StopReason, ToolMessage, Usage, UserMessage
 from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, ThinkingPiece, UsagePiece
 from odin.providers import faults
 from odin.providers.exchange import WireProvider
 from odin.providers.faults import Peer
 from odin.providers.payload import (
-    NO_OUTPUT,
+    CallIds,
     arguments_json,
     count_calls,
     decode,
@@ -24,7 +24,11 @@ from odin.providers.payload import (
     encode,
     is_reasoner,
     legal_id,
+    legal_name,
+    may_replay,
+    result_text,
     short_id,
+    takes_effort,
 )
 from odin.providers.sse import ServerEvent
 
@@ -36,24 +40,29 @@ class ChatProvider(WireProvider):
 
     def stream(self, request: Request) -> AsyncIterator[Piece]:
         peer = self.peer(request.model)
-        return self.ask(encode_request(request, self.url), peer, _Reader(peer, count_calls(request.messages)))
+        return self.ask(
+            encode_request(request, self.url, self.name), peer, _Reader(peer, count_calls(request.messages))
+        )
 
 
 # --- the request ---
 
 
-def encode_request(request: Request, url: str) -> bytes:
+def encode_request(request: Request, url: str, provider: str = "") -> bytes:
     """Keys in a fixed order, messages last, so that each request continues the bytes of the one before."""
-    at_openai = "://api.openai.com/" in url
+    reasoner = is_reasoner(request.model)
+    limit = "max_completion_tokens" if reasoner or "://api.openai.com/" in url else "max_tokens"
     body: dict[str, Any] = {
         "model": request.model,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "max_completion_tokens" if at_openai else "max_tokens": request.max_tokens,
+        limit: request.max_tokens,
     }
-    if request.temperature is not None and not (at_openai and is_reasoner(request.model)):
+    if request.temperature is not None and not reasoner:
         body["temperature"] = request.temperature
-    if request.thinking:
+    if _is_deepseek(url):
+        body["thinking"] = {"type": "enabled" if request.thinking else "disabled"}
+    if request.thinking and takes_effort(request.model):
         body["reasoning_effort"] = effort(request.thinking)
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": request.schema}}
@@ -65,25 +74,36 @@ def encode_request(request: Request, url: str) -> bytes:
             }
             for tool in request.tools
         ]
-    system = _joined(*request.system)
-    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-    legal = short_id if "://api.mistral.ai/" in url else legal_id
-    for message in request.messages:
-        messages += _message(message, legal)
-    body["messages"] = messages
+    body["messages"] = _messages(request, url, provider)
     return encode(body)
+
+
+def _is_deepseek(url: str) -> bool:
+    """DeepSeek thinks unless told not to, and wants the thoughts behind each call back in every later request."""
+    return "://api.deepseek.com/" in url
+
+
+def _messages(request: Request, url: str, provider: str) -> list[dict[str, Any]]:
+    system = _joined(*request.system)
+    found: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    ids = CallIds(short_id if "://api.mistral.ai/" in url else legal_id)
+    recalls = request.thinking > 0 and _is_deepseek(url)
+    for message in request.messages:
+        if isinstance(message, UserMessage):
+            found += _user(message.text, *message.notes)
+        elif isinstance(message, ToolMessage):
+            found += [*_results(message, ids), *_user(*message.notes)]
+        else:
+            said = _assistant(message, ids)
+            if recalls and message.calls:
+                own = may_replay(message, provider, request.model)
+                said[0]["reasoning_content"] = message.thinking if own else ""
+            found += said
+    return found
 
 
 def _joined(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text.strip())
-
-
-def _message(message: Message, legal: Callable[[str], str]) -> list[dict[str, Any]]:
-    if isinstance(message, UserMessage):
-        return _user(message.text, *message.notes)
-    if isinstance(message, AssistantMessage):
-        return _assistant(message, legal)
-    return [*_results(message, legal), *_user(*message.notes)]
 
 
 def _user(*texts: str) -> list[dict[str, Any]]:
@@ -91,13 +111,13 @@ def _user(*texts: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": text}] if text else []
 
 
-def _assistant(message: AssistantMessage, legal: Callable[[str], str]) -> list[dict[str, Any]]:
+def _assistant(message: AssistantMessage, ids: CallIds) -> list[dict[str, Any]]:
     text = message.text if message.text.strip() else None
     calls = [
         {
-            "id": legal(call.id),
+            "id": ids.call(call.id),
             "type": "function",
-            "function": {"name": call.name, "arguments": arguments_json(call.args)},
+            "function": {"name": legal_name(call.name), "arguments": arguments_json(call.args)},
         }
         for call in message.calls
     ]
@@ -106,17 +126,11 @@ def _assistant(message: AssistantMessage, legal: Callable[[str], str]) -> list[d
     return [{"role": "assistant", "content": text}] if text else []
 
 
-def _results(message: ToolMessage, legal: Callable[[str], str]) -> list[dict[str, Any]]:
+def _results(message: ToolMessage, ids: CallIds) -> list[dict[str, Any]]:
     return [
-        {"role": "tool", "tool_call_id": legal(result.call_id), "content": result_text(result.text, result.is_error)}
-        for result in message.results
+        {"role": "tool", "tool_call_id": ids.result(one.call_id), "content": result_text(one.text, one.is_error)}
+        for one in message.results
     ]
-
-
-def result_text(text: str, is_error: bool) -> str:
-    """These APIs have no flag for a failed call, so the text says it."""
-    text = text if text.strip() else NO_OUTPUT
-    return f"Error: {text}" if is_error and not text.lower().startswith("error") else text
 
 
 # --- the answer ---

@@ -10,24 +10,29 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from odin.core.message import Message, StopReason, Text, Thinking, ToolMessage, Usage, UserMessage
+from odin.core.message import AssistantMessage, StopReason, Text, Thinking, ToolCall, ToolMessage, Usage, UserMessage
 from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, ThinkingPiece, UsagePiece
 from odin.providers import faults
 from odin.providers.exchange import WireProvider
 from odin.providers.faults import Peer, Said
-from odin.providers.openai_chat import result_text
 from odin.providers.payload import (
+    CallIds,
     arguments_json,
     count_calls,
     decode,
     effort,
     encode,
     is_reasoner,
-    legal_id,
+    legal_name,
     may_replay,
+    result_text,
     running_loop,
+    takes_effort,
 )
 from odin.providers.sse import ServerEvent
+
+_FEWEST = 16
+"""The API refuses to be limited to fewer tokens than this."""
 
 
 class ResponsesProvider(WireProvider):
@@ -52,14 +57,14 @@ class _Sealed(Struct):
 
 def encode_request(request: Request, provider: str) -> bytes:
     """Keys in a fixed order, input last, so that each request continues the bytes of the one before."""
-    reasons = request.thinking > 0 or is_reasoner(request.model)
+    reasons = is_reasoner(request.model) or (request.thinking > 0 and takes_effort(request.model))
     body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
     if reasons:
         body["include"] = ["reasoning.encrypted_content"]
-    body["max_output_tokens"] = request.max_tokens
+    body["max_output_tokens"] = max(_FEWEST, request.max_tokens)
     if request.temperature is not None and not reasons:
         body["temperature"] = request.temperature
-    if request.thinking:
+    if request.thinking and reasons:
         body["reasoning"] = {"effort": effort(request.thinking), "summary": "auto"}
     if request.schema is not None:
         shape = {"type": "json_schema", "name": "reply", "schema": request.schema, "strict": False}
@@ -84,37 +89,51 @@ def encode_request(request: Request, provider: str) -> bytes:
 
 def _input(request: Request, provider: str, reasons: bool) -> list[dict[str, Any]]:
     loop = running_loop(request.messages)
+    ids = CallIds()
     items: list[dict[str, Any]] = []
     for index, message in enumerate(request.messages):
-        replay = reasons and index >= loop
-        items += _items(message, replay, provider, request.model)
+        if isinstance(message, AssistantMessage):
+            replay = reasons and index >= loop and may_replay(message, provider, request.model)
+            items += _reply(message, replay, ids)
+        else:
+            items += _told(message, ids)
     return items
 
 
-def _items(message: Message, replay: bool, provider: str, model: str) -> list[dict[str, Any]]:
+def _told(message: UserMessage | ToolMessage, ids: CallIds) -> list[dict[str, Any]]:
     if isinstance(message, UserMessage):
         return _said("user", "input_text", message.text, *message.notes)
-    if isinstance(message, ToolMessage):
-        results: list[dict[str, Any]] = [
-            {
-                "type": "function_call_output",
-                "call_id": legal_id(result.call_id),
-                "output": result_text(result.text, result.is_error),
-            }
-            for result in message.results
-        ]
-        return results + _said("user", "input_text", *message.notes)
-    replay = replay and may_replay(message, provider, model)
-    return [item for part in message.parts for item in _part(part, replay)]
+    results: list[dict[str, Any]] = [
+        {
+            "type": "function_call_output",
+            "call_id": ids.result(result.call_id),
+            "output": result_text(result.text, result.is_error),
+        }
+        for result in message.results
+    ]
+    return results + _said("user", "input_text", *message.notes)
 
 
-def _part(part: Any, replay: bool) -> list[dict[str, Any]]:
-    if isinstance(part, Text):
-        return _said("assistant", "output_text", part.text)
-    if isinstance(part, Thinking):
-        return _reasoning(part) if replay else []
-    arguments = arguments_json(part.args)
-    return [{"type": "function_call", "call_id": legal_id(part.id), "name": part.name, "arguments": arguments}]
+def _reply(message: AssistantMessage, replay: bool, ids: CallIds) -> list[dict[str, Any]]:
+    """What the model said and called. Reasoning that led to nothing is left out: the API wants what followed it."""
+    items: list[dict[str, Any]] = []
+    for part in message.parts:
+        if isinstance(part, Text):
+            items += _said("assistant", "output_text", part.text)
+        elif isinstance(part, ToolCall):
+            items.append(
+                {
+                    "type": "function_call",
+                    "call_id": ids.call(part.id),
+                    "name": legal_name(part.name),
+                    "arguments": arguments_json(part.args),
+                }
+            )
+        elif replay:
+            items += _reasoning(part)
+    while items and items[-1]["type"] == "reasoning":
+        items.pop()
+    return items
 
 
 def _reasoning(part: Thinking) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import re
 from binascii import crc32
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -58,10 +58,9 @@ def arguments_json(value: Any) -> str:
 
 def legal_id(call_id: str) -> str:
     """The id of a call in a form every API takes. The same id always comes out the same, different ones differ."""
-    if len(call_id) <= 40 and call_id.isascii() and call_id.replace("_", "a").replace("-", "a").isalnum():
+    if _is_plain(call_id) and len(call_id) <= 40:
         return call_id
-    clean = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:31]
-    return f"{clean}_{crc32(call_id.encode('utf-8', 'replace')):08x}"
+    return f"{_plain(call_id)[:31]}_{crc32(call_id.encode('utf-8', 'replace')):08x}"
 
 
 def short_id(call_id: str) -> str:
@@ -69,6 +68,52 @@ def short_id(call_id: str) -> str:
     if len(call_id) == 9 and call_id.isascii() and call_id.isalnum():
         return call_id
     return f"{crc32(call_id.encode('utf-8', 'replace')):08x}0"
+
+
+def legal_name(name: str) -> str:
+    """The name of a called tool as the APIs take it; a model may have called something that cannot be a name."""
+    return name if _is_plain(name) and len(name) <= 64 else _plain(name)[:64] or "unknown"
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.replace("_", "a").replace("-", "a").isalnum()
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", text)
+
+
+class CallIds:
+    """Ids of calls as one request has them: legal, and each used once.
+
+    A history may hold ids of another API, and some servers begin to count anew with every reply. What an id becomes
+    depends only on the messages before it, so earlier bytes of a request never change.
+    """
+
+    def __init__(self, legal: Callable[[str], str] = legal_id) -> None:
+        self._legal = legal
+        self._used: set[str] = set()
+        self._open: dict[str, list[str]] = {}
+
+    def call(self, call_id: str) -> str:
+        found, count = self._legal(call_id), 1
+        while found in self._used:
+            count += 1
+            found = self._legal(f"{call_id}_{count}")
+        self._used.add(found)
+        self._open.setdefault(call_id, []).append(found)
+        return found
+
+    def result(self, call_id: str) -> str:
+        """The id the oldest call without a result got."""
+        waiting = self._open.get(call_id)
+        return waiting.pop(0) if waiting else self._legal(call_id)
+
+
+def result_text(text: str, is_error: bool) -> str:
+    """The OpenAI APIs have no flag for a failed call, so the text says it."""
+    text = text if text.strip() else NO_OUTPUT
+    return f"Error: {text}" if is_error and not text.lower().startswith("error") else text
 
 
 def running_loop(messages: tuple[Message, ...]) -> int:
@@ -111,3 +156,8 @@ def is_reasoner(model: str) -> bool:
     if name.startswith("gpt-"):
         return name[4:5] in "56789" and "-chat" not in name
     return name.startswith("codex") or (name.startswith("o") and name[1:2].isdigit())
+
+
+def takes_effort(model: str) -> bool:
+    """Whether a model on an OpenAI-shaped server may be told how much to reason."""
+    return not model.rpartition("/")[2].startswith(("gpt-3", "gpt-4"))

@@ -4,6 +4,8 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from odin.core.provider import StyleChoice
+
 ProviderType = Literal["anthropic", "openai", "openai-chat", "openai-responses"]
 """The wire API. `openai` means Responses at api.openai.com and Chat Completions at any other address."""
 
@@ -23,7 +25,7 @@ class ModelSettings(Struct, frozen=True, omit_defaults=True):
     price_output: float | None = None
     price_cache_read: float | None = None
     price_cache_write: float | None = None
-    tools: Literal["native", "json", "auto"] = "auto"
+    tools: StyleChoice = "auto"
     """How the model calls tools: by the API's own calls, by the JSON contract, or as the catalogue says."""
     thinking: bool | None = None
     """Whether the model can reason before it answers."""

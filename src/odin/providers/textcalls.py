@@ -88,12 +88,17 @@ def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> Found:
 
 
 def _past(text: str, opener: re.Match[str]) -> int:
-    """Where to look on after an opener that led nowhere. A code block of a language is skipped whole."""
-    fence = opener["fence"]
-    if fence and opener["language"].casefold() not in _LANGUAGES:
-        close = text.find(f"\n{fence}", opener.end() - 1)
-        return len(text) if close < 0 else close + 1 + len(fence)
+    """Where to look on after an opener that led nowhere. A code block is skipped whole."""
+    if opener["fence"]:
+        close = _close(text, opener.end(), opener["fence"])
+        return len(text) if close < 0 else close
     return max(opener.end(), opener.start() + 1)
+
+
+def _close(text: str, at: int, fence: str) -> int:
+    """Where the code block that was opened with this fence before `at` is over, or -1."""
+    close = re.compile(rf"^[ \t]*{fence}[ \t]*$", re.MULTILINE).search(text, at)
+    return close.end() if close else -1
 
 
 class _Blocks:
@@ -371,7 +376,7 @@ def _ends_text(text: str, at: int) -> int | None:
 
 # --- while the reply is still coming in ---
 
-_SUSPECT = re.compile(r"^[ \t]*(?:`{1,3}|~{3}|[{\[])|<(?=[a-z|]|\Z)|\[TOOL_CALLS\]|\[(?:T[A-Z_]*)?\Z", re.MULTILINE)
+_SUSPECT = re.compile(r"^[ \t]*(?:`{1,3}|~{1,3}|[{\[]|(?<=[ \t])\Z)|<(?=[a-z|]|\Z)|\[(?=T|\Z)", re.MULTILINE)
 _MARKS = (*(f"<{tag}>" for tag in _TAGS), "<function=", "<|python_tag|>", "[TOOL_CALLS]")
 
 
@@ -386,39 +391,56 @@ class CallSieve:
         self._text = ""
         self._shown = 0
         self._looked = 0
-
-    @property
-    def text(self) -> str:
-        return self._text
+        self._fence = ""
 
     def feed(self, text: str) -> str:
         """Add a piece of the reply; returns what may be shown now."""
         self._text += text
         start = self._shown
-        while (suspect := _SUSPECT.search(self._text, max(self._shown, self._looked))) is not None:
-            at = suspect.start()
-            if not self._possible(at, text):
-                self._looked = suspect.end()
-                continue
-            self._shown = self._looked = max(at, self._shown)
-            return self._text[start : self._shown]
-        self._shown = self._looked = len(self._text)
-        return self._text[start:]
+        self._shown = self._pass(text)
+        return self._text[start : self._shown]
 
     def rest(self) -> str:
         return self._text[self._shown :]
 
+    def _pass(self, newest: str) -> int:
+        """Up to where the text so far is no call."""
+        while self._leave_code():
+            suspect = _SUSPECT.search(self._text, self._looked)
+            if suspect is None:
+                break
+            if self._possible(suspect.start(), newest):
+                self._looked = suspect.start()
+                return max(self._looked, self._shown)
+            self._looked = suspect.end()
+            mark = suspect[0].lstrip(" \t")
+            self._fence = mark if mark in ("```", "~~~") else ""
+        self._looked = len(self._text) if not self._fence else self._looked
+        return len(self._text)
+
+    def _leave_code(self) -> bool:
+        """Go past the end of the code block we are in; False while it is still open."""
+        if not self._fence:
+            return True
+        close = _close(self._text, self._looked, self._fence)
+        if close < 0 or close == len(self._text):
+            return False
+        self._looked, self._fence = close, ""
+        return True
+
     def _possible(self, at: int, newest: str) -> bool:
         held = self._text[at:].lstrip(" \t")
+        if not held:
+            return True
         if held[0] in "`~":
-            return self._fence(held, newest)
+            return self._fenced(held, newest)
         if held[0] == "<" or held.startswith("[T"):
             return _mark(held)
         return _json_head(held) and not self._refuted(held, newest, "}")
 
-    def _fence(self, held: str, newest: str) -> bool:
+    def _fenced(self, held: str, newest: str) -> bool:
         if len(held) < 3:
-            return held in ("`", "``")
+            return held == held[0] * len(held)
         opener = _OPENER.match(held)
         if opener is None or not opener["fence"]:
             return False
@@ -427,15 +449,14 @@ class CallSieve:
             return any(known.startswith(language) for known in _LANGUAGES)
         body = held[opener.end() :].lstrip()
         head = _mark(body) if body.startswith("<") else _json_head(body)
-        return language in _LANGUAGES and head and not self._refuted(held, newest, "`")
+        return language in _LANGUAGES and head and not self._refuted(held, newest, held[0])
 
     def _refuted(self, held: str, newest: str, closing: str) -> bool:
         """Whether the held block is complete and is no call. Looked into only when its last character may have come."""
         if closing not in newest:
             return False
         if held[0] in "`~":
-            fence = held[:3]
-            return f"\n{fence}" in held[3:] and not self._found(held)
+            return _close(held, 3, held[:3]) > 0 and not self._found(held)
         value, end = _read_json(held, 0)
         return end > 0 and value is not None and not self._found(held[:end])
 

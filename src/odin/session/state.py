@@ -148,6 +148,7 @@ class State:
         self.context_limit = 0
         self.executing = False
         self.todos: tuple[Todo, ...] = ()
+        self.agent_count = 0
         self._threads: dict[str, Thread] = {}
         self._turns: list[_Turn] = []
         self._queue: dict[str, QueuedPrompt] = {}
@@ -304,6 +305,7 @@ class State:
         self._files[event.file.path] = event.file
 
     def _agent_started(self, event: AgentStarted, envelope: Envelope) -> None:
+        self.agent_count += 1
         self._agents[event.id] = SubAgentRecord(event.id, event.task, event.mode)
 
     def _agent_ended(self, event: AgentEnded, envelope: Envelope) -> None:

@@ -38,11 +38,11 @@ def frames(said: Spoken) -> list[bytes]:
         "usage": _usage(said, 1),
     }
     out = [event("message_start", {"message": start})]
-    for index, block in enumerate(_blocks(said)):
+    for index, (block, text) in enumerate(_blocks(said)):
         out.append(event("content_block_start", {"index": index, "content_block": _opening(block)}))
         if index == 0:
             out.append(PING)
-        out += [event("content_block_delta", {"index": index, "delta": delta}) for delta in _deltas(said, block)]
+        out += [event("content_block_delta", {"index": index, "delta": delta}) for delta in _deltas(said, block, text)]
         out.append(event("content_block_stop", {"index": index}))
     if len(out) == 1:
         out.append(PING)
@@ -54,15 +54,9 @@ def frames(said: Spoken) -> list[bytes]:
 
 def whole(said: Spoken) -> dict[str, Any]:
     """The reply when no stream was asked for."""
-    content: list[dict[str, Any]] = []
-    for block in _blocks(said):
-        if block["type"] == "tool_use":
-            content.append({**block, "input": {} if isinstance(block["input"], str) else block["input"]})
-        else:
-            content.append(block)
     return {
         **_message(said),
-        "content": content,
+        "content": [block for block, _ in _blocks(said)],
         "stop_reason": said.stop,
         "stop_sequence": None,
         "usage": _usage(said, _output(said)),
@@ -83,15 +77,17 @@ def _message(said: Spoken) -> dict[str, Any]:
     return {"id": f"msg_{said.number:06d}", "type": "message", "role": "assistant", "model": said.model}
 
 
-def _blocks(said: Spoken) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
+def _blocks(said: Spoken) -> list[tuple[dict[str, Any], str]]:
+    """The content blocks, each with the text that its deltas carry."""
+    blocks: list[tuple[dict[str, Any], str]] = []
     if said.thinking:
         proof = signature(said.model, said.thinking)
-        blocks.append({"type": "thinking", "thinking": said.thinking, "signature": proof})
+        blocks.append(({"type": "thinking", "thinking": said.thinking, "signature": proof}, said.thinking))
     if said.text:
-        blocks.append({"type": "text", "text": said.text})
+        blocks.append(({"type": "text", "text": said.text}, said.text))
     for call in said.calls:
-        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call.args})
+        args = {} if isinstance(call.args, str) else call.args
+        blocks.append(({"type": "tool_use", "id": call.id, "name": call.name, "input": args}, call.json))
     return blocks
 
 
@@ -104,15 +100,12 @@ def _opening(block: dict[str, Any]) -> dict[str, Any]:
     return {**block, **empty[block["type"]]}
 
 
-def _deltas(said: Spoken, block: dict[str, Any]) -> list[dict[str, Any]]:
+def _deltas(said: Spoken, block: dict[str, Any], text: str) -> list[dict[str, Any]]:
     if block["type"] == "text":
-        return [{"type": "text_delta", "text": part} for part in said.pieces(block["text"])]
+        return [{"type": "text_delta", "text": part} for part in said.pieces(text)]
     if block["type"] == "thinking":
-        parts: list[dict[str, Any]] = [
-            {"type": "thinking_delta", "thinking": part} for part in said.pieces(block["thinking"])
-        ]
+        parts = [{"type": "thinking_delta", "thinking": part} for part in said.pieces(text)]
         return [*parts, {"type": "signature_delta", "signature": block["signature"]}]
-    text = next(call.json for call in said.calls if call.id == block["id"])
     fragments = ["", *said.pieces("" if text == "{}" else text)]
     return [{"type": "input_json_delta", "partial_json": fragment} for fragment in fragments]
 

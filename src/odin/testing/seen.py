@@ -40,7 +40,7 @@ class SeenRequest(Struct):
     def tool_names(self) -> list[str]:
         """The tools that were offered, in their order."""
         tools = cast("list[dict[str, Any]]", self.json.get("tools") or [])
-        return [str(tool["function"]["name"] if self.api == "chat" else tool.get("name", "")) for tool in tools]
+        return [str((tool.get("function") or tool).get("name", "")) for tool in tools]
 
     @property
     def results(self) -> dict[str, str]:

@@ -90,7 +90,6 @@ def check_headers(api: Api, headers: dict[str, str]) -> None:
     if kind.partition(";")[0].strip().lower() != "application/json":
         raise Refused(
             f"Unsupported content type: '{kind}'. This API method only accepts 'application/json' requests.",
-            status=415 if api == "anthropic" else 400,
             type="invalid_request_error",
         )
 

@@ -12,15 +12,15 @@ from odin.tools.replace import Edit
 
 
 class EditArgs(Args, frozen=True):
-    file_path: Annotated[str, Meta(description="Absolute path")]
-    old_string: Annotated[str, Meta(description="Exact text to replace")]
+    file_path: Annotated[str, Meta(description="Absolute")]
+    old_string: str
     new_string: str
-    replace_all: Annotated[bool, Meta(description="Replace every occurrence")] = False
+    replace_all: bool = False
 
 
 class EditTool(FileTool[EditArgs]):
-    """Replace exact text in a file you have read. old_string must match to the space, without line numbers, and be
-    unique unless replace_all."""
+    """Replace exact text in a file you have read. old_string must match to the space, without line numbers, and occur
+    once unless replace_all."""
 
     name = "EditTool"
     kind = "edit"

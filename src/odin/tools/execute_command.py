@@ -19,13 +19,13 @@ _PROGRESS_SECONDS = 0.5
 
 class ExecuteArgs(Args, frozen=True):
     command: str
-    timeout: Annotated[float | None, Meta(description="Milliseconds, default 120000, at most 600000")] = None
-    description: Annotated[str, Meta(description="What it does, in a few words")] = ""
+    timeout: Annotated[float | None, Meta(description="Milliseconds; default 120000, max 600000")] = None
+    description: Annotated[str, Meta(description="What it does")] = ""
 
 
 class ExecuteCommand(Tool[ExecuteArgs]):
-    """Run a bash command: tests, builds, git. No input and no terminal, so nothing interactive; cd does not last. Use
-    Read, Grep and Glob rather than cat, grep and find."""
+    """Run a bash command: tests, builds, git. No terminal, no input; cd does not last. Prefer Read, Grep and Glob to
+    cat, grep and find."""
 
     name = "ExecuteCommand"
     kind = "execute"

@@ -21,12 +21,12 @@ _SKIPPED = ("node_modules", "vendor", "__pycache__")
 
 
 class GlobArgs(Args, frozen=True):
-    pattern: Annotated[str, Meta(description="e.g. **/*.py or src/**/*.{ts,tsx}")]
-    path: Annotated[str | None, Meta(description="Absolute directory; default: working directory")] = None
+    pattern: Annotated[str, Meta(description="e.g. src/**/*.{ts,tsx}")]
+    path: Annotated[str | None, Meta(description="Absolute; default: working directory")] = None
 
 
 class Glob(FileTool[GlobArgs]):
-    """Find files by name pattern, newest first, at most 100; skips hidden files and what .gitignore names."""
+    """Find files by name, newest first, at most 100; honours .gitignore."""
 
     name = "Glob"
     kind = "read"

@@ -41,8 +41,8 @@ class GrepArgs(Args, frozen=True):
 
 
 class Grep(FileTool[GrepArgs]):
-    """Search file contents (ripgrep; honours .gitignore). Lines shown count as read. offset and limit: a line range of one
-    file."""
+    """Search file contents (ripgrep; honours .gitignore). Lines shown count as read. offset and limit search a
+    line range of one file."""
 
     name = "Grep"
     kind = "read"

@@ -5,8 +5,9 @@ This is a courtesy, not a guard: a program that slips through finds no terminal 
 
 import re
 
-_SUSPECT = re.compile(
-    r"(?:^|[\s;&|(`/])(?:vi|vim|nvim|nano|pico|emacs|micro|hx|less|more|most|top|htop|watch|sudo|ssh|git|docker|podman|gh)\b"
+_SUSPECT = (
+    r"(?:^|[\s;&|(`/])(?:vi|vim|nvim|nano|pico|emacs|micro|hx|less|more|most"
+    r"|top|htop|watch|sudo|ssh|git|docker|podman|gh)\b"
 )
 
 _EDITORS = {"vi", "vim", "nvim", "nano", "pico", "emacs", "micro", "hx"}
@@ -14,23 +15,12 @@ _BATCH_FLAGS = {"--batch", "-batch", "--headless", "-es", "-Es", "-e", "--versio
 _PAGERS = {"less", "more", "most"}
 _WRAPPERS = {"env", "nohup", "time", "command", "exec", "nice", "setsid", "then", "do", "else", "!", "{", "("}
 _SSH_WITH_VALUE = set("BbcDEeFIiJLlmOoPpQRSWw")
-_COMMIT_MESSAGE = (
-    "-m",
-    "-F",
-    "-C",
-    "-c",
-    "--message",
-    "--file",
-    "--no-edit",
-    "--fixup",
-    "--reuse-message",
-    "--dry-run",
-)
+_COMMIT_MESSAGE = {"-m", "-F", "-C", "--message", "--file", "--no-edit", "--fixup", "--reuse-message", "--dry-run"}
 
 
 def refusal(command: str) -> str:
     """Why this command would wait for ever and what to run instead; "" when nothing is known against it."""
-    if not _SUSPECT.search(command):
+    if not re.search(_SUSPECT, command):
         return ""
     for words in _simple_commands(command):
         reason = _judge(words)

@@ -1,6 +1,7 @@
 """LS: what is in one directory."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
@@ -14,12 +15,12 @@ SHOWN = 200
 
 
 class LSArgs(Args, frozen=True):
-    path: Annotated[str, Meta(description="Absolute path of the directory")]
-    ignore: Annotated[tuple[str, ...], Meta(description="Globs to leave out")] = ()
+    path: Annotated[str, Meta(description="Absolute")]
+    ignore: Annotated[tuple[str, ...], Meta(description="Globs")] = ()
 
 
 class LS(FileTool[LSArgs]):
-    """List one directory. Prefer Glob or Grep when you know what you look for."""
+    """List a directory. Prefer Glob or Grep when you know what to look for."""
 
     name = "LS"
     kind = "read"
@@ -47,7 +48,7 @@ class LS(FileTool[LSArgs]):
     def _line(self, entry: "os.DirEntry[str]") -> str:
         if entry.is_symlink():
             try:
-                return f"  {entry.name}{'/' if entry.is_dir() else ''} -> {os.readlink(entry.path)}"
+                return f"  {entry.name}{'/' if entry.is_dir() else ''} -> {Path(entry.path).readlink()}"
             except OSError:
                 return f"  {entry.name}"
         if entry.is_dir():

@@ -18,12 +18,12 @@ class OneEdit(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MultiEditArgs(Args, frozen=True):
-    file_path: Annotated[str, Meta(description="Absolute path")]
+    file_path: Annotated[str, Meta(description="Absolute")]
     edits: Annotated[tuple[OneEdit, ...], Meta(min_length=1)]
 
 
 class MultiEditTool(FileTool[MultiEditArgs]):
-    """Several EditTool replacements in one file, applied in order, each on the result of the one before: all or none."""
+    """Several EditTool replacements in one file, in order, all or none."""
 
     name = "MultiEditTool"
     kind = "edit"

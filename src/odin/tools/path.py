@@ -5,13 +5,12 @@ import re
 import stat
 from abc import abstractmethod
 from io import FileIO
+from pathlib import Path
 
 from odin.core.tool import A, Tool, ToolContext, ToolOutput, failed
 
 WHOLE_BYTES = 50_000_000
 """The largest file that is read, edited or overwritten as a whole."""
-
-_LONE = re.compile("[\ud800-\udfff]")
 
 
 class Refusal(Exception):
@@ -36,15 +35,15 @@ class FileTool(Tool[A]):
 
 def printable(text: str) -> str:
     """Text that can be sent as JSON: bytes that were not UTF-8 show as U+FFFD."""
-    return text if text.isascii() else _LONE.sub("\ufffd", text)
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def absolute(path: str, cwd: str, field: str) -> str:
     """The path without `..` and doubled slashes, provided it is absolute."""
     if not path or "\0" in path:
         raise Refusal(f"{field} is not a path: {path!r}.")
-    if not os.path.isabs(path):
-        full = os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118
+    if not Path(path).is_absolute():
+        full = os.path.normpath(Path(cwd, os.path.expanduser(path)))  # noqa: PTH111
         raise Refusal(f"{field} must be an absolute path. Use {full} instead of {path}.")
     return os.path.normpath(path)
 
@@ -55,28 +54,27 @@ def missing(path: str, cwd: str) -> Refusal:
 
 
 def _suggestion(path: str, cwd: str) -> str:
-    inside = f"{cwd.rstrip('/')}/{path.lstrip('/')}"
-    if os.path.exists(inside):
+    inside = Path(cwd, path.lstrip("/"))
+    if inside.exists():
         return f" Did you mean {inside}?"
-    parent = os.path.dirname(path)
-    while not os.path.isdir(parent):
-        path, parent = parent, os.path.dirname(parent)
+    wanted = Path(path)
+    while not wanted.parent.is_dir():
+        wanted = wanted.parent
     try:
-        names = os.listdir(parent)[:5000]  # noqa: PTH208
+        names = os.listdir(wanted.parent)[:5000]  # noqa: PTH208
     except OSError:
         return ""
     import difflib
 
-    wanted = os.path.basename(path)
-    same = [name for name in names if name.casefold() == wanted.casefold()]
-    near = same or difflib.get_close_matches(wanted, names, n=3)
+    same = [name for name in names if name.casefold() == wanted.name.casefold()]
+    near = same or difflib.get_close_matches(wanted.name, names, n=3)
     if not near:
-        return f" The nearest folder that exists is {parent}."
-    return " Did you mean " + " or ".join(os.path.join(parent, name) for name in near) + "?"  # noqa: PTH118
+        return f" The nearest folder that exists is {wanted.parent}."
+    return " Did you mean " + " or ".join(str(wanted.parent / name) for name in near) + "?"
 
 
 def existing_folder(path: str, cwd: str) -> str:
-    if os.path.isdir(path):
+    if Path(path).is_dir():
         return path
     if os.path.lexists(path):
         raise Refusal(f"{path} is a file, not a directory.")
@@ -86,7 +84,7 @@ def existing_folder(path: str, cwd: str) -> str:
 def open_regular(path: str, cwd: str) -> tuple[FileIO, os.stat_result]:
     """Open a file for reading. A pipe, a device or a directory is refused before it can make us wait."""
     try:
-        kind = os.stat(path).st_mode
+        kind = Path(path).stat().st_mode
         if stat.S_ISDIR(kind):
             raise Refusal(f"{path} is a directory. Use LS to list it.")
         if not stat.S_ISREG(kind):

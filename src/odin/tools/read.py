@@ -17,9 +17,9 @@ SHOWN_CHARS = 50_000
 
 
 class ReadArgs(Args, frozen=True):
-    file_path: Annotated[str, Meta(description="Absolute path")]
+    file_path: Annotated[str, Meta(description="Absolute")]
     offset: Annotated[int | None, Meta(description="First line, from 1")] = None
-    limit: Annotated[int | None, Meta(description="Number of lines")] = None
+    limit: Annotated[int | None, Meta(description="Lines, default 2000")] = None
 
 
 class Page(Struct, frozen=True):
@@ -32,7 +32,7 @@ class Page(Struct, frozen=True):
 
 
 class Read(FileTool[ReadArgs]):
-    """Read a text file as numbered lines (number, tab, line): up to 2000 lines from offset. Read before you edit."""
+    """Read a text file as numbered lines. Required before editing."""
 
     name = "Read"
     kind = "read"

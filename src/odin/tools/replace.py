@@ -15,7 +15,6 @@ from odin.tools.read import numbered
 Span = tuple[int, int]
 
 _ANY_END = r"(?:\r\n?|\n)"
-_NUMBERED = re.compile(r"^\s*\d+\t", re.MULTILINE)
 
 
 class Edit(Struct, frozen=True):
@@ -66,8 +65,8 @@ class Draft:
                 if start < blind_end and blind_start < end:
                     first, last = _line_at(self.text, start), _line_at(self.text, max(start, end - 1))
                     raise Refusal(
-                        f"Must read lines {first}-{last} first: the text to replace lies in a part of the file "
-                        f"you have not seen. Read them with offset={first} and limit={last - first + 1}, then try again."
+                        f"Must read lines {first}-{last} first: you have not seen the part of the file to change. "
+                        f"Read it with offset={first} and limit={last - first + 1}, then repeat the edit."
                     )
 
     def _splice(self, spans: list[Span], fitted: list[str]) -> None:
@@ -160,7 +159,7 @@ def _ambiguous(text: str, spans: list[Span]) -> str:
 
 
 def _hint(text: str, old: str) -> str:
-    bare = _NUMBERED.sub("", old)
+    bare = re.sub(r"^\s*\d+\t", "", old, flags=re.MULTILINE)
     if bare != old and locate(text, bare).spans:
         return " It seems to contain the line numbers of Read; leave them out."
     if "\ufffd" in old:

@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+from pathlib import Path
 
 SEARCH_SECONDS = 60.0
 
@@ -11,11 +12,11 @@ SEARCH_SECONDS = 60.0
 def find_ripgrep() -> str | None:
     """The program from the wheel we depend on, which stands beside the interpreter; else the one on the PATH."""
     name = "rg.exe" if os.name == "nt" else "rg"
-    folders = [os.path.dirname(sys.executable), os.path.join(sys.prefix, "Scripts" if os.name == "nt" else "bin")]  # noqa: PTH118
-    for folder in [*folders, *os.environ.get("PATH", "").split(os.pathsep)]:
-        path = os.path.join(folder, name)  # noqa: PTH118
-        if folder and os.access(path, os.X_OK) and os.path.isfile(path):
-            return path
+    beside = [Path(sys.executable).parent, Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin")]
+    on_path = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    for path in (folder / name for folder in [*beside, *on_path]):
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path)
     return None
 
 

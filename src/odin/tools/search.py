@@ -16,7 +16,7 @@ from odin.tools.text import decode
 from odin.tools.walk import walk
 
 _STOP_BYTES = 8_000_000
-_RG_LINE = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
+_RG_LINE = rb"(\d+)([:-])(.*)"
 
 TYPES = {
     "c": "*.c *.h",
@@ -122,9 +122,10 @@ async def _ripgrep(rg: str, query: Query, mode: list[str], runner: ProcessRunner
 
 
 def _parse_lines(data: bytes) -> Iterator[Hit]:
+    line = re.compile(_RG_LINE, re.DOTALL)
     for raw in data.split(b"\n"):
         path, found, rest = raw.partition(b"\0")
-        parsed = _RG_LINE.match(rest) if found else None
+        parsed = line.match(rest) if found else None
         if parsed is None:
             continue
         number, sign, text = parsed.groups()
@@ -147,11 +148,8 @@ def _walk_lines(query: Query) -> Iterator[Hit]:
         lines = text.split("\n")
         last = len(lines) - (1 if text.endswith("\n") else 0)
         matching = _matching_lines(text, regex, query)
-        shown = {
-            number
-            for line in matching
-            for number in range(max(1, line - query.before), min(last, line + query.after) + 1)
-        }
+        around = (range(max(1, line - query.before), min(last, line + query.after) + 1) for line in matching)
+        shown = {number for numbers in around for number in numbers}
         for number in sorted(shown):
             yield Hit(path, number, number in matching, lines[number - 1].removesuffix("\r"))
 
@@ -180,7 +178,7 @@ def _matching_lines(text: str, regex: "re.Pattern[str]", query: Query) -> set[in
 def _texts(query: Query) -> Iterator[tuple[str, str]]:
     for path in _candidates(query):
         try:
-            data = b"" if os.path.getsize(path) > WHOLE_BYTES else Path(path).read_bytes()
+            data = b"" if Path(path).stat().st_size > WHOLE_BYTES else Path(path).read_bytes()
         except OSError:
             continue
         decoded = None if b"\0" in data and data[:2] not in (b"\xff\xfe", b"\xfe\xff") else decode(data)
@@ -190,7 +188,7 @@ def _texts(query: Query) -> Iterator[tuple[str, str]]:
 
 def _candidates(query: Query) -> Iterable[str]:
     """The files to look into, in order of path. A file that was named is searched whatever the ignore files say."""
-    if os.path.isfile(query.path):
+    if Path(query.path).is_file():
         return [query.path]
     globs = _globs_of(query)
     found = walk(query.path, seconds=SEARCH_SECONDS)

@@ -22,8 +22,7 @@ class TodoArgs(Args, frozen=True):
 
 
 class TodoWrite(Tool[TodoArgs]):
-    """Replace the todo list. Use it for work of three or more steps: one item in_progress at a time, completed as soon
-    as it is done."""
+    """Replace the whole todo list, for work of three or more steps. One item in_progress at a time."""
 
     name = "TodoWrite"
     kind = "talk"
@@ -48,7 +47,7 @@ def _fault(items: tuple[TodoItem, ...]) -> str:
     if not items:
         return "The list is empty. Send every item, also the completed ones."
     ids = [item.id for item in items]
-    twice = next((id for id in ids if ids.count(id) > 1), None)
+    twice = next((one for one in ids if ids.count(one) > 1), None)
     if twice is not None:
         return f"The id {twice!r} is used more than once. Give every item its own id."
     active = sum(item.status == "in_progress" for item in items)

@@ -61,10 +61,10 @@ def _entries(folder: str) -> "list[os.DirEntry[str]]":
 def _rules_above(root: str) -> list[Rule]:
     """The rules of the folders above, up to the top of the repository."""
     found: list[list[Rule]] = []
-    folder = root
-    while not os.path.exists(f"{folder}/.git") and folder != os.path.dirname(folder):
-        folder = os.path.dirname(folder)
-        found.append(_rules_in(folder))
+    folder = Path(root)
+    while not (folder / ".git").exists() and folder != folder.parent:
+        folder = folder.parent
+        found.append(_rules_in(str(folder)))
     return [rule for rules in reversed(found) for rule in rules]
 
 

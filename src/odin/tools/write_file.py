@@ -1,6 +1,7 @@
 """WriteFile: create a file or replace all of it."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
@@ -14,12 +15,12 @@ from odin.tools.text import Decoded, decode, is_crlf
 
 
 class WriteArgs(Args, frozen=True):
-    file_path: Annotated[str, Meta(description="Absolute path")]
+    file_path: Annotated[str, Meta(description="Absolute")]
     content: str
 
 
 class WriteFile(FileTool[WriteArgs]):
-    """Create a file, with its parent directories, or overwrite all of it. Prefer EditTool to change a part."""
+    """Create a file, or overwrite all of it. To change a part use EditTool."""
 
     name = "WriteFile"
     kind = "edit"
@@ -44,7 +45,7 @@ class WriteFile(FileTool[WriteArgs]):
         if after == before:
             raise Refusal(f"{path} already has exactly this content; nothing was written.")
         target = os.path.realpath(path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)  # noqa: PTH103
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
         mtime = replace_file(target, after, before)
         self._files.wrote(target, fingerprint(after, mtime))
         diff = compare(old.text if old else "", text, path)
@@ -59,7 +60,7 @@ class WriteFile(FileTool[WriteArgs]):
 
     def _present(self, path: str, cwd: str) -> bytes | None:
         """The bytes that are there now, or None. Refuses when they are not the ones this agent has read."""
-        if not os.path.exists(path):
+        if not Path(path).exists():
             return None
         file, info = open_regular(path, cwd)
         with file:

@@ -164,6 +164,11 @@ class Translator:
         """The result of a prompt that was refused before it became a turn."""
         return next(self._turn_ended(TurnEnded(prompt_id, "error", error=text, error_kind=kind), ""))
 
+    @property
+    def _model_id(self) -> str:
+        """The name the API knows the model by: the reference without its provider."""
+        return self._model.partition("/")[2] or self._model
+
     def _message(self, type: str, **fields: Any) -> Raw:
         return {"type": type, **fields, "session_id": self._info.session, "uuid": new_uuid()}
 
@@ -210,7 +215,7 @@ class Translator:
 
     def _replied(self, event: Replied, agent: str) -> Iterator[Raw]:
         message = event.message
-        model = message.model or self._model
+        model = message.model or self._model_id
         reply = None if agent else self._reply
         if self._partial and not agent:
             reply = reply or PartialReply(model)
@@ -265,7 +270,7 @@ class Translator:
 
     def _open_reply(self) -> PartialReply:
         if self._reply is None:
-            self._reply = PartialReply(self._model)
+            self._reply = PartialReply(self._model_id)
         return self._reply
 
     def _stream(self, events: Iterator[Raw]) -> Iterator[Raw]:

@@ -56,7 +56,11 @@ def _lines(text: str) -> list[str]:
             lines[-1] = f"{lines[-1]} {line}"
         elif line:
             lines.append(line)
-    if len(lines) > 1 and lines[0].endswith(":") and re.search(r"\b(?:following|steps?|things?|these|this)\b", lines[0]):
+    if (
+        len(lines) > 1
+        and lines[0].endswith(":")
+        and re.search(r"\b(?:following|steps?|things?|these|this)\b", lines[0])
+    ):
         del lines[0]
     return lines
 
@@ -78,7 +82,7 @@ def _parts(line: str) -> list[str]:
 
 
 def _path_list(part: str) -> list[str]:
-    """"read a.py, b.py and c.py" is three wishes: a path after a comma or an "and" stands by itself."""
+    """ "read a.py, b.py and c.py" is three wishes: a path after a comma or an "and" stands by itself."""
     pieces = re.split(r"(,?\s+(?:and|&)\s+|,\s+)", part)
     out = [pieces[0]]
     for cut, piece in zip(pieces[1::2], pieces[2::2], strict=True):

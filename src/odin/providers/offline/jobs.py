@@ -78,7 +78,12 @@ def do_job(job: str, request: Request) -> str:
 def offline_title(text: str) -> str:
     """A title for a session that began with this prompt: its first line, without courtesy, at most 60 characters."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    first = re.sub(r"^(?:(?:please|hi|hello|hey|can you|could you|would you|i want you to)[,!]?\s+)+", "", first, flags=re.IGNORECASE)
+    first = re.sub(
+        r"^(?:(?:please|hi|hello|hey|can you|could you|would you|i want you to)[,!]?\s+)+",
+        "",
+        first,
+        flags=re.IGNORECASE,
+    )
     first = re.sub(r"[`*_#]+", "", re.sub(r"\s+", " ", first)).strip(" .!?,;:\"'")
     if not first:
         return "New session"
@@ -143,7 +148,9 @@ def judge_edit(question: EditQuestion) -> Sufficiency:
     if not places:
         return _not_seen(question, parts)
     if len(places) > 1:
-        return Sufficiency(False, f"The text to replace was seen {len(places)} times; more context must tell which is meant.")
+        return Sufficiency(
+            False, f"The text to replace was seen {len(places)} times; more context must tell which is meant."
+        )
     (first, last, content), at = places[0]
     begin = first + content.count("\n", 0, at)
     end = begin + question.old_string.rstrip("\n").count("\n")
@@ -188,7 +195,9 @@ def _fill(schema: dict[str, Any], text: str) -> Any:
         properties = cast("dict[str, dict[str, Any]]", schema.get("properties", {}))
         required = schema.get("required", list(properties))
         return {name: _named(name, inner, text) for name, inner in properties.items() if name in required}
-    return {"array": [], "boolean": False, "integer": 0, "number": 0, "null": None}.get(str(kind), offline_summary(text, 400))
+    return {"array": [], "boolean": False, "integer": 0, "number": 0, "null": None}.get(
+        str(kind), offline_summary(text, 400)
+    )
 
 
 def _named(name: str, schema: dict[str, Any], text: str) -> Any:

@@ -30,7 +30,10 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
         r"^(?P<indent>\s+)(?P<title>(?:public|private|protected|internal)\s+[\w<>\[\], ]+\([^)]*\))",
     ),
     "c h cpp hpp cc hh": (_C_LIKE, r"^(?P<indent>)(?P<title>[A-Za-z_][\w\s*&:<>]*\([^;]*\))\s*\{?\s*$"),
-    "sh bash zsh": (r"^(?P<indent>\s*)(?P<title>(?:function\s+)?[\w-]+\s*\(\))", r"^(?P<indent>\s*)(?P<title>function\s+[\w-]+)"),
+    "sh bash zsh": (
+        r"^(?P<indent>\s*)(?P<title>(?:function\s+)?[\w-]+\s*\(\))",
+        r"^(?P<indent>\s*)(?P<title>function\s+[\w-]+)",
+    ),
     "md rst adoc": (r"^(?P<hashes>#{1,6})\s+(?P<title>.+?)\s*#*$",),
     "toml ini cfg conf": (r"^(?P<indent>)(?P<title>\[\[?[^\]]+\]\]?)",),
     "yaml yml": (r"^(?P<indent>)(?P<title>[\w.-]+):",),

@@ -18,9 +18,13 @@ _NEEDS_INVENTION = (
 
 def change(clause: str, words: Request) -> Task | None:
     verb = clause.split(maxsplit=1)[0].lower()
-    if verb in ("replace", "substitute", "swap", "rename", "change", "correct", "turn", "update") or verb.startswith("s/"):
+    if verb in ("replace", "substitute", "swap", "rename", "change", "correct", "turn", "update") or verb.startswith(
+        "s/"
+    ):
         return _replace(clause, words)
-    prefixed = re.match(rf"(?:in|inside|within) (?P<place>{PLACE}),? (?=(?:replace|rename|change|substitute)\b)", clause, re.I)
+    prefixed = re.match(
+        rf"(?:in|inside|within) (?P<place>{PLACE}),? (?=(?:replace|rename|change|substitute)\b)", clause, re.I
+    )
     if prefixed:
         task = _replace(clause[prefixed.end() :], words)
         if task and task.kind == "replace" and not task.path:
@@ -97,7 +101,9 @@ def _remove(clause: str, words: Request) -> Task | None:
         if scope.given and not scope.rest:
             return _scoped(words.content(text["what"]), "", scope, "")
     found = re.fullmatch(
-        rf"(?:delete|remove|rm|erase) (?:the )?(?P<noun>file |folder |directory )?(?P<path>{PLACE}(?: file)?)", clause, re.IGNORECASE
+        rf"(?:delete|remove|rm|erase) (?:the )?(?P<noun>file |folder |directory )?(?P<path>{PLACE}(?: file)?)",
+        clause,
+        re.IGNORECASE,
     )
     if not found:
         return None
@@ -108,7 +114,9 @@ def _remove(clause: str, words: Request) -> Task | None:
 
 
 def _move(clause: str, words: Request) -> Task | None:
-    found = re.fullmatch(rf"(?:move|mv) (?:the )?(?:file )?(?P<old>{PLACE}) (?:in)?to (?P<new>{PLACE})", clause, re.IGNORECASE)
+    found = re.fullmatch(
+        rf"(?:move|mv) (?:the )?(?:file )?(?P<old>{PLACE}) (?:in)?to (?P<new>{PLACE})", clause, re.IGNORECASE
+    )
     if not found:
         return None
     return Task("move", path=words.content(found["old"]), new=words.content(found["new"]))
@@ -116,7 +124,9 @@ def _move(clause: str, words: Request) -> Task | None:
 
 def _create(clause: str, words: Request) -> Task | None:
     folder = re.fullmatch(
-        rf"(?:create|make|add) (?:a |the )?(?:new )?(?:folder|directory|dir)(?: (?:called|named))? (?P<path>{PLACE})", clause, re.I
+        rf"(?:create|make|add) (?:a |the )?(?:new )?(?:folder|directory|dir)(?: (?:called|named))? (?P<path>{PLACE})",
+        clause,
+        re.I,
     )
     if folder:
         return Task("mkdir", path=words.content(folder["path"]))
@@ -151,7 +161,9 @@ def _content(tail: str, words: Request) -> str | None:
     if re.fullmatch(QUOTED, what):
         return words.content(what)
     literal = found["noun"] or re.match(r",? ?(?:that says|which says|saying|containing)", tail, re.IGNORECASE)
-    if literal and not re.match(r"(?:an?|the|some|all|code|tests?|functions?|that|which|for|to)\b", what, re.IGNORECASE):
+    if literal and not re.match(
+        r"(?:an?|the|some|all|code|tests?|functions?|that|which|for|to)\b", what, re.IGNORECASE
+    ):
         return words.typed(what)
     return None
 
@@ -172,7 +184,9 @@ def _write(clause: str, words: Request) -> Task | None:
 
 def _overwrite(clause: str, words: Request) -> Task | None:
     found = re.fullmatch(
-        rf"overwrite (?:the )?(?:file )?(?P<path>{PLACE}) with (?:the )?(?:text |content |contents )?:?\s*(?P<what>{QUOTED})", clause, re.I
+        rf"overwrite (?:the )?(?:file )?(?P<path>{PLACE}) with (?:the )?(?:text |content |contents )?:?\s*(?P<what>{QUOTED})",
+        clause,
+        re.I,
     )
     if not found:
         return None

@@ -6,7 +6,14 @@ from odin.providers.offline.phrase_read import path_of
 from odin.providers.offline.quotes import QUOTED, Request
 from odin.providers.offline.scope import cut_scope
 from odin.providers.offline.task import LAST_PLACE, Task
-from odin.providers.offline.vocabulary import CONFIG_GLOBS, PLACE, TEST_GLOBS, endings_of, looks_like_file, looks_like_path
+from odin.providers.offline.vocabulary import (
+    CONFIG_GLOBS,
+    PLACE,
+    TEST_GLOBS,
+    endings_of,
+    looks_like_file,
+    looks_like_path,
+)
 
 _PROJECT = r"(?:this|the|my|our)(?: whole| entire| current)? (?:project|repo|repository|code\s?base|code|folder|directory|app|application|program|package|tool|library)"
 _FIND = r"(?:find|locate|list|show|search for|look for|get|give|print|see)(?: me)?"
@@ -32,7 +39,15 @@ def _project(clause: str) -> Task | None:
     )
     if described:
         return Task("describe")
-    return Task("where") if re.fullmatch(r"pwd|where am i|what (?:is|folder is) (?:the|this|my) (?:working|current) (?:directory|folder)", clause, re.I) else None
+    return (
+        Task("where")
+        if re.fullmatch(
+            r"pwd|where am i|what (?:is|folder is) (?:the|this|my) (?:working|current) (?:directory|folder)",
+            clause,
+            re.I,
+        )
+        else None
+    )
 
 
 def _list(clause: str, words: Request) -> Task | None:
@@ -58,7 +73,9 @@ def _list(clause: str, words: Request) -> Task | None:
         if path and looks_like_file(path):
             return Task("read", path=path)
         return Task("list", path=path, how="tree" if groups["tree"] or groups["tree2"] else "")
-    found = re.fullmatch(rf"list (?:the )?(?:folder |directory )?(?P<path>{PLACE})(?: (?:folder|directory|dir))?", clause, re.IGNORECASE)
+    found = re.fullmatch(
+        rf"list (?:the )?(?:folder |directory )?(?P<path>{PLACE})(?: (?:folder|directory|dir))?", clause, re.IGNORECASE
+    )
     if found and _may_be_folder(found["path"], words, clause):
         return Task("list", path=words.content(found["path"]))
     return None
@@ -98,7 +115,7 @@ def _files(clause: str, words: Request) -> Task | None:
 
 
 def _middle_place(text: str, words: Request) -> tuple[str, str]:
-    """"files in src named x" → "files named x" and src."""
+    """ "files in src named x" → "files named x" and src."""
     found = re.search(
         rf"(?<=\bfiles) (?:in|under|inside) (?:the )?(?P<path>{PLACE})(?: (?:folder|directory))?(?= (?:named|called|matching|with|that|which|ending|end|whose)\b)",
         text,
@@ -113,7 +130,9 @@ def _named(text: str, words: Request) -> tuple[str, ...]:
     lead = rf"(?:{_FIND} |{_WHICH} |are there )?{_ALL}"
     that = r"(?:that |which )?(?:are |is )?"
     found = re.fullmatch(
-        rf"{lead}files? {that}(?:named|called|matching|match|like|with (?:the )?name|by (?:the )?name)(?: of)? (?P<name>{PLACE})", text, re.I
+        rf"{lead}files? {that}(?:named|called|matching|match|like|with (?:the )?name|by (?:the )?name)(?: of)? (?P<name>{PLACE})",
+        text,
+        re.I,
     )
     if found:
         return (name_glob(words.content(found["name"])),)
@@ -147,7 +166,20 @@ def _kinds(text: str) -> tuple[str, ...]:
     )
     if found:
         kind = found["kind"].lower()
-        if kind in ("all", "the", "any", "every", "which", "what", "find", "list", "show", "locate", "modified", "changed"):
+        if kind in (
+            "all",
+            "the",
+            "any",
+            "every",
+            "which",
+            "what",
+            "find",
+            "list",
+            "show",
+            "locate",
+            "modified",
+            "changed",
+        ):
             return ()
         if kind in ("test", "tests"):
             return TEST_GLOBS
@@ -163,13 +195,20 @@ def _kinds(text: str) -> tuple[str, ...]:
 def _one(text: str, words: Request) -> tuple[str, ...]:
     """One file by its name: "locate config.json", "where is the Makefile", "find *.py"."""
     found = re.fullmatch(
-        rf"(?:find|locate|search for|look for|list|where(?:'s| is| are| can i find)) (?:all )?(?:the |a |my )?(?P<noun>files? )?(?P<name>{PLACE})(?: file)?", text, re.I
+        rf"(?:find|locate|search for|look for|list|where(?:'s| is| are| can i find)) (?:all )?(?:the |a |my )?(?P<noun>files? )?(?P<name>{PLACE})(?: file)?",
+        text,
+        re.I,
     )
     if not found:
         return ()
     name = words.content(found["name"])
     globbing = bool(re.search(r"[*?]", name)) and not re.search(QUOTED, found["name"])
-    if globbing or looks_like_path(name) or (found["noun"] and not re.search(r"\s", name)) or text.lower().startswith("locate "):
+    if (
+        globbing
+        or looks_like_path(name)
+        or (found["noun"] and not re.search(r"\s", name))
+        or text.lower().startswith("locate ")
+    ):
         return (name_glob(name),)
     return ()
 

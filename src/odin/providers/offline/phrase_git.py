@@ -11,7 +11,18 @@ _TRIGGERS = (
     "edited touched modify edit touch write staged"
 ).split()
 _SHOW = r"(?:(?:show|give|print|display|list|see|get|view)(?: me)?(?: the| a| all| my| our)?(?: current| latest)? |what(?:'s| is| are)(?: the| my)?(?: current)? |the |my |current )?"
-_NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+_NUMBERS = {
+    "one": 1,
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "ten": 10,
+}
 _FILE = rf"(?:the )?(?:file )?(?P<path>{PLACE})"
 
 
@@ -72,7 +83,11 @@ def _pronoun(path: str) -> str:
 
 
 def _log(clause: str, words: Request) -> Task | None:
-    if re.fullmatch(r"how many commits(?: (?:are there|do we have|does (?:this|the) (?:repo|project|repository) have).*)?", clause, re.I):
+    if re.fullmatch(
+        r"how many commits(?: (?:are there|do we have|does (?:this|the) (?:repo|project|repository) have).*)?",
+        clause,
+        re.I,
+    ):
         return Task("git", how="count")
     found = re.fullmatch(
         rf"{_SHOW}(?:the )?(?:last|latest|recent|previous|past|newest|most recent)?\s*(?P<n>\d+|{'|'.join(_NUMBERS)})?\s*(?:git )?commits?(?: messages?)?"
@@ -92,7 +107,9 @@ def _log(clause: str, words: Request) -> Task | None:
     found = re.fullmatch(rf"{_SHOW}commit (?P<rev>[0-9a-f]{{4,40}}|HEAD[~^0-9]*)", clause, re.IGNORECASE)
     if found:
         return Task("git", how="show", term=found["rev"])
-    if re.fullmatch(r"what (?:was|is|did)(?: there)? in the (?:last|latest) commit(?: change| do)?", clause, re.IGNORECASE):
+    if re.fullmatch(
+        r"what (?:was|is|did)(?: there)? in the (?:last|latest) commit(?: change| do)?", clause, re.IGNORECASE
+    ):
         return Task("git", how="show", term="HEAD")
     return None
 
@@ -129,9 +146,9 @@ def _branch(clause: str) -> Task | None:
     ):
         return Task("git", how="branch")
     if re.fullmatch(
-        rf"{_SHOW}(?:git |local )?branches|(?:what|which) branches (?:are there|exist|do we have|do i have)", clause, re.IGNORECASE
+        rf"{_SHOW}(?:git |local )?branches|(?:what|which) branches (?:are there|exist|do we have|do i have)",
+        clause,
+        re.IGNORECASE,
     ):
         return Task("git", how="branches")
     return None
-
-

@@ -99,7 +99,9 @@ def _read(clause: str, words: Request) -> Task | None:
     if not (strong or found["weak"]):
         return None
     path = path_of(found["path"], words)
-    clear = strong or looks_like_path(path) or re.fullmatch(QUOTED, found["path"]) or path != words.content(found["path"])
+    clear = (
+        strong or looks_like_path(path) or re.fullmatch(QUOTED, found["path"]) or path != words.content(found["path"])
+    )
     if not clear:
         return None
     return Task("read", path=path, first=lines.first, last=lines.last)

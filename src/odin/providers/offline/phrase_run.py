@@ -6,7 +6,9 @@ from odin.providers.offline.quotes import QUOTED, Request
 from odin.providers.offline.task import LAST_FILE, Task
 from odin.providers.offline.vocabulary import COMMANDS, PLACE, looks_like_path
 
-_TYPED_COMMANDS = frozenset("pytest npm npx yarn pnpm cargo pip pip3 python python3 tox uv docker ruff mypy node".split())
+_TYPED_COMMANDS = frozenset(
+    "pytest npm npx yarn pnpm cargo pip pip3 python python3 tox uv docker ruff mypy node".split()
+)
 _TESTS = r"(?:(?:all|the|my|our|your|its|unit|whole|full|integration|project'?s?)\s+)*(?:test\s?suite|tests?|test\s?cases?|specs?)"
 _QUESTIONS = (
     r"(?:do|does|are|is) (?:all )?(?:the |my |our )?(?:tests?|test suite|suite|build)(?: all)?(?: still)? "
@@ -31,7 +33,9 @@ def run(clause: str, words: Request) -> Task | None:
 
 def _run(rest: str, words: Request) -> Task:
     found = re.fullmatch(
-        rf"{_TESTS}(?: (?:in|from|of|for|under) (?:the )?(?:file |folder )?(?P<path>{PLACE})(?: (?:file|folder|directory))?)?", rest, re.I
+        rf"{_TESTS}(?: (?:in|from|of|for|under) (?:the )?(?:file |folder )?(?P<path>{PLACE})(?: (?:file|folder|directory))?)?",
+        rest,
+        re.I,
     )
     if found:
         return Task("tests", path=_target(words.content(found["path"] or "")))
@@ -58,7 +62,9 @@ def _target(path: str) -> str:
 
 def _script(path: str) -> Task:
     name = path.rsplit("/", 1)[-1]
-    if re.match(r"test_.*\.py$|.*_test\.(?:py|go)$|.*\.(?:test|spec)\.\w+$", name) or path.endswith(("tests", "tests/")):
+    if re.match(r"test_.*\.py$|.*_test\.(?:py|go)$|.*\.(?:test|spec)\.\w+$", name) or path.endswith(
+        ("tests", "tests/")
+    ):
         return Task("tests", path=path)
     return Task("script", path=path)
 

@@ -8,7 +8,9 @@ from odin.providers.offline.task import Task
 from odin.providers.offline.vocabulary import PLACE
 
 _VERBS = r"(?:search(?: (?:for|through|in|the (?:code|project|repo) for))?|find|grep(?: for)?|rg|look(?:ing)? (?:for|up)|scan for|list|show(?: me)?|check for|hunt for)"
-_HAVE = r"(?:mentions?|contains?|uses?|references?|imports?|includes?|have|has|calls?|defines?|use of|talk about|refer to)"
+_HAVE = (
+    r"(?:mentions?|contains?|uses?|references?|imports?|includes?|have|has|calls?|defines?|use of|talk about|refer to)"
+)
 _VAGUE = r"(?:the |a |an |any |out|why|how|when|whether|what|some )+.*\b(?:bugs?|problems?|issues?|errors? in|ways?|reasons?|cause|solution|why|how)\b.*|out\b.*|why\b.*|how\b.*"
 _MAX_WORDS = 8
 
@@ -29,7 +31,10 @@ def search(clause: str, words: Request) -> Task | None:
 
 def _ignore_case(clause: str) -> tuple[str, bool]:
     shorter = re.sub(
-        r",?\s*\(?(?:case[- ]insensitive(?:ly)?|ignoring (?:the )?case|ignore case|in any case|regardless of case)\)?(?= |$)", "", clause, flags=re.I
+        r",?\s*\(?(?:case[- ]insensitive(?:ly)?|ignoring (?:the )?case|ignore case|in any case|regardless of case)\)?(?= |$)",
+        "",
+        clause,
+        flags=re.I,
     )
     return shorter.strip(), shorter != clause
 
@@ -128,12 +133,21 @@ def _plain(clause: str, words: Request) -> Task | None:
         return None
     rest = clause[found.end() :]
     verb = found["verb"].lower()
-    inverted = re.fullmatch(rf"(?:in )?(?:the )?(?P<path>{PLACE}(?: files| folder)?) for (?P<term>.+)", rest, re.IGNORECASE)
+    inverted = re.fullmatch(
+        rf"(?:in )?(?:the )?(?P<path>{PLACE}(?: files| folder)?) for (?P<term>.+)", rest, re.IGNORECASE
+    )
     if inverted and verb.startswith("search"):
         rest = f"{inverted['term']} in {inverted['path']}"
     if verb.startswith(("list", "show")):
-        marker = re.fullmatch(rf"(?:(?:all|the|every|any) )*(?P<term>{QUOTED}|[A-Z]{{3,}}s?)(?: comments?| markers?)?(?P<scope> (?:in|under) .+)?", rest)
-        uses = re.match(r"(?:(?:all|the|every) )*(?:uses?|usages?|occurrences?|references?|mentions?|matches|callers|calls) (?:of|to|for) ", rest, re.I)
+        marker = re.fullmatch(
+            rf"(?:(?:all|the|every|any) )*(?P<term>{QUOTED}|[A-Z]{{3,}}s?)(?: comments?| markers?)?(?P<scope> (?:in|under) .+)?",
+            rest,
+        )
+        uses = re.match(
+            r"(?:(?:all|the|every) )*(?:uses?|usages?|occurrences?|references?|mentions?|matches|callers|calls) (?:of|to|for) ",
+            rest,
+            re.I,
+        )
         if not marker and not uses:
             return None
     if verb.startswith("grep") or verb == "rg":
@@ -151,7 +165,7 @@ def _grep(rest: str, words: Request) -> Task | None:
         rest = f"{typed['term']} in {typed['path']}"
     task = _task(rest, words, "word" if re.search(r"-\w*w", flags) else "")
     if task and re.search(r"-\w*i", flags):
-        return Task("search", task.term, path=task.path, globs=task.globs, how=f"{task.how} -i".strip(), whole=task.whole)
+        return Task(
+            "search", task.term, path=task.path, globs=task.globs, how=f"{task.how} -i".strip(), whole=task.whole
+        )
     return task
-
-

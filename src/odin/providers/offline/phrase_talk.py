@@ -6,8 +6,15 @@ from odin.providers.offline.quotes import QUOTED, Request
 from odin.providers.offline.task import Task
 from odin.providers.offline.vocabulary import PLACE, looks_like_path
 
-_HELLO = frozenset("hi hello hey yo greetings hiya".split()) | {"good morning", "good evening", "good afternoon", "hi there"}
-_THANKS = frozenset(["thanks", "thank you", "thx", "cheers", "great", "nice", "perfect", "ok", "okay", "cool", "good job"])
+_HELLO = frozenset("hi hello hey yo greetings hiya".split()) | {
+    "good morning",
+    "good evening",
+    "good afternoon",
+    "hi there",
+}
+_THANKS = frozenset(
+    ["thanks", "thank you", "thx", "cheers", "great", "nice", "perfect", "ok", "okay", "cool", "good job"]
+)
 _HELP = frozenset(
     [
         "help",
@@ -52,7 +59,9 @@ _AGAIN = frozenset(
         "one more time",
     ]
 )
-_MORE = frozenset(["more", "show more", "continue", "go on", "read on", "keep reading", "next page", "next", "the rest"])
+_MORE = frozenset(
+    ["more", "show more", "continue", "go on", "read on", "keep reading", "next page", "next", "the rest"]
+)
 _UNDO = (
     r"(?:undo|revert|roll\s?back|take back)"
     r"(?: (?:it|that|this|everything|(?:the|my|your|that|this)? ?(?:last |latest |recent )?(?:changes?|edits?|replacements?|one)))?"
@@ -63,7 +72,9 @@ def talk(clause: str, words: Request) -> Task | None:
     low = clause.lower().strip(" ?!.")
     if low in _HELLO or not low:
         return Task("help", how="hello")
-    if low in _HELP or re.match(r"are you (?:an? )?(?:ai|llm|model|bot|human|chatgpt|claude|gpt|person|language model)", low):
+    if low in _HELP or re.match(
+        r"are you (?:an? )?(?:ai|llm|model|bot|human|chatgpt|claude|gpt|person|language model)", low
+    ):
         return Task("help")
     if low in _THANKS:
         return Task("help", how="thanks")
@@ -77,7 +88,7 @@ def talk(clause: str, words: Request) -> Task | None:
 
 
 def _same(clause: str, words: Request) -> Task | None:
-    """"do the same in b.py", "in tests", "what about FIXME", or a path by itself."""
+    """ "do the same in b.py", "in tests", "what about FIXME", or a path by itself."""
     lead = r"(?:(?:do|try|repeat) (?:the same(?: thing)?|it|that|this) |(?:the )?same (?:thing )?|(?:what|how) about )"
     found = re.fullmatch(
         rf"(?P<lead>{lead})?(?:(?P<prep>in|for|on|within|under|to|with|inside) )?(?:the )?(?P<what>{PLACE})"
@@ -110,9 +121,10 @@ def _todo(clause: str, words: Request) -> Task | None:
     if found:
         what = found["what"] or found["bare"] or found["listed"]
         return Task("todo", how="add", new=words.content(what))
-    if re.fullmatch(r"(?:show|list|see|print|what are|what is on|what's on)?(?: me)?(?: the| my)?(?: current)? ?todos?(?: list)?", clause) or (
-        re.fullmatch(r"(?:show|list|see|print)(?: me)?(?: the| my) todo list", clause, re.IGNORECASE)
-    ):
+    if re.fullmatch(
+        r"(?:show|list|see|print|what are|what is on|what's on)?(?: me)?(?: the| my)?(?: current)? ?todos?(?: list)?",
+        clause,
+    ) or (re.fullmatch(r"(?:show|list|see|print)(?: me)?(?: the| my) todo list", clause, re.IGNORECASE)):
         return Task("todo", how="show")
     found = re.fullmatch(
         rf"(?:mark|check|tick|set|finish|complete)(?: off)?(?: the)? todo (?:#|number )?(?P<which>\d+|{QUOTED})"

@@ -72,7 +72,9 @@ def _everywhere(task: Task, desk: Desk, folder: str) -> Plan:
         return f"{failed(f'search for `{task.term}`', found)} Nothing was changed."
     paths = results.paths(found.text)
     if len(paths) > MAX_FILES:
-        return f"`{task.term}` is in more than {MAX_FILES} files, so I changed nothing. Name a folder or a kind of file."
+        return (
+            f"`{task.term}` is in more than {MAX_FILES} files, so I changed nothing. Name a folder or a kind of file."
+        )
     changes: list[Change] = []
     for start in range(0, len(paths), _BATCH):
         batch = paths[start : start + _BATCH]
@@ -116,7 +118,7 @@ def _acts(file: Whole, task: Task, desk: Desk) -> tuple[Act, ...] | str:
     if task.how == "word" and re.fullmatch(r"\w+", task.term):
         if len(re.findall(whole_word(task.term), text)) != text.count(task.term) or not file.complete:
             return _word_acts(file, task, desk)
-    if file.complete and task.term not in text:
+    if file.complete and task.term not in text and "... [line cut: " not in text:
         return ()
     args = {"file_path": file.path, "old_string": task.term, "new_string": task.new, "replace_all": True}
     return (Act("EditTool", args),)
@@ -148,7 +150,7 @@ def _apply(
         if lines and len(group) == 1:
             unseen[path] = lines
             continue
-        fault = next((reason(answer.text) for answer in own if answer.is_error), "")
+        fault = next((reason(answer.text) for answer in own if answer.is_error and not _absent(answer.text)), "")
         count = sum(_replacements(answer.text) for answer in own if not answer.is_error)
         done.append(Change(path, count, fault))
     return done, unseen
@@ -157,6 +159,10 @@ def _apply(
 def _lines_to_read(text: str) -> tuple[int, int] | None:
     found = re.search(r"read lines (\d+)-(\d+) first", text, re.IGNORECASE)
     return (max(1, int(found[1]) - 5), int(found[2]) + 200) if found else None
+
+
+def _absent(text: str) -> bool:
+    return text.startswith("old_string was not found")
 
 
 def _replacements(text: str) -> int:

@@ -125,7 +125,11 @@ def excerpt(name: str, page: results.Page, limit: int = LINES_SHOWN) -> str:
         return f"`{name}` has no such lines."
     first, last = page.lines[0][0], page.lines[len(shown) - 1][0]
     span = counted(page.total, "line") if last - first + 1 == page.total else f"lines {first}-{last} of {page.total}"
-    rest = "" if last >= page.total else f'\n\nSay "show lines {last + 1}-{min(last + limit, page.total)}" for what follows.'
+    rest = (
+        ""
+        if last >= page.total
+        else f'\n\nSay "show lines {last + 1}-{min(last + limit, page.total)}" for what follows.'
+    )
     return f"`{name}`, {span}:\n\n{fenced(chr(10).join(shown), language_of(name))}{rest}"
 
 

@@ -103,7 +103,9 @@ def is_empty(result: ToolResult) -> bool:
 
 
 def is_missing(result: ToolResult) -> bool:
-    return result.is_error and bool(re.search(r"does not exist|not found|no such (?:file|directory|path)", result.text, re.I))
+    return result.is_error and bool(
+        re.search(r"does not exist|not found|no such (?:file|directory|path)", result.text, re.I)
+    )
 
 
 def is_folder(result: ToolResult) -> bool:
@@ -112,7 +114,9 @@ def is_folder(result: ToolResult) -> bool:
 
 def exit_code(result: ToolResult) -> int:
     """The exit code of a command: what the text says, else 1 for an error and 0 for success."""
-    found = re.search(r"exit(?:ed with)?(?: code| status)[: ]+(-?\d+)", result.text[-400:] + "\n" + result.text[:200], re.IGNORECASE)
+    found = re.search(
+        r"exit(?:ed with)?(?: code| status)[: ]+(-?\d+)", result.text[-400:] + "\n" + result.text[:200], re.IGNORECASE
+    )
     if found:
         return int(found[1])
     return 1 if result.is_error else 0
@@ -121,5 +125,9 @@ def exit_code(result: ToolResult) -> int:
 def was_refused(result: ToolResult) -> bool:
     """Whether the call was not made at all: denied by a rule, a mode or a person, or in need of a confirmation."""
     return result.is_error and bool(
-        re.search(r"\bdenied\b|requires confirmation|said no|not available in|switched off|loop detected|not allowed|forbidden|refused", result.text, re.I)
+        re.search(
+            r"\bdenied\b|requires confirmation|said no|not available in|switched off|loop detected|not allowed|forbidden|refused",
+            result.text,
+            re.I,
+        )
     )

@@ -30,7 +30,7 @@ def _unique_span(lines: list[str], first: int, last: int) -> tuple[int, int]:
     text = "\n".join(lines)
     while first > 0 or last < len(lines) - 1:
         part = "\n".join(lines[first : last + 1])
-        if text.count(part) == 1:
+        if len(re.findall(f"(?={re.escape(part)})", text)) == 1:
             break
         if first > 0:
             first -= 1

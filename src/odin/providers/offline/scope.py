@@ -63,7 +63,9 @@ def _cut_once(scope: Scope, words: Request) -> Scope | None:
         pronoun = LAST_FILE if text.lower().endswith("file") else LAST_PLACE
         return Scope(text[: found.start()].rstrip(), pronoun, scope.globs, scope.everywhere)
     found = re.search(
-        rf"(?:^|\s){_IN}\s+(?:the\s+|my\s+|our\s+)?(?:{_THING}\s+)?(?P<place>{PLACE})(?:\s+{_THING})?$", text, re.IGNORECASE
+        rf"(?:^|\s){_IN}\s+(?:the\s+|my\s+|our\s+)?(?:{_THING}\s+)?(?P<place>{PLACE})(?:\s+{_THING})?$",
+        text,
+        re.IGNORECASE,
     )
     if found:
         place = words.content(found["place"])
@@ -112,7 +114,9 @@ def clean_term(text: str, words: Request) -> tuple[str, str]:
             fragment = fragment[cut.end() :]
         if fragment == before:
             break
-    if re.fullmatch(r"(?:it|that|them|those|this|(?:the|that|this)?\s*(?:term|word|match(?:es)?|all))", fragment, re.IGNORECASE):
+    if re.fullmatch(
+        r"(?:it|that|them|those|this|(?:the|that|this)?\s*(?:term|word|match(?:es)?|all))", fragment, re.IGNORECASE
+    ):
         return LAST_TERM, how
     quoted = re.match(rf"({QUOTED})(?:\s+(?:comments?|markers?|calls?|uses|lines?))?$", fragment, re.IGNORECASE)
     if quoted:

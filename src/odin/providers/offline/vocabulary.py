@@ -99,7 +99,9 @@ def endings_of(word: str) -> tuple[str, ...]:
 
 def singular(word: str) -> str:
     """TODOs → TODO: the plural of a marker written in capitals."""
-    return word[:-1] if re.fullmatch(r"[A-Z][A-Z_0-9]+'?s", word) and not word.endswith("'s") else word.removesuffix("'s")
+    return (
+        word[:-1] if re.fullmatch(r"[A-Z][A-Z_0-9]+'?s", word) and not word.endswith("'s") else word.removesuffix("'s")
+    )
 
 
 PLACE = rf"(?:{QUOTED}|[^\s,;]+)"

@@ -1,4 +1,4 @@
-"""The composition root: the only file that knows everyone. It turns options into a session that front ends can use."""
+"""Puts the parts of one session together."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 
 from odin import __version__
+from odin.app.models import Models
 from odin.bus.hub import Hub
 from odin.config import Config, Options, load, make_private, state_dir
 from odin.context.files import FileCache
 from odin.context.instructions import load_instructions
 from odin.context.prompt import Prompter
 from odin.core.client import SessionInfo
-from odin.core.errors import OdinError, UsageError
+from odin.core.errors import UsageError
 from odin.core.event import CachedFile, Envelope, Mode, SessionOpened
 from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry, canonical
@@ -22,25 +23,26 @@ from odin.core.tool import Tool
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
 from odin.engine.gate import Gate
+from odin.engine.lesser import Lesser
 from odin.engine.local import LocalClient
 from odin.engine.loop import Kit, Limits, Planner
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
+from odin.engine.team import Team
 from odin.policy.modes import mode_of, spec_of
 from odin.policy.rules import Policy
 from odin.policy.sandbox import ProcessRunner
-from odin.providers.http import Http
-from odin.session.log import SessionLog, read_header, read_log
+from odin.session.log import SessionLog, read_log
 from odin.session.state import State
 from odin.session.store import Store
 from odin.tools import standard_tools
+from odin.tools.agent import AgentTool
 
-BRIEF_WINDOW = 16_384
-"""Models with a window up to this size get the short prompt and the short tools."""
+SMALL_WINDOW = 16_384
+"""Models with a window up to this size get the short prompt."""
 
-OFFLINE_NOTICE = (
-    "No model is configured: the offline planner answers. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or see `odin models`."
-)
+MIDDLE_WINDOW = 32_768
+"""Models with a window up to this size get short tools, and few of them when the window is small."""
 
 
 async def open_session(
@@ -78,62 +80,6 @@ def _open_log(store: Store, options: Options, cwd: str) -> tuple[SessionLog, lis
     return copy, past
 
 
-class Models:
-    """The model in use and how it was found. A new one takes effect with the next request."""
-
-    def __init__(self, config: Config, env: Mapping[str, str]) -> None:
-        self._config = config
-        self._env = env
-        self._http = Http(env=env)
-        self._open: list[Provider] = []
-        self.notice = ""
-
-    def use(self, provider: Provider, info: ModelInfo) -> None:
-        self.provider = provider
-        self.info = info
-        self._open.append(provider)
-
-    @property
-    def ref(self) -> str:
-        return f"{self.info.provider}/{self.info.id}" if self.info.provider else self.info.id
-
-    async def choose(self, ref: str) -> str:
-        """Connect to the named model; with no name to the first that can be found, and at last to the offline planner."""
-        from odin.providers.catalog import connect, default_ref
-
-        ref = ref or default_ref(self._config.providers, self._env) or await self._local()
-        if not ref or ref.split("/")[0] == "offline":
-            self._offline(asked_for=bool(ref))
-            return self.ref
-        provider, info = connect(ref, self._config.providers, self._env, self._http)
-        if info.tools != "native":
-            from odin.providers.contract import AdaptiveTools
-
-            provider = AdaptiveTools(provider, info.tools)
-        self.use(provider, info)
-        return self.ref
-
-    async def _local(self) -> str:
-        from odin.providers.local import discover
-
-        for server in await discover(self._env, self._http):
-            for model in server.models:
-                self.notice = f"Using {model.provider}/{model.id}, found on this machine ({server.base_url})."
-                return f"{model.provider}/{model.id}"
-        return ""
-
-    def _offline(self, asked_for: bool) -> None:
-        from odin.providers.offline import OfflinePlanner
-
-        self.notice = "" if asked_for else OFFLINE_NOTICE
-        self.use(OfflinePlanner(), ModelInfo("planner", "offline", tools="native"))
-
-    async def close(self) -> None:
-        for provider in self._open:
-            await provider.close()
-        await self._http.close()
-
-
 class _Composition:
     """Every part of one session, put together once."""
 
@@ -153,19 +99,21 @@ class _Composition:
         self._cwd = cwd
         self._log = log
         self._models = models
-        self._planners: dict[tuple[str, Mode], Planner] = {}
-        self._fresh: list[CachedFile] = []
+        self._planners: dict[tuple[str, Mode, int], Planner] = {}
         state = State.fold(past, log.session)
-        self._recorder = Recorder(log, state, Hub())
+        self.recorder = Recorder(log, state, Hub())
+        self.files = FileCache()
+        self.files.restore(state.files)
+        self.asker = Asker(self.recorder, can_ask=options.can_ask)
+        self.policy = self._make_policy()
+        self.limits = self._make_limits()
+        self.retry = RetryPolicy(attempts=config.retry.attempts, base_s=config.retry.base_s, max_s=config.retry.max_s)
         self._runner = ProcessRunner(log.path.parent / "outputs", environ=env, keep_env=config.keep_env)
-        self._files = FileCache()
-        self._files.restore(state.files)
-        self._told = self._files.mark()
-        self._registry = self._make_registry(extra_tools)
-        self._asker = Asker(self._recorder, can_ask=options.can_ask)
+        self._team = Team(recorder=self.recorder, kit_for=self._sub_kit, cwd=cwd, root=config.root)
+        self._registry, self._sub_registry = self._make_registries(extra_tools)
         self._instructions = load_instructions(config.root)
         self._prompter = self._make_prompter()
-        self._gate = self._make_gate()
+        self._lesser = Lesser(models.lesser, self.recorder)
         self.client = self._make_client(resumed=bool(past))
 
     def _make_policy(self) -> Policy:
@@ -182,13 +130,15 @@ class _Composition:
             restrict_to_workspace=config.restrict_to_workspace,
         )
 
-    def _make_registry(self, extra: Sequence[Tool[Any]]) -> Registry:
-        tools = [*standard_tools(files=self._files, runner=self._runner), *extra]
-        wanted = None if self._options.tools is None else {canonical(name) for name in self._options.tools}
+    def _make_registries(self, extra: Sequence[Tool[Any]]) -> tuple[Registry, Registry]:
+        """The tools of the main agent, and those of its sub-agents, which have no AgentTool in any mode."""
+        tools = [*standard_tools(files=self.files, runner=self._runner), *extra]
+        everything = [*tools, AgentTool(self._team.run)]
         disabled = {name for name in self._config.disallowed_tools if "(" not in name}
-        if wanted is not None:
-            disabled |= {tool.name for tool in tools if tool.name not in wanted}
-        return Registry(tools, disabled=disabled)
+        if self._options.tools is not None:
+            wanted = {canonical(name) for name in self._options.tools}
+            disabled |= {tool.name for tool in everything if tool.name not in wanted}
+        return Registry(everything, disabled=disabled), Registry(tools, disabled=disabled)
 
     def _make_prompter(self) -> Prompter:
         return Prompter(
@@ -200,59 +150,38 @@ class _Composition:
             forbidden=self._config.forbidden_commands,
         )
 
-    def _make_gate(self) -> Gate:
-        return Gate(
-            registry=self._registry,
-            policy=self._make_policy(),
-            asker=self._asker,
-            recorder=self._recorder,
-            seen_files=self._seen_files,
-        )
-
-    def _seen_files(self) -> Sequence[CachedFile]:
-        seen = self._files.changed_since(self._told)
-        self._told = self._files.mark()
-        self._fresh.extend(seen)
-        return seen
-
-    def _take_fresh(self) -> list[CachedFile]:
-        fresh, self._fresh = self._fresh, []
-        return fresh
-
-    def _kit_for(self, mode: Mode) -> Kit:
+    def _make_limits(self) -> Limits:
         config = self._config
-        return Kit(
-            recorder=self._recorder,
-            gate=self._gate,
-            limits=Limits(
-                max_turns=config.max_turns,
-                max_budget_usd=config.max_budget_usd,
-                max_tokens=config.max_tokens,
-                temperature=config.temperature,
-                thinking=config.thinking,
-                default_response=config.default_response,
-            ),
-            retry=RetryPolicy(attempts=config.retry.attempts, base_s=config.retry.base_s, max_s=config.retry.max_s),
-            planner=lambda: self._planner(mode),
-            fresh_files=self._take_fresh,
+        return Limits(
+            max_turns=config.max_turns,
+            max_budget_usd=config.max_budget_usd,
+            max_tokens=config.max_tokens,
+            temperature=config.temperature,
+            thinking=config.thinking,
+            default_response=config.default_response,
         )
 
-    def _planner(self, mode: Mode) -> Planner:
-        key = (self._models.ref, mode)
+    def _sub_kit(self, mode: Mode, name: str) -> Kit:
+        return _Workplace(self, self._sub_registry).kit(mode)
+
+    def planner(self, mode: Mode, registry: Registry) -> Planner:
+        """The model with its prompt and tools. Made once per mode: what was sent before must not change."""
+        key = (self._models.ref, mode, id(registry))
         if key not in self._planners:
             info = self._models.info
-            offered = self._registry.offered(spec_of(mode).visible)
-            brief = 0 < info.context <= BRIEF_WINDOW
+            offered = registry.offered(spec_of(mode).visible)
             specs = tuple(tool.spec() for tool in offered)
-            if info.context:
+            if 0 < info.context <= MIDDLE_WINDOW:
                 from odin.providers.contract import for_window
 
                 specs = for_window(specs, tuple(tool.spec(brief=True) for tool in offered), info.context)
-            self._planners[key] = Planner(self._models.provider, info, self._prompter.system(mode, brief), specs)
+            system = self._prompter.system(mode, brief=0 < info.context <= SMALL_WINDOW)
+            self._planners[key] = Planner(self._models.provider, info, system, specs)
         return self._planners[key]
 
     def _make_client(self, resumed: bool) -> LocalClient:
-        agent = Agent(recorder=self._recorder, kit_for=self._kit_for, cwd=self._cwd, root=self._config.root)
+        main = _Workplace(self, self._registry)
+        agent = Agent(recorder=self.recorder, kit_for=main.kit, cwd=self._cwd, root=self._config.root)
         opened = SessionOpened(
             cwd=self._cwd,
             model=self._models.ref,
@@ -263,8 +192,8 @@ class _Composition:
         )
         return LocalClient(
             agent=agent,
-            asker=self._asker,
-            recorder=self._recorder,
+            asker=self.asker,
+            recorder=self.recorder,
             opened=opened,
             info=self._info,
             past=self._past,
@@ -282,7 +211,7 @@ class _Composition:
             model=self._models.ref,
             version=__version__,
             mode=mode,
-            permission_mode=self._gate.policy.permission_mode,
+            permission_mode=self.policy.permission_mode,
             tools=tuple(tool.name for tool in self._registry.offered(spec_of(mode).visible)),
             notice=self._models.notice,
             warnings=warnings,
@@ -292,39 +221,53 @@ class _Composition:
         return read_log(self._log.path) if self._log.path.exists() else iter(())
 
     def _set_permission_mode(self, mode: str) -> str:
-        self._gate.policy = self._gate.policy.with_permission_mode(mode)
-        return self._gate.policy.permission_mode
+        self.policy = self.policy.with_permission_mode(mode)
+        return self.policy.permission_mode
 
     async def _close(self) -> None:
         await self._runner.close()
         await self._models.close()
 
 
+class _Workplace:
+    """The collaborators of one agent: its own gate, and its own account of which files its model has been told of."""
+
+    def __init__(self, house: _Composition, registry: Registry) -> None:
+        self._house = house
+        self._registry = registry
+        self._mark = house.files.mark()
+        self._fresh: list[CachedFile] = []
+        self._gate = Gate(
+            registry=registry,
+            policy=lambda: house.policy,
+            asker=house.asker,
+            recorder=house.recorder,
+            seen_files=self._seen,
+        )
+
+    def kit(self, mode: Mode) -> Kit:
+        house = self._house
+        return Kit(
+            recorder=house.recorder,
+            gate=self._gate,
+            limits=house.limits,
+            retry=house.retry,
+            planner=lambda: house.planner(mode, self._registry),
+            fresh_files=self._take_fresh,
+        )
+
+    def _seen(self) -> Sequence[CachedFile]:
+        seen = self._house.files.changed_since(self._mark)
+        self._mark = self._house.files.mark()
+        self._fresh.extend(seen)
+        return seen
+
+    def _take_fresh(self) -> list[CachedFile]:
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+
 def standard_registry(cwd: str = "") -> Registry:
     """The standard tools by themselves, for programs that bring their own loop."""
-    runner = ProcessRunner(spill_dir=Path(cwd or Path.cwd()) / ".odin" / "outputs")
+    runner = ProcessRunner(Path(cwd or Path.cwd()) / ".odin" / "outputs")
     return Registry(standard_tools(files=FileCache(), runner=runner))
-
-
-class SessionRow(msgspec.Struct, frozen=True):
-    id: str
-    when: str
-    title: str
-    turns: int
-
-
-def list_sessions(cwd: str = "") -> list[SessionRow]:
-    """The sessions of the project around `cwd`, newest first, each with its first prompt."""
-    import time
-
-    config = load(os.path.realpath(cwd or Path.cwd()), os.environ, {})
-    rows: list[SessionRow] = []
-    for entry in Store(state_dir(os.environ), config.root).list():
-        try:
-            read_header(entry.path)
-        except OdinError:
-            continue
-        shot = State.fold(read_log(entry.path)).snapshot()
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.modified))
-        rows.append(SessionRow(entry.id, when, shot.title, len(shot.messages)))
-    return rows

@@ -1,0 +1,42 @@
+"""Sub-agents: agents of their own for one task each, with the tools of their mode and never a sub-agent of theirs."""
+
+from collections.abc import Callable
+
+from odin.core.event import AgentEnded, AgentStarted, ExitReason, Mode, TurnEnded
+from odin.core.op import Prompt
+from odin.engine.agent import Agent
+from odin.engine.loop import Kit
+from odin.engine.recorder import Recorder
+
+
+class Team:
+    """`kit_for(mode, name)` gives the collaborators of one sub-agent."""
+
+    def __init__(self, *, recorder: Recorder, kit_for: Callable[[Mode, str], Kit], cwd: str, root: str) -> None:
+        self._recorder = recorder
+        self._kit_for = kit_for
+        self._cwd = cwd
+        self._root = root
+
+    async def run(self, task: str, mode: Mode) -> TurnEnded:
+        """Run one task to its end and give its answer back. The sub-agent leaves the state whatever happens."""
+        name = self._new_name()
+        agent = Agent(
+            recorder=self._recorder,
+            kit_for=lambda chosen: self._kit_for(chosen, name),
+            cwd=self._cwd,
+            root=self._root,
+            name=name,
+        )
+        reason: ExitReason = "aborted"
+        self._recorder.emit(AgentStarted(name, task, mode))
+        try:
+            ended = await agent.answer(Prompt(name, task, mode))
+            reason = ended.reason
+            return ended
+        finally:
+            self._recorder.emit(AgentEnded(name, reason))
+
+    def _new_name(self) -> str:
+        """A name no agent of this session has had, also after a resume."""
+        return f"agent-{self._recorder.state.agent_count + 1}"

@@ -1,0 +1,21 @@
+"""Gives a session its title once its first turn is over. A session that ends with that turn keeps its first line."""
+
+from odin.core.event import TitleSet, TurnEnded
+from odin.core.job import TITLE
+from odin.engine.lesser import Lesser
+from odin.engine.recorder import Recorder
+
+MAX_TITLE = 60
+
+
+async def give_title(recorder: Recorder, lesser: Lesser) -> None:
+    subscription = recorder.hub.subscribe("agent")
+    async for envelope in subscription:
+        if isinstance(envelope.event, TurnEnded) and not envelope.agent:
+            break
+    subscription.close()
+    turns = recorder.state.turns
+    if turns:
+        first = turns[0].body
+        title = await lesser.attempt(TITLE, first[:2000], otherwise=first)
+        recorder.emit(TitleSet(" ".join(title.split())[:MAX_TITLE]))

@@ -1,0 +1,175 @@
+"""The plan that describes a project by what its own files say."""
+
+import re
+from collections import Counter
+from typing import Any, cast
+
+from odin.providers.offline import results
+from odin.providers.offline.outline import first_paragraph
+from odin.providers.offline.plan_run import package, test_command
+from odin.providers.offline.reach import failed, glob_act, read_act
+from odin.providers.offline.task import Act, Desk, Plan, Task
+from odin.providers.offline.vocabulary import FILE_TYPES
+from odin.providers.offline.wording import counted
+
+_MANIFESTS = (
+    "pyproject.toml",
+    "package.json",
+    "Cargo.toml",
+    "go.mod",
+    "setup.cfg",
+    "composer.json",
+    "Makefile",
+    "justfile",
+)
+_FILE = "file"
+_LANGUAGES = {
+    "js",
+    "ts",
+    "golang",
+    "cpp",
+    "csharp",
+    "text",
+    "image",
+    "csv",
+    "json",
+    "toml",
+    "xml",
+    "bash",
+    "markdown",
+    "yaml",
+}
+
+
+def describe(task: Task, desk: Desk) -> Plan:
+    """Look at the top folder and all file names, then read the files in which a project says what it is."""
+    first = (Act("LS", {"path": desk.cwd}), *((glob_act("**/*", desk),) if desk.offers("Glob") else ()))
+    listing, *globbed = yield first
+    if listing.is_error:
+        return failed("look at this folder", listing)
+    names = results.entries(listing.text)
+    wanted = [name for name in names if re.match(r"readme(?:\.\w+)?$", name, re.IGNORECASE)][:1]
+    wanted += [name for name in _MANIFESTS if name in names]
+    texts: dict[str, str] = {}
+    if wanted:
+        answers = yield tuple(read_act(desk.absolute(name)) for name in wanted)
+        for name, answer in zip(wanted, answers, strict=True):
+            texts[name] = "" if answer.is_error else results.page(answer.text).text
+    paths = [path for answer in globbed if not answer.is_error for path in results.paths(answer.text)]
+    return _described(names, texts, paths, desk)
+
+
+def _described(names: list[str], texts: dict[str, str], paths: list[str], desk: Desk) -> str:
+    if not names:
+        return "This folder is empty."
+    facts = facts_of(texts)
+    name = facts.get("name") or desk.cwd.rstrip("/").rsplit("/", 1)[-1] or "This project"
+    readme = next((key for key in texts if key.lower().startswith("readme")), "")
+    about = first_paragraph(readme, texts[readme]) if readme else ""
+    lines = [f"**{name}**{': ' + facts['description'] if facts.get('description') else ''}"]
+    if about and about != facts.get("description"):
+        lines += ["", about]
+    lines += ["", *_points(names, texts, paths, facts)]
+    return "\n".join(lines)
+
+
+def _points(names: list[str], texts: dict[str, str], paths: list[str], facts: dict[str, str]) -> list[str]:
+    points: list[str] = []
+    languages = languages_of(paths or names)
+    if languages:
+        points.append(f"- Written in: {', '.join(f'{name} ({counted(count, _FILE)})' for name, count in languages)}")
+    folders = [name for name in names if name.endswith("/") and not name.startswith(".")]
+    files = [name for name in names if not name.endswith("/")]
+    if folders:
+        points.append(f"- Folders: {', '.join(folders[:12])}")
+    if files:
+        points.append(f"- Files at the top: {', '.join(files[:12])}")
+    if facts.get("entry"):
+        points.append(f"- Entry points: {facts['entry']}")
+    run = _how_to_run(texts)
+    if run:
+        points.append(f"- To run: {run}")
+    tests = test_command(set(names), texts)
+    if tests:
+        points.append(f"- To test: `{tests.command}`")
+    return points
+
+
+def languages_of(paths: list[str]) -> list[tuple[str, int]]:
+    """The programming languages by number of files, most used first."""
+    by_ending = {
+        ending: name for name, endings in FILE_TYPES.items() if name not in _LANGUAGES for ending in endings.split()
+    }
+    endings = (path.rsplit(".", 1)[-1].lower() for path in paths if "." in path.rsplit("/", 1)[-1])
+    counts = Counter(by_ending[ending] for ending in endings if ending in by_ending)
+    proper = {
+        "html": "HTML",
+        "css": "CSS",
+        "sql": "SQL",
+        "php": "PHP",
+        "c++": "C++",
+        "c#": "C#",
+        "javascript": "JavaScript",
+        "typescript": "TypeScript",
+    }
+    return [(proper.get(name, name.capitalize()), count) for name, count in counts.most_common(5)]
+
+
+def facts_of(texts: dict[str, str]) -> dict[str, str]:
+    """Name, description and entry points, from the first manifest that tells them."""
+    facts: dict[str, str] = {}
+    for found in (_toml(texts), _node(texts), _go(texts)):
+        for key, value in found.items():
+            if value:
+                facts.setdefault(key, value)
+    return facts
+
+
+def _toml(texts: dict[str, str]) -> dict[str, str]:
+    import tomllib
+
+    text = texts.get("pyproject.toml") or texts.get("Cargo.toml") or ""
+    try:
+        data: dict[str, Any] = tomllib.loads(text) if text else {}
+    except tomllib.TOMLDecodeError:
+        return {}
+    main = _table(data, "project") or _table(data, "package") or _table(_table(data, "tool"), "poetry")
+    scripts = _table(main, "scripts")
+    entry = ", ".join(f"`{name}` ({target})" for name, target in list(scripts.items())[:6])
+    return {"name": str(main.get("name", "")), "description": str(main.get("description", "")), "entry": entry}
+
+
+def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
+    value = data.get(key)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _node(texts: dict[str, str]) -> dict[str, str]:
+    data = package(texts.get("package.json", ""))
+    command = data.get("bin")
+    entry = ", ".join(f"`{name}`" for name in cast("dict[str, Any]", command)) if isinstance(command, dict) else ""
+    main = data.get("main")
+    return {
+        "name": str(data.get("name", "")),
+        "description": str(data.get("description", "")),
+        "entry": entry or (f"`{main}`" if isinstance(main, str) else ""),
+    }
+
+
+def _go(texts: dict[str, str]) -> dict[str, str]:
+    found = re.search(r"^module\s+(\S+)", texts.get("go.mod", ""), re.MULTILINE)
+    return {"name": found[1]} if found else {}
+
+
+def _how_to_run(texts: dict[str, str]) -> str:
+    """What the project itself offers to run: script names, make targets."""
+    scripts = _table(package(texts.get("package.json", "")), "scripts")
+    commands = [f"`npm run {name}`" for name in ("start", "dev", "build") if name in scripts]
+    makefile = texts.get("Makefile", "")
+    targets = re.findall(r"^([a-z][\w-]*)\s*:(?!=)", makefile, re.MULTILINE)
+    commands += [f"`make {name}`" for name in targets if name not in ("test", "tests", "check", "clean")][:5]
+    if "Cargo.toml" in texts:
+        commands.append("`cargo run`")
+    if "go.mod" in texts:
+        commands.append("`go run .`")
+    return ", ".join(commands)

@@ -1,0 +1,40 @@
+from collections.abc import Awaitable, Callable
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from odin.core.event import Mode, TurnEnded
+from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput, failed
+
+Run = Callable[[str, Mode], Awaitable[TurnEnded]]
+"""Runs one task in one mode to its end."""
+
+
+class AgentArgs(Args, frozen=True):
+    description: Annotated[str, Meta(description="The task in three to five words", min_length=1)]
+    prompt: Annotated[str, Meta(description="The whole task: the sub-agent sees nothing else", min_length=1)]
+
+
+class AgentTool(Tool[AgentArgs]):
+    """Hand a self-contained piece of work to a sub-agent with its own context and the tools of this mode.
+    It returns one final answer. Use it for wide searches and side tasks; say exactly what to report."""
+
+    name: ClassVar[str] = "AgentTool"
+    kind: ClassVar[Kind] = "talk"
+    short: ClassVar[str] = "Give a self-contained task to a sub-agent and get its answer."
+    args: ClassVar[type[Args]] = AgentArgs
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def title(self, args: AgentArgs) -> str:
+        return args.description
+
+    async def run(self, args: AgentArgs, ctx: ToolContext) -> ToolOutput:
+        ended = await self._run(args.prompt, ctx.mode)
+        note = f"sub-agent: {args.description}"
+        if ended.reason == "end_turn":
+            return ToolOutput(text=ended.text, note=note)
+        return failed(
+            f"The sub-agent stopped early ({ended.reason}): {ended.error} What it said last: {ended.text}".strip()
+        )

@@ -1,0 +1,124 @@
+"""The messages of a run as small typed values. Each keeps the message it was made of in `raw`."""
+
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct, field
+
+from odin.core.event import ExitReason
+
+
+class TextBlock(Struct, frozen=True, tag="text"):
+    text: str
+
+
+class ThinkingBlock(Struct, frozen=True, tag="thinking"):
+    thinking: str
+    signature: str = ""
+
+
+class ToolUseBlock(Struct, frozen=True, tag="tool_use"):
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class ToolResultBlock(Struct, frozen=True, tag="tool_result"):
+    tool_use_id: str
+    content: str
+    is_error: bool = False
+
+
+class _Message(Struct, frozen=True, kw_only=True):
+    session_id: str
+    uuid: str
+    raw: dict[str, Any]
+
+
+class SystemMessage(_Message, frozen=True, kw_only=True):
+    """`init` begins every turn; other subtypes are `api_retry`, `warning`, `reply_discarded`. The rest is in `raw`."""
+
+    subtype: str
+
+
+class AssistantMessage(_Message, frozen=True, kw_only=True):
+    """One finished reply of the model."""
+
+    content: tuple[TextBlock | ThinkingBlock | ToolUseBlock, ...]
+    model: str
+    stop_reason: str
+    usage: dict[str, int]
+    parent_tool_use_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(block.text for block in self.content if isinstance(block, TextBlock))
+
+    @property
+    def tool_uses(self) -> tuple[ToolUseBlock, ...]:
+        return tuple(block for block in self.content if isinstance(block, ToolUseBlock))
+
+
+class UserMessage(_Message, frozen=True, kw_only=True):
+    """What the model is told in return: the result of one tool call."""
+
+    content: tuple[ToolResultBlock, ...]
+    parent_tool_use_id: str | None = None
+
+
+class StreamEvent(_Message, frozen=True, kw_only=True):
+    """One raw event of a reply that is being written, in the shape of the Anthropic Messages API."""
+
+    event: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The piece of text it brings, or nothing."""
+        return str(self.event.get("delta", {}).get("text", ""))
+
+
+class ToolProgress(_Message, frozen=True, kw_only=True):
+    """A tool started, is running, or ended; `status` says which."""
+
+    tool_name: str
+    tool_use_id: str
+    elapsed_time_seconds: float
+    status: str
+    parent_tool_use_id: str | None = None
+
+
+class ResultMessage(_Message, frozen=True, kw_only=True):
+    """How the turn ended. It is always the last message."""
+
+    subtype: str
+    is_error: bool
+    result: str
+    exit_reason: ExitReason
+    num_turns: int
+    total_cost_usd: float
+    usage: dict[str, int]
+    duration_ms: int
+    duration_api_ms: int
+    errors: tuple[str, ...]
+    error_kind: str
+    permission_denials: tuple[dict[str, Any], ...]
+    model_usage: dict[str, dict[str, Any]] = field(name="modelUsage")
+    stop_reason: str | None = None
+
+
+Message = SystemMessage | AssistantMessage | UserMessage | StreamEvent | ToolProgress | ResultMessage
+
+_TYPES: dict[str, type[Message]] = {
+    "system": SystemMessage,
+    "assistant": AssistantMessage,
+    "user": UserMessage,
+    "stream_event": StreamEvent,
+    "tool_progress": ToolProgress,
+    "result": ResultMessage,
+}
+
+
+def typed(raw: dict[str, Any]) -> Message:
+    """The typed form of a message dict."""
+    spread = {**cast("dict[str, Any]", raw.get("message", {})), **raw} if "message" in raw else raw
+    return msgspec.convert({**spread, "raw": raw}, _TYPES[raw["type"]])

@@ -1,0 +1,393 @@
+"""A client that others wrote: the package claude-agent-sdk starts our command and speaks its own protocol with it."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from claude_agent_sdk import (
+    AssistantMessage,
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    HookMatcher,
+    Message,
+    PermissionResultAllow,
+    PermissionResultDeny,
+    ResultError,
+    ResultMessage,
+    StreamEvent,
+    SystemMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolPermissionContext,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+    query,
+)
+
+from odin.testing import ScriptedServer, call, fault, reply, say
+
+Configure = Callable[..., ClaudeAgentOptions]
+
+
+@pytest.fixture
+def configure(tmp_path: Path, workspace: Path) -> Configure:
+    """Options that make the SDK start Odin against a scripted server."""
+    command = tmp_path / "odin-command"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -m odin "$@"\n')
+    command.chmod(0o755)
+
+    def make(server: ScriptedServer, api: Any = "anthropic", **more: Any) -> ClaudeAgentOptions:
+        env = {**server.env(api), **more.pop("env", {})}
+        return ClaudeAgentOptions(cli_path=command, cwd=workspace, env=env, **more)
+
+    return make
+
+
+async def collect(stream: AsyncIterator[Message]) -> list[Message]:
+    async with asyncio.timeout(30):
+        return [message async for message in stream]
+
+
+def blocks(messages: list[Message], kind: type[Any]) -> list[Any]:
+    found: list[Any] = []
+    for message in messages:
+        content = message.content if isinstance(message, AssistantMessage | UserMessage) else []
+        found.extend(block for block in content if isinstance(block, kind))
+    return found
+
+
+def the_result(messages: list[Message]) -> ResultMessage:
+    (result,) = [message for message in messages if isinstance(message, ResultMessage)]
+    return result
+
+
+async def test_a_prompt_with_tools(configure: Configure, workspace: Path) -> None:
+    (workspace / "a.txt").write_text("alpha\n")
+    (workspace / "b.txt").write_text("beta\n")
+    reads = [call("Read", {"file_path": str(workspace / name)}) for name in ("a.txt", "b.txt")]
+    script = [reply("Let me look.", reads, thinking="two files"), say("They say alpha and beta.")]
+    with ScriptedServer(script) as server:
+        messages = await collect(query(prompt="What do the files say?", options=configure(server)))
+    assert not server.rejected
+    first = messages[0]
+    assert isinstance(first, SystemMessage)
+    assert first.subtype == "init"
+    assert first.data["cwd"] == str(workspace)
+    assert "Read" in first.data["tools"]
+    assert [type(message) for message in messages[1:]] == [
+        AssistantMessage,
+        UserMessage,
+        UserMessage,
+        AssistantMessage,
+        ResultMessage,
+    ]
+    uses = cast("list[ToolUseBlock]", blocks(messages, ToolUseBlock))
+    results = cast("list[ToolResultBlock]", blocks(messages, ToolResultBlock))
+    assert [use.id for use in uses] == [result.tool_use_id for result in results]
+    assert ["alpha" in str(results[0].content), "beta" in str(results[1].content)] == [True, True]
+    assert [block.thinking for block in blocks(messages, ThinkingBlock)] == ["two files"]
+    result = the_result(messages)
+    assert (result.subtype, result.is_error, result.result) == ("success", False, "They say alpha and beta.")
+    assert result.num_turns == 2
+    assert result.session_id == first.data["session_id"]
+    assert result.usage is not None
+    assert result.usage["output_tokens"] > 0
+
+
+@pytest.mark.parametrize("api", ["anthropic", "openai"])
+async def test_partial_messages_whatever_the_provider(configure: Configure, workspace: Path, api: str) -> None:
+    answer = "A long answer, said in many small pieces. " * 40
+    script = [call("LS", {"path": str(workspace)}, text="Looking."), say(answer, chunk=3)]
+    with ScriptedServer(script) as server:
+        options = configure(server, api, include_partial_messages=True)
+        messages = await collect(query(prompt="List the files.", options=options))
+    events = [message.event for message in messages if isinstance(message, StreamEvent)]
+    starts = [event for event in events if event["type"] == "message_start"]
+    assert len(starts) == len([event for event in events if event["type"] == "message_stop"]) == 2
+    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+    assert "".join(delta.get("text", "") for delta in deltas) == f"Looking.{answer}"
+    written = "".join(delta.get("partial_json", "") for delta in deltas)
+    assert str(workspace) in written
+    ids = [message.message_id for message in messages if isinstance(message, AssistantMessage)]
+    assert ids == [start["message"]["id"] for start in starts]
+
+
+async def test_partial_messages_only_when_wanted(configure: Configure) -> None:
+    with ScriptedServer([say("Hi.")]) as server:
+        messages = await collect(query(prompt="Hello.", options=configure(server)))
+    assert not [message for message in messages if isinstance(message, StreamEvent)]
+
+
+class Gatekeeper:
+    """A permission callback that remembers what it was asked."""
+
+    def __init__(self, *answers: PermissionResultAllow | PermissionResultDeny) -> None:
+        self._answers = list(answers)
+        self.asked: list[tuple[str, dict[str, Any], ToolPermissionContext]] = []
+
+    async def __call__(
+        self, name: str, args: dict[str, Any], context: ToolPermissionContext
+    ) -> PermissionResultAllow | PermissionResultDeny:
+        self.asked.append((name, args, context))
+        return self._answers.pop(0)
+
+
+async def test_a_permission_that_is_given(configure: Configure, workspace: Path) -> None:
+    target = workspace / "new.txt"
+    args = {"file_path": str(target), "content": "made\n"}
+    gate = Gatekeeper(PermissionResultAllow())
+    with ScriptedServer([call("WriteFile", args, id="toolu_w"), say("Done.")]) as server:
+        messages = await collect(query(prompt="Make it.", options=configure(server, can_use_tool=gate)))
+    assert target.read_text() == "made\n"
+    ((name, shown, context),) = gate.asked
+    assert (name, shown, context.tool_use_id) == ("WriteFile", args, "toolu_w")
+    assert context.decision_reason
+    assert the_result(messages).permission_denials == []
+
+
+async def test_a_permission_that_is_refused(configure: Configure, workspace: Path) -> None:
+    target = workspace / "new.txt"
+    args = {"file_path": str(target), "content": "made\n"}
+    gate = Gatekeeper(PermissionResultDeny(message="not on a Friday"))
+    with ScriptedServer([call("WriteFile", args, id="toolu_w"), say("Understood.")]) as server:
+        messages = await collect(query(prompt="Make it.", options=configure(server, can_use_tool=gate)))
+        told = server.requests[1].results["toolu_w"]
+    assert not target.exists()
+    assert "not on a Friday" in told
+    (block,) = cast("list[ToolResultBlock]", blocks(messages, ToolResultBlock))
+    assert block.is_error
+    result = the_result(messages)
+    assert result.permission_denials == [{"tool_name": "WriteFile", "tool_use_id": "toolu_w", "tool_input": args}]
+    assert result.result == "Understood."
+
+
+async def test_a_permission_with_changed_input(configure: Configure, workspace: Path) -> None:
+    target = workspace / "new.txt"
+    changed = {"file_path": str(target), "content": "changed\n"}
+    gate = Gatekeeper(PermissionResultAllow(updated_input=changed))
+    args = {"file_path": str(target), "content": "asked for\n"}
+    with ScriptedServer([call("WriteFile", args), say("Done.")]) as server:
+        await collect(query(prompt="Make it.", options=configure(server, can_use_tool=gate)))
+    assert target.read_text() == "changed\n"
+
+
+async def test_a_refusal_that_also_stops_the_turn(configure: Configure, workspace: Path) -> None:
+    gate = Gatekeeper(PermissionResultDeny(message="stop here", interrupt=True))
+    args = {"file_path": str(workspace / "x"), "content": "x"}
+    with ScriptedServer([call("WriteFile", args), say("never said")]) as server:
+        messages = await collect(query(prompt="Make it.", options=configure(server, can_use_tool=gate)))
+        assert len(server.requests) == 1
+    assert the_result(messages).subtype == "error_during_execution"
+
+
+async def test_a_permission_callback_that_fails_refuses(configure: Configure, workspace: Path) -> None:
+    async def broken(name: str, args: dict[str, Any], context: ToolPermissionContext) -> PermissionResultAllow:
+        raise RuntimeError("the callback broke")
+
+    args = {"file_path": str(workspace / "x"), "content": "x"}
+    with ScriptedServer([call("WriteFile", args, id="toolu_w"), say("Oh.")]) as server:
+        await collect(query(prompt="Make it.", options=configure(server, can_use_tool=broken)))
+        assert "the callback broke" in server.requests[1].results["toolu_w"]
+    assert not (workspace / "x").exists()
+
+
+async def test_without_a_callback_nothing_is_written(configure: Configure, workspace: Path) -> None:
+    args = {"file_path": str(workspace / "x"), "content": "x"}
+    with ScriptedServer([call("WriteFile", args, id="toolu_w"), say("I may not.")]) as server:
+        messages = await collect(query(prompt="Make it.", options=configure(server)))
+        assert "--permission-mode" in server.requests[1].results["toolu_w"]
+    assert not (workspace / "x").exists()
+    assert the_result(messages).permission_denials
+
+
+async def prompts(*texts: str) -> AsyncIterator[dict[str, Any]]:
+    for text in texts:
+        yield {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": text}]}}
+
+
+async def test_several_prompts_in_one_stream_each_have_their_question_and_result(
+    configure: Configure, workspace: Path
+) -> None:
+    gate = Gatekeeper(PermissionResultAllow(), PermissionResultAllow())
+    script = [
+        call("WriteFile", {"file_path": str(workspace / "one"), "content": "1"}),
+        say("One."),
+        call("WriteFile", {"file_path": str(workspace / "two"), "content": "2"}),
+        say("Two."),
+    ]
+    with ScriptedServer(script) as server:
+        messages = await collect(query(prompt=prompts("one", "two"), options=configure(server, can_use_tool=gate)))
+    assert [message.result for message in messages if isinstance(message, ResultMessage)] == ["One.", "Two."]
+    assert (workspace / "two").read_text() == "2"
+    assert len(gate.asked) == 2
+
+
+async def test_a_conversation_in_one_process(configure: Configure) -> None:
+    with ScriptedServer([say("Hello, Ada."), say("Ada.")]) as server:
+        async with ClaudeSDKClient(configure(server)) as client:
+            await client.query("I am Ada.")
+            first = the_result(await collect(client.receive_response()))
+            await client.query("Who am I?")
+            second = the_result(await collect(client.receive_response()))
+        spoken = [str(message["content"]) for message in server.requests[1].messages]
+    assert (first.result, second.result) == ("Hello, Ada.", "Ada.")
+    assert first.session_id == second.session_id
+    assert len(spoken) == 3
+    assert "I am Ada." in spoken[0]
+    assert "Hello, Ada." in spoken[1]
+
+
+async def test_an_interrupt_while_a_command_runs(configure: Configure, workspace: Path) -> None:
+    command = {"command": f"touch {workspace}/started; sleep 60; touch {workspace}/finished"}
+    with ScriptedServer([call("ExecuteCommand", command), say("Here again.")]) as server:
+        async with ClaudeSDKClient(configure(server, permission_mode="bypassPermissions")) as client:
+            await client.query("Run it.")
+            async with asyncio.timeout(20):
+                while not (workspace / "started").exists():
+                    await asyncio.sleep(0.01)
+            await client.interrupt()
+            result = the_result(await collect(client.receive_response()))
+            assert (result.subtype, result.terminal_reason) == ("error_during_execution", "aborted_tools")
+            await client.query("Are you there?")
+            assert the_result(await collect(client.receive_response())).result == "Here again."
+        assert not server.rejected
+    assert not (workspace / "finished").exists()
+
+
+async def test_an_interrupt_while_the_model_writes(configure: Configure) -> None:
+    gate = threading.Event()
+    with ScriptedServer([say("A very long story", chunk=4).hold(gate, after=4), say("Yes.")]) as server:
+        async with ClaudeSDKClient(configure(server, include_partial_messages=True)) as client:
+            await client.query("Tell me a story.")
+            async for message in client.receive_messages():
+                if isinstance(message, StreamEvent) and message.event["type"] == "content_block_delta":
+                    break
+            await client.interrupt()
+            result = the_result(await collect(client.receive_response()))
+            assert result.terminal_reason == "aborted_streaming"
+            gate.set()
+            await client.query("Still there?")
+            assert the_result(await collect(client.receive_response())).result == "Yes."
+        assert not server.rejected
+
+
+async def test_permission_mode_and_model_change_in_the_middle(configure: Configure, workspace: Path) -> None:
+    target = workspace / "x"
+    args = {"file_path": str(target), "content": "x"}
+    script = [call("WriteFile", args), say("I may not."), call("WriteFile", args), say("Written.")]
+    with ScriptedServer(script) as server:
+        async with ClaudeSDKClient(configure(server)) as client:
+            await client.query("Write.")
+            await collect(client.receive_response())
+            assert not target.exists()
+            await client.set_permission_mode("acceptEdits")
+            await client.set_model("anthropic/claude-opus-4-1")
+            await client.query("Write now.")
+            messages = await collect(client.receive_response())
+        assert server.requests[0].model != server.requests[-1].model == "claude-opus-4-1"
+    assert target.read_text() == "x"
+    init = next(message for message in messages if isinstance(message, SystemMessage))
+    assert init.data["permissionMode"] == "acceptEdits"
+    assert init.data["model"] == "anthropic/claude-opus-4-1"
+
+
+async def test_plan_mode_offers_no_writing_tools(configure: Configure) -> None:
+    with ScriptedServer([say("Edit."), say("Plan.")]) as server:
+        async with ClaudeSDKClient(configure(server)) as client:
+            await client.query("a")
+            await collect(client.receive_response())
+            await client.set_permission_mode("plan")
+            await client.query("b")
+            await collect(client.receive_response())
+        offered = [request.tool_names for request in server.requests]
+    assert "WriteFile" in offered[0]
+    assert "WriteFile" not in offered[1]
+
+
+async def test_what_the_client_may_ask_about(configure: Configure) -> None:
+    with ScriptedServer([say("Hi.")]) as server:
+        async with ClaudeSDKClient(configure(server)) as client:
+            info = await client.get_server_info()
+            assert info is not None
+            assert info["models"][0]["value"].startswith("anthropic/")
+            assert (await client.get_mcp_status())["mcpServers"] == []
+            await client.query("Hello.")
+            await collect(client.receive_response())
+            usage = await client.get_context_usage()
+            assert 0 < usage["totalTokens"] < usage["maxTokens"]
+            with pytest.raises(Exception, match="does not support the control request 'rewind_files'"):
+                await client.rewind_files("x")
+            with pytest.raises(Exception, match="mode"):
+                await client.set_permission_mode(cast("Any", "anything goes"))
+
+
+async def test_a_wrong_key_is_an_error_with_a_sentence(configure: Configure) -> None:
+    with ScriptedServer([fault(401, message="invalid x-api-key")]) as server:
+        with pytest.raises(ResultError) as caught:
+            await collect(query(prompt="Hello.", options=configure(server)))
+    assert caught.value.exit_code == 1
+    assert caught.value.data["error_kind"] == "AuthFailed"
+    assert caught.value.errors
+
+
+async def test_the_limit_of_turns_is_an_error_result(configure: Configure, workspace: Path) -> None:
+    script = [call("LS", {"path": str(workspace)}), say("never asked for")]
+    with ScriptedServer(script) as server, pytest.raises(ResultError) as caught:
+        await collect(query(prompt="List.", options=configure(server, max_turns=1)))
+    assert caught.value.subtype == "error_max_turns"
+
+
+async def test_hooks_are_refused_rather_than_forgotten(configure: Configure) -> None:
+    async def hook(given: Any, tool_use_id: str | None, context: Any) -> Any:
+        return {}
+
+    with ScriptedServer([]) as server:
+        options = configure(server, hooks={"PreToolUse": [HookMatcher(hooks=[hook])]})
+        with pytest.raises(Exception, match="hooks"):
+            await collect(query(prompt="Hello.", options=options))
+
+
+async def test_a_session_goes_on_in_another_process(configure: Configure) -> None:
+    with ScriptedServer([say("Noted."), say("Blue.")]) as server:
+        first = the_result(await collect(query(prompt="My colour is blue.", options=configure(server))))
+        options = configure(server, resume=first.session_id)
+        second = the_result(await collect(query(prompt="Which colour?", options=options)))
+        assert "My colour is blue." in str(server.requests[1].messages[0])
+    assert second.result == "Blue."
+    assert second.session_id == first.session_id
+
+
+async def test_other_names_for_tools_and_the_options_that_shape_a_session(
+    configure: Configure, workspace: Path
+) -> None:
+    with ScriptedServer([call("Bash", {"command": "echo made > out.txt"}), say("Ran.")]) as server:
+        options = configure(
+            server,
+            allowed_tools=["Bash"],
+            disallowed_tools=["Write", "Edit"],
+            system_prompt={"type": "preset", "preset": "claude_code", "append": "Speak like a skald."},
+            max_thinking_tokens=2000,
+            extra_args={"replay-user-messages": None},
+        )
+        messages = await collect(query(prompt="Run it.", options=options))
+        request = server.requests[0]
+    assert (workspace / "out.txt").read_text() == "made\n"
+    assert "Speak like a skald." in str(request.json["system"])
+    assert not {"WriteFile", "EditTool"} & set(request.tool_names)
+    replayed = [message for message in messages if isinstance(message, UserMessage) and message.content == "Run it."]
+    assert len(replayed) == 1
+    assert replayed[0].uuid
+
+
+async def test_the_default_prompt_is_ours(configure: Configure) -> None:
+    """The SDK passes an empty system prompt when its user gives none."""
+    with ScriptedServer([say("Hi.")]) as server:
+        messages = await collect(query(prompt="Hello.", options=configure(server)))
+        assert len(str(server.requests[0].json["system"])) > 500
+    (text,) = cast("list[TextBlock]", blocks(messages, TextBlock))
+    assert text.text == "Hi."

@@ -1,0 +1,14 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.tools.toolbox import Toolbox
+
+
+@pytest.fixture
+async def box(workspace: Path) -> AsyncIterator[Toolbox]:
+    """The standard tools in an empty project. Whatever a test left running is ended."""
+    box = Toolbox(workspace)
+    yield box
+    await box.runner.close()

@@ -1,0 +1,131 @@
+"""The tools as a set: their order, their size, their schemas."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.tools.toolbox import Toolbox
+
+REQUIRED = {
+    "LS": ["path"],
+    "Read": ["file_path"],
+    "Grep": ["pattern"],
+    "Glob": ["pattern"],
+    "ExecuteCommand": ["command"],
+    "TodoWrite": ["todos"],
+    "WriteFile": ["content", "file_path"],
+    "EditTool": ["file_path", "new_string", "old_string"],
+    "MultiEditTool": ["edits", "file_path"],
+}
+
+GREP_FIELDS = {
+    "pattern": "string",
+    "path": "string",
+    "glob": "string",
+    "type": "string",
+    "output_mode": "string",
+    "-n": "boolean",
+    "-i": "boolean",
+    "-A": "number",
+    "-B": "number",
+    "-C": "number",
+    "head_limit": "number",
+    "multiline": "boolean",
+}
+
+
+def test_the_order_never_changes(workspace: Path) -> None:
+    assert list(Toolbox(workspace).tools) == list(REQUIRED)
+
+
+def test_all_specs_together_stay_small(workspace: Path) -> None:
+    """The first request with its system prompt must fit in 10 kB; the tools may take 4.2 of them."""
+    specs = [tool.spec() for tool in Toolbox(workspace).tools.values()]
+    assert len(msgspec.json.encode(specs)) <= 4200
+
+
+def test_brief_specs_are_smaller_and_lose_no_field(workspace: Path) -> None:
+    for tool in Toolbox(workspace).tools.values():
+        full, brief = tool.spec(), tool.spec(brief=True)
+        assert len(msgspec.json.encode(brief)) < len(msgspec.json.encode(full))
+        assert list(brief.schema["properties"]) == list(full.schema["properties"])
+        assert brief.description.count(".") == 1, "one sentence"
+
+
+def _objects(schema: Any) -> list[dict[str, Any]]:
+    if isinstance(schema, list):
+        return [found for item in schema for found in _objects(item)]  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(schema, dict):
+        return []
+    node: dict[str, Any] = schema  # pyright: ignore[reportUnknownVariableType]
+    inner = [found for value in node.values() for found in _objects(value)]
+    return [node, *inner] if node.get("type") == "object" else inner
+
+
+@pytest.mark.parametrize("name", list(REQUIRED))
+def test_schemas_require_what_the_specification_requires_and_forbid_the_rest(name: str, workspace: Path) -> None:
+    schema = Toolbox(workspace).tools[name].spec().schema
+    assert sorted(schema["required"]) == REQUIRED[name]
+    for node in _objects(schema):
+        assert node["additionalProperties"] is False
+    json.dumps(schema)
+
+
+def test_grep_keeps_the_fields_of_the_specification(workspace: Path) -> None:
+    properties = Toolbox(workspace).tools["Grep"].spec().schema["properties"]
+    assert {name: properties[name]["type"] for name in GREP_FIELDS} == GREP_FIELDS
+    assert set(properties["output_mode"]["enum"]) == {"content", "files_with_matches", "count"}
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "field"),
+    [
+        ("Read", {"file_path": "/x", "lines": 3}, "lines"),
+        ("Read", {"file_path": 3}, "file_path"),
+        ("Read", {}, "file_path"),
+        ("MultiEditTool", {"file_path": "/x", "edits": []}, "edits"),
+        ("MultiEditTool", {"file_path": "/x", "edits": [{"old_string": "a", "new_string": "b", "x": 1}]}, "x"),
+        ("TodoWrite", {"todos": [{"id": "1", "content": "", "status": "pending"}]}, "content"),
+        ("TodoWrite", {"todos": [{"id": "1", "content": "a", "status": "done"}]}, "done"),
+    ],
+)
+def test_wrong_arguments_name_the_field(name: str, args: dict[str, Any], field: str, workspace: Path) -> None:
+    with pytest.raises(msgspec.ValidationError, match=field):
+        Toolbox(workspace).tools[name].parse(args)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("LS", {"path": "src"}),
+        ("Read", {"file_path": "src/a.py"}),
+        ("Grep", {"pattern": "x", "path": "src"}),
+        ("Glob", {"pattern": "*", "path": "src"}),
+        ("WriteFile", {"file_path": "src/a.py", "content": "x"}),
+        ("EditTool", {"file_path": "src/a.py", "old_string": "a", "new_string": "b"}),
+        ("MultiEditTool", {"file_path": "src/a.py", "edits": [{"old_string": "a", "new_string": "b"}]}),
+    ],
+)
+async def test_a_relative_path_is_refused_with_the_absolute_one(name: str, args: dict[str, Any], box: Toolbox) -> None:
+    box.write("src/a.py", "a\n")
+    text = await box.refused(name, **args)
+    assert str(box.folder / "src") in text
+    assert (box.folder / "src/a.py").read_text() == "a\n"
+
+
+def test_subjects_are_what_the_rules_judge(workspace: Path) -> None:
+    tools = Toolbox(workspace).tools
+
+    def subject(name: str, **args: Any) -> Any:
+        return tools[name].subject(tools[name].parse(args))
+
+    assert subject("Read", file_path="/a").paths == ("/a",)
+    assert subject("Glob", pattern="/etc/**/*.conf").paths == ("/etc",)
+    assert subject("Grep", pattern="x").paths == ()
+    assert subject("ExecuteCommand", command="ls").command == "ls"
+    assert tools["ExecuteCommand"].side_effect == "blocking"
+    assert tools["EditTool"].side_effect == "mutating"
+    assert tools["Read"].side_effect == "read_only"

@@ -1,0 +1,52 @@
+import os
+
+from tests.tools.toolbox import Toolbox
+
+
+async def test_files_and_folders_with_a_slash(box: Toolbox) -> None:
+    box.write("b.txt", "")
+    box.write("src/a.py", "")
+    text = (await box.ok("LS", path=str(box.folder))).text
+    assert text == f"{box.folder}/\n  b.txt\n  src/"
+
+
+async def test_what_was_read_and_changed_is_marked(box: Toolbox) -> None:
+    path = box.write("a.txt", "x\n")
+    box.write("b.txt", "x\n")
+    await box.ok("Read", file_path=path)
+    assert (await box.ok("LS", path=str(box.folder))).text.endswith("  a.txt [cached]\n  b.txt")
+    await box.ok("EditTool", file_path=path, old_string="x", new_string="y")
+    assert "  a.txt [cached, modified]\n" in (await box.ok("LS", path=str(box.folder))).text
+    assert len(box.files.listing()) == 1, "listing caches nothing"
+
+
+async def test_ignore_globs(box: Toolbox) -> None:
+    for name in ("a.py", "a.pyc", "b.log", "build/x"):
+        box.write(name, "")
+    assert (await box.ok("LS", path=str(box.folder), ignore=["*.{pyc,log}", "build"])).text.split() == [
+        f"{box.folder}/",
+        "a.py",
+    ]
+
+
+async def test_many_entries_are_cut_loudly(box: Toolbox) -> None:
+    for number in range(205):
+        box.write(f"f{number:03}", "")
+    text = (await box.ok("LS", path=str(box.folder))).text
+    assert "(showing 200 of 205 entries" in text
+    assert "f199" in text
+    assert "f200" not in text
+
+
+async def test_empty_missing_and_file(box: Toolbox) -> None:
+    assert "(empty directory)" in (await box.ok("LS", path=str(box.folder))).text
+    assert "does not exist" in await box.refused("LS", path=str(box.folder / "no"))
+    assert "is a file" in await box.refused("LS", path=box.write("a", ""))
+
+
+async def test_links_and_odd_names_are_shown(box: Toolbox) -> None:
+    os.symlink("nowhere", box.folder / "link")
+    os.close(os.open(os.fsencode(box.folder) + b"/caf\xe9", os.O_CREAT))
+    text = (await box.ok("LS", path=str(box.folder))).text
+    assert "  link -> nowhere" in text
+    assert "caf\ufffd" in text

@@ -1,0 +1,58 @@
+"""The standard tools over a real folder, called by name as the engine calls them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from odin.context.files import FileCache
+from odin.core.tool import Tool, ToolContext, ToolOutput
+from odin.policy.sandbox import ProcessRunner
+from odin.tools import standard_tools
+from odin.tools.glob import Glob
+from odin.tools.grep import Grep
+
+
+class Toolbox:
+    """`without_ripgrep` makes Grep and Glob use their built-in walk."""
+
+    def __init__(self, folder: Path, *, without_ripgrep: bool = False) -> None:
+        self.folder = folder
+        self.files = FileCache()
+        self.runner = ProcessRunner(folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1)
+        self.progress: list[str] = []
+        tools: list[Tool[Any]] = list(standard_tools(files=self.files, runner=self.runner))
+        if without_ripgrep:
+            nothing: Callable[[], str | None] = lambda: None  # noqa: E731
+            tools += [Grep(self.files, self.runner, nothing), Glob(self.runner, nothing)]
+        self.tools = {tool.name: tool for tool in tools}
+
+    def context(self) -> ToolContext:
+        return ToolContext(
+            cwd=str(self.folder),
+            root=str(self.folder),
+            session="s",
+            agent="",
+            call_id="c",
+            mode="edit_mode",
+            progress=self.progress.append,
+        )
+
+    async def call(self, name: str, **args: Any) -> ToolOutput:
+        tool = self.tools[name]
+        return await tool.run(tool.parse(args), self.context())
+
+    async def ok(self, name: str, **args: Any) -> ToolOutput:
+        output = await self.call(name, **args)
+        assert not output.is_error, output.text
+        return output
+
+    async def refused(self, name: str, **args: Any) -> str:
+        output = await self.call(name, **args)
+        assert output.is_error, output.text
+        return output.text
+
+    def write(self, name: str, content: str | bytes) -> str:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return str(path)
