@@ -226,14 +226,20 @@ def _prompt_id() -> str:
 
 
 def _prompt_text(args: argparse.Namespace) -> str:
-    text: str | None = args.prompt
-    if text is None or text == "-":
-        text = "" if sys.stdin.isatty() else sys.stdin.buffer.read(MAX_STDIN + 1).decode("utf-8", "replace")
-        if len(text) > MAX_STDIN:
-            raise UsageError(f"The prompt on standard input is longer than {MAX_STDIN} bytes.", "Name a file instead.")
+    given: str = "-" if args.prompt is None else args.prompt
+    text = _standard_input() if given == "-" else given
     if not text.strip():
         raise EmptyPrompt
     return text
+
+
+def _standard_input() -> str:
+    if sys.stdin.isatty():
+        return ""
+    raw = sys.stdin.buffer.read(MAX_STDIN + 1)
+    if len(raw) > MAX_STDIN:
+        raise UsageError(f"The prompt on standard input is longer than {MAX_STDIN} bytes.", "Name a file instead.")
+    return raw.decode("utf-8", "replace")
 
 
 def _terminal() -> TextIO | None:

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -77,7 +77,7 @@ async def start(workspace: Path, home: Path) -> AsyncIterator[Start]:
 
     async def begin(
         script: Any,
-        api: str = "anthropic",
+        api: Literal["anthropic", "openai"] = "anthropic",
         *,
         env: dict[str, str] | None = None,
         server: Any = None,

@@ -1,6 +1,7 @@
 """One turn, from the prompt to the answer, as the user and the model see it."""
 
 import asyncio
+import itertools
 import json
 import threading
 from pathlib import Path
@@ -105,9 +106,7 @@ async def test_thinking_is_kept_but_not_sent_back(start: Start) -> None:
     assert b"two and two" not in talk.server.requests[1].body
 
 
-async def test_thinking_is_replayed_within_the_tool_loop_where_the_api_demands_it(
-    start: Start, workspace: Path
-) -> None:
+async def test_thinking_is_replayed_only_within_the_tool_loop(start: Start, workspace: Path) -> None:
     talk = await start(
         [reply(thinking="look first", calls=[call("LS", {"path": str(workspace)})]), say("ok"), say("done")],
         config={"thinking": 2000, "providers": {"anthropic": {"models": {"scripted-model": {"thinking": True}}}}},
@@ -135,7 +134,7 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before(start: Start
     await talk.say("two")
     bodies = [request.body for request in talk.server.requests]
     assert len(bodies) == 5
-    for earlier, later in zip(bodies, bodies[1:], strict=False):
+    for earlier, later in itertools.pairwise(bodies):
         assert later.startswith(earlier.rstrip(b"]}")), "what was sent before has changed"
 
 
@@ -261,9 +260,7 @@ async def test_max_tokens_in_prose_keeps_the_text(start: Start) -> None:
     assert talk.server.rejected == []
 
 
-async def test_a_call_cut_by_the_limit_is_discarded_and_asked_again_in_small_steps(
-    start: Start, workspace: Path
-) -> None:
+async def test_a_call_cut_by_the_limit_is_discarded_and_asked_again_smaller(start: Start, workspace: Path) -> None:
     broken = reply(calls=[call("LS", '{"path": "/tm')], stop="max_tokens")
     two = reply(calls=[call("LS", {"path": str(workspace)}, id="a"), call("LS", {"path": "/"}, id="b")])
     talk = await start([broken, two, say("ok")])
@@ -343,7 +340,7 @@ async def test_passing_failures_are_retried_in_plain_sight(start: Start, broken:
     (retry,) = talk.all(RetryScheduled)
     assert (retry.error_kind, retry.attempt) == (kind, 1)
     assert ("half" in "".join(event.text for event in talk.all(TextStreamed))) == bool(talk.all(RolledBack))
-    assert len([event for event in talk.all(Replied)]) == 1
+    assert len(talk.all(Replied)) == 1
     assert talk.server.rejected == []
 
 

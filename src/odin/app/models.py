@@ -12,7 +12,10 @@ from odin.providers.catalog import MODELS, PRESETS, connect, default_ref, endpoi
 from odin.providers.http import Http
 from odin.providers.settings import ProviderSettings
 
-OFFLINE_NOTICE = "No model is configured: the offline planner answers. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or see `odin models`."
+OFFLINE_NOTICE = (
+    "No model is configured: the offline planner answers. "
+    "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or see `odin models`."
+)
 _LOCAL = ("ollama", "lmstudio", "llamacpp", "vllm")
 
 
@@ -37,7 +40,7 @@ class Models:
         return f"{self.info.provider}/{self.info.id}" if self.info.provider else self.info.id
 
     async def choose(self, ref: str) -> str:
-        """Connect to the named model; with no name to the first that can be found, and at last to the offline planner."""
+        """Connect to the named model; with no name to the first that can be found, at last to the offline planner."""
         self.notice = ""
         if not ref:
             ref = default_ref(self._settings, self._env) or await self._first_local()
@@ -102,7 +105,7 @@ class ModelRow(msgspec.Struct, frozen=True):
 
 
 async def list_models(env: Mapping[str, str], cwd: str) -> list[ModelRow]:
-    """The models that can be used from here: those whose key is there, those on this machine, and the offline planner."""
+    """The models that can be used from here: on this machine, by a key, and the offline planner."""
     from odin.providers.local import discover
 
     config = load(cwd, env)

@@ -28,13 +28,13 @@ TITLE = Job(
 
 SUMMARY = Job(
     "summary",
-    "Summarise the text for an engineer who will not see it. Keep names, paths, numbers and decisions. Plain sentences.",
+    "Summarise the text for an engineer who will not see it. Keep names, paths, numbers, decisions. Plain sentences.",
 )
 
 SUFFICIENCY = Job(
     "edit-sufficiency",
-    "You are given a requested edit and the parts of the file that have been read. Decide whether they contain enough to "
-    "make the edit safely: the old text, enough around it to tell it from other places, nothing important outside. When in "
-    'doubt, ask for more. Answer with JSON only: {"is_sufficient": bool, "explanation": str, '
+    "You are given a requested edit and the parts of the file that have been read. Decide whether they contain enough "
+    "to make the edit safely: the old text, enough around it to tell it from other places, nothing important outside. "
+    'When in doubt, ask for more. Answer with JSON only: {"is_sufficient": bool, "explanation": str, '
     '"suggested_line_ranges": [{"start_line": int, "end_line": int, "reason": str}]}.',
 )

@@ -71,7 +71,7 @@ class TextPiece(Struct, frozen=True, tag="text"):
 
 
 class ThinkingPiece(Struct, frozen=True, tag="thinking"):
-    """`text` is a delta. `final`, when not empty, replaces what the deltas added up to; `signature` closes the block."""
+    """`text` is a delta. `final`, when not empty, replaces what they added up to; `signature` closes the block."""
 
     text: str = ""
     signature: str = ""

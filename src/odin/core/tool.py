@@ -119,7 +119,7 @@ class Tool(ABC, Generic[A]):
 
 
 def schema_of(args: type[Struct], brief: bool = False) -> dict[str, Any]:
-    """The JSON schema of an argument struct, inlined and without what tells a model nothing (titles, null, defaults)."""
+    """The JSON schema of an argument struct, inlined, without what tells a model nothing (titles, null, defaults)."""
     raw = msgspec.json.schema(args)
     return _slim(raw, raw.get("$defs", {}), brief)
 
@@ -138,7 +138,7 @@ def _slim(node: Any, defs: dict[str, Any], brief: bool) -> Any:
         options = [option for option in found["anyOf"] if option != {"type": "null"}]
         if len(options) == 1:
             return _slim({**{k: v for k, v in found.items() if k != "anyOf"}, **options[0]}, defs, brief)
-    dropped = {"title", "default", "$defs"} | ({"description"} if brief else set())
+    dropped = ("title", "default", "$defs", "description") if brief else ("title", "default", "$defs")
     out: dict[str, Any] = {}
     for key, value in found.items():
         if key == "properties":

@@ -38,7 +38,8 @@ class RepetitionGuard:
         if len(recent) >= MAX_CONSECUTIVE and all(item == key for item in recent[-MAX_CONSECUTIVE:]):
             return f"loop detected: this is the same call {MAX_CONSECUTIVE} times in a row. Change something or answer."
         if recent.count(key) > MAX_IN_WINDOW:
-            return f"loop detected: the same call came {recent.count(key)} times in the last {len(recent)}. Try another way."
+            count = recent.count(key)
+            return f"loop detected: the same call came {count} times in the last {len(recent)}. Try another way."
         tail = recent[-ALTERNATIONS:]
         if len(tail) == ALTERNATIONS and tail[0] != tail[1] and tail == tail[:2] * (ALTERNATIONS // 2):
             return "loop detected: two calls are taking turns without progress. Try another way or answer."

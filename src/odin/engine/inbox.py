@@ -1,4 +1,4 @@
-"""Prompts that wait: first in, first out, each with the mode it was sent in. A prompt can be taken back until it runs."""
+"""Prompts that wait: first in, first out, each with the mode it was sent in. It can be taken back until it runs."""
 
 from odin.core.op import Prompt
 

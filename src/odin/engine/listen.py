@@ -84,9 +84,7 @@ class Listener:
         reply = self._builder.finish()
         if reply.empty:
             if reply.message.stop == "max_tokens":
-                raise EmptyTruncation(
-                    "The length limit was reached before the model said anything.", "Raise max_tokens."
-                )
+                raise EmptyTruncation("The length limit was reached before anything was said.", "Raise max_tokens.")
             raise EmptyReply("The model answered with nothing.")
         self._builder = ReplyBuilder()
         return reply
