@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from odin.config.schema import config_schema, config_table
+from odin.config.describe import config_schema, config_table
 
 from odin.app import standard_registry
 from odin.cli import build_parser

@@ -234,9 +234,9 @@ async def test_a_conversation_in_one_process(configure: Configure) -> None:
             first = the_result(await collect(client.receive_response()))
             await client.query("Who am I?")
             second = the_result(await collect(client.receive_response()))
+            assert (first.result, second.result) == ("Hello, Ada.", "Ada.")
+            assert first.session_id == second.session_id
         spoken = [str(message["content"]) for message in server.requests[1].messages]
-    assert (first.result, second.result) == ("Hello, Ada.", "Ada.")
-    assert first.session_id == second.session_id
     assert len(spoken) == 3
     assert "I am Ada." in spoken[0]
     assert "Hello, Ada." in spoken[1]
@@ -289,11 +289,11 @@ async def test_permission_mode_and_model_change_in_the_middle(configure: Configu
             await client.set_model("anthropic/claude-opus-4-1")
             await client.query("Write now.")
             messages = await collect(client.receive_response())
+            init = next(message for message in messages if isinstance(message, SystemMessage))
+            assert init.data["permissionMode"] == "acceptEdits"
+            assert init.data["model"] == "anthropic/claude-opus-4-1"
         assert server.requests[0].model != server.requests[-1].model == "claude-opus-4-1"
     assert target.read_text() == "x"
-    init = next(message for message in messages if isinstance(message, SystemMessage))
-    assert init.data["permissionMode"] == "acceptEdits"
-    assert init.data["model"] == "anthropic/claude-opus-4-1"
 
 
 async def test_plan_mode_offers_no_writing_tools(configure: Configure) -> None:
@@ -327,9 +327,8 @@ async def test_what_the_client_may_ask_about(configure: Configure) -> None:
 
 
 async def test_a_wrong_key_is_an_error_with_a_sentence(configure: Configure) -> None:
-    with ScriptedServer([fault(401, message="invalid x-api-key")]) as server:
-        with pytest.raises(ResultError) as caught:
-            await collect(query(prompt="Hello.", options=configure(server)))
+    with ScriptedServer([fault(401, message="invalid x-api-key")]) as server, pytest.raises(ResultError) as caught:
+        await collect(query(prompt="Hello.", options=configure(server)))
     assert caught.value.exit_code == 1
     assert caught.value.data["error_kind"] == "AuthFailed"
     assert caught.value.errors

@@ -106,7 +106,7 @@ def test_a_nested_object_keeps_what_a_later_layer_does_not_say(workspace: Path, 
     ],
 )
 def test_the_environment_sets_keys(workspace: Path, variable: str, value: str, name: str, expected: Any):
-    config = load_here(workspace, **{variable: value})
+    config = load_here(workspace, None, **{variable: value})
     assert getattr(config, name) == expected
     assert config.sources[name] == variable
 
@@ -120,7 +120,7 @@ def test_an_empty_variable_is_no_value(workspace: Path):
 )
 def test_a_wrong_value_in_the_environment_stops_and_names_the_variable(workspace: Path, variable: str, value: str):
     with pytest.raises(ConfigError, match=variable):
-        load_here(workspace, **{variable: value})
+        load_here(workspace, None, **{variable: value})
 
 
 def test_a_wrong_mode_or_permission_mode_is_refused(workspace: Path):
@@ -295,7 +295,9 @@ def test_variables_expand_in_text_and_unset_ones_drop_the_key(workspace: Path, u
             "max_turns": "$TURNS",
             "default_response": "costs $$5",
             "keep_env": ["$NOT_SET", "PLAIN"],
-            "providers": {"a": {"api_key": "$A_KEY", "base_url": "${A_URL:-http://127.0.0.1:1}", "headers": {"x": "$NO"}}},
+            "providers": {
+                "a": {"api_key": "$A_KEY", "base_url": "${A_URL:-http://127.0.0.1:1}", "headers": {"x": "$NO"}}
+            },
         }
     )
     config = load_here(workspace, VENDOR="a", MODEL_ID="b", TURNS="9", A_KEY=SECRET)
@@ -526,14 +528,9 @@ def test_a_project_reached_by_a_link_is_the_real_one(workspace: Path, tmp_path: 
 # --- schema and table ---
 
 
-def _all_properties(node: Any) -> list[tuple[str, dict[str, Any]]]:
-    found: list[tuple[str, dict[str, Any]]] = []
-    if isinstance(node, dict):
-        properties: dict[str, Any] = node.get("properties", {})  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-        found.extend(properties.items())
-        for child in node.values():  # pyright: ignore[reportUnknownVariableType]
-            found.extend(_all_properties(child))
-    return found
+def _all_properties(schema: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    shapes: list[dict[str, Any]] = [schema, *schema["$defs"].values()]
+    return [item for shape in shapes for item in shape["properties"].items()]
 
 
 def test_the_schema_has_every_key_with_a_description():
@@ -558,14 +555,20 @@ def test_the_table_has_a_row_for_every_key():
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
 
 
 @given(st.dictionaries(st.sampled_from(Keys.__struct_encode_fields__) | st.text(max_size=6), VALUES, max_size=6))
-def test_any_object_loads_or_is_reported_never_crashes(tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any]):
+def test_any_object_loads_or_is_reported_never_crashes(
+    tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any]
+):
     folder = tmp_path_factory.mktemp("config")
     (folder / "odinconfig.json").write_text(json.dumps(content))
     work = folder / "work"

@@ -1,3 +1,74 @@
-"""Odin Code: a coding agent for the terminal."""
+"""Odin Code: a coding agent for the terminal.
+
+`odin.query("…")` runs a prompt from Python; see docs/python-api.md. What is imported from here is loaded when it is
+first used, so that `import odin` costs nothing.
+"""
+
+TYPE_CHECKING = False  # importing it from typing would cost more than all the rest
+if TYPE_CHECKING:
+    from odin.api import Allow, Callbacks, Deny, Query, Session, default_registry, new, query
+    from odin.config import Options
+    from odin.core.errors import OdinError
+    from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
+    from odin.ui.typed import (
+        AssistantMessage,
+        Message,
+        ResultMessage,
+        StreamEvent,
+        SystemMessage,
+        TextBlock,
+        ThinkingBlock,
+        ToolProgress,
+        ToolResultBlock,
+        ToolUseBlock,
+        UserMessage,
+    )
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "odin.api": "Allow Callbacks Deny Query Session default_registry new query",
+    "odin.config": "Options",
+    "odin.core.errors": "OdinError",
+    "odin.core.tool": "Args Subject Tool ToolContext ToolOutput",
+    "odin.ui.typed": "AssistantMessage Message ResultMessage StreamEvent SystemMessage TextBlock ThinkingBlock "
+    "ToolProgress ToolResultBlock ToolUseBlock UserMessage",
+}
+
+__all__ = [
+    "Allow",
+    "Args",
+    "AssistantMessage",
+    "Callbacks",
+    "Deny",
+    "Message",
+    "OdinError",
+    "Options",
+    "Query",
+    "ResultMessage",
+    "Session",
+    "StreamEvent",
+    "Subject",
+    "SystemMessage",
+    "TextBlock",
+    "ThinkingBlock",
+    "Tool",
+    "ToolContext",
+    "ToolOutput",
+    "ToolProgress",
+    "ToolResultBlock",
+    "ToolUseBlock",
+    "UserMessage",
+    "default_registry",
+    "new",
+    "query",
+]
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names.split():
+            from importlib import import_module
+
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,10 +11,10 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from odin.app import open_session
+from odin.app import open_session, standard_registry
 from odin.config import Options
 from odin.core import errors
-from odin.core.client import Client
+from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import (
     AnyEvent,
@@ -25,16 +25,21 @@ from odin.core.event import (
     TextStreamed,
     ToolEnded,
     TurnEnded,
+    TurnStarted,
     UsageRecorded,
 )
 from odin.core.message import ToolCall, Usage
 from odin.core.op import Answer, Interrupt, Prompt
 from odin.core.provider import ModelInfo, Provider
+from odin.core.registry import Registry
 from odin.core.tool import Tool
 from odin.policy.modes import mode_of
 from odin.ui.ending import sentence
 from odin.ui.messages import Translator
 from odin.ui.typed import Message, ResultMessage, typed
+
+_NOTHING = SessionInfo("", "", "", "", "edit_mode", "", ())
+"""What is known of a session that was given up before it was open."""
 
 
 class Allow(Struct, frozen=True):
@@ -96,6 +101,11 @@ def new(
     return Session(provider, options or Options(), tools, can_use_tool)
 
 
+def default_registry(cwd: str = "") -> Registry:
+    """The standard tools by themselves, for programs that bring their own loop. Other agents' names find them too."""
+    return standard_registry(cwd)
+
+
 class Session:
     """A conversation: its prompts run one after the other and the model remembers the earlier ones."""
 
@@ -112,7 +122,6 @@ class Session:
         self._client: Client | None = None
         self._opening = asyncio.Lock()
         self.can_use_tool = can_use_tool
-        self.mode = options.mode
         self.include_partial = options.include_partial
 
     def query(self, prompt: str, *, mode: str = "", callbacks: Callbacks | None = None) -> "Query":
@@ -148,19 +157,17 @@ class Session:
 class Query:
     """One running prompt. Iterate over it for its messages, or `wait()` for its result; neither needs the other.
 
-    When the task that started it is cancelled, the run is aborted and still has its result.
+    Cancelling whoever waits for it, or the task that started it, aborts the run; it still has its result.
     """
 
     def __init__(self, session: Session, prompt: str, mode: str, callbacks: Callbacks, *, closes: bool) -> None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            raise UsageError(
-                "A query needs a running event loop.", "Call it from async code, as in asyncio.run()."
-            ) from None
+            raise UsageError("A query needs a running event loop.", "Call it in async code.") from None
         self._session = session
-        self._prompt = Prompt(os.urandom(6).hex(), prompt, mode_of(mode or session.mode or "edit"))
-        self._mode_named = bool(mode or session.mode)
+        self._prompt = Prompt(os.urandom(6).hex(), prompt)
+        self._mode = mode_of(mode) if mode else None
         self._callbacks = callbacks
         self._closes = closes
         self._client: Client | None = None
@@ -175,9 +182,7 @@ class Query:
         self.last_error: OdinError | None = None
         self.result: ResultMessage | None = None
         self._task = loop.create_task(self._run())
-        parent = asyncio.current_task()
-        if parent is not None:
-            parent.add_done_callback(self._parent_done)
+        self._mind(asyncio.current_task())
 
     # --- what a user does with it ---
 
@@ -207,24 +212,45 @@ class Query:
         if self._client is not None:
             await self._client.submit(Interrupt())
 
+    async def abort(self) -> None:
+        """Give the run up and wait until it is over. Nothing happens when it is over already."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.abort()
+
     # --- how it runs ---
 
     async def _until(self, work: Awaitable[Any]) -> None:
-        """Wait for something; a cancel that comes meanwhile aborts the run before it goes on its way."""
         try:
             await work
         except asyncio.CancelledError:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            await self.abort()
             raise
 
-    def _parent_done(self, parent: "asyncio.Task[Any]") -> None:
-        if parent.cancelled():
-            self._task.cancel()
+    def _mind(self, parent: "asyncio.Task[Any] | None") -> None:
+        """The run does not outlive a task that started it and was cancelled."""
+        if parent is None:
+            return
+
+        def follow(ended: "asyncio.Task[Any]") -> None:
+            if ended.cancelled():
+                self._task.cancel()
+
+        parent.add_done_callback(follow)
+        self._task.add_done_callback(lambda _: parent.remove_done_callback(follow))
 
     async def _run(self) -> None:
         try:
             await self._converse()
+        except asyncio.CancelledError:
+            await self._see_the_end(Translator(_NOTHING))
         except OdinError as error:
             self.exit_reason, self.last_error = "error", error
             await _call(self._callbacks.on_error, error)
@@ -237,38 +263,49 @@ class Query:
         client = self._client = await self._session.open()
         info = await client.info()
         self.session_id = info.session
-        prompt = self._prompt if self._mode_named else msgspec.structs.replace(self._prompt, mode=info.mode)
         translator = Translator(info, partial=self._session.include_partial)
-        reading = asyncio.get_running_loop().create_task(self._read(client.events(), translator, prompt.id))
+        reading = asyncio.get_running_loop().create_task(self._read(client.events(), translator))
         try:
-            await client.submit(prompt)
+            await client.submit(msgspec.structs.replace(self._prompt, mode=self._mode or info.mode))
             if self._interrupted:
                 await client.submit(Interrupt())
             await asyncio.shield(reading)
         except asyncio.CancelledError:
             await client.close()
-            await asyncio.wait({reading})
+            await reading
         finally:
             if self._closes:
                 await client.close()
             reading.cancel()
+        await self._see_the_end(translator)
 
-    async def _read(self, events: AsyncIterator[Envelope], translator: Translator, prompt_id: str) -> None:
+    async def _see_the_end(self, translator: Translator) -> None:
+        """A run that was given up before it became a turn has a result too."""
+        if self.result is None:
+            ended = TurnEnded(self._prompt.id, "aborted")
+            await self._take(Envelope(-1, 0.0, self.session_id, ended), translator)
+
+    async def _read(self, events: AsyncIterator[Envelope], translator: Translator) -> None:
         mine = False
         async for envelope in events:
             event = envelope.event
-            mine = mine or getattr(event, "id", "") == prompt_id
-            if not mine:
-                continue
-            for raw in translator.messages(envelope):
-                self._messages.append(typed(raw))
-                self._news.set()
-            if isinstance(event, PermissionAsked):
-                await self._decide(event)
-            elif not envelope.agent:
-                await self._follow(event)
-            if isinstance(event, TurnEnded) and event.id == prompt_id:
+            mine = mine or (isinstance(event, TurnStarted) and event.id == self._prompt.id)
+            if mine:
+                await self._take(envelope, translator)
+            if self.result is not None:
                 return
+
+    async def _take(self, envelope: Envelope, translator: Translator) -> None:
+        for raw in translator.messages(envelope):
+            message = typed(raw)
+            self._messages.append(message)
+            self._news.set()
+            if isinstance(message, ResultMessage):
+                self.result = message
+        if isinstance(envelope.event, PermissionAsked):
+            await self._decide(envelope.event)
+        elif not envelope.agent:
+            await self._follow(envelope.event)
 
     async def _follow(self, event: AnyEvent) -> None:
         calls = self._callbacks
@@ -287,12 +324,10 @@ class Query:
             await self._finish(event)
 
     async def _finish(self, ended: TurnEnded) -> None:
-        last = self._messages[-1]
-        assert isinstance(last, ResultMessage)
-        self.result, self.exit_reason, self.turn_count = last, ended.reason, ended.steps
+        self.exit_reason, self.turn_count = ended.reason, ended.steps
         self.total_usage, self.total_cost_usd = ended.usage, ended.cost_usd
         if ended.reason == "end_turn":
-            await _call(self._callbacks.on_complete, last)
+            await _call(self._callbacks.on_complete, self.result)
         else:
             self.last_error = error_of(ended)
             await _call(self._callbacks.on_error, self.last_error)

@@ -49,6 +49,13 @@ class Talk:
         await self.client.submit(Prompt(f"p{self._count}", text, mode))
         return f"p{self._count}"
 
+    async def until(self, kind: type[AnyEvent]) -> None:
+        """Wait until such an event comes, or has come in the log before."""
+        async with asyncio.timeout(30):
+            async for envelope in self.client.events(after=-1):
+                if isinstance(envelope.event, kind):
+                    return
+
     async def until_end(self, prompt_id: str) -> TurnEnded:
         async with asyncio.timeout(30):
             async for envelope in self._events:

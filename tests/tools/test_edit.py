@@ -156,8 +156,8 @@ async def test_lines_shown_by_grep_count_as_read(box: Toolbox) -> None:
         (b"a\nb", "b", "c\n", b"a\nc\n"),
         (b"x = 1;\n// caf\xe9\n", "x = 1", "x = 2", b"x = 2;\n// caf\xe9\n"),
         (b"\xc4\xe3\xba\xc3 end\n", "end", "END", b"\xc4\xe3\xba\xc3 END\n"),
-        ("﻿grün\r\nend\r\n".encode("utf-16-le"), "end", "ö\nü", "﻿grün\r\nö\r\nü\r\n".encode("utf-16-le")),
-        ("﻿a\n".encode("utf-16-be"), "a", "b", "﻿b\n".encode("utf-16-be")),
+        ("\ufeffgrün\r\nend\r\n".encode("utf-16-le"), "end", "ö\nü", "\ufeffgrün\r\nö\r\nü\r\n".encode("utf-16-le")),
+        ("\ufeffa\n".encode("utf-16-be"), "a", "b", "\ufeffb\n".encode("utf-16-be")),
         (b"tab\there  \n", "here  ", "there", b"tab\tthere\n"),
     ],
 )

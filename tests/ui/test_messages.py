@@ -195,7 +195,9 @@ def assemble(events: list[Raw]) -> list[list[Raw]]:
         kind = event["type"]
         if kind == "message_start":
             assert not inside
-            inside, blocks, closed = True, {}, set()
+            inside = True
+            blocks.clear()
+            closed.clear()
             continue
         assert inside
         if kind == "content_block_start":
@@ -209,7 +211,7 @@ def assemble(events: list[Raw]) -> list[list[Raw]]:
             closed.add(event["index"])
         elif kind == "message_stop":
             assert closed == set(blocks)
-            replies.append(list(blocks.values()))
+            replies.append([dict(block) for block in blocks.values()])
             inside = False
         else:
             assert kind == "message_delta"

@@ -1,5 +1,6 @@
 """Puts the parts of one session together."""
 
+import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ from odin.engine.loop import Kit, Limits, Planner
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
 from odin.engine.team import Team
+from odin.engine.titler import give_title
 from odin.policy.modes import mode_of, spec_of
 from odin.policy.rules import Policy
 from odin.policy.sandbox import ProcessRunner
@@ -115,6 +117,7 @@ class _Composition:
         self._prompter = self._make_prompter()
         self._lesser = Lesser(models.lesser, self.recorder)
         self.client = self._make_client(resumed=bool(past))
+        self._titler = None if state.title else asyncio.create_task(give_title(self.recorder, self._lesser))
 
     def _make_policy(self) -> Policy:
         config, options = self._config, self._options
@@ -225,6 +228,9 @@ class _Composition:
         return self.policy.permission_mode
 
     async def _close(self) -> None:
+        if self._titler is not None:
+            self._titler.cancel()
+            await asyncio.wait([self._titler])
         await self._runner.close()
         await self._models.close()
 

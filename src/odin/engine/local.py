@@ -65,7 +65,7 @@ class LocalClient:
         """Everything durable after this number, then what happens. None means: only from now on."""
         live = self._recorder.hub.subscribe(durable=True, size=1024)
         seq = self._recorder.state.seq
-        return _replay(self._past() if after is not None and after < seq else iter(()), after or -1, seq, live)
+        return _replay(self._past() if after is not None and after < seq else iter(()), seq if after is None else after, seq, live)
 
     async def snapshot(self) -> Snapshot:
         return self._recorder.state.snapshot()

@@ -1,11 +1,15 @@
 """Gives a session its title once its first turn is over. A session that ends with that turn keeps its first line."""
 
+import asyncio
+
 from odin.core.event import TitleSet, TurnEnded
 from odin.core.job import TITLE
 from odin.engine.lesser import Lesser
 from odin.engine.recorder import Recorder
 
 MAX_TITLE = 60
+PAUSE_S = 0.2
+"""A session that answers one prompt and ends is gone by then, and is not held up."""
 
 
 async def give_title(recorder: Recorder, lesser: Lesser) -> None:
@@ -14,6 +18,7 @@ async def give_title(recorder: Recorder, lesser: Lesser) -> None:
         if isinstance(envelope.event, TurnEnded) and not envelope.agent:
             break
     subscription.close()
+    await asyncio.sleep(PAUSE_S)
     turns = recorder.state.turns
     if turns:
         first = turns[0].body

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -197,13 +198,17 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 def _url_matches(pattern: str, url: str) -> bool:
     """`domain:example.org` means that host and those below it, compared by labels of the host."""
-    from urllib.parse import urlsplit
-
     if not pattern.startswith("domain:"):
         return pattern == url
     domain = pattern.removeprefix("domain:").strip().lower().removeprefix("*.")
-    try:
-        host = (urlsplit(url).hostname or "").lower()
-    except ValueError:
-        return False
+    host = host_of(url)
     return bool(domain) and (host == domain or host.endswith(f".{domain}"))
+
+
+def host_of(url: str) -> str:
+    """The host of an address, or "" when it has none that could be a host."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+    return host if re.fullmatch(r"[a-z0-9.-]+", host) else ""

@@ -15,7 +15,7 @@ from odin.core.event import Mode
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
 from odin.policy.critical import critical
-from odin.policy.entry import CommandPrefix, entries_of, prefixes_of
+from odin.policy.entry import CommandPrefix, entries_of, host_of, prefixes_of
 from odin.policy.modes import PLAN, ModeSpec, PermissionMode, permission_mode_of, spec_of
 from odin.policy.readonly import harmless, harmless_redirect, steps
 from odin.policy.shell import Survey, read_only, survey
@@ -267,6 +267,9 @@ def _suggestion(call: _Call) -> str:
     if call.kind == "execute":
         text = call.subject.command.strip()
         return text if len(text) <= 100 and text.isprintable() and "'" not in text else ""
+    if call.subject.url:
+        host = host_of(call.subject.url)
+        return f"domain:{host}" if host else ""
     text = call.subject.paths[0] if len(call.subject.paths) == 1 else ""
     return text if text.isprintable() and not set(text) & set("'()*?[") else ""
 

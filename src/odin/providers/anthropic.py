@@ -27,7 +27,17 @@ from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, 
 from odin.providers import faults
 from odin.providers.exchange import WireProvider
 from odin.providers.faults import Peer, Said
-from odin.providers.payload import NO_OUTPUT, CallIds, decode, effort, encode, legal_name, may_replay, running_loop
+from odin.providers.payload import (
+    NO_OUTPUT,
+    CallIds,
+    answered_by,
+    decode,
+    effort,
+    encode,
+    legal_name,
+    may_replay,
+    running_loop,
+)
 from odin.providers.sse import ServerEvent
 
 VERSION = "2023-06-01"
@@ -247,7 +257,7 @@ class _Reader:
         self._open: dict[int, _Open] = {}
         self._calls = 0
         self._usage = _Usage()
-        self._model = ""
+        self._model = peer.model
         self._stop: StopReason = "end_turn"
 
     def feed(self, event: ServerEvent) -> Iterator[Piece]:
@@ -260,7 +270,7 @@ class _Reader:
             yield from self._end(found.index)
         elif found.type == "message_start":
             if found.message is not None:
-                self._model = found.message.model or ""
+                self._model = answered_by(found.message.model, self._peer.model)
                 self._add_usage(found.message.usage)
                 yield UsagePiece(self._total())
         elif found.type == "message_delta":

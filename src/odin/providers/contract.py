@@ -43,7 +43,6 @@ _STRICTNESS: tuple[Strictness, ...] = ("exact", "loose", "none")
 _INSTRUCTIONS = """\
 Work in steps. Every reply is one JSON object with taskCompleted, explanation and executeTool, as in these examples.
 {examples}
-To add lines, repeat an old line in new_string and put the new lines below it. To create a file, call WriteFile at once.
 
 Tools:
 {tools}"""
@@ -52,22 +51,22 @@ _Step = tuple[str, str, dict[str, Any], str]
 
 _EXAMPLES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
     (
-        "Paint the door blue in door.py.",
+        "Who opens the door?",
+        (("I search for it.", "Grep", {"pattern": "open_door"}, "src/guard.py:12:    open_door(key)"),),
+        "The door is opened in src/guard.py, line 12.",
+    ),
+    (
+        "Add a bell to the door in door.py.",
         (
             ("I read the file.", "Read", {"file_path": "door.py"}, '1 color = "red"'),
             (
-                "I change the color.",
+                "I add a line below the color.",
                 "EditTool",
-                {"file_path": "door.py", "old_string": 'color = "red"', "new_string": 'color = "blue"'},
+                {"file_path": "door.py", "old_string": 'color = "red"', "new_string": 'color = "red"\nbell = True'},
                 "Edited door.py.",
             ),
         ),
-        "The door in door.py is blue now.",
-    ),
-    (
-        "Where is open_door defined?",
-        (("I search for it.", "Grep", {"pattern": "def open_door"}, "src/house.py:12:def open_door(key):"),),
-        "open_door is defined in src/house.py, line 12.",
+        "The door in door.py has a bell now.",
     ),
 )
 """A task with each of the moves a small model has to see once: read, change, search, and end with the answer."""
@@ -122,34 +121,30 @@ def _type(schema: dict[str, Any]) -> str:
 # --- what the server is asked to enforce ---
 
 _KEPT = ("type", "enum", "const", "required")
+_PATHS = ("file_path", "path")
+_NEVER_EMPTY = ("file_path", "path", "pattern", "command", "old_string")
 
 
 def contract_schema(tools: Iterable[ToolSpec], strictness: Strictness = "exact") -> dict[str, Any]:
-    """The JSON schema of one reply. Only keywords that every server's grammar knows are used."""
+    """The JSON schema of one reply. Only keywords that every server's grammar knows are used.
+
+    taskCompleted comes first, so that a model decides before it talks itself into having done it. The exact form also
+    ties it to executeTool: a reply either acts or ends the task.
+    """
     tools = tuple(tools)
     if strictness == "exact":
         items: dict[str, Any] = {"anyOf": [_entry({"const": tool.name}, _plain(tool.schema)) for tool in tools]}
     else:
         items = _entry({"type": "string", "enum": [tool.name for tool in tools]}, {"type": "object"})
-    said = {"type": "string"}
-    return {
-        "anyOf": [
-            _object(
-                {
-                    "taskCompleted": {"const": False},
-                    "explanation": said,
-                    "executeTool": {"type": "array", "items": items, "minItems": 1},
-                }
-            ),
-            _object(
-                {
-                    "taskCompleted": {"const": True},
-                    "explanation": said,
-                    "executeTool": {"type": "array", "items": items, "maxItems": 0},
-                }
-            ),
-        ]
-    }
+    if strictness != "exact":
+        return _shape({"type": "boolean"}, {"type": "array", "items": items})
+    acts = _shape({"const": False}, {"type": "array", "items": items, "minItems": 1})
+    ends = _shape({"const": True}, {"type": "array", "items": items, "maxItems": 0})
+    return {**_shape({"type": "boolean"}, {"type": "array"}), "anyOf": [acts, ends]}
+
+
+def _shape(completed: dict[str, Any], entries: dict[str, Any]) -> dict[str, Any]:
+    return _object({"taskCompleted": completed, "explanation": {"type": "string"}, "executeTool": entries})
 
 
 def _entry(name: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +164,10 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
     """A tool's schema with its structure only: types, names, choices."""
     out: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
     if "properties" in schema:
-        out["properties"] = {name: _plain(child) for name, child in schema["properties"].items()}
+        out["properties"] = {
+            name: _plain(child) | ({"minLength": 1} if name in _NEVER_EMPTY else {})
+            for name, child in schema["properties"].items()
+        }
         out["additionalProperties"] = False
     if "items" in schema:
         out["items"] = _plain(schema["items"])
@@ -180,10 +178,17 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
 
 # --- history as plain messages ---
 
+_REMINDED = 300
+"""Characters of the prompt that are repeated below each result."""
+
 
 def flatten(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The same conversation without tool calls: replies as the contract's object, results as what the user says."""
+    """The same conversation without tool calls: replies as the contract's object, results as what the user says.
+
+    Each result is followed by the task it serves, because small models lose sight of it.
+    """
     names: dict[str, str] = {}
+    task = ""
     out: list[Message] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
@@ -194,8 +199,9 @@ def flatten(messages: Iterable[Message]) -> tuple[Message, ...]:
                 f"{'Error' if result.is_error else 'Result'} of {names.get(result.call_id, 'the call')}:\n{result.text}"
                 for result in message.results
             )
-            out.append(UserMessage(results, message.notes))
+            out.append(UserMessage(results, (*message.notes, f"The task is: {task}") if task else message.notes))
         else:
+            task = message.text[:_REMINDED]
             out.append(message)
     return tuple(out)
 
@@ -311,7 +317,7 @@ class _Outcome(Struct, frozen=True):
     calls: tuple[tuple[str, str], ...] = ()
 
 
-def _of_object(raw: str, given: str, tools: tuple[ToolSpec, ...], cut: bool) -> _Outcome:
+def _of_object(raw: str, given: str, tools: tuple[ToolSpec, ...], cut: bool, cwd: str) -> _Outcome:
     """What a reply that began like a JSON object comes to.
 
     `given` is the explanation already shown. `cut` means that the token limit ended the reply: what is broken then is
@@ -319,27 +325,40 @@ def _of_object(raw: str, given: str, tools: tuple[ToolSpec, ...], cut: bool) -> 
     """
     value = read_object(raw)
     if value is not None and is_contract(value):
-        calls = tuple(_entries(value.get("executeTool")))
+        calls = tuple(_entries(value.get("executeTool"), cwd))
         rest = "" if given else str(value.get("explanation") or "")
         return _Outcome(rest if rest or given or calls else "Done.", calls)
     found = find_calls(raw, tools)
     if found.calls:
-        return _Outcome(found.text, tuple((name, _dumps(args)) for name, args in found.calls))
+        return _Outcome(found.text, tuple((name, _arguments(args, cwd)) for name, args in found.calls))
     if value is not None or cut:
         return _Outcome("" if given else raw)
     named = _TOOL_NAME.search(raw)
     return _Outcome("", ((named[1] if named else "executeTool", raw),))
 
 
-def _of_prose(held: str, tools: tuple[ToolSpec, ...]) -> _Outcome:
+def _of_prose(held: str, tools: tuple[ToolSpec, ...], cwd: str) -> _Outcome:
     """What the held-back end of a reply comes to: the calls written in it, or the text it is."""
     found = find_calls(held, tools)
     if not found.calls and not found.contract:
         return _Outcome(held)
-    return _Outcome(found.text, tuple((name, _dumps(args)) for name, args in found.calls))
+    return _Outcome(found.text, tuple((name, _arguments(args, cwd)) for name, args in found.calls))
 
 
-def _entries(entries: Any) -> Iterable[tuple[str, str]]:
+def _arguments(args: dict[str, Any], cwd: str) -> str:
+    """Arguments as JSON, with relative paths made absolute: a model this small names files as the user does."""
+    if cwd:
+        args = {name: _absolute(value, cwd) if name in _PATHS else value for name, value in args.items()}
+    return _dumps(args)
+
+
+def _absolute(value: Any, cwd: str) -> Any:
+    if not isinstance(value, str) or not value or os.path.isabs(value) or value.startswith("~"):  # noqa: PTH117
+        return value
+    return os.path.normpath(f"{cwd}/{value}")
+
+
+def _entries(entries: Any, cwd: str) -> Iterable[tuple[str, str]]:
     """The calls of `executeTool`: a list, one object, or nothing. What is no call is passed on as a broken one."""
     if not entries:
         return
@@ -349,7 +368,7 @@ def _entries(entries: Any) -> Iterable[tuple[str, str]]:
         if split is None or args is None or not isinstance(split[0], str):
             yield "executeTool", f"not a call: {_dumps(entry)}"
         else:
-            yield split[0], _dumps(args)
+            yield split[0], _arguments(args, cwd)
 
 
 def _finish(outcome: _Outcome, stop: StopPiece, model: str) -> Iterable[Piece]:
@@ -377,9 +396,10 @@ def _open(provider: Provider, request: Request) -> AbstractAsyncContextManager[A
 class JsonContract:
     """Asks a model for the planner's JSON object and gives out what it means as ordinary pieces."""
 
-    def __init__(self, provider: Provider, *, temperature: float | None = 0.0) -> None:
+    def __init__(self, provider: Provider, *, cwd: str = "", temperature: float | None = 0.0) -> None:
         self.name = provider.name
         self._provider = provider
+        self._cwd = cwd
         self._temperature = temperature
         self._strictness = 0
 
@@ -409,7 +429,7 @@ class JsonContract:
                 return
 
     async def _ask(self, request: Request, strictness: Strictness) -> AsyncGenerator[Piece]:
-        reader = ReplyReader(request.tools)
+        reader = ReplyReader(request.tools, self._cwd)
         async with _open(self._provider, self._plain(request, strictness)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, TextPiece):
@@ -439,8 +459,9 @@ class JsonContract:
 class ReplyReader:
     """Follows one reply by the contract. A server may ignore the schema, so prose and written calls may come too."""
 
-    def __init__(self, tools: tuple[ToolSpec, ...]) -> None:
+    def __init__(self, tools: tuple[ToolSpec, ...], cwd: str = "") -> None:
         self._tools = tools
+        self._cwd = cwd
         self._object = ExplanationReader()
         self._prose: CallSieve | None = None
 
@@ -457,10 +478,10 @@ class ReplyReader:
 
     def finish(self, cut: bool) -> _Outcome:
         if self._prose is not None:
-            return _of_prose(self._prose.rest(), self._tools)
+            return _of_prose(self._prose.rest(), self._tools, self._cwd)
         if not self._object.json.strip():
             return _Outcome()
-        return _of_object(self._object.json, self._object.given, self._tools, cut)
+        return _of_object(self._object.json, self._object.given, self._tools, cut, self._cwd)
 
 
 _NO_TOOLS = re.compile(
@@ -482,6 +503,7 @@ class AdaptiveTools:
         provider: Provider,
         style: StyleChoice = "auto",
         *,
+        cwd: str = "",
         on_style: Callable[[str, ToolStyle], None] = lambda model, style: None,
         temperature: float | None = 0.0,
     ) -> None:
@@ -489,7 +511,8 @@ class AdaptiveTools:
         self._provider = provider
         self._style: StyleChoice = style
         self._on_style = on_style
-        self._contract = JsonContract(provider, temperature=temperature)
+        self._cwd = cwd
+        self._contract = JsonContract(provider, cwd=cwd, temperature=temperature)
         self._by_contract: set[str] = set()
 
     async def close(self) -> None:
@@ -541,7 +564,7 @@ class AdaptiveTools:
                         yield TextPiece(sieve.rest())
                     yield piece
                 elif isinstance(piece, StopPiece) and not native:
-                    outcome = _of_prose(sieve.rest(), request.tools)
+                    outcome = _of_prose(sieve.rest(), request.tools, self._cwd)
                     if outcome.calls:
                         self._switch(request.model)
                     for last in _finish(outcome, piece, request.model):

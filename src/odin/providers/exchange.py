@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 import msgspec
 from msgspec import Struct
 
-from odin.core.errors import ProviderError, RetryableError
+from odin.core.errors import ProviderError, RetryableError, StreamStalled
 from odin.core.provider import Piece, WaitPiece
 from odin.providers import faults
 from odin.providers.address import parse_address
@@ -174,17 +174,22 @@ class _Events:
         return events
 
     async def _read(self) -> bytes:
-        allowed = QUIET_FACTOR * self._call.idle_timeout
-        quiet = self._progress + allowed - self._clock()
-        if quiet <= 0:
-            raise faults.silent(parse_address(self._call.peer.url), allowed)
-        timeout = min(self._call.idle_timeout, quiet)
+        idle = self._call.idle_timeout
+        quiet = self._progress + QUIET_FACTOR * idle - self._clock()
         if not self._reader.settled:
-            return await self._response.read(timeout)
+            return await self._read_before(idle, quiet)
         try:
-            return await self._response.read(min(timeout, TRAILER_WAIT))
+            return await self._response.read(min(idle, TRAILER_WAIT))
         except RetryableError:
             return b""
+
+    async def _read_before(self, idle: float, quiet: float) -> bytes:
+        try:
+            return await self._response.read(max(0.0, min(idle, quiet)))
+        except StreamStalled:
+            if quiet >= idle:
+                raise
+            raise faults.silent(parse_address(self._call.peer.url), QUIET_FACTOR * idle) from None
 
     async def _check_start(self, data: bytes) -> None:
         """A stream of events begins with a field or a comment; a web page or a JSON object is something else."""

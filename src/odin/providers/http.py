@@ -255,7 +255,7 @@ class Http:
         self._user_agent = user_agent
         self._idle: dict[str, list[Wire]] = {}
         self._warming: dict[str, asyncio.Task[Wire]] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving: dict[asyncio.Task[None], Response] = {}
         self._tls: asyncio.Task[ssl.SSLContext] | None = None
         self.header_timeout = header_timeout
         self.idle_timeout = idle_timeout
@@ -304,9 +304,9 @@ class Http:
         work on the request, so it is sent once more on a new connection.
         """
         route = route_to(address, self._env)
-        head = self._head(method, route, headers, len(body))
         limit = self.header_timeout if header_timeout is None else header_timeout
         try:
+            head = self._head(method, route, headers, len(body))
             async with asyncio.timeout(limit):
                 wire.write(head + body)
                 first = await self._first_line(wire, route)
@@ -341,13 +341,13 @@ class Http:
             raise faults.no_answer(address, timeout) from None
 
     async def close(self) -> None:
+        for response in self._leaving.values():
+            response.discard()
         for task in (*self._warming.values(), *self._leaving):
             task.cancel()
-        for task in (*self._warming.values(), *self._leaving):
+        for task in tuple(self._warming.values()):
             with suppress(asyncio.CancelledError, ProviderError):
-                result = await task
-                if isinstance(result, Wire):
-                    result.abort()
+                (await task).abort()
         for wires in self._idle.values():
             for wire in wires:
                 wire.abort()
@@ -367,8 +367,8 @@ class Http:
 
     def see_out(self, response: Response) -> None:
         task = asyncio.ensure_future(_see_out(response))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._leaving[task] = response
+        task.add_done_callback(self._leaving.pop)
 
     def _kept(self, route: Route) -> Wire | None:
         wires = self._idle.get(route.key, [])

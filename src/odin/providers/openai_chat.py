@@ -17,6 +17,7 @@ from odin.providers.exchange import WireProvider
 from odin.providers.faults import Peer
 from odin.providers.payload import (
     CallIds,
+    answered_by,
     arguments_json,
     count_calls,
     decode,
@@ -260,18 +261,20 @@ class _Reader:
         self._peer = peer
         self._calls = _Calls(earlier_calls)
         self._usage: _Usage | None = None
-        self._model = ""
+        self._model = peer.model
+        self._heard = False
         self._stop: StopReason = "end_turn"
         self._refused = False
 
     def feed(self, event: ServerEvent) -> Iterator[Piece]:
         if event.data.strip() == b"[DONE]":
-            self.done = self.settled or len(self._calls) > 0 or self._model != ""
+            self.done = self._heard
             return
+        self._heard = True
         chunk = decode(_DECODER, event.data)
         if chunk.error or event.name == "error":
             raise faults.reported(self._peer, faults.parse_said(event.data))
-        self._model = chunk.model or self._model
+        self._model = answered_by(chunk.model, self._peer.model) if chunk.model else self._model
         if chunk.usage is not None:
             self._usage = chunk.usage
         for choice in (chunk.choices or ())[:1]:

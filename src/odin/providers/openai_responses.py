@@ -17,6 +17,7 @@ from odin.providers.exchange import WireProvider
 from odin.providers.faults import Peer, Said
 from odin.providers.payload import (
     CallIds,
+    answered_by,
     arguments_json,
     count_calls,
     decode,
@@ -229,7 +230,7 @@ class _Reader:
         self._calls: dict[int, int] = {}
         self._heard: set[int] = set()
         self._summaries: set[int] = set()
-        self._model = ""
+        self._model = peer.model
         self._usage = Usage()
         self._stop: StopReason = "end_turn"
         self._refused = False
@@ -315,7 +316,7 @@ class _Reader:
             error = event.error or response.error or _Error(event.message, event.code)
             raise faults.reported(self._peer, Said(error.message or "", error.type or "", error.code or ""))
         self.settled = self.done = True
-        self._model = response.model or ""
+        self._model = answered_by(response.model, self._peer.model)
         self._usage = _total(response.usage or _Usage())
         self._stop = self._reason(event, response)
 

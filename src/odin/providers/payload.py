@@ -126,12 +126,13 @@ def running_loop(messages: tuple[Message, ...]) -> int:
 
 def may_replay(message: AssistantMessage, provider: str, model: str) -> bool:
     """Whether this message's thinking came from the very model that is asked now."""
-    return message.provider == provider and _same_model(message.model, model)
+    return message.provider == provider and message.model == model
 
 
-def _same_model(told: str, asked: str) -> bool:
-    """A reply names its model exactly (claude-x-20250101) where the request may use its short name (claude-x)."""
-    return told == asked or told.startswith(f"{asked}-") or asked.startswith(f"{told}-") or told.endswith(f"/{asked}")
+def answered_by(told: str | None, asked: str) -> str:
+    """The model of a reply. An API tells the exact version of the name it was asked by; that is the same model."""
+    told = told or asked
+    return asked if told.startswith(asked.removesuffix("-latest")) else told
 
 
 def count_calls(messages: Iterable[Message]) -> int:

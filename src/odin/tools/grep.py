@@ -64,9 +64,9 @@ class Grep(FileTool[GrepArgs]):
         query = _query(args, ctx)
         if args.output_mode in (None, "content"):
             started = time.time_ns()
-            found = await find_lines(query, self._rg(), self._runner, ctx.cwd)
+            found = await find_lines(query, self._rg(), self._runner)
             return self._content(found, args, started)
-        counts, complete = await count_lines(query, self._rg(), self._runner, ctx.cwd)
+        counts, complete = await count_lines(query, self._rg(), self._runner)
         only_paths = args.output_mode == "files_with_matches"
         lines = [path if only_paths else f"{path}:{count}" for path, count in counts.items()]
         total = f"{len(lines)} files" if only_paths else f"{sum(counts.values())} matching lines in {len(lines)} files"

@@ -75,19 +75,19 @@ class Hits(Struct, frozen=True):
     complete: bool = True
 
 
-async def find_lines(query: Query, rg: str | None, runner: ProcessRunner, cwd: str) -> Hits:
+async def find_lines(query: Query, rg: str | None, runner: ProcessRunner) -> Hits:
     if rg is None:
         return Hits(await asyncio.to_thread(lambda: list(_walk_lines(query))))
-    data, complete = await _ripgrep(rg, query, ["--line-number"], runner, cwd)
+    data, complete = await _ripgrep(rg, query, ["--line-number"], runner)
     return Hits(sorted(_parse_lines(data), key=_by_path), complete)
 
 
-async def count_lines(query: Query, rg: str | None, runner: ProcessRunner, cwd: str) -> tuple[dict[str, int], bool]:
+async def count_lines(query: Query, rg: str | None, runner: ProcessRunner) -> tuple[dict[str, int], bool]:
     """How many matching lines each file has, by path, and whether the search was complete."""
     if rg is None:
         return await asyncio.to_thread(lambda: _walk_counts(query)), True
-    data, complete = await _ripgrep(rg, query, ["--count"], runner, cwd)
-    pairs = (line.partition(b"\0") for line in data.split(b"\n"))
+    data, complete = await _ripgrep(rg, query, ["--count"], runner)
+    pairs = (line.rstrip(b"\r").partition(b"\0") for line in data.split(b"\n"))
     counts = {os.fsdecode(path): int(number) for path, found, number in pairs if found and number.isdigit()}
     return dict(sorted(counts.items(), key=lambda item: _parts(item[0]))), complete
 
@@ -103,7 +103,8 @@ def _parts(path: str) -> list[str]:
 # --- by ripgrep ---
 
 
-async def _ripgrep(rg: str, query: Query, mode: list[str], runner: ProcessRunner, cwd: str) -> tuple[bytes, bool]:
+async def _ripgrep(rg: str, query: Query, mode: list[str], runner: ProcessRunner) -> tuple[bytes, bool]:
+    """Run in the searched folder, because ripgrep reads a glob with a slash relative to where it runs."""
     argv = [*base_arguments(rg), *mode, "--with-filename", "--null", "--no-heading", "--crlf", "--engine=auto"]
     argv += ["--ignore-case"] if query.ignore_case else []
     argv += ["--fixed-strings"] if query.literal else []
@@ -113,7 +114,8 @@ async def _ripgrep(rg: str, query: Query, mode: list[str], runner: ProcessRunner
     argv += [f"--before-context={query.before}"] if query.before else []
     argv += [f"--after-context={query.after}"] if query.after else []
     argv += ["-e", query.pattern, "--", query.path]
-    found = await runner.capture(argv, cwd=cwd, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES)
+    folder = query.path if Path(query.path).is_dir() else str(Path(query.path).parent)
+    found = await runner.capture(argv, cwd=folder, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES)
     if found.timed_out:
         raise Refusal(f"The search took longer than {SEARCH_SECONDS:g}s and was stopped. Search in a smaller folder.")
     if found.code == 2 and found.errors and not found.data:
@@ -190,27 +192,16 @@ def _candidates(query: Query) -> Iterable[str]:
     """The files to look into, in order of path. A file that was named is searched whatever the ignore files say."""
     if Path(query.path).is_file():
         return [query.path]
-    globs = _globs_of(query)
-    found = walk(query.path, seconds=SEARCH_SECONDS)
+    if query.type and query.type not in TYPES:
+        raise Refusal(f"The search is not valid: unrecognized file type: {query.type}. Use glob instead.")
+    globs = [matcher(glob) for glob in TYPES[query.type].split()] if query.type else []
+    excluding = query.glob.startswith("!")
+    filtered = matcher(query.glob.removeprefix("!")) if query.glob else None
     start = len(query.path.rstrip("/")) + 1
-    return sorted((path for path in found if all(fits(path[start:]) for fits in globs)), key=_parts)
 
+    def fits(path: str) -> bool:
+        kind = not globs or any(matches(path) for matches in globs)
+        return kind and (filtered is None or filtered(path) != excluding)
 
-def _globs_of(query: Query) -> list["_Fits"]:
-    globs: list[_Fits] = []
-    if query.glob:
-        globs.append(_Fits([query.glob.removeprefix("!")], query.glob.startswith("!")))
-    if query.type:
-        if query.type not in TYPES:
-            raise Refusal(f"The search is not valid: unrecognized file type: {query.type}. Use glob instead.")
-        globs.append(_Fits(TYPES[query.type].split(), False))
-    return globs
-
-
-class _Fits:
-    def __init__(self, globs: list[str], negated: bool) -> None:
-        self._matchers = [matcher(glob) for glob in globs]
-        self._negated = negated
-
-    def __call__(self, path: str) -> bool:
-        return any(matches(path) for matches in self._matchers) != self._negated
+    found = walk(query.path, wanted=None if excluding else filtered, seconds=SEARCH_SECONDS)
+    return sorted((path for path in found if fits(path[start:])), key=_parts)

@@ -6,7 +6,7 @@ Symbolic links are not followed, and what is not a regular file is left out.
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -27,9 +27,18 @@ class Rule(Struct, frozen=True):
 
 
 def walk(
-    root: str, *, hidden: bool = False, skip: frozenset[str] = frozenset(), seconds: float = 60.0
+    root: str,
+    *,
+    hidden: bool = False,
+    skip: frozenset[str] = frozenset(),
+    wanted: Callable[[str], bool] | None = None,
+    seconds: float = 60.0,
 ) -> Iterator[str]:
-    """Absolute paths of the files below `root`. Gives up when the time is over."""
+    """Absolute paths of the files below `root`. Gives up when the time is over.
+
+    What `wanted` accepts is neither hidden nor ignored, as with ripgrep's --glob.
+    """
+    start = len(root.rstrip("/")) + 1
     deadline = time.monotonic() + seconds
     pending: list[tuple[str, list[Rule]]] = [(root, _rules_above(root))]
     while pending:
@@ -39,10 +48,11 @@ def walk(
         rules = [*rules, *_rules_in(folder)]
         for entry in _entries(folder):
             name = entry.name
-            if name == ".git" or name in skip or (name.startswith(".") and not hidden) or entry.is_symlink():
+            if name == ".git" or name in skip or entry.is_symlink():
                 continue
             is_folder = entry.is_dir(follow_symlinks=False)
-            if _ignored(entry.path, is_folder, rules):
+            left_out = (name.startswith(".") and not hidden) or _ignored(entry.path, is_folder, rules)
+            if left_out and (wanted is None or not wanted(entry.path[start:])):
                 continue
             if is_folder:
                 pending.append((entry.path, rules))

@@ -14,8 +14,8 @@ _VERBS = (
     "what|which|where|who|how|do the same|the same"
 )
 _POLITE = (
-    r"(?:please|pls|plz|kindly|hey|hi|hello|ok(?:ay)?|well|so|now|then|also|and|but|after that|afterwards|just|quickly|odin|"
-    r"(?:can|could|would|will) (?:you|we|i)(?: please)?|let'?s|let us|i(?:'d| would) like (?:you )?to|"
+    r"(?:please|pls|plz|kindly|hey|hi|hello|ok(?:ay)?|well|so|now|then|also|and|but|after that|afterwards|just|quickly|"
+    r"odin|(?:can|could|would|will) (?:you|we|i)(?: please)?|let'?s|let us|i(?:'d| would) like (?:you )?to|"
     r"i (?:want|need) (?:you )?to|we (?:want|need) to|you should|go ahead and|help me(?: to)?|try to|"
     r"tell me(?= (?:what|which|where|who|how|if|whether))|do you know(?= (?:what|which|where|who|how)))"
 )
@@ -78,6 +78,8 @@ def _parts(line: str) -> list[str]:
         rf"|,\s+(?={polite}{verb})"
     )
     parts = [part for part in re.split(cuts, line, flags=re.IGNORECASE) if part and part.strip()]
+    if len(parts) > 1 and re.fullmatch(r"(?:in|inside|within) \S+", parts[0].strip(), re.IGNORECASE):
+        parts[:2] = [f"{parts[0]}, {parts[1]}"]
     return [piece for part in parts for piece in _path_list(part)]
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from odin.providers.offline.clauses import clauses, courtesy_off
 from odin.providers.offline.phrase_change import change, invention
-from odin.providers.offline.phrase_find import find
+from odin.providers.offline.phrase_find import files, folders
 from odin.providers.offline.phrase_git import git
 from odin.providers.offline.phrase_read import read
 from odin.providers.offline.phrase_run import run
@@ -19,13 +19,13 @@ MAX_PROMPT = 200_000
 MAX_WORDS = 2_000
 """Beyond this many characters outside quotes a prompt is prose, not a plain request."""
 
-_FAMILIES = (talk, git, run, change, find, read, search)
+_FAMILIES = (talk, git, run, change, folders, read, files, search)
 
 
 def understand(prompt: str) -> list[Task]:
     """The tasks of a prompt, in order. What is not understood is a task of kind "unknown" or "invent"."""
     words = protect(prompt[:MAX_PROMPT])
-    text = re.sub(r"(?<=\w)’(?=\w)", "'", words.text)
+    text = _without_contractions(words.text)
     if len(text) > MAX_WORDS:
         return [Task("unknown", said=prompt[:200])]
     words = Request(text, words.quoted)
@@ -39,12 +39,17 @@ def understand(prompt: str) -> list[Task]:
     return _known_start(tasks)
 
 
+def _without_contractions(text: str) -> str:
+    text = re.sub(r"(?<=\w)’(?=\w)", "'", text)
+    return re.sub(r"\b(what|where|who|how|that|it|there|here)'s\b", r"\1 is", text, flags=re.IGNORECASE)
+
+
 def _clause(clause: str, words: Request) -> Task:
     for family in _FAMILIES:
         task = family(clause, words)
         if task is not None:
             return task if task.said else replace(task, said=words.typed(clause))
-    return replace(invention(clause) or Task("unknown"), said=words.typed(clause))
+    return replace(invention(clause, words) or Task("unknown"), said=words.typed(clause))
 
 
 def _lost(task: Task) -> bool:

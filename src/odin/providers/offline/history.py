@@ -85,9 +85,9 @@ def call_ids(request: Request, count: int) -> list[str]:
     ids: list[str] = []
     number = len(request.messages)
     while len(ids) < count:
-        id = f"{OWN}{number}-{len(ids)}"
-        if id in used:
+        fresh = f"{OWN}{number}-{len(ids)}"
+        if fresh in used:
             number += 1
         else:
-            ids.append(id)
+            ids.append(fresh)
     return ids

@@ -19,9 +19,9 @@ JOB_SUFFICIENCY = "odin-job: edit-sufficiency"
 TITLE_CHARS = 60
 SUMMARY_CHARS = 1200
 _MARGIN = 20
-_STOP_WORDS = frozenset(
-    "the a an and or but if of in on to for with is are was were be been it this that as at by from not no we you i they he "
-    "she its our your their has have had will can do does did so then than which what when where who how".split()
+_COMMON = (
+    "the a an and or but if of in on to for with is are was were be been it this that as at by from not no we you i they "
+    "he she its our your their has have had will can do does did so then than which what when where who how"
 )
 
 
@@ -99,7 +99,8 @@ def offline_summary(text: str, limit: int = SUMMARY_CHARS) -> str:
     sentences = [part.strip() for part in re.split(r"(?<=[.!?])\s+|\n+", text[:200_000]) if part.strip()]
     if sum(len(sentence) + 1 for sentence in sentences) <= limit:
         return "\n".join(sentences) if "\n" in text.strip() else " ".join(sentences)
-    weights = Counter(word for word in re.findall(r"[a-z_]{3,}", text[:200_000].lower()) if word not in _STOP_WORDS)
+    common = set(_COMMON.split())
+    weights = Counter(word for word in re.findall(r"[a-z_]{3,}", text[:200_000].lower()) if word not in common)
     ranked = sorted(range(len(sentences)), key=lambda at: (-_score(sentences[at], at, weights), at))
     chosen: list[int] = []
     room = limit
@@ -195,9 +196,8 @@ def _fill(schema: dict[str, Any], text: str) -> Any:
         properties = cast("dict[str, dict[str, Any]]", schema.get("properties", {}))
         required = schema.get("required", list(properties))
         return {name: _named(name, inner, text) for name, inner in properties.items() if name in required}
-    return {"array": [], "boolean": False, "integer": 0, "number": 0, "null": None}.get(
-        str(kind), offline_summary(text, 400)
-    )
+    plain: dict[str, Any] = {"array": [], "boolean": False, "integer": 0, "number": 0, "null": None}
+    return plain[kind] if kind in plain else offline_summary(text, 400)
 
 
 def _named(name: str, schema: dict[str, Any], text: str) -> Any:

@@ -13,8 +13,8 @@ from odin.providers.offline.task import LAST_FILE, LAST_PLACE, LAST_TERM, Desk, 
 from odin.providers.offline.vocabulary import looks_like_file
 
 _SHOWN = 8
-_ABOUT_A_PATH = frozenset("search replace read outline summary list append create count-lines tests".split())
-_FORGOTTEN = frozenset("help unknown invent again more undo todo where which-command".split())
+_ABOUT_A_PATH = ("search", "replace", "read", "outline", "summary", "list", "append", "create", "count-lines", "tests")
+_FORGOTTEN = ("help", "unknown", "invent", "again", "more", "undo", "todo", "where", "which-command")
 
 
 class Unclear(Exception):
@@ -35,9 +35,8 @@ class Memory(Struct):
     term: str = ""
     place: str = ""
     file: str = ""
-    list_tool: str = ""
-    list_text: str = ""
-    list_folder: str = ""
+    lists: list[results.Listing] = field(default_factory=list[results.Listing])
+    newest_is_list: bool = False
     command: str = ""
     last_line: int = 0
     todos: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -61,7 +60,15 @@ class Memory(Struct):
             self.term = task.new
             self.place = task.path
 
-    def note_call(self, call: ToolCall, result: ToolResult, desk: Desk) -> None:
+    def note_step(self, pairs: Iterable[tuple[ToolCall, ToolResult]], desk: Desk) -> None:
+        """What one reply's calls did. Lists that were asked for together are one list."""
+        joined = self.lists
+        for call, result in pairs:
+            self._note_call(call, result, desk)
+            if self.lists is not joined and len(self.lists) == 1 and joined is not self.lists:
+                joined = self.lists
+
+    def _note_call(self, call: ToolCall, result: ToolResult, desk: Desk) -> None:
         name = canonical(call.name)
         if name == "ExecuteCommand":
             self.command = str(call.args.get("command", ""))

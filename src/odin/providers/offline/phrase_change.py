@@ -5,218 +5,187 @@ import re
 from odin.providers.offline.quotes import QUOTED, Request
 from odin.providers.offline.scope import Scope, clean_term, cut_scope
 from odin.providers.offline.task import LAST_FILE, Task
-from odin.providers.offline.vocabulary import PLACE, looks_like_path
+from odin.providers.offline.template import Said, Table, rule
+from odin.providers.offline.vocabulary import looks_like_path
 
 _IT = frozenset(["it", "that", "this", "that file", "this file", "the file", "the same file", "that one"])
-_FILE = r"(?:file|script|document|module|page|note|text file)"
-_NEEDS_INVENTION = (
-    "implement fix refactor optimise optimize improve debug generate translate convert design review explain document "
-    "solve build develop extend rewrite port migrate upgrade clean simplify speed finish complete investigate analyse "
-    "analyze check why commit push merge deploy install write add create make update change"
-).split()
+_NOUN = "(file|script|document|module|page|text file)"
+_CALLED = "[called|named|at]"
+_SAYING = "(with|containing|that contains|which contains|that says|which says|saying|having)"
+_CONTENT = "(content|contents|text|line|lines|word|words|body|message|content:|contents:|text:|line:|following:)"
+_INVENTED = r"(?:an?|the|some|all|code|tests?|functions?|that|which|for|to)\b"
+_SED = r"s/((?:[^/\\]|\\.)+)/((?:[^/\\]|\\.)*)/g?(?=\s|$)"
 
 
 def change(clause: str, words: Request) -> Task | None:
+    """What changes a file. The place of a replacement is taken off first, then the rest is looked up."""
     verb = clause.split(maxsplit=1)[0].lower()
-    if verb in ("replace", "substitute", "swap", "rename", "change", "correct", "turn", "update") or verb.startswith(
-        "s/"
-    ):
+    if verb.startswith("s/"):
+        return _sed(clause, words)
+    if verb in ("replace", "substitute", "swap", "rename", "change", "correct", "turn", "update"):
         return _replace(clause, words)
-    prefixed = re.match(
-        rf"(?:in|inside|within) (?P<place>{PLACE}),? (?=(?:replace|rename|change|substitute)\b)", clause, re.I
+    return _in_front(clause, words) or _files(clause, words)
+
+
+def _in_front(clause: str, words: Request) -> Task | None:
+    """ "in a.py, replace x with y": the place may come first."""
+    found = re.match(
+        rf"(?:in|inside|within) ({QUOTED}|[^\s,]+),? (?=(?:replace|rename|change|substitute)\b)", clause, re.I
     )
-    if prefixed:
-        task = _replace(clause[prefixed.end() :], words)
-        if task and task.kind == "replace" and not task.path:
-            return _with_path(task, words.content(prefixed["place"]))
-    for verbs, phrase in _FAMILIES:
-        if verb in verbs:
-            task = phrase(clause, words)
-            if task:
-                return task
-    return None
+    if not found:
+        return None
+    task = _replace(clause[found.end() :], words)
+    if task is None or task.kind != "replace" or task.path:
+        return task
+    return _replacement(task.term, task.new, Scope("", words.content(found[1])), task.how)
 
 
-def invention(clause: str) -> Task | None:
-    """Work that needs a mind: it is named, so that the answer can say what is missing."""
-    first = clause.split(maxsplit=1)[0].lower().rstrip(",") if clause.strip() else ""
-    return Task("invent") if first in _NEEDS_INVENTION else None
-
-
-def _with_path(task: Task, path: str) -> Task:
-    return Task(task.kind, task.term, task.new, LAST_FILE if path.lower() in _IT else path, how=task.how)
+def _sed(clause: str, words: Request) -> Task | None:
+    found = re.match(_SED, clause)
+    if not found:
+        return None
+    scope = cut_scope(clause[found.end() :], words)
+    return _replacement(found[1].replace("\\/", "/"), found[2].replace("\\/", "/"), scope, "")
 
 
 def _replace(clause: str, words: Request) -> Task | None:
     verb, _, rest = clause.partition(" ")
     verb = verb.lower()
-    sed = re.match(r"s/((?:[^/\\]|\\.)+)/((?:[^/\\]|\\.)*)/g?(?=\s|$)", clause)
-    if sed:
-        scope = cut_scope(clause[sed.end() :], words)
-        return _scoped(sed[1].replace("\\/", "/"), sed[2].replace("\\/", "/"), scope, "")
     scope = cut_scope(rest, words)
     joint = r"with|by|for|->|=>|→" if verb in ("replace", "substitute", "swap") else r"to|into|as|->|=>|→"
     found = re.fullmatch(rf"(?P<old>.+?)\s*(?<=[\s\ue001])(?P<joint>{joint})\s+(?P<new>.*)", scope.rest, re.IGNORECASE)
     if not found:
         return None
-    old, new = found["old"].strip(), _replacement(found["new"])
+    old, new = found["old"].strip(), re.sub(r"^the (?:word|string|text) (?=\S)", "", found["new"].strip())
     if verb == "substitute" and found["joint"].lower() == "for":
         old, new = new, old
     if not scope.path and not re.fullmatch(QUOTED, old):
         inner = cut_scope(old, words)
         if inner.given:
-            old, scope = inner.rest, Scope(scope.rest, inner.path, inner.globs, scope.everywhere or inner.everywhere)
-    if verb in ("change", "turn", "update", "correct") and not (_single(old) and _single(new)):
+            old, scope = inner.rest, Scope("", inner.path, inner.globs, scope.everywhere or inner.everywhere)
+    if verb in ("change", "turn", "update", "correct") and not (_is_one(old) and _is_one(new)):
         return None
     term, how = clean_term(old, words)
     if verb == "rename" and looks_like_path(term) and looks_like_path(words.content(new)):
         return Task("move", path=term, new=words.content(new))
-    return _scoped(term, words.content(new), scope, "word" if verb == "rename" or how == "word" else "")
+    return _replacement(term, words.content(new), scope, "word" if verb == "rename" or how == "word" else "")
 
 
-def _single(fragment: str) -> bool:
-    return bool(re.fullmatch(rf"(?:the (?:word|name|text|string) )?(?:{QUOTED}|\S+)", fragment, re.IGNORECASE))
+def _is_one(fragment: str) -> bool:
+    """One word or one quoted text: "change the colour to something warm" is for a model."""
+    return re.fullmatch(rf"(?:the (?:word|name|text|string) )?(?:{QUOTED}|\S+)", fragment, re.IGNORECASE) is not None
 
 
-def _replacement(fragment: str) -> str:
-    return re.sub(r"^(?:the (?:word|string|text) )(?=\S)", "", fragment.strip(), flags=re.IGNORECASE)
-
-
-def _scoped(term: str, new: str, scope: Scope, how: str) -> Task | None:
+def _replacement(term: str, new: str, scope: Scope, how: str) -> Task | None:
     if not term:
         return None
     path = LAST_FILE if scope.path.lower() in _IT else scope.path
     return Task("replace", term, new, path, scope.globs, how=how, everywhere=scope.everywhere or bool(scope.globs))
 
 
-def _remove(clause: str, words: Request) -> Task | None:
-    text = re.fullmatch(
-        rf"(?:delete|remove|erase|strip) (?:all |every |the )*(?:(?:occurrences?|instances?|words?|lines?|text|strings?) (?:of )?)?(?P<what>{QUOTED})"
-        r"(?P<scope> .+)?",
-        clause,
-        re.IGNORECASE,
-    )
-    if text and text["scope"]:
-        scope = cut_scope(text["scope"], words)
-        if scope.given and not scope.rest:
-            return _scoped(words.content(text["what"]), "", scope, "")
-    found = re.fullmatch(
-        rf"(?:delete|remove|rm|erase) (?:the )?(?P<noun>file |folder |directory )?(?P<path>{PLACE}(?: file)?)",
-        clause,
-        re.IGNORECASE,
-    )
-    if not found:
+def _removed(said: Said) -> Task | None:
+    scope = cut_scope(f"x {said.raw('scope')}", said.words)
+    if not scope.given or scope.rest != "x":
         return None
-    path = words.content(found["path"])
-    if path.lower() in _IT:
-        return Task("delete", path=LAST_FILE)
-    return Task("delete", path=path) if found["noun"] or looks_like_path(path) else None
+    return _replacement(said["what"], "", scope, "")
 
 
-def _move(clause: str, words: Request) -> Task | None:
-    found = re.fullmatch(
-        rf"(?:move|mv) (?:the )?(?:file )?(?P<old>{PLACE}) (?:in)?to (?P<new>{PLACE})", clause, re.IGNORECASE
-    )
-    if not found:
+def _deleted(said: Said) -> Task | None:
+    path = said.file()
+    named = re.search(r" (?:file|folder|directory) ", said.clause)
+    return Task("delete", path=path) if named or path == LAST_FILE or looks_like_path(path) else None
+
+
+def _moved(said: Said) -> Task:
+    return Task("move", path=said["path"], new=said["new"])
+
+
+def _folder(said: Said) -> Task:
+    return Task("mkdir", path=said["path"])
+
+
+def _created(said: Said) -> Task | None:
+    """A new file, empty or with literal content. Content that would have to be thought up is for a model."""
+    if not said.raw("noun") and not looks_like_path(said["path"]):
         return None
-    return Task("move", path=words.content(found["old"]), new=words.content(found["new"]))
+    if not said.raw("tail"):
+        return Task("create", path=said["path"])
+    content = _literal(said.raw("tail"), said.words)
+    return Task("invent") if content is None else Task("create", path=said["path"], new=content.new)
 
 
-def _create(clause: str, words: Request) -> Task | None:
-    folder = re.fullmatch(
-        rf"(?:create|make|add) (?:a |the )?(?:new )?(?:folder|directory|dir)(?: (?:called|named))? (?P<path>{PLACE})",
-        clause,
-        re.I,
-    )
-    if folder:
-        return Task("mkdir", path=words.content(folder["path"]))
-    found = re.fullmatch(
-        rf"(?:create|make|add|write|touch|start|new)(?: me)?(?: an?| the| one)?(?P<empty>(?: new| empty| blank)*)(?P<noun> {_FILE})?"
-        rf"(?: called| named| at| with the name)? (?P<path>{PLACE})(?: file)?(?P<tail>.*)",
-        clause,
-        re.IGNORECASE,
-    )
-    if not found or (not found["noun"] and not looks_like_path(words.content(found["path"]))):
-        return None
-    path = words.content(found["path"])
-    tail = found["tail"].strip()
-    if not tail or re.fullmatch(r"(?:that|which) is empty|with no(?:thing| content)(?: in it)?", tail, re.IGNORECASE):
-        return Task("create", path=path)
-    content = _content(tail, words)
-    return Task("invent") if content is None else Task("create", path=path, new=content)
+def _quoted_content(said: Said) -> Task:
+    return Task("create", new=said["what"])
 
 
-_CONTENT = (
-    r"(?:,? ?(?:with|containing|that contains|which contains|that says|which says|saying|holding|having|and put|:))"
-    r"(?P<noun> (?:the |this |following |as )*(?:contents?|text|lines?|words?|body|code|message|string))?(?: (?:of|being|is))?\s*:?\s*(?P<what>.+)"
+def _typed_content(said: Said) -> Task | None:
+    what = said.raw("what")
+    return None if re.match(_INVENTED, what, re.IGNORECASE) else Task("create", new=said.words.typed(what))
+
+
+_literal = Table(
+    rule(Task("create"), "(that|which) is empty", "with (nothing|no content) [in it]"),
+    rule(
+        _quoted_content,
+        f"{_SAYING} [the|this] [following] [{_CONTENT}] [of|being] {{what:quoted}} [in it|inside|as [the] content]",
+        "and (put|write) {what:quoted} (in it|into it|inside)",
+        "{what:quoted}",
+    ),
+    rule(
+        _typed_content,
+        f"(with|having) [the|this] [following] {_CONTENT} [of] {{what:text}}",
+        "(containing|that says|which says|saying) {what:text}",
+    ),
 )
 
 
-def _content(tail: str, words: Request) -> str | None:
-    """The literal content a file is asked to have, or None when it would have to be made up."""
-    found = re.fullmatch(_CONTENT, tail, re.IGNORECASE)
-    if not found:
-        return None
-    what = re.sub(rf"^({QUOTED}) (?:in it|inside|as (?:the )?content)$", r"\1", found["what"].strip())
-    if re.fullmatch(QUOTED, what):
-        return words.content(what)
-    literal = found["noun"] or re.match(r",? ?(?:that says|which says|saying|containing)", tail, re.IGNORECASE)
-    if literal and not re.match(
-        r"(?:an?|the|some|all|code|tests?|functions?|that|which|for|to)\b", what, re.IGNORECASE
-    ):
-        return words.typed(what)
-    return None
+def _written(said: Said) -> Task:
+    return Task("create", path=said.file(), new=said["what"], how="write")
 
 
-def _write(clause: str, words: Request) -> Task | None:
-    found = re.fullmatch(
-        rf"(?:write|save|put|store) (?:the )?(?:text |line |words? |content |contents |following )*:?\s*(?P<what>{QUOTED}) (?:in|to|into|as|at|inside)"
-        rf" (?:a |the )?(?:new )?(?:{_FILE} )?(?:called |named )?(?P<path>{PLACE})(?: file)?",
-        clause,
-        re.IGNORECASE,
+def _overwritten(said: Said) -> Task:
+    return Task("create", path=said.file(), new=said["what"], how="overwrite")
+
+
+def _appended(said: Said) -> Task:
+    return Task("append", path=said.file(), new=said["what"])
+
+
+_TO_FILE = f"[a|the] [new] [{_NOUN}] {_CALLED} {{path:file}} [file]"
+
+_files = Table(
+    rule(_folder, "(create|make|add) [a|the] [new] (folder|directory|dir) [called|named] {path}"),
+    rule(
+        _created,
+        "(create|make|add|write|touch|start) [me] [a|an|the|one] [new] [empty|blank] [new] "
+        f"{{noun:noun}} {_CALLED} {{path}} [file] [{{tail:text}}]",
+        "(create|make|add|write|touch|start) [a|an|the] [new] [empty|blank] {path} [file] [{tail:text}]",
+    ),
+    rule(
+        _written,
+        f"(write|save|put|store) [the] [following] [{_CONTENT}] {{what:quoted}} (in|to|into|as|at|inside) {_TO_FILE}",
+    ),
+    rule(_overwritten, f"overwrite [the] [file] {{path:file}} with [the] [{_CONTENT}] {{what:quoted}}"),
+    rule(
+        _appended,
+        "(append|add) [a|another|the] [new] [line|lines|text|word|words] {what:quoted} "
+        f"(to|at|onto) [the] [end of|bottom of] [the] [file] {{path:file}} [file]",
+        "append [the] [line|text] {what:text} (to|at|onto) [the] [end of|bottom of] [the] [file] {path:file} [file]",
+    ),
+    rule(
+        _removed,
+        "(delete|remove|erase|strip) [all|every|the] [(occurrences?|instances?|words?|lines?|text|strings?) [of]] "
+        "{what:quoted} {scope:text}",
+    ),
+    rule(_deleted, "(delete|remove|rm|erase) [the] [file|folder|directory] {path:file} [file]"),
+    rule(_moved, "(move|mv) [the] [file] {path} (to|into) {new}"),
+)
+
+invention = Table(
+    rule(
+        Task("invent"),
+        "(implement|fix|refactor|optimise|optimize|improve|debug|generate|translate|convert|design|review|explain|document|"
+        "solve|build|develop|extend|rewrite|port|migrate|upgrade|clean|simplify|finish|complete|investigate|analyse|"
+        "analyze|check|why|commit|push|merge|deploy|install|write|add|create|make|update|change) [{rest:text}]",
     )
-    if found:
-        path = words.content(found["path"])
-        path = LAST_FILE if path.lower() in _IT else path
-        return Task("create", path=path, new=words.content(found["what"]), how="write")
-    return _create(clause, words) if clause.lower().startswith("write") else None
-
-
-def _overwrite(clause: str, words: Request) -> Task | None:
-    found = re.fullmatch(
-        rf"overwrite (?:the )?(?:file )?(?P<path>{PLACE}) with (?:the )?(?:text |content |contents )?:?\s*(?P<what>{QUOTED})",
-        clause,
-        re.I,
-    )
-    if not found:
-        return None
-    path = words.content(found["path"])
-    return Task("create", path=LAST_FILE if path in _IT else path, new=words.content(found["what"]), how="overwrite")
-
-
-def _append(clause: str, words: Request) -> Task | None:
-    found = re.fullmatch(
-        rf"(?P<verb>append|add) (?:an?other |a |the )?(?:new )?(?:line |text |lines |word |words )?:?\s*(?P<what>{QUOTED}|.+?)"
-        rf" (?:to|at|onto) (?:the )?(?:(?:end|bottom) of )?(?:the )?(?:file )?(?P<path>{PLACE})(?: file)?",
-        clause,
-        re.IGNORECASE,
-    )
-    if not found:
-        return _create(clause, words) if clause.lower().startswith("add") else None
-    quoted = re.fullmatch(QUOTED, found["what"])
-    if found["verb"].lower() == "add" and not quoted:
-        return None
-    path = words.content(found["path"])
-    if path.lower() in _IT:
-        path = LAST_FILE
-    return Task("append", path=path, new=words.content(found["what"]))
-
-
-_FAMILIES = (
-    (("create", "make", "touch", "new", "start"), _create),
-    (("write", "save", "put", "store"), _write),
-    (("overwrite",), _overwrite),
-    (("append", "add"), _append),
-    (("delete", "remove", "rm", "erase", "strip"), _remove),
-    (("move", "mv"), _move),
 )

@@ -2,215 +2,211 @@
 
 import re
 
-from odin.providers.offline.phrase_read import path_of
-from odin.providers.offline.quotes import QUOTED, Request
+from odin.providers.offline.quotes import Request
 from odin.providers.offline.scope import cut_scope
-from odin.providers.offline.task import LAST_PLACE, Task
-from odin.providers.offline.vocabulary import (
-    CONFIG_GLOBS,
-    PLACE,
-    TEST_GLOBS,
-    endings_of,
-    looks_like_file,
-    looks_like_path,
+from odin.providers.offline.task import LAST_FILE, LAST_PLACE, Task
+from odin.providers.offline.template import Said, Table, rule
+from odin.providers.offline.vocabulary import CONFIG_GLOBS, TEST_GLOBS, endings_of, looks_like_file, looks_like_path
+
+_PROJECT = (
+    "(this|the|my|our) [whole|entire|current] "
+    "(project|repo|repository|codebase|code base|code|folder|directory|app|application|program|package|tool|library)"
+)
+_SHOW = "(list|show|display|print|see|get|give) [me] [all] [of] [the|my]"
+_FOLDER = "[the|my] {path:file} [folder|directory|dir]"
+_AT = f"[(of|in|for|under|inside|at|from) ({_PROJECT}|{_FOLDER})] [here|recursively]"
+_THINGS = "(files?|folders?|directories|everything|files and (folders|directories)|[folder|directory|file] (contents?|listing))"
+_TREE = "[folder|directory|file|project|source|code] (tree|structure|layout|hierarchy)"
+
+
+def _listed(said: Said) -> Task:
+    path = said.file()
+    if path == LAST_FILE:
+        path = LAST_PLACE
+    return Task("read", path=path) if looks_like_file(path) else Task("list", path=path)
+
+
+def _typed_ls(said: Said) -> Task:
+    return Task("list", path=said["path"], how="tree" if re.search(r"^tree| -\w*R", said.clause) else "")
+
+
+def _tree(said: Said) -> Task:
+    return Task("list", path=said["path"], how="tree")
+
+
+def _bare_folder(said: Said) -> Task | None:
+    path = said["path"]
+    if re.search(r"[*?]|^(?:all|every|any|todos?)$", path, re.IGNORECASE) or re.fullmatch(r"[A-Z]{2,}s?", path):
+        return None
+    return None if looks_like_file(path) else Task("list", path=path)
+
+
+def _folder(said: Said) -> Task:
+    return Task("list", path=said["path"])
+
+
+folders = Table(
+    rule(
+        Task("describe"),
+        f"(describe|explain|summarise|summarize|introduce|outline|analyse|analyze) [to] [me] {_PROJECT} [to me]",
+        f"what (is|does|are) ({_PROJECT}|this) [do|about|for|all about]",
+        "[(give|show) [me]] [a|an|the] [quick|short|brief|project|high-level] (overview|summary|description) "
+        f"[of {_PROJECT}]",
+        f"tell me [more] about ({_PROJECT}|this)",
+        f"how (do|can|should|would) (i|you|we|one) (run|build|test|install|start|use|launch) ({_PROJECT}|this|it)",
+        "(what|which) [programming] languages? (is|are|does|do) {rest:text}",
+        "what am i looking at",
+        "describe project",
+    ),
+    rule(
+        Task("where"),
+        "pwd",
+        "where am i",
+        "what (is|folder is) (the|this|my) (working|current) (directory|folder)",
+    ),
+    rule(_typed_ls, "(ls|dir|tree) [{flags:flags}] [{path}]"),
+    rule(_tree, f"[{_SHOW}] [the] {_TREE} {_AT}"),
+    rule(
+        _listed,
+        f"{_SHOW} {_THINGS} {_AT}",
+        f"(what|which) (files|folders|files and folders) [do (we|i|you) have|are there|are] [here|there] {_AT}",
+        f"[show me] what is [there] (in|inside|under) ({_PROJECT}|{_FOLDER})",
+        "[show me] what is (here|there)",
+        f"[the] contents? of {_FOLDER}",
+        "list",
+    ),
+    rule(_folder, "(open|show|view|read|see|print|display|list) [me] [the] {path} (folder|directory|dir)"),
+    rule(_bare_folder, "list [the] [folder|directory] {path}"),
 )
 
-_PROJECT = r"(?:this|the|my|our)(?: whole| entire| current)? (?:project|repo|repository|code\s?base|code|folder|directory|app|application|program|package|tool|library)"
-_FIND = r"(?:find|locate|list|show|search for|look for|get|give|print|see)(?: me)?"
-_WHICH = r"(?:which|what)"
-_ALL = r"(?:(?:all|the|any|every|my|our|a|of) )*"
+_FIND = "[find|locate|list|show|search for|look for|get|give|print|see|which|what|are there] [me] [all] [of] [the|any|every|my|our|a]"
+_THAT = "[that|which] [are|is]"
 
 
-def find(clause: str, words: Request) -> Task | None:
-    return _project(clause) or _list(clause, words) or _files(clause, words)
+def _by_name(said: Said) -> Task:
+    return Task("find", globs=(name_glob(said["name"]),))
 
 
-def _project(clause: str) -> Task | None:
-    described = re.fullmatch(
-        rf"(?:describe|explain|summari[sz]e|introduce|outline|analy[sz]e)(?: me| to me)? {_PROJECT}(?: to me)?"
-        rf"|what(?:'s| is| does| are) (?:{_PROJECT}|this|this place)(?: do| about| for| all about)?"
-        rf"|(?:(?:give|show)(?: me)? |tell me )?(?:an? |the )?(?:quick |short |brief |project |high.level )*(?:overview|summary|description)(?: of {_PROJECT})?"
-        rf"|tell me (?:more )?about (?:{_PROJECT}|this)"
-        rf"|how (?:do|can|should|would) (?:i|you|we|one) (?:run|build|test|install|start|use|launch) (?:{_PROJECT}|this|it)"
-        rf"|(?:what|which) (?:programming )?languages? (?:is|are|does|do) .{{0,40}}"
-        r"|what am i looking at|describe (?:the )?project|project (?:overview|summary)",
-        clause,
-        re.IGNORECASE,
-    )
-    if described:
-        return Task("describe")
-    return (
-        Task("where")
-        if re.fullmatch(
-            r"pwd|where am i|what (?:is|folder is) (?:the|this|my) (?:working|current) (?:directory|folder)",
-            clause,
-            re.I,
-        )
-        else None
-    )
+def _by_part(said: Said) -> Task:
+    return Task("find", globs=(f"**/*{said['part']}*",))
 
 
-def _list(clause: str, words: Request) -> Task | None:
-    flags = re.fullmatch(rf"(?:ls|dir|tree)(?: -[\w-]+)*(?: (?P<path>{PLACE}))?", clause, re.IGNORECASE)
-    if flags:
-        how = "tree" if clause.lower().startswith("tree") or re.search(r" -\w*R", clause) else ""
-        return Task("list", path=words.content(flags["path"] or ""), how=how)
-    things = r"(?:files?(?: and (?:folders?|directories))?|folders?|directories|(?:folder |directory |file )?contents?|(?:file |directory |folder )?listing|everything)"
-    tree = r"(?:(?:folder|directory|file|project|source|code|repo)?[ -]?(?:tree|structure|layout|hierarchy))"
-    place = rf"(?: (?:of|in|for|under|inside|at|from) (?P<path>(?:the |my )?(?:{PLACE})(?: (?:folder|directory|dir))?|{_PROJECT}))?"
-    found = re.fullmatch(
-        rf"(?:list|show|display|print|see|get|give)(?: me)? {_ALL}(?:(?P<tree>{tree})|{things}){place}(?: (?:here|recursively))?|(?:the )?(?:(?P<tree2>{tree})|contents?){place.replace('path', 'path2')}"
-        rf"|{_WHICH} (?:files|folders|files and folders)(?: do (?:we|i|you) have| are there| are)?(?: here| there)?{place.replace('path', 'path3')}"
-        rf"|(?:show me )?what(?:'s| is| are)(?: there)? (?:in|inside|under) (?P<path4>(?:the )?{PLACE}(?: (?:folder|directory|dir))?|{_PROJECT})"
-        r"|(?:show me )?what(?:'s| is) (?:here|there)|list",
-        clause,
-        re.IGNORECASE,
-    )
-    if found:
-        groups = found.groupdict()
-        raw = next((groups[name] for name in ("path", "path2", "path3", "path4") if groups.get(name)), "")
-        path = _folder(raw, words)
-        if path and looks_like_file(path):
-            return Task("read", path=path)
-        return Task("list", path=path, how="tree" if groups["tree"] or groups["tree2"] else "")
-    found = re.fullmatch(
-        rf"list (?:the )?(?:folder |directory )?(?P<path>{PLACE})(?: (?:folder|directory|dir))?", clause, re.IGNORECASE
-    )
-    if found and _may_be_folder(found["path"], words, clause):
-        return Task("list", path=words.content(found["path"]))
+def _by_start(said: Said) -> Task:
+    return Task("find", globs=(f"**/{said['part'].rstrip('*')}*",))
+
+
+def _by_end(said: Said) -> Task:
+    return Task("find", globs=(f"**/*{said['part'].lstrip('*')}",))
+
+
+def _by_ending(said: Said) -> Task:
+    return Task("find", globs=(f"**/*.{said['part'].lstrip('*.')}",))
+
+
+def _by_kind(said: Said) -> Task | None:
+    kind = said["kind"].lower()
+    if kind in (
+        "all",
+        "the",
+        "any",
+        "every",
+        "which",
+        "what",
+        "find",
+        "list",
+        "show",
+        "locate",
+        "modified",
+        "changed",
+        "it",
+    ):
+        return None
+    if kind in ("test", "tests"):
+        return Task("find", globs=TEST_GLOBS)
+    if kind in ("config", "configuration", "settings"):
+        return Task("find", globs=CONFIG_GLOBS)
+    endings = endings_of(kind)
+    return Task("find", globs=tuple(f"**/*.{ending}" for ending in endings) or (name_glob(said["kind"]),))
+
+
+def _one_file(said: Said) -> Task | None:
+    name = said["name"]
+    globbing = re.search(r"[*?]", name) and not said.quoted("name")
+    sure = said.clause.lower().startswith("locate ") or said.raw("noun")
+    if globbing or looks_like_path(name) or (sure and not re.search(r"\s", name)):
+        return _by_name(said)
     return None
 
 
-def _may_be_folder(fragment: str, words: Request, clause: str) -> bool:
-    path = words.content(fragment)
-    if re.search(r"[*?]|^(?:all|every|any|todos?)$", path, re.IGNORECASE) or re.fullmatch(r"[A-Z]{2,}s?", path):
-        return False
-    return not looks_like_file(path) or clause.lower().rstrip().endswith(("folder", "directory"))
+_named = Table(
+    rule(
+        _by_name,
+        f"{_FIND} files? {_THAT} (named|called|matching|match|like|with [the] name|by [the] name) [of] {{name}}",
+    ),
+    rule(
+        _by_part,
+        f"{_FIND} files? whose names? (contain|contains|include|includes|has|have) {{part}}",
+        f"{_FIND} files? (with|that have|which have) {{part}} in (the|their) (name|names|filename|filenames)",
+    ),
+    rule(
+        _by_start, f"{_FIND} files? {_THAT} [whose names?] (start|starts|starting|begin|begins|beginning) with {{part}}"
+    ),
+    rule(_by_end, f"{_FIND} files? {_THAT} [whose names?] (end|ends|ending) (in|with|on) {{part}}"),
+    rule(_by_ending, f"{_FIND} files? with [the|a|an] [file] (extension|ending|suffix) [of] {{part}}"),
+)
+
+_kinds = Table(
+    rule(
+        _by_kind,
+        f"{_FIND} {{kind}} [source|code] (files?|scripts?|sources?|modules?) [are there|exist|do we have|are here]",
+    ),
+    rule(Task("find", globs=TEST_GLOBS), "(find|locate|where are) [all] [the|my] tests"),
+)
+
+_single = Table(
+    rule(
+        _one_file,
+        "(find|locate|search for|look for|list) [all] [the|a|my] [{noun:noun}|files] {name} [file]",
+        "where (is|are|can i find) [the|my] [{noun:noun}] {name} [file]",
+    ),
+)
 
 
-def _folder(raw: str, words: Request) -> str:
-    if not raw or re.fullmatch(_PROJECT, raw, re.IGNORECASE) or raw.lower() in ("here", "it all"):
-        return ""
-    bare = re.sub(r"^(?:the |my )|(?: (?:folder|directory|dir))$", "", raw, flags=re.IGNORECASE)
-    if bare.lower() in ("it", "that", "there", "this"):
-        return LAST_PLACE
-    return path_of(bare, words)
-
-
-def _files(clause: str, words: Request) -> Task | None:
-    counting = re.match(r"(?:count|how many) ", clause, re.IGNORECASE)
-    how = "count" if counting else ""
-    text = re.sub(r"^(?:count|how many) ", "find ", clause, flags=re.IGNORECASE)
-    text = re.sub(r"(?<=files) (?:are there|exist|do we have|does .{0,30}? have)$", "", text, flags=re.IGNORECASE)
-    text = re.sub(r"(?<=files) (?:are there|exist|do we have) (?=in )", " ", text, flags=re.IGNORECASE)
-    text, middle = _middle_place(re.sub(r"\s+", " ", text), words)
-    globs = _named(text, words)
-    if globs:
-        return Task("find", path=middle, globs=globs, how=how)
-    scope = cut_scope(text, words)
-    globs = _named(scope.rest, words) or _kinds(scope.rest) or (() if counting else _one(scope.rest, words))
-    if not globs:
+def files(clause: str, words: Request) -> Task | None:
+    """Files by name or kind. A name may itself hold an "in", so it is looked for before a place is taken off."""
+    if not _speaks_of_files(clause):
         return None
-    return Task("find", path=middle or scope.path, globs=globs, how=how)
+    counting = re.match(r"(?:count|how many) ", clause, re.IGNORECASE)
+    text = "find " + clause[counting.end() :] if counting else clause
+    if counting:
+        text = re.sub(r"(?<=files) (?:are there|exist|do we have)(?=$| in )", "", text, flags=re.IGNORECASE)
+    text, middle = _middle_place(text, words)
+    scope = cut_scope(text, words)
+    task = _named(text, words) or _named(scope.rest, words) or _kinds(scope.rest, words)
+    if task is None and not counting:
+        task = _single(scope.rest, words)
+    if task is None:
+        return None
+    place = middle or ("" if _named(text, words) else scope.path)
+    return Task("find", path=place, globs=task.globs, how="count" if counting else "")
+
+
+def _speaks_of_files(clause: str) -> bool:
+    low = clause.lower()
+    if any(word in low for word in ("file", "script", "source", "module", "tests", "locate")):
+        return True
+    return any("*" in word or looks_like_path(word.strip(",")) for word in clause.split())
 
 
 def _middle_place(text: str, words: Request) -> tuple[str, str]:
-    """ "files in src named x" → "files named x" and src."""
+    """ "files in src named x" is "files named x" in src."""
     found = re.search(
-        rf"(?<=\bfiles) (?:in|under|inside) (?:the )?(?P<path>{PLACE})(?: (?:folder|directory))?(?= (?:named|called|matching|with|that|which|ending|end|whose)\b)",
+        r"(?<=\bfiles) (?:in|under|inside) (?:the )?(?P<path>[^\s,;]+)(?: (?:folder|directory))?"
+        r"(?= (?:named|called|matching|with|that|which|ending|end|whose)\b)",
         text,
         re.IGNORECASE,
     )
-    if not found:
-        return text, ""
-    return text[: found.start()] + text[found.end() :], words.content(found["path"])
-
-
-def _named(text: str, words: Request) -> tuple[str, ...]:
-    lead = rf"(?:{_FIND} |{_WHICH} |are there )?{_ALL}"
-    that = r"(?:that |which )?(?:are |is )?"
-    found = re.fullmatch(
-        rf"{lead}files? {that}(?:named|called|matching|match|like|with (?:the )?name|by (?:the )?name)(?: of)? (?P<name>{PLACE})",
-        text,
-        re.I,
-    )
-    if found:
-        return (name_glob(words.content(found["name"])),)
-    found = re.fullmatch(
-        rf"{lead}files? (?:whose names? (?:contains?|includes?|has|have) (?P<a>{PLACE})|with (?P<b>{PLACE}) in (?:the|their) (?:file)?names?"
-        rf"|{that}(?:have|has) (?P<c>{PLACE}) in (?:the|their) names?)",
-        text,
-        re.IGNORECASE,
-    )
-    if found:
-        return (f"**/*{words.content(found['a'] or found['b'] or found['c'])}*",)
-    found = re.fullmatch(
-        rf"{lead}files? {that}(?:whose names? )?(?:(?P<side>end|start|begin)(?:s|ing|ning)? (?:in|with|on)|with (?:the |an? )?(?:extension|ending|suffix|file extension)(?: of)?) (?P<part>{PLACE})",
-        text,
-        re.IGNORECASE,
-    )
-    if found:
-        part = words.content(found["part"]).lstrip("*")
-        if (found["side"] or "end").lower() != "end":
-            return (f"**/{part}*",)
-        return (f"**/*{part}" if found["side"] or part.startswith(".") else f"**/*.{part}",)
-    return ()
-
-
-def _kinds(text: str) -> tuple[str, ...]:
-    found = re.fullmatch(
-        rf"(?:{_FIND} |{_WHICH} |are there |do we have )?{_ALL}(?P<kind>[\w.*+#-]+)[ -](?:source |code )?(?:files?|scripts?|sources?|modules?)"
-        r"(?: (?:are there|exist|do we have|are here))?",
-        text,
-        re.IGNORECASE,
-    )
-    if found:
-        kind = found["kind"].lower()
-        if kind in (
-            "all",
-            "the",
-            "any",
-            "every",
-            "which",
-            "what",
-            "find",
-            "list",
-            "show",
-            "locate",
-            "modified",
-            "changed",
-        ):
-            return ()
-        if kind in ("test", "tests"):
-            return TEST_GLOBS
-        if kind in ("config", "configuration", "settings"):
-            return CONFIG_GLOBS
-        endings = endings_of(kind)
-        return tuple(f"**/*.{ending}" for ending in endings) or (name_glob(found["kind"]),)
-    if re.fullmatch(rf"(?:find|locate|where are) {_ALL}tests", text, re.IGNORECASE):
-        return TEST_GLOBS
-    return ()
-
-
-def _one(text: str, words: Request) -> tuple[str, ...]:
-    """One file by its name: "locate config.json", "where is the Makefile", "find *.py"."""
-    found = re.fullmatch(
-        rf"(?:find|locate|search for|look for|list|where(?:'s| is| are| can i find)) (?:all )?(?:the |a |my )?(?P<noun>files? )?(?P<name>{PLACE})(?: file)?",
-        text,
-        re.I,
-    )
-    if not found:
-        return ()
-    name = words.content(found["name"])
-    globbing = bool(re.search(r"[*?]", name)) and not re.search(QUOTED, found["name"])
-    if (
-        globbing
-        or looks_like_path(name)
-        or (found["noun"] and not re.search(r"\s", name))
-        or text.lower().startswith("locate ")
-    ):
-        return (name_glob(name),)
-    return ()
+    return (text[: found.start()] + text[found.end() :], words.content(found["path"])) if found else (text, "")
 
 
 def name_glob(name: str) -> str:
@@ -219,6 +215,6 @@ def name_glob(name: str) -> str:
         return f"**/{name.upper()}*"
     if re.search(r"[*?\[{]", name):
         return name if "/" in name else f"**/{name}"
-    if looks_like_path(name):
-        return f"**/{name.strip('/')}" if not name.startswith(("/", "./")) else name.removeprefix("./").lstrip("/")
-    return f"**/*{name}*"
+    if not looks_like_path(name):
+        return f"**/*{name}*"
+    return name.removeprefix("./").lstrip("/") if name.startswith(("/", "./")) else f"**/{name.strip('/')}"

@@ -4,16 +4,15 @@ import re
 
 from msgspec import Struct
 
-from odin.providers.offline.quotes import QUOTED, Request
-from odin.providers.offline.task import LAST_FILE, Task, nth
-from odin.providers.offline.vocabulary import PLACE, looks_like_file, looks_like_path
+from odin.providers.offline.quotes import Request
+from odin.providers.offline.task import LAST_FILE, Task
+from odin.providers.offline.template import Said, Table, rule
+from odin.providers.offline.vocabulary import looks_like_file, looks_like_path
 
-_IT = r"(?:it|that|this|(?:that|this|the|the same|the last)\s+(?:file|one))"
-_ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "last": -1, "top": 1}
-_ITEM = r"(?:one|result|match|hit|file|entry|of (?:them|those))"
-_PARTS = r"(?:functions?|class(?:es)?|methods?|symbols?|headings?|sections?|definitions?|outline|structure|types?)"
-_STRONG = r"(?:read|open|cat|view|head|tail|type|look at|have a look at|take a look at|check out|inspect|let me see|let me read)"
-_WEAK = r"(?:show|print|display|see|give|dump|get)"
+_PART = "(functions?|class|classes|methods?|symbols?|headings?|sections?|definitions?|types?)"
+_PARTS = f"[all] [the] ({_PART} [(and|or) {_PART}]|outline|structure)"
+_FILE = "[the] [file] {path:file} [file]"
+_WHOLE = "[the] [whole|entire|full|raw] [contents?|text|source|code|body|rest|top|beginning|end] [of|from|in|at]"
 
 
 class Lines(Struct, frozen=True):
@@ -24,113 +23,107 @@ class Lines(Struct, frozen=True):
     last: int = 0
 
 
+def _is_clear(said: Said) -> bool:
+    """Whether the field is surely a file, for verbs that are also used for other things."""
+    path = said.file()
+    return said.quoted("path") or path != said["path"] or looks_like_path(path)
+
+
+def _outlined(said: Said) -> Task | None:
+    sure = _is_clear(said) or "outline" in said.clause.lower()
+    return Task("outline", path=said.file()) if sure else None
+
+
+def _summarised(said: Said) -> Task:
+    return Task("summary", path=said.file())
+
+
+def _described(said: Said) -> Task | None:
+    return Task("summary", path=said.file()) if _is_clear(said) else None
+
+
+def _read_file(said: Said) -> Task:
+    path = said.file()
+    return Task("list", path=path) if path.endswith("/") else Task("read", path=path)
+
+
+def _read_clear(said: Said) -> Task | None:
+    return _read_file(said) if _is_clear(said) else None
+
+
+def _read_contents(said: Said) -> Task | None:
+    path = said.file()
+    return Task("read", path=path) if path == LAST_FILE or looks_like_file(path) else None
+
+
+_about = Table(
+    rule(
+        _outlined,
+        f"outline [of] {_FILE}",
+        f"[(show|give|list|print|display|get|find) [me]] [a|an] {_PARTS} (of|in|for|from|inside|defined in) {_FILE}",
+        f"(what|which) {_PARTS} (are|is) [there] [defined] (in|inside) {_FILE}",
+        f"(what|which) {_PARTS} does {_FILE} (have|define|contain)",
+    ),
+    rule(Task("outline", path=LAST_FILE), "[show|give] [me] (the|an) outline", "outline"),
+    rule(
+        _summarised,
+        f"(summarise|summarize|sum up|tldr|tl;dr) [of] [the contents of] {_FILE}",
+        f"[(give|show|write|get) [me]] [a|the] [short|brief|quick] summary of {_FILE}",
+    ),
+    rule(
+        _described,
+        f"(describe|explain) [the contents of] {_FILE} [to me]",
+        f"what (is|does) {_FILE} (about|do|for)",
+    ),
+)
+
+_contents = Table(
+    rule(
+        _read_file,
+        f"(read|open|cat|view|head|tail|type|inspect) [me] {_WHOLE} {_FILE}",
+        f"(look at|have a look at|take a look at|check out|let me see|let me read) {_WHOLE} {_FILE}",
+        f"what does {_FILE} (say|contain|look like|hold) [in it]",
+    ),
+    rule(_read_clear, f"(show|print|display|see|give|dump|get) [me] {_WHOLE} {_FILE}"),
+    rule(_read_contents, f"what (is|are) [the contents?] (in|inside|of) {_FILE}", f"[the] contents? of {_FILE}"),
+)
+
+_lines_of = Table(
+    rule(
+        _read_file,
+        f"(read|open|cat|view|head|tail|show|print|display|see|give|get|look at) [me] {_WHOLE} {_FILE}",
+        f"[of|from|in] {_FILE}",
+        f"what is [on|at|in] [of|from|in] {_FILE}",
+    ),
+)
+
+
 def read(clause: str, words: Request) -> Task | None:
-    return _outline(clause, words) or _summary(clause, words) or _read(clause, words)
-
-
-def path_of(fragment: str, words: Request) -> str:
-    """The path a fragment names, with "it" and "the second one" kept as references."""
-    fragment = fragment.strip()
-    if re.fullmatch(_IT, fragment, re.IGNORECASE):
-        return LAST_FILE
-    found = re.fullmatch(
-        rf"(?:the )?(?:(?P<word>{'|'.join(_ORDINALS)})|(?P<digits>\d+)(?:st|nd|rd|th)) {_ITEM}"
-        rf"|(?:{_ITEM} |#|number )(?P<number>\d+)",
-        fragment,
-        re.IGNORECASE,
-    )
-    if found:
-        word = (found["word"] or "").lower()
-        return nth(_ORDINALS[word] if word else int((found["digits"] or found["number"])[:4]))
-    return words.content(fragment)
-
-
-def _outline(clause: str, words: Request) -> Task | None:
-    what = rf"(?:all )?(?:the )?{_PARTS}(?:,? (?:and|or) {_PARTS})*"
-    found = re.fullmatch(
-        rf"outline (?:of )?(?:the )?(?:file )?(?P<a>{_IT}|{PLACE})"
-        rf"|(?:(?:show|give|list|print|display|get|find)(?: me)? )?(?:an? )?{what} (?:of|in|for|from|inside|defined in) (?:the )?(?:file )?(?P<b>{_IT}|{PLACE})(?: file)?"
-        rf"|(?:what|which) {what} (?:are|is)(?: there)?(?: defined)? (?:in|inside) (?P<c>{_IT}|{PLACE})"
-        rf"|(?:what|which) {what} does (?P<d>{_IT}|{PLACE}) (?:have|define|contain)"
-        rf"|(?:show|give)(?: me)? (?:the|an) outline",
-        clause,
-        re.IGNORECASE,
-    )
-    if not found:
-        return None
-    path = path_of(found["a"] or found["b"] or found["c"] or found["d"] or "it", words)
-    if path != LAST_FILE and not looks_like_path(path) and not re.search(rf"{QUOTED}|outline", clause):
-        return None
-    return Task("outline", path=path)
-
-
-def _summary(clause: str, words: Request) -> Task | None:
-    found = re.fullmatch(
-        rf"(?P<verb>summari[sz]e|sum up|tl;?dr|describe|explain) (?:of )?(?:the )?(?:contents? of )?(?:file )?(?P<a>{_IT}|{PLACE})(?: file)?(?: to me)?"
-        rf"|(?:(?:give|show|write|get)(?: me)? )?(?:an? |the )?(?:short |brief |quick )*summary of (?:the )?(?:file )?(?P<b>{_IT}|{PLACE})"
-        rf"|what (?:is|does) (?:the )?(?:file )?(?P<c>{_IT}|{PLACE})(?: file)? (?:about|do|for)"
-        rf"|what's (?P<d>{PLACE}) about",
-        clause,
-        re.IGNORECASE,
-    )
-    if not found:
-        return None
-    path = path_of(found["a"] or found["b"] or found["c"] or found["d"], words)
-    bare = path != LAST_FILE and not looks_like_path(path) and not re.search(QUOTED, clause)
-    if bare and not re.match(r"summari[sz]e|sum up|tl|.*summary of", clause, re.IGNORECASE):
-        return None
-    return Task("summary", path=path)
-
-
-def _read(clause: str, words: Request) -> Task | None:
+    task = _about(clause, words)
+    if task:
+        return task
     lines = take_lines(clause)
-    found = re.fullmatch(
-        rf"(?:(?P<strong>{_STRONG})|(?P<weak>{_WEAK}))?(?: me)?\s*"
-        r"(?:(?:the |all )?(?:whole |entire |full |raw )?(?:contents?|text|source|code|body|rest|top|beginning|end)? ?)?"
-        rf"(?:(?:^|\b)(?:of|from|in|at) )?(?:the )?(?P<noun>(?:whole |entire )?file )?(?P<path>{_IT}|(?:the )?[\w#]+ {_ITEM}|{PLACE})?(?: file| again)?",
-        lines.rest,
-        re.IGNORECASE,
-    )
-    if not found:
+    if not lines.first and not lines.last:
         return _contents(clause, words)
-    strong = bool(found["strong"] or found["noun"] or lines.first or lines.last)
-    if not found["path"]:
-        return Task("read", path=LAST_FILE, first=lines.first, last=lines.last) if lines.first or lines.last else None
-    if not (strong or found["weak"]):
-        return None
-    path = path_of(found["path"], words)
-    clear = (
-        strong or looks_like_path(path) or re.fullmatch(QUOTED, found["path"]) or path != words.content(found["path"])
-    )
-    if not clear:
-        return None
-    return Task("read", path=path, first=lines.first, last=lines.last)
-
-
-def _contents(clause: str, words: Request) -> Task | None:
-    found = re.fullmatch(
-        rf"what (?:does|do) (?:the )?(?:file )?(?P<a>{_IT}|{PLACE})(?: file)? (?:say|contain|look like|hold|have)(?: in it)?"
-        rf"|what(?:'s| is| are)(?: the contents?)? (?:in|inside|of) (?:the )?(?:file )?(?P<b>{_IT}|{PLACE})",
-        clause,
-        re.IGNORECASE,
-    )
-    if not found:
-        return None
-    path = path_of(found["a"] or found["b"], words)
-    return Task("read", path=path) if found["a"] or path == LAST_FILE or looks_like_file(path) else None
+    if re.fullmatch(
+        r"(?:read|show|print|view|see|display|open|head|tail|give|look at)?(?: me)?", lines.rest, re.IGNORECASE
+    ):
+        return Task("read", path=LAST_FILE, first=lines.first, last=lines.last)
+    task = _lines_of(lines.rest, words)
+    return Task("read", path=task.path, first=lines.first, last=lines.last) if task else None
 
 
 _LINE_FORMS = (
     ("range", r"(?:\bfrom )?\b(?:the )?lines? (\d+) ?(?:-|–|—|to|through|till|until|\.\.|and) ?(?:line )?(\d+)\b"),
     ("onward", r"\b(?:starting )?(?:from|at) line (\d+) on(?:wards?)?\b"),
     ("at", r"\b(?:at|around|near|on|from|to) line (\d+)\b"),
-    ("line", r"\b(?:the )?lines? (\d+)(?: with (?:some )?context)?"),
+    ("line", r"\b(?:the )?lines? (\d+)\b"),
     ("head", r"\b(?:the )?(?:first|top) (\d+) lines?\b"),
     ("tail", r"\b(?:the )?(?:last|bottom|final) (\d+) lines?\b"),
     ("head", r"(?<=\bhead) -n? ?(\d+)\b"),
     ("tail", r"(?<=\btail) -n? ?(\d+)\b"),
-    ("first", r"\b(?:the )?first line\b"),
-    ("final", r"\b(?:the )?last line\b"),
+    ("head", r"\b(?:the )?first line\b"),
+    ("tail", r"\b(?:the )?last line\b"),
     ("range", r"(?<=[\w/])[:#]L?(\d+)-L?(\d+)\b"),
     ("at", r"(?<=[\w/])[:#]L?(\d+)(?::\d+)?\b"),
 )
@@ -138,26 +131,26 @@ _LINE_FORMS = (
 
 def take_lines(clause: str) -> Lines:
     """Find "lines 10-20", "line 40", "first 20 lines", "a.py:40" and take it out of the clause."""
+    verb = clause.split(maxsplit=1)[0].lower()
+    if not re.search(r"\blines?\b|[:#]L?\d|\b(?:head|tail) -", clause, re.IGNORECASE):
+        return Lines(clause, *_bounds(verb, [10])) if verb in ("head", "tail") else Lines(clause)
     for kind, pattern in _LINE_FORMS:
         found = re.search(pattern, clause, re.IGNORECASE)
         if found:
-            rest = clause[: found.start()] + " " + clause[found.end() :]
+            rest = clause[: found.start()] + " " + re.sub(r" with (?:some )?context$", "", clause[found.end() :])
             numbers = [int(group[:7]) for group in found.groups()]
             return Lines(re.sub(r"\s+", " ", rest).strip(" ,"), *_bounds(kind, numbers))
-    verb = clause.split(maxsplit=1)[0].lower()
-    if verb in ("head", "tail"):
-        return Lines(clause, *_bounds(verb, [10]))
     return Lines(clause)
 
 
 def _bounds(kind: str, numbers: list[int]) -> tuple[int, int]:
-    one = numbers[0] if numbers else 1
+    one = max(1, numbers[0]) if numbers else 1
     if kind == "range":
-        return max(1, min(numbers)), max(numbers)
-    if kind in ("tail", "final"):
+        return max(1, min(numbers)), max(1, *numbers)
+    if kind == "tail":
         return -one, 0
-    if kind in ("head", "first"):
-        return 1, max(1, one)
+    if kind == "head":
+        return 1, one
     if kind == "onward":
-        return max(1, one), 0
+        return one, 0
     return max(1, one - 5), one + (20 if kind == "at" else 5)

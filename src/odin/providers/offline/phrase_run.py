@@ -1,77 +1,76 @@
-"""Requests to run a command or the tests."""
+"""Requests to run a command, a script or the tests."""
 
 import re
 
-from odin.providers.offline.quotes import QUOTED, Request
-from odin.providers.offline.task import LAST_FILE, Task
-from odin.providers.offline.vocabulary import COMMANDS, PLACE, looks_like_path
+from odin.providers.offline.task import Task
+from odin.providers.offline.template import Said, Table, rule
+from odin.providers.offline.vocabulary import COMMANDS, looks_like_path
 
-_TYPED_COMMANDS = frozenset(
-    "pytest npm npx yarn pnpm cargo pip pip3 python python3 tox uv docker ruff mypy node".split()
+_RUN = "(run|rerun|re-run|execute|exec|launch|start)"
+_TESTS = (
+    "[all] [the|my|our|your|its] [all|unit|whole|full|integration|project's] "
+    "(tests?|test suite|testsuite|test cases?|specs?)"
 )
-_TESTS = r"(?:(?:all|the|my|our|your|its|unit|whole|full|integration|project'?s?)\s+)*(?:test\s?suite|tests?|test\s?cases?|specs?)"
-_QUESTIONS = (
-    r"(?:do|does|are|is) (?:all )?(?:the |my |our )?(?:tests?|test suite|suite|build)(?: all)?(?: still)? "
-    r"(?:pass|passing|green|ok|work|working|run|succeed)(?: now)?"
-)
+_TEST_FILE = r"test_.*\.py|.*_test\.(?:py|go)|.*\.(?:test|spec)\.\w+|tests?/?"
 
 
-def run(clause: str, words: Request) -> Task | None:
-    verb, _, rest = clause.partition(" ")
-    if re.fullmatch(_QUESTIONS, clause, re.IGNORECASE) or re.fullmatch(
-        r"test (?:it|this|that|everything|(?:the|this) (?:project|code|repo))", clause, re.IGNORECASE
-    ):
-        return Task("tests")
-    if verb.lower() in _TYPED_COMMANDS:
-        return Task("run", command=words.typed(clause))
-    if re.fullmatch(r"re-?run|run|execute|exec|launch|start", verb, re.IGNORECASE) and rest:
-        return _run(rest, words)
-    if re.fullmatch(QUOTED, clause) and words.typed(clause).startswith("`") and _is_command(words.content(clause)):
-        return Task("run", command=words.content(clause))
-    return None
+def _tests_in(said: Said) -> Task:
+    return Task("tests", path=said.file())
 
 
-def _run(rest: str, words: Request) -> Task:
-    found = re.fullmatch(
-        rf"{_TESTS}(?: (?:in|from|of|for|under) (?:the )?(?:file |folder )?(?P<path>{PLACE})(?: (?:file|folder|directory))?)?",
-        rest,
-        re.I,
-    )
-    if found:
-        return Task("tests", path=_target(words.content(found["path"] or "")))
-    rest = re.sub(r"^(?:the |this |a )?(?:shell |terminal |bash )?(?:command|cmd)s?\s*:?\s+", "", rest, flags=re.I)
-    quoted = re.fullmatch(rf"({QUOTED})(?: (?:command|in (?:the )?(?:shell|terminal)))?", rest, re.I)
-    if quoted:
-        return Task("run", command=words.content(quoted[1]).strip())
-    script = re.fullmatch(rf"(?:the )?(?:file |script |program )?(?P<path>{PLACE})", rest, re.I)
-    if script:
-        path = words.content(script["path"])
-        if path.lower() in ("it", "that", "this"):
-            return Task("again", how="run")
-        if looks_like_path(path):
-            return _script(path)
-    typed = words.typed(rest)
-    if _is_command(typed):
-        return Task("run", command=typed)
-    return Task("which-command", said=typed)
+def _quoted_command(said: Said) -> Task:
+    return Task("run", command=said["command"].strip())
 
 
-def _target(path: str) -> str:
-    return LAST_FILE if path.lower() in ("it", "that", "this") else path
+def _script(said: Said) -> Task | None:
+    path = said.file()
+    if not looks_like_path(path) or path.startswith(("./", "/")):
+        return None
+    is_test = re.fullmatch(_TEST_FILE, path.rstrip("/").rsplit("/", 1)[-1])
+    return Task("tests" if is_test else "script", path=path)
 
 
-def _script(path: str) -> Task:
-    name = path.rsplit("/", 1)[-1]
-    if re.match(r"test_.*\.py$|.*_test\.(?:py|go)$|.*\.(?:test|spec)\.\w+$", name) or path.endswith(
-        ("tests", "tests/")
-    ):
-        return Task("tests", path=path)
-    return Task("script", path=path)
+def _command(said: Said) -> Task:
+    typed = said.words.typed(said.raw("command"))
+    return Task("run", command=typed) if is_command(typed) else Task("which-command", said=typed)
 
 
-def _is_command(text: str) -> bool:
-    """Whether unquoted words read like a command: a known program, a path, or an option among them."""
+def _typed(said: Said) -> Task:
+    return Task("run", command=said.words.typed(said.clause))
+
+
+def _in_backticks(said: Said) -> Task | None:
+    in_backticks = said.words.typed(said.raw("command")).startswith("`")
+    return _quoted_command(said) if in_backticks and is_command(said["command"]) else None
+
+
+def is_command(text: str) -> bool:
+    """Whether words read like a command: a known program, a path, or an option among them."""
     first, *others = text.split() or [""]
     if first in COMMANDS or first.startswith(("./", "/", "~/")):
         return True
     return any(re.match(r"--?[A-Za-z]", word) for word in others)
+
+
+run = Table(
+    rule(
+        Task("tests"),
+        f"{_RUN} {_TESTS}",
+        "test (it|this|that|everything|(the|this) (project|code|repo))",
+        "(do|does|are|is) [all] [the|my|our] (tests?|test suite|suite) [all] [still] "
+        "(pass|passing|green|ok|work|working|run|succeed) [now]",
+    ),
+    rule(
+        _tests_in, f"{_RUN} {_TESTS} (in|from|of|for|under) [the] [file|folder] {{path:file}} [file|folder|directory]"
+    ),
+    rule(Task("again", how="run"), f"{_RUN} (it|that|this|them)"),
+    rule(_quoted_command, f"{_RUN} [the|this|a] [shell|terminal|bash] [command|cmd] {{command:quoted}} [command]"),
+    rule(_script, f"{_RUN} [the] [file|script|program] {{path:file}}"),
+    rule(_command, f"{_RUN} [the|this|a] [shell|terminal|bash] [command|cmd|command:] {{command:text}}"),
+    rule(
+        _typed,
+        "(pytest|npm|npx|yarn|pnpm|cargo|pip|pip3|python|python3|tox|uv|docker|ruff|mypy|node) {rest:text}",
+        "pytest",
+    ),
+    rule(_in_backticks, "{command:quoted}"),
+)

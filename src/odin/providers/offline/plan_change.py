@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Generator, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -274,7 +275,7 @@ def delete(task: Task, desk: Desk) -> Plan:
             "command, if your rules allow it."
         )
     properties = spec.schema.get("properties", {})
-    args = {"paths": [full]} if "paths" in properties else {next(iter(properties), "file_path"): full}
+    args: dict[str, Any] = {"paths": [full]} if "paths" in properties else {next(iter(properties), "file_path"): full}
     if "reason" in properties:
         args["reason"] = "asked for by the user"
     (result,) = yield (Act("Delete", args),)

@@ -183,7 +183,7 @@ def _has_script(text: str, name: str) -> bool:
 def package(text: str) -> dict[str, Any]:
     """A JSON object, or an empty one when the text is none."""
     try:
-        value = json.loads(text) if text else {}
+        value: Any = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

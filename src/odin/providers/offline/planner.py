@@ -12,7 +12,6 @@ from odin.core.message import Usage
 from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, UsagePiece
 from odin.providers.offline.history import call_ids
 from odin.providers.offline.jobs import do_job, job_of
-from odin.providers.offline.turn import next_move
 
 _CHUNK = 240
 
@@ -34,6 +33,9 @@ def reply(request: Request) -> Iterator[Piece]:
     if job:
         yield from _said(do_job(job, request))
         return
+    # The grammar and the plans load with the first prompt, so that a session without a model opens as fast as one with.
+    from odin.providers.offline.turn import next_move
+
     move = next_move(request)
     if not move.acts:
         yield from _said(move.answer)

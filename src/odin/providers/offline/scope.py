@@ -6,21 +6,23 @@ from msgspec import Struct
 
 from odin.providers.offline.quotes import QUOTED, Request
 from odin.providers.offline.task import LAST_FILE, LAST_PLACE, LAST_TERM
-from odin.providers.offline.vocabulary import PLACE, TEST_GLOBS, endings_of, singular
+from odin.providers.offline.vocabulary import TEST_GLOBS, endings_of, singular
 
 _IN = r"(?:in|inside|within|under|across|from|throughout|through|over)"
 _PROJECT = (
-    r"(?:the|this|my|our|your)\s+(?:whole\s+|entire\s+|current\s+|complete\s+)?"
-    r"(?:project|repo|repository|code\s?base|code|workspace|source code|source tree|working directory|current directory|"
-    r"directory|folder)"
+    r"(?:the|this|my|our|your) (?:whole |entire |current |complete |source )?"
+    r"(?:project|repo|repository|code ?base|code|workspace|tree|working directory|directory|folder)"
 )
-_ALL_FILES = r"(?:all|every|any|each)(?:\s+(?:of|the|my|our|project|source))*\s+files?"
-_ENDINGS_OF_SENTENCE = (
-    rf",?\s*\b(?:everywhere|anywhere|globally|recursively|{_IN}\s+(?:{_PROJECT}|{_ALL_FILES}|here|everything))"
+_ALL_FILES = r"(?:all|every|any|each)(?: (?:of|the|my|our|project|source))* files?"
+_EVERYWHERE = rf",? ?\b(?:everywhere|anywhere|globally|recursively|{_IN} (?:{_PROJECT}|{_ALL_FILES}|here|everything))$"
+_KIND = (
+    rf"(?:^| )(?:{_IN}|for|among) (?:(?:all|any|every|the|my|our) )*(?P<kind>[\w.*+#]+)[ -]"
+    r"(?:source |code )?(?:files?|sources?|modules?|scripts?|code)$"
 )
-_KIND = r"(?:all\s+|any\s+|every\s+|the\s+|my\s+|our\s+)*(?P<kind>[\w.*+#]+)[\s-]+(?:source\s+|code\s+)?(?:files?|sources?|modules?|scripts?|code)"
-_IT = r"(?:it|that|this|there|them|(?:that|this|the same|the last)\s+(?:file|folder|directory|place|one))"
+_GLOB = rf"(?:^| ){_IN} (?:all )?(?P<glob>[\w./-]*\*[\w./*-]*)$"
+_IT = rf"(?:^| ){_IN} (?:it|that|this|there|them|(?:that|this|the same|the last) (?:file|folder|directory|place|one))$"
 _THING = r"(?:file|folder|directory|dir|subfolder|module|package|tree)"
+_PLACE = rf"(?:^| ){_IN} (?:(?:the|my|our) )?(?:{_THING} )?(?P<place>{QUOTED}|[^\s,;]+)(?: {_THING})?$"
 
 
 class Scope(Struct, frozen=True):
@@ -49,81 +51,68 @@ def cut_scope(text: str, words: Request) -> Scope:
 
 def _cut_once(scope: Scope, words: Request) -> Scope | None:
     text = scope.rest
-    found = re.search(rf"{_ENDINGS_OF_SENTENCE}$", text, re.IGNORECASE)
+    found = re.search(_EVERYWHERE, text, re.IGNORECASE)
     if found:
         return Scope(text[: found.start()].rstrip(" ,"), scope.path, scope.globs, True)
-    if not scope.globs:
-        globs, start = _kind_at_end(text)
-        if globs:
-            return Scope(text[:start].rstrip(), scope.path, globs, scope.everywhere)
+    globs, start = ((), 0) if scope.globs else _kind_at_end(text)
+    if globs:
+        return Scope(text[:start].rstrip(), scope.path, globs, scope.everywhere)
     if scope.path:
         return None
-    found = re.search(rf"(?:^|\s){_IN}\s+{_IT}$", text, re.IGNORECASE)
+    found = re.search(_IT, text, re.IGNORECASE)
     if found:
-        pronoun = LAST_FILE if text.lower().endswith("file") else LAST_PLACE
-        return Scope(text[: found.start()].rstrip(), pronoun, scope.globs, scope.everywhere)
-    found = re.search(
-        rf"(?:^|\s){_IN}\s+(?:the\s+|my\s+|our\s+)?(?:{_THING}\s+)?(?P<place>{PLACE})(?:\s+{_THING})?$",
-        text,
-        re.IGNORECASE,
-    )
+        path = LAST_FILE if text.lower().endswith("file") else LAST_PLACE
+        return Scope(text[: found.start()].rstrip(), path, scope.globs, scope.everywhere)
+    found = re.search(_PLACE, text, re.IGNORECASE)
     if found:
-        place = words.content(found["place"])
-        return Scope(text[: found.start()].rstrip(), place, scope.globs, scope.everywhere)
+        return Scope(text[: found.start()].rstrip(), words.content(found["place"]), scope.globs, scope.everywhere)
     return None
 
 
 def _kind_at_end(text: str) -> tuple[tuple[str, ...], int]:
     """The globs of "in python files" or "in *.py" at the end, and where that begins."""
-    found = re.search(rf"(?:^|\s)(?:{_IN}|for|among)\s+{_KIND}$", text, re.IGNORECASE)
+    found = re.search(_KIND, text, re.IGNORECASE)
     if found:
         if found["kind"].lower() in ("test", "tests"):
             return TEST_GLOBS, found.start()
-        endings = endings_of(found["kind"])
-        return tuple(f"**/*.{ending}" for ending in endings), found.start()
-    found = re.search(rf"(?:^|\s){_IN}\s+(?:all\s+)?(?P<glob>[\w./-]*\*[\w./*-]*)$", text)
+        return tuple(f"**/*.{ending}" for ending in endings_of(found["kind"])), found.start()
+    found = re.search(_GLOB, text)
     return ((found["glob"],), found.start()) if found else ((), 0)
 
 
-_WORD_KINDS = (
-    "word string text phrase term symbol function method class variable identifier constant name literal marker comment type"
-).split()
+_BEFORE_A_TERM = (
+    ("", r"(?:all|any|every|each|both|the|of|for|single) "),
+    ("word", r"(?:uses?|usages?|references?|calls?|callers?) (?:of|to|for) "),
+    ("", r"(?:occurrences?|instances?|mentions?|appearances?|matches|lines?) (?:of|to|for|with|containing) "),
+    (
+        "",
+        r"(?:words?|strings?|texts?|phrases?|terms?|symbols?|functions?|methods?|variables?|identifiers?|constants?) ",
+    ),
+    ("regex", r"(?:regexp?|regular expression|pattern) "),
+    ("", r"(?:named|called) "),
+)
+"""Words around a term that are not part of it, and how they say it is meant."""
 
 
 def clean_term(text: str, words: Request) -> tuple[str, str]:
     """The bare term of "all uses of the function 'foo'", and how it is meant: "word", "regex" or ""."""
     how = ""
     fragment = text.strip()
+    if re.fullmatch(r"all|(?:the|that|this|those|these) (?:term|word|text|match|matches|ones?|hits?)", fragment, re.I):
+        return LAST_TERM, how
     for _ in range(6):
         before = fragment
-        fragment = re.sub(r"^(?:all|any|every|each|both|the|of|for|single)\s+(?=\S)", "", fragment, flags=re.IGNORECASE)
-        uses = re.match(
-            r"(?:uses?|usages?|references?|calls?|callers?)\s+(?:of|to|for)\s+(?=\S)", fragment, re.IGNORECASE
-        )
-        plain = re.match(
-            r"(?:occurrences?|instances?|mentions?|appearances?|matches|lines?)\s+(?:of|to|for|with|containing)\s+(?=\S)",
-            fragment,
-            re.IGNORECASE,
-        )
-        named = re.match(rf"(?:{'|'.join(_WORD_KINDS)})s?\s+(?:named\s+|called\s+)?(?=\S)", fragment, re.IGNORECASE)
-        regex = re.match(r"(?:regex(?:p)?|regular expression|pattern)\s+(?=\S)", fragment, re.IGNORECASE)
-        if uses or regex:
-            how = "word" if uses else "regex"
-        cut = uses or plain or named or regex
-        if cut:
-            fragment = fragment[cut.end() :]
+        for meant, pattern in _BEFORE_A_TERM:
+            found = re.match(rf"{pattern}(?=\S)", fragment, re.IGNORECASE)
+            if found:
+                fragment = fragment[found.end() :]
+                how = meant or how
         if fragment == before:
             break
-    if re.fullmatch(
-        r"(?:it|that|them|those|this|(?:the|that|this)?\s*(?:term|word|match(?:es)?|all))", fragment, re.IGNORECASE
-    ):
+    if re.fullmatch(r"it|them|those|these|that|this", fragment, re.IGNORECASE):
         return LAST_TERM, how
-    quoted = re.match(rf"({QUOTED})(?:\s+(?:comments?|markers?|calls?|uses|lines?))?$", fragment, re.IGNORECASE)
+    quoted = re.fullmatch(rf"({QUOTED})(?: (?:comments?|markers?|calls?|uses|lines?))?", fragment, re.IGNORECASE)
     if quoted:
         return words.content(quoted[1]), how
-    return singular(_without_noun(words.content(fragment))), how
-
-
-def _without_noun(term: str) -> str:
-    """TODO comments → TODO."""
-    return re.sub(r"^([A-Z_]{2,}s?)\s+(?:comments?|markers?|notes?|tags?)$", r"\1", term)
+    marker = re.fullmatch(r"([A-Z_]{2,}s?) (?:comments?|markers?|notes?|tags?)", fragment)
+    return singular(marker[1] if marker else words.content(fragment)), how

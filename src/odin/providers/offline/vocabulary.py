@@ -2,8 +2,6 @@
 
 import re
 
-from odin.providers.offline.quotes import QUOTED
-
 FILE_TYPES: dict[str, str] = {
     "python": "py pyi",
     "javascript": "js mjs cjs jsx",
@@ -45,24 +43,22 @@ FILE_TYPES: dict[str, str] = {
 TEST_GLOBS = ("**/test_*", "**/*_test.*", "**/*.test.*", "**/*.spec.*", "**/*Test.*")
 CONFIG_GLOBS = ("**/*config*", "**/*.toml", "**/*.ini", "**/*.cfg", "**/*.yaml", "**/*.yml")
 
-_ENDINGS = frozenset(
-    " ".join(FILE_TYPES.values()).split()
-    + "rst lock cfg ini conf env log ex exs erl hs ml clj dart r jl vue svelte gradle proto tf ipynb patch diff bat ps1 mk "
-    "txt adoc org tex bib sass less cmake jsonl tsv pdf zip gz".split()
+_MORE_ENDINGS = (
+    "rst lock cfg ini conf env log ex exs erl hs ml clj dart r jl vue svelte gradle proto tf ipynb patch diff bat ps1 mk "
+    "adoc org tex bib sass less cmake jsonl tsv pdf zip gz"
 )
-_NAMES = frozenset(
-    "makefile dockerfile license readme changelog contributing gemfile rakefile procfile justfile authors codeowners "
-    "notice todo.txt".split()
+_ENDINGS = frozenset([*" ".join(FILE_TYPES.values()).split(), *_MORE_ENDINGS.split()])
+_KNOWN_NAMES = "makefile dockerfile license readme changelog contributing gemfile rakefile procfile justfile authors codeowners notice"
+_NAMES = frozenset(_KNOWN_NAMES.split())
+_PROGRAMS = (
+    "ls make npm npx yarn pnpm bun git python python3 pytest tox nox uv pip pip3 poetry hatch cargo rustc go docker podman "
+    "kubectl terraform echo cat pwd whoami date uname env which wc head tail sort uniq grep rg find sed awk diff du df ps "
+    "curl wget node deno ruby rake bundle java javac mvn gradle gradlew dotnet php composer perl lua bash sh zsh cmake ctest "
+    "ninja gcc g++ clang ruff mypy pyright black isort flake8 eslint prettier tsc jest vitest mkdir rmdir rm mv cp touch "
+    "chmod chown ln tar zip unzip gzip kill true false sleep test printf tree file stat basename dirname realpath hostname "
+    "gh just task pre-commit coverage odin"
 )
-
-COMMANDS = frozenset(
-    "ls make npm npx yarn pnpm bun git python python3 pytest tox nox uv pip pip3 poetry hatch cargo rustc go docker "
-    "podman kubectl terraform echo cat pwd whoami date uname env which wc head tail sort uniq grep rg find sed awk diff "
-    "du df ps curl wget node deno ruby rake bundle java javac mvn gradle gradlew dotnet php composer perl lua bash sh zsh "
-    "cmake ctest ninja gcc g++ clang ruff mypy pyright black isort flake8 eslint prettier tsc jest vitest mkdir rmdir rm "
-    "mv cp touch chmod chown ln tar zip unzip gzip kill true false sleep test printf tree file stat basename dirname "
-    "realpath hostname gh just task pre-commit coverage odin".split()
-)
+COMMANDS = frozenset(_PROGRAMS.split())
 """First words that make an unquoted request to run something a command."""
 
 
@@ -102,7 +98,3 @@ def singular(word: str) -> str:
     return (
         word[:-1] if re.fullmatch(r"[A-Z][A-Z_0-9]+'?s", word) and not word.endswith("'s") else word.removesuffix("'s")
     )
-
-
-PLACE = rf"(?:{QUOTED}|[^\s,;]+)"
-"""One path in a protected request."""

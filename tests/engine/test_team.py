@@ -1,0 +1,124 @@
+"""Sub-agents: their own conversation and tools, one answer back, and no trace in the state afterwards."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.event import AgentEnded, AgentStarted, TitleSet, ToolEnded, TurnEnded, UsageRecorded
+from odin.core.message import Usage
+from odin.testing import call, fault, reply, say
+
+from .conftest import Start
+
+TASK = {"description": "look around", "prompt": "Say what is here."}
+
+
+def offered(request: Any) -> set[str]:
+    return {tool["name"] for tool in request.json["tools"]}
+
+
+@pytest.mark.parametrize("mode", ["ask_mode", "plan_mode", "edit_mode"])
+async def test_a_sub_agent_has_the_tools_of_its_mode_but_no_sub_agent(start: Start, workspace: Path, mode: Any) -> None:
+    script = [
+        call("AgentTool", TASK, id="t"),
+        call("LS", {"path": str(workspace)}),
+        say("Nothing."),
+        say("It is empty."),
+    ]
+    talk = await start(script)
+    ended = await talk.say("what is here?", mode)
+    assert (ended.reason, ended.text) == ("end_turn", "It is empty.")
+    main, sub = offered(talk.server.requests[0]), offered(talk.server.requests[1])
+    assert main - sub == {"AgentTool"}
+    assert ("WriteFile" in sub) == (mode == "edit_mode")
+    assert "what is here?" not in talk.server.requests[1].body.decode()
+    (result,) = [event for event in talk.all(ToolEnded) if event.call_id == "t"]
+    assert (result.status, result.text) == ("success", "Nothing.")
+    assert talk.server.rejected == []
+
+
+async def test_it_is_in_the_state_while_it_works_and_leaves_it(start: Start) -> None:
+    talk = await start([call("Task", TASK), say("done"), say("ok")])
+    await talk.say("go")
+    (begun,) = talk.all(AgentStarted)
+    assert begun.id == "agent-1"
+    assert {envelope.agent for envelope in talk.heard} == {"", "agent-1"}
+    assert (await talk.client.snapshot()).sub_agents == ()
+
+
+async def test_a_failing_sub_agent_leaves_too_and_its_failure_is_a_result(start: Start) -> None:
+    talk = await start([call("AgentTool", TASK, id="t"), fault(400), say("too bad")])
+    assert (await talk.say("go")).text == "too bad"
+    assert [event.reason for event in talk.all(AgentEnded)] == ["error"]
+    (result,) = [event for event in talk.all(ToolEnded) if event.call_id == "t"]
+    assert result.status == "error"
+
+
+async def test_an_interrupt_reaches_the_sub_agent(start: Start) -> None:
+    script = iter([call("AgentTool", TASK), say("fine")])
+
+    def play(seen: Any) -> Any:
+        of_sub_agent = "AgentTool" not in offered(seen)
+        return say("x").stall(after=0) if of_sub_agent else next(script)
+
+    talk = await start(play)
+    talk.interrupt_on = AgentStarted
+    assert (await talk.say("go")).reason == "interrupted"
+    assert [event.reason for event in talk.all(AgentEnded)] == ["aborted"]
+    assert (await talk.say("next")).text == "fine"
+    assert talk.server.rejected == []
+
+
+async def test_its_usage_counts_for_the_session_and_for_itself(start: Start) -> None:
+    used = Usage(input=7, output=3)
+    talk = await start(
+        [reply(calls=[call("AgentTool", TASK)], usage=used), reply("a", usage=used), reply("b", usage=used)]
+    )
+    await talk.say("go")
+    snapshot = await talk.client.snapshot()
+    assert snapshot.usage == used + used + used
+    assert snapshot.usage_by_agent == {"": used + used, "agent-1": used}
+
+
+async def test_names_go_on_after_a_resume(start: Start) -> None:
+    talk = await start([call("AgentTool", TASK), say("a"), say("b"), call("AgentTool", TASK), say("c"), say("d")])
+    await talk.say("one")
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    again = await start(None, server=talk.server, resume=session)
+    await again.say("two")
+    assert [event.id for event in again.all(AgentStarted)] == ["agent-2"]
+
+
+async def test_the_lesser_model_gives_the_title_and_its_use_is_recorded(start: Start) -> None:
+    def play(seen: Any) -> Any:
+        return say("Greeting the machine") if b"odin-job: title" in seen.body else say("hello")
+
+    talk = await start(play, config={"small_model": "anthropic/small"})
+    await talk.say("hi there")
+    await talk.until(TitleSet)
+    assert (await talk.client.snapshot()).title == "Greeting the machine"
+    small = [request for request in talk.server.requests if request.json["model"] == "small"]
+    assert len(small) == 1
+    past = [event async for event in _events(talk.client)]
+    assert [event.purpose for event in past if isinstance(event, UsageRecorded)] == ["planner", "title"]
+
+
+async def _events(client: Any) -> Any:
+    seq = (await client.snapshot()).seq
+    async for envelope in client.events(after=-1):
+        yield envelope.event
+        if envelope.seq >= seq:
+            return
+
+
+async def test_without_a_lesser_model_the_offline_planner_stands_in(start: Start) -> None:
+    talk = await start([say("hello")])
+    await talk.say("please fix the login page of the shop, it fails since yesterday")
+    await talk.until(TitleSet)
+    title = (await talk.client.snapshot()).title
+    assert "login" in title
+    assert len(title) <= 60
+    assert len(talk.server.requests) == 1
+    assert len(talk.all(TurnEnded)) == 1

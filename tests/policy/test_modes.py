@@ -1,0 +1,83 @@
+from typing import Any, ClassVar, get_args
+
+import pytest
+
+from odin.core.errors import UnknownMode, UsageError
+from odin.core.event import Mode
+from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
+from odin.policy.modes import MODES, PERMISSION_MODES, mode_of, permission_mode_of, spec_of
+
+
+class _Probe(Tool[Args]):
+    name = "Probe"
+    short = "Probe."
+    args = Args
+
+    async def run(self, args: Args, ctx: ToolContext) -> ToolOutput:
+        return ToolOutput("")
+
+
+def tool_of(kind: Kind) -> Tool[Any]:
+    class Kinded(_Probe):
+        kind: ClassVar[Kind]
+
+    Kinded.kind = kind
+    return Kinded()
+
+
+def test_there_are_exactly_the_three_wire_values():
+    assert tuple(spec.mode for spec in MODES) == get_args(Mode)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("ask", "ask_mode"),
+        ("ask_mode", "ask_mode"),
+        ("PLAN", "plan_mode"),
+        (" plan_mode ", "plan_mode"),
+        ("edit", "edit_mode"),
+        ("edit_mode", "edit_mode"),
+    ],
+)
+def test_short_and_wire_forms_are_understood(text: str, mode: str):
+    assert mode_of(text) == mode
+    assert spec_of(text).mode == mode
+
+
+@pytest.mark.parametrize("text", ["", "yolo", "ask_mod", "mode", "editmode", "ask,plan"])
+def test_an_unknown_mode_is_rejected_with_the_known_ones(text: str):
+    with pytest.raises(UnknownMode) as caught:
+        mode_of(text)
+    assert caught.value.exit_code == 2
+    assert "ask, plan or edit" in caught.value.sentence()
+
+
+@pytest.mark.parametrize("mode", ["ask", "plan"])
+def test_ask_and_plan_show_everything_but_what_changes_files(mode: str):
+    spec = spec_of(mode)
+    assert [kind for kind in get_args(Kind) if spec.shows(kind)] == ["read", "execute", "network", "talk"]
+    assert not spec.changes
+    assert not spec.visible(tool_of("edit"))
+    assert spec.visible(tool_of("talk"))
+
+
+def test_edit_shows_every_kind():
+    assert all(spec_of("edit").visible(tool_of(kind)) for kind in get_args(Kind))
+    assert spec_of("edit").changes
+
+
+@pytest.mark.parametrize("mode", PERMISSION_MODES)
+def test_permission_modes_are_understood_in_any_case(mode: str):
+    assert permission_mode_of(mode) == mode
+    assert permission_mode_of(mode.upper()) == mode
+
+
+def test_permission_modes_may_be_written_with_dashes():
+    assert permission_mode_of("accept-edits") == "acceptEdits"
+
+
+def test_an_unknown_permission_mode_is_rejected_with_the_known_ones():
+    with pytest.raises(UsageError, match="'always'") as caught:
+        permission_mode_of("always")
+    assert all(mode in caught.value.hint for mode in PERMISSION_MODES)

@@ -1,0 +1,640 @@
+"""May it? Every layer of the rules, on real folders and links."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odin.core.errors import UsageError
+from odin.core.event import Mode
+from odin.core.tool import Kind, Subject
+from odin.policy import paths
+from odin.policy.modes import PERMISSION_MODES, mode_of
+from odin.policy.rules import Policy, Verdict
+
+PATHS = Path(__file__).parents[3] / "shared" / "safety" / "paths.json"
+COMMANDS = PATHS.with_name("commands.json")
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+BYPASSES: list[dict[str, Any]] = [{"yes": True}, {"permission_mode": "bypassPermissions"}]
+
+
+@pytest.fixture
+def root(workspace: Path) -> Path:
+    (workspace / "src").mkdir()
+    (workspace / "src" / "app.py").write_text("x\n")
+    (workspace / "README.md").write_text("x\n")
+    outside = workspace.parent / "project-evil"
+    outside.mkdir()
+    (outside / "secret").write_text("x\n")
+    (workspace / "link").symlink_to(outside)
+    return workspace
+
+
+class Judge:
+    """A policy and the three ways its tests use it."""
+
+    def __init__(self, root: Path, mode: Mode = "edit_mode", cwd: Path | None = None, **settings: Any) -> None:
+        self.root = root
+        self.mode: Mode = mode
+        self.policy = Policy(root=str(root), cwd=str(cwd or root), **settings)
+
+    def full(self, name: str, kind: Kind, subject: Subject) -> Verdict:
+        return self.policy.judge(name, kind, subject, self.mode)
+
+    def read(self, *names: str) -> str:
+        return self.full("Read", "read", Subject(paths=tuple(str(self.root / name) for name in names))).action
+
+    def edit(self, *names: str, tool: str = "EditTool") -> str:
+        return self.full(tool, "edit", Subject(paths=tuple(str(self.root / name) for name in names))).action
+
+    def run(self, command: str) -> str:
+        return self.full("ExecuteCommand", "execute", Subject(command=command)).action
+
+
+# --- the default ---
+
+
+def test_by_default_looking_is_free_and_changing_is_asked(root: Path):
+    judge = Judge(root)
+    assert judge.read("README.md") == "allow"
+    assert judge.read("no/such/file") == "allow"
+    assert judge.run("ls -la") == "allow"
+    assert judge.edit("README.md") == "ask"
+    assert judge.run("make") == "ask"
+    assert judge.full("WebFetch", "network", Subject(url="https://example.org")).action == "ask"
+    assert judge.full("TodoWrite", "talk", Subject()).action == "allow"
+    assert judge.full("LS", "read", Subject()).action == "allow"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../project-evil/secret",
+        "src/../../project-evil/secret",
+        "link/secret",
+        "link",
+        "link/../project-evil/secret",
+        "/etc/passwd",
+        "/",
+        "..",
+        "a\0b",
+    ],
+)
+def test_outside_is_asked_whatever_the_way_there(root: Path, path: str):
+    judge = Judge(root)
+    assert judge.read(path) == "ask"
+    assert judge.read("README.md", path) == "ask"
+    assert judge.edit(path) in ("ask", "deny")
+    assert Judge(root, permission_mode="acceptEdits").edit(path) in ("ask", "deny")
+
+
+def test_outside_names_the_path_and_the_flag_that_would_allow_it(root: Path):
+    path = str(root.parent / "project-evil" / "secret")
+    verdict = Judge(root).full("Read", "read", Subject(paths=(path,)))
+    assert path in verdict.reason
+    assert str(root) in verdict.reason
+    assert f"--allowedTools 'Read({path})'" in verdict.hint
+    assert "--yes" in verdict.hint
+    assert Judge(root, allowed_tools=[f"Read({path})"]).read(path) == "allow"
+
+
+def test_a_link_that_stays_inside_is_inside(root: Path):
+    (root / "inner").symlink_to(root / "src")
+    assert Judge(root).read("inner/app.py") == "allow"
+
+
+def test_a_root_that_is_itself_a_link_is_its_target(root: Path, tmp_path: Path):
+    door = tmp_path / "door"
+    door.symlink_to(root)
+    policy = Policy(root=str(door))
+    for base in (door, root):
+        assert policy.judge("Read", "read", Subject(paths=(f"{base}/README.md",)), "edit_mode").action == "allow"
+
+
+@pytest.mark.parametrize("settings", [{}, *BYPASSES, {"allowed_tools": ["Read(/**)", "Bash(*)"]}])
+def test_restricted_to_the_workspace_outside_is_denied(root: Path, settings: dict[str, Any]):
+    judge = Judge(root, restrict_to_workspace=True, **settings)
+    assert judge.read("README.md") == "allow"
+    assert judge.read("link/secret") == "deny"
+    assert judge.edit("../x") == "deny"
+    assert judge.run("cat ../project-evil/secret") == "deny"
+    assert judge.run("make -C /etc") == "deny"
+    assert judge.run("make --directory=/etc") == "deny"
+    assert judge.run("make > /tmp/x") == "deny"
+    assert judge.run("make 2>&1") != "deny"
+
+
+NAMES = st.lists(st.sampled_from(["a", "b", "..", ".", "proj", "proj-evil", "projx", ""]), max_size=6)
+
+
+@given(NAMES, NAMES)
+def test_containment_is_by_components(inner: list[str], outer: list[str]):
+    root = "/nowhere/proj"
+    path = "/".join([root, *inner]) if len(outer) % 2 else "/".join(["/nowhere", *outer])
+    expected = Path(os.path.normpath(path)).is_relative_to(root)
+    assert paths.inside(path, root) is expected
+
+
+@given(st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=8))
+def test_a_neighbour_with_the_same_beginning_is_outside(tail: str):
+    tail = tail.replace("/", "_")
+    assert not paths.inside(f"/nowhere/proj{tail}/x", "/nowhere/proj")
+    assert paths.inside(f"/nowhere/proj/{tail}/x", "/nowhere/proj") is (tail != "..")
+
+
+# --- modes ---
+
+
+@pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
+@pytest.mark.parametrize("settings", [{}, *BYPASSES, {"allowed_tools": ["Edit", "Write"]}])
+def test_in_ask_and_plan_nothing_is_edited(root: Path, mode: Mode, settings: dict[str, Any]):
+    verdict = Judge(root, mode, **settings).full("EditTool", "edit", Subject(paths=(str(root / "README.md"),)))
+    assert verdict.action == "deny"
+    assert mode in verdict.reason
+    assert "--mode edit" in verdict.hint
+
+
+@pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
+def test_in_ask_and_plan_only_harmless_commands_run_freely(root: Path, mode: Mode):
+    judge = Judge(root, mode, allowed_tools=["Bash"], allowed_commands=["make"])
+    assert judge.run("ls -la") == "allow"
+    assert judge.run("make") == "ask"
+    assert judge.run("echo hi > x") == "deny"
+    assert judge.run("bash -c 'echo hi > x'") == "deny"
+    assert Judge(root, mode, yes=True).run("make") == "allow"
+    assert Judge(root, mode, yes=True).run("echo hi >> x") == "deny"
+    assert judge.read("README.md") == "allow"
+
+
+def test_the_permission_mode_plan_is_plan_mode(root: Path):
+    judge = Judge(root, permission_mode="plan")
+    assert judge.edit("README.md") == "deny"
+    assert judge.run("echo hi > x") == "deny"
+    assert judge.run("make") == "ask"
+    assert judge.run("pwd") == "allow"
+
+
+def test_accept_edits_allows_edits_inside_and_nothing_else(root: Path):
+    judge = Judge(root, permission_mode="acceptEdits")
+    assert judge.edit("README.md") == "allow"
+    assert judge.edit("new/file.py", tool="WriteFile") == "allow"
+    assert judge.edit("README.md", "../x") == "ask"
+    assert judge.run("make") == "ask"
+    assert judge.full("Strange", "edit", Subject()).action == "ask"
+
+
+def test_dont_ask_denies_what_would_be_asked(root: Path):
+    judge = Judge(root, permission_mode="dontAsk", allowed_tools=["Bash(make:*)"])
+    assert judge.read("README.md") == "allow"
+    assert judge.edit("README.md") == "deny"
+    assert judge.read("/etc/passwd") == "deny"
+    assert judge.run("make test") == "allow"
+    verdict = judge.full("ExecuteCommand", "execute", Subject(command="cargo build"))
+    assert verdict.action == "deny"
+    assert "dontAsk" in verdict.reason
+    assert "--allowedTools" in verdict.hint
+
+
+@pytest.mark.parametrize("settings", BYPASSES)
+def test_a_bypass_allows_all_but_what_is_denied(root: Path, settings: dict[str, Any]):
+    judge = Judge(root, **settings, forbidden_commands=["git push"], disallowed_tools=["WebFetch", "Read(*.pem)"])
+    assert judge.edit("README.md") == "allow"
+    assert judge.edit("../x") == "allow"
+    assert judge.edit(".git/config") == "allow"
+    assert judge.run("make") == "allow"
+    assert judge.run("git push -f") == "deny"
+    assert judge.run("rm -rf /") == "deny"
+    assert judge.read("key.pem") == "deny"
+    assert judge.full("WebFetch", "network", Subject(url="https://x")).action == "deny"
+
+
+@pytest.mark.parametrize("permission_mode", PERMISSION_MODES)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("yes", [False, True])
+def test_catastrophes_are_denied_in_every_mode(root: Path, permission_mode: str, mode: Mode, yes: bool):
+    everything: dict[str, Any] = {"allowed_tools": ["Bash(*)", "Bash(rm -rf ~)"], "allowed_commands": ["rm"]}
+    judge = Judge(root, mode, permission_mode=permission_mode, yes=yes, **everything)
+    for command in ("rm -rf ~", "ls && sudo rm -rf /", f"rm -rf {root}", "rm -rf *", "mkfs.ext4 /dev/sda1"):
+        assert judge.run(command) == "deny"
+
+
+def test_another_permission_mode_is_another_policy(root: Path):
+    first = Policy(root=str(root), forbidden_commands=["make"])
+    second = first.with_permission_mode("bypassPermissions")
+    subject = Subject(paths=(str(root / "x"),))
+    assert first.judge("EditTool", "edit", subject, "edit_mode").action == "ask"
+    assert second.judge("EditTool", "edit", subject, "edit_mode").action == "allow"
+    assert second.judge("ExecuteCommand", "execute", Subject(command="make"), "edit_mode").action == "deny"
+    with pytest.raises(UsageError):
+        first.with_permission_mode("nonsense")
+
+
+# --- protected paths ---
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/config",
+        ".git/hooks/pre-commit",
+        "src/.git/x",
+        ".GIT/config",
+        ".git./config",
+        ".git /config",
+        "GIT~1/config",
+        ".g\u200cit/config",
+        ".odin/x",
+        "odinconfig.json",
+        "sub/OdinConfig.json",
+        ".claude/settings.json",
+        ".Cursor/MCP.json",
+        ".vscode/tasks.json",
+        ".idea/workspace.xml",
+        ".envrc",
+        ".bashrc",
+        "home/.zshrc",
+        ".npmrc",
+        ".yarnrc.yml",
+        ".pnp.cjs",
+        ".pre-commit-config.yaml",
+        "lefthook.yml",
+        ".mcp.json",
+        ".cargo/config.toml",
+        ".config/git/config",
+        "src/../.git/config",
+    ],
+)
+def test_protected_paths_are_asked_even_when_edits_are_accepted(root: Path, path: str):
+    judge = Judge(root, permission_mode="acceptEdits", allowed_tools=["Edit", "Write", "Edit(**)"])
+    verdict = judge.full("WriteFile", "edit", Subject(paths=(str(root / path),)))
+    assert verdict.action == "ask"
+    assert "protected" in verdict.reason
+    assert "--yes" in verdict.hint
+    assert judge.read(path) == "allow"
+
+
+@pytest.mark.parametrize(
+    "path", [".gitignore", ".github/x", "src/git/config", "odin/config.json", "bashrc", "digit~1x"]
+)
+def test_ordinary_names_are_not_protected(root: Path, path: str):
+    assert Judge(root, permission_mode="acceptEdits").edit(path) == "allow"
+
+
+def test_a_link_to_a_protected_folder_is_protected(root: Path):
+    (root / ".git").mkdir()
+    (root / "innocent").symlink_to(root / ".git")
+    assert Judge(root, permission_mode="acceptEdits").edit("innocent/config") == "ask"
+
+
+def test_a_project_below_a_protected_name_is_not_protected_as_a_whole(tmp_path: Path):
+    project = tmp_path.resolve() / ".cargo" / "project"
+    project.mkdir(parents=True)
+    assert Judge(project, permission_mode="acceptEdits").edit("src/x.rs") == "allow"
+
+
+def test_pipes_and_the_project_folder_are_no_files(root: Path):
+    os.mkfifo(root / "pipe")
+    judge = Judge(root, yes=True)
+    assert judge.read("pipe") == "deny"
+    assert judge.edit("pipe") == "deny"
+    assert judge.edit("") == "deny"
+    assert judge.edit("..") == "deny"
+
+
+# --- allowed and forbidden commands ---
+
+
+@pytest.mark.parametrize(
+    ("command", "action"),
+    [
+        ("make", "allow"),
+        ("make test", "allow"),
+        ("git commit -m 'a; b'", "allow"),
+        ("git commit", "allow"),
+        ("make && git commit -m x", "allow"),
+        ("ls | head -1 && make", "allow"),
+        ("cd src && make", "allow"),
+        ("make 2>&1", "allow"),
+        ("makes", "ask"),
+        ("git commitx", "ask"),
+        ("git -C x commit", "ask"),
+        ("git", "ask"),
+        ("./make", "ask"),
+        ("/usr/bin/make", "ask"),
+        ("make; rm x", "ask"),
+        ("make && touch x", "ask"),
+        ("make & touch x", "ask"),
+        ("make $(touch x)", "ask"),
+        ("make `touch x`", "ask"),
+        ("make $TARGET", "ask"),
+        ("make > log", "ask"),
+        ("make *", "ask"),
+        ("sudo make", "ask"),
+        ("X=1 make", "ask"),
+        ("make\ntouch x", "ask"),
+        ("make -C /etc", "ask"),
+        ("make -C../other", "ask"),
+        ("make ../other", "ask"),
+        ("make ~/x", "ask"),
+        ("make link/secret", "ask"),
+        ("make .git/hooks/x", "ask"),
+        ("cd src; make", "ask"),
+        ("cd .. && make", "ask"),
+        ("make 'x", "ask"),
+    ],
+)
+def test_allowed_commands_are_words_a_command_begins_with(root: Path, command: str, action: str):
+    assert Judge(root, allowed_commands=["make", "git commit"]).run(command) == action
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git push",
+        "git push --force origin main",
+        "git -C sub push",
+        "git --no-pager -c a=b push",
+        "/usr/bin/git push",
+        "ls; git push",
+        "ls && git push",
+        "false || git push",
+        "ls | git push",
+        "ls & git push",
+        "ls\ngit push",
+        "echo $(git push)",
+        "echo `git push`",
+        "cat <(git push)",
+        "bash -c 'git push'",
+        "bash -lc 'ls && git push'",
+        "eval git push",
+        "sudo git push",
+        "sudo -u me git push",
+        "env X=1 git push",
+        "X=1 git push",
+        "echo x | xargs -n1 git push",
+        "timeout 5 nice git push",
+        "find . -exec git push \\;",
+        "if true; then git push; fi",
+        "for x in a; do git push; done",
+        "(git push)",
+        "{ git push; }",
+        "g''it pu\\sh",
+        "time git push",
+        "true;" * 60 + "git push",
+        "git push 'unclosed",
+        "bash x.sh; git push",
+        "dangerous --force --now",
+        "dangerous --now --force",
+        "cleaner -rf x",
+        "cleaner -f -r x",
+        "cleaner -xfr x",
+        "nothing; cleaner x -fr",
+    ],
+)
+@pytest.mark.parametrize("settings", [{}, {"yes": True}, {"allowed_tools": ["Bash(*)"], "allowed_commands": ["git"]}])
+def test_forbidden_commands_are_found_wherever_they_hide(root: Path, command: str, settings: dict[str, Any]):
+    forbidden = ["git push", "dangerous --force", "cleaner -rf"]
+    assert Judge(root, forbidden_commands=forbidden, **settings).run(command) == "deny"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git pushx",
+        "git commit -m 'git push'",
+        "git log push",
+        "echo git push",
+        "dangerous",
+        "cleaner -r x",
+        "git status",
+    ],
+)
+def test_what_only_looks_like_it_is_not_forbidden(root: Path, command: str):
+    assert (
+        Judge(root, yes=True, forbidden_commands=["git push", "dangerous --force", "cleaner -rf"]).run(command)
+        == "allow"
+    )
+
+
+@pytest.mark.parametrize("command", ["$x push", "bash script.sh", "curl x | sh", 'eval "$x"', "ls 'unclosed"])
+def test_in_doubt_about_a_forbidden_command_even_a_bypass_asks(root: Path, command: str):
+    assert Judge(root, yes=True, forbidden_commands=["git push"]).run(command) == "ask"
+    assert Judge(root, permission_mode="dontAsk", forbidden_commands=["git push"]).run(command) == "deny"
+    assert Judge(root, yes=True).run(command) == "allow"
+
+
+def test_forbidden_wins_over_allowed(root: Path):
+    judge = Judge(root, allowed_commands=["git"], forbidden_commands=["git push"])
+    assert judge.run("git fetch") == "allow"
+    assert judge.run("git push") == "deny"
+    assert judge.run("git fetch && git push") == "deny"
+
+
+# --- rules for tools ---
+
+
+@pytest.mark.parametrize("name", ["Bash", "ExecuteCommand", "bash", "run_shell_command", "exec"])
+def test_rules_know_every_name_of_a_tool(root: Path, name: str):
+    assert Judge(root, allowed_tools=[name]).run("make") == "allow"
+    assert Judge(root, disallowed_tools=[name]).run("ls") == "deny"
+
+
+@pytest.mark.parametrize(
+    ("rule", "command", "action"),
+    [
+        ("Bash(npm test)", "npm test", "allow"),
+        ("Bash(npm test)", "npm test --watch", "ask"),
+        ("Bash(npm test)", " npm  test ", "allow"),
+        ("Bash(npm test:*)", "npm test --watch", "allow"),
+        ("Bash(npm test:*)", "npm test", "allow"),
+        ("Bash(npm test:*)", "npm testing", "ask"),
+        ("Bash(npm test *)", "npm test x", "allow"),
+        ("Bash(npm test *)", "npm test", "allow"),
+        ("Bash(npm run:*)", "npm run x; npm run y", "allow"),
+        ("Bash(npm run:*)", "npm run x; npm install", "ask"),
+        ("Bash(npm run:*)", "npm run x > out", "ask"),
+        ("Bash(npm run x > out)", "npm run x > out", "allow"),
+        ("Bash(a | b)", "a | b", "allow"),
+        ("Bash(cat /etc/hosts)", "cat /etc/hosts", "allow"),
+        ("Bash(cat /etc:*)", "cat /etc /etc/hosts", "ask"),
+        ("Bash(*)", "cat /etc/hosts > x; $y", "allow"),
+        ("Bash", "cat /etc/hosts", "ask"),
+        ("Bash", "make > x", "allow"),
+        ("Bash", "$x", "ask"),
+        ("Read", "make", "ask"),
+        ("*", "make", "allow"),
+    ],
+)
+def test_allow_rules_for_commands(root: Path, rule: str, command: str, action: str):
+    assert Judge(root, allowed_tools=[rule]).run(command) == action
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "action"),
+    [
+        ("Edit", "src/app.py", "allow"),
+        ("Edit(src/**)", "src/app.py", "allow"),
+        ("Edit(src/**)", "src/deep/er/app.py", "allow"),
+        ("Edit(src/*)", "src/deep/app.py", "ask"),
+        ("Edit(./src/**)", "src/app.py", "allow"),
+        ("Edit(src/**)", "README.md", "ask"),
+        ("Edit(src/**)", "src/../README.md", "ask"),
+        ("Edit(src/**)", "srcx/app.py", "ask"),
+        ("Edit(*.py)", "src/app.py", "allow"),
+        ("Edit(*.py)", "src/app.pyc", "ask"),
+        ("Edit(app.?y)", "src/app.py", "allow"),
+        ("Edit(**/app.py)", "src/app.py", "allow"),
+        ("Edit(src/**)", "link/secret", "ask"),
+        ("Edit(**)", "link/secret", "ask"),
+        ("Edit", "link/secret", "ask"),
+        ("Edit(/**)", "link/secret", "allow"),
+        ("Edit(a.b)", "axb", "ask"),
+        ("Write", "src/app.py", "ask"),
+    ],
+)
+def test_allow_rules_for_paths(root: Path, rule: str, path: str, action: str):
+    assert Judge(root, allowed_tools=[rule]).edit(path) == action
+
+
+def test_a_pattern_for_edit_means_every_tool_that_changes_files(root: Path):
+    judge = Judge(root, allowed_tools=["Edit(src/**)"])
+    assert judge.edit("src/app.py", tool="WriteFile") == "allow"
+    assert Judge(root, allowed_tools=["Edit"]).edit("src/app.py", tool="WriteFile") == "ask"
+
+
+def test_a_rule_must_cover_every_path_of_a_call(root: Path):
+    judge = Judge(root, allowed_tools=["Edit(src/**)"])
+    assert judge.edit("src/a", "src/b") == "allow"
+    assert judge.edit("src/a", "README.md") == "ask"
+
+
+def test_deny_beats_allow(root: Path):
+    judge = Judge(root, allowed_tools=["Edit", "Bash"], disallowed_tools=["Edit(src/**)", "Bash(git push:*)"])
+    assert judge.edit("README.md") == "allow"
+    assert judge.edit("src/app.py") == "deny"
+    assert judge.edit("README.md", "src/app.py") == "deny"
+    assert judge.run("git fetch") == "allow"
+    assert judge.run("ls && git push") == "deny"
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "action"),
+    [
+        ("Read(.env)", ".env", "deny"),
+        ("Read(.env)", "src/.env", "deny"),
+        ("Read(.env)", "src/../.env", "deny"),
+        ("Read(.env)", ".envx", "allow"),
+        ("Read(*.pem)", "keys/a.pem", "deny"),
+        ("Read(link/**)", "link/secret", "deny"),
+        ("Read(secrets/**)", "alias/key", "deny"),
+        ("Read(secrets/**)", "secrets", "deny"),
+        ("Read", "README.md", "deny"),
+        ("Grep", "README.md", "allow"),
+    ],
+)
+def test_deny_rules_hold_for_the_path_as_written_and_as_it_is(root: Path, rule: str, path: str, action: str):
+    (root / "secrets").mkdir()
+    (root / "alias").symlink_to(root / "secrets")
+    assert Judge(root, disallowed_tools=[rule]).read(path) == action
+
+
+def test_a_denied_read_holds_for_other_readers_and_for_commands(root: Path):
+    judge = Judge(root, disallowed_tools=["Read(.env)"], yes=True)
+    assert judge.full("Grep", "read", Subject(paths=(str(root / ".env"),))).action == "deny"
+    assert judge.run("cat .env") == "deny"
+    assert judge.run("bash -c 'cat ./.env'") == "deny"
+    assert judge.run("cat README.md") == "allow"
+    assert judge.edit(".env") == "allow"
+
+
+def test_rules_for_addresses_compare_host_labels(root: Path):
+    judge = Judge(root, allowed_tools=["WebFetch(domain:python.org)"])
+
+    def fetch(url: str) -> str:
+        return judge.full("WebFetch", "network", Subject(url=url)).action
+
+    assert fetch("https://python.org/x") == "allow"
+    assert fetch("https://docs.python.org/") == "allow"
+    for url in ("https://evilpython.org", "https://python.org.evil.example", "https://evil.example/python.org"):
+        assert fetch(url) == "ask"
+    assert fetch("https://python.org@evil.example/") == "ask"
+    assert fetch("https://evil.example\0.python.org/") == "ask"
+
+
+@pytest.mark.parametrize("rule", ["Bash(", "Bash(x))y", "a b", "(x)", "Bash)"])
+def test_a_malformed_rule_is_a_clear_error(root: Path, rule: str):
+    with pytest.raises(UsageError, match=r"is not a rule"):
+        Policy(root=str(root), allowed_tools=[rule])
+
+
+# --- what a person is told ---
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "subject", "hint"),
+    [
+        ("EditTool", "edit", Subject(paths=("README.md",)), "--permission-mode acceptEdits"),
+        ("ExecuteCommand", "execute", Subject(command="make all"), "--allowedTools 'ExecuteCommand(make all)'"),
+        ("ExecuteCommand", "execute", Subject(command="make 'a'"), "--yes"),
+        ("WebFetch", "network", Subject(url="https://a.example/x"), "--allowedTools 'WebFetch(domain:a.example)'"),
+    ],
+)
+def test_a_question_says_why_and_how_to_allow_it(root: Path, name: str, kind: Kind, subject: Subject, hint: str):
+    verdict = Judge(root).full(name, kind, subject)
+    assert verdict.action == "ask"
+    assert verdict.reason.endswith(".")
+    assert hint in verdict.hint
+    assert "--yes" in verdict.hint
+
+
+@given(st.text(max_size=40), st.sampled_from(MODES), st.sampled_from(PERMISSION_MODES))
+def test_every_command_gets_a_verdict_and_a_reason(command: str, mode: Mode, permission_mode: str):
+    policy = Policy(
+        root="/nowhere/project", permission_mode=permission_mode, forbidden_commands=["x"], allowed_tools=["Bash(y:*)"]
+    )
+    verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), mode)
+    assert verdict.action == "allow" or verdict.reason
+
+
+# --- the larger collections, where they are present ---
+
+
+def collection(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.skipif(not COMMANDS.is_file(), reason="the collection is not beside the repository")
+def test_no_command_of_the_collection_runs_that_should_not(root: Path):
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    wrong: list[str] = []
+    for case in collection(COMMANDS):
+        action = Judge(root, mode_of(case["mode"])).run(case["command"])
+        if case["expect"] != "auto" and action == "allow":
+            wrong.append(case["command"])
+        if case["expect"] == "deny" and action != "deny":
+            wrong.append(case["command"])
+    assert wrong == []
+
+
+@pytest.mark.skipif(not PATHS.is_file(), reason="the collection is not beside the repository")
+def test_the_paths_of_the_collection_get_an_accepted_verdict(root: Path):
+    wrong: list[str] = []
+    for case in collection(PATHS):
+        if case["tool"] not in ("read", "write") or "/home" in case.get("setup", ""):
+            continue
+        if "setup" in case:
+            subprocess.run(case["setup"], shell=True, cwd=root, check=True)
+        judge = Judge(root, mode_of(case["mode"]), permission_mode="acceptEdits")
+        path = case["path"].replace("/ws/proj", str(root))
+        if path.startswith("~"):
+            path = str(Path(path).expanduser())
+        action = judge.read(path) if case["tool"] == "read" else judge.edit(path)
+        if {"allow": "auto"}.get(action, action) not in {case["expect"], *case.get("accept", ())}:
+            wrong.append(f"{case['path']}: {action}")
+    assert wrong == []

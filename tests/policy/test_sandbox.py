@@ -1,0 +1,296 @@
+"""Real processes: what they may see, how long they may live, and what is left of them."""
+
+import asyncio
+import os
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from odin.policy import output
+from odin.policy.output import HeadAndTail
+from odin.policy.sandbox import ProcessRunner, quiet_environment
+
+STUBBORN = "trap '' TERM INT HUP"
+
+
+@pytest.fixture
+async def runner(tmp_path: Path) -> AsyncIterator[ProcessRunner]:
+    runner = ProcessRunner(tmp_path / "spill", term_grace=0.2, cancel_grace=0.1, linger=0.1)
+    yield runner
+    await runner.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def pids_in(path: Path, count: int) -> list[int]:
+    """The process ids that `count` commands wrote into a file, one a line."""
+    await until(lambda: path.exists() and len(path.read_text().split()) >= count)
+    return [int(word) for word in path.read_text().split()]
+
+
+async def test_code_and_output(runner: ProcessRunner, tmp_path: Path) -> None:
+    finished = await runner.run("echo out; echo err >&2; exit 7", cwd=str(tmp_path), timeout=5)
+    assert (finished.code, finished.output, finished.timed_out) == (7, "out\nerr\n", False)
+    assert not finished.background
+    assert finished.spill == ""
+    assert not (tmp_path / "spill").exists(), "the folder is made only when it is needed"
+
+
+async def test_a_list_runs_a_program_without_a_shell(runner: ProcessRunner, tmp_path: Path) -> None:
+    assert (await runner.run(["echo", "$HOME; ls"], cwd=str(tmp_path), timeout=5)).output == "$HOME; ls\n"
+
+
+async def test_what_cannot_start_raises_and_leaks_nothing(runner: ProcessRunner, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError):
+        await runner.run("true", cwd=str(tmp_path / "no"), timeout=5)
+    with pytest.raises(FileNotFoundError):
+        await runner.run(["/no/such/program"], cwd=str(tmp_path), timeout=5)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_no_file_descriptor_is_left_after_many_runs(runner: ProcessRunner, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        await runner.run("echo x", cwd=str(tmp_path), timeout=5)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_without_a_pidfd_a_thread_waits(
+    runner: ProcessRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(pid: int, flags: int = 0) -> int:
+        raise OSError("not supported")
+
+    monkeypatch.setattr(os, "pidfd_open", none)
+    finished = await runner.run("echo x; exit 2", cwd=str(tmp_path), timeout=5)
+    assert (finished.code, finished.output) == (2, "x\n")
+
+
+async def test_a_timeout_ends_the_whole_group(runner: ProcessRunner, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f"echo before; (sleep 1000 & echo $! >>{pids}; sleep 1000) & echo $! >>{pids}; wait"
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=0.3)
+    assert finished.timed_out
+    assert finished.output == "before\n"
+    assert not finished.background
+    for pid in await pids_in(pids, 2):
+        await until(lambda pid=pid: not alive(pid))
+
+
+async def test_what_ignores_term_and_left_the_group_is_killed(runner: ProcessRunner, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    child = f"{STUBBORN}; echo $$ >>{pids}; while :; do sleep 1; done"
+    script = f"setsid bash -c '{child.replace(chr(39), chr(34))}' & {child}"
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=0.4)
+    assert finished.timed_out
+    for pid in await pids_in(pids, 2):
+        await until(lambda pid=pid: not alive(pid))
+
+
+async def test_cancelling_kills_quickly_and_goes_on(runner: ProcessRunner, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f"{STUBBORN}; echo $$ >>{pids}; sleep 1000 & echo $! >>{pids}; wait; sleep 1000"
+    task = asyncio.create_task(runner.run(script, cwd=str(tmp_path), timeout=60))
+    found = await pids_in(pids, 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(3):
+            await task
+    for pid in found:
+        await until(lambda pid=pid: not alive(pid))
+    assert (await runner.run("echo on", cwd=str(tmp_path), timeout=5)).output == "on\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "sleep 1000 & echo $!",
+        "nohup sleep 1000 >/dev/null 2>&1 & echo $!",
+        "(sleep 1000 & echo $!)",
+        "env -i sleep 1000 & echo $!",
+        "bash -c 'trap \"\" TERM; while :; do sleep 1; done' & echo $!",
+    ],
+)
+async def test_a_background_child_lives_until_the_session_ends(
+    runner: ProcessRunner, tmp_path: Path, script: str
+) -> None:
+    async with asyncio.timeout(5):
+        finished = await runner.run(script, cwd=str(tmp_path), timeout=60)
+    pid = int(finished.output)
+    assert finished.code == 0
+    assert finished.background
+    assert alive(pid)
+    await runner.close()
+    await until(lambda: not alive(pid))
+
+
+async def test_a_child_that_moved_to_its_own_session_ends_too(runner: ProcessRunner, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f"setsid bash -c 'echo $$ >>{pids}; exec sleep 1000' >/dev/null 2>&1 & sleep 0.1"
+    await runner.run(script, cwd=str(tmp_path), timeout=5)
+    (pid,) = await pids_in(pids, 1)
+    assert alive(pid)
+    await runner.close()
+    await until(lambda: not alive(pid))
+
+
+async def test_one_runner_does_not_end_what_another_started(runner: ProcessRunner, tmp_path: Path) -> None:
+    pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5)).output)
+    other = ProcessRunner()
+    await other.run("true", cwd=str(tmp_path), timeout=5)
+    await other.close()
+    assert alive(pid)
+
+
+async def test_killing_needs_no_loop(tmp_path: Path) -> None:
+    runner = ProcessRunner(linger=0.05)
+    pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5)).output)
+    await asyncio.to_thread(runner.kill)
+    await until(lambda: not alive(pid))
+
+
+async def test_later_output_of_a_background_child_goes_to_the_file(runner: ProcessRunner, tmp_path: Path) -> None:
+    script = f"echo first; (while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo second) &"
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=5)
+    assert finished.output == "first\n"
+    assert finished.background
+    (tmp_path / "go").touch()
+    await until(lambda: Path(finished.spill).read_text() == "first\nsecond\n")
+
+
+async def test_a_background_child_that_prints_for_ever_does_not_hold_us(runner: ProcessRunner, tmp_path: Path) -> None:
+    async with asyncio.timeout(5):
+        finished = await runner.run("yes & echo", cwd=str(tmp_path), timeout=60)
+    assert finished.background
+
+
+async def test_fifty_megabytes_stay_out_of_memory(runner: ProcessRunner, tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        finished = await runner.run("head -c 50000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=60)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert finished.total == 50_000_000
+    assert finished.truncated
+    assert len(finished.output) < 31_000
+    assert Path(finished.spill).stat().st_size == 50_000_000
+    assert peak < 3_000_000
+
+
+async def test_the_file_is_bounded_too(runner: ProcessRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "SPILL_LIMIT", 200_000)
+    finished = await runner.run("head -c 1000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=60)
+    assert Path(finished.spill).stat().st_size == 200_000
+    assert "the first 200000 bytes: " in finished.output
+
+
+async def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "spill").write_text("in the way")
+    runner = ProcessRunner(tmp_path / "spill")
+    finished = await runner.run("seq 1 100000", cwd=str(tmp_path), timeout=60)
+    assert "could not be saved" in finished.output
+    assert finished.output.endswith("100000\n")
+
+
+@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.parametrize("limit", [10, 11, 12, 13])
+def test_no_character_is_ever_split(shift: int, limit: int, tmp_path: Path) -> None:
+    sink = HeadAndTail(limit, lambda: str(tmp_path / f"{shift}-{limit}"))
+    data = b"a" * shift + "😀é漢".encode() * 100
+    for at in range(0, len(data), 7):
+        sink.add(data[at : at + 7])
+    text, cut = sink.text()
+    sink.close()
+    assert cut
+    assert "\ufffd" not in text
+    assert Path(sink.path).read_bytes() == data
+
+
+def test_many_wide_characters_that_fit_are_not_cut() -> None:
+    sink = HeadAndTail(1000)
+    sink.add(("漢" * 1000).encode())
+    assert sink.text() == ("漢" * 1000, False)
+
+
+async def test_characters_reach_the_listener_whole(runner: ProcessRunner, tmp_path: Path) -> None:
+    heard: list[str] = []
+    await runner.run(
+        r"printf '\xf0\x9f'; sleep 0.05; printf '\x98\x80\xff'", cwd=str(tmp_path), timeout=5, on_output=heard.append
+    )
+    assert "".join(heard) == "😀\ufffd"
+
+
+async def test_capture_keeps_errors_apart_and_stops_a_flood(runner: ProcessRunner, tmp_path: Path) -> None:
+    argv = ["sh", "-c", "echo out; echo err >&2; exit 2"]
+    small = await runner.capture(argv, cwd=str(tmp_path), timeout=5, stop_after=1000)
+    assert (small.code, small.data, small.errors, small.stopped) == (2, b"out\n", "err\n", False)
+    flood = await runner.capture(["yes"], cwd=str(tmp_path), timeout=20, stop_after=100_000)
+    assert flood.stopped
+    assert 100_000 <= len(flood.data) < 2_000_000
+    slow = await runner.capture(["sleep", "60"], cwd=str(tmp_path), timeout=0.1, stop_after=1000)
+    assert slow.timed_out
+
+
+async def test_nothing_prompts_and_no_secret_is_seen(tmp_path: Path) -> None:
+    environ = {
+        "PATH": os.environ["PATH"],
+        "MY_API_KEY": "k",
+        "GITHUB_TOKEN": "t",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "PLAIN": "p",
+    }
+    runner = ProcessRunner(environ=environ, keep_env=["GITHUB_TOKEN"])
+    lines = (await runner.run("env", cwd=str(tmp_path), timeout=5)).output.split("\n")
+    for expected in ("PLAIN=p", "GITHUB_TOKEN=t", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "CI=1", "TERM=dumb"):
+        assert expected in lines
+    assert not [line for line in lines if line.startswith(("MY_API_KEY", "AWS_SECRET"))]
+    await runner.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("OPENAI_API_KEY", True),
+        ("api_key", True),
+        ("DB_PASSWORD", True),
+        ("NPM_TOKEN", True),
+        ("TOKEN", True),
+        ("GOOGLE_APPLICATION_CREDENTIALS", True),
+        ("AWS_ACCESS_KEY_ID", True),
+        ("SSH_AUTH_SOCK", False),
+        ("TOKENIZERS_PARALLELISM", False),
+        ("KEYBOARD", False),
+        ("HOME", False),
+    ],
+)
+def test_what_counts_as_a_secret(name: str, secret: bool) -> None:
+    assert (name not in quiet_environment({name: "x"})) is secret
+
+
+async def test_git_does_not_wait_for_an_editor(runner: ProcessRunner, tmp_path: Path) -> None:
+    script = (
+        "git init -q . && git -c user.name=a -c user.email=a@b commit --allow-empty; echo code=$?; $EDITOR x; echo $?"
+    )
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=20)
+    assert not finished.timed_out
+    assert "empty commit message" in finished.output
+    assert finished.output.endswith("code=1\n1\n")
+
+
+async def test_closing_an_unused_runner_does_nothing() -> None:
+    await ProcessRunner().close()

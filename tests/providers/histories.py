@@ -1,0 +1,70 @@
+"""Histories as a session makes them: prompts, replies with calls, their results, and what Odin notes beside them."""
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from odin.core.message import AssistantMessage, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.core.provider import ToolSpec
+
+TOOLS = (
+    ToolSpec("Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}}),
+    ToolSpec("Grep", "Search.", {"type": "object", "properties": {"pattern": {"type": "string"}}}),
+)
+
+words = st.text(max_size=12) | st.sampled_from(["", " ", "\n", "hello", "\ud800 broken", "世界 🌍", '"quoted" \\ \x00'])
+ids = st.sampled_from(["call_1", "toolu_01AB", "functions.Read:0", "", "x" * 64, "a b", "ü", "call_1"]) | st.text(
+    max_size=8
+)
+names = st.sampled_from(["Read", "Grep", "functions.Read", "two words", ""])
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | words,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(words, inner, max_size=2),
+    max_leaves=4,
+)
+notes = st.lists(words, max_size=2).map(tuple)
+prompts = st.builds(UserMessage, words.map(lambda text: text + "prompt"), notes)
+
+
+@st.composite
+def steps(draw: st.DrawFn, provider: str = "here", model: str = "a-model", thinking: bool = False) -> list[Message]:
+    """A reply with calls, and their results."""
+    calls = draw(
+        st.lists(st.builds(ToolCall, ids, names, st.dictionaries(words, values, max_size=2)), min_size=1, max_size=3)
+    )
+    parts: list[Text | Thinking | ToolCall] = []
+    if thinking and draw(st.booleans()):
+        parts.append(Thinking(draw(words), draw(st.sampled_from(["", "signed"]))))
+    if draw(st.booleans()):
+        parts.append(Text(draw(words)))
+    results = tuple(ToolResult(call.id, draw(words), draw(st.booleans())) for call in calls)
+    reply = AssistantMessage((*parts, *calls), provider, model, "tool_use")
+    return [reply, ToolMessage(results, draw(notes))]
+
+
+@st.composite
+def turns(draw: st.DrawFn, thinking: bool = False) -> list[Message]:
+    """A prompt, some steps, and perhaps an answer: an interrupted turn has none."""
+    found: list[Message] = [draw(prompts)]
+    for step in draw(st.lists(steps(thinking=thinking), max_size=3)):
+        found += step
+    if draw(st.booleans()):
+        found.append(AssistantMessage((Text(draw(words)),), "here", "a-model"))
+    return found
+
+
+def joined(parts: Sequence[list[Message]]) -> tuple[Message, ...]:
+    return tuple(message for part in parts for message in part)
+
+
+histories = st.lists(turns(), min_size=1, max_size=3).map(joined)
+
+
+def askable(history: tuple[Message, ...]) -> list[tuple[Message, ...]]:
+    """Every prefix a request can be made of: it ends with something for the model to answer."""
+    return [history[:n] for n in range(1, len(history) + 1) if not isinstance(history[n - 1], AssistantMessage)]
+
+
+def open_end(body: bytes) -> bytes:
+    """A request without the brackets that close it: what the next request must begin with."""
+    return body.rstrip(b"]}")

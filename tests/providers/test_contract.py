@@ -1,0 +1,500 @@
+"""Models without tool calls of their own: the contract over real HTTP, and how a model comes to be asked by it."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odin.core.errors import BadRequest, ProviderError
+from odin.core.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.core.provider import CallPiece, Piece, Provider, Request, StopPiece, TextPiece, ToolSpec, ToolStyle
+from odin.core.reply import Reply, ReplyBuilder
+from odin.providers.contract import (
+    AdaptiveTools,
+    ExplanationReader,
+    JsonContract,
+    call_id,
+    contract_schema,
+    flatten,
+    for_window,
+    instructions,
+    repeated,
+)
+from odin.providers.http import Http
+from odin.providers.openai_chat import ChatProvider
+from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, reply, say
+
+READ = ToolSpec(
+    "Read",
+    "Read a file.",
+    {
+        "type": "object",
+        "properties": {"file_path": {"type": "string", "description": "Which"}, "limit": {"type": "integer"}},
+        "required": ["file_path"],
+    },
+)
+GREP = ToolSpec(
+    "Grep",
+    "Search files.",
+    {
+        "type": "object",
+        "properties": {"pattern": {"type": "string"}, "mode": {"type": "string", "enum": ["content", "count"]}},
+        "required": ["pattern"],
+    },
+)
+TOOLS = (READ, GREP)
+WRITTEN = '```json\n{"name": "Read", "arguments": {"file_path": "a.py"}}\n```'
+
+
+@asynccontextmanager
+async def chat(server: ScriptedServer) -> AsyncIterator[ChatProvider]:
+    http = Http({})
+    provider = ChatProvider(name="local", base_url=server.openai_url, api_key="none", http=http)
+    try:
+        yield provider
+    finally:
+        await provider.close()
+        await http.close()
+
+
+def ask(*messages: Message | str, tools: tuple[ToolSpec, ...] = TOOLS, model: str = "small") -> Request:
+    said = tuple(UserMessage(message) if isinstance(message, str) else message for message in messages)
+    return Request(model, said, ("You are Odin.",), tools, max_tokens=500)
+
+
+async def collect(provider: Provider, request: Request) -> tuple[Reply, list[Piece]]:
+    pieces = [piece async for piece in provider.stream(request)]
+    builder = ReplyBuilder("local", request.model)
+    for piece in pieces:
+        builder.add(piece)
+    assert isinstance(pieces[-1], StopPiece)
+    assert sum(isinstance(piece, StopPiece) for piece in pieces) == 1
+    return builder.finish(), pieces
+
+
+async def by_contract(turn: Turn, request: Request | None = None, **options: Any) -> tuple[Reply, list[Piece]]:
+    with ScriptedServer([turn], strict=False) as server:
+        async with chat(server) as provider:
+            return await collect(JsonContract(provider, **options), request or ask("go"))
+
+
+def texts(pieces: Iterable[Piece]) -> list[str]:
+    return [piece.text for piece in pieces if isinstance(piece, TextPiece)]
+
+
+# --- what goes out ---
+
+
+async def test_the_request_is_plain_and_asks_for_the_contract() -> None:
+    with ScriptedServer([say("Done.")]) as server:
+        async with chat(server) as provider:
+            await collect(JsonContract(provider), ask("go"))
+        (seen,) = server.requests
+        assert server.rejected == []
+    assert "tools" not in seen.json
+    schema = seen.json["response_format"]["json_schema"]["schema"]
+    acts, ends = schema["anyOf"]
+    names = [entry["properties"]["toolName"]["const"] for entry in acts["properties"]["executeTool"]["items"]["anyOf"]]
+    assert names == ["Read", "Grep"]
+    assert list(acts["properties"]) == ["taskCompleted", "explanation", "executeTool"]
+    assert ends["properties"]["taskCompleted"] == {"const": True}
+    system = seen.messages[0]["content"]
+    assert system.startswith("You are Odin.")
+    assert "- Read(file_path: string, limit?: integer): Read a file.\n    file_path: Which" in system
+    assert '- Grep(pattern: string, mode?: "content"|"count"): Search files.' in system
+
+
+def test_examples_name_only_offered_tools() -> None:
+    assert "EditTool" not in instructions(TOOLS)
+    assert '"toolName": "Grep"' in instructions(TOOLS)
+    assert "Grep" not in instructions((READ,))
+
+
+def test_the_schema_keeps_only_structure() -> None:
+    entries = contract_schema((READ,))["anyOf"][0]["properties"]["executeTool"]["items"]["anyOf"]
+    assert entries[0]["properties"]["toolInput"] == {
+        "type": "object",
+        "required": ["file_path"],
+        "properties": {"file_path": {"type": "string", "minLength": 1}, "limit": {"type": "integer"}},
+        "additionalProperties": False,
+    }
+    loose = contract_schema(TOOLS, "loose")["properties"]["executeTool"]["items"]["properties"]
+    assert loose == {"toolName": {"type": "string", "enum": ["Read", "Grep"]}, "toolInput": {"type": "object"}}
+
+
+def turn_of(number: int, *, error: bool = False) -> tuple[AssistantMessage, ToolMessage]:
+    name = f"c{number}"
+    asked = AssistantMessage((Text(f"step {number}"), ToolCall(name, "Read", {"file_path": f"/{number}"})))
+    return asked, ToolMessage((ToolResult(name, f"content {number}", error),), (f"note {number}",))
+
+
+def test_history_becomes_plain_messages() -> None:
+    asked, answered = turn_of(1, error=True)
+    flat = flatten([UserMessage("do it", ("env",)), asked, answered, AssistantMessage((Text("Done."),))])
+    assert flat[0] == UserMessage("do it", ("env",))
+    assert isinstance(flat[1], AssistantMessage)
+    assert json.loads(flat[1].text) == {
+        "taskCompleted": False,
+        "explanation": "step 1",
+        "executeTool": [{"toolName": "Read", "toolInput": {"file_path": "/1"}}],
+    }
+    assert flat[2] == UserMessage("Error of Read:\ncontent 1", ("note 1", "The task is: do it"))
+    assert isinstance(flat[3], AssistantMessage)
+    assert json.loads(flat[3].text) == {"taskCompleted": True, "explanation": "Done.", "executeTool": []}
+
+
+@given(st.lists(st.sampled_from(["step", "prompt", "answer"]), max_size=12))
+def test_a_longer_history_begins_with_the_shorter_one(kinds: list[str]) -> None:
+    messages: list[Message] = [UserMessage("first")]
+    for number, kind in enumerate(kinds):
+        before = flatten(messages)
+        if kind == "step":
+            messages += turn_of(number)
+        else:
+            messages.append(UserMessage(f"p{number}") if kind == "prompt" else AssistantMessage((Text(f"a{number}"),)))
+        assert flatten(messages)[: len(before)] == before
+
+
+def test_a_tool_whose_call_is_repeated_is_left_out_once() -> None:
+    same = [part for number in (1, 1) for part in turn_of(number)]
+    assert repeated((UserMessage("go"), *same)) == {"Read"}
+    assert repeated((UserMessage("go"), *same, *turn_of(2))) == set()
+    assert repeated((UserMessage("go"), *turn_of(1), UserMessage("again"), *turn_of(1))) == set()
+    assert repeated((UserMessage("go"),)) == set()
+
+
+async def test_the_schema_of_the_next_request_lacks_the_repeated_tool() -> None:
+    same = [part for number in (1, 1) for part in turn_of(number)]
+    with ScriptedServer([say("x"), say("x")]) as server:
+        async with chat(server) as provider:
+            await collect(JsonContract(provider), ask("go", *same))
+            await collect(JsonContract(provider), ask("go", *same, tools=(READ,)))
+        schemas = [json.dumps(seen.json["response_format"]) for seen in server.requests]
+        systems = [seen.messages[0]["content"] for seen in server.requests]
+    assert '"Read"' not in schemas[0]
+    assert '"Grep"' in schemas[0]
+    assert '"Read"' in schemas[1], "the only tool there is stays"
+    assert "- Read(" in systems[0], "what is said about the tools never changes"
+
+
+async def test_a_request_without_tools_is_passed_on_with_plain_history() -> None:
+    with ScriptedServer([say("A summary.")]) as server:
+        async with chat(server) as provider:
+            answer, _ = await collect(JsonContract(provider), ask("go", *turn_of(1), "sum up", tools=()))
+        (seen,) = server.requests
+    assert answer.message.text == "A summary."
+    assert "response_format" not in seen.json
+    assert {message["role"] for message in seen.messages} == {"system", "user", "assistant"}
+
+
+# --- what comes back ---
+
+
+async def test_a_call() -> None:
+    answer, pieces = await by_contract(call("Read", {"file_path": "/a"}, text="I read it."))
+    assert answer.message.text == "I read it."
+    (made,) = answer.message.calls
+    assert (made.name, made.args) == ("Read", {"file_path": "/a"})
+    assert answer.message.stop == "tool_use"
+    assert [type(piece) for piece in pieces][-3:] == [TextPiece, CallPiece, StopPiece] or any(
+        isinstance(piece, CallPiece) for piece in pieces
+    )
+
+
+async def test_several_calls_keep_their_order() -> None:
+    calls = [call("Read", {"file_path": "/a"}), call("Grep", {"pattern": "x"}), call("Read", {"file_path": "/b"})]
+    answer, _ = await by_contract(reply("", calls))
+    assert [made.name for made in answer.message.calls] == ["Read", "Grep", "Read"]
+    assert len({made.id for made in answer.message.calls}) == 3
+
+
+def contract(explanation: str, completed: bool, execute: Any, **say_options: Any) -> Turn:
+    body = {"taskCompleted": completed, "explanation": explanation, "executeTool": execute}
+    return say(json.dumps(body), **say_options)
+
+
+ONE = {"toolName": "Read", "toolInput": {"file_path": "/a"}}
+
+
+@pytest.mark.parametrize(
+    ("turn", "text", "names", "stop"),
+    [
+        (contract("Done.", True, []), "Done.", [], "end_turn"),
+        (contract("Done.", True, None), "Done.", [], "end_turn"),
+        (contract("More.", True, [ONE]), "More.", ["Read"], "tool_use"),
+        (contract("Hm.", False, []), "Hm.", [], "end_turn"),
+        (contract("One.", False, ONE), "One.", ["Read"], "tool_use"),
+        (contract("", True, []), "Done.", [], "end_turn"),
+        (contract("Odd.", False, [{"toolName": "Fly", "toolInput": {}}]), "Odd.", ["Fly"], "tool_use"),
+        (contract("Text.", False, [{"toolName": "Read", "toolInput": '{"file_path": "/a"}'}]), "Text.", ["Read"], "tool_use"),
+        (say('{"executeTool": [], "explanation": "Late.", "taskCompleted": true}'), "Late.", [], "end_turn"),
+        (say("Just words."), "Just words.", [], "end_turn"),
+        (say(f"I look.\n{WRITTEN}"), "I look.", ["Read"], "tool_use"),
+        (say('{"name": "Read", "arguments": {"file_path": "/a"}}'), "", ["Read"], "tool_use"),
+        (say('{"version": 2}'), '{"version": 2}', [], "end_turn"),
+        (say('```json\n{"version": 2}\n```'), '```json\n{"version": 2}\n```', [], "end_turn"),
+    ],
+)
+async def test_every_kind_of_answer(turn: Turn, text: str, names: list[str], stop: str) -> None:
+    with ScriptedServer([fault(400, message="no grammar"), fault(400, message="no grammar"), turn]) as server:
+        async with chat(server) as provider:
+            answer, _ = await collect(JsonContract(provider), ask("go"))
+    assert answer.message.text.strip() == text
+    assert [made.name for made in answer.message.calls] == names
+    assert answer.message.stop == stop
+    assert answer.bad == ()
+
+
+async def unenforced(text: str, **options: Any) -> tuple[Reply, list[Piece]]:
+    """The reply of a server that knows no schema, so that the text arrives as it was written."""
+    refusals = [fault(400, message="no grammar"), fault(400, message="no grammar")]
+    with ScriptedServer([*refusals, say(text, **options)]) as server:
+        async with chat(server) as provider:
+            return await collect(JsonContract(provider), ask("go"))
+
+
+async def test_broken_json_is_a_bad_call_that_the_engine_sees() -> None:
+    answer, _ = await unenforced('{"taskCompleted": false, "executeTool": [{"toolName": "Read", "toolInput": {"file')
+    assert [bad.name for bad in answer.bad] == ["Read"]
+    assert answer.message.calls == ()
+    answer, _ = await unenforced('{"taskCompleted": false, "executeTool": ["Read"]}')
+    assert len(answer.bad) == 1
+
+
+async def test_a_reply_cut_by_the_limit_runs_nothing() -> None:
+    cut = '{"taskCompleted": false, "explanation": "I re", "executeTool": [{"toolName": "Read", "toolInput": {"fi'
+    answer, _ = await unenforced(cut, stop="max_tokens")
+    assert answer.message.text == "I re"
+    assert answer.message.stop == "max_tokens"
+    assert answer.message.calls == ()
+    assert answer.bad == ()
+
+
+async def test_what_follows_the_object_is_ignored() -> None:
+    first = json.dumps({"taskCompleted": False, "explanation": "One.", "executeTool": [ONE]})
+    second = json.dumps({"taskCompleted": True, "explanation": "Two.", "executeTool": []})
+    answer, _ = await unenforced(f"{first}\n{second}")
+    assert answer.message.text == "One."
+    assert len(answer.message.calls) == 1
+
+
+async def test_the_explanation_streams_while_the_object_comes_in() -> None:
+    _, pieces = await by_contract(contract("One two three four five.", True, [], chunk=4))
+    assert "".join(texts(pieces)) == "One two three four five."
+    assert len(texts(pieces)) > 3
+
+
+async def test_relative_paths_become_absolute() -> None:
+    turn = reply("", [call("Read", {"file_path": "src/a.py"}), call("Read", {"file_path": "/b"})])
+    answer, _ = await by_contract(turn, cwd="/work")
+    assert [made.args["file_path"] for made in answer.message.calls] == ["/work/src/a.py", "/b"]
+    answer, _ = await by_contract(turn)
+    assert answer.message.calls[0].args["file_path"] == "src/a.py"
+
+
+async def test_a_refused_schema_is_made_simpler_and_that_is_remembered() -> None:
+    script = [fault(400, message="failed to parse grammar"), say("One."), say("Two.")]
+    with ScriptedServer(script) as server:
+        async with chat(server) as provider:
+            asked = JsonContract(provider)
+            assert (await collect(asked, ask("go")))[0].message.text == "One."
+            assert (await collect(asked, ask("go")))[0].message.text == "Two."
+        schemas = [seen.json["response_format"]["json_schema"]["schema"] for seen in server.requests]
+    assert ["anyOf" in schema for schema in schemas] == [True, False, False]
+
+
+async def test_a_request_that_is_refused_in_every_form_fails() -> None:
+    with ScriptedServer([fault(400, message="bad model settings")] * 3) as server:
+        async with chat(server) as provider:
+            with pytest.raises(BadRequest):
+                await collect(JsonContract(provider), ask("go"))
+        assert len(server.requests) == 3
+        assert "response_format" not in server.requests[-1].json
+
+
+# --- reading a string piece by piece ---
+
+
+@given(st.text(), st.integers(1, 9), st.booleans())
+def test_any_explanation_is_read_in_any_pieces(text: str, size: int, ascii_only: bool) -> None:
+    raw = json.dumps({"taskCompleted": True, "explanation": text, "executeTool": []}, ensure_ascii=ascii_only)
+    reader = ExplanationReader()
+    given_out = "".join(reader.feed(raw[at : at + size]) for at in range(0, len(raw), size))
+    assert given_out == reader.given == text
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    reader = ExplanationReader()
+    assert reader.feed('{"explanation": "a\\ud83d') == "a"
+    assert reader.feed("\\ude00 b\\ud83d!") == "😀 b"
+    assert reader.feed(" the end\\udc00") == "\ufffd! the end\ufffd"
+
+
+# --- choosing the style ---
+
+
+class Heard:
+    """Collects what AdaptiveTools reports."""
+
+    def __init__(self) -> None:
+        self.styles: list[tuple[str, ToolStyle]] = []
+
+    def __call__(self, model: str, style: ToolStyle) -> None:
+        self.styles.append((model, style))
+
+
+async def test_a_native_model_is_asked_natively_and_passed_through() -> None:
+    heard = Heard()
+    with ScriptedServer([call("Read", {"file_path": "/a"}, text="I look."), say("Done.")]) as server:
+        async with chat(server) as provider:
+            tools = AdaptiveTools(provider, "auto", on_style=heard)
+            first, _ = await collect(tools, ask("go"))
+            second, _ = await collect(tools, ask("go"))
+        assert [seen.tool_names for seen in server.requests] == [["Read", "Grep"]] * 2
+    assert first.message.text == "I look."
+    assert [made.name for made in first.message.calls] == ["Read"]
+    assert second.message.text == "Done."
+    assert heard.styles == []
+
+
+async def test_a_written_call_is_run_and_from_then_on_the_contract_is_used() -> None:
+    heard = Heard()
+    with ScriptedServer([say(f"I look.\n\n{WRITTEN}\nIt says 7.", chunk=3), say("Done.")]) as server:
+        async with chat(server) as provider:
+            tools = AdaptiveTools(provider, "auto", cwd="/work", on_style=heard)
+            first, pieces = await collect(tools, ask("go"))
+            second, _ = await collect(tools, ask("go"))
+        assert server.requests[0].tool_names == ["Read", "Grep"]
+        assert server.requests[1].tool_names == []
+        assert "response_format" in server.requests[1].json
+    assert "".join(texts(pieces)).strip() == "I look."
+    assert first.message.stop == "tool_use"
+    assert [(made.name, made.args) for made in first.message.calls] == [("Read", {"file_path": "/work/a.py"})]
+    assert second.message.text == "Done."
+    assert heard.styles == [("small", "json")]
+
+
+async def test_a_resumed_session_goes_on_by_the_contract() -> None:
+    asked = AssistantMessage((ToolCall(call_id("small"), "Read", {"file_path": "/a"}),))
+    answered = ToolMessage((ToolResult(asked.calls[0].id, "7"),))
+    with ScriptedServer([say("Done."), say("Done.")]) as server:
+        async with chat(server) as provider:
+            tools = AdaptiveTools(provider, "auto")
+            assert tools.style_for(ask("go", asked, answered)) == "json"
+            await collect(tools, ask("go", asked, answered))
+            await collect(tools, ask("go", asked, answered, model="another"))
+        assert [seen.tool_names for seen in server.requests] == [[], ["Read", "Grep"]]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "registry.ollama.ai/library/gemma:2b does not support tools",
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        "tools param requires --jinja flag",
+        "Function calling is not supported by this model: tools are not supported",
+    ],
+)
+async def test_a_server_that_knows_no_tools_is_asked_by_the_contract_at_once(sentence: str) -> None:
+    heard = Heard()
+    with ScriptedServer([fault(400, message=sentence), say("Done."), say("Again.")]) as server:
+        async with chat(server) as provider:
+            tools = AdaptiveTools(provider, "auto", on_style=heard)
+            answer, _ = await collect(tools, ask("go"))
+            await collect(tools, ask("go"))
+        assert [bool(seen.tool_names) for seen in server.requests] == [True, False, False]
+    assert answer.message.text == "Done."
+    assert heard.styles == [("small", "json")]
+
+
+async def test_another_refusal_is_an_error() -> None:
+    with ScriptedServer([fault(400, message="max_tokens is too large")]) as server:
+        async with chat(server) as provider:
+            with pytest.raises(ProviderError):
+                await collect(AdaptiveTools(provider, "auto"), ask("go"))
+        assert len(server.requests) == 1
+
+
+async def test_the_fixed_styles() -> None:
+    with ScriptedServer([say(WRITTEN), say("Done.")]) as server:
+        async with chat(server) as provider:
+            native, _ = await collect(AdaptiveTools(provider, "native"), ask("go"))
+            await collect(AdaptiveTools(provider, "json"), ask("go"))
+        assert [bool(seen.tool_names) for seen in server.requests] == [True, False]
+    assert native.message.text == WRITTEN
+    assert native.message.calls == ()
+
+
+async def test_text_beside_a_native_call_is_never_read_as_a_call() -> None:
+    with ScriptedServer([call("Grep", {"pattern": "x"}, text=WRITTEN)]) as server:
+        async with chat(server) as provider:
+            answer, _ = await collect(AdaptiveTools(provider, "auto"), ask("go"))
+    assert [made.name for made in answer.message.calls] == ["Grep"]
+    assert answer.message.text == WRITTEN
+
+
+async def test_leaving_early_closes_the_connection() -> None:
+    async def leave(build: Callable[[ChatProvider], Provider]) -> bool:
+        with ScriptedServer([say("word " * 50, chunk=5).stall(after=6)]) as server:
+            async with chat(server) as provider:
+                pieces = build(provider).stream(ask("go"))
+                async for piece in pieces:
+                    if isinstance(piece, TextPiece):
+                        break
+                await pieces.aclose()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            server.wait_idle()
+            return server.requests[0].hung_up
+
+    assert await leave(lambda provider: AdaptiveTools(provider, "auto"))
+    assert await leave(lambda provider: AdaptiveTools(provider, "native"))
+    assert await leave(JsonContract)
+
+
+# --- small windows ---
+
+
+def spec(name: str, *parameters: str) -> ToolSpec:
+    properties = {parameter: {"type": "string"} for parameter in parameters}
+    return ToolSpec(name, f"About {name}.", {"type": "object", "properties": properties, "required": [parameters[0]]})
+
+
+FULL = (spec("LS", "path", "ignore"), spec("Grep", "pattern", "path", "glob", "-A"), spec("TodoWrite", "todos"))
+BRIEF = tuple(ToolSpec(tool.name, "Short.", tool.schema) for tool in FULL)
+
+
+def test_large_and_unknown_windows_get_everything() -> None:
+    assert for_window(FULL, BRIEF, 0) == FULL
+    assert for_window(FULL, BRIEF, 200_000) == FULL
+
+
+def test_middling_windows_get_short_descriptions() -> None:
+    assert for_window(FULL, BRIEF, 32_768) == BRIEF
+
+
+def test_small_windows_get_few_tools_with_few_parameters() -> None:
+    few = for_window(FULL, BRIEF, 16_384)
+    assert [tool.name for tool in few] == ["LS", "Grep"]
+    assert [list(tool.schema["properties"]) for tool in few] == [["path"], ["pattern", "path"]]
+    assert few[0].description == "Short."
+    assert for_window(FULL[2:], BRIEF[2:], 4096) == BRIEF[2:], "better other tools than none"
+
+
+def seen_prefix(first: SeenRequest, second: SeenRequest) -> bool:
+    return second.messages[: len(first.messages)] == first.messages
+
+
+async def test_the_next_request_starts_with_the_one_before() -> None:
+    with ScriptedServer([say("x"), say("x"), say("x")]) as server:
+        async with chat(server) as provider:
+            asked = JsonContract(provider)
+            history: list[Message] = [UserMessage("go", ("env",))]
+            for number in range(3):
+                await collect(asked, ask(*history))
+                history += turn_of(number)
+        one, two, three = server.requests
+    assert seen_prefix(one, two)
+    assert seen_prefix(two, three)

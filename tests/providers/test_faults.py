@@ -1,0 +1,187 @@
+import json
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+from odin.core.errors import (
+    AuthFailed,
+    BadReply,
+    BadRequest,
+    ContextOverflow,
+    ModelNotFound,
+    Overloaded,
+    ProviderError,
+    QuotaExhausted,
+    RateLimited,
+)
+from odin.providers.faults import Peer, Said, not_a_stream, refused, reported, retry_after
+
+KEY = "sk-very-secret-key"
+PEER = Peer(
+    "anthropic", "https://api.test/v1/messages", "claude-x", KEY, "ANTHROPIC_API_KEY or providers.anthropic.api_key"
+)
+OPENAI = "You exceeded your current quota, please check your plan and billing details."
+
+
+def anthropic(kind: str, message: str = "why") -> dict[str, Any]:
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
+
+
+def openai(message: str = "why", kind: str | None = None, code: Any = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "code": code, "param": None}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (401, anthropic("authentication_error", "invalid x-api-key"), AuthFailed),
+        (403, anthropic("permission_error"), AuthFailed),
+        (401, openai("Incorrect API key provided", "invalid_request_error", "invalid_api_key"), AuthFailed),
+        (401, {"detail": "Unauthorized"}, AuthFailed),
+        (402, {"error": {"message": "Insufficient Balance", "type": "unknown_error"}}, QuotaExhausted),
+        (429, openai(OPENAI, "insufficient_quota", "insufficient_quota"), QuotaExhausted),
+        (400, anthropic("invalid_request_error", "Your credit balance is too low to access the API."), QuotaExhausted),
+        (429, anthropic("rate_limit_error", "This request would exceed your rate limit"), RateLimited),
+        (429, openai("Rate limit reached for tokens per min", "tokens", "rate_limit_exceeded"), RateLimited),
+        (429, b"", RateLimited),
+        (404, anthropic("not_found_error", "model: claude-x"), ModelNotFound),
+        (404, openai("The model `x` does not exist", "invalid_request_error", "model_not_found"), ModelNotFound),
+        (404, {"error": "model 'x' not found"}, ModelNotFound),
+        (400, {"object": "error", "message": "model x does not exist", "type": "invalid_model"}, ModelNotFound),
+        (413, anthropic("request_too_large", "Request exceeds the maximum size"), ContextOverflow),
+        (400, anthropic("invalid_request_error", "prompt is too long: 9 tokens > 8 maximum"), ContextOverflow),
+        (400, openai("too big", "invalid_request_error", "context_length_exceeded"), ContextOverflow),
+        (400, openai("This model's maximum context length is 8192 tokens."), ContextOverflow),
+        (400, openai("the request exceeds the room", "exceed_context_size_error", 400), ContextOverflow),
+        (500, {"error": {"message": "Context size has been exceeded."}}, ContextOverflow),
+        (400, anthropic("invalid_request_error", "messages: text content blocks must be non-empty"), BadRequest),
+        (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, BadRequest),
+        (400, b"not json at all", BadRequest),
+        (418, b"", BadRequest),
+        (408, b"", Overloaded),
+        (500, anthropic("api_error"), Overloaded),
+        (502, b"<html><h1>502 Bad Gateway</h1></html>", Overloaded),
+        (503, openai("The engine is overloaded", "server_error"), Overloaded),
+        (529, anthropic("overloaded_error", "Overloaded"), Overloaded),
+        (404, b"<!DOCTYPE html><title>Not found</title>", BadReply),
+        (403, b"<html>blocked by policy</html>", BadReply),
+    ],
+)
+def test_an_answer_gets_its_name(status: int, body: Any, error: type[ProviderError]) -> None:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    found = refused(PEER, status, {}, raw)
+    assert type(found) is error
+    assert found.status == status
+    assert "anthropic" in found.sentence() or "claude-x" in found.sentence()
+    assert str(found).endswith(".")
+    assert "\n" not in found.sentence()
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (Said("Overloaded", "overloaded_error"), Overloaded),
+        (Said("Internal", "api_error"), Overloaded),
+        (Said("slow down", "rate_limit_error"), RateLimited),
+        (Said("why", "", "rate_limit_exceeded"), RateLimited),
+        (Said("why", "", "429"), RateLimited),
+        (Said("why", "", "server_error"), Overloaded),
+        (Said("why", "invalid_request_error"), BadRequest),
+        (Said("why", "", "invalid_prompt"), BadRequest),
+        (Said("why", "", "context_length_exceeded"), ContextOverflow),
+        (Said("why", "", "insufficient_quota"), QuotaExhausted),
+        (Said("why", "authentication_error"), AuthFailed),
+        (Said("prompt is too long: 5 tokens > 4 maximum", "invalid_request_error"), ContextOverflow),
+        (Said("something odd"), Overloaded),
+        (Said(), Overloaded),
+    ],
+)
+def test_an_error_event_gets_its_name(said: Said, error: type[ProviderError]) -> None:
+    found = reported(PEER, said)
+    assert type(found) is error
+    assert (found.code, found.type) == (said.code, said.type)
+    assert said.message in str(found)
+
+
+def test_a_refused_key_is_never_shown_and_its_place_is() -> None:
+    found = refused(PEER, 401, {}, json.dumps(openai(f"Incorrect API key provided: {KEY}.")).encode())
+    assert str(found) == "anthropic refused the key: Incorrect API key provided: [key]."
+    assert found.hint == "Check ANTHROPIC_API_KEY or providers.anthropic.api_key."
+    assert KEY not in found.sentence()
+
+
+def test_a_missing_key_is_not_called_refused() -> None:
+    found = refused(Peer("local", "http://x/v1"), 401, {}, b"")
+    assert found.sentence() == "local wants a key. Set providers.local.api_key."
+
+
+def test_an_unknown_model_points_at_the_list() -> None:
+    found = refused(PEER, 404, {}, json.dumps(anthropic("not_found_error", "model: claude-x")).encode())
+    assert str(found) == "anthropic has no model 'claude-x': model: claude-x."
+    assert "`odin models`" in found.hint
+    assert PEER.url in found.hint
+
+
+@pytest.mark.parametrize("location", ["https://login.corp.test/sso?x=1", "//login.corp.test/sso"])
+def test_a_redirect_names_where_it_goes(location: str) -> None:
+    found = refused(PEER, 302, {"location": location}, b"")
+    assert isinstance(found, BadReply)
+    assert ("login.corp.test" in str(found)) == location.startswith("https")
+    assert "base URL" in found.hint
+
+
+def test_a_web_page_says_so() -> None:
+    found = refused(PEER, 404, {"content-type": "text/html; charset=utf-8"}, b"hello")
+    assert "answered with a web page, not the model API" in str(found)
+    assert "base URL" in found.hint
+
+
+def test_a_long_message_is_cut() -> None:
+    found = refused(PEER, 400, {}, json.dumps(openai("word\n" * 1000)).encode())
+    assert len(str(found)) < 400
+    assert "…" in str(found)
+
+
+def test_one_json_object_instead_of_a_stream() -> None:
+    assert type(not_a_stream(PEER, json.dumps(anthropic("overloaded_error")).encode())) is Overloaded
+    assert type(not_a_stream(PEER, b'{"choices": [{"message": {"content": "hi"}}]}')) is BadReply
+    assert type(not_a_stream(PEER, b"[]")) is BadReply
+
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": " 0.5 "}, 0.5),
+        ({"retry-after": "-4"}, 0.0),
+        ({"retry-after": formatdate(NOW + 60, usegmt=True)}, 60.0),
+        ({"retry-after": formatdate(NOW - 60, usegmt=True)}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "Wed, 99 Foo 2026 99:99:99 GMT"}, None),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after-ms": "x", "retry-after": "9"}, 9.0),
+        ({"x-ratelimit-reset-requests": "6m0s", "x-ratelimit-remaining-requests": "0"}, 360.0),
+        ({"x-ratelimit-reset-tokens": "20ms", "x-ratelimit-remaining-tokens": "0"}, 0.02),
+        ({"x-ratelimit-reset-tokens": "20s", "x-ratelimit-remaining-tokens": "77"}, None),
+        ({"x-ratelimit-reset": str(int((NOW + 30) * 1000))}, 30.0),
+        ({"x-ratelimit-reset": str(int(NOW + 30))}, 30.0),
+        ({"x-ratelimit-reset": "12"}, 12.0),
+        ({"anthropic-ratelimit-requests-reset": "2027-01-15T08:00:10Z"}, 10.0),
+        ({"x-ratelimit-reset": "tomorrow"}, None),
+    ],
+)
+def test_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> None:
+    found = retry_after(headers, NOW)
+    assert found == (None if seconds is None else pytest.approx(seconds, abs=0.01))
+
+
+def test_the_wait_travels_with_the_error() -> None:
+    assert refused(PEER, 429, {"retry-after": "7"}, b"").retry_after == 7.0
+    assert refused(PEER, 529, {}, b"").retry_after is None

@@ -1,0 +1,164 @@
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.tools.interactive import refusal
+from tests.tools.toolbox import Toolbox
+
+
+async def run(box: Toolbox, command: str, **args: Any) -> str:
+    return (await box.call("ExecuteCommand", command=command, **args)).text
+
+
+async def test_both_streams_in_order_in_the_working_directory(box: Toolbox) -> None:
+    output = await box.ok("ExecuteCommand", command="pwd; echo err >&2; echo out", description="look around")
+    assert output.text == f"{box.folder}\nerr\nout"
+    assert output.note == "look around: pwd; echo err >&2; echo out"
+
+
+async def test_nothing_printed(box: Toolbox) -> None:
+    assert await run(box, "true") == "(no output)"
+
+
+async def test_a_failure_shows_its_exit_code(box: Toolbox) -> None:
+    output = await box.call("ExecuteCommand", command="echo oops; exit 3")
+    assert output.is_error
+    assert output.text == "oops\n(exit code 3)"
+    assert await run(box, "kill -9 $$") == "(no output)\n(killed by signal SIGKILL)"
+
+
+async def test_a_timeout_keeps_what_was_printed(box: Toolbox) -> None:
+    output = await box.call("ExecuteCommand", command="echo begun; sleep 60", timeout=200)
+    assert output.is_error
+    assert output.text.startswith("begun\n(timed out after 0.2s")
+
+
+async def test_a_long_timeout_is_limited_and_says_so(box: Toolbox) -> None:
+    assert "limited to 600000 ms" in await run(box, "true", timeout=900_000)
+    assert "limited" not in await run(box, "true", timeout=600_000)
+
+
+async def test_there_is_no_input_and_no_terminal(box: Toolbox) -> None:
+    assert await run(box, "cat; read x; echo read=$?; test -t 0 || echo no-tty") == "read=1\nno-tty"
+    assert await run(box, "(: </dev/tty) 2>/dev/null || echo none") == "none"
+
+
+async def test_a_background_child_does_not_hold_the_call(box: Toolbox) -> None:
+    async with asyncio.timeout(5):
+        text = await run(box, "sleep 1000 & echo $!")
+    pid = int(text.split("\n")[0])
+    assert "still runs in the background" in text
+    os.kill(pid, 0)
+    await box.runner.close()
+    assert not _running(pid)
+
+
+async def test_long_output_keeps_head_and_tail_and_the_rest_in_a_file(box: Toolbox) -> None:
+    output = await box.ok("ExecuteCommand", command="seq 1 100000")
+    assert len(output.text) < 31_000
+    assert output.text.startswith("1\n2\n3\n")
+    assert output.text.endswith("\n99999\n100000")
+    spill = output.text.split("the full text: ")[1].split(" ...]")[0]
+    assert Path(spill).read_text() == "".join(f"{n}\n" for n in range(1, 100_001))
+
+
+async def test_a_deleted_working_directory_is_said_and_not_fatal(box: Toolbox) -> None:
+    shutil.rmtree(box.folder)
+    assert "no longer exists" in await box.refused("ExecuteCommand", command="true")
+    box.folder.mkdir()
+    assert await run(box, "echo back") == "back"
+
+
+async def test_empty_and_nul_commands_are_refused(box: Toolbox) -> None:
+    await box.refused("ExecuteCommand", command="  ")
+    await box.refused("ExecuteCommand", command="echo \0")
+
+
+async def test_a_command_too_long_for_the_system_is_an_error(box: Toolbox) -> None:
+    assert "Not run" in await box.refused("ExecuteCommand", command=": " + "x" * 4_000_000)
+
+
+async def test_progress_shows_the_last_line(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odin.tools.execute_command._PROGRESS_SECONDS", 0.0)
+    await box.ok("ExecuteCommand", command="echo one; sleep 0.05; echo two")
+    assert box.progress == ["one", "two"]
+
+
+async def test_an_interactive_program_is_not_run(box: Toolbox) -> None:
+    text = await box.refused("ExecuteCommand", command="touch made; vim made")
+    assert "Not run: vim is an interactive editor" in text
+    assert not (box.folder / "made").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "vi a",
+        "cd x && nano b.txt",
+        "/usr/bin/vim c",
+        "EDITED=1 emacs d",
+        "less README.md",
+        "cat a | more",
+        "top",
+        "watch ls",
+        "sudo apt install x",
+        "ssh host",
+        "ssh -p 22 user@host",
+        "git commit",
+        "git commit -a",
+        "git -C sub commit --amend",
+        "git rebase -i HEAD~2",
+        "git add -p",
+        "docker run -it ubuntu bash",
+        "docker exec -i -t box sh",
+        "gh auth login",
+        "echo hi\nvim a",
+    ],
+)
+def test_commands_that_would_wait(command: str) -> None:
+    assert refusal(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo 'vim is an editor'",
+        "grep -rn vim .",
+        "which vim less sudo",
+        "git commit -m 'use less memory'",
+        "git commit -am fix",
+        "git commit --amend --no-edit",
+        "git commit -F msg.txt",
+        "git commit --message=x",
+        "git -c user.name=x commit -m y",
+        "GIT_SEQUENCE_EDITOR='sed -i 1d' git rebase -i HEAD~2",
+        "git log --oneline | head",
+        "git add -A && git status",
+        "sudo -n true",
+        "ssh host uptime",
+        "ssh -o BatchMode=yes host 'ls -l'",
+        "ssh -N -L 1:localhost:1 host",
+        "docker run --rm ubuntu ls",
+        "docker build -t app .",
+        "top -b -n 1",
+        "emacs --batch -l x.el",
+        "vim -es +q",
+        "gh pr list",
+        "gh auth login --with-token",
+        "echo 'unbalanced",
+        "npm run watch",
+    ],
+)
+def test_commands_that_would_not(command: str) -> None:
+    assert refusal(command) == ""
+
+
+def _running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,77 @@
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.tools.toolbox import Toolbox
+
+
+@pytest.fixture(params=[False, True], ids=["ripgrep", "built-in"])
+async def box(request: pytest.FixtureRequest, workspace: Path) -> AsyncIterator[Toolbox]:
+    box = Toolbox(workspace, without_ripgrep=request.param)
+    yield box
+    await box.runner.close()
+
+
+def aged(box: Toolbox, *names: str) -> None:
+    """Files from the oldest to the newest."""
+    for age, name in enumerate(names):
+        os.utime(box.write(name, ""), (1000 + age, 1000 + age))
+
+
+async def found(box: Toolbox, pattern: str, path: str | None = None) -> list[str]:
+    text = (await box.ok("Glob", pattern=pattern, **({"path": path} if path else {}))).text
+    return text.replace(f"{box.folder}/", "").split("\n")
+
+
+async def test_newest_first_and_by_name_when_equally_old(box: Toolbox) -> None:
+    aged(box, "old.py", "src/new.py")
+    for name in ("b.py", "a.py"):
+        os.utime(box.write(name, ""), (500, 500))
+    assert await found(box, "**/*.py") == ["src/new.py", "old.py", "a.py", "b.py"]
+
+
+async def test_patterns(box: Toolbox) -> None:
+    aged(box, "a.ts", "src/b.ts", "src/deep/c.tsx", "src/d1.js", "src/[x].js")
+    assert await found(box, "*.ts") == ["src/b.ts", "a.ts"]
+    assert await found(box, "src/*.ts") == ["src/b.ts"]
+    assert await found(box, "src/**/*.{ts,tsx}") == ["src/deep/c.tsx", "src/b.ts"]
+    assert await found(box, "**/d[0-9].js") == ["src/d1.js"]
+    assert await found(box, "**/[!d]*.js") == ["src/[x].js"]
+    assert await found(box, "b.?s") == ["src/b.ts"]
+    assert await found(box, "*.tsx", str(box.folder / "src")) == ["src/deep/c.tsx"]
+    assert await found(box, f"{box.folder}/src/*.js") == ["src/[x].js", "src/d1.js"]
+
+
+async def test_hidden_ignored_and_bulky_folders_are_skipped(box: Toolbox) -> None:
+    (box.folder / ".git").mkdir()
+    box.write(".git/x.py", "")
+    box.write(".gitignore", "out/\n*.gen.py\n")
+    aged(box, "out/a.py", "b.gen.py", "node_modules/c.py", "vendor/d.py", "__pycache__/e.py", ".github/f.py", "g.py")
+    assert await found(box, "**/*.py") == ["g.py"]
+    assert await found(box, ".github/*.py") == [".github/f.py"]
+    assert await found(box, "node_modules/*.py") == ["node_modules/c.py"]
+    assert await found(box, "*.gen.py") == ["No files found"]
+
+
+async def test_more_than_100_are_cut_loudly(box: Toolbox) -> None:
+    aged(box, *(f"f{n:03}.txt" for n in range(120)))
+    rows = await found(box, "*.txt")
+    assert rows[0] == "f119.txt"
+    assert len(rows) == 101
+    assert rows[-1].startswith("(showing the newest 100 of 120 files")
+
+
+async def test_bad_folders_and_patterns(box: Toolbox) -> None:
+    assert "Leave it out" in await box.refused("Glob", pattern="*", path="undefined")
+    assert "does not exist" in await box.refused("Glob", pattern="*", path=str(box.folder / "no"))
+    assert "is a file" in await box.refused("Glob", pattern="*", path=box.write("a", ""))
+    assert "not a valid glob" in await box.refused("Glob", pattern="[z-a]")
+
+
+async def test_links_are_not_followed_in_circles(box: Toolbox) -> None:
+    aged(box, "src/a.py")
+    os.symlink(box.folder, box.folder / "src/loop")
+    os.mkfifo(box.folder / "pipe.py")
+    assert await found(box, "**/*.py") == ["src/a.py"]
