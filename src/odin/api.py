@@ -173,7 +173,8 @@ class Query:
         self._client: Client | None = None
         self._messages: deque[Message] = deque()
         self._news = asyncio.Event()
-        self._interrupted = False
+        self._begun = self._given_up = False
+        self._started = self._interrupted = False
         self.session_id = ""
         self.total_usage = Usage()
         self.total_cost_usd = 0.0
@@ -209,12 +210,12 @@ class Query:
     async def interrupt(self) -> None:
         """Stop the run. It ends with the reason `interrupted` and still has its result."""
         self._interrupted = True
-        if self._client is not None:
+        if self._started and self._client is not None:
             await self._client.submit(Interrupt())
 
     async def abort(self) -> None:
         """Give the run up and wait until it is over. Nothing happens when it is over already."""
-        self._task.cancel()
+        self._give_up()
         await asyncio.wait({self._task})
 
     async def __aenter__(self) -> Self:
@@ -241,13 +242,22 @@ class Query:
 
         def follow(ended: "asyncio.Task[Any]") -> None:
             if ended.cancelled():
-                self._task.cancel()
+                self._give_up()
 
         parent.add_done_callback(follow)
         self._task.add_done_callback(lambda _: parent.remove_done_callback(follow))
 
+    def _give_up(self) -> None:
+        """A task that is cancelled before its first step would never tell how it ended."""
+        self._given_up = True
+        if self._begun:
+            self._task.cancel()
+
     async def _run(self) -> None:
+        self._begun = True
         try:
+            if self._given_up:
+                raise asyncio.CancelledError
             await self._converse()
         except asyncio.CancelledError:
             await self._see_the_end(Translator(_NOTHING))
@@ -267,8 +277,6 @@ class Query:
         reading = asyncio.get_running_loop().create_task(self._read(client.events(), translator))
         try:
             await client.submit(msgspec.structs.replace(self._prompt, mode=self._mode or info.mode))
-            if self._interrupted:
-                await client.submit(Interrupt())
             await asyncio.shield(reading)
         except asyncio.CancelledError:
             await client.close()
@@ -286,11 +294,13 @@ class Query:
             await self._take(Envelope(-1, 0.0, self.session_id, ended), translator)
 
     async def _read(self, events: AsyncIterator[Envelope], translator: Translator) -> None:
-        mine = False
         async for envelope in events:
             event = envelope.event
-            mine = mine or (isinstance(event, TurnStarted) and event.id == self._prompt.id)
-            if mine:
+            if isinstance(event, TurnStarted) and event.id == self._prompt.id:
+                self._started = True
+                if self._interrupted:
+                    await self.interrupt()
+            if self._started:
                 await self._take(envelope, translator)
             if self.result is not None:
                 return

@@ -52,12 +52,17 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message[:1].upper()}{message[1:]}.", "See `odin --help`.")
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """With a width of its own: argparse makes a formatter for every flag, and each would look for the terminal's."""
+    return argparse.RawDescriptionHelpFormatter(prog, width=100)
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="odin",
         description="A coding agent for the terminal.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_formatter,
         allow_abbrev=False,
     )
     add = parser.add_argument

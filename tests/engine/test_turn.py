@@ -482,3 +482,21 @@ async def test_prompts_wait_their_turn_each_in_its_own_mode(start: Start) -> Non
         ("c", "edit_mode", "three"),
     ]
     assert [event.id for event in talk.all(TurnEnded)] == ["p1", "p2", "p3"]
+
+
+async def test_snapshots_are_pushed_as_the_state_changes(start: Start) -> None:
+    talk = await start([say("hello")])
+    shots: list[Any] = []
+
+    async def watch() -> None:
+        async for shot in talk.client.snapshots():
+            shots.append(shot)
+
+    watcher = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    await talk.say("hi")
+    await asyncio.sleep(0.01)
+    watcher.cancel()
+    assert (shots[0].executing, shots[0].messages) == (False, ())
+    assert any(shot.executing for shot in shots)
+    assert (shots[-1].executing, shots[-1].messages[0].answer_summary) == (False, "hello")

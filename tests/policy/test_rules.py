@@ -128,6 +128,7 @@ def test_restricted_to_the_workspace_outside_is_denied(root: Path, settings: dic
     assert judge.run("make --directory=/etc") == "deny"
     assert judge.run("make > /tmp/x") == "deny"
     assert judge.run("make 2>&1") != "deny"
+    assert judge.run("cd src && cat ../README.md") == "allow"
 
 
 NAMES = st.lists(st.sampled_from(["a", "b", "..", ".", "proj", "proj-evil", "projx", ""]), max_size=6)
@@ -429,6 +430,17 @@ def test_in_doubt_about_a_forbidden_command_even_a_bypass_asks(root: Path, comma
     assert Judge(root, yes=True).run(command) == "allow"
 
 
+def test_a_denial_wins_over_a_doubt(root: Path):
+    judge = Judge(root, "ask_mode", forbidden_commands=["git push"], restrict_to_workspace=True)
+    assert judge.run("$x > out") == "deny"
+    assert judge.run("$x /etc/passwd") == "deny"
+
+
+def test_a_denied_pattern_makes_the_same_doubt(root: Path):
+    assert Judge(root, yes=True, disallowed_tools=["Bash(git push:*)"]).run("$x push") == "ask"
+    assert Judge(root, yes=True, disallowed_tools=["Read(.env)"]).run("$x push") == "allow"
+
+
 def test_forbidden_wins_over_allowed(root: Path):
     judge = Judge(root, allowed_commands=["git"], forbidden_commands=["git push"])
     assert judge.run("git fetch") == "allow"
@@ -466,6 +478,13 @@ def test_rules_know_every_name_of_a_tool(root: Path, name: str):
         ("Bash(*)", "cat /etc/hosts > x; $y", "allow"),
         ("Bash", "cat /etc/hosts", "ask"),
         ("Bash", "make > x", "allow"),
+        ("Bash", "touch .git/hooks/pre-commit", "ask"),
+        ("Bash", "echo x > odinconfig.json", "ask"),
+        ("Bash", "cat .git/config", "allow"),
+        ("Bash", "cd src && make ../README.md", "allow"),
+        ("Bash", "cd src && make ../../x", "ask"),
+        ("Bash", "bash -c 'make /etc/x'", "ask"),
+        ("Bash", "bash -c 'make x'", "allow"),
         ("Bash", "$x", "ask"),
         ("Read", "make", "ask"),
         ("*", "make", "allow"),

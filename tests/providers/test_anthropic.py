@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from odin.core.errors import AuthFailed, BadReply, ContextOverflow, ModelNotFound, Overloaded, RateLimited, StreamCut
 from odin.core.message import (
@@ -25,7 +26,7 @@ from odin.providers.anthropic import AnthropicProvider, encode_request
 from odin.providers.http import Http
 from odin.testing import ScriptedServer, call, fault, reply, say
 
-from .histories import TOOLS, askable, histories, open_end, steps
+from .histories import TOOLS, askable, histories, joined, open_end, steps
 from .servers import collect, reply_of
 
 OLD = "claude-sonnet-4-5"
@@ -81,9 +82,9 @@ def test_each_request_continues_the_bytes_of_the_one_before(history: tuple[Messa
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps("here", OLD, True), steps("here", OLD, True), steps("here", OLD, True))
-def test_inside_a_tool_loop_thinking_does_not_disturb_that(*parts: list[Message]) -> None:
-    history = (UserMessage("go"), *(message for part in parts for message in part))
+@given(st.lists(steps("here", OLD, True), min_size=2, max_size=4).map(joined))
+def test_inside_a_tool_loop_thinking_does_not_disturb_that(steps_taken: tuple[Message, ...]) -> None:
+    history = (UserMessage("go"), *steps_taken)
     bodies = [encode_request(Request(OLD, part, (), TOOLS, thinking=2000), "here") for part in askable(history)]
     for earlier, later in pairwise(bodies):
         assert later.startswith(open_end(earlier))

@@ -143,6 +143,7 @@ async def test_lines_shown_by_grep_count_as_read(box: Toolbox) -> None:
         (b"a\r\nb\r\nc\r\n", "a\nb", "a\nx\nb", b"a\r\nx\r\nb\r\nc\r\n"),
         (b"a\r\nb\r\n", "b", "x\ny", b"a\r\nx\r\ny\r\n"),
         (b"a\r\nb\r\n", "\nb", "\nx\ny", b"a\r\nx\r\ny\r\n"),
+        (b"a\r\nb\r\n", "\nb", " b", b"a b\r\n"),
         (b"a\r\nb\r\n", "a\n", "", b"b\r\n"),
         (b"a\nb\n", "a\r\nb", "x\r\ny", b"x\ny\n"),
         (b"a\r\nb\r\nc\n", "a\nb\nc\n", "a\nX\nc\n", b"a\r\nX\r\nc\n"),

@@ -1,4 +1,5 @@
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,14 @@ async def test_only_content_is_remembered(box: Toolbox) -> None:
     await box.ok("Grep", pattern="x", **{"-A": 1})
     assert box.files.segments(path) == ("1-2",)
     assert box.files.unseen(path) == [(3, 3)]
+
+
+async def test_a_file_that_changed_while_we_searched_was_not_read(box: Toolbox) -> None:
+    path = box.write("a.txt", "x\n")
+    later = time.time() + 1000
+    os.utime(path, (later, later))
+    await box.ok("Grep", pattern="x")
+    assert box.files.get(path) is None
 
 
 async def test_odd_bytes_are_shown(box: Toolbox) -> None:

@@ -70,6 +70,19 @@ class LocalClient:
     async def snapshot(self) -> Snapshot:
         return self._recorder.state.snapshot()
 
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
+        """The state now, and again whenever it has changed. A slow reader gets the newest, not every one."""
+        changes = self._recorder.hub.subscribe(size=1)
+        try:
+            yield self._recorder.state.snapshot()
+            seen = self._recorder.state.seq
+            async for _ in changes:
+                if self._recorder.state.seq != seen:
+                    seen = self._recorder.state.seq
+                    yield self._recorder.state.snapshot()
+        finally:
+            changes.close()
+
     async def info(self) -> SessionInfo:
         return self._info()
 

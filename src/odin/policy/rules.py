@@ -17,6 +17,7 @@ from odin.policy import paths
 from odin.policy.critical import critical
 from odin.policy.entry import CommandPrefix, entries_of, host_of, prefixes_of
 from odin.policy.modes import PLAN, ModeSpec, PermissionMode, permission_mode_of, spec_of
+from odin.policy.reach import leaves, outside_word
 from odin.policy.readonly import harmless, harmless_redirect, steps
 from odin.policy.shell import Survey, read_only, survey
 
@@ -84,6 +85,9 @@ class Policy:
         verdict = self._never(call) or self._by_mode(call) or self._unusable(call) or self._by_workspace(call)
         if verdict is not None:
             return verdict
+        doubt = self._doubt(call)
+        if doubt is not None:
+            return self._settled(doubt)
         if self.yes or self.permission_mode == "bypassPermissions":
             return ALLOW
         return self._settled(self._protected(call) or self._by_rule(call) or self._by_default(call))
@@ -125,10 +129,16 @@ class Policy:
                 return Verdict(
                     "deny", f"The command may run {prefix.text!r}, which ForbiddenCommands names.", "Write it plainly."
                 )
-        if not seen.sure:
-            why = "It cannot be told for certain that this command runs nothing that ForbiddenCommands names."
-            return self._settled(Verdict("ask", why, "Write it as plain commands."))
         return None
+
+    def _doubt(self, call: _Call) -> Verdict | None:
+        """Where commands are forbidden, one that cannot be read for certain is asked about even under a bypass."""
+        if call.seen is None or call.seen.sure:
+            return None
+        if not self._forbidden and not any(entry.pattern and entry.names(call.name) for entry in self._denied):
+            return None
+        why = "It cannot be told for certain that this command runs nothing that is forbidden."
+        return Verdict("ask", why, "Write it as plain commands.")
 
     # --- the mode and the workspace ---
 
@@ -199,7 +209,9 @@ class Policy:
         if seen is None:
             return any(not entry.pattern for entry in entries)
         if any(not entry.pattern for entry in entries) and seen.sure:
-            return not outside_word(seen, self.cwd, self.root)
+            named = [text for part in seen.parts for text in part.texts[1:]]
+            named += [redirect.target.text for redirect in seen.writes]
+            return not outside_word(seen, self.cwd, self.root) and not self._names_protected(named, self.cwd)
         prefixes = [*self._allowed_commands, *(entry.command for entry in entries if entry.pattern)]
         return bool(prefixes) and self._every_step_allowed(seen, prefixes)
 
@@ -218,9 +230,13 @@ class Policy:
             )
             if rest is None or not all(word.literal for word in simple.words):
                 return False
-            if any(leaves(word.text, cwd, self.root) or paths.protected(word.text, self.root, cwd) for word in rest):
+            named = [word.text for word in rest]
+            if any(leaves(text, cwd, self.root) for text in named) or self._names_protected(named, cwd):
                 return False
         return True
+
+    def _names_protected(self, texts: Iterable[str], cwd: str) -> bool:
+        return any(paths.protected(text, self.root, cwd) for text in texts)
 
     def _by_default(self, call: _Call) -> Verdict:
         if call.kind == "talk":
@@ -272,37 +288,3 @@ def _suggestion(call: _Call) -> str:
         return f"domain:{host}" if host else ""
     text = call.subject.paths[0] if len(call.subject.paths) == 1 else ""
     return text if text.isprintable() and not set(text) & set("'()*?[") else ""
-
-
-def outside_word(seen: Survey, cwd: str, root: str) -> str:
-    """The first word of a command that names something outside the project, or "". Program names do not count."""
-    for redirect in seen.redirects:
-        if leaves(redirect.target.text, cwd, root):
-            return redirect.target.text
-    for part in seen.parts:
-        for word in part.words[1:]:
-            if leaves(word.text, cwd, root):
-                return word.text
-    return ""
-
-
-def leaves(word: str, cwd: str, root: str) -> bool:
-    """Whether a word, or the value glued to an option in it, is a path that leads out of the project."""
-    return any(_leads_out(form, cwd, root) for form in _path_forms(word))
-
-
-def _path_forms(word: str) -> list[str]:
-    forms = [word]
-    if "=" in word:
-        forms.append(word.split("=", 1)[1])
-    if word.startswith("-") and len(word) > 2:
-        forms.append(word[2:])
-    return forms
-
-
-def _leads_out(text: str, cwd: str, root: str) -> bool:
-    if not text or text.startswith("-") or paths.is_stream(text):
-        return False
-    if text.startswith(("~", "$HOME", "${HOME}")):
-        return True
-    return not paths.inside(text, root, cwd)

@@ -11,13 +11,13 @@ from odin.tools.path import Refusal
 _NAME_BYTES = 200
 
 
-def replace_file(path: str, data: bytes, before: bytes | None) -> int:
-    """Write `data` to the real file behind `path`, which held `before` (None: it did not exist). Returns its mtime.
+def replace_file(target: str, data: bytes, before: bytes | None) -> int:
+    """Write `data` to a file that held `before` (None: it did not exist). Returns its mtime in nanoseconds.
 
+    `target` is a real path: a symbolic link given here would be replaced by a file.
     Mode, owner and extended attributes stay. A file with several hard links is rewritten in place, with the new bytes
     safe in a file beside it until that is done, because replacing it would cut the links.
     """
-    target = os.path.realpath(path)
     if before is not None and not os.access(target, os.W_OK):
         raise Refusal(f"{target} is read-only.")
     temporary = _beside(target)

@@ -1,7 +1,7 @@
 """One prompt, one answer: standard output carries the answer or its JSON and nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, TextIO
 
 import msgspec
@@ -56,10 +56,11 @@ class _Run:
     async def follow(self, prompt: Prompt, watch: Callable[[Envelope], None] | None = None) -> TurnEnded | None:
         """The end of the turn, or None when we left without it; `code` is then the exit code."""
         with Stopping(self._client) as stopping:
+            watches = (stopping.see, watch) if watch is not None else (stopping.see,)
             events = self._client.events()
             await self._client.submit(prompt)
             self._introduce(await self._client.info())
-            pump = asyncio.get_running_loop().create_task(self._pump(events, prompt.id, watch))
+            pump = asyncio.get_running_loop().create_task(self._pump(events, prompt.id, watches))
             try:
                 await asyncio.wait({pump, stopping.gone}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -90,10 +91,10 @@ class _Run:
         self._progress.start()
 
     async def _pump(
-        self, events: AsyncIterator[Envelope], prompt_id: str, watch: Callable[[Envelope], None] | None
+        self, events: AsyncIterator[Envelope], prompt_id: str, watches: Iterable[Callable[[Envelope], None]]
     ) -> TurnEnded | None:
         async for envelope in events:
-            if watch is not None:
+            for watch in watches:
                 watch(envelope)
             event = envelope.event
             if isinstance(event, TurnEnded) and event.id == prompt_id:

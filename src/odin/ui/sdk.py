@@ -89,6 +89,7 @@ class _Stream:
         self._stops = False
         self._prompts: set[str] = set()
         self._running = ""
+        self._interrupts_next = False
         self._asks: dict[str, PermissionAsked] = {}
         self._code = 0
         self._loop = asyncio.get_running_loop()
@@ -173,6 +174,9 @@ class _Stream:
             self._forget(event.id)
         elif isinstance(event, TurnStarted) and not envelope.agent:
             self._running = event.id
+            if self._stops or self._interrupts_next:
+                self._interrupts_next = False
+                await self._client.submit(Interrupt())
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._running = ""
             self._code = 0 if event.reason == "interrupted" else exit_code(event)
@@ -346,6 +350,8 @@ class _Stream:
         }
 
     async def _interrupt(self, request: Raw) -> Raw:
+        """Stop what runs, or what was just submitted and is about to."""
+        self._interrupts_next = bool(self._prompts) and not self._running
         await self._client.submit(Interrupt())
         return {}
 

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from odin.core.client import Client
+from odin.core.event import Envelope, TurnStarted
 from odin.core.op import Interrupt
 
 PATIENCE_S = 10.0
@@ -53,6 +54,14 @@ class Stopping:
         self.code = code
         self.asked.set_result(None)
         self._timer = self._loop.call_later(self._patience, self._leave)
+        self._interrupt()
+
+    def see(self, envelope: Envelope) -> None:
+        """Follow the session: a turn that begins when we were told to stop is stopped too."""
+        if self.code and isinstance(envelope.event, TurnStarted):
+            self._interrupt()
+
+    def _interrupt(self) -> None:
         task = self._loop.create_task(self._client.submit(Interrupt()))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

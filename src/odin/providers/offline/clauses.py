@@ -20,7 +20,10 @@ _POLITE = (
     r"tell me(?= (?:what|which|where|who|how|if|whether))|do you know(?= (?:what|which|where|who|how)))"
 )
 _ORDER = rf"(?:first|second|third|next|last|final)(?:ly)?(?:,|(?= (?:please )?(?:{_VERBS})\b))"
-_THANKS = r"(?:please|for me|thanks|thank you|thx|right now|will you|would you|could you|if you can|too|as well|again|once more)"
+_THANKS = (
+    r"(?:please|for me|thanks|thank you|thx|right now|will you|would you|could you|if you can|too|as well|again|"
+    r"once more)"
+)
 
 
 def clauses(text: str) -> list[str]:

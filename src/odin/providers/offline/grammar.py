@@ -19,6 +19,9 @@ MAX_PROMPT = 200_000
 MAX_WORDS = 2_000
 """Beyond this many characters outside quotes a prompt is prose, not a plain request."""
 
+_SHORT_TERM = 4
+"""A search for "read and write" is one request; a search for many words is two that were cut wrongly."""
+
 _FAMILIES = (talk, git, run, change, folders, read, files, search)
 
 
@@ -34,7 +37,7 @@ def understand(prompt: str) -> list[Task]:
         return [Task("help", how="hello")]
     if len(tasks) > 1 and any(_lost(task) for task in tasks):
         whole = _clause(courtesy_off(text), words)
-        if not _lost(whole):
+        if not _lost(whole) and len(whole.term.split()) <= _SHORT_TERM:
             return [whole]
     return _known_start(tasks)
 

@@ -9,18 +9,20 @@ from typing import Any, cast
 
 import msgspec
 
+from odin.core.job import SUFFICIENCY, SUMMARY, TITLE
 from odin.core.message import UserMessage
 from odin.core.provider import Request
 
-JOB_TITLE = "odin-job: title"
-JOB_SUMMARY = "odin-job: summary"
-JOB_SUFFICIENCY = "odin-job: edit-sufficiency"
+JOB_TITLE = TITLE.marker
+JOB_SUMMARY = SUMMARY.marker
+JOB_SUFFICIENCY = SUFFICIENCY.marker
 
 TITLE_CHARS = 60
 SUMMARY_CHARS = 1200
 _MARGIN = 20
 _COMMON = (
-    "the a an and or but if of in on to for with is are was were be been it this that as at by from not no we you i they "
+    "the a an and or but if of in on to for with is are was were be been it this that as at by from not no we you i "
+    "they "
     "he she its our your their has have had will can do does did so then than which what when where who how"
 )
 

@@ -1,5 +1,6 @@
 """What "it", "that file", "the first one" and "again" mean: the last file, search, list, command and change."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, field
@@ -62,22 +63,26 @@ class Memory(Struct):
 
     def note_step(self, pairs: Iterable[tuple[ToolCall, ToolResult]], desk: Desk) -> None:
         """What one reply's calls did. Lists that were asked for together are one list."""
-        joined = self.lists
+        lists: list[results.Listing] = []
         for call, result in pairs:
-            self._note_call(call, result, desk)
-            if self.lists is not joined and len(self.lists) == 1 and joined is not self.lists:
-                joined = self.lists
+            name = canonical(call.name)
+            path = str(call.args.get("file_path") or call.args.get("path") or desk.cwd)
+            if name == "ExecuteCommand":
+                self.command = str(call.args.get("command", ""))
+            elif result.is_error:
+                continue
+            elif name == "Grep" and looks_like_file(path):
+                self._set_file(path)
+                self.place = path
+            elif name in ("Grep", "Glob", "LS"):
+                lists.append(results.Listing(name, result.text, path))
+            else:
+                self._note_call(name, path, call, result)
+        if lists:
+            self.lists, self.newest_is_list = lists, True
 
-    def _note_call(self, call: ToolCall, result: ToolResult, desk: Desk) -> None:
-        name = canonical(call.name)
-        if name == "ExecuteCommand":
-            self.command = str(call.args.get("command", ""))
-        if result.is_error:
-            return
-        path = str(call.args.get("file_path") or call.args.get("path") or "")
-        if name in ("Grep", "Glob", "LS"):
-            self._note_list(name, path or desk.cwd, call, result)
-        elif name == "Read":
+    def _note_call(self, name: str, path: str, call: ToolCall, result: ToolResult) -> None:
+        if name == "Read":
             self._set_file(path)
             self.last_line = results.page(result.text[-4000:]).last
             self.before[path] = result.text
@@ -85,15 +90,6 @@ class Memory(Struct):
             self._note_change(call, path)
         elif name == "TodoWrite" and isinstance(call.args.get("todos"), list):
             self.todos = [item for item in call.args["todos"] if isinstance(item, dict)]
-
-    def _note_list(self, name: str, path: str, call: ToolCall, result: ToolResult) -> None:
-        if name == "Grep" and looks_like_file(path):
-            self._set_file(path)
-            self.place = path
-            return
-        self.list_tool, self.list_text, self.list_folder = name, result.text, path
-        if name == "Grep" and not self.term:
-            self.term = str(call.args.get("pattern", ""))
 
     def _note_change(self, call: ToolCall, path: str) -> None:
         if self.fresh:
@@ -105,13 +101,11 @@ class Memory(Struct):
     def _set_file(self, path: str) -> None:
         """The newest thing is a file now, so "it" is that file and not an entry of an older list."""
         self.file = path
-        self.list_tool = ""
+        self.newest_is_list = False
 
     def files(self) -> list[str]:
-        """The files of the last list."""
-        if not self.list_text:
-            return []
-        return results.files_in(self.list_tool or "Glob", self.list_text, self.list_folder)
+        """The files of the last list, in the order they were shown."""
+        return results.files_in(self.lists)
 
 
 def resolve(task: Task, memory: Memory, desk: Desk) -> Task:
@@ -139,7 +133,7 @@ def _placed(task: Task, memory: Memory) -> Task:
             return replace(task, path=memory.place)
         if task.term in (last.term, memory.term):
             return replace(task, everywhere=True, globs=last.globs)
-    if memory.file and not memory.list_tool:
+    if memory.file and not memory.newest_is_list:
         return replace(task, path=memory.file)
     raise Unclear(
         f"Where? Say \"replace '{task.term}' with '{task.new}' in FILE\", or add \"everywhere\". Nothing was changed."
@@ -167,7 +161,7 @@ def _entry(number: int, memory: Memory) -> str:
 
 
 def _last_file(memory: Memory, desk: Desk) -> str:
-    files = memory.files() if memory.list_tool else []
+    files = memory.files() if memory.newest_is_list else []
     if len(files) == 1:
         return files[0]
     if memory.file and (not files or memory.file in files):
@@ -203,7 +197,7 @@ def _repeated(task: Task, memory: Memory) -> Task:
 
 def _elsewhere(last: Task, path: str) -> Task:
     if last.kind == "find":
-        return replace(last, globs=(name_glob(path),)) if looks_like_file(path) else replace(last, path=path)
+        return replace(last, term="", globs=(name_glob(path),)) if looks_like_file(path) else replace(last, path=path)
     if last.kind == "list" and looks_like_file(path):
         return Task("read", path=path)
     if last.kind in _ABOUT_A_PATH or (last.kind == "git" and last.how in ("diff", "log", "who")):

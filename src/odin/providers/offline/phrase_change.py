@@ -169,7 +169,7 @@ _files = Table(
     rule(
         _appended,
         "(append|add) [a|another|the] [new] [line|lines|text|word|words] {what:quoted} "
-        f"(to|at|onto) [the] [end of|bottom of] [the] [file] {{path:file}} [file]",
+        "(to|at|onto) [the] [end of|bottom of] [the] [file] {path:file} [file]",
         "append [the] [line|text] {what:text} (to|at|onto) [the] [end of|bottom of] [the] [file] {path:file} [file]",
     ),
     rule(
@@ -177,7 +177,7 @@ _files = Table(
         "(delete|remove|erase|strip) [all|every|the] [(occurrences?|instances?|words?|lines?|text|strings?) [of]] "
         "{what:quoted} {scope:text}",
     ),
-    rule(_deleted, "(delete|remove|rm|erase) [the] [file|folder|directory] {path:file} [file]"),
+    rule(_deleted, "(delete|remove|erase) [the] [file|folder|directory] {path:file} [file]"),
     rule(_moved, "(move|mv) [the] [file] {path} (to|into) {new}"),
 )
 

@@ -15,7 +15,10 @@ _PROJECT = (
 _SHOW = "(list|show|display|print|see|get|give) [me] [all] [of] [the|my]"
 _FOLDER = "[the|my] {path:file} [folder|directory|dir]"
 _AT = f"[(of|in|for|under|inside|at|from) ({_PROJECT}|{_FOLDER})] [here|recursively]"
-_THINGS = "(files?|folders?|directories|everything|files and (folders|directories)|[folder|directory|file] (contents?|listing))"
+_THINGS = (
+    "(files?|folders?|directories|everything|files and (folders|directories)|"
+    "[folder|directory|file] (contents?|listing))"
+)
 _TREE = "[folder|directory|file|project|source|code] (tree|structure|layout|hierarchy)"
 
 
@@ -79,7 +82,10 @@ folders = Table(
     rule(_bare_folder, "list [the] [folder|directory] {path}"),
 )
 
-_FIND = "[find|locate|list|show|search for|look for|get|give|print|see|which|what|are there] [me] [all] [of] [the|any|every|my|our|a]"
+_FIND = (
+    "[find|locate|list|show|search for|look for|get|give|print|see|which|what|are there] "
+    "[me] [all] [of] [the|any|every|my|our|a]"
+)
 _THAT = "[that|which] [are|is]"
 
 
@@ -122,11 +128,13 @@ def _by_kind(said: Said) -> Task | None:
     ):
         return None
     if kind in ("test", "tests"):
-        return Task("find", globs=TEST_GLOBS)
+        return Task("find", "test", globs=TEST_GLOBS)
     if kind in ("config", "configuration", "settings"):
-        return Task("find", globs=CONFIG_GLOBS)
+        return Task("find", "configuration", globs=CONFIG_GLOBS)
     endings = endings_of(kind)
-    return Task("find", globs=tuple(f"**/*.{ending}" for ending in endings) or (name_glob(said["kind"]),))
+    if endings:
+        return Task("find", kind, globs=tuple(f"**/*.{ending}" for ending in endings))
+    return Task("find", globs=(name_glob(said["kind"]),))
 
 
 def _one_file(said: Said) -> Task | None:
@@ -160,7 +168,7 @@ _kinds = Table(
         _by_kind,
         f"{_FIND} {{kind}} [source|code] (files?|scripts?|sources?|modules?) [are there|exist|do we have|are here]",
     ),
-    rule(Task("find", globs=TEST_GLOBS), "(find|locate|where are) [all] [the|my] tests"),
+    rule(Task("find", "test", globs=TEST_GLOBS), "(find|locate|where are) [all] [the|my] tests"),
 )
 
 _single = Table(
@@ -188,7 +196,7 @@ def files(clause: str, words: Request) -> Task | None:
     if task is None:
         return None
     place = middle or ("" if _named(text, words) else scope.path)
-    return Task("find", path=place, globs=task.globs, how="count" if counting else "")
+    return Task("find", task.term, path=place, globs=task.globs, how="count" if counting else "")
 
 
 def _speaks_of_files(clause: str) -> bool:

@@ -70,7 +70,8 @@ run = Table(
     rule(
         _typed,
         "(pytest|npm|npx|yarn|pnpm|cargo|pip|pip3|python|python3|tox|uv|docker|ruff|mypy|node) {rest:text}",
-        "pytest",
+        "(mkdir|rmdir|rm|cp|echo|wc|du|df) {rest:text}",
+        "(pytest|tox|whoami|date|uname)",
     ),
     rule(_in_backticks, "{command:quoted}"),
 )

@@ -9,7 +9,8 @@ from odin.providers.offline.template import Said, Table, rule
 
 _SYMBOL = "[the] [function|class|method|variable|type|constant]"
 _HAVE = (
-    "[that|which] (mention|mentions|contain|contains|use|uses|reference|references|import|imports|include|includes|have|"
+    "[that|which] "
+    "(mention|mentions|contain|contains|use|uses|reference|references|import|imports|include|includes|have|"
     "has|call|calls|define|defines|talk about|refer to|containing|mentioning|using|importing|referencing|with)"
 )
 _VAGUE = (
@@ -86,6 +87,18 @@ def _plain(said: Said) -> Task | None:
 
 
 def _there(said: Said) -> Task | None:
+    """ "search src for x", and "search the code for x", which is everywhere."""
+    if said["path"].lower() in (
+        "code",
+        "codebase",
+        "project",
+        "repo",
+        "repository",
+        "files",
+        "everything",
+        "everywhere",
+    ):
+        return _plain(said)
     return _task(f"{said.raw('term')} in {said.raw('path')}", said.words, "")
 
 
@@ -113,12 +126,14 @@ _phrases = Table(
         _definition,
         f"[(show|find|tell) [me]] where (is|are) {_SYMBOL} {{term:text}} (defined|declared|implemented) {_IN}",
         f"[(show|find|tell) [me]] where {_SYMBOL} {{term:text}} (is|are) (defined|declared|implemented) {_IN}",
-        "(find|show|locate|go to|jump to|get) [me] [the] (definitions?|declarations?|implementations?) (of|for) {term:text}",
+        "(find|show|locate|go to|jump to|get) [me] [the] (definitions?|declarations?|implementations?) (of|for) "
+        "{term:text}",
     ),
     rule(
         _files_with,
         f"(which|what) [{{kind}}] files? {_HAVE} [the (word|text|string)] {{term:text}}",
-        f"(find|list|show|search for|locate) [me] [all] [the|any] [{{kind}}] files? {_HAVE} [the (word|text|string)] {{term:text}}",
+        f"(find|list|show|search for|locate) [me] [all] [the|any] [{{kind}}] files? {_HAVE} [the "
+        f"(word|text|string)] {{term:text}}",
     ),
     rule(
         _lines,
@@ -133,9 +148,12 @@ _phrases = Table(
     ),
     rule(
         _uses,
-        f"[(show|tell|find) [me]] where (is|are) {_SYMBOL} {{term:text}} (used|called|mentioned|referenced|imported|raised) {_IN}",
-        f"[(show|tell|find) [me]] where {_SYMBOL} {{term:text}} (is|are) (used|called|mentioned|referenced|imported) {_IN}",
-        f"[(show|tell|find) [me]] where (do we|do i|does it) (use|call|mention|reference|import) {_SYMBOL} {{term:text}}",
+        f"[(show|tell|find) [me]] where (is|are) {_SYMBOL} {{term:text}} "
+        f"(used|called|mentioned|referenced|imported|raised) {_IN}",
+        f"[(show|tell|find) [me]] where {_SYMBOL} {{term:text}} (is|are) "
+        f"(used|called|mentioned|referenced|imported) {_IN}",
+        f"[(show|tell|find) [me]] where (do we|do i|does it) (use|call|mention|reference|import) {_SYMBOL} "
+        f"{{term:text}}",
         "(who|what|which (code|functions?)) (calls?|uses?|imports?|references?) {term:text}",
         f"is {_SYMBOL} {{term:text}} (used|called|mentioned|imported|referenced) [anywhere|somewhere] {_IN}",
         "does (anything|anyone|any file|something) (use|call|mention|import|reference) {term:text}",

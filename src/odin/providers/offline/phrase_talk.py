@@ -90,7 +90,8 @@ talk = Table(
     rule(
         _there,
         "(in|within|under|inside) [the] {what} [folder|directory|file|dir]",
-        "(do|try|repeat) (it|that|this|[the] same [thing]) (in|for|on|to|with|within|under|inside) [the] {what} [folder|directory|file]",
+        "(do|try|repeat) (it|that|this|[the] same [thing]) (in|for|on|to|with|within|under|inside) [the] {what} "
+        "[folder|directory|file]",
         "[the] same [thing] (in|for|on|to|with|within|under|inside) [the] {what} [folder|directory|file]",
         "(what|how) about in [the] {what} [folder|directory|file]",
     ),

@@ -5,12 +5,13 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace as struct_replace
 
 from odin.core.message import ToolResult
 from odin.providers.offline import results
 from odin.providers.offline.plan_files import Whole, whole_file
 from odin.providers.offline.plan_search import grep_act, literal, whole_word
-from odin.providers.offline.reach import failed, read_act
+from odin.providers.offline.reach import failed, reach, read_act
 from odin.providers.offline.rewrite import edits_for_words
 from odin.providers.offline.task import Act, Desk, Plan, Task
 from odin.providers.offline.wording import counted, not_offered, reason
@@ -46,7 +47,7 @@ def replace(task: Task, desk: Desk) -> Plan:
     if whole.result.is_error:
         return f"{failed(f'read `{desk.shown(whole.path)}`', whole.result)} Nothing was changed."
     changes = yield from _edit([whole], task, desk)
-    return _report(task, changes, desk)
+    return _report(struct_replace(task, path=whole.path), changes, desk)
 
 
 def _preview(task: Task, desk: Desk) -> Plan:
@@ -54,8 +55,10 @@ def _preview(task: Task, desk: Desk) -> Plan:
     refusal = not_offered(("EditTool",), desk)
     if not desk.offers("Grep"):
         return refusal
-    (found,) = yield (grep_act(_pattern(task), desk.absolute(task.path), task, "count"),)
-    counts = {} if found.is_error else results.counts(found.text, desk.absolute(task.path))
+    reached = yield from reach(task.path, desk, lambda path: grep_act(_pattern(task), path, task, "count"))
+    if reached.trouble:
+        return f"{refusal} {reached.trouble}"
+    counts = {} if reached.result.is_error else results.counts(reached.result.text, reached.path)
     if not counts:
         return refusal
     places = f"{counted(sum(counts.values()), 'line')} in {counted(len(counts), 'file')}"
@@ -96,17 +99,21 @@ def _edit(files: Sequence[Whole], task: Task, desk: Desk) -> Steps:
     if partial and desk.offers("Grep"):
         yield tuple(grep_act(_pattern(task), file.path, Task("search", task.term), "content", 2000) for file in partial)
     acts: dict[str, tuple[Act, ...]] = {}
+    words: dict[str, int] = {}
     for file in readable:
         made = _acts(file, task, desk)
         if isinstance(made, str):
             done.append(Change(file.path, fault=made))
         elif made:
             acts[file.path] = made
+            words[file.path] = 0 if "replace_all" in made[0].args else len(_words(task.term, file.page.text))
     for _ in range(_MAX_REREADS + 1):
         if not acts:
             break
         finished, unseen = yield from _apply(acts)
-        done += finished
+        done += [
+            Change(each.path, words[each.path] or each.count, each.fault) if each.count else each for each in finished
+        ]
         acts = {path: acts[path] for path in unseen}
         if unseen:
             yield tuple(read_act(path, *lines) for path, lines in unseen.items())
@@ -116,13 +123,17 @@ def _edit(files: Sequence[Whole], task: Task, desk: Desk) -> Steps:
 def _acts(file: Whole, task: Task, desk: Desk) -> tuple[Act, ...] | str:
     """The calls that change one file, none when it does not hold the text, or why it cannot be done."""
     text = file.page.text
-    if task.how == "word" and re.fullmatch(r"\w+", task.term):
-        if len(re.findall(whole_word(task.term), text)) != text.count(task.term) or not file.complete:
-            return _word_acts(file, task, desk)
+    inside_words = len(_words(task.term, text)) != text.count(task.term) or not file.complete
+    if task.how == "word" and inside_words and re.fullmatch(r"\w+", task.term):
+        return _word_acts(file, task, desk)
     if file.complete and task.term not in text and "... [line cut: " not in text:
         return ()
     args = {"file_path": file.path, "old_string": task.term, "new_string": task.new, "replace_all": True}
     return (Act("EditTool", args),)
+
+
+def _words(term: str, text: str) -> list[str]:
+    return re.findall(whole_word(term), text)
 
 
 def _word_acts(file: Whole, task: Task, desk: Desk) -> tuple[Act, ...] | str:
@@ -206,7 +217,8 @@ def create(task: Task, desk: Desk) -> Plan:
     if exists and task.how != "overwrite":
         size = counted(results.page(before.text).total, "line")
         return (
-            f"`{name}` already exists ({size}), so I left it alone. Say \"overwrite {name} with '…'\" to replace all of it, "
+            f"`{name}` already exists ({size}), so I left it alone. Say \"overwrite {name} with '…'\" to replace "
+            "all of it, "
             f"or \"append '…' to {name}\" to add to it."
         )
     if before.is_error and not results.is_missing(before):
@@ -234,7 +246,8 @@ def append(task: Task, desk: Desk) -> Plan:
         (written,) = yield (Act("WriteFile", {"file_path": full, "content": content}),)
         if written.is_error:
             return failed(f"write `{desk.shown(full)}`", written)
-        return f"`{desk.shown(full)}` was {'empty' if results.is_empty(first) else 'not there'}; I wrote {_lines(content)} to it."
+        was = "empty" if results.is_empty(first) else "not there"
+        return f"`{desk.shown(full)}` was {was}; I wrote {_lines(content)} to it."
     if first.is_error:
         return failed(f"append to `{desk.shown(full)}`", first)
     page = results.page(first.text)
@@ -271,7 +284,8 @@ def delete(task: Task, desk: Desk) -> Plan:
     spec = desk.tools.get("Delete")
     if spec is None:
         return (
-            f"I have no tool that deletes files, so `{name}` is still there. Say: run `rm {quoted(name)}` and I will run that "
+            f"I have no tool that deletes files, so `{name}` is still there. Say: run `rm {quoted(name)}` and I "
+            "will run that "
             "command, if your rules allow it."
         )
     properties = spec.schema.get("properties", {})

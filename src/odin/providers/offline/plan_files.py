@@ -40,9 +40,10 @@ def list_folder(task: Task, desk: Desk) -> Plan:
     else:
         lines = results.entries(result.text)
     if not lines:
-        return f"`{desk.shown(full)}` is empty."
+        return f"{_name(full, desk)} is empty."
     folders = sum(line.endswith("/") for line in lines)
-    what = f"{counted(folders, 'folder')} and {counted(len(lines) - folders, 'file')}"
+    amounts = [(folders, "folder"), (len(lines) - folders, "file")]
+    what = " and ".join(counted(number, noun) for number, noun in amounts if number)
     return f"{_name(full, desk)} has {what}:\n\n" + "\n".join(_some(lines, LINES_SHOWN))
 
 
@@ -50,8 +51,10 @@ def _name(full: str, desk: Desk) -> str:
     return "This folder" if full == desk.cwd else f"`{desk.shown(full)}`"
 
 
-def _some(lines: list[str], limit: int) -> list[str]:
-    return lines if len(lines) <= limit else [*lines[:limit], f"and {len(lines) - limit} more"]
+def _some(lines: list[str], limit: int, total: int = 0) -> list[str]:
+    shown = lines[:limit]
+    rest = max(total, len(lines)) - len(shown)
+    return [*shown, f"and {rest} more"] if rest else shown
 
 
 def _tree(
@@ -81,14 +84,18 @@ def find_files(task: Task, desk: Desk) -> Plan:
     found = sorted({path for answer in answers if not answer.is_error for path in results.paths(answer.text)})
     if errors and not found:
         return failed("find files", errors[0])
-    kinds = ", ".join(f"`{glob.removeprefix('**/')}`" for glob in task.globs)
     where = f" in `{desk.shown(desk.absolute(task.path))}`" if task.path else ""
+    total = max([len(found), *(results.total_files(answer.text) for answer in answers)])
+    if task.term:
+        head = f"{counted(total, f'{task.term} file')}{where}"
+    else:
+        kinds = ", ".join(f"`{glob.removeprefix('**/')}`" for glob in task.globs)
+        head = f"{counted(total, 'file matches', 'files match')} {kinds}{where}"
     if not found:
-        return f"No file matches {kinds}{where}."
-    head = f"{counted(len(found), 'file matches', 'files match')} {kinds}{where}"
+        return f"{head.replace('0', 'No', 1)}."
     if task.how == "count":
         return f"{head}."
-    return f"{head}:\n\n" + "\n".join(_some([f"- {desk.shown(path)}" for path in found], _PATHS_SHOWN))
+    return f"{head}:\n\n" + "\n".join(_some([f"- {desk.shown(path)}" for path in found], _PATHS_SHOWN, total))
 
 
 def read(task: Task, desk: Desk) -> Plan:

@@ -27,7 +27,7 @@ def git(task: Task, desk: Desk) -> Plan:
     trouble = _trouble(commands[0], answers[0])
     if trouble:
         return trouble
-    texts = [_output(answer) for answer in answers]
+    texts = [results.output(answer) for answer in answers]
     return _ANSWERS[task.how](task, texts) if task.how in _ANSWERS else ran(commands[0], answers[0])
 
 
@@ -63,11 +63,6 @@ def _trouble(command: str, result: ToolResult) -> str:
     if results.exit_code(result) != 0:
         return ran(command, result)
     return ""
-
-
-def _output(result: ToolResult) -> str:
-    text = result.text.strip("\n")
-    return "" if text.strip() in ("(no output)", "(no output.)") else text
 
 
 def _status(task: Task, texts: list[str]) -> str:

@@ -2,8 +2,10 @@
 
 import re
 from collections import Counter
+from collections.abc import Generator
 from typing import Any, cast
 
+from odin.core.message import ToolResult
 from odin.providers.offline import results
 from odin.providers.offline.outline import first_paragraph
 from odin.providers.offline.plan_run import package, test_command
@@ -22,8 +24,7 @@ _MANIFESTS = (
     "Makefile",
     "justfile",
 )
-_FILE = "file"
-_LANGUAGES = {
+_NOT_LANGUAGES = {
     "js",
     "ts",
     "golang",
@@ -55,11 +56,26 @@ def describe(task: Task, desk: Desk) -> Plan:
         answers = yield tuple(read_act(desk.absolute(name)) for name in wanted)
         for name, answer in zip(wanted, answers, strict=True):
             texts[name] = "" if answer.is_error else results.page(answer.text).text
-    paths = [path for answer in globbed if not answer.is_error for path in results.paths(answer.text)]
-    return _described(names, texts, paths, desk)
+    languages = languages_of([path for answer in globbed for path in results.paths(answer.text)] or names)
+    if any(results.total_files(answer.text) for answer in globbed):
+        languages = yield from _counted(languages, desk)
+    return _described(names, texts, languages, desk)
 
 
-def _described(names: list[str], texts: dict[str, str], paths: list[str], desk: Desk) -> str:
+def _counted(
+    languages: list[tuple[str, int]], desk: Desk
+) -> Generator[tuple[Act, ...], tuple[ToolResult, ...], list[tuple[str, int]]]:
+    """The number of files of each language in a project too large for one list."""
+    if not languages:
+        return languages
+    globs = [f"**/*.{{{FILE_TYPES[name.lower()].replace(' ', ',')}}}" for name, _ in languages]
+    answers = yield tuple(glob_act(glob, desk) for glob in globs)
+    counts = [results.total_files(answer.text) or len(results.paths(answer.text)) for answer in answers]
+    exact = [(name, count) for (name, _), count in zip(languages, counts, strict=True)]
+    return sorted(exact, key=lambda pair: -pair[1])
+
+
+def _described(names: list[str], texts: dict[str, str], languages: list[tuple[str, int]], desk: Desk) -> str:
     if not names:
         return "This folder is empty."
     facts = facts_of(texts)
@@ -69,15 +85,17 @@ def _described(names: list[str], texts: dict[str, str], paths: list[str], desk: 
     lines = [f"**{name}**{': ' + facts['description'] if facts.get('description') else ''}"]
     if about and about != facts.get("description"):
         lines += ["", about]
-    lines += ["", *_points(names, texts, paths, facts)]
+    lines += ["", *_points(names, texts, languages, facts)]
     return "\n".join(lines)
 
 
-def _points(names: list[str], texts: dict[str, str], paths: list[str], facts: dict[str, str]) -> list[str]:
+def _points(
+    names: list[str], texts: dict[str, str], languages: list[tuple[str, int]], facts: dict[str, str]
+) -> list[str]:
     points: list[str] = []
-    languages = languages_of(paths or names)
     if languages:
-        points.append(f"- Written in: {', '.join(f'{name} ({counted(count, _FILE)})' for name, count in languages)}")
+        written = [f"{name} ({counted(count, 'file')})" for name, count in languages]
+        points.append(f"- Written in: {', '.join(written)}")
     folders = [name for name in names if name.endswith("/") and not name.startswith(".")]
     files = [name for name in names if not name.endswith("/")]
     if folders:
@@ -98,7 +116,7 @@ def _points(names: list[str], texts: dict[str, str], paths: list[str], facts: di
 def languages_of(paths: list[str]) -> list[tuple[str, int]]:
     """The programming languages by number of files, most used first."""
     by_ending = {
-        ending: name for name, endings in FILE_TYPES.items() if name not in _LANGUAGES for ending in endings.split()
+        ending: name for name, endings in FILE_TYPES.items() if name not in _NOT_LANGUAGES for ending in endings.split()
     }
     endings = (path.rsplit(".", 1)[-1].lower() for path in paths if "." in path.rsplit("/", 1)[-1])
     counts = Counter(by_ending[ending] for ending in endings if ending in by_ending)

@@ -53,11 +53,17 @@ def ran(command: str, result: ToolResult) -> str:
     if results.was_refused(result):
         return f"`{command}` was not run: {reason(result.text)}"
     code = results.exit_code(result)
-    text = result.text.strip()
-    head = f"`{command}` ran without an error" if code == 0 else f"`{command}` failed with exit code {code}"
-    if not text or text == "(no output)":
+    text = results.output(result)
+    head = f"`{command}` {_ending(code)}"
+    if not text:
         return f"{head} and printed nothing."
     return f"{head}:\n\n{fenced(last_lines(text, _SHOWN_LINES))}"
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "did not end by itself"
+    return "ran without an error" if code == 0 else f"failed with exit code {code}"
 
 
 def last_lines(text: str, limit: int) -> str:
@@ -113,7 +119,8 @@ def detect_tests(desk: Desk, path: str = "") -> Generator[tuple[Act, ...], tuple
         answers = yield tuple(read_act(desk.absolute(name)) for name in wanted)
         texts = {name: results.page(answer.text).text for name, answer in zip(wanted, answers, strict=True)}
     return test_command(names, texts) or (
-        "I found no way to run tests here: no Makefile with a test target, no pyproject.toml, package.json, Cargo.toml or "
+        "I found no way to run tests here: no Makefile with a test target, no pyproject.toml, package.json, "
+        "Cargo.toml or "
         "go.mod. Name the command, for example: run `python3 -m unittest`."
     )
 
@@ -124,7 +131,7 @@ def _one_test(names: set[str], path: str) -> Tests:
         return Tests(f"go test ./{quoted(folder.strip('/'))}", "go.mod")
     if re.search(r"\.[jt]sx?$", path) or ("package.json" in names and not path.endswith(".py")):
         return Tests(f"npm test -- {quoted(path)}", "package.json")
-    return Tests(f"{_python(names)} -m pytest -q {quoted(path)}", "a Python test")
+    return Tests(f"{_python(names)} -m pytest -q {quoted(path)}", "")
 
 
 def test_command(names: set[str], texts: dict[str, str]) -> Tests | None:
@@ -207,13 +214,13 @@ def tested(tests: Tests, result: ToolResult) -> str:
     tally = tally_of(result.text)
     said = f": {tally}" if tally else ""
     code = results.exit_code(result)
-    because = f" (told by {tests.because})" if tests.because else ""
+    because = f", because there is {tests.because}" if tests.because else ""
     if code == 0:
         return f"The tests pass{said}. I ran `{tests.command}`{because}."
-    end = fenced(last_lines(result.text.strip(), _TAIL_LINES))
+    end = fenced(last_lines(results.output(result) or "(no output)", _TAIL_LINES))
     if code == 127 or re.search(r"command not found|No module named pytest", result.text):
-        return f"The tests did not run: `{tests.command}`{because} cannot be started here.\n\n{end}"
-    return f"The tests fail{said}. I ran `{tests.command}`{because}, exit code {code}. The end of its output:\n\n{end}"
+        return f"The tests did not run: `{tests.command}` cannot be started here.\n\n{end}"
+    return f"The tests fail{said}. I ran `{tests.command}`{because}. It {_ending(code)}:\n\n{end}"
 
 
 def tally_of(text: str) -> str:

@@ -121,8 +121,8 @@ def _counted(task: Task, reached: Reached, desk: Desk) -> str:
     counts = results.counts(reached.result.text, reached.path)
     total = counted(sum(counts.values()), "line")
     head = f"`{task.term}` is on {total} in {counted(len(counts), 'file')}{_where(task, reached.path, desk)}"
-    most = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    lines = [f"- {desk.shown(path)}: {count}" for path, count in most[:_FILES_SHOWN]]
+    most = results.most_first(counts)
+    lines = [f"- {desk.shown(path)}: {counts[path]}" for path in most[:_FILES_SHOWN]]
     if len(most) > _FILES_SHOWN:
         lines.append(f"- and {counted(len(most) - _FILES_SHOWN, 'more file', 'more files')}")
     return f"{head}:\n\n" + "\n".join(lines)
@@ -139,13 +139,16 @@ def _listed(task: Task, desk: Desk, reached: Reached) -> Generator[tuple[Act, ..
         if not total.is_error and sum(counts.values()) > count:
             some = f" These are the first {count}."
             count, files = sum(counts.values()), len(counts)
-    noun = {"definition": "definition"}.get(task.how, "match")
-    plural = {"definition": "definitions"}.get(task.how, "matches")
-    head = f"{counted(count, noun, plural)} {'of' if noun == 'definition' else 'for'} `{task.term}` in {counted(files, 'file')}"
+    what = counted(count, "definition of", "definitions of") if task.how == "definition" else _matches(count)
+    head = f"{what} `{task.term}` in {counted(files, 'file')}"
     if looks_like_file(reached.path) and files == 1:
         head = head.removesuffix(" in 1 file")
     names_only = task.how.startswith("files")
     return f"{head}{_where(task, reached.path, desk)}.{some}\n\n{_by_file(hits, desk, names_only)}"
+
+
+def _matches(count: int) -> str:
+    return counted(count, "match for", "matches for")
 
 
 def _by_file(hits: list[Hit], desk: Desk, names_only: bool) -> str:

@@ -36,7 +36,8 @@ def mkdir(task: Task, desk: Desk) -> Plan:
 def move(task: Task, desk: Desk) -> Plan:
     yield from ()
     return (
-        f"I have no tool that moves files, so `{task.path}` is where it was. Say: run `mv {quoted(task.path)} {quoted(task.new)}` "
+        f"I have no tool that moves files, so `{task.path}` is where it was. Say: run `mv {quoted(task.path)} "
+        f"{quoted(task.new)}` "
         "and I will run that command, if your rules allow it."
     )
 
@@ -139,7 +140,8 @@ def _reversal(edits: list[Made], now: results.Page | None, desk: Desk) -> Act | 
 def _by_hand(path: str, desk: Desk) -> str:
     name = desk.shown(path)
     return (
-        f"I cannot take the change in `{name}` back by itself: the new text is also where the old one never was, or the file "
+        f"I cannot take the change in `{name}` back by itself: the new text is also where the old one never was, or "
+        "the file "
         f"has changed since. If it is under git, run `git diff {quoted(name)}` shows what changed and "
         f"run `git checkout -- {quoted(name)}` brings back the last commit."
     )

@@ -1,7 +1,7 @@
 """The offline planner: a provider that needs no model.
 
-It looks at the conversation it is given and nothing else, so the same history always gives the same reply. Every file and
-every command goes through the tools it was offered, with their permissions, in the same loop as a model's.
+It looks at the conversation it is given and nothing else, so the same history always gives the same reply. Every file
+and every command goes through the tools it was offered, with their permissions, in the same loop as a model's.
 """
 
 from collections.abc import AsyncIterator, Iterator

@@ -1,6 +1,7 @@
 """What the tools answered, read back from their text. Anything unexpected is skipped, never guessed at."""
 
 import re
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -64,16 +65,37 @@ def paths(text: str) -> list[str]:
     return [line for line in lines if not re.match(r"[(\[]|No (?:files|matches)|Found \d", line)]
 
 
-def files_in(tool: str, text: str, folder: str) -> list[str]:
-    """The files a result lists, each once, in its order, whatever tool it came from."""
-    if tool == "Grep":
-        content = [hit.path for hit in hits(text, folder)]
-        found = content or list(counts(text)) or paths(text)
-    elif tool == "LS":
-        found = [f"{folder.rstrip('/')}/{name}" for name in entries(text) if not name.endswith("/")]
-    else:
-        found = paths(text)
-    return list(dict.fromkeys(found))
+class Listing(Struct, frozen=True):
+    """The text in which a tool listed files, and where it looked."""
+
+    tool: str
+    text: str
+    folder: str
+
+
+def files_in(lists: Sequence[Listing]) -> list[str]:
+    """The files that were listed, each once, in the order an answer shows them."""
+    found: list[str] = []
+    for listing in lists:
+        if listing.tool == "Grep":
+            found += _searched(listing)
+        elif listing.tool == "LS":
+            names = entries(listing.text)
+            found += [f"{listing.folder.rstrip('/')}/{name}" for name in names if not name.endswith("/")]
+        else:
+            found += paths(listing.text)
+    unique = list(dict.fromkeys(found))
+    return sorted(unique) if all(listing.tool == "Glob" for listing in lists) else unique
+
+
+def _searched(listing: Listing) -> list[str]:
+    in_lines = [hit.path for hit in hits(listing.text)]
+    return in_lines or most_first(counts(listing.text)) or paths(listing.text)
+
+
+def most_first(found: dict[str, int]) -> list[str]:
+    """Files by how often they match, most first."""
+    return sorted(found, key=lambda path: (-found[path], path))
 
 
 def entries(text: str) -> list[str]:
@@ -112,22 +134,32 @@ def is_folder(result: ToolResult) -> bool:
     return result.is_error and bool(re.search(r"is a (?:directory|folder)", result.text, re.IGNORECASE))
 
 
-def exit_code(result: ToolResult) -> int:
-    """The exit code of a command: what the text says, else 1 for an error and 0 for success."""
-    found = re.search(
-        r"exit(?:ed with)?(?: code| status)[: ]+(-?\d+)", result.text[-400:] + "\n" + result.text[:200], re.IGNORECASE
-    )
-    if found:
-        return int(found[1])
-    return 1 if result.is_error else 0
+def total_files(text: str) -> int:
+    """How many files a Glob found in all, when it shows only some of them."""
+    found = re.search(r"\(showing .* of (?:more than )?(\d+) files", text[-300:])
+    return int(found[1]) if found else 0
+
+
+def exit_code(result: ToolResult) -> int | None:
+    """The exit code of a command, or None when it was stopped before it ended by itself."""
+    if not result.is_error:
+        return 0
+    found = re.search(r"\(exit code (-?\d+)\)", result.text[-400:])
+    return int(found[1]) if found else None
+
+
+def output(result: ToolResult) -> str:
+    """What a command printed, without the remarks about it."""
+    text = re.sub(r"\n?\((?:exit code -?\d+|no output)\)\s*$", "", result.text.rstrip())
+    return re.sub(r"^\(no output\)$", "", text.strip("\n"))
+
+
+_REFUSALS = (
+    r"Denied\b|Not run: |The user said no|\w+ requires confirmation|\w+ is (?:not available|switched off)|loop detected"
+    r"|There is no tool|The arguments of|The call has no result|command is empty"
+)
 
 
 def was_refused(result: ToolResult) -> bool:
     """Whether the call was not made at all: denied by a rule, a mode or a person, or in need of a confirmation."""
-    return result.is_error and bool(
-        re.search(
-            r"\bdenied\b|requires confirmation|said no|not available in|switched off|loop detected|not allowed|forbidden|refused",
-            result.text,
-            re.I,
-        )
-    )
+    return result.is_error and re.match(_REFUSALS, result.text.lstrip()) is not None

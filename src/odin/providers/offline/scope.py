@@ -1,4 +1,4 @@
-"""Where a request looks: the "in src", "in python files", "everywhere" at its end, and the words around a search term."""
+"""Where a request looks: the "in src", "in python files", "everywhere" at its end, and the words around a term."""
 
 import re
 

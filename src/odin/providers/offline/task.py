@@ -32,8 +32,8 @@ def nth_of(path: str) -> int | None:
 class Task(Struct, frozen=True):
     """What is wanted. `kind` names the plan; the other fields mean what that plan says they mean.
 
-    `how` is the variant of the plan. `said` are the words it came from. `whole` is a search term together with the words
-    that were taken for its place, in case there is no such place.
+    `how` is the variant of the plan. `said` are the words it came from. `whole` is a search term together with the
+    words that were taken for its place, in case there is no such place.
     """
 
     kind: str

@@ -1,7 +1,8 @@
 """One prompt worked through: its tasks in order, each by its plan, replayed from the results there already are.
 
-The planner keeps nothing between two requests. It starts every plan anew, feeds it the recorded results step by step, and
-what the plan wants next, a call or an answer, is the reply. So it goes on after a resume as if nothing had happened.
+The planner keeps nothing between two requests. It starts every plan anew and feeds it the recorded results step by
+step; what the plan wants next, a call or an answer, is the reply. So it goes on after a resume as if nothing had
+happened.
 """
 
 from collections.abc import Callable
@@ -84,8 +85,7 @@ def _remember(turn: Turn, memory: Memory, desk: Desk) -> None:
         except Unclear:
             continue
     for step in turn.steps:
-        for call, result in zip(step.calls, step.results, strict=True):
-            memory.note_call(call, result, desk)
+        memory.note_step(zip(step.calls, step.results, strict=True), desk)
 
 
 def _work(prompt: str, memory: Memory, desk: Desk) -> Plan:
@@ -123,8 +123,8 @@ def _watched(plan: Plan, memory: Memory, desk: Desk) -> Plan:
                 plan.close()
                 return not_offered(missing, desk)
             results = yield acts
-            for act, result in zip(acts, results, strict=True):
-                memory.note_call(ToolCall(result.call_id, act.tool, act.args), result, desk)
+            calls = [ToolCall(result.call_id, act.tool, act.args) for act, result in zip(acts, results, strict=True)]
+            memory.note_step(zip(calls, results, strict=True), desk)
             acts = plan.send(results)
     except StopIteration as done:
         return done.value

@@ -44,18 +44,27 @@ TEST_GLOBS = ("**/test_*", "**/*_test.*", "**/*.test.*", "**/*.spec.*", "**/*Tes
 CONFIG_GLOBS = ("**/*config*", "**/*.toml", "**/*.ini", "**/*.cfg", "**/*.yaml", "**/*.yml")
 
 _MORE_ENDINGS = (
-    "rst lock cfg ini conf env log ex exs erl hs ml clj dart r jl vue svelte gradle proto tf ipynb patch diff bat ps1 mk "
+    "rst lock cfg ini conf env log ex exs erl hs ml clj dart r jl vue svelte gradle proto tf ipynb patch diff bat "
+    "ps1 mk "
     "adoc org tex bib sass less cmake jsonl tsv pdf zip gz"
 )
 _ENDINGS = frozenset([*" ".join(FILE_TYPES.values()).split(), *_MORE_ENDINGS.split()])
-_KNOWN_NAMES = "makefile dockerfile license readme changelog contributing gemfile rakefile procfile justfile authors codeowners notice"
+_KNOWN_NAMES = (
+    "makefile dockerfile license readme changelog contributing gemfile rakefile procfile justfile authors "
+    "codeowners notice"
+)
 _NAMES = frozenset(_KNOWN_NAMES.split())
 _PROGRAMS = (
-    "ls make npm npx yarn pnpm bun git python python3 pytest tox nox uv pip pip3 poetry hatch cargo rustc go docker podman "
-    "kubectl terraform echo cat pwd whoami date uname env which wc head tail sort uniq grep rg find sed awk diff du df ps "
-    "curl wget node deno ruby rake bundle java javac mvn gradle gradlew dotnet php composer perl lua bash sh zsh cmake ctest "
-    "ninja gcc g++ clang ruff mypy pyright black isort flake8 eslint prettier tsc jest vitest mkdir rmdir rm mv cp touch "
-    "chmod chown ln tar zip unzip gzip kill true false sleep test printf tree file stat basename dirname realpath hostname "
+    "ls make npm npx yarn pnpm bun git python python3 pytest tox nox uv pip pip3 poetry hatch cargo rustc go docker "
+    "podman "
+    "kubectl terraform echo cat pwd whoami date uname env which wc head tail sort uniq grep rg find sed awk diff du "
+    "df ps "
+    "curl wget node deno ruby rake bundle java javac mvn gradle gradlew dotnet php composer perl lua bash sh zsh "
+    "cmake ctest "
+    "ninja gcc g++ clang ruff mypy pyright black isort flake8 eslint prettier tsc jest vitest mkdir rmdir rm mv cp "
+    "touch "
+    "chmod chown ln tar zip unzip gzip kill true false sleep test printf tree file stat basename dirname realpath "
+    "hostname "
     "gh just task pre-commit coverage odin"
 )
 COMMANDS = frozenset(_PROGRAMS.split())

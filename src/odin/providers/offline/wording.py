@@ -3,23 +3,29 @@
 from odin.providers.offline.task import Desk
 
 CAN = (
-    "search the code, find, list and read files, replace text in one file or everywhere, create a file or append to one, "
+    "search the code, find, list and read files, replace text in one file or everywhere, create a file or append to "
+    "one, "
     "run a command or the tests, answer git questions, outline or summarise a file, and describe the project"
 )
 CONNECT = (
-    "To connect a model, set ANTHROPIC_API_KEY or OPENAI_API_KEY, or run `odin models` to see local servers and put your "
+    "To connect a model, set ANTHROPIC_API_KEY or OPENAI_API_KEY, or run `odin models` to see local servers and put "
+    "your "
     'choice as "model" in odinconfig.json.'
 )
 HELLO = (
-    f"Hello. No model is connected, so this is Odin's built-in planner: I follow plain requests word by word and can {CAN}. "
+    f"Hello. No model is connected, so this is Odin's built-in planner: I follow plain requests word by word and "
+    f"can {CAN}. "
     f'Try "Search for TODO in src" or "describe this project". {CONNECT}'
 )
 UNKNOWN = (
-    "I did not understand that. No model is connected, so this is Odin's built-in planner, which follows plain requests "
-    f"word by word. I can {CAN}; for example \"Search for TODO in src\" or \"Replace 'a' with 'b' in notes.txt\". {CONNECT}"
+    "I did not understand that. No model is connected, so this is Odin's built-in planner, which follows plain "
+    "requests "
+    f"word by word. I can {CAN}; for example \"Search for TODO in src\" or \"Replace 'a' with 'b' in notes.txt\". "
+    f"{CONNECT}"
 )
 INVENT = (
-    "That needs a model, and none is connected: I am Odin's built-in planner and cannot write code or think something up. "
+    "That needs a model, and none is connected: I am Odin's built-in planner and cannot write code or think "
+    "something up. "
     f"I can {CAN}. {CONNECT}"
 )
 STOPPED = "I stopped here: this request needed more steps than I allow for one prompt. Ask for a smaller part of it."
@@ -45,7 +51,7 @@ def not_offered(tools: tuple[str, ...], desk: Desk) -> str:
             f"Nothing was changed: {mode} no tool that writes files is offered. Ask again in edit mode, "
             "for example with `--mode edit`."
         )
-    return f"That needs the tool {names}, which is switched off in this session. Allow it in odinconfig.json or by `--allowedTools`."
+    return f"That needs {names}, which this session does not offer. Look at the tools your configuration switches off."
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

@@ -1,0 +1,118 @@
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+import pytest
+
+from odin.core.registry import ALIASES, Registry, canonical
+from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
+
+
+class Fields(Args, frozen=True):
+    path: Annotated[str, msgspec.Meta(description="where")]
+    depth: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    order: Literal["name", "time"] = "name"
+    flag: bool = msgspec.field(default=False, name="-i")
+
+
+class Look(Tool[Fields]):
+    """Look at a place.
+    Second line."""
+
+    name: ClassVar[str] = "LS"
+    kind: ClassVar[Kind] = "read"
+    short: ClassVar[str] = "Look."
+    args: ClassVar[type[Args]] = Fields
+
+    async def run(self, args: Fields, ctx: ToolContext) -> ToolOutput:
+        return ToolOutput(args.path)
+
+
+class Run(Look):
+    name: ClassVar[str] = "ExecuteCommand"
+    kind: ClassVar[Kind] = "execute"
+
+
+def test_tools_are_found_and_listed_in_a_stable_order() -> None:
+    registry = Registry([Run()])
+    registry.register(Look())
+    assert registry.names() == ("ExecuteCommand", "LS")
+    assert isinstance(registry.get("LS"), Look)
+    assert registry.get("nope") is None
+
+
+def test_a_disabled_tool_is_not_offered_but_still_found() -> None:
+    registry = Registry([Look(), Run()], disabled=["Bash"], allowed=["list_dir"])
+    assert [item["function"]["name"] for item in registry.definitions()] == ["LS"]
+    assert isinstance(registry.get("Bash"), Run)
+    assert registry.is_disabled("ExecuteCommand")
+    assert registry.is_allowed("LS")
+    assert not registry.is_allowed("Bash")
+
+
+def test_definitions_have_the_openai_form_and_a_closed_schema() -> None:
+    (definition,) = Registry([Look()]).definitions()
+    assert definition == {
+        "type": "function",
+        "function": {
+            "name": "LS",
+            "description": "Look at a place.\nSecond line.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "path": {"type": "string", "description": "where"},
+                    "depth": {"type": "integer", "minimum": 1},
+                    "order": {"type": "string", "enum": ["name", "time"]},
+                    "-i": {"type": "boolean"},
+                },
+                "required": ["path"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(("kind", "effect"), [("read", "read_only"), ("execute", "blocking")])
+def test_a_tool_declares_its_side_effect(kind: str, effect: str) -> None:
+    tool = next(tool for tool in (Look(), Run()) if tool.kind == kind)
+    assert tool.side_effect == effect
+
+
+@pytest.mark.parametrize(
+    ("raw", "word"),
+    [({}, "path"), ({"path": 1}, "path"), ({"path": "/", "depht": 1}, "depht"), ({"path": "/", "depth": 0}, "depth")],
+)
+def test_wrong_arguments_are_refused_by_name(raw: dict[str, Any], word: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=word):
+        Look().parse(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "odin"),
+    [
+        ("Bash", "ExecuteCommand"),
+        ("FileRead", "Read"),
+        ("Edit", "EditTool"),
+        ("read_file", "Read"),
+        ("exec", "ExecuteCommand"),
+        ("Task", "AgentTool"),
+        ("FileWrite", "WriteFile"),
+        ("FileEdit", "EditTool"),
+        ("GREP", "Grep"),
+        ("Whatever", "Whatever"),
+    ],
+)
+def test_every_name_of_a_tool_leads_to_it(name: str, odin: str) -> None:
+    assert canonical(name) == odin
+
+
+def test_no_name_means_two_tools() -> None:
+    names = [alias.casefold() for name, text in ALIASES.items() for alias in {name, *text.split()}]
+    doubles = {name for name in names if names.count(name) > 1}
+    by_tool = {name: {canonical(name)} for name in doubles}
+    assert all(len(tools) == 1 for tools in by_tool.values())
+    owners = {
+        alias.casefold(): {tool for tool, text in ALIASES.items() if alias.casefold() in text.casefold().split()}
+        for text in ALIASES.values()
+        for alias in text.split()
+    }
+    assert {alias for alias, tools in owners.items() if len(tools) > 1} == set()

@@ -1,0 +1,341 @@
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from odin.core.errors import (
+    AuthFailed,
+    BadReply,
+    BadRequest,
+    ContextOverflow,
+    ModelNotFound,
+    Overloaded,
+    QuotaExhausted,
+    StreamCut,
+)
+from odin.core.message import (
+    AssistantMessage,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from odin.core.provider import CallPiece, Request, StopPiece, TextPiece, ThinkingPiece, UsagePiece
+from odin.providers.http import Http
+from odin.providers.openai_responses import ResponsesProvider, encode_request
+from odin.testing import ScriptedServer, call, fault, reply, say
+
+from .histories import TOOLS, askable, histories, joined, open_end, steps
+from .servers import collect, reply_of
+
+MODEL = "gpt-5"
+PLAIN = "gpt-4.1"
+PROMPT = (UserMessage("hi"),)
+SEALED = '{"id":"rs_1","encrypted_content":"zzz"}'
+
+
+@asynccontextmanager
+async def provider(url: str) -> AsyncGenerator[ResponsesProvider]:
+    http = Http({})
+    try:
+        yield ResponsesProvider(name="openai", base_url=url, api_key="k", http=http, idle_timeout=5)
+    finally:
+        await http.close()
+
+
+def body(request: Request) -> dict[str, Any]:
+    return json.loads(encode_request(request, "openai"))
+
+
+# --- the request ---
+
+
+def test_the_whole_request() -> None:
+    history: tuple[Message, ...] = (
+        UserMessage("fix it", ("mode: edit",)),
+        AssistantMessage((Thinking("hm", SEALED), Text("I look."), ToolCall("call_1", "Read", {"file_path": "/x"}))),
+        ToolMessage((ToolResult("call_1", "no such file", True),), ("the file is new",)),
+    )
+    raw = encode_request(Request(PLAIN, history, ("identity", "rules"), TOOLS[:1], 1000, 0.5), "openai")
+    assert raw.decode() == (
+        '{"model":"gpt-4.1","stream":true,"store":false,"max_output_tokens":1000,"temperature":0.5,'
+        '"tools":[{"type":"function","name":"Read","description":"Read a file.","parameters":{"type":"object",'
+        '"properties":{"file_path":{"type":"string"}}},"strict":false}],'
+        '"instructions":"identity\\n\\nrules",'
+        '"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"fix it"},'
+        '{"type":"input_text","text":"mode: edit"}]},'
+        '{"type":"message","role":"assistant","content":[{"type":"output_text","text":"I look."}]},'
+        '{"type":"function_call","call_id":"call_1","name":"Read","arguments":"{\\"file_path\\":\\"/x\\"}"},'
+        '{"type":"function_call_output","call_id":"call_1","output":"Error: no such file"},'
+        '{"type":"message","role":"user","content":[{"type":"input_text","text":"the file is new"}]}]}'
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories)
+def test_each_request_continues_the_bytes_of_the_one_before(history: tuple[Message, ...]) -> None:
+    bodies = [encode_request(Request(MODEL, part, ("a", "b"), TOOLS), "here") for part in askable(history)]
+    for earlier, later in pairwise(bodies):
+        assert later.startswith(open_end(earlier))
+
+
+def sealed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The same messages with thinking that can be replayed."""
+    return tuple(
+        AssistantMessage(
+            tuple(Thinking(p.text, SEALED if p.signature else "") if isinstance(p, Thinking) else p for p in m.parts),
+            m.provider,
+            m.model,
+        )
+        if isinstance(m, AssistantMessage)
+        else m
+        for m in messages
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(steps("here", MODEL, True), min_size=2, max_size=4).map(joined).map(sealed))
+def test_inside_a_tool_loop_reasoning_does_not_disturb_that(steps_taken: tuple[Message, ...]) -> None:
+    history = (UserMessage("go"), *steps_taken)
+    bodies = [encode_request(Request(MODEL, part, (), TOOLS, thinking=2000), "here") for part in askable(history)]
+    for earlier, later in pairwise(bodies):
+        assert later.startswith(open_end(earlier))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(histories)
+def test_any_history_is_legal(history: tuple[Message, ...]) -> None:
+    async def ask() -> None:
+        async with provider(server.openai_url) as openai:
+            for part in askable(history):
+                await collect(openai, Request(MODEL, part, ("system",), TOOLS))
+
+    with ScriptedServer([say("ok")], repeat=True) as server:
+        asyncio.run(ask())
+        assert server.rejected == []
+
+
+@pytest.mark.parametrize(
+    ("model", "thinking", "wanted"),
+    [
+        (PLAIN, 0, {"temperature": 0.2}),
+        (PLAIN, 5000, {"temperature": 0.2}),
+        (MODEL, 0, {"include": ["reasoning.encrypted_content"]}),
+        (
+            MODEL,
+            5000,
+            {"include": ["reasoning.encrypted_content"], "reasoning": {"effort": "medium", "summary": "auto"}},
+        ),
+        (
+            "some-model",
+            50_000,
+            {"include": ["reasoning.encrypted_content"], "reasoning": {"effort": "high", "summary": "auto"}},
+        ),
+        ("gpt-5-chat-latest", 0, {"temperature": 0.2}),
+    ],
+)
+def test_reasoning_is_asked_for_as_the_model_takes_it(model: str, thinking: int, wanted: dict[str, Any]) -> None:
+    found = body(Request(model, PROMPT, thinking=thinking, temperature=0.2))
+    assert {key: found[key] for key in ("include", "reasoning", "temperature") if key in found} == wanted
+
+
+def test_an_answer_in_a_shape_and_a_small_limit() -> None:
+    shape = {"type": "object", "properties": {"a": {"type": "string"}}}
+    found = body(Request(PLAIN, PROMPT, schema=shape, max_tokens=3))
+    assert found["text"] == {"format": {"type": "json_schema", "name": "reply", "schema": shape, "strict": False}}
+    assert found["max_output_tokens"] == 16
+
+
+def history_with(*parts: Text | Thinking | ToolCall, who: str = "openai", model: str = MODEL) -> tuple[Message, ...]:
+    return (*PROMPT, AssistantMessage(parts, who, model), ToolMessage((ToolResult("c", "x"),)))
+
+
+def kinds(request: Request) -> list[str]:
+    return [item["type"] for item in body(request)["input"]]
+
+
+LOOK = ToolCall("c", "Read", {})
+
+
+def test_reasoning_goes_back_inside_the_loop() -> None:
+    found = body(Request(MODEL, history_with(Thinking("why", SEALED), LOOK)))["input"][1]
+    assert found == {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "why"}],
+        "encrypted_content": "zzz",
+    }
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(PLAIN, history_with(Thinking("why", SEALED), LOOK, model=PLAIN)),
+        Request("gpt-5-mini", history_with(Thinking("why", SEALED), LOOK)),
+        Request(MODEL, history_with(Thinking("why", SEALED), LOOK, who="elsewhere")),
+        Request(MODEL, (*history_with(Thinking("why", SEALED), LOOK), UserMessage("and?"))),
+        Request(MODEL, history_with(Thinking("why", "signature of another API"), LOOK)),
+        Request(MODEL, history_with(Thinking("why"), LOOK)),
+        Request(MODEL, history_with(LOOK, Thinking("why", SEALED))),
+    ],
+    ids=["plain model", "another model", "another provider", "a new prompt", "not ours", "unsealed", "led to nothing"],
+)
+def test_reasoning_does_not_go_back(request_: Request) -> None:
+    assert "reasoning" not in kinds(request_)
+
+
+# --- the answer ---
+
+
+@pytest.mark.parametrize("thinking", [0, 5000])
+async def test_words_reasoning_and_calls_with_usage(thinking: int) -> None:
+    turn = reply(
+        "let me",
+        [call("Read", {"file_path": "/ü"}), call("Grep", {})],
+        "first\n\nsecond",
+        usage=Usage(input=10, output=7, cache_read=3, reasoning=2),
+    )
+    with ScriptedServer([turn, say("done")]) as server:
+        async with provider(server.openai_url) as openai:
+            message, usage = await reply_of(openai, Request(MODEL, PROMPT, (), TOOLS, thinking=thinking))
+            results = ToolMessage(tuple(ToolResult(one.id, "ok") for one in message.calls))
+            history = (*PROMPT, message, results)
+            final, _ = await reply_of(openai, Request(MODEL, history, (), TOOLS, thinking=thinking))
+        assert server.rejected == []
+        assert server.requests[1].json["input"][1]["type"] == "reasoning"
+    assert [type(part) for part in message.parts] == [Thinking, Text, ToolCall, ToolCall]
+    assert message.thinking == "first\n\nsecond"
+    assert [one.args for one in message.calls] == [{"file_path": "/ü"}, {}]
+    assert (message.stop, message.model) == ("tool_use", MODEL)
+    assert usage == Usage(input=10, output=7, cache_read=3, reasoning=2)
+    assert (final.text, final.stop) == ("done", "end_turn")
+
+
+async def pieces_of(*events: dict[str, Any]) -> list[Any]:
+    raw = b"".join(b"event: %s\ndata: %s\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
+    with ScriptedServer([fault(200, {"content-type": "text/event-stream"}, raw)]) as server:
+        async with provider(server.openai_url) as openai:
+            return await collect(openai, Request(MODEL, PROMPT))
+
+
+def finished(kind: str = "completed", **response: Any) -> dict[str, Any]:
+    return {"type": f"response.{kind}", "response": {"model": "gpt-5-2025-08-07", "status": kind, **response}}
+
+
+def item(kind: str, index: int, when: str = "done", **rest: Any) -> dict[str, Any]:
+    return {"type": f"response.output_item.{when}", "output_index": index, "item": {"type": kind, **rest}}
+
+
+@pytest.mark.parametrize(
+    ("event", "stop"),
+    [
+        (finished(), "end_turn"),
+        (finished("incomplete", incomplete_details={"reason": "max_output_tokens"}), "max_tokens"),
+        (finished("incomplete", incomplete_details=None), "max_tokens"),
+        (finished("incomplete", incomplete_details={"reason": "content_filter"}), "refusal"),
+    ],
+)
+async def test_stop_reasons(event: dict[str, Any], stop: str) -> None:
+    pieces = await pieces_of(event)
+    assert pieces == [UsagePiece(Usage()), StopPiece(stop, MODEL)]  # pyright: ignore[reportArgumentType]
+
+
+async def test_what_no_delta_brought_is_taken_from_the_finished_item() -> None:
+    pieces = await pieces_of(
+        item("reasoning", 0, id="rs_9", summary=[{"text": "a"}, {"text": "b"}], encrypted_content="zz"),
+        item("message", 1, content=[{"type": "output_text", "text": "hello"}]),
+        item("function_call", 2, call_id="", name="Read", arguments={"file_path": "/x"}),
+        item("web_search_call", 3, id="ws"),
+        finished(),
+    )
+    assert pieces[0] == ThinkingPiece(final="a\n\nb", signature='{"id":"rs_9","encrypted_content":"zz"}')
+    assert pieces[1] == TextPiece("hello")
+    assert pieces[2:4] == [CallPiece(0, "call_0", "Read"), CallPiece(0, json='{"file_path":"/x"}', done=True)]
+    assert pieces[-1].reason == "tool_use"
+
+
+async def test_summary_parts_are_paragraphs_and_the_end_text_wins() -> None:
+    pieces = await pieces_of(
+        {"type": "response.reasoning_summary_part.added", "output_index": 0},
+        {"type": "response.reasoning_summary_text.delta", "output_index": 0, "delta": "a"},
+        {"type": "response.reasoning_summary_part.added", "output_index": 0},
+        {"type": "response.reasoning_summary_text.delta", "output_index": 0, "delta": "b"},
+        item("reasoning", 0, id="rs_9", summary=[{"text": "a"}, {"text": "b!"}], encrypted_content="zz"),
+        {"type": "response.something_new", "output_index": 0, "delta": {"odd": 1}},
+        finished(usage={"input_tokens": 5, "output_tokens": 3, "output_tokens_details": {"reasoning_tokens": 3}}),
+    )
+    assert [piece.text for piece in pieces[:3]] == ["a", "\n\n", "b"]
+    assert pieces[3].final == "a\n\nb!"
+    assert pieces[-2] == UsagePiece(Usage(input=5, reasoning=3))
+
+
+async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
+    pieces = await pieces_of(
+        item("function_call", 0, "added", call_id="c", name="Read", arguments=""),
+        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": '{"a'},
+        finished("incomplete", incomplete_details={"reason": "max_output_tokens"}),
+    )
+    assert [piece for piece in pieces if isinstance(piece, CallPiece)] == [
+        CallPiece(0, "c", "Read"),
+        CallPiece(0, json='{"a'),
+    ]
+    assert pieces[-1].reason == "max_tokens"
+
+
+async def test_a_refusal_is_said() -> None:
+    pieces = await pieces_of({"type": "response.refusal.delta", "output_index": 0, "delta": "No."}, finished())
+    assert pieces[0] == TextPiece("No.")
+    assert pieces[-1].reason == "refusal"
+
+
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        (finished("failed", error={"code": "server_error", "message": "oops"}), Overloaded),
+        (finished("failed", error={"code": "rate_limit_exceeded", "message": "You exceeded your current quota"}), QuotaExhausted),
+        (finished("failed", error={"code": "context_length_exceeded", "message": "long"}), ContextOverflow),
+        (finished("failed", error={"code": "invalid_prompt", "message": "no"}), BadRequest),
+        ({"type": "error", "code": "server_error", "message": "oops"}, Overloaded),
+        ({"type": "error", "error": {"type": "invalid_request_error", "code": None, "message": "no"}}, BadRequest),
+    ],
+)  # fmt: skip
+async def test_an_error_in_the_stream(event: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        await pieces_of({"type": "response.created", "response": {"model": MODEL}}, event)
+
+
+@pytest.mark.parametrize(
+    ("turn", "error"),
+    [
+        (say("never").error(after=2), Overloaded),
+        (say("never").cut(events=3), StreamCut),
+        (say("never").unfinished(1), StreamCut),
+        (say("never").garble(after=2), BadReply),
+        (fault(401), AuthFailed),
+        (fault(404, code="model_not_found", message="The model `x` does not exist"), ModelNotFound),
+    ],
+)
+async def test_failures_are_named(turn: Any, error: type[Exception]) -> None:
+    with ScriptedServer([turn]) as server:
+        async with provider(server.openai_url) as openai:
+            with pytest.raises(error):
+                await collect(openai, Request(MODEL, PROMPT))
+        assert len(server.requests) == 1
+        assert server.requests[0].path == "/v1/responses"
+
+
+async def test_one_byte_at_a_time() -> None:
+    with ScriptedServer([reply("grüße", [call("Read", {"file_path": "/世界"})], "hm").trickle()]) as server:
+        async with provider(server.openai_url) as openai:
+            message, _ = await reply_of(openai, Request(MODEL, PROMPT, (), TOOLS))
+    assert (message.text, message.calls[0].args) == ("grüße", {"file_path": "/世界"})

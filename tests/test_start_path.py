@@ -1,0 +1,85 @@
+"""What may be loaded before the version is printed, and before the first request is on its way."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from odin.testing import ScriptedServer, say
+
+SLOW = {
+    "anthropic",
+    "dataclasses",
+    "difflib",
+    "email",
+    "h11",
+    "html",
+    "http",
+    "httpcore2",
+    "httpx2",
+    "importlib.metadata",
+    "mcp",
+    "openai",
+    "pydantic",
+    "random",
+    "redis",
+    "rich",
+    "shutil",
+    "sqlite3",
+    "starlette",
+    "tempfile",
+    "textual",
+    "tree_sitter",
+    "unittest",
+    "urllib.request",
+    "yaml",
+    "zipfile",
+}
+"""Modules, and whole packages, that cost more than they bring before the first request."""
+
+OWN_AT_VERSION = {"odin", "odin.entry"}
+
+ODIN_LATE = {
+    "odin.api",
+    "odin.providers.local",
+    "odin.providers.offline",
+    "odin.providers.openai_chat",
+    "odin.providers.openai_responses",
+    "odin.testing",
+    "odin.ui.chat",
+    "odin.ui.sdk",
+}
+"""Parts of Odin that one headless prompt to Anthropic does not need."""
+
+
+def loaded(*args: str, env: dict[str, str], cwd: Path) -> set[str]:
+    """The modules that a run of Odin imports."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-I", "-m", "odin", *args],
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        check=True,
+        timeout=60,
+    )
+    return {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+
+
+def test_the_version_loads_next_to_nothing(workspace: Path) -> None:
+    bare = subprocess.run(
+        [sys.executable, "-X", "importtime", "-I", "-c", "import runpy"], capture_output=True, text=True, check=True
+    )
+    known = {line.rsplit("|", 1)[1].strip() for line in bare.stderr.splitlines() if line.startswith("import time:")}
+    extra = loaded("--version", env=dict(os.environ), cwd=workspace) - known - OWN_AT_VERSION
+    assert not {name for name in extra if name.split(".")[0] in {"odin", "asyncio", "msgspec", "argparse"}}
+    assert not extra & SLOW
+
+
+def test_the_first_request_waits_for_nothing_it_does_not_need(workspace: Path) -> None:
+    with ScriptedServer([say("hi")]) as server:
+        modules = loaded("-p", "hi", env={**os.environ, **server.env("anthropic")}, cwd=workspace)
+    slow = {name for name in modules if any(name == item or name.startswith(f"{item}.") for item in SLOW)}
+    assert slow == set()
+    assert modules & ODIN_LATE == set()
