@@ -7,7 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("odin", deadline=None, derandomize=bool(os.environ.get("CI")))
+hypothesis.settings.load_profile("odin")
+"""Time is measured by `make bench`, not here; and a check that gates others plays the same examples every time."""
 
 _CLEARED = ("ODIN_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "XDG_", "OLLAMA_", "CLAUDE")
 

@@ -18,7 +18,6 @@ from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing import Usage as Tokens
 
 Configure = Callable[..., odin.Options]
-ONE_TRY = '{"retry": {"attempts": 1}}'
 
 
 @pytest.fixture
@@ -90,11 +89,23 @@ async def test_an_interrupt_that_nobody_reads(configure: Configure) -> None:
     assert isinstance(query.last_error, Interrupted)
 
 
-async def test_an_interrupt_before_it_even_began(configure: Configure) -> None:
-    with ScriptedServer([say("Never.").stall()]) as server:
-        query = odin.query("Tell.", configure(server))
-        await query.interrupt()
-        assert (await done(query)).exit_reason == "interrupted"
+class Thinker:
+    """A model in this process that never comes to an end."""
+
+    name = "thinker"
+
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        yield TextPiece("Let me see")
+        await asyncio.sleep(600)
+
+    async def close(self) -> None:
+        return
+
+
+async def test_an_interrupt_before_it_even_began(workspace: Path) -> None:
+    query = odin.query("Tell.", odin.Options(cwd=str(workspace)), provider=Thinker())
+    await query.interrupt()
+    assert (await done(query)).exit_reason == "interrupted"
 
 
 @pytest.mark.parametrize("where", ["waiting", "reading", "elsewhere"])
@@ -132,12 +143,24 @@ async def test_a_run_that_was_given_up_at_once_has_a_result_too(configure: Confi
         assert (await done(query)).exit_reason == "aborted"
 
 
-async def test_leaving_a_query_aborts_it(configure: Configure) -> None:
-    with ScriptedServer([say("Never.").stall()]) as server:
-        async with odin.query("Tell.", configure(server)) as query:
-            async for _ in query:
-                break
-        assert query.exit_reason == "aborted"
+async def test_leaving_a_query_aborts_it(workspace: Path) -> None:
+    async with odin.query("Tell.", odin.Options(cwd=str(workspace)), provider=Thinker()) as query:
+        async for _ in query:
+            break
+    assert query.exit_reason == "aborted"
+
+
+async def test_giving_up_a_prompt_leaves_its_session_alone(configure: Configure) -> None:
+    with ScriptedServer([say("Never.").stall(), say("Here.")]) as server:
+        async with odin.new(options=configure(server)) as session:
+            running, waiting = session.query("1"), session.query("2")
+            async with asyncio.timeout(20):
+                while not server.requests:
+                    await asyncio.sleep(0.01)
+            await waiting.abort()
+            await running.abort()
+            assert (running.exit_reason, waiting.exit_reason) == ("interrupted", "aborted")
+            assert (await done(session.query("3"))).result == "Here."
 
 
 async def test_an_error_of_the_model_is_a_result(configure: Configure) -> None:
@@ -199,11 +222,10 @@ async def test_callbacks_come_in_the_order_of_the_stream(configure: Configure, w
     ]
 
 
-async def test_an_error_is_called_back_once_and_nothing_else(configure: Configure, workspace: Path) -> None:
-    (workspace / "odinconfig.json").write_text(ONE_TRY)
+async def test_an_error_is_called_back_once_and_nothing_else(configure: Configure) -> None:
     heard: list[object] = []
     callbacks = odin.Callbacks(on_complete=heard.append, on_error=heard.append)
-    with ScriptedServer([fault(429)]) as server:
+    with ScriptedServer([fault(429, {"retry-after": "3600"})]) as server:
         await done(odin.query("Hello.", configure(server), callbacks=callbacks))
     (error,) = heard
     assert isinstance(error, RateLimited)

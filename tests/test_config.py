@@ -334,6 +334,13 @@ def test_no_secret_is_in_the_public_view_nor_written_back(workspace: Path, user:
     assert where.read_bytes() == before
 
 
+def test_a_warning_does_not_show_what_a_variable_held(workspace: Path, user: Write):
+    user({"permission_mode": "$A_KEY", "max_turns": "${A_KEY}"})
+    config = load_here(workspace, A_KEY=SECRET)
+    assert len(config.warnings) == 2
+    assert SECRET not in repr(config)
+
+
 def test_the_public_view_names_every_key_but_the_private_ones(workspace: Path):
     shown = set(load_here(workspace).public())
     assert set(Keys.__struct_encode_fields__) - shown == {"system_header", "keep_env", "trusted_projects"}
@@ -404,9 +411,14 @@ def test_a_trusted_project_may_allow_things(workspace: Path, user: Write, projec
     assert config.warnings == ()
 
 
-def test_trust_is_of_the_real_folder_by_components(workspace: Path, home: Path, user: Write, project: Write):
+def test_trust_is_of_the_real_folder_by_components(
+    workspace: Path, home: Path, user: Write, project: Write, monkeypatch: pytest.MonkeyPatch
+):
     project({"AllowedCommands": ["make"]})
     user({"trusted_projects": [str(workspace)[:-1], "/nowhere"]})
+    assert load_here(workspace).allowed_commands == ()
+    monkeypatch.chdir(workspace)
+    user({"trusted_projects": [".", ".."]})
     assert load_here(workspace).allowed_commands == ()
     link = home / "link"
     link.symlink_to(workspace)

@@ -21,6 +21,7 @@ from odin.core.event import (
     Envelope,
     ExitReason,
     PermissionAsked,
+    PromptDropped,
     Replied,
     TextStreamed,
     ToolEnded,
@@ -29,7 +30,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import ToolCall, Usage
-from odin.core.op import Answer, Interrupt, Prompt
+from odin.core.op import Answer, DropPrompt, Interrupt, Prompt
 from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry
 from odin.core.tool import Tool
@@ -183,6 +184,7 @@ class Query:
         self.last_error: OdinError | None = None
         self.result: ResultMessage | None = None
         self._task = loop.create_task(self._run())
+        self._task.add_done_callback(lambda _: self._news.set())
         self._mind(asyncio.current_task())
 
     # --- what a user does with it ---
@@ -256,17 +258,15 @@ class Query:
     async def _run(self) -> None:
         self._begun = True
         try:
-            if self._given_up:
-                raise asyncio.CancelledError
-            await self._converse()
+            if not self._given_up:
+                await self._converse()
         except asyncio.CancelledError:
-            await self._see_the_end(Translator(_NOTHING))
+            self._given_up = True
         except OdinError as error:
             self.exit_reason, self.last_error = "error", error
             await _call(self._callbacks.on_error, error)
             raise
-        finally:
-            self._news.set()
+        await self._see_the_end(Translator(_NOTHING))
 
     async def _converse(self) -> None:
         """Follow the turn to its end. The reading goes on while a cancel closes the session, to see how it ended."""
@@ -279,13 +279,22 @@ class Query:
             await client.submit(msgspec.structs.replace(self._prompt, mode=self._mode or info.mode))
             await asyncio.shield(reading)
         except asyncio.CancelledError:
-            await client.close()
+            await self._wind_up(client)
             await reading
         finally:
             if self._closes:
                 await client.close()
             reading.cancel()
         await self._see_the_end(translator)
+
+    async def _wind_up(self, client: Client) -> None:
+        """Given up: a session of our own is closed, in a shared one only this prompt is stopped or taken back."""
+        if self._closes:
+            await client.close()
+            return
+        await self.interrupt()
+        if not self._started:
+            await client.submit(DropPrompt(self._prompt.id))
 
     async def _see_the_end(self, translator: Translator) -> None:
         """A run that was given up before it became a turn has a result too."""
@@ -302,7 +311,7 @@ class Query:
                     await self.interrupt()
             if self._started:
                 await self._take(envelope, translator)
-            if self.result is not None:
+            if self.result is not None or (isinstance(event, PromptDropped) and event.id == self._prompt.id):
                 return
 
     async def _take(self, envelope: Envelope, translator: Translator) -> None:

@@ -10,7 +10,7 @@ from odin.core.event import AnyEvent, Envelope, Event
 from .strategies import EVENT_TYPES, envelopes
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(envelopes)
 def test_every_event_survives_json(envelope: Envelope) -> None:
     assert msgspec.json.decode(msgspec.json.encode(envelope), type=Envelope) == envelope

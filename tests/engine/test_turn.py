@@ -500,3 +500,13 @@ async def test_snapshots_are_pushed_as_the_state_changes(start: Start) -> None:
     assert (shots[0].executing, shots[0].messages) == (False, ())
     assert any(shot.executing for shot in shots)
     assert (shots[-1].executing, shots[-1].messages[0].answer_summary) == (False, "hello")
+
+
+@pytest.mark.parametrize("required", [True, False])
+async def test_reading_before_editing_can_be_switched_off(start: Start, workspace: Path, required: bool) -> None:
+    file = workspace / "a.txt"
+    file.write_text("one\n")
+    edit = call("EditTool", {"file_path": str(file), "old_string": "one", "new_string": "two"})
+    talk = await start([edit, say("ok")], config={"read_before_edit": required})
+    await talk.say("go")
+    assert file.read_text() == ("one\n" if required else "two\n")

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odin.policy.critical import critical
@@ -205,6 +207,96 @@ def test_a_shell_agrees_about_what_is_incomplete(text: str):
     ran = subprocess.run(["bash", "-n", "-c", text], capture_output=True, check=False, timeout=10)
     if ran.returncode:
         assert not read_only(text, "/", "/")
+
+
+FRAGMENTS = [
+    *(
+        "one",
+        "two",
+        "one ",
+        " two",
+        "'one'",
+        '"two"',
+        "'one; two'",
+        '"$(two)"',
+        " ",
+        " ",
+        "'",
+        '"',
+        "\\",
+        "$(",
+        ")",
+        "`",
+    ),
+    *(
+        ";",
+        "&&",
+        "||",
+        "|",
+        "|&",
+        "\n",
+        "{ ",
+        "; }",
+        "(",
+        "if ",
+        "; then ",
+        "; fi",
+        "case x in x) ",
+        ";;",
+        "esac",
+        "! ",
+    ),
+    *(
+        "<<E\n",
+        "\nE\n",
+        "<<'E'\n",
+        "<<<",
+        "<(",
+        ">(",
+        "${x:-",
+        "}",
+        "$x",
+        "x=",
+        "$((",
+        "))",
+        "[[ ",
+        "]] ",
+        "#",
+        "--",
+        "-c",
+    ),
+    *("bash -c ", "sh -c ", "eval ", "env ", "command ", "exec ", "time ", "function f ", "f() ", "f", ">o", " 2>&1 "),
+]
+"""Pieces of shell from which almost anything can be put together, and no loop that might not end."""
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search path on which `one` and `two` write down that they ran."""
+    folder = tmp_path_factory.mktemp("watched")
+    for name in ("one", "two"):
+        program = folder / name
+        program.write_text('#!/bin/bash\nbuiltin echo "${0##*/}" >> "$RAN"\nexit 1\n')
+        program.chmod(0o755)
+    for name in ("bash", "sh", "env"):
+        (folder / name).symlink_to(shutil.which(name) or name)
+    return folder
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=9).map("".join))
+def test_a_real_shell_runs_nothing_that_was_not_found(watched: Path, text: str):
+    """The claim behind every prohibition: when the survey is sure, it has seen all that bash would run."""
+    seen = survey(text)
+    if not seen.sure:
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cwd:
+        ran = Path(cwd, "ran")
+        env = {"PATH": str(watched), "RAN": str(ran)}
+        quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "check": False, "timeout": 10}
+        subprocess.run(["/bin/bash", "-c", text], cwd=cwd, env=env, **quiet)
+        started = set(ran.read_text().split()) if ran.exists() else set[str]()
+    assert started <= {part.name for part in seen.parts}
 
 
 # --- commands that change nothing ---

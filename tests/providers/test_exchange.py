@@ -111,6 +111,7 @@ async def test_a_compressed_stream() -> None:
         (whole(b'{"error": "model not found"}', status="404 Not Found"), ModelNotFound, "no model 'some-model'"),
         (b"HTTP/1.1 503 Busy\r\ncontent-length: 99\r\n\r\npartial", Overloaded, "503"),
     ],
+    ids=range(15),
 )
 async def test_a_failure_is_named(answer: bytes, error: type[ProviderError], words: str) -> None:
     async def play(line: Line) -> None:

@@ -125,6 +125,19 @@ def test_a_socks_proxy_is_refused_in_words() -> None:
         whole(zlib.compress(b"hello", wbits=-15), "content-encoding: deflate\r\n"),
         chunked(*(bytes([byte]) for byte in gzip.compress(b"hello")), head="content-encoding: gzip\r\n"),
     ],
+    ids=[
+        "length",
+        "chunks",
+        "extensions and trailers",
+        "until close",
+        "old protocol",
+        "interim answers",
+        "bare line feeds",
+        "gzip",
+        "deflate",
+        "raw deflate",
+        "gzip in small chunks",
+    ],
 )
 async def test_a_body_is_read_however_it_is_framed(answer: bytes) -> None:
     assert await fetch(answer) == (200, b"hello")
@@ -159,6 +172,7 @@ async def test_an_answer_without_a_body_keeps_the_connection() -> None:
         (whole(b"\x1f\x8b damaged"[:20], "content-encoding: gzip\r\n"), BadReply, "damaged"),
         (whole(b"x", "content-encoding: br\r\n"), BadReply, "compressed with br"),
     ],
+    ids=range(15),
 )
 async def test_a_broken_answer_is_named(answer: bytes, error: type[ProviderError], words: str) -> None:
     async def play(line: Line) -> None:
@@ -176,13 +190,15 @@ async def test_a_bomb_is_refused() -> None:
         await fetch(whole(bomb, "content-encoding: gzip\r\n"))
 
 
-async def test_a_large_body_arrives_whole() -> None:
-    body = os.urandom(3 * 1024 * 1024)
+async def test_a_large_body_arrives_whole_and_waits_for_its_reader() -> None:
+    body = os.urandom(1024 * 1024) * 24
     async with answering(whole(body)) as server, client() as http:
         address = parse_address(server.url)
-        response = await http.send(await http.lease(address), "GET", address, {})
-        await asyncio.sleep(0.05)
-        assert await response.read_all(5, limit=4 * 1024 * 1024) == body
+        wire = await http.lease(address)
+        response = await http.send(wire, "GET", address, {})
+        await asyncio.sleep(0.1)
+        assert len(wire._buffer) < 4 * 1024 * 1024
+        assert await response.read_all(5, limit=len(body) + 1) == body
 
 
 # --- connections ---
@@ -509,6 +525,7 @@ async def test_the_certificate_is_checked_behind_a_proxy_too(authority: Path) ->
         (b"nonsense\r\n\r\n", Unreachable, "does not speak HTTP"),
         (b"", Unreachable, "does not speak HTTP"),
     ],
+    ids=["login", "blocked", "nonsense", "silence"],
 )
 async def test_a_proxy_that_refuses_is_named(answer: bytes, error: type[ProviderError], words: str) -> None:
     async with (

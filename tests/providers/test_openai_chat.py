@@ -129,11 +129,8 @@ def test_an_answer_in_a_shape() -> None:
 
 
 def test_a_result_is_not_called_an_error_twice() -> None:
-    history = (
-        *PROMPT,
-        AssistantMessage((ToolCall("c", "Read", {}),)),
-        ToolMessage((ToolResult("c", "error: x", True),)),
-    )
+    failed = ToolMessage((ToolResult("c", "error: x", True),))
+    history = (*PROMPT, AssistantMessage((ToolCall("c", "Read", {}),)), failed)
     assert body(Request("m", history))["messages"][-1]["content"] == "error: x"
 
 
@@ -232,41 +229,45 @@ def fragment(name: str | None = None, arguments: Any = None, **rest: Any) -> dic
     return {**rest, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
+Told = tuple[list[list[dict[str, Any]]], list[tuple[str, str, dict[str, Any]]]]
+WAYS: list[Told] = [
+    (
+        [[fragment("A", "", index=0, id="x")], [fragment(None, '{"a"', index=0)], [fragment(None, ":1}", index=0)]],
+        [("x", "A", {"a": 1})],
+    ),
+    (
+        [[fragment("A", '{"a"', index=0, id="x")], [fragment("A", ":1}", index=0, id="x")]],
+        [("x", "A", {"a": 1})],
+    ),
+    ([[fragment("A", {"a": 1}, index=0, id="x")]], [("x", "A", {"a": 1})]),
+    ([[fragment("A", None, index=0, id="x")]], [("x", "A", {})]),
+    ([[fragment("A", "{}", index=0), fragment("B", "{}", index=1)]], [("call_0", "A", {}), ("call_1", "B", {})]),
+    ([[fragment("A", "{}", index=0, id="")]], [("call_0", "A", {})]),
+    ([[fragment("A", "{}")], [fragment("B", "{}")]], [("call_0", "A", {}), ("call_1", "B", {})]),
+    ([[fragment("A", '{"a"')], [fragment(None, ":1}")]], [("call_0", "A", {"a": 1})]),
+    ([[fragment("A", "{", id="x")], [fragment(None, "}", id="x")]], [("x", "A", {})]),
+    (
+        [[fragment("A", "{}", index=0, id="x")], [fragment("B", "{}", index=0, id="y")]],
+        [("x", "A", {}), ("y", "B", {})],
+    ),
+    (
+        [[fragment("A", "{}", index=0, id="x")], [fragment("B", "{}", index=1, id="x")]],
+        [("x", "A", {}), ("call_1", "B", {})],
+    ),
+    (
+        [
+            [fragment("A", '{"a"', index=0, id="x")],
+            [fragment("B", '{"b"', index=1, id="y")],
+            [fragment(None, ":1}", index=0), fragment(None, ":2}", index=1)],
+        ],
+        [("x", "A", {"a": 1}), ("y", "B", {"b": 2})],
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("fragments", "wanted"),
-    [
-        (
-            [[fragment("A", "", index=0, id="x")], [fragment(None, '{"a"', index=0)], [fragment(None, ":1}", index=0)]],
-            [("x", "A", {"a": 1})],
-        ),
-        (
-            [[fragment("A", '{"a"', index=0, id="x")], [fragment("A", ":1}", index=0, id="x")]],
-            [("x", "A", {"a": 1})],
-        ),
-        ([[fragment("A", {"a": 1}, index=0, id="x")]], [("x", "A", {"a": 1})]),
-        ([[fragment("A", None, index=0, id="x")]], [("x", "A", {})]),
-        ([[fragment("A", "{}", index=0), fragment("B", "{}", index=1)]], [("call_0", "A", {}), ("call_1", "B", {})]),
-        ([[fragment("A", "{}", index=0, id="")]], [("call_0", "A", {})]),
-        ([[fragment("A", "{}")], [fragment("B", "{}")]], [("call_0", "A", {}), ("call_1", "B", {})]),
-        ([[fragment("A", '{"a"')], [fragment(None, ":1}")]], [("call_0", "A", {"a": 1})]),
-        ([[fragment("A", "{", id="x")], [fragment(None, "}", id="x")]], [("x", "A", {})]),
-        (
-            [[fragment("A", "{}", index=0, id="x")], [fragment("B", "{}", index=0, id="y")]],
-            [("x", "A", {}), ("y", "B", {})],
-        ),
-        (
-            [[fragment("A", "{}", index=0, id="x")], [fragment("B", "{}", index=1, id="x")]],
-            [("x", "A", {}), ("call_1", "B", {})],
-        ),
-        (
-            [
-                [fragment("A", '{"a"', index=0, id="x")],
-                [fragment("B", '{"b"', index=1, id="y")],
-                [fragment(None, ":1}", index=0), fragment(None, ":2}", index=1)],
-            ],
-            [("x", "A", {"a": 1}), ("y", "B", {"b": 2})],
-        ),
-    ],
+    WAYS,
     ids=[
         "as documented",
         "name repeated",
@@ -374,9 +375,7 @@ async def test_reasoning_under_each_of_its_names() -> None:
     pieces = await pieces_of(
         chunk(reasoning_content="a", content=None),
         chunk(reasoning="b", reasoning_content=None),
-        chunk(
-            content=[{"type": "thinking", "thinking": [{"type": "text", "text": "c"}]}, {"type": "text", "text": "d"}]
-        ),
+        chunk(content=[{"type": "thinking", "thinking": [{"text": "c"}]}, {"type": "text", "text": "d"}]),
         chunk(content="e", reasoning=None),
         chunk("stop"),
     )

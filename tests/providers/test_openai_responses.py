@@ -302,7 +302,7 @@ async def test_a_refusal_is_said() -> None:
     ("event", "error"),
     [
         (finished("failed", error={"code": "server_error", "message": "oops"}), Overloaded),
-        (finished("failed", error={"code": "rate_limit_exceeded", "message": "You exceeded your current quota"}), QuotaExhausted),
+        (finished("failed", error={"code": "insufficient_quota", "message": "no more"}), QuotaExhausted),
         (finished("failed", error={"code": "context_length_exceeded", "message": "long"}), ContextOverflow),
         (finished("failed", error={"code": "invalid_prompt", "message": "no"}), BadRequest),
         ({"type": "error", "code": "server_error", "message": "oops"}, Overloaded),

@@ -65,7 +65,7 @@ def test_events_are_the_same_wherever_the_bytes_are_split(
     assert parse(*(bytes([byte]) for byte in stream)) == expected
 
 
-@pytest.mark.parametrize("piece", [b"data: " + b"x" * 600, b"data: xxxxxxxxxx\n" * 60])
+@pytest.mark.parametrize("piece", [b"data: " + b"x" * 600, b"data: xxxxxxxxxx\n" * 60], ids=["one line", "many lines"])
 def test_an_endless_event_is_refused(piece: bytes) -> None:
     parser = EventParser(limit=1000)
     parser.feed(piece)

@@ -69,7 +69,7 @@ turn_events = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(turn_events, max_size=14))
 def test_every_prefix_gives_a_legal_history(events: list[AnyEvent]) -> None:
     log = wrap(*events)
@@ -77,7 +77,7 @@ def test_every_prefix_gives_a_legal_history(events: list[AnyEvent]) -> None:
         assert_legal(State.fold(log[:length]).history())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(envelopes, max_size=12))
 def test_any_events_in_any_order_fold(log: list[Envelope]) -> None:
     state = State.fold(log)

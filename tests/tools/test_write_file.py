@@ -82,8 +82,9 @@ async def test_a_dangling_link_is_written_through(box: Toolbox) -> None:
 
 
 async def test_a_huge_change_has_a_bounded_view_and_true_counts(box: Toolbox) -> None:
-    path = box.write("a.txt", "".join(f"old {n}\n" for n in range(15_000)))
-    output = await box.ok("WriteFile", file_path=path, content="".join(f"new {n}\n" for n in range(15_000)))
+    path = box.write("a.txt", "same\n" + "".join(f"old {n}\n" for n in range(15_000)) + "same\nsame\n")
+    content = "same\n" + "".join(f"new {n}\n" for n in range(15_000)) + "same\nsame\n"
+    output = await box.ok("WriteFile", file_path=path, content=content)
     assert "+15000 -15000" in output.text
     assert len(output.view) < 61_000
     assert "diff cut" in output.view

@@ -104,7 +104,7 @@ class _Composition:
         self._planners: dict[tuple[str, Mode, int], Planner] = {}
         state = State.fold(past, log.session)
         self.recorder = Recorder(log, state, Hub())
-        self.files = FileCache()
+        self.files = FileCache(read_first=config.read_before_edit)
         self.files.restore(state.files)
         self.asker = Asker(self.recorder, can_ask=options.can_ask)
         self.policy = self._make_policy()

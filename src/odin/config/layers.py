@@ -169,9 +169,10 @@ def _add_project(layers: _Layers, path: Path, user: Path, env: Mapping[str, str]
 
 
 def _trusted(layers: _Layers, env: Mapping[str, str]) -> bool:
-    """Whether the user's file lists this folder or one above it. The real folder counts, whatever it is called."""
+    """Whether the user's file lists this folder or one above it: the real folder, by its full path."""
     root = Path(os.path.realpath(layers.root))
-    folders = (Path(os.path.realpath(with_home(name, env))) for name in layers.values.get("trusted_projects", ()))
+    listed = (with_home(name, env) for name in layers.values.get("trusted_projects", ()))
+    folders = (Path(os.path.realpath(folder)) for folder in listed if folder.is_absolute())
     return any(root == folder or folder in root.parents for folder in folders)
 
 

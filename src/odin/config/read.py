@@ -9,7 +9,6 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from types import UnionType
 from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -156,12 +155,11 @@ class Sieve:
             except Unset as error:
                 self.warn(f"{path} is dropped: {error}")
                 return None
-        if value is None and (get_origin(kind) is UnionType or type(None) in get_args(kind)):
-            return None
         try:
             return msgspec.to_builtins(msgspec.convert(value, kind, strict=value is raw))
         except msgspec.ValidationError as error:
-            self.warn(f"{path} is ignored: {_plain(error)}.")
+            why = _plain(error) if value is raw else f"what {raw} stands for does not fit"  # it may be a secret
+            self.warn(f"{path} is ignored: {why}.")
             return None
 
     def _expand(self, text: str) -> str:

@@ -76,11 +76,18 @@ class FileCache:
     """The files one agent knows. Keys are real paths, so a symbolic link and its target are one file.
 
     The least recently used file is forgotten when there are too many, the oldest range when one file has too many.
+    With `read_first` false a file may be edited that was never read; one that changed since it was read still may not.
     """
 
     def __init__(
-        self, *, max_entries: int = 500, max_segments: int = 50, clock: Callable[[], float] = time.time
+        self,
+        *,
+        read_first: bool = True,
+        max_entries: int = 500,
+        max_segments: int = 50,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self.read_first = read_first
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._max_entries = max_entries
         self._max_segments = max_segments

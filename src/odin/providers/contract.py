@@ -51,11 +51,6 @@ _Step = tuple[str, str, dict[str, Any], str]
 
 _EXAMPLES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
     (
-        "Who opens the door?",
-        (("I search for it.", "Grep", {"pattern": "open_door"}, "src/guard.py:12:    open_door(key)"),),
-        "The door is opened in src/guard.py, line 12.",
-    ),
-    (
         "Add a bell to the door in door.py.",
         (
             ("I read the file.", "Read", {"file_path": "door.py"}, '1 color = "red"'),
@@ -67,6 +62,16 @@ _EXAMPLES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
             ),
         ),
         "The door in door.py has a bell now.",
+    ),
+    (
+        "Create key.txt with the word gold.",
+        (("I create the file.", "WriteFile", {"file_path": "key.txt", "content": "gold\n"}, "Created key.txt."),),
+        "key.txt is there now.",
+    ),
+    (
+        "How many files open the door?",
+        (("I search all files.", "Grep", {"pattern": "open_door"}, "a.py:3:open_door()\nsrc/b.py:7:open_door()"),),
+        "Two files open the door: a.py and src/b.py.",
     ),
 )
 """A task with each of the moves a small model has to see once: read, change, search, and end with the answer."""

@@ -19,7 +19,7 @@ def encode(body: dict[str, Any]) -> bytes:
     """The body as JSON. Text that is not Unicode (lone surrogates) becomes U+FFFD: no API accepts it."""
     try:
         return msgspec.json.encode(body)
-    except (UnicodeEncodeError, OverflowError):
+    except UnicodeEncodeError:
         return msgspec.json.encode(_cleaned(body))
 
 
@@ -30,8 +30,6 @@ def _cleaned(value: Any) -> Any:
         return [_cleaned(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
         return {_cleaned(key): _cleaned(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
-        return float(value) if abs(value) < 2**1000 else str(value)
     return value
 
 

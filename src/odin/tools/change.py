@@ -12,7 +12,6 @@ from odin.tools.read import numbered
 from odin.tools.replace import Draft, Edit
 from odin.tools.text import Decoded, decode
 
-_AROUND = 3
 _SNIPPET_LINES = 40
 _SNIPPET_CHARS = 4000
 
@@ -36,7 +35,7 @@ def change_file(files: FileCache, file_path: str, edits: Sequence[Edit], ctx: To
     diff = compare(decoded.text, text, path)
     places = "1 replacement" if count == 1 else f"{count} replacements"
     return ToolOutput(
-        text=printable(f"Edited {path}: {places}, {diff.counts} lines.\n{_snippet(text, diff)}"),
+        text=printable(f"Edited {path}: {places}, {diff.counts} lines.\n{_snippet(diff)}"),
         note=printable(f"Edited {path} ({diff.counts})"),
         view=printable(diff.text),
         files=(printable(target),),
@@ -45,6 +44,8 @@ def change_file(files: FileCache, file_path: str, edits: Sequence[Edit], ctx: To
 
 def _check_known(files: FileCache, path: str, data: bytes) -> None:
     standing = files.standing(path, digest(data))
+    if standing in ("unread", "stale") and not files.read_first:
+        return
     if standing == "unread":
         raise Refusal(f"Must read file first: {path} has not been read. Use Read, then repeat the edit.")
     if standing == "stale":
@@ -85,10 +86,11 @@ def _check_encodable(decoded: Decoded, new: str) -> None:
         raise Refusal("new_string contains half of a surrogate pair, which is not a character.") from None
 
 
-def _snippet(text: str, diff: Diff) -> str:
+def _snippet(diff: Diff) -> str:
     """The changed lines with a few around them, as they are now."""
-    lines = text.removesuffix("\n").split("\n")
-    first = max(1, diff.first - _AROUND)
-    last = min(len(lines), max(diff.first - 1, diff.last) + _AROUND)
-    shown = numbered(lines[first - 1 : min(last, first + _SNIPPET_LINES - 1)], first, _SNIPPET_CHARS)
-    return shown.text if shown.last >= last else f"{shown.text}\n(showing lines {first}-{shown.last} of {first}-{last})"
+    lines = [line.removesuffix("\n") for line in diff.around[:_SNIPPET_LINES]]
+    shown = numbered(lines, diff.first, _SNIPPET_CHARS)
+    last = diff.first + len(diff.around) - 1
+    if shown.last >= last:
+        return shown.text
+    return f"{shown.text}\n(showing lines {shown.first}-{shown.last} of the changed part {diff.first}-{last})"

@@ -1,6 +1,6 @@
 """What changed, for people (a unified diff) and for the model (the lines around the change)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -12,13 +12,13 @@ _Op = tuple[str, int, int, int, int]
 
 
 class Diff(Struct, frozen=True):
-    """A unified diff, the number of lines added and removed, and where in the new text the change lies."""
+    """A unified diff, the lines added and removed, and the new lines in and around the change from line `first` on."""
 
     text: str
     added: int
     removed: int
     first: int
-    last: int
+    around: list[str]
 
     @property
     def counts(self) -> str:
@@ -26,15 +26,18 @@ class Diff(Struct, frozen=True):
 
 
 def compare(before: str, after: str, path: str) -> Diff:
-    old, new = lines_of(before), lines_of(after)
-    ops = [op for op in _opcodes(old, new) if op[0] != "equal"]
-    added = sum(op[4] - op[3] for op in ops)
-    removed = sum(op[2] - op[1] for op in ops)
-    text = "".join(_render(old, new, ops, path))
+    """Only what lies between the first and the last difference is looked at: a small edit of a large file is fast."""
+    head, tail = _common_lines(before, after)
+    lead, trail = _last_lines(before[:head]), _first_lines(before[len(before) - tail :])
+    old = lead + lines_of(before[head : len(before) - tail]) + trail
+    new = lead + lines_of(after[head : len(after) - tail]) + trail
+    base = before.count("\n", 0, head) - len(lead)
+    ops = [op for op in _opcodes(old, new, len(lead), len(trail)) if op[0] != "equal"]
+    text = "".join(_render(old, new, ops, base, path))
     if len(text) > VIEW_CHARS:
         text = f"{text[:VIEW_CHARS]}\n... diff cut: {VIEW_CHARS} of {len(text)} characters shown\n"
-    first = min((op[3] for op in ops), default=0) + 1
-    return Diff(text, added, removed, first, max((op[4] for op in ops), default=0))
+    added, removed = sum(op[4] - op[3] for op in ops), sum(op[2] - op[1] for op in ops)
+    return Diff(text, added, removed, base + 1, new)
 
 
 def lines_of(text: str) -> list[str]:
@@ -44,24 +47,54 @@ def lines_of(text: str) -> list[str]:
     return parts if parts[-1] else parts[:-1]
 
 
-def _opcodes(old: list[str], new: list[str]) -> list[_Op]:
-    """How `old` becomes `new`. Equal ends are set aside; a middle too large to compare is replaced as one block."""
-    shorter = min(len(old), len(new))
-    head = next((i for i in range(shorter) if old[i] != new[i]), shorter)
-    tail = next((i for i in range(shorter - head) if old[-1 - i] != new[-1 - i]), shorter - head)
-    left, right = old[head : len(old) - tail], new[head : len(new) - tail]
-    if not left and not right:
-        return []
-    if not left or not right or len(left) + len(right) > _COMPARED:
-        tag = "replace" if left and right else ("delete" if left else "insert")
-        return [(tag, head, head + len(left), head, head + len(right))]
+def _common_lines(a: str, b: str) -> tuple[int, int]:
+    """How many characters at the start and at the end are the same whole lines in both texts."""
+    shorter = min(len(a), len(b))
+    head = _longest(shorter, lambda low, high: a[low:high] == b[low:high])
+    head = a.rfind("\n", 0, head) + 1
+    room = shorter - head
+    tail = _longest(room, lambda low, high: a[len(a) - high : len(a) - low] == b[len(b) - high : len(b) - low])
+    line = a.find("\n", len(a) - tail)
+    return head, (len(a) - line - 1 if tail and line >= 0 else 0)
+
+
+def _longest(limit: int, same: Callable[[int, int], bool]) -> int:
+    """The largest n up to `limit` for which the first n characters are the same, by halving."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if same(low, middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _last_lines(text: str) -> list[str]:
+    start = len(text)
+    for _ in range(_CONTEXT):
+        if start:
+            start = text.rfind("\n", 0, start - 1) + 1
+    return lines_of(text[start:])
+
+
+def _first_lines(text: str) -> list[str]:
+    end = 0
+    for _ in range(_CONTEXT):
+        end = text.find("\n", end) + 1 or len(text)
+    return lines_of(text[:end])
+
+
+def _opcodes(old: list[str], new: list[str], lead: int, trail: int) -> Sequence[_Op]:
+    """How `old` becomes `new`. What is too large to compare is replaced as one block between the equal ends."""
+    if len(old) + len(new) > _COMPARED:
+        return [("replace", lead, len(old) - trail, lead, len(new) - trail)]
     import difflib
 
-    inner = difflib.SequenceMatcher(None, left, right).get_opcodes()
-    return [(tag, head + a, head + b, head + c, head + d) for tag, a, b, c, d in inner]
+    return difflib.SequenceMatcher(None, old, new).get_opcodes()
 
 
-def _render(old: list[str], new: list[str], ops: list[_Op], path: str) -> Iterator[str]:
+def _render(old: list[str], new: list[str], ops: list[_Op], base: int, path: str) -> Iterator[str]:
     if not ops:
         return
     yield f"--- {path}\n+++ {path}\n"
@@ -69,7 +102,7 @@ def _render(old: list[str], new: list[str], ops: list[_Op], path: str) -> Iterat
         start, end = max(0, group[0][1] - _CONTEXT), min(len(old), group[-1][2] + _CONTEXT)
         new_start = group[0][3] - (group[0][1] - start)
         new_end = group[-1][4] + (end - group[-1][2])
-        yield f"@@ -{_range(start, end)} +{_range(new_start, new_end)} @@\n"
+        yield f"@@ -{_range(base + start, base + end)} +{_range(base + new_start, base + new_end)} @@\n"
         at = start
         for _, a, b, c, d in group:
             yield from _marked(" ", old[at:a])

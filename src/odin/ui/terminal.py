@@ -241,7 +241,7 @@ class Questions:
 
     async def _answer(self, ask: PermissionAsked) -> Answer:
         fd = self._tty.fileno()
-        if os.tcgetpgrp(fd) != os.getpgrp():
+        if _in_background(fd):
             return Answer(ask.ask_id, allow=False, reason="Odin runs in the background and cannot ask.")
         _forget_typed(fd)
         self._say(question(ask))
@@ -265,6 +265,14 @@ def question(ask: PermissionAsked) -> str:
     shown = "\n".join(f"  | {visible(line)}" for line in subject.split("\n"))
     why = f"{visible(ask.reason)}\n" if ask.reason else ""
     return f"Odin asks to use {visible(ask.name)}:\n{shown}\n{why}Allow it? [y]es, [n]o, or say why not: "
+
+
+def _in_background(fd: int) -> bool:
+    """Whether reading this terminal would stop us instead of giving an answer."""
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:
+        return False
 
 
 def _forget_typed(fd: int) -> None:

@@ -30,7 +30,7 @@ def clauses(text: str) -> list[str]:
     """The clauses of a protected request, in order, without polite words. At most a dozen."""
     found: list[str] = []
     for line in _lines(text):
-        for clause in _parts(line):
+        for clause in _parts(courtesy_off(line)):
             tidy = courtesy_off(clause)
             if tidy:
                 found.append(tidy)

@@ -31,6 +31,8 @@ def understand(prompt: str) -> list[Task]:
     text = _without_contractions(words.text)
     if len(text) > MAX_WORDS:
         return [Task("unknown", said=prompt[:200])]
+    if re.fullmatch(r"\W*(?:hi|hello|hey)(?: there| odin| all)?\W*", text, re.IGNORECASE):
+        return [Task("help", how="hello")]
     words = Request(text, words.quoted)
     tasks = [_clause(clause, words) for clause in clauses(text)]
     if not tasks:

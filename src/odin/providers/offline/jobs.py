@@ -107,7 +107,8 @@ def offline_summary(text: str, limit: int = SUMMARY_CHARS) -> str:
     chosen: list[int] = []
     room = limit
     for at in ranked:
-        if len(sentences[at]) + 1 <= room:
+        recurs = _score(sentences[at], at, weights) > 0
+        if recurs and len(sentences[at]) + 1 <= room:
             chosen.append(at)
             room -= len(sentences[at]) + 1
     if not chosen and limit > 1:
@@ -116,10 +117,10 @@ def offline_summary(text: str, limit: int = SUMMARY_CHARS) -> str:
 
 
 def _score(sentence: str, at: int, weights: "Counter[str]") -> float:
+    """How much of a sentence are words that come again elsewhere; the first sentence counts for more."""
     words = re.findall(r"[a-z_]{3,}", sentence.lower())
-    if not words:
-        return 0.0
-    return sum(weights[word] for word in words) / (len(words) + 4) + (2.0 if at == 0 else 0.0)
+    recurring = sum(weights[word] for word in words if weights[word] > 1)
+    return recurring / (len(words) + 4) + (2.0 if at == 0 else 0.0)
 
 
 def edit_question(text: str) -> EditQuestion:

@@ -54,11 +54,9 @@ class Memory(Struct):
         if task.kind in _FORGOTTEN:
             return
         self.task = task
-        if task.kind == "search":
-            self.term = task.term
-            self.place = task.path
-        elif task.kind == "replace":
-            self.term = task.new
+        if task.kind in ("search", "replace"):
+            self.term = task.new if task.kind == "replace" else task.term
+        if task.kind in ("search", "replace", "list", "find"):
             self.place = task.path
 
     def note_step(self, pairs: Iterable[tuple[ToolCall, ToolResult]], desk: Desk) -> None:
@@ -102,6 +100,8 @@ class Memory(Struct):
         """The newest thing is a file now, so "it" is that file and not an entry of an older list."""
         self.file = path
         self.newest_is_list = False
+        if self.task is None or self.task.kind not in ("search", "replace"):
+            self.place = path
 
     def files(self) -> list[str]:
         """The files of the last list, in the order they were shown."""

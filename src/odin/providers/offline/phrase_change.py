@@ -11,7 +11,7 @@ from odin.providers.offline.vocabulary import looks_like_path
 _IT = frozenset(["it", "that", "this", "that file", "this file", "the file", "the same file", "that one"])
 _NOUN = "(file|script|document|module|page|text file)"
 _CALLED = "[called|named|at]"
-_SAYING = "(with|containing|that contains|which contains|that says|which says|saying|having)"
+_SAYING = "(with|with:|containing|containing:|that contains|which contains|that says|which says|saying|having)"
 _CONTENT = "(content|contents|text|line|lines|word|words|body|message|content:|contents:|text:|line:|following:)"
 _INVENTED = r"(?:an?|the|some|all|code|tests?|functions?|that|which|for|to)\b"
 _SED = r"s/((?:[^/\\]|\\.)+)/((?:[^/\\]|\\.)*)/g?(?=\s|$)"
@@ -30,7 +30,9 @@ def change(clause: str, words: Request) -> Task | None:
 def _in_front(clause: str, words: Request) -> Task | None:
     """ "in a.py, replace x with y": the place may come first."""
     found = re.match(
-        rf"(?:in|inside|within) ({QUOTED}|[^\s,]+),? (?=(?:replace|rename|change|substitute)\b)", clause, re.I
+        rf"(?:in|inside|within) (?:the )?(?:file )?({QUOTED}|[^\s,]+),? (?=(?:replace|rename|change|substitute)\b)",
+        clause,
+        re.I,
     )
     if not found:
         return None

@@ -33,8 +33,8 @@ def _typed_ls(said: Said) -> Task:
     return Task("list", path=said["path"], how="tree" if re.search(r"^tree| -\w*R", said.clause) else "")
 
 
-def _tree(said: Said) -> Task:
-    return Task("list", path=said["path"], how="tree")
+def _tree(said: Said) -> Task | None:
+    return None if looks_like_file(said["path"]) else Task("list", path=said["path"], how="tree")
 
 
 def _bare_folder(said: Said) -> Task | None:
@@ -57,6 +57,7 @@ folders = Table(
         f"[of {_PROJECT}]",
         f"tell me [more] about ({_PROJECT}|this)",
         f"how (do|can|should|would) (i|you|we|one) (run|build|test|install|start|use|launch) ({_PROJECT}|this|it)",
+        f"how (do|can|should|would) (i|you|we|one) run the tests [in|of|for] [{_PROJECT}]",
         "(what|which) [programming] languages? (is|are|does|do) {rest:text}",
         "what am i looking at",
         "describe project",
@@ -168,7 +169,9 @@ _kinds = Table(
         _by_kind,
         f"{_FIND} {{kind}} [source|code] (files?|scripts?|sources?|modules?) [are there|exist|do we have|are here]",
     ),
-    rule(Task("find", "test", globs=TEST_GLOBS), "(find|locate|where are) [all] [the|my] tests"),
+    rule(
+        Task("find", "test", globs=TEST_GLOBS), "(find|locate|where are|are there|do we have) [all|any] [the|my] tests"
+    ),
 )
 
 _single = Table(

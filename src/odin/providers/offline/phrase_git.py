@@ -17,10 +17,13 @@ def _diff(said: Said) -> Task:
 
 def _log(said: Said) -> Task:
     path = said.file()
-    count = said.number("n") if said.raw("n") else 10 if "commit" not in said.clause.lower().split() else 1
-    return Task(
-        "git", how="log", first=max(1, min(count, _MOST)), path="" if path in ("git", "repo", "project") else path
-    )
+    count = said.number("n") if said.raw("n") else 10
+    whole = path in ("git", "repo", "project")
+    return Task("git", how="log", first=max(1, min(count, _MOST)), path="" if whole else path)
+
+
+def _last(said: Said) -> Task:
+    return Task("git", how="log", first=1, path=said.file())
 
 
 def _who(said: Said) -> Task:
@@ -67,8 +70,12 @@ git = Table(
         f"how many commits [are there|do we have|does (this|the) {_REPO} have] [in (this|the) {_REPO}]",
     ),
     rule(
+        _last,
+        f"{_ASK} (last|latest|previous|newest|most recent) [git] commit [message] [(to|of|for|in|on) {_FILE}]",
+    ),
+    rule(
         _log,
-        f"{_ASK} [last|latest|recent|previous|past|newest|most recent] [{{n:number}}] [git] commits? [messages?] "
+        f"{_ASK} [last|latest|recent|previous|past|newest|most recent] [{{n:number}}] [git] commits [messages] "
         f"[(to|of|for|in|on|touching) {_FILE}]",
         f"{_ASK} [git|commit|change] (log|history) [(of|for) {_FILE}]",
     ),

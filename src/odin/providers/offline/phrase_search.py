@@ -162,6 +162,10 @@ _phrases = Table(
     rule(_shown, "(list|show [me]) [all] [the|any] {term:text}"),
     rule(_plain, "(list|show [me]) [all] [the|any] {term:uses}"),
     rule(_grep, "(grep|rg|ripgrep) [{flags:flags}] [for] {term:text}"),
-    rule(_there, "search [in|through] [the] {path} [files|folder|directory] for {term:text}"),
-    rule(_plain, "(search for|search|find|look for|look up|scan for|check for|hunt for) {term:text}"),
+    rule(
+        _there,
+        "search [in|through] [the] {path} [files|folder|directory] for {term:text}",
+        "look in [the] {path} [files|folder|directory] for {term:text}",
+    ),
+    rule(_plain, "(search for|search|find me|find|look for|look up|scan for|check for|hunt for) {term:text}"),
 )

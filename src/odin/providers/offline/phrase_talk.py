@@ -47,7 +47,7 @@ talk = Table(
     rule(Task("help", how="thanks"), "(thanks|thank you|thx|cheers|great|nice|perfect|ok|okay|cool|good job)"),
     rule(
         Task("help"),
-        "[show] (help|usage|commands)",
+        "[show] (help|usage|commands) [me]",
         "what (can|do) (you|i) (do|ask|understand)",
         "what are you able to do",
         "(who|what) are you",

@@ -5,7 +5,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace as struct_replace
+from msgspec.structs import replace as replaced
 
 from odin.core.message import ToolResult
 from odin.providers.offline import results
@@ -18,7 +18,8 @@ from odin.providers.offline.wording import counted, not_offered, reason
 
 MAX_FILES = 200
 _BATCH = 20
-_MAX_REREADS = 3
+_MAX_TRIES = 4
+_SEEN_LINES = 2000
 
 Steps = Generator[tuple[Act, ...], tuple[ToolResult, ...], "list[Change]"]
 
@@ -47,7 +48,7 @@ def replace(task: Task, desk: Desk) -> Plan:
     if whole.result.is_error:
         return f"{failed(f'read `{desk.shown(whole.path)}`', whole.result)} Nothing was changed."
     changes = yield from _edit([whole], task, desk)
-    return _report(struct_replace(task, path=whole.path), changes, desk)
+    return _report(replaced(task, path=whole.path), changes, desk)
 
 
 def _preview(task: Task, desk: Desk) -> Plan:
@@ -94,10 +95,7 @@ def _everywhere(task: Task, desk: Desk, folder: str) -> Plan:
 def _edit(files: Sequence[Whole], task: Task, desk: Desk) -> Steps:
     """Edit files that were read, all in one reply. Lines that were not seen yet are looked at first."""
     done = [Change(file.path, fault=reason(file.result.text)) for file in files if file.result.is_error]
-    readable = [file for file in files if not file.result.is_error]
-    partial = [file for file in readable if not file.complete]
-    if partial and desk.offers("Grep"):
-        yield tuple(grep_act(_pattern(task), file.path, Task("search", task.term), "content", 2000) for file in partial)
+    readable = yield from _read_on([file for file in files if not file.result.is_error], task, desk)
     acts: dict[str, tuple[Act, ...]] = {}
     words: dict[str, int] = {}
     for file in readable:
@@ -107,17 +105,31 @@ def _edit(files: Sequence[Whole], task: Task, desk: Desk) -> Steps:
         elif made:
             acts[file.path] = made
             words[file.path] = 0 if "replace_all" in made[0].args else len(_words(task.term, file.page.text))
-    for _ in range(_MAX_REREADS + 1):
+    for _ in range(_MAX_TRIES):
         if not acts:
             break
         finished, unseen = yield from _apply(acts)
-        done += [
-            Change(each.path, words[each.path] or each.count, each.fault) if each.count else each for each in finished
-        ]
+        done += [replaced(each, count=words[each.path] or each.count) if each.count else each for each in finished]
         acts = {path: acts[path] for path in unseen}
         if unseen:
             yield tuple(read_act(path, *lines) for path, lines in unseen.items())
-    return done
+    return done + [Change(path, fault="too many parts of it were not read yet") for path in acts]
+
+
+def _read_on(
+    files: list[Whole], task: Task, desk: Desk
+) -> Generator[tuple[Act, ...], tuple[ToolResult, ...], list[Whole]]:
+    """See to it that the lines to change have been seen. A word needs all of the file, a plain text only its lines."""
+    partial = [file for file in files if not file.complete]
+    if task.how == "word":
+        rest: dict[str, Whole] = {}
+        for file in partial:
+            rest[file.path] = yield from whole_file(file.path, desk)
+        return [rest.get(file.path, file) for file in files]
+    if partial and desk.offers("Grep"):
+        plain = Task("search", task.term)
+        yield tuple(grep_act(_pattern(task), file.path, plain, "content", _SEEN_LINES) for file in partial)
+    return files
 
 
 def _acts(file: Whole, task: Task, desk: Desk) -> tuple[Act, ...] | str:
@@ -197,9 +209,8 @@ def _report(task: Task, changes: list[Change], desk: Desk) -> str:
         if len(done) > 1:
             lines += ["", *(f"- {desk.shown(change.path)}: {change.count}" for change in done[:60])]
     if faults:
-        lines += [""] if lines else ["Nothing was changed."] if not done else []
-        same = {change.fault for change in faults}
-        if len(same) == 1 and len(faults) > 1:
+        lines += [""] if done else ["Nothing was changed."]
+        if len(faults) > 1 and len({change.fault for change in faults}) == 1:
             lines.append(f"{len(faults)} files were not changed: {faults[0].fault}")
         else:
             lines += [f"`{desk.shown(change.path)}` was not changed: {change.fault}" for change in faults[:20]]

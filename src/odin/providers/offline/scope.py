@@ -83,6 +83,7 @@ def _kind_at_end(text: str) -> tuple[tuple[str, ...], int]:
 _BEFORE_A_TERM = (
     ("", r"(?:all|any|every|each|both|the|of|for|single) "),
     ("word", r"(?:uses?|usages?|references?|calls?|callers?) (?:of|to|for) "),
+    ("", r"(?:number of) "),
     ("", r"(?:occurrences?|instances?|mentions?|appearances?|matches|lines?) (?:of|to|for|with|containing) "),
     (
         "",
@@ -109,7 +110,7 @@ def clean_term(text: str, words: Request) -> tuple[str, str]:
                 how = meant or how
         if fragment == before:
             break
-    if re.fullmatch(r"it|them|those|these|that|this", fragment, re.IGNORECASE):
+    if re.fullmatch(r"(?:it|them|those|these)(?: all)?|that|this", fragment, re.IGNORECASE):
         return LAST_TERM, how
     quoted = re.fullmatch(rf"({QUOTED})(?: (?:comments?|markers?|calls?|uses|lines?))?", fragment, re.IGNORECASE)
     if quoted:

@@ -28,7 +28,10 @@ INVENT = (
     "something up. "
     f"I can {CAN}. {CONNECT}"
 )
-STOPPED = "I stopped here: this request needed more steps than I allow for one prompt. Ask for a smaller part of it."
+STOPPED = (
+    "I stopped here: this request needed more steps than I allow for one prompt. What was done until now stays. "
+    "Ask for the rest in smaller parts."
+)
 
 
 def not_understood(said: str, invent: bool, some_done: bool) -> str:

@@ -1,0 +1,191 @@
+"""What a person sees and answers on a terminal, with a real one."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odin.core.event import PermissionAsked
+from odin.testing import ScriptedServer, call, say
+from odin.ui.terminal import harmless, question, shorten, visible
+from tests.ui.pseudo import screen
+
+
+def write(path: Path, content: str = "x") -> object:
+    return call("WriteFile", {"file_path": str(path), "content": content}, id="toolu_w")
+
+
+def test_the_progress_line_says_what_runs_and_is_gone_before_the_answer(workspace: Path) -> None:
+    go = workspace / "go"
+    wait = f"while [ ! -e {go} ]; do sleep 0.05; done"
+    with (
+        ScriptedServer([call("ExecuteCommand", {"command": wait}), say("All done.")]) as server,
+        screen("-p", "Run it.", "--yes", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see("ExecuteCommand while")
+        terminal.see(" 1s")
+        go.touch()
+        code, printed = terminal.end()
+        shown = terminal.shown
+    assert (code, printed) == (0, "All done.\n")
+    assert "All done." not in shown
+    assert shown.endswith("\r\x1b[K")
+    assert "\n" not in shown
+    assert "\x1b[2m" in shown
+
+
+def test_no_colour_when_it_is_not_wanted(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("Hi.")]) as server,
+        screen("-p", "Hi.", cwd=workspace, env={**server.env("anthropic"), "NO_COLOR": "1"}) as terminal,
+    ):
+        terminal.end()
+        assert "\x1b[2m" not in terminal.shown
+        assert terminal.shown.endswith("\r\x1b[K")
+
+
+def test_a_dumb_terminal_gets_plain_lines(workspace: Path) -> None:
+    with (
+        ScriptedServer([call("LS", {"path": str(workspace)}), say("Hi.")]) as server,
+        screen("-p", "Hi.", cwd=workspace, env={**server.env("anthropic"), "TERM": "dumb"}) as terminal,
+    ):
+        terminal.end()
+        assert terminal.shown == f"LS {workspace}\r\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "made", "told"),
+    [
+        ("y\n", True, ""),
+        ("YES\n", True, ""),
+        ("n\n", False, "said no"),
+        ("\n", False, "said no"),
+        ("\x04", False, "said no"),
+        ("use another name\n", False, "use another name"),
+    ],
+)
+def test_a_question_is_asked_and_answered(workspace: Path, typed: str, made: bool, told: str) -> None:
+    target = workspace / "new.txt"
+    with (
+        ScriptedServer([write(target), say("So be it.")]) as server,
+        screen("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        shown = terminal.see("say why not: ")
+        terminal.type(typed)
+        assert terminal.end() == (0, "So be it.\n")
+        assert told in server.requests[1].results["toolu_w"]
+    assert "WriteFile" in shown
+    assert str(target) in shown
+    assert target.exists() is made
+
+
+def test_questions_come_one_at_a_time(workspace: Path) -> None:
+    first, second = workspace / "first", workspace / "second"
+    calls = [call("WriteFile", {"file_path": str(path), "content": "x"}) for path in (first, second)]
+    from odin.testing import reply
+
+    with (
+        ScriptedServer([reply("", calls), say("Done.")]) as server,
+        screen("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        assert str(second) not in terminal.see("say why not: ")
+        terminal.type("y\n")
+        terminal.see(str(second))
+        terminal.type("n\n")
+        terminal.end()
+    assert (first.exists(), second.exists()) == (True, False)
+
+
+def test_what_was_typed_before_the_question_does_not_answer_it(workspace: Path) -> None:
+    gate = threading.Event()
+    target = workspace / "x"
+    with (
+        ScriptedServer([write(target).hold(gate), say("Done.")]) as server,  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
+        screen("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see("waiting for the model")
+        terminal.type("y\n")
+        gate.set()
+        terminal.see("say why not: ")
+        terminal.type("n\n")
+        terminal.end()
+    assert not target.exists()
+
+
+def test_the_question_shows_what_a_command_hides(workspace: Path) -> None:
+    command = f"echo fine{' ' * 300}; rm -f x\x1b[2K\u202e # \u200b harmless\ntouch y"
+    with (
+        ScriptedServer([call("ExecuteCommand", {"command": command}), say("Done.")]) as server,
+        screen("-p", "Run.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        shown = terminal.see("say why not: ")
+        terminal.type("n\n")
+        terminal.end()
+    assert "⟨300 spaces⟩; rm -f x\\x1b[2K\\u202e # \\u200b harmless" in shown
+    assert "  | touch y" in shown
+
+
+def test_interrupting_a_question(workspace: Path) -> None:
+    target = workspace / "x"
+    with (
+        ScriptedServer([write(target), say("never")]) as server,
+        screen("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see("say why not: ")
+        terminal.type("\x03")
+        code, printed = terminal.end()
+        assert len(server.requests) == 1
+    assert (code, printed) == (130, "")
+    assert not target.exists()
+    assert "Interrupted." in terminal.shown
+
+
+def test_a_run_in_the_background_does_not_ask(workspace: Path) -> None:
+    """Reading the terminal there would stop the process for good."""
+    target = workspace / "x"
+    command = f"{sys.executable} -I -m odin -p Write. < /dev/tty & wait $!"
+    with (
+        ScriptedServer([write(target), say("Fine.")]) as server,
+        screen("-p", "x", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.process.send_signal(signal.SIGKILL)
+        terminal.end()
+    assert command
+    assert not target.exists()
+    assert os.getpgrp()
+
+
+def test_an_answer_cannot_steer_the_terminal(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("Title: \x1b]0;owned\x07 end\n\tkept")]) as server,
+        screen("-p", "Hi.", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.end()
+        assert "Title: \\x1b]0;owned\\x07 end\r\n\tkept" in terminal.shown
+
+
+def test_a_question_without_a_subject_shows_the_arguments() -> None:
+    asked = question(PermissionAsked("a", "c", "Spawn", {"task": "x\ny"}, "It starts something."))
+    assert '  | {"task":"x\\ny"}\n' in asked
+    assert "It starts something.\n" in asked
+
+
+@given(st.text())
+def test_nothing_stays_hidden(text: str) -> None:
+    shown = visible(text)
+    assert shown.isprintable() or not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in shown)
+    assert "\x1b" not in harmless(text)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Mn"])), st.integers(2, 40))
+def test_a_line_fits_its_room(text: str, room: int) -> None:
+    from unicodedata import east_asian_width
+
+    short = shorten(text, room)
+    assert sum(2 if east_asian_width(char) in "WF" else 1 for char in short) <= room
+    assert short == text or short.endswith("…")
