@@ -15,12 +15,16 @@ from pathlib import Path
 
 from odin.config.describe import config_schema, config_table
 
+from record import as_picture, as_text
+
 from odin.app import standard_registry
 from odin.cli import build_parser
 from odin.core import event, op
 from odin.core.registry import ALIASES
+from odin.tools.agent import AgentTool
 
 ROOT = Path(__file__).resolve().parent.parent
+PICTURE = ROOT / "docs" / "pictures" / "run.svg"
 SCHEMA = ROOT / "docs" / "odinconfig.schema.json"
 PART = re.compile(r"(<!-- generated:(\w+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -31,9 +35,13 @@ def flags() -> str:
     return "\n".join(lines)
 
 
+async def _nobody(task: str, mode: event.Mode) -> event.TurnEnded:
+    raise NotImplementedError
+
+
 def tools() -> str:
     lines = ["| tool | kind | what it does | also known as |", "|---|---|---|---|"]
-    for tool in standard_registry().offered():
+    for tool in (*standard_registry().offered(), AgentTool(_nobody)):
         aliases = ", ".join(f"`{name}`" for name in ALIASES.get(tool.name, "").split())
         lines.append(f"| `{tool.name}` | {tool.kind} | {tool.short} | {aliases} |")
     return "\n".join(lines)
@@ -55,7 +63,7 @@ def ops() -> str:
     return "\n".join(lines)
 
 
-PARTS = {"flags": flags, "tools": tools, "events": events, "ops": ops, "config": config_table}
+PARTS = {"run": as_text, "flags": flags, "tools": tools, "events": events, "ops": ops, "config": config_table}
 
 
 def pages() -> Iterator[Path]:
@@ -81,11 +89,11 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     write: bool = parser.parse_args().write
     faults: list[str] = []
-    wanted = {SCHEMA: json.dumps(config_schema(), indent=2) + "\n"}
+    wanted = {SCHEMA: json.dumps(config_schema(), indent=2) + "\n", PICTURE: as_picture()}
     used: set[str] = set()
     for page in pages():
         text = page.read_text(encoding="utf-8")
-        used |= set(PART.findall(text) and [match[1] for match in PART.findall(text)])
+        used |= {match[1] for match in PART.findall(text)}
         wanted[page] = rendered(text)
         faults.extend(broken_links(page, text))
     faults.extend(f"no page shows the generated part {name!r}" for name in PARTS.keys() - used)

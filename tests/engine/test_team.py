@@ -1,11 +1,13 @@
 """Sub-agents: their own conversation and tools, one answer back, and no trace in the state afterwards."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from odin.core.event import AgentEnded, AgentStarted, TitleSet, ToolEnded, TurnEnded, UsageRecorded
+from odin.core.client import Client
+from odin.core.event import AgentEnded, AgentStarted, AnyEvent, TitleSet, ToolEnded, TurnEnded, UsageRecorded
 from odin.core.message import Usage
 from odin.testing import call, fault, reply, say
 
@@ -105,7 +107,7 @@ async def test_the_lesser_model_gives_the_title_and_its_use_is_recorded(start: S
     assert [event.purpose for event in past if isinstance(event, UsageRecorded)] == ["planner", "title"]
 
 
-async def _events(client: Any) -> Any:
+async def _events(client: Client) -> AsyncIterator[AnyEvent]:
     seq = (await client.snapshot()).seq
     async for envelope in client.events(after=-1):
         yield envelope.event

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.core.errors import AuthFailed, BadReply, ContextOverflow, ModelNotFound, Overloaded, RateLimited, StreamCut
+from odin.core.errors import (
+    AuthFailed,
+    BadReply,
+    ContextOverflow,
+    ModelNotFound,
+    Overloaded,
+    RateLimited,
+    StreamCut,
+    StreamStalled,
+)
 from odin.core.message import (
     AssistantMessage,
     Message,
@@ -366,6 +375,15 @@ async def test_failures_are_named(turn: Any, error: type[Exception]) -> None:
             with pytest.raises(error):
                 await collect(anthropic, Request(OLD, PROMPT))
         assert len(server.requests) == 1
+
+
+async def test_pings_alone_are_silence_in_the_end() -> None:
+    http = Http({})
+    with ScriptedServer([say("never finished").pings(after=2, every=0.01)]) as server:
+        anthropic = AnthropicProvider(name="a", base_url=server.url, api_key="k", http=http, idle_timeout=0.05)
+        with pytest.raises(StreamStalled, match=r"silent for 0\.2 s"):
+            await collect(anthropic, Request(OLD, PROMPT))
+    await http.close()
 
 
 async def test_a_missing_end_mark_is_no_failure() -> None:

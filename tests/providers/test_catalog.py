@@ -206,7 +206,7 @@ def test_a_missing_key_is_said_with_its_place(name: str) -> None:
     with pytest.raises(NoUsableKeys) as caught:
         connect(f"{name}/x", {}, {}, Http({}))
     assert str(caught.value) == f"No key for {name}."
-    assert caught.value.hint == f"Set {PRESETS[name].key_names[0]} or providers.{name}.api_key in odinconfig.json."
+    assert caught.value.hint == f"Set {PRESETS[name].key_names[0]} or providers.{name}.api_key in your odinconfig.json."
 
 
 def test_a_provider_without_an_address() -> None:
@@ -230,6 +230,21 @@ def test_where_a_key_comes_from(
 ) -> None:
     place = endpoint("anthropic", settings, env)
     assert (place.api_key, place.bearer) == (key, bearer)
+
+
+@pytest.mark.parametrize(
+    ("settings", "idle", "header"),
+    [
+        (ProviderSettings(base_url="https://far.test/v1"), 90, 120),
+        (ProviderSettings(base_url="http://localhost:1/v1"), 900, 900),
+        (ProviderSettings(base_url="http://localhost:1/v1", idle_timeout=5, header_timeout=6), 5, 6),
+        (ProviderSettings(base_url="https://far.test/v1", idle_timeout=0.5), 0.5, 120),
+    ],
+)
+def test_a_server_on_this_machine_may_take_its_time(settings: ProviderSettings, idle: float, header: float) -> None:
+    provider, _ = connect("mine/x", {"mine": settings}, {}, Http({}))
+    assert isinstance(provider, WireProvider)
+    assert (provider._idle_timeout, provider._header_timeout) == (idle, header)
 
 
 async def test_a_connected_provider_answers() -> None:

@@ -18,10 +18,10 @@ PATIENCE = 20.0
 class Screen:
     """Standard error and input are the terminal; standard output is a pipe unless `all_of_it`."""
 
-    def __init__(self, args: list[str], cwd: Path, env: Mapping[str, str], all_of_it: bool) -> None:
+    def __init__(self, command: list[str], cwd: Path, env: Mapping[str, str], all_of_it: bool) -> None:
         self._keyboard, terminal = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "odin", *args],
+            command,
             cwd=cwd,
             env={**os.environ, "TERM": "xterm-256color", **env},
             stdin=terminal,
@@ -73,9 +73,13 @@ class Screen:
         return bool(data)
 
 
+ODIN = [sys.executable, "-I", "-m", "odin"]
+
+
 @contextlib.contextmanager
-def screen(*args: str, cwd: Path, env: Mapping[str, str], all_of_it: bool = False) -> Iterator[Screen]:
-    shown = Screen(list(args), cwd, env, all_of_it)
+def screen(*args: str, cwd: Path, env: Mapping[str, str], all_of_it: bool = False, shell: str = "") -> Iterator[Screen]:
+    """Odin with these arguments, or a shell with a line of its own, in a new terminal."""
+    shown = Screen(["/bin/sh", "-c", shell] if shell else [*ODIN, *args], cwd, env, all_of_it)
     try:
         yield shown
     finally:

@@ -14,7 +14,14 @@ from odin.core.errors import ConfigError, NoUsableKeys
 from odin.core.provider import ModelInfo, Provider, StyleChoice
 from odin.providers.address import parse_address
 from odin.providers.http import Http
-from odin.providers.settings import ModelSettings, ProviderSettings, ProviderType
+from odin.providers.settings import (
+    DEFAULT_HEADER_TIMEOUT,
+    DEFAULT_IDLE_TIMEOUT,
+    LOCAL_PATIENCE,
+    ModelSettings,
+    ProviderSettings,
+    ProviderType,
+)
 
 if TYPE_CHECKING:
     from odin.providers.anthropic import AnthropicProvider
@@ -273,14 +280,15 @@ def connect(ref: str, settings: Settings, env: Mapping[str, str], http: Http) ->
 
 
 def _open(place: Endpoint, own: ProviderSettings, http: Http) -> Provider:
+    near = parse_address(place.base_url).is_loopback
     return _adapter(place.type)(
         name=place.provider,
         base_url=place.base_url,
         api_key=place.api_key,
         http=http,
         headers=own.headers,
-        idle_timeout=own.idle_timeout,
-        header_timeout=own.header_timeout,
+        idle_timeout=own.idle_timeout or (LOCAL_PATIENCE if near else DEFAULT_IDLE_TIMEOUT),
+        header_timeout=own.header_timeout or (LOCAL_PATIENCE if near else DEFAULT_HEADER_TIMEOUT),
         key_places=place.key_places,
         bearer=place.bearer,
     )
@@ -323,5 +331,5 @@ def _key(provider: str, own: ProviderSettings, env: Mapping[str, str]) -> str:
 
 
 def _key_places(provider: str, preset: Preset | None) -> str:
-    setting = f"providers.{provider}.api_key in odinconfig.json"
+    setting = f"providers.{provider}.api_key in your odinconfig.json"
     return f"{preset.key_names[0]} or {setting}" if preset and preset.key_names else setting

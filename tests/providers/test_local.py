@@ -1,0 +1,279 @@
+"""Local model servers: found, recognised, and believed only as far as they make sense."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from odin.core.provider import ModelInfo
+from odin.providers.local import PORTS, Kind, LocalServer, Row, discover, ports_from, probe, rows, table
+from odin.providers.settings import ModelSettings
+from odin.testing import ScriptedServer
+
+
+async def found(server: ScriptedServer, env: dict[str, str] | None = None) -> LocalServer:
+    (one,) = await discover(env or {}, ports=[server.port], timeout=5)
+    return one
+
+
+@pytest.mark.parametrize("kind", ["ollama", "lmstudio", "llamacpp", "vllm"])
+async def test_each_kind_is_recognised_on_any_port_with_its_real_context(kind: Kind) -> None:
+    with ScriptedServer(local=kind, models=["qwen3-coder:30b"], window=12_000, trained=131_072) as server:
+        one = await found(server)
+    assert one == LocalServer(kind, server.openai_url, (ModelInfo("qwen3-coder:30b", kind, 12_000),))
+
+
+@pytest.mark.parametrize("kind", ["ollama", "lmstudio"])
+async def test_a_model_that_says_it_has_no_tools_is_asked_by_the_contract(kind: Kind) -> None:
+    with ScriptedServer(local=kind, models=["gemma-2-27b"], tools=False) as server:
+        (model,) = (await found(server)).models
+    assert model.tools == "json"
+
+
+async def test_any_server_that_speaks_openai_is_taken() -> None:
+    with ScriptedServer(models=["one", "two"]) as server:
+        one = await found(server)
+    assert (one.kind, [model.id for model in one.models]) == ("local", ["one", "two"])
+
+
+async def test_what_is_found_can_be_used_as_configuration() -> None:
+    with ScriptedServer(local="llamacpp", models=["qwen2.5-coder-1.5b", "big-70b"], window=16_384) as server:
+        settings = (await found(server)).settings()
+    assert settings.type == "openai-chat"
+    assert settings.base_url == server.openai_url
+    assert settings.header_timeout >= 600, "a small machine reads a long prompt for minutes"
+    assert settings.models == {
+        "qwen2.5-coder-1.5b": ModelSettings(context=16_384, tools="json"),
+        "big-70b": ModelSettings(context=16_384, tools="auto"),
+    }
+
+
+async def test_several_ports_are_asked_at_once_and_kept_in_order() -> None:
+    with ScriptedServer(local="vllm") as first, ScriptedServer(local="ollama") as second, unused_port() as silent:
+        servers = await discover({}, ports=[second.port, silent, first.port], timeout=5)
+    assert [server.kind for server in servers] == ["ollama", "vllm"]
+
+
+@contextmanager
+def unused_port() -> Iterator[int]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+# --- where to look ---
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"),
+    [("", ()), ("11434,18080", (11434, 18080)), (" 1 , 1 2,", (1, 2)), ("0,99999,x,-4,²", ())],
+)
+def test_the_ports_come_from_the_environment(text: str, ports: tuple[int, ...]) -> None:
+    assert ports_from({"ODIN_LOCAL_PORTS": text}) == ports
+
+
+def test_the_usual_ports() -> None:
+    assert ports_from({}) == PORTS
+
+
+async def test_looking_nowhere_finds_nothing() -> None:
+    assert await discover({"ODIN_LOCAL_PORTS": ""}) == ()
+
+
+async def test_a_single_address_can_be_asked() -> None:
+    with ScriptedServer(local="llamacpp", window=8192) as server:
+        for url in (server.url, server.openai_url, f"{server.openai_url}/"):
+            one = await probe(url, {}, timeout=5)
+            assert one is not None
+            assert one.models[0].context == 8192
+    assert await probe(server.url, {}, timeout=5) is None
+
+
+# --- servers with answers of their own ---
+
+Pages = dict[str, Any]
+
+
+@asynccontextmanager
+async def pages(answers: Pages, *, raw: Callable[[asyncio.StreamWriter], Awaitable[None]] | None = None) -> AsyncIterator[int]:
+    """A server with a fixed JSON page for each path; `/api/show` is looked up by the model in the body."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await respond(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        path = head.split()[1]
+        length = next((int(line[15:]) for line in head.lower().splitlines() if line.startswith("content-length:")), 0)
+        body = await reader.readexactly(length)
+        if raw is not None:
+            await raw(writer)
+            return
+        if path == "/api/show":
+            path = f"/api/show {msgspec.json.decode(body)['model']}"
+        status = "200 OK" if path in answers else "404 Not Found"
+        data = msgspec.json.encode(answers.get(path, {"error": "not found"}))
+        writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(data)}\r\nconnection: close\r\n\r\n".encode() + data)
+        await writer.drain()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+def show(parameters: str = "", trained: int = 32_768, capabilities: list[str] | None = None) -> dict[str, Any]:
+    page: dict[str, Any] = {"parameters": parameters, "model_info": {"qwen.context_length": trained}}
+    return page if capabilities is None else {**page, "capabilities": capabilities}
+
+
+OLLAMA: Pages = {
+    "/api/tags": {
+        "models": [
+            {"name": "plain", "details": {"parameter_size": "7.6B"}},
+            {"name": "wide", "details": {"parameter_size": "7.6B"}},
+            {"name": "narrow", "details": {"parameter_size": "7.6B"}},
+            {"name": "loaded", "details": {"parameter_size": "7.6B"}},
+            {"name": "tiny", "details": {"parameter_size": "494.03M"}},
+            {"name": "embedder", "details": {"parameter_size": "137M"}},
+            {"name": "vanished", "details": {}},
+        ]
+    },
+    "/api/ps": {"models": [{"name": "loaded", "context_length": 20_000}]},
+    "/api/show plain": show(capabilities=["completion", "tools"]),
+    "/api/show wide": show('stop "x"\nnum_ctx                        24576'),
+    "/api/show narrow": show("num_ctx 24576", trained=2048),
+    "/api/show loaded": show("num_ctx 24576"),
+    "/api/show tiny": show(capabilities=["completion", "tools"]),
+    "/api/show embedder": show(capabilities=["embedding"]),
+}
+
+
+async def test_ollama_reports_what_it_really_gives_each_model() -> None:
+    async with pages(OLLAMA) as port:
+        (server,) = await discover({}, ports=[port], timeout=5)
+        (told,) = await discover({"OLLAMA_CONTEXT_LENGTH": "10000"}, ports=[port], timeout=5)
+    contexts = {model.id: model.context for model in server.models}
+    assert contexts == {"plain": 4096, "wide": 24_576, "narrow": 2048, "loaded": 20_000, "tiny": 4096, "vanished": 4096}
+    assert {model.id: model.context for model in told.models}["plain"] == 10_000
+    assert [model.id for model in server.models if model.tools == "json"] == ["tiny"]
+
+
+async def test_llamacpp_without_props_still_has_its_models() -> None:
+    entry = {"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 4096, "n_ctx_train": 99_999, "n_params": 1.7e9}}
+    async with pages({"/v1/models": {"data": [entry]}}) as port:
+        (server,) = await discover({}, ports=[port], timeout=5)
+    assert server.models == (ModelInfo("m", "llamacpp", 4096, tools="json"),)
+
+
+async def test_llamacpp_whose_template_knows_no_tools() -> None:
+    props = {"default_generation_settings": {"n_ctx": 9000}, "chat_template_caps": {"supports_tools": False}}
+    answers: Pages = {"/v1/models": {"data": [{"id": "m", "owned_by": "me"}]}, "/props": props}
+    async with pages(answers) as port:
+        (server,) = await discover({}, ports=[port], timeout=5)
+    assert server.models == (ModelInfo("m", "llamacpp", 9000, tools="json"),)
+
+
+async def test_lmstudio_shows_loaded_models_first_and_no_embedders() -> None:
+    data = [
+        {"id": "resting", "type": "llm", "state": "not-loaded", "max_context_length": 50_000},
+        {"id": "embedder", "type": "embeddings", "state": "loaded", "max_context_length": 512},
+        {"id": "awake", "type": "vlm", "state": "loaded", "max_context_length": 50_000, "loaded_context_length": 6000},
+    ]
+    async with pages({"/v1/models": {"data": [{"id": "awake"}]}, "/api/v0/models": {"data": data}}) as port:
+        (server,) = await discover({}, ports=[port], timeout=5)
+    assert [(model.id, model.context) for model in server.models] == [("awake", 6000), ("resting", 50_000)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        {},
+        {"data": None},
+        {"data": [None, 1, "x", {}, {"id": ""}]},
+        {"data": {"id": "x"}},
+        {"models": [{"name": "x"}]},
+    ],
+)
+async def test_answers_of_another_shape_are_no_server(answer: Any) -> None:
+    async with pages({"/v1/models": answer}) as port:
+        assert await discover({}, ports=[port], timeout=5) == ()
+
+
+async def test_numbers_that_make_no_sense_are_unknown() -> None:
+    entries = [{"id": str(at), "max_model_len": value} for at, value in enumerate([True, -5, "x", [], 1e300, "8192"])]
+    async with pages({"/v1/models": {"data": entries}}) as port:
+        (server,) = await discover({}, ports=[port], timeout=5)
+    assert [model.context for model in server.models] == [0, 0, 0, 0, 0, 8192]
+
+
+async def write_all(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(data)
+    await writer.drain()
+
+
+async def html(writer: asyncio.StreamWriter) -> None:
+    await write_all(writer, b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n<html>hello</html>")
+
+
+async def not_http(writer: asyncio.StreamWriter) -> None:
+    await write_all(writer, b"220 mail.example ESMTP\r\n")
+
+
+async def endless(writer: asyncio.StreamWriter) -> None:
+    await write_all(writer, b'HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{"data": [')
+    for _ in range(200):
+        await write_all(writer, b" " * 65_536)
+
+
+async def silent(writer: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(30)
+
+
+async def gone(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("raw", [html, not_http, endless, gone])
+async def test_what_is_no_model_server_is_passed_over(raw: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> None:
+    async with pages({}, raw=raw) as port:
+        assert await discover({}, ports=[port], timeout=5) == ()
+
+
+async def test_a_silent_server_is_not_waited_for() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener, ScriptedServer(local="vllm") as server:
+        begun = time.monotonic()
+        servers = await discover({}, ports=[listener.getsockname()[1], server.port], timeout=0.2)
+        assert time.monotonic() - begun < 5
+    assert [server.kind for server in servers] == ["vllm"]
+
+
+# --- the table ---
+
+
+def test_the_table() -> None:
+    servers = [
+        LocalServer("ollama", "http://127.0.0.1:11434/v1", (ModelInfo("qwen3:8b", "ollama", 4096),)),
+        LocalServer("local", "http://127.0.0.1:9/v1", (ModelInfo("m", "local", 0, tools="json"),)),
+    ]
+    assert rows(servers)[0] == Row("ollama/qwen3:8b", 4096, "native", "http://127.0.0.1:11434/v1")
+    assert table(rows(servers)) == (
+        "MODEL            CONTEXT  TOOLS   ADDRESS\n"
+        "ollama/qwen3:8b  4,096    native  http://127.0.0.1:11434/v1\n"
+        "local/m          unknown  json    http://127.0.0.1:9/v1\n"
+    )
+    assert table([]) == ""
