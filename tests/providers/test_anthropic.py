@@ -213,6 +213,11 @@ def test_calls_in_the_history_name_their_tools_even_when_none_is_offered() -> No
     assert "tools" not in body(Request(OLD, PROMPT))
 
 
+def test_caching_can_be_left_out() -> None:
+    raw = encode_request(Request(OLD, PROMPT, ("system",)), "anthropic", cached=False)
+    assert b"cache_control" not in raw
+
+
 def test_an_answer_in_a_shape() -> None:
     shape = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
     found = body(Request(NEW, PROMPT, schema=shape, thinking=2000))

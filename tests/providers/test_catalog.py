@@ -249,7 +249,7 @@ def test_a_server_on_this_machine_may_take_its_time(settings: ProviderSettings, 
 
 async def test_a_connected_provider_answers() -> None:
     http = Http({})
-    with ScriptedServer([say("hello")] * 3) as server:
+    with ScriptedServer([say("hello")] * 4) as server:
         for api in ("anthropic", "openai"):
             env = server.env(api)
             provider, info = connect(env["ODIN_MODEL"], {}, env, http)
@@ -257,11 +257,16 @@ async def test_a_connected_provider_answers() -> None:
         settings = {
             "openai": ProviderSettings(
                 type="openai-responses", base_url=server.openai_url, api_key="k", headers={"X-Team": "blue"}
-            )
+            ),
+            "gateway": ProviderSettings(type="anthropic", base_url=server.url, api_key="k", prompt_caching=False),
         }
         provider, info = connect("openai/gpt-5", settings, {}, http)
         await collect(provider, Request(info.id, (UserMessage("hi"),)))
-        assert [seen.api for seen in server.requests] == ["anthropic", "chat", "responses"]
+        provider, info = connect("gateway/claude", settings, {}, http)
+        await collect(provider, Request(info.id, (UserMessage("hi"),)))
+        assert [seen.api for seen in server.requests] == ["anthropic", "chat", "responses", "anthropic"]
+        assert "cache_control" in server.requests[0].json
+        assert "cache_control" not in server.requests[3].json
         assert server.requests[2].headers["x-team"] == "blue"
         assert server.rejected == []
     await http.close()

@@ -137,6 +137,11 @@ def test_a_web_page_says_so() -> None:
     assert "base URL" in found.hint
 
 
+def test_a_gateway_that_cannot_cache_is_told_apart() -> None:
+    said = json.dumps(anthropic("invalid_request_error", "cache_control: Extra inputs are not permitted")).encode()
+    assert refused(PEER, 400, {}, said).hint == "Set providers.anthropic.prompt_caching to false."
+
+
 def test_a_long_message_is_cut() -> None:
     found = refused(PEER, 400, {}, json.dumps(openai("word\n" * 1000)).encode())
     assert len(str(found)) < 400

@@ -352,12 +352,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def test_nobody_there() -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_nobody_there(host: str) -> None:
     port = free_port()
     async with client() as http:
         with pytest.raises(Unreachable) as caught:
-            await http.fetch(f"http://127.0.0.1:{port}/v1")
-    assert str(caught.value) == f"Cannot reach http://127.0.0.1:{port}: connection refused."
+            await http.fetch(f"http://{host}:{port}/v1")
+    assert str(caught.value) == f"Cannot reach http://{host}:{port}: connection refused."
     assert caught.value.hint == "Is the model server running there?"
     assert caught.value.exit_code == 75
 
@@ -507,6 +508,17 @@ async def test_https_goes_through_a_proxy_by_a_tunnel(authority: Path) -> None:
     assert len(heads) == 1
     assert heads[0].startswith("CONNECT model.test:443 HTTP/1.1\r\nhost: model.test:443\r\n")
     assert "proxy-authorization: Basic dXNlcjpwYXNz\r\n" in heads[0]
+
+
+async def test_the_way_to_the_proxy_may_be_secure_too(authority: Path) -> None:
+    heads: list[str] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority / "server.pem", authority / "server.key")
+    async with secure_server(authority) as server, listening(tunnel(server.port, heads), context) as proxy:
+        env = {"HTTPS_PROXY": f"https://127.0.0.1:{proxy.port}", "SSL_CERT_FILE": str(authority / "ca.pem")}
+        async with client(env) as http:
+            assert await http.fetch("https://model.test/v1") == (200, b"secret")
+    assert len(heads) == 1
 
 
 async def test_the_certificate_is_checked_behind_a_proxy_too(authority: Path) -> None:

@@ -3,17 +3,19 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
 from odin.core.provider import ModelInfo
-from odin.providers.local import PORTS, Kind, LocalServer, Row, discover, ports_from, probe, rows, table
+from odin.providers.local import PORTS, LocalServer, discover, ports_from, probe
 from odin.providers.settings import ModelSettings
 from odin.testing import ScriptedServer
+
+Local = Literal["ollama", "lmstudio", "llamacpp", "vllm"]
 
 
 async def found(server: ScriptedServer, env: dict[str, str] | None = None) -> LocalServer:
@@ -22,23 +24,24 @@ async def found(server: ScriptedServer, env: dict[str, str] | None = None) -> Lo
 
 
 @pytest.mark.parametrize("kind", ["ollama", "lmstudio", "llamacpp", "vllm"])
-async def test_each_kind_is_recognised_on_any_port_with_its_real_context(kind: Kind) -> None:
+async def test_each_kind_is_recognised_on_any_port_with_its_real_context(kind: Local) -> None:
     with ScriptedServer(local=kind, models=["qwen3-coder:30b"], window=12_000, trained=131_072) as server:
         one = await found(server)
-    assert one == LocalServer(kind, server.openai_url, (ModelInfo("qwen3-coder:30b", kind, 12_000),))
+    assert one == LocalServer(kind, server.openai_url, (ModelInfo("qwen3-coder:30b", kind, 12_000, 3000),))
 
 
 @pytest.mark.parametrize("kind", ["ollama", "lmstudio"])
-async def test_a_model_that_says_it_has_no_tools_is_asked_by_the_contract(kind: Kind) -> None:
+async def test_a_model_that_says_it_has_no_tools_is_asked_by_the_contract(kind: Local) -> None:
     with ScriptedServer(local=kind, models=["gemma-2-27b"], tools=False) as server:
         (model,) = (await found(server)).models
     assert model.tools == "json"
 
 
 async def test_any_server_that_speaks_openai_is_taken() -> None:
-    with ScriptedServer(models=["one", "two"]) as server:
-        one = await found(server)
-    assert (one.kind, [model.id for model in one.models]) == ("local", ["one", "two"])
+    async with pages({"/v1/models": {"object": "list", "data": [{"id": "one"}, {"id": "two"}]}}) as port:
+        (one,) = await discover({}, ports=[port], timeout=5)
+    assert one.base_url == f"http://127.0.0.1:{port}/v1"
+    assert (one.kind, [(model.id, model.context) for model in one.models]) == ("local", [("one", 0), ("two", 0)])
 
 
 async def test_what_is_found_can_be_used_as_configuration() -> None:
@@ -46,10 +49,11 @@ async def test_what_is_found_can_be_used_as_configuration() -> None:
         settings = (await found(server)).settings()
     assert settings.type == "openai-chat"
     assert settings.base_url == server.openai_url
+    assert settings.header_timeout is not None
     assert settings.header_timeout >= 600, "a small machine reads a long prompt for minutes"
     assert settings.models == {
-        "qwen2.5-coder-1.5b": ModelSettings(context=16_384, tools="json"),
-        "big-70b": ModelSettings(context=16_384, tools="auto"),
+        "qwen2.5-coder-1.5b": ModelSettings(16_384, 4096, tools="json"),
+        "big-70b": ModelSettings(16_384, 4096, tools="auto"),
     }
 
 
@@ -60,7 +64,7 @@ async def test_several_ports_are_asked_at_once_and_kept_in_order() -> None:
 
 
 @contextmanager
-def unused_port() -> Iterator[int]:
+def unused_port() -> Generator[int]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -100,7 +104,9 @@ Pages = dict[str, Any]
 
 
 @asynccontextmanager
-async def pages(answers: Pages, *, raw: Callable[[asyncio.StreamWriter], Awaitable[None]] | None = None) -> AsyncIterator[int]:
+async def pages(
+    answers: Pages, *, raw: Callable[[asyncio.StreamWriter], Awaitable[None]] | None = None
+) -> AsyncGenerator[int]:
     """A server with a fixed JSON page for each path; `/api/show` is looked up by the model in the body."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -175,7 +181,7 @@ async def test_llamacpp_without_props_still_has_its_models() -> None:
     entry = {"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 4096, "n_ctx_train": 99_999, "n_params": 1.7e9}}
     async with pages({"/v1/models": {"data": [entry]}}) as port:
         (server,) = await discover({}, ports=[port], timeout=5)
-    assert server.models == (ModelInfo("m", "llamacpp", 4096, tools="json"),)
+    assert server.models == (ModelInfo("m", "llamacpp", 4096, 1024, tools="json"),)
 
 
 async def test_llamacpp_whose_template_knows_no_tools() -> None:
@@ -183,7 +189,7 @@ async def test_llamacpp_whose_template_knows_no_tools() -> None:
     answers: Pages = {"/v1/models": {"data": [{"id": "m", "owned_by": "me"}]}, "/props": props}
     async with pages(answers) as port:
         (server,) = await discover({}, ports=[port], timeout=5)
-    assert server.models == (ModelInfo("m", "llamacpp", 9000, tools="json"),)
+    assert server.models == (ModelInfo("m", "llamacpp", 9000, 2250, tools="json"),)
 
 
 async def test_lmstudio_shows_loaded_models_first_and_no_embedders() -> None:
@@ -226,7 +232,9 @@ async def write_all(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def html(writer: asyncio.StreamWriter) -> None:
-    await write_all(writer, b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n<html>hello</html>")
+    await write_all(
+        writer, b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n<html>hello</html>"
+    )
 
 
 async def not_http(writer: asyncio.StreamWriter) -> None:
@@ -260,20 +268,3 @@ async def test_a_silent_server_is_not_waited_for() -> None:
         servers = await discover({}, ports=[listener.getsockname()[1], server.port], timeout=0.2)
         assert time.monotonic() - begun < 5
     assert [server.kind for server in servers] == ["vllm"]
-
-
-# --- the table ---
-
-
-def test_the_table() -> None:
-    servers = [
-        LocalServer("ollama", "http://127.0.0.1:11434/v1", (ModelInfo("qwen3:8b", "ollama", 4096),)),
-        LocalServer("local", "http://127.0.0.1:9/v1", (ModelInfo("m", "local", 0, tools="json"),)),
-    ]
-    assert rows(servers)[0] == Row("ollama/qwen3:8b", 4096, "native", "http://127.0.0.1:11434/v1")
-    assert table(rows(servers)) == (
-        "MODEL            CONTEXT  TOOLS   ADDRESS\n"
-        "ollama/qwen3:8b  4,096    native  http://127.0.0.1:11434/v1\n"
-        "local/m          unknown  json    http://127.0.0.1:9/v1\n"
-    )
-    assert table([]) == ""

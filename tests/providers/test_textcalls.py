@@ -37,7 +37,8 @@ FORMS = {
     "</tool_call>",
     "tool_call that is never closed": '<tool_call>\n{"name": "Read", "arguments": {"file_path": "a.py"}}\n',
     "tools": '<tools>{"name": "Read", "arguments": {"file_path": "a.py"}}</tools>',
-    "fence around tool_call": '```xml\n<tool_call>{"name": "Read", "arguments": {"file_path": "a.py"}}</tool_call>\n```',
+    "fence around tool_call": '```xml\n<tool_call>{"name": "Read", "arguments": {"file_path": "a.py"}}</tool_call>'
+    "\n```",
     "function with JSON": '<function=Read>{"file_path": "a.py"}</function>',
     "function with parameters": "<function=Read>\n<parameter=file_path>\na.py\n</parameter>\n</function>",
     "function in tool_call": "<tool_call>\n<function=Read>\n<parameter=file_path>a.py</parameter>\n</function>\n"
@@ -53,7 +54,7 @@ FORMS = {
     "contract with one object": '{"explanation": "", "taskCompleted": false, "executeTool": '
     '{"toolName": "Read", "toolInput": {"file_path": "a.py"}}}',
     "another name": '```json\n{"name": "read_file", "arguments": {"file_path": "a.py"}}\n```',
-    "a name with its namespace": '<tool_call>{"name": "functions.Read", "arguments": {"file_path": "a.py"}}</tool_call>',
+    "a name with its namespace": '<tools>{"name": "functions.Read", "arguments": {"file_path": "a.py"}}</tools>',
     "trailing commas": '```json\n{"name": "Read", "arguments": {"file_path": "a.py",},}\n```',
     "python literal": "```json\n{'name': 'Read', 'arguments': {'file_path': 'a.py'}}\n```",
 }
@@ -119,7 +120,12 @@ def test_several_calls_in_one_block() -> None:
     one = '{"name": "Read", "arguments": {"file_path": "a.py"}}'
     two = '{"name": "bash", "arguments": {"command": "ls"}}'
     expected = [("Read", READ), ("ExecuteCommand", {"command": "ls"})]
-    for text in (f"{one}\n{two}", f"[{one}, {two}]", f"```json\n{one}\n{two}\n```", f"<tool_call>{one}{two}</tool_call>"):
+    for text in (
+        f"{one}\n{two}",
+        f"[{one}, {two}]",
+        f"```json\n{one}\n{two}\n```",
+        f"<tool_call>{one}{two}</tool_call>",
+    ):
         assert calls_of(text) == expected
     assert calls_of(f"<tool_call>\n{one}\n<tool_call>\n{two}") == expected
 
@@ -134,7 +140,9 @@ def test_raw_line_breaks_and_regular_expressions_in_strings() -> None:
     assert calls_of('{"name": "WriteFile", "arguments": {"file_path": "a", "content": "one\ntwo"}}') == [
         ("WriteFile", {"file_path": "a", "content": "one\ntwo"})
     ]
-    assert calls_of('{"name": "Grep", "arguments": {"pattern": "\\d+\\\\s\\n"}}') == [("Grep", {"pattern": "\\d+\\s\n"})]
+    assert calls_of('{"name": "Grep", "arguments": {"pattern": "\\d+\\\\s\\n"}}') == [
+        ("Grep", {"pattern": "\\d+\\s\n"})
+    ]
 
 
 def test_the_contract_without_a_call_is_an_answer() -> None:
@@ -205,7 +213,7 @@ def test_a_call_is_never_shown(text: str, size: int) -> None:
 def test_ordinary_text_is_not_held_back(size: int) -> None:
     text = (
         "Generics like `List<int>` and <b>tags</b>, [links](x) and {braces}.\n"
-        "```python\n{'a': 1}\n```\n```json\n{\"version\": 2, \"name\": \"x\"}\n```\n[1, 2]\n<table>\n"
+        '```python\n{\'a\': 1}\n```\n```json\n{"version": 2, "name": "x"}\n```\n[1, 2]\n<table>\n'
         '```json\n{"name": "shop", "version": "1.0"}\n```\n{"name": "shop"}\nThe end.'
     )
     assert sift(text, size) == (text, "")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 PATIENCE = 20.0
@@ -77,7 +77,9 @@ ODIN = [sys.executable, "-I", "-m", "odin"]
 
 
 @contextlib.contextmanager
-def screen(*args: str, cwd: Path, env: Mapping[str, str], all_of_it: bool = False, shell: str = "") -> Iterator[Screen]:
+def screen(
+    *args: str, cwd: Path, env: Mapping[str, str], all_of_it: bool = False, shell: str = ""
+) -> Generator[Screen]:
     """Odin with these arguments, or a shell with a line of its own, in a new terminal."""
     shown = Screen(["/bin/sh", "-c", shell] if shell else [*ODIN, *args], cwd, env, all_of_it)
     try:

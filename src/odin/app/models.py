@@ -66,7 +66,9 @@ class Models:
             return self._offline()
         if name in _LOCAL:
             await self._look_around()
-        provider, info = connect(ref, self._settings, self._env, self._http)
+        wire, info = connect(ref, self._settings, self._env, self._http)
+        await self._http.warm(wire.url)
+        provider: Provider = wire
         if info.tools != "native":
             from odin.providers.contract import AdaptiveTools
 

@@ -59,13 +59,14 @@ class AnthropicProvider(WireProvider):
 
     def stream(self, request: Request) -> AsyncIterator[Piece]:
         peer = self.peer(request.model)
-        return self.ask(encode_request(request, self.name), peer, _Reader(peer))
+        body = encode_request(request, self.name, self._prompt_caching)
+        return self.ask(body, peer, _Reader(peer))
 
 
 # --- the request ---
 
 
-def encode_request(request: Request, provider: str) -> bytes:
+def encode_request(request: Request, provider: str, cached: bool = True) -> bytes:
     """Keys in a fixed order, messages last, so that each request continues the bytes of the one before."""
     version = _claude_version(request.model)
     body: dict[str, Any] = {"model": request.model, "max_tokens": request.max_tokens, "stream": True}
@@ -74,11 +75,12 @@ def encode_request(request: Request, provider: str) -> bytes:
     body |= _thinking(request, version)
     if request.schema is not None:
         body.setdefault("output_config", {})["format"] = {"type": "json_schema", "schema": request.schema}
-    body["cache_control"] = _EPHEMERAL
+    if cached:
+        body["cache_control"] = _EPHEMERAL
     body |= _tools(request)
     system = _texts(*request.system)
     if system:
-        system[-1]["cache_control"] = _EPHEMERAL
+        system[-1] |= {"cache_control": _EPHEMERAL} if cached else {}
         body["system"] = system
     body["messages"] = _messages(request, provider, version)
     return encode(body)

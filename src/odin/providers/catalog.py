@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from odin.core.errors import ConfigError, NoUsableKeys
-from odin.core.provider import ModelInfo, Provider, StyleChoice
+from odin.core.provider import ModelInfo, StyleChoice
 from odin.providers.address import parse_address
 from odin.providers.http import Http
 from odin.providers.settings import (
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from odin.providers.anthropic import AnthropicProvider
     from odin.providers.openai_chat import ChatProvider
     from odin.providers.openai_responses import ResponsesProvider
+
+    Wire = AnthropicProvider | ChatProvider | ResponsesProvider
 
 Settings = Mapping[str, ProviderSettings]
 
@@ -272,14 +274,14 @@ def endpoint(provider: str, settings: Settings, env: Mapping[str, str]) -> Endpo
     return Endpoint(provider, _type(own, preset, base_url), base_url, key, places, bearer)
 
 
-def connect(ref: str, settings: Settings, env: Mapping[str, str], http: Http) -> tuple[Provider, ModelInfo]:
+def connect(ref: str, settings: Settings, env: Mapping[str, str], http: Http) -> "tuple[Wire, ModelInfo]":
     """A provider that can be asked, and what is known of the model."""
     name, model = parse_ref(ref, settings, env)
     place = endpoint(name, settings, env)
     return _open(place, settings.get(name, ProviderSettings()), http), _info(name, model, settings)
 
 
-def _open(place: Endpoint, own: ProviderSettings, http: Http) -> Provider:
+def _open(place: Endpoint, own: ProviderSettings, http: Http) -> "Wire":
     near = parse_address(place.base_url).is_loopback
     return _adapter(place.type)(
         name=place.provider,
@@ -291,10 +293,11 @@ def _open(place: Endpoint, own: ProviderSettings, http: Http) -> Provider:
         header_timeout=own.header_timeout or (LOCAL_PATIENCE if near else DEFAULT_HEADER_TIMEOUT),
         key_places=place.key_places,
         bearer=place.bearer,
+        prompt_caching=own.prompt_caching,
     )
 
 
-def _adapter(kind: ProviderType) -> "type[AnthropicProvider | ChatProvider | ResponsesProvider]":
+def _adapter(kind: ProviderType) -> "type[Wire]":
     """Only the adapter that is needed is loaded: the first request should not wait for the other two."""
     if kind == "anthropic":
         from odin.providers.anthropic import AnthropicProvider

@@ -24,14 +24,13 @@ from odin.core.provider import (
     Provider,
     Request,
     StopPiece,
+    StyleChoice,
     TextPiece,
     ToolSpec,
     ToolStyle,
     WaitPiece,
 )
 from odin.providers.textcalls import CallSieve, as_arguments, find_calls, is_contract, read_object, split_call
-
-StyleChoice = Literal["native", "json", "auto"]
 
 Strictness = Literal["exact", "loose", "none"]
 """How much of the contract the server enforces: each tool's own arguments, only the outer object, or nothing."""
@@ -51,17 +50,21 @@ _Step = tuple[str, str, dict[str, Any], str]
 
 _EXAMPLES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
     (
-        "Add a bell to the door in door.py.",
+        "Add a function ring(bell) to door.py.",
         (
-            ("I read the file.", "Read", {"file_path": "door.py"}, '1 color = "red"'),
+            ("I read the file.", "Read", {"file_path": "door.py"}, '1 def open(door):\n2     return door.key == "gold"'),
             (
-                "I add a line below the color.",
+                "I add it below the last line.",
                 "EditTool",
-                {"file_path": "door.py", "old_string": 'color = "red"', "new_string": 'color = "red"\nbell = True'},
+                {
+                    "file_path": "door.py",
+                    "old_string": '    return door.key == "gold"',
+                    "new_string": '    return door.key == "gold"\n\n\ndef ring(bell):\n    return bell.ring()',
+                },
                 "Edited door.py.",
             ),
         ),
-        "The door in door.py has a bell now.",
+        "I added ring(bell) to door.py.",
     ),
     (
         "Create key.txt with the word gold.",

@@ -69,6 +69,7 @@ class WireProvider:
         header_timeout: float = DEFAULT_HEADER_TIMEOUT,
         key_places: str = "",
         bearer: bool = False,
+        prompt_caching: bool = True,
     ) -> None:
         """`key_places` says in words where the key is set; `bearer` sends it as a token whatever the API prefers."""
         self.name = name
@@ -76,6 +77,7 @@ class WireProvider:
         self._http = http
         self._key = api_key.strip()
         self._key_places = key_places
+        self._prompt_caching = prompt_caching
         self._idle_timeout = idle_timeout
         self._header_timeout = header_timeout
         own = {"content-type": "application/json", **self.headers_for(self._key, bearer)}

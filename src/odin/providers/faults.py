@@ -260,8 +260,11 @@ def _judge(peer: Peer, said: Said, status: int) -> tuple[type[ProviderError], st
     if code == 404 or (code == 400 and _mentions(_NO_MODEL, said.message)):
         return ModelNotFound, *_not_found(peer, tail)
     if code >= 500 or code in (408, 425):
-        return Overloaded, f"{peer.name} is overloaded or failing (status {code}){tail}.", ""
-    return BadRequest, f"{peer.name} refused the request (status {code}){tail}.", ""
+        return Overloaded, f"{peer.name} is overloaded or failing (status {code}){tail}.", "Try again in a moment."
+    hint = "Check what it names: the model, max_tokens, thinking, or the tools setting of this model."
+    if "cache_control" in said.message:
+        hint = f"Set providers.{peer.name}.prompt_caching to false."
+    return BadRequest, f"{peer.name} refused the request (status {code}){tail}.", hint
 
 
 def _auth(peer: Peer, tail: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 from odin.core.errors import ConfigError, ProviderError
 from odin.providers import faults
 from odin.providers.address import Address, Route, parse_address, route_to
-from odin.providers.settings import DEFAULT_HEADER_TIMEOUT, DEFAULT_IDLE_TIMEOUT
+from odin.providers.settings import DEFAULT_HEADER_TIMEOUT
 
 MAX_HEAD = 64 * 1024
 MAX_DECODED = 16 * 1024 * 1024
@@ -32,7 +32,6 @@ class Wire(asyncio.Protocol):
         self.idle_since = 0.0
         self._buffer = bytearray()
         self._ended = False
-        self._lost: Exception | None = None
         self._paused = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -61,7 +60,6 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
-        self._lost = exc
         self._wake()
 
     def write(self, data: bytes) -> None:
@@ -78,12 +76,7 @@ class Wire(asyncio.Protocol):
             if self._ended:
                 return b""
             await self._more()
-        data = bytes(self._buffer[:limit])
-        del self._buffer[:limit]
-        if self._paused and len(self._buffer) < _HIGH_WATER and self.transport is not None:
-            self._paused = False
-            self.transport.resume_reading()
-        return data
+        return self._take(limit)
 
     async def line(self, limit: int) -> bytes | None:
         """One line without its end; None when the connection ends first. Raises ValueError when it is too long."""
@@ -95,9 +88,15 @@ class Wire(asyncio.Protocol):
             if self._ended:
                 return None
             await self._more()
-        line = bytes(self._buffer[:at])
-        del self._buffer[: at + 1]
-        return line.removesuffix(b"\r")
+        return self._take(at + 1)[:-1].removesuffix(b"\r")
+
+    def _take(self, count: int) -> bytes:
+        data = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        if self._paused and len(self._buffer) < _HIGH_WATER and self.transport is not None:
+            self._paused = False
+            self.transport.resume_reading()
+        return data
 
     async def _more(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
@@ -245,20 +244,18 @@ class Http:
         *,
         connect_timeout: float = 10.0,
         header_timeout: float = DEFAULT_HEADER_TIMEOUT,
-        idle_timeout: float = DEFAULT_IDLE_TIMEOUT,
         keep_alive: float = 60.0,
         user_agent: str = "odin",
     ) -> None:
         self._env = os.environ if env is None else env
         self._connect_timeout = connect_timeout
+        self._header_timeout = header_timeout
         self._keep_alive = keep_alive
         self._user_agent = user_agent
         self._idle: dict[str, list[Wire]] = {}
         self._warming: dict[str, asyncio.Task[Wire]] = {}
         self._leaving: dict[asyncio.Task[None], Response] = {}
         self._tls: asyncio.Task[ssl.SSLContext] | None = None
-        self.header_timeout = header_timeout
-        self.idle_timeout = idle_timeout
 
     async def warm(self, url: str) -> None:
         """Begin to connect and return at once: the handshake runs while the request is being built. Never fails."""
@@ -300,11 +297,11 @@ class Http:
     ) -> Response:
         """Ask on that connection and wait for the head of the answer.
 
-        A kept connection may have died unseen. If it ends before one byte of an answer, the server has not begun to
-        work on the request, so it is sent once more on a new connection.
+        A kept connection may have died unseen. When it ends before one byte of an answer has come, the request is
+        sent once more on a new connection.
         """
         route = route_to(address, self._env)
-        limit = self.header_timeout if header_timeout is None else header_timeout
+        limit = self._header_timeout if header_timeout is None else header_timeout
         try:
             head = self._head(method, route, headers, len(body))
             async with asyncio.timeout(limit):
@@ -381,13 +378,20 @@ class Http:
         return None
 
     async def _open(self, route: Route) -> Wire:
+        wire: Wire | None = None
         try:
             async with asyncio.timeout(self._connect_timeout):
-                if route.proxy is None:
-                    return await self._dial(route.to, await self._context(route.to))
-                return await self._dial_proxy(route, route.proxy)
-        except (OSError, UnicodeError) as error:
-            raise faults.unreachable(route, error) from None
+                to = route.proxy or route.to
+                wire = await self._dial(to, await self._context(to))
+                if route.proxy is not None and route.to.scheme == "https":
+                    await self._tunnel(wire, route, route.proxy)
+                return wire
+        except BaseException as error:
+            if wire is not None:
+                wire.abort()
+            if isinstance(error, OSError | UnicodeError):
+                raise faults.unreachable(route, error) from None
+            raise
 
     async def _dial(self, to: Address, context: ssl.SSLContext | None) -> Wire:
         loop = asyncio.get_running_loop()
@@ -397,21 +401,14 @@ class Http:
         )
         return wire
 
-    async def _dial_proxy(self, route: Route, proxy: Address) -> Wire:
-        wire = await self._dial(proxy, await self._context(proxy))
-        if route.to.scheme == "http":
-            return wire
-        try:
-            host = f"[{route.to.host}]" if ":" in route.to.host else route.to.host
-            place = f"{host}:{route.to.port}"
-            lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *_proxy_login(proxy), "", ""]
-            wire.write("\r\n".join(lines).encode("latin-1"))
-            await self._tunnel_opens(wire, route)
-            await self._secure(wire, route.to)
-        except BaseException:
-            wire.abort()
-            raise
-        return wire
+    async def _tunnel(self, wire: Wire, route: Route, proxy: Address) -> None:
+        """Have the proxy connect us through, then speak TLS with the other end."""
+        host = f"[{route.to.host}]" if ":" in route.to.host else route.to.host
+        place = f"{host}:{route.to.port}"
+        lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *_proxy_login(proxy), "", ""]
+        wire.write("\r\n".join(lines).encode("latin-1"))
+        await self._tunnel_opens(wire, route)
+        await self._secure(wire, route.to)
 
     async def _tunnel_opens(self, wire: Wire, route: Route) -> None:
         try:

@@ -43,7 +43,7 @@ class LocalServer(Struct, frozen=True):
     def settings(self) -> ProviderSettings:
         """How to reach it, in the terms of the configuration: address, patience, and what is known of each model."""
         models = {
-            model.id: ModelSettings(context=model.context or None, tools="json" if model.tools == "json" else "auto")
+            model.id: ModelSettings(model.context or None, model.max_output or None, tools=model.tools)
             for model in self.models
         }
         return ProviderSettings(
@@ -221,9 +221,9 @@ def _lmstudio(entries: list[dict[str, Any]]) -> list[ModelInfo]:
 
 
 def _model(name: str, kind: Kind, context: int, parameters: float = 0, able: Any = True) -> ModelInfo:
-    size = parameters or _parameters(name)
-    small = 0 < size < SMALL_MODEL
-    return ModelInfo(name, kind, context, tools="json" if small or not able else "native")
+    """What is known of one model. A quarter of the window is for the answer: more would crowd out the conversation."""
+    small = 0 < (parameters or _parameters(name)) < SMALL_MODEL
+    return ModelInfo(name, kind, context, context // 4, tools="json" if small or not able else "auto")
 
 
 def _id(entry: dict[str, Any]) -> str:
@@ -257,35 +257,3 @@ def _parameters(text: Any) -> float:
     """The number of parameters in words such as 1.5B or qwen2.5-coder-1.5b; 0 when it is not said."""
     found = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])", str(text).casefold())
     return float(found[1]) * (1e9 if found[2] == "b" else 1e6) if found else 0
-
-
-# --- for `odin models` ---
-
-
-class Row(Struct, frozen=True):
-    """One line of the table. `context` 0 means that the server does not say."""
-
-    model: str
-    context: int
-    tools: str
-    address: str
-
-
-def rows(servers: Iterable[LocalServer]) -> list[Row]:
-    return [
-        Row(f"{model.provider}/{model.id}", model.context, model.tools, server.base_url)
-        for server in servers
-        for model in server.models
-    ]
-
-
-def table(rows: Iterable[Row]) -> str:
-    """The rows as plain text in columns, with a heading; empty when there are none."""
-    lines = [("MODEL", "CONTEXT", "TOOLS", "ADDRESS")]
-    lines += [(row.model, f"{row.context:,}" if row.context else "unknown", row.tools, row.address) for row in rows]
-    if len(lines) == 1:
-        return ""
-    widths = [max(len(line[column]) for line in lines) for column in range(4)]
-    return "".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n" for line in lines
-    )

@@ -52,6 +52,8 @@ class ProviderSettings(Struct, frozen=True, omit_defaults=True):
     """Sent with every request; they win over Odin's own."""
     models: dict[str, ModelSettings] = field(default_factory=dict[str, ModelSettings])
     """What is known of its models, by their ids. The first is used when no model was chosen."""
+    prompt_caching: bool = True
+    """Whether an Anthropic-shaped server is asked to cache prompts; some gateways refuse the request for it."""
     idle_timeout: Seconds | None = None
     """Seconds of silence in the middle of an answer after which it is given up: 90, or 900 on this machine."""
     header_timeout: Seconds | None = None

@@ -1,0 +1,199 @@
+"""`odin -p` as a program among programs: what goes where, and with which exit code it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from odin.testing import ScriptedServer, Usage, call, fault, reply, say
+from tests.conftest import Run
+
+ODIN = [sys.executable, "-I", "-m", "odin"]
+
+
+def start(*args: str, cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [*ODIN, *args],
+        cwd=cwd,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def until(server: ScriptedServer, count: int) -> None:
+    deadline = time.monotonic() + 20
+    while len(server.requests) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_standard_output_is_the_answer_and_nothing_else(run_odin: Run, workspace: Path) -> None:
+    with ScriptedServer([call("LS", {"path": str(workspace)}, text="Looking."), say("It is empty.\n\n")]) as server:
+        ran = run_odin("-p", "What is here?", env=server.env("anthropic"))
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "It is empty.\n", "")
+
+
+def test_the_json_form_is_the_result_message(run_odin: Run, workspace: Path) -> None:
+    with ScriptedServer([call("LS", {"path": str(workspace)}), say("Empty: “ü”.")]) as server:
+        ran = run_odin("-p", "What is here?", "--output-format", "json", env=server.env("anthropic"))
+    result = json.loads(ran.stdout)
+    assert (result["type"], result["subtype"], result["is_error"]) == ("result", "success", False)
+    assert (result["result"], result["num_turns"]) == ("Empty: “ü”.", 2)
+    assert ran.stdout.count("\n") == 1
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_the_offline_planner_is_named_on_standard_error(run_odin: Run) -> None:
+    ran = run_odin("-p", "hello")
+    assert ran.returncode == 0
+    assert ran.stdout.strip()
+    assert len(ran.stderr.splitlines()) == 1
+    assert "offline planner" in ran.stderr
+
+
+def test_the_limit_of_turns(run_odin: Run, workspace: Path) -> None:
+    with ScriptedServer([call("LS", {"path": str(workspace)}, text="So far."), say("never")]) as server:
+        ran = run_odin("-p", "Look.", "--max-turns", "1", env=server.env("anthropic"))
+        assert len(server.requests) == 1
+    assert (ran.returncode, ran.stdout) == (1, "So far.\n")
+    assert "--max-turns" in ran.stderr
+
+
+def test_the_budget(run_odin: Run, workspace: Path) -> None:
+    look = reply("So far.", [call("LS", {"path": str(workspace)})], usage=Usage(input=100_000, output=9))
+    with ScriptedServer([look, say("never")]) as server:
+        ran = run_odin(
+            "-p", "Look.", "--max-budget-usd", "0.01", "--output-format", "json", env=server.env("anthropic")
+        )
+        assert len(server.requests) == 1
+    result = json.loads(ran.stdout)
+    assert (ran.returncode, result["subtype"]) == (1, "error_max_budget_usd")
+    assert (result["result"], result["is_error"]) == ("So far.", True)
+    assert "--max-budget-usd" in ran.stderr
+
+
+def test_a_failure_that_will_not_pass(run_odin: Run) -> None:
+    with ScriptedServer([fault(401, message="invalid x-api-key")]) as server:
+        ran = run_odin("-p", "Hello.", env=server.env("anthropic"))
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_failure_worth_another_try(run_odin: Run, form: str) -> None:
+    with ScriptedServer([fault(429, {"retry-after": "3600"})]) as server:
+        ran = run_odin("-p", "Hello.", "--output-format", form, env=server.env("anthropic"))
+    assert ran.returncode == 75
+    assert "Traceback" not in ran.stderr
+    if form == "json":
+        assert json.loads(ran.stdout)["error_kind"] == "RateLimited"
+
+
+def test_a_retry_is_said(run_odin: Run) -> None:
+    with ScriptedServer([fault(529, {"retry-after": "0"}), say("Here.")]) as server:
+        ran = run_odin("-p", "Hello.", env=server.env("anthropic"))
+    assert (ran.returncode, ran.stdout) == (0, "Here.\n")
+    assert "Trying again in" in ran.stderr
+
+
+def test_without_a_terminal_what_needs_approval_is_refused(run_odin: Run, workspace: Path) -> None:
+    args = {"file_path": str(workspace / "x"), "content": "x"}
+    with ScriptedServer([call("WriteFile", args, id="toolu_w"), say("I may not.")]) as server:
+        ran = run_odin("-p", "Write.", env=server.env("anthropic"))
+        assert "--permission-mode" in server.requests[1].results["toolu_w"]
+    assert ran.returncode == 0
+    assert not (workspace / "x").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_end_the_turn_and_the_program(workspace: Path, number: signal.Signals, code: int) -> None:
+    with (
+        ScriptedServer([say("Half an answer", chunk=4).stall(after=6)]) as server,
+        start("-p", "Tell.", "--output-format", "json", cwd=workspace, env=server.env("anthropic")) as process,
+    ):
+        until(server, 1)
+        time.sleep(0.1)
+        process.send_signal(number)
+        printed, said = process.communicate(timeout=20)
+    result = json.loads(printed)
+    assert process.returncode == code
+    assert (result["exit_reason"], result["is_error"]) == ("interrupted", True)
+    assert b"Traceback" not in said
+
+
+def test_a_command_dies_with_the_program(workspace: Path) -> None:
+    command = {"command": "echo $$ > pid; sleep 60"}
+    pid = workspace / "pid"
+    with (
+        ScriptedServer([call("ExecuteCommand", command)]) as server,
+        start("-p", "Run.", "--yes", cwd=workspace, env=server.env("anthropic")) as process,
+    ):
+        deadline = time.monotonic() + 20
+        while not (pid.exists() and pid.read_text().strip()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.terminate()
+        process.communicate(timeout=20)
+    assert process.returncode == 143
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+@pytest.mark.parametrize("form", ["text", "json", "stream-json"])
+def test_a_closed_standard_output_is_no_drama(workspace: Path, form: str) -> None:
+    gate = threading.Event()
+    with (
+        ScriptedServer([say("An answer nobody reads.").hold(gate)]) as server,
+        start("-p", "Tell.", "--output-format", form, cwd=workspace, env=server.env("anthropic")) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        until(server, 1)
+        gate.set()
+        said = process.stderr.read()
+        process.wait(20)
+    assert process.returncode == 141
+    assert said == b""
+
+
+@pytest.mark.parametrize("form", ["text", "json", "stream-json"])
+def test_a_slow_reader_gets_everything(workspace: Path, form: str) -> None:
+    answer = "All of it, to the very last word. " * 20_000
+    with (
+        ScriptedServer([say(answer)]) as server,
+        start("-p", "Tell.", "--output-format", form, cwd=workspace, env=server.env("anthropic")) as process,
+    ):
+        until(server, 1)
+        time.sleep(0.3)
+        assert process.stdout is not None
+        printed = process.stdout.read().decode()
+        process.wait(20)
+    assert process.returncode == 0
+    if form == "text":
+        assert printed == answer + "\n"
+    else:
+        assert json.loads(printed.splitlines()[-1])["result"] == answer
+
+
+def test_the_output_can_be_a_file(workspace: Path) -> None:
+    with ScriptedServer([say("Into a file.")]) as server, (workspace / "out").open("wb") as out:
+        subprocess.run(
+            [*ODIN, "-p", "Tell."],
+            cwd=workspace,
+            env={**os.environ, **server.env("anthropic")},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            check=True,
+            timeout=30,
+        )
+    assert (workspace / "out").read_text() == "Into a file.\n"
