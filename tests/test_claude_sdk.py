@@ -28,7 +28,9 @@ from claude_agent_sdk import (
     UserMessage,
     query,
 )
+from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
+from odin.cli import build_parser
 from odin.testing import ScriptedServer, call, fault, reply, say
 
 Configure = Callable[..., ClaudeAgentOptions]
@@ -390,3 +392,38 @@ async def test_the_default_prompt_is_ours(configure: Configure) -> None:
         assert len(str(server.requests[0].json["system"])) > 500
     (text,) = cast("list[TextBlock]", blocks(messages, TextBlock))
     assert text.text == "Hi."
+
+
+def test_every_flag_the_sdk_may_pass_is_understood(workspace: Path) -> None:
+    options = ClaudeAgentOptions(
+        cli_path="odin",
+        tools=["Read"],
+        allowed_tools=["Bash(git log:*)"],
+        disallowed_tools=["Write"],
+        max_turns=3,
+        max_budget_usd=0.5,
+        task_budget={"total": 9},
+        model="m",
+        fallback_model="n",
+        betas=["context-1m-2025-08-07"],
+        permission_prompt_tool_name="stdio",
+        permission_mode="plan",
+        continue_conversation=True,
+        session_id="s",
+        settings="{}",
+        add_dirs=[workspace],
+        mcp_servers={"x": {"command": "x"}},
+        include_partial_messages=True,
+        include_hook_events=True,
+        strict_mcp_config=True,
+        fork_session=True,
+        setting_sources=["user"],
+        plugins=[{"type": "local", "path": "p"}],
+        thinking={"type": "enabled", "budget_tokens": 1000, "display": "omitted"},
+        effort="low",
+        output_format={"type": "json_schema", "schema": {"type": "object"}},
+    )
+    command = SubprocessCLITransport("", options)._build_command()
+    parsed = build_parser().parse_args(command[1:])
+    assert (parsed.output_format, parsed.input_format) == ("stream-json", "stream-json")
+    assert (parsed.max_turns, parsed.max_thinking_tokens, parsed.session_id) == (3, 1000, "s")

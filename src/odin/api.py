@@ -321,10 +321,14 @@ class Query:
             self._news.set()
             if isinstance(message, ResultMessage):
                 self.result = message
-        if isinstance(envelope.event, PermissionAsked):
-            await self._decide(envelope.event)
+        event = envelope.event
+        if isinstance(event, PermissionAsked):
+            await self._decide(event)
+        elif isinstance(event, UsageRecorded):
+            self.total_usage += event.usage
+            self.total_cost_usd += event.cost_usd
         elif not envelope.agent:
-            await self._follow(envelope.event)
+            await self._follow(event)
 
     async def _follow(self, event: AnyEvent) -> None:
         calls = self._callbacks
@@ -336,15 +340,11 @@ class Query:
                 await _call(calls.on_tool_call, call)
         elif isinstance(event, ToolEnded):
             await _call(calls.on_tool_result, event)
-        elif isinstance(event, UsageRecorded):
-            self.total_usage += event.usage
-            self.total_cost_usd += event.cost_usd
         elif isinstance(event, TurnEnded) and event.id == self._prompt.id:
             await self._finish(event)
 
     async def _finish(self, ended: TurnEnded) -> None:
         self.exit_reason, self.turn_count = ended.reason, ended.steps
-        self.total_usage, self.total_cost_usd = ended.usage, ended.cost_usd
         if ended.reason == "end_turn":
             await _call(self._callbacks.on_complete, self.result)
         else:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from odin.core.errors import EmptyPrompt, SessionBusy
 from odin.core.event import (
     ActivityChanged,
     CallStreamed,
     FileCached,
+    PermissionAnswered,
     Replied,
     ReplyDiscarded,
     RetryScheduled,
@@ -26,6 +29,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Usage
+from odin.core.op import Answer, DropPrompt, Prompt
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
@@ -510,3 +514,80 @@ async def test_reading_before_editing_can_be_switched_off(start: Start, workspac
     talk = await start([edit, say("ok")], config={"read_before_edit": required})
     await talk.say("go")
     assert file.read_text() == ("one\n" if required else "two\n")
+
+
+async def test_a_log_that_cannot_be_written_ends_the_turn_with_the_reason(start: Start, home: Path) -> None:
+    talk = await start([say("one"), say("two")])
+    await talk.say("first")
+    (log,) = home.rglob("main.jsonl")
+    kept = log.read_bytes()
+    recorder = talk.client._recorder  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+    with Path("/dev/full").open("wb") as full:
+        os.dup2(full.fileno(), recorder._log._fd)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    ended = await talk.say("second")
+    assert (ended.reason, ended.error_kind) == ("error", "StateUnwritable")
+    assert "No space left" in ended.error
+    assert log.read_bytes() == kept
+
+
+async def test_a_busy_session_may_refuse_instead_of_queueing(start: Start) -> None:
+    gate = threading.Event()
+    talk = await start([say("one").hold(gate)])
+    first = await talk.submit("a")
+    with pytest.raises(SessionBusy):
+        await talk.client.submit(Prompt("x", "b", wait=False))
+    with pytest.raises(EmptyPrompt):
+        await talk.client.submit(Prompt("y", "  "))
+    gate.set()
+    assert (await talk.until_end(first)).text == "one"
+
+
+async def test_a_queued_prompt_can_be_taken_back(start: Start) -> None:
+    gate = threading.Event()
+    talk = await start([say("one").hold(gate), say("three")])
+    first = await talk.submit("a")
+    second = await talk.submit("b")
+    third = await talk.submit("c")
+    await talk.client.submit(DropPrompt(second))
+    gate.set()
+    await talk.until_end(first)
+    assert (await talk.until_end(third)).text == "three"
+    assert [turn.body for turn in (await talk.client.snapshot()).messages] == ["a", "c"]
+
+
+class TestAsking:
+    async def test_yes_runs_it_and_no_with_a_reason_reaches_the_model(self, start: Start, workspace: Path) -> None:
+        writes = [call("WriteFile", {"file_path": str(workspace / name), "content": "x"}) for name in "ab"]
+        talk = await start([*writes, say("ok")], yes=False, can_ask=True)
+        talk.answers = [Answer("", True), Answer("", False, "use another name")]
+        await talk.say("go")
+        assert ((workspace / "a").exists(), (workspace / "b").exists()) == (True, False)
+        assert b"use another name" in talk.server.requests[2].body
+        assert [event.status for event in talk.all(ToolEnded)] == ["success", "denied"]
+
+    async def test_changed_arguments_are_judged_again_and_kept(self, start: Start, workspace: Path) -> None:
+        write = call("WriteFile", {"file_path": str(workspace / "a"), "content": "x"})
+        talk = await start([write, say("ok")], yes=False, can_ask=True)
+        talk.answers = [Answer("", True, args={"file_path": str(workspace / "b"), "content": "y"})]
+        await talk.say("go")
+        assert ((workspace / "a").exists(), (workspace / "b").read_text()) == (False, "y")
+        (answered,) = talk.all(PermissionAnswered)
+        assert answered.args == {"file_path": str(workspace / "b"), "content": "y"}
+        assert talk.all(ToolStarted)[0].args == answered.args
+
+    async def test_changed_arguments_that_do_not_fit_are_refused(self, start: Start, workspace: Path) -> None:
+        write = call("WriteFile", {"file_path": str(workspace / "a"), "content": "x"})
+        talk = await start([write, say("ok")], yes=False, can_ask=True)
+        talk.answers = [Answer("", True, args={"file_path": 3})]
+        await talk.say("go")
+        assert talk.all(ToolEnded)[0].status == "error"
+        assert list(workspace.iterdir()) == []
+
+    async def test_no_with_an_interrupt_ends_the_turn(self, start: Start, workspace: Path) -> None:
+        calls = [call("WriteFile", {"file_path": str(workspace / name), "content": "x"}) for name in "ab"]
+        talk = await start([reply(calls=calls), say("next")], yes=False, can_ask=True)
+        talk.answers = [Answer("", False, interrupt=True)]
+        assert (await talk.say("go")).reason == "interrupted"
+        assert [event.status for event in talk.all(ToolEnded)] == ["denied", "cancelled"]
+        assert (await talk.say("and now")).text == "next"
+        assert talk.server.rejected == []

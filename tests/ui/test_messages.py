@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from odin.core.client import SessionInfo
 from odin.core.event import (
+    AgentStarted,
     AnyEvent,
     CallStreamed,
     Envelope,
@@ -45,9 +46,9 @@ INFO = SessionInfo(
 )
 
 
-def translate(*events: AnyEvent, partial: bool = False, agent: str = "") -> list[Raw]:
+def translate(*events: AnyEvent, partial: bool = False) -> list[Raw]:
     translator = Translator(INFO, partial=partial)
-    envelopes = [Envelope(number, 0.0, "s-1", event, agent) for number, event in enumerate(events)]
+    envelopes = [Envelope(number, 0.0, "s-1", event) for number, event in enumerate(events)]
     return [message for envelope in envelopes for message in translator.messages(envelope)]
 
 
@@ -87,6 +88,7 @@ def test_a_turn_with_a_tool_comes_in_the_documented_order() -> None:
     assert result["errors"] == []
     assert (result["num_turns"], result["duration_ms"], result["duration_api_ms"]) == (2, 40, 30)
     assert result["total_cost_usd"] == 0.75
+    assert result["usage"]["output_tokens"] == 8
     assert result["modelUsage"]["anthropic/m"]["costUSD"] == 0.75
     assert result["modelUsage"]["anthropic/m"]["contextWindow"] == 1000
     assert (result["exit_reason"], result["terminal_reason"], result["stop_reason"]) == (
@@ -268,18 +270,32 @@ def test_a_rollback_is_said_and_the_reply_begins_again() -> None:
     assert blocks[0]["text"] == "right"
 
 
-def test_another_agent_is_named_and_ends_nothing() -> None:
-    found = translate(
-        TurnStarted("x", "task", "ask_mode"),
-        TextStreamed("a"),
-        replied(Text("a")),
-        ToolStarted("c", "LS", {}),
-        TurnEnded("x", "end_turn", "a"),
-        partial=True,
-        agent="agent-1",
-    )
-    assert [message["type"] for message in found] == ["assistant", "tool_progress"]
-    assert {message["parent_tool_use_id"] for message in found} == {"agent-1"}
+def test_a_sub_agent_names_its_call_ends_nothing_and_is_paid_for() -> None:
+    translator = Translator(INFO, partial=True)
+    envelopes = [
+        Envelope(0, 0.0, "s-1", START),
+        Envelope(1, 0.0, "s-1", ToolStarted("c1", "AgentTool", {})),
+        Envelope(2, 0.0, "s-1", AgentStarted("agent-1", "task", "ask_mode")),
+        Envelope(3, 0.0, "s-1", TurnStarted("agent-1", "task", "ask_mode"), "agent-1"),
+        Envelope(3, 0.0, "s-1", TextStreamed("a"), "agent-1"),
+        Envelope(4, 0.0, "s-1", UsageRecorded("anthropic/m", Usage(input=3), 0.5), "agent-1"),
+        Envelope(5, 0.0, "s-1", replied(Text("a")), "agent-1"),
+        Envelope(6, 0.0, "s-1", ToolStarted("c2", "LS", {}), "agent-1"),
+        Envelope(7, 0.0, "s-1", TurnEnded("agent-1", "end_turn", "a"), "agent-1"),
+        Envelope(8, 0.0, "s-1", ToolEnded("c1", "AgentTool", "success", "a")),
+        Envelope(9, 0.0, "s-1", TurnEnded("p1", "end_turn", "done")),
+    ]
+    found = [message for envelope in envelopes for message in translator.messages(envelope)]
+    assert [(message["type"], message.get("parent_tool_use_id")) for message in found] == [
+        ("system", None),
+        ("tool_progress", None),
+        ("assistant", "c1"),
+        ("tool_progress", "c1"),
+        ("tool_progress", None),
+        ("user", None),
+        ("result", None),
+    ]
+    assert (found[-1]["total_cost_usd"], found[-1]["usage"]["input_tokens"]) == (0.5, 3)
 
 
 PIECES = st.lists(

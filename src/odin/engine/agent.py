@@ -27,13 +27,15 @@ class Agent:
         self._root = root
         self._inbox = Inbox()
         self._turn: Turn | None = None
+        self._turn_task: asyncio.Task[TurnEnded] | None = None
         self._runner: asyncio.Task[None] | None = None
         self._told_mode: Mode | None = None
         self._told_date = ""
 
     @property
     def busy(self) -> bool:
-        return self._runner is not None and not self._runner.done()
+        """Whether a prompt is being answered or waits. It is over with the event that ends the turn."""
+        return bool(self._inbox) or (self._turn is not None and not self._turn.ended)
 
     def submit(self, prompt: Prompt) -> None:
         """Take a prompt. Checking and reserving the agent is one step: two prompts never run two loops."""
@@ -46,7 +48,8 @@ class Agent:
             self._recorder.emit(PromptQueued(prompt.id, prompt.text, prompt.mode), self.name)
             return
         self._inbox.put(prompt)
-        self._runner = asyncio.create_task(self._run_all())
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.create_task(self._run_all())
 
     def drop(self, prompt_id: str) -> bool:
         dropped = self._inbox.drop(prompt_id)
@@ -56,7 +59,7 @@ class Agent:
 
     def interrupt(self) -> bool:
         """Stop the running turn; False when there is none."""
-        if self._turn is None or self._turn_task is None or self._turn_task.done():
+        if self._turn is None or self._turn_task is None or self._turn.ended:
             return False
         self._turn.interrupted = True
         self._turn_task.cancel()
@@ -67,11 +70,6 @@ class Agent:
         turn = self._prepare(prompt)
         return await turn.run()
 
-    async def idle(self) -> None:
-        """Wait until nothing runs and nothing waits."""
-        if self._runner is not None:
-            await asyncio.wait([self._runner])
-
     async def stop(self) -> None:
         """End the running turn as aborted and leave."""
         if self._runner is not None and not self._runner.done():
@@ -81,17 +79,15 @@ class Agent:
     async def _run_all(self) -> None:
         while (prompt := self._inbox.take()) is not None:
             self._turn = self._prepare(prompt)
-            self._turn_task = asyncio.create_task(self._turn.run())
+            self._turn_task = task = asyncio.create_task(self._turn.run())
             try:
-                await self._turn_task
+                await task
             except asyncio.CancelledError:
-                self._turn_task.cancel()
-                await asyncio.wait([self._turn_task])
+                task.cancel()
+                await asyncio.wait([task])
                 raise
             finally:
                 self._turn = None
-
-    _turn_task: "asyncio.Task[TurnEnded] | None" = None
 
     def _prepare(self, prompt: Prompt) -> Turn:
         started = TurnStarted(prompt.id, prompt.text, prompt.mode, self._notes(prompt.mode))

@@ -92,7 +92,7 @@ class Listener:
     async def _wait(self, error: ProviderError, attempt: int, delay: float) -> None:
         if self._builder.started:
             self._emit(RolledBack(error.kind))
-        total = self._retry.attempts
+        total = self._retry.limit(error)
         self._emit(RetryScheduled(attempt, total, round(delay, 2), str(error), error.kind))
         self._emit(ActivityChanged("retrying", f"retry {attempt}/{total}"))
         await asyncio.sleep(delay)

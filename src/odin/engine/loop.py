@@ -24,6 +24,7 @@ from odin.core.event import (
     TurnStarted,
     Updated,
     UsageRecorded,
+    Warned,
 )
 from odin.core.message import AssistantMessage, ToolCall, Usage
 from odin.core.provider import ModelInfo, Provider, Request, ToolSpec
@@ -81,6 +82,7 @@ class Turn:
 
     def __init__(self, kit: Kit, started: TurnStarted, scope: Scope) -> None:
         self.interrupted = False
+        self.ended = False
         self._kit = kit
         self._started = started
         self._scope = scope
@@ -95,8 +97,8 @@ class Turn:
 
     async def run(self) -> TurnEnded:
         """Run to the end. Raises CancelledError only after the ending has been recorded."""
-        self._emit(self._started)
         try:
+            self._emit(self._started)
             return self._end(*await self._steps_until_done())
         except asyncio.CancelledError:
             self._keep_partial_text()
@@ -108,6 +110,11 @@ class Turn:
             return self._end_on_failure(failure.error)
         except OdinError as error:
             return self._end("error", error=error)
+        except Exception as error:  # a fault of ours must not leave a front end waiting for the end of the turn
+            fault = OdinError(
+                f"Odin failed inside ({type(error).__name__}: {error}).", "The session is kept; try again."
+            )
+            return self._end("error", error=fault)
 
     async def _steps_until_done(self) -> tuple[ExitReason, str]:
         while True:
@@ -246,7 +253,11 @@ class Turn:
             error_kind=error.kind if error else "",
             hint=error.hint if error else "",
         )
-        self._emit(ended)
+        self.ended = True
+        try:
+            self._emit(ended)
+        except OdinError as failure:
+            self._emit(Warned(f"This turn is not saved: {failure.sentence()}"))
         self._emit(ActivityChanged("idle"))
         return ended
 

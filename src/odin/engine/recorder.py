@@ -31,25 +31,27 @@ class Recorder:
     def emit(self, event: AnyEvent, agent: str = "") -> Envelope:
         number = self._next if event.durable else self._next - 1
         envelope = Envelope(number, time.time(), self.state.session, event, agent)
-        if event.durable:
-            self._write(envelope)
-            self._next += 1
+        failure = self._write(envelope) if event.durable else None
+        self._next += event.durable
         self.state.apply(envelope)
         self.hub.publish(envelope)
+        if failure is not None:
+            raise failure
         return envelope
 
-    def _write(self, envelope: Envelope) -> None:
+    def _write(self, envelope: Envelope) -> OdinError | None:
         """A log that fails is reported once; the rest of the turn goes on in memory so that it can end in order."""
         if self._log is None:
-            return
+            return None
         try:
             self._log.append(envelope)
             if isinstance(envelope.event, _WORTH_A_SYNC):
                 self._log.sync()
-        except OdinError:
+        except OdinError as error:
             self._log.close()
             self._log = None
-            raise
+            return error
+        return None
 
     def close(self) -> None:
         if self._log is not None:

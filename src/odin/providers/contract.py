@@ -42,6 +42,8 @@ _STRICTNESS: tuple[Strictness, ...] = ("exact", "loose", "none")
 _INSTRUCTIONS = """\
 Work in steps. Every reply is one JSON object with taskCompleted, explanation and executeTool, as in these examples.
 {examples}
+To add lines, put the line above them in old_string, and that line with the new lines below it in new_string.
+To create a file, call WriteFile at once.
 
 Tools:
 {tools}"""
@@ -65,11 +67,6 @@ _EXAMPLES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
             ),
         ),
         "I added ring(bell) to door.py.",
-    ),
-    (
-        "Create key.txt with the word gold.",
-        (("I create the file.", "WriteFile", {"file_path": "key.txt", "content": "gold\n"}, "Created key.txt."),),
-        "key.txt is there now.",
     ),
     (
         "How many files open the door?",

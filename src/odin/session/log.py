@@ -62,7 +62,10 @@ class SessionLog:
     def sync(self) -> None:
         """Bring what was written to the disk itself."""
         if self._fd is not None:
-            os.fsync(self._fd)
+            try:
+                os.fsync(self._fd)
+            except OSError as error:
+                raise self._unwritable(error) from error
 
     def close(self) -> None:
         if self._fd is not None:

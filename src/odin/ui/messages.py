@@ -10,6 +10,7 @@ from typing import Any
 
 from odin.core.client import SessionInfo
 from odin.core.event import (
+    AgentStarted,
     CallStreamed,
     Envelope,
     Event,
@@ -96,7 +97,7 @@ class _Turn:
 class Translator:
     """Turns the envelopes of one session into messages, in order.
 
-    `partial` adds stream events for the main agent's replies; messages of other agents name theirs in
+    `partial` adds stream events for the main agent's replies; messages of a sub-agent name the call that started it in
     `parent_tool_use_id`.
     """
 
@@ -108,6 +109,8 @@ class Translator:
         self._turn = _Turn()
         self._reply: PartialReply | None = None
         self._usage = Usage()
+        self._last_call = ""
+        self._parents: dict[str, str] = {}
         self._routes: dict[type[Event], Callable[[Any, str], Iterator[Raw]]] = {
             TurnStarted: self._turn_started,
             TurnEnded: self._turn_ended,
@@ -122,6 +125,7 @@ class Translator:
             ToolStarted: self._tool_started,
             ToolProgressed: self._tool_progressed,
             ToolEnded: self._tool_ended,
+            AgentStarted: self._agent_started,
             ModelChanged: self._model_changed,
             PermissionModeChanged: self._permission_mode_changed,
             Warned: self._warned,
@@ -198,8 +202,8 @@ class Translator:
             num_turns=event.steps,
             duration_ms=event.duration_ms,
             duration_api_ms=event.api_ms,
-            total_cost_usd=event.cost_usd,
-            usage=usage_fields(event.usage),
+            total_cost_usd=sum(spent.cost_usd for spent in turn.models.values()),
+            usage=usage_fields(sum((spent.usage for spent in turn.models.values()), Usage())),
             modelUsage={name: spent.fields() for name, spent in turn.models.items()},
             permission_denials=turn.denials,
             stop_reason=turn.stop,
@@ -238,7 +242,7 @@ class Translator:
                 "stop_sequence": None,
                 "usage": usage_fields(self._usage),
             },
-            parent_tool_use_id=agent or None,
+            parent_tool_use_id=self._parents.get(agent),
         )
 
     def _usage_recorded(self, event: UsageRecorded, agent: str) -> Iterator[Raw]:
@@ -284,12 +288,19 @@ class Translator:
             "tool_progress",
             tool_name=name,
             tool_use_id=call_id,
-            parent_tool_use_id=agent or None,
+            parent_tool_use_id=self._parents.get(agent),
             elapsed_time_seconds=seconds,
             **more,
         )
 
+    def _agent_started(self, event: AgentStarted, agent: str) -> Iterator[Raw]:
+        """A sub-agent works for the call that runs; such calls run one at a time."""
+        self._parents[event.id] = self._last_call or event.id
+        return iter(())
+
     def _tool_started(self, event: ToolStarted, agent: str) -> Iterator[Raw]:
+        if not agent:
+            self._last_call = event.call_id
         yield self._progress(event.name, event.call_id, agent, 0.0, status="started", description=event.description)
 
     def _tool_progressed(self, event: ToolProgressed, agent: str) -> Iterator[Raw]:
@@ -309,7 +320,7 @@ class Translator:
         yield self._message(
             "user",
             message={"role": "user", "content": [result]},
-            parent_tool_use_id=agent or None,
+            parent_tool_use_id=self._parents.get(agent),
             tool_use_result={name: value for name, value in seen.items() if value},
         )
 
