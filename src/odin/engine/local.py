@@ -65,9 +65,9 @@ class LocalClient:
         """Everything durable after this number, then what happens. None means: only from now on."""
         live = self._recorder.hub.subscribe(durable=True, size=1024)
         seq = self._recorder.state.seq
-        return _replay(
-            self._past() if after is not None and after < seq else iter(()), seq if after is None else after, seq, live
-        )
+        if after is None or after >= seq:
+            return live
+        return _replay(self._past(), after, seq, live)
 
     async def snapshot(self) -> Snapshot:
         return self._recorder.state.snapshot()

@@ -42,8 +42,8 @@ _STRICTNESS: tuple[Strictness, ...] = ("exact", "loose", "none")
 _INSTRUCTIONS = """\
 Work in steps. Every reply is one JSON object with taskCompleted, explanation and executeTool, as in these examples.
 {examples}
-To add lines, put the line above them in old_string, and that line with the new lines below it in new_string.
-To create a file, call WriteFile at once.
+old_string is one line of the file, copied exactly, with each quote as \\". To add lines, repeat it in new_string and put
+the new lines below it. To create a file, call WriteFile at once.
 
 Tools:
 {tools}"""
@@ -61,7 +61,7 @@ _EXAMPLES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
                 {
                     "file_path": "door.py",
                     "old_string": '    return door.key == "gold"',
-                    "new_string": '    return door.key == "gold"\n\n\ndef ring(bell):\n    return bell.ring()',
+                    "new_string": '    return door.key == "gold"\n\n\ndef ring(bell):\n    return "ding"',
                 },
                 "Edited door.py.",
             ),
