@@ -137,7 +137,7 @@ def _prompt_command(argv: list[str]) -> int:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    system = args.system_prompt
+    system = args.system_prompt or None
     if args.system_prompt_file is not None:
         try:
             system = Path(args.system_prompt_file).read_text(encoding="utf-8")

@@ -74,6 +74,19 @@ async def test_a_durable_reader_loses_only_what_passes() -> None:
     assert reader.dropped > 0
 
 
+async def test_a_durable_reader_gets_all_of_a_text_in_fewer_pieces() -> None:
+    hub = Hub()
+    reader = hub.subscribe(size=4, durable=True)
+    for number in range(50):
+        hub.publish(envelope(TextStreamed(f"{number} ")))
+    hub.publish(envelope(TurnEnded("t", "end_turn")))
+    hub.close()
+    heard = [item.event async for item in reader]
+    text = "".join(event.text for event in heard if isinstance(event, TextStreamed))
+    assert text.split() == [str(number) for number in range(50)]
+    assert len(heard) <= 5
+
+
 async def test_brokers_split_tools_from_the_agent() -> None:
     hub = Hub()
     tools, agent = hub.subscribe("tool"), hub.subscribe("agent")

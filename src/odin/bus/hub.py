@@ -5,10 +5,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
+import msgspec
+
 from odin.core.event import (
     ActivityChanged,
+    AnyEvent,
+    CallStreamed,
     Envelope,
     PermissionAsked,
+    TextStreamed,
+    ThinkingStreamed,
     ToolEnded,
     ToolProgressed,
     ToolStarted,
@@ -23,8 +29,8 @@ _NEVER_DROPPED = (TurnEnded, PermissionAsked)
 class Subscription:
     """One reader's buffer. When it is full the oldest event that may be lost goes, and is counted.
 
-    With `durable` every durable event is kept and only passing ones are lost. The end of a turn and questions to the
-    user are kept in any case.
+    With `durable` every durable event is kept, and deltas of one text are joined before any is lost. The end of a turn
+    and questions to the user are kept in any case.
     """
 
     def __init__(self, hub: "Hub", broker: Broker, size: int, durable: bool) -> None:
@@ -42,9 +48,12 @@ class Subscription:
         return self._broker == "all" or isinstance(envelope.event, _TOOL_EVENTS) == (self._broker == "tool")
 
     def offer(self, envelope: Envelope) -> None:
-        if len(self._buffer) >= self._size and not self._make_room(envelope):
-            self.dropped += 1
-            return
+        if len(self._buffer) >= self._size:
+            if self._durable and self._join(envelope):
+                return
+            if not self._make_room(envelope):
+                self.dropped += 1
+                return
         self._buffer.append(envelope)
         self._loose += not self._keeps(envelope)
         self._wake()
@@ -76,15 +85,35 @@ class Subscription:
         event = envelope.event
         return isinstance(event, _NEVER_DROPPED) or (self._durable and event.durable)
 
+    def _join(self, newcomer: Envelope) -> bool:
+        """Put a delta to the one before it when both belong to the same text."""
+        last = self._buffer[-1]
+        if last.agent != newcomer.agent or last.seq != newcomer.seq:
+            return False
+        joined = _joined(last.event, newcomer.event)
+        if joined is not None:
+            self._buffer[-1] = msgspec.structs.replace(newcomer, event=joined)
+        return joined is not None
+
     def _make_room(self, newcomer: Envelope) -> bool:
         if not self._keeps(newcomer):
             return False
-        if self._loose:
+        if self._loose and not self._durable:
             index = next(i for i, waiting in enumerate(self._buffer) if not self._keeps(waiting))
             del self._buffer[index]
             self._loose -= 1
             self.dropped += 1
         return True
+
+
+def _joined(first: AnyEvent, second: AnyEvent) -> AnyEvent | None:
+    if isinstance(first, TextStreamed) and isinstance(second, TextStreamed):
+        return TextStreamed(first.text + second.text)
+    if isinstance(first, ThinkingStreamed) and isinstance(second, ThinkingStreamed):
+        return ThinkingStreamed(first.text + second.text)
+    if isinstance(first, CallStreamed) and isinstance(second, CallStreamed) and first.call_id == second.call_id:
+        return msgspec.structs.replace(second, json=first.json + second.json)
+    return None
 
 
 class Hub:
