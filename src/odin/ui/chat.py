@@ -16,6 +16,7 @@ async def run_chat(client: Client, *, first: str, mode: Mode) -> int:
     info = await client.info()
     sys.stderr.write(f"Odin {info.version} · {info.model} · {info.cwd}\n{HELP}\n")
     code = 0
+    fresh = True
     while True:
         text = first or _read_line(mode)
         first = ""
@@ -29,7 +30,8 @@ async def run_chat(client: Client, *, first: str, mode: Mode) -> int:
             continue
         if text.strip():
             prompt = Prompt(os.urandom(6).hex(), text, mode)
-            code = await run_text(client, prompt, out=sys.stdout, err=sys.stderr, tty_in=sys.stdin)
+            code = await run_text(client, prompt, out=sys.stdout, err=sys.stderr, tty_in=sys.stdin, first=fresh)
+            fresh = False
 
 
 def _read_line(mode: Mode) -> str | None:

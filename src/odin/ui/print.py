@@ -15,9 +15,20 @@ from odin.ui.stopping import Stopping
 from odin.ui.terminal import Progress, Questions, harmless, put, retry_line
 
 
-async def run_text(client: Client, prompt: Prompt, *, out: TextIO, err: TextIO, tty_in: TextIO | None = None) -> int:
-    """Print the answer. Why a turn ended early is said on `err`; text it has until then is printed all the same."""
-    run = _Run(client, err, tty_in)
+async def run_text(
+    client: Client,
+    prompt: Prompt,
+    *,
+    out: TextIO,
+    err: TextIO,
+    tty_in: TextIO | None = None,
+    first: bool = True,
+) -> int:
+    """Print the answer. Why a turn ended early is said on `err`; text it has until then is printed all the same.
+
+    What there is to say about the session is said with the `first` prompt only.
+    """
+    run = _Run(client, err, tty_in, first)
     ended = await run.follow(prompt)
     if ended is None:
         return run.code
@@ -46,8 +57,9 @@ async def run_json(client: Client, prompt: Prompt, *, out: TextIO, err: TextIO, 
 class _Run:
     """Follows one turn to its end while the terminal shows what happens."""
 
-    def __init__(self, client: Client, err: TextIO, tty_in: TextIO | None) -> None:
+    def __init__(self, client: Client, err: TextIO, tty_in: TextIO | None, first: bool = True) -> None:
         self.code = 0
+        self._first = first
         self._client = client
         self._err = err
         self._progress = Progress(err)
@@ -85,7 +97,7 @@ class _Run:
         return self.code or exit_code(ended)
 
     def _introduce(self, info: SessionInfo) -> None:
-        for line in (info.notice, *info.warnings):
+        for line in (info.notice, *info.warnings) if self._first else ():
             if line:
                 self._progress.line(line)
         self._progress.start()
