@@ -209,7 +209,7 @@ def test_a_wrong_entry_does_not_take_the_other_prohibitions_with_it(workspace: P
     ("content", "place"),
     [
         ('{\n  "model": "a/b"\n  "mode": "ask"\n}', "line 3, column 3"),
-        ('{\n  "model": "a/b",\n}', "line 3, column 1"),
+        ('{\n  "model": "a/b",\n  mode: 1\n}', "line 3, column 3"),
         ('{"model": }', "line 1, column 11"),
         ("// a comment\n{}", "line 1, column 1"),
         ("", "line 1, column 1"),
