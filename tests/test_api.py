@@ -7,13 +7,14 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import odin
 from odin.core.errors import AuthFailed, Interrupted, RateLimited, UnknownMode, UsageError
 from odin.core.provider import Piece, Request, StopPiece, TextPiece, UsagePiece
+from odin.engine.local import LocalClient
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing import Usage as Tokens
 
@@ -172,20 +173,19 @@ async def test_an_error_of_the_model_is_a_result(configure: Configure) -> None:
     assert isinstance(query.last_error, AuthFailed)
 
 
-async def test_an_error_before_the_run_is_raised(configure: Configure, workspace: Path) -> None:
+async def test_an_error_before_the_run_is_raised(workspace: Path) -> None:
     heard: list[object] = []
-    with ScriptedServer([]) as server:
-        options = configure(server, resume="no-such-session")
-        query = odin.query("Hello.", options, callbacks=odin.Callbacks(on_error=heard.append))
-        with pytest.raises(odin.OdinError, match="no-such-session"):
-            await done(query)
-        with pytest.raises(odin.OdinError, match="no-such-session"):
-            assert [message async for message in query]
-        assert heard == [query.last_error]
-        with pytest.raises(odin.OdinError, match="empty"):
-            await done(odin.query("  ", configure(server)))
-        with pytest.raises(UnknownMode):
-            odin.new(options=configure(server)).query("Hello.", mode="fly")
+    options = odin.Options(cwd=str(workspace), resume="no-such-session")
+    query = odin.query("Hello.", options, callbacks=odin.Callbacks(on_error=heard.append))
+    with pytest.raises(odin.OdinError, match="no-such-session"):
+        await done(query)
+    with pytest.raises(odin.OdinError, match="no-such-session"):
+        assert [message async for message in query]
+    assert heard == [query.last_error]
+    with pytest.raises(odin.OdinError, match="empty"):
+        await done(odin.query("  ", odin.Options(cwd=str(workspace))))
+    with pytest.raises(UnknownMode):
+        odin.new().query("Hello.", mode="fly")
 
 
 def test_a_query_needs_a_loop() -> None:
@@ -355,6 +355,7 @@ async def test_a_model_of_ones_own(workspace: Path) -> None:
         first = await done(session.query("Hello."))
         query = session.query("Again.", mode="ask")
         second = await done(query)
+        assert not cast("LocalClient", await session.open())._recorder.hub._subscriptions
     assert (first.result, second.result) == ("1 polly", "3 polly")
     assert first.session_id == second.session_id
     assert query.total_usage == Tokens(input=5, output=7)

@@ -43,8 +43,8 @@ def configure(tmp_path: Path, workspace: Path) -> Configure:
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -m odin "$@"\n')
     command.chmod(0o755)
 
-    def make(server: ScriptedServer, api: Any = "anthropic", **more: Any) -> ClaudeAgentOptions:
-        env = {**server.env(api), **more.pop("env", {})}
+    def make(server: ScriptedServer | None, api: Any = "anthropic", **more: Any) -> ClaudeAgentOptions:
+        env = server.env(api) if server is not None else {}
         return ClaudeAgentOptions(cli_path=command, cwd=workspace, env=env, **more)
 
     return make
@@ -347,10 +347,9 @@ async def test_hooks_are_refused_rather_than_forgotten(configure: Configure) -> 
     async def hook(given: Any, tool_use_id: str | None, context: Any) -> Any:
         return {}
 
-    with ScriptedServer([]) as server:
-        options = configure(server, hooks={"PreToolUse": [HookMatcher(hooks=[hook])]})
-        with pytest.raises(Exception, match="hooks"):
-            await collect(query(prompt="Hello.", options=options))
+    options = configure(None, hooks={"PreToolUse": [HookMatcher(hooks=[hook])]})
+    with pytest.raises(Exception, match="hooks"):
+        await collect(query(prompt="Hello.", options=options))
 
 
 async def test_a_session_goes_on_in_another_process(configure: Configure) -> None:

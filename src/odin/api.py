@@ -274,7 +274,8 @@ class Query:
         info = await client.info()
         self.session_id = info.session
         translator = Translator(info, partial=self._session.include_partial)
-        reading = asyncio.get_running_loop().create_task(self._read(client.events(), translator))
+        events = client.events()
+        reading = asyncio.get_running_loop().create_task(self._read(events, translator))
         try:
             await client.submit(msgspec.structs.replace(self._prompt, mode=self._mode or info.mode))
             await asyncio.shield(reading)
@@ -285,6 +286,7 @@ class Query:
             if self._closes:
                 await client.close()
             reading.cancel()
+            _let_go(events)
         await self._see_the_end(translator)
 
     async def _wind_up(self, client: Client) -> None:
@@ -388,6 +390,13 @@ async def _answer(can_use_tool: CanUseTool | None, ask: PermissionAsked) -> Answ
     if isinstance(verdict, Deny):
         return Answer(ask.ask_id, allow=False, reason=verdict.message, by="api", interrupt=verdict.interrupt)
     return Answer(ask.ask_id, allow=verdict is True, by="api")
+
+
+def _let_go(events: AsyncIterator[Envelope]) -> None:
+    """A session that lives on must not keep every event for a reader that has left."""
+    close = getattr(events, "close", None)
+    if close is not None:
+        close()
 
 
 async def _call(callback: Callable[[Any], Any] | None, value: Any) -> None:

@@ -127,8 +127,7 @@ def test_nothing_to_do_is_no_error(run_odin: Run) -> None:
 
 def test_the_handshake(run_odin: Run) -> None:
     asked = control("initialize", hooks=None) + control("mcp_message", "r2") + control("whatever", "r3")
-    with ScriptedServer([]) as server:
-        ran = run_odin(*BOTH, input=asked, env=server.env("anthropic"))
+    ran = run_odin(*BOTH, input=asked)
     first, *others = [message["response"] for message in lines(ran.stdout)]
     assert (first["subtype"], first["request_id"]) == ("success", "r1")
     assert {"commands", "output_style", "models"} <= set(first["response"])
@@ -245,7 +244,7 @@ def test_a_signal_ends_a_talk(workspace: Path, number: signal.Signals) -> None:
 
 
 def test_a_signal_ends_a_talk_in_which_nothing_runs(workspace: Path) -> None:
-    with ScriptedServer([]) as server, Talk(cwd=workspace, env=server.env("anthropic")) as talk:
+    with Talk(cwd=workspace, env={}) as talk:
         talk.say(control("initialize"))
         talk.hear("control_response")
         talk.process.terminate()
@@ -269,7 +268,7 @@ def test_a_retry_is_a_message(run_odin: Run) -> None:
 def test_a_client_that_writes_before_it_reads(workspace: Path) -> None:
     """Both pipes are full at once; neither side waits for the other for ever."""
     many = 400
-    with ScriptedServer([]) as server, Talk(cwd=workspace, env=server.env("anthropic")) as talk:
+    with Talk(cwd=workspace, env={}) as talk:
         talk.say("".join(control("x" * 2000, f"r{number}") for number in range(many)))
         answers = talk.end()
     assert [answer["response"]["request_id"] for answer in answers] == [f"r{number}" for number in range(many)]

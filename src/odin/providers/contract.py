@@ -54,9 +54,14 @@ _EXAMPLES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
     (
         "Add a function ring(bell) to door.py.",
         (
-            ("I read the file.", "Read", {"file_path": "door.py"}, '1 def open(door):\n2     return door.key == "gold"'),
             (
-                "I add it below the last line.",
+                "I read the file.",
+                "Read",
+                {"file_path": "door.py"},
+                '1 def open(door):\n2     return door.key == "gold"',
+            ),
+            (
+                'Line 2 is the last line. Below it I add ring(bell), which returns "ding".',
                 "EditTool",
                 {
                     "file_path": "door.py",
@@ -130,15 +135,17 @@ _PATHS = ("file_path", "path")
 _NEVER_EMPTY = ("file_path", "path", "pattern", "command", "old_string")
 
 
-def contract_schema(tools: Iterable[ToolSpec], strictness: Strictness = "exact") -> dict[str, Any]:
+def contract_schema(
+    tools: Iterable[ToolSpec], strictness: Strictness = "exact", lines: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """The JSON schema of one reply. Only keywords that every server's grammar knows are used.
 
     taskCompleted comes first, so that a model decides before it talks itself into having done it. The exact form also
-    ties it to executeTool: a reply either acts or ends the task.
+    ties it to executeTool: a reply either acts or ends the task. `lines` are the only texts an edit may replace.
     """
     tools = tuple(tools)
     if strictness == "exact":
-        items: dict[str, Any] = {"anyOf": [_entry({"const": tool.name}, _plain(tool.schema)) for tool in tools]}
+        items: dict[str, Any] = {"anyOf": [_entry({"const": tool.name}, _plain(tool.schema, lines)) for tool in tools]}
     else:
         items = _entry({"type": "string", "enum": [tool.name for tool in tools]}, {"type": "object"})
     if strictness != "exact":
@@ -165,20 +172,23 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+def _plain(schema: dict[str, Any], lines: tuple[str, ...] = ()) -> dict[str, Any]:
     """A tool's schema with its structure only: types, names, choices."""
     out: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
     if "properties" in schema:
-        out["properties"] = {
-            name: _plain(child) | ({"minLength": 1} if name in _NEVER_EMPTY else {})
-            for name, child in schema["properties"].items()
-        }
+        out["properties"] = {name: _parameter(name, child, lines) for name, child in schema["properties"].items()}
         out["additionalProperties"] = False
     if "items" in schema:
         out["items"] = _plain(schema["items"])
     if "anyOf" in schema:
         out["anyOf"] = [_plain(option) for option in schema["anyOf"]]
     return out
+
+
+def _parameter(name: str, schema: dict[str, Any], lines: tuple[str, ...]) -> dict[str, Any]:
+    if name == "old_string" and lines:
+        return {"type": "string", "enum": list(lines)}
+    return _plain(schema) | ({"minLength": 1} if name in _NEVER_EMPTY else {})
 
 
 # --- history as plain messages ---
@@ -220,19 +230,50 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def repeated(messages: tuple[Message, ...]) -> set[str]:
-    """The tools of the newest reply whose very calls were made before in this turn.
+# --- help for a model that is stuck ---
 
-    A small model that has begun to repeat itself goes on. It is not offered those tools for one reply.
+_NUMBERED = re.compile(r"^ *\d+\t(.*)$", re.MULTILINE)
+_MOST_LINES = 200
+
+
+def repeated(messages: tuple[Message, ...]) -> set[str]:
+    """The tools that brought nothing new: when the newest reply makes a call again, all whose calls were made twice.
+
+    A small model that has begun to repeat itself goes on. It cannot choose these tools for one reply.
     """
-    turn: list[AssistantMessage] = []
+    calls = [(call.name, call.args) for reply in _turn(messages) for call in reply.calls]
+    twice = [made for at, made in enumerate(calls) if made in calls[:at]]
+    newest = next(reversed(_turn(messages)), AssistantMessage(()))
+    stuck = any((call.name, call.args) in twice for call in newest.calls)
+    return {name for name, _ in twice} if stuck else set()
+
+
+def editable_lines(messages: tuple[Message, ...]) -> tuple[str, ...]:
+    """After an edit whose old text was not found: the lines of that file, for the model to choose from.
+
+    Copying exactly, with every quote escaped, is what small models are worst at, and a grammar does it for them.
+    """
+    newest = messages[-1] if messages else None
+    failed = {result.call_id for result in newest.results if result.is_error} if isinstance(newest, ToolMessage) else ()
+    calls = {call.id: call for reply in _turn(messages) for call in reply.calls}
+    paths = {str(calls[id].args.get("file_path")) for id in failed if id in calls and "old_string" in calls[id].args}
+    lines: dict[str, None] = {}
+    for message in messages:
+        for result in message.results if isinstance(message, ToolMessage) else ():
+            if result.call_id in calls and str(calls[result.call_id].args.get("file_path")) in paths:
+                lines.update(dict.fromkeys(line for line in _NUMBERED.findall(result.text) if line.strip()))
+    return tuple(lines) if len(lines) <= _MOST_LINES else ()
+
+
+def _turn(messages: tuple[Message, ...]) -> list[AssistantMessage]:
+    """The replies since the last prompt."""
+    replies: list[AssistantMessage] = []
     for message in reversed(messages):
         if isinstance(message, UserMessage):
             break
         if isinstance(message, AssistantMessage):
-            turn.append(message)
-    earlier = [(call.name, call.args) for message in turn[1:] for call in message.calls]
-    return {call.name for call in turn[0].calls if (call.name, call.args) in earlier} if turn else set()
+            replies.append(message)
+    return replies[::-1]
 
 
 # --- reading the reply while it comes in ---
@@ -449,7 +490,7 @@ class JsonContract:
 
     def _plain(self, request: Request, strictness: Strictness) -> Request:
         temperature = self._temperature if request.temperature is None else request.temperature
-        stale = repeated(request.messages)
+        stale, lines = repeated(request.messages), editable_lines(request.messages)
         enforced = tuple(tool for tool in request.tools if tool.name not in stale) or request.tools
         return replace(
             request,
@@ -457,7 +498,7 @@ class JsonContract:
             system=(*request.system, instructions(request.tools)),
             tools=(),
             temperature=temperature,
-            schema=None if strictness == "none" else contract_schema(enforced, strictness),
+            schema=None if strictness == "none" else contract_schema(enforced, strictness, lines),
         )
 
 

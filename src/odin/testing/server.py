@@ -25,6 +25,9 @@ _APIS: dict[str, Api] = {
     "/v1/responses": "responses",
 }
 _SECRET = frozenset({"authorization", "x-api-key"})
+_ACCEPT_STEPS = 5
+"""Rounds of the event loop from accepting a connection to having its protocol, with some to spare."""
+
 _START_TIMEOUT = 10.0
 _DEFAULT_MODELS = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-4.1"}
 
@@ -148,10 +151,12 @@ class ScriptedServer:
             loop.close()
 
     async def _hang_up(self) -> None:
+        """End every connection, also one that was accepted only just now and becomes a line in a moment."""
         tasks = [line.task for line in self.lines if line.task is not None]
-        for line in list(self.lines):
-            line.abort(reset=False)
-        await asyncio.sleep(0)
+        for _ in range(_ACCEPT_STEPS):
+            for line in list(self.lines):
+                line.abort(reset=False)
+            await asyncio.sleep(0)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- what a connection asks of the server ---

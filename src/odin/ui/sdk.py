@@ -44,7 +44,7 @@ async def run_stream(
     out.flush()
     output = Output(out.fileno())
     with Stopping(client) as stopping:
-        stream = _Stream(client, info, translator, output, default_mode, replay_prompts)
+        stream = _Stream(client, info, translator, output, default_mode, replay_prompts, stopping.see)
         stopping.asked.add_done_callback(lambda _: stream.stop())
         stopping.gone.add_done_callback(lambda _: stream.leave())
         code = await stream.serve(events, lines_in, prompt)
@@ -76,7 +76,14 @@ class _Stream:
     """One client of one session, for as long as the process lives."""
 
     def __init__(
-        self, client: Client, info: SessionInfo, translator: Translator, output: Output, mode: Mode, replay: bool
+        self,
+        client: Client,
+        info: SessionInfo,
+        translator: Translator,
+        output: Output,
+        mode: Mode,
+        replay: bool,
+        watch: Callable[[Envelope], None],
     ) -> None:
         self._client = client
         self._info = info
@@ -85,6 +92,7 @@ class _Stream:
         self._first_mode: Mode = mode
         self._mode: Mode = mode
         self._replay = replay
+        self._watch = watch
         self._reads = False
         self._stops = False
         self._prompts: set[str] = set()
@@ -159,6 +167,7 @@ class _Stream:
 
     async def _pump(self, events: AsyncIterator[Envelope]) -> None:
         async for envelope in events:
+            self._watch(envelope)
             for message in self._translator.messages(envelope):
                 self._send(message)
             await self._follow(envelope)
@@ -174,7 +183,7 @@ class _Stream:
             self._forget(event.id)
         elif isinstance(event, TurnStarted) and not envelope.agent:
             self._running = event.id
-            if self._stops or self._interrupts_next:
+            if self._interrupts_next:
                 self._interrupts_next = False
                 await self._client.submit(Interrupt())
         elif isinstance(event, TurnEnded) and not envelope.agent:
@@ -351,8 +360,10 @@ class _Stream:
 
     async def _interrupt(self, request: Raw) -> Raw:
         """Stop what runs, or what was just submitted and is about to."""
-        self._interrupts_next = bool(self._prompts) and not self._running
-        await self._client.submit(Interrupt())
+        if self._running:
+            await self._client.submit(Interrupt())
+        else:
+            self._interrupts_next = bool(self._prompts)
         return {}
 
     async def _set_permission_mode(self, request: Raw) -> Raw:

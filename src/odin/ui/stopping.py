@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from odin.core.client import Client
-from odin.core.event import Envelope, TurnStarted
+from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.op import Interrupt
 
 PATIENCE_S = 10.0
@@ -27,6 +27,7 @@ class Stopping:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._running = False
         self.code = 0
         self.asked: asyncio.Future[None] = self._loop.create_future()
         self.gone: asyncio.Future[None] = self._loop.create_future()
@@ -54,12 +55,19 @@ class Stopping:
         self.code = code
         self.asked.set_result(None)
         self._timer = self._loop.call_later(self._patience, self._leave)
-        self._interrupt()
+        if self._running:
+            self._interrupt()
 
     def see(self, envelope: Envelope) -> None:
         """Follow the session: a turn that begins when we were told to stop is stopped too."""
-        if self.code and isinstance(envelope.event, TurnStarted):
-            self._interrupt()
+        if envelope.agent:
+            return
+        if isinstance(envelope.event, TurnStarted):
+            self._running = True
+            if self.code:
+                self._interrupt()
+        elif isinstance(envelope.event, TurnEnded):
+            self._running = False
 
     def _interrupt(self) -> None:
         task = self._loop.create_task(self._client.submit(Interrupt()))
