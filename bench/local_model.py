@@ -1,9 +1,9 @@
 """Sixteen small everyday tasks for a small local model, each scored by looking at the files or at the answer.
 
-    python bench/local_model.py http://127.0.0.1:18080/v1 [task …]
+    python bench/local_model.py http://127.0.0.1:8080 [task …]
 
-Runs Odin as a user does, one fresh project folder for each task, and prints one line for each and the score. It takes
-minutes and needs a model, so it is not part of the tests.
+Runs Odin as a user does, in a fresh project folder for each task, and prints one line for each and the score. It takes
+minutes and needs a model server on this machine, so it is not part of the tests.
 """
 
 import ast
@@ -17,17 +17,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 FILES = {
-    "README.md": "# Shop\n\nA tiny shop.\n\nYou will recieve an invoice by mail.\n\nRun the tests with `python3 check.py`.\n",
+    "README.md": "# Shop\n\nA tiny shop.\n\nYou will recieve an invoice by mail.\n\nTest it with `python3 check.py`.\n",
     "requirements.txt": "flask\nredis\n",
     "config.json": '{\n  "debug": true,\n  "port": 8055,\n  "name": "shop"\n}\n',
     "pyproject.toml": '[project]\nname = "shop"\nversion = "1.1.4"\ndescription = "A tiny shop"\n',
     "settings.py": 'DATABASE = "shop.db"\nMAX_RETRIES = 7\nPAGE_SIZE = 25\n',
-    "mathx.py": "def add(a, b):\n    return a + b\n\n\ndef average(values):\n    return sum(values) / (len(values) + 1)\n",
+    "mathx.py": "def add(a, b):\n    return a + b\n\n\n"
+    "def average(values):\n    return sum(values) / (len(values) + 1)\n",
     "check.py": "from mathx import average\n\nassert average([2, 4, 6]) == 4, average([2, 4, 6])\nprint('ok')\n",
     "shop/__init__.py": "",
-    "shop/cart.py": "def calc_total(items):\n    # TODO: round to cents\n    return sum(item.price for item in items)\n\n\n"
+    "shop/cart.py": "def calc_total(items):\n    # TODO: round to cents\n"
+    "    return sum(item.price for item in items)\n\n\n"
     "def discount(total, percent):\n    return total - total * percent / 100\n\n\n"
     "def checkout(items, percent=0):\n    return discount(calc_total(items), percent)\n",
     "shop/client.py": "import time\n\n\ndef fetch(url, timeout=10):\n    # TODO: retry\n    print('debug', url)\n"
@@ -60,23 +63,42 @@ def _others_untouched(folder: Path, *changed: str) -> bool:
     return all(_read(folder, name) == text for name, text in FILES.items() if name not in changed)
 
 
-def _line_by_line(folder: Path, name: str, expected: str) -> bool:
-    """Whether the file is as expected, a missing or added newline at its end aside, and the others untouched."""
-    return _read(folder, name).rstrip("\n") == expected.rstrip("\n") and _others_untouched(folder, name)
+def _has_lines(folder: Path, name: str, expected: str) -> bool:
+    """Whether the file has the expected lines, blank ones aside, and all other files are untouched."""
+    lines = [line for line in _read(folder, name).splitlines() if line.strip()]
+    return lines == [line for line in expected.splitlines() if line.strip()] and _others_untouched(folder, name)
 
 
 def _renamed(folder: Path, answer: str) -> bool:
-    return _line_by_line(folder, "shop/cart.py", FILES["shop/cart.py"].replace("calc_total", "order_total"))
+    return _has_lines(folder, "shop/cart.py", FILES["shop/cart.py"].replace("calc_total", "order_total"))
+
+
+def _functions(folder: Path, name: str) -> list[ast.FunctionDef]:
+    try:
+        return [node for node in ast.parse(_read(folder, name)).body if isinstance(node, ast.FunctionDef)]
+    except SyntaxError:
+        return []
 
 
 def _documented(folder: Path, answer: str) -> bool:
-    try:
-        tree = ast.parse(_read(folder, "shop/cart.py"))
-    except SyntaxError:
-        return False
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name: node for node in _functions(folder, "shop/cart.py")}
     works = "from shop.cart import discount; assert discount(200, 10) == 180"
     return "discount" in functions and bool(ast.get_docstring(functions["discount"])) and _runs(folder, works)
+
+
+def _fixed(folder: Path, answer: str) -> bool:
+    return _runs(folder, "import runpy; runpy.run_path('check.py')") and _others_untouched(folder, "mathx.py")
+
+
+def _listed(folder: Path, answer: str) -> bool:
+    return all(name in answer for name in ("cart.py", "client.py", "billing.py")) and _others_untouched(folder)
+
+
+def _added(folder: Path, answer: str) -> bool:
+    """Each function once: one that was written again beside the new one is no clean addition."""
+    names = sorted(node.name for node in _functions(folder, "mathx.py"))
+    works = "import mathx as m; assert m.is_even(4) and not m.is_even(3) and m.add(1, 2) == 3; m.average([1])"
+    return names == ["add", "average", "is_even"] and _runs(folder, works) and _others_untouched(folder, "mathx.py")
 
 
 def _debug_off(folder: Path, answer: str) -> bool:
@@ -97,7 +119,7 @@ def _says(pattern: str) -> Check:
 
 
 def _file(name: str, old: str, new: str) -> Check:
-    return lambda folder, answer: _line_by_line(folder, name, FILES[name].replace(old, new))
+    return lambda folder, answer: _has_lines(folder, name, FILES[name].replace(old, new))
 
 
 TASKS = (
@@ -119,36 +141,14 @@ TASKS = (
         "Change the default value of timeout in shop/client.py from 10 to 30.",
         _file("shop/client.py", "timeout=10", "timeout=30"),
     ),
-    Task(
-        "fix-bug",
-        "python3 check.py fails. Find the bug in mathx.py and fix it.",
-        lambda folder, answer: (
-            _runs(folder, "import runpy; runpy.run_path('check.py')") and _others_untouched(folder, "mathx.py")
-        ),
-    ),
+    Task("fix-bug", "python3 check.py fails. Find the bug in mathx.py and fix it.", _fixed),
     Task(
         "remove-line",
         "Remove the line with the debug print from shop/client.py.",
         _file("shop/client.py", "    print('debug', url)\n", ""),
     ),
-    Task(
-        "list",
-        "Which Python files are in the shop folder?",
-        lambda folder, answer: (
-            all(name in answer for name in ("cart.py", "client.py", "billing.py")) and _others_untouched(folder)
-        ),
-    ),
-    Task(
-        "add-function",
-        "Add a function is_even(n) to mathx.py that returns True when n is even.",
-        lambda folder, answer: (
-            _runs(
-                folder,
-                "import mathx as m; assert m.is_even(4) and not m.is_even(3) and m.add(1, 2) == 3; m.average([1])",
-            )
-            and _others_untouched(folder, "mathx.py")
-        ),
-    ),
+    Task("list", "Which Python files are in the shop folder?", _listed),
+    Task("add-function", "Add a function is_even(n) to mathx.py that returns True when n is even.", _added),
     Task("version", "Set the version in pyproject.toml to 1.2.0.", _file("pyproject.toml", "1.1.4", "1.2.0")),
     Task("json", "Set debug to false in config.json.", _debug_off),
 )
@@ -161,12 +161,13 @@ def write_project(folder: Path) -> None:
         path.write_text(text)
 
 
-def run_odin(url: str, folder: Path, prompt: str) -> str:
+def run_odin(port: int, folder: Path, prompt: str) -> str:
     """The answer Odin prints. Everything is allowed: the folder is a fresh one made for this task."""
-    env = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none", "HOME": str(folder.parent / "home")}
-    command = [sys.executable, "-I", "-m", "odin", "-p", prompt, "--yes", "--max-turns", "12"]
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "XDG_STATE_HOME")}
+    env = {"HOME": str(folder.parent), **kept, "ODIN_LOCAL_PORTS": str(port)}
+    command = [sys.executable, "-I", "-m", "odin", "-p", prompt, "--yes", "--max-turns", "16"]
     try:
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=900, check=False)
     except subprocess.TimeoutExpired:
         return ""
     return done.stdout
@@ -175,7 +176,7 @@ def run_odin(url: str, folder: Path, prompt: str) -> str:
 def main() -> None:
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    url, wanted = sys.argv[1], set(sys.argv[2:])
+    port, wanted = urlsplit(sys.argv[1]).port or 80, set(sys.argv[2:])
     solved = tried = 0
     for task in TASKS:
         if wanted and task.name not in wanted:
@@ -184,7 +185,7 @@ def main() -> None:
             folder = Path(place).resolve() / "project"
             write_project(folder)
             began = time.monotonic()
-            answer = run_odin(url, folder, task.prompt)
+            answer = run_odin(port, folder, task.prompt)
             good = task.check(folder, answer)
         tried += 1
         solved += good

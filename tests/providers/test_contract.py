@@ -13,17 +13,9 @@ from odin.core.errors import BadRequest, ProviderError
 from odin.core.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from odin.core.provider import CallPiece, Piece, Provider, Request, StopPiece, TextPiece, ToolSpec, ToolStyle
 from odin.core.reply import Reply, ReplyBuilder
-from odin.providers.contract import (
-    AdaptiveTools,
-    ExplanationReader,
-    JsonContract,
-    call_id,
-    contract_schema,
-    flatten,
-    for_window,
-    instructions,
-    repeated,
-)
+from odin.providers.contract import AdaptiveTools, JsonContract, for_window
+from odin.providers.contract_reply import ExplanationReader, call_id
+from odin.providers.contract_request import contract_schema, editable_lines, flatten, instructions, repeated
 from odin.providers.http import Http
 from odin.providers.openai_chat import ChatProvider
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, reply, say
@@ -159,12 +151,56 @@ def test_a_longer_history_begins_with_the_shorter_one(kinds: list[str]) -> None:
         assert flatten(messages)[: len(before)] == before
 
 
-def test_a_tool_whose_call_is_repeated_is_left_out_once() -> None:
-    same = [part for number in (1, 1) for part in turn_of(number)]
-    assert repeated((UserMessage("go"), *same)) == {"Read"}
-    assert repeated((UserMessage("go"), *same, *turn_of(2))) == set()
-    assert repeated((UserMessage("go"), *turn_of(1), UserMessage("again"), *turn_of(1))) == set()
-    assert repeated((UserMessage("go"),)) == set()
+def search(pattern: str) -> tuple[AssistantMessage, ToolMessage]:
+    asked = AssistantMessage((ToolCall(f"g{pattern}", "Grep", {"pattern": pattern}),))
+    return asked, ToolMessage((ToolResult(f"g{pattern}", "No matches found"),))
+
+
+def test_tools_whose_calls_are_repeated_are_left_out() -> None:
+    go = UserMessage("go")
+    assert repeated((go, *turn_of(1), *turn_of(1))) == {"Read"}
+    assert repeated((go, *turn_of(1), *search("x"), *turn_of(1), *search("x"))) == {"Read", "Grep"}
+    assert repeated((go, *turn_of(1), *turn_of(1), *turn_of(2))) == set(), "something new was tried"
+    assert repeated((go, *turn_of(1), UserMessage("again"), *turn_of(1))) == set(), "another turn"
+    assert repeated((go,)) == set()
+
+
+EDIT = ToolSpec(
+    "EditTool",
+    "Edit a file.",
+    {"type": "object", "properties": {"file_path": {"type": "string"}, "old_string": {"type": "string"}}},
+)
+
+
+def edit(path: str, text: str, *, error: bool = True) -> tuple[AssistantMessage, ToolMessage]:
+    asked = AssistantMessage((ToolCall("e", "EditTool", {"file_path": path, "old_string": "x"}),))
+    return asked, ToolMessage((ToolResult("e", text, error),))
+
+
+def read(path: str, text: str) -> tuple[AssistantMessage, ToolMessage]:
+    asked = AssistantMessage((ToolCall(path, "Read", {"file_path": path}),))
+    return asked, ToolMessage((ToolResult(path, text),))
+
+
+def test_after_a_failed_edit_the_lines_of_that_file_can_be_chosen() -> None:
+    seen = [*read("/a", '     1\t{\n     2\t  "debug": true,\n     3\t\n     4\t}'), *read("/b", "     1\tother")]
+    history = (UserMessage("go"), *seen, *edit("/a", "old_string was not found."))
+    assert editable_lines(history) == ("{", '  "debug": true,', "}")
+    assert editable_lines((UserMessage("go"), *seen, *edit("/a", "Edited.", error=False))) == ()
+    assert editable_lines((UserMessage("go"), *edit("/c", "Must read file first"))) == ()
+    assert editable_lines((*history, AssistantMessage((Text("Done."),)), UserMessage("more"))) == ()
+    long = "\n".join(f"{number:6}\tline {number}" for number in range(1000))
+    assert editable_lines((UserMessage("go"), *read("/a", long), *edit("/a", "old_string was not found."))) == ()
+
+
+async def test_the_schema_after_a_failed_edit_names_the_lines() -> None:
+    history = [*read("/a", '     1\tsay("hi")'), *edit("/a", "old_string was not found.")]
+    with ScriptedServer([say("x")]) as server:
+        async with chat(server) as provider:
+            await collect(JsonContract(provider), ask("go", *history, tools=(EDIT,)))
+        schema = server.requests[0].json["response_format"]["json_schema"]["schema"]
+    entry = schema["anyOf"][0]["properties"]["executeTool"]["items"]["anyOf"][0]
+    assert entry["properties"]["toolInput"]["properties"]["old_string"] == {"type": "string", "enum": ['say("hi")']}
 
 
 async def test_the_schema_of_the_next_request_lacks_the_repeated_tool() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.provider import ToolSpec
-from odin.providers.textcalls import CallSieve, Found, find_calls
+from odin.providers.callsieve import CallSieve
+from odin.providers.textcalls import Found, find_calls
 
 OFFERED = ("Read", "Grep", "EditTool", "WriteFile", "ExecuteCommand", "LS")
 READ = {"file_path": "a.py"}
@@ -22,6 +23,7 @@ FORMS = {
     "fence": '```json\n{"name": "Read", "arguments": {"file_path": "a.py"}}\n```',
     "fence without language": '```\n{"name": "Read", "arguments": {"file_path": "a.py"}}\n```',
     "fence of tildes": '~~~json\n{"name": "Read", "arguments": {"file_path": "a.py"}}\n~~~',
+    "fence of four": '````json\n{"name": "Read", "arguments": {"file_path": "a.py"}}\n````',
     "tool and args": '```json\n{"tool": "Read", "args": {"file_path": "a.py"}}\n```',
     "toolName and toolInput": '```json\n{"toolName": "Read", "toolInput": {"file_path": "a.py"}}\n```',
     "function and parameters": '```json\n{"function": "Read", "parameters": {"file_path": "a.py"}}\n```',

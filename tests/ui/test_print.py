@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -198,3 +199,15 @@ def test_the_output_can_be_a_file(workspace: Path) -> None:
             timeout=30,
         )
     assert (workspace / "out").read_text() == "Into a file.\n"
+
+
+@pytest.mark.parametrize("form", ["text", "json", "stream-json"])
+def test_a_standard_output_that_was_never_open(workspace: Path, form: str) -> None:
+    """Nothing is asked of a model when its answer could not be written anywhere."""
+    line = f"{shlex.join(ODIN)} -p 'Create an empty file x' --yes --output-format {form} >&-"
+    ran = subprocess.run(
+        ["/bin/sh", "-c", line], cwd=workspace, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ran.returncode == 141
+    assert "Traceback" not in ran.stderr
+    assert not (workspace / "x").exists()

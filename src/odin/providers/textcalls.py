@@ -4,7 +4,6 @@ Only a complete block that names an offered tool and carries its arguments count
 and half a block is never run. What a model says after its last call is dropped: it was said before the result was seen.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from odin.core.provider import ToolSpec
 from odin.core.registry import canonical
+from odin.providers.loosejson import loads, read_json
 
 Call = tuple[str, dict[str, Any]]
 
@@ -39,14 +39,14 @@ ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "toolInpu
 _BESIDE_KEYS = {"id", "type", "index", "call_id", "tool_call_id", "explanation", "thought", "reason"}
 _CALL_KEYS = {*NAME_KEYS, *ARGUMENT_KEYS, *_BESIDE_KEYS}
 _CONTRACT_KEYS = {"explanation", "taskCompleted", "executeTool"}
-_FIRST_KEYS = _CALL_KEYS | _CONTRACT_KEYS | {"tool_calls", "role", "content"}
+FIRST_KEYS = _CALL_KEYS | _CONTRACT_KEYS | {"tool_calls", "role", "content"}
 
-_TAGS = ("tool_call", "tool_calls", "toolcall", "tools", "tool_use", "function_call", "function_calls")
-_LANGUAGES = {"", "json", "jsonc", "json5", "xml", "text", "tool", "function", *_TAGS}
+TAGS = ("tool_call", "tool_calls", "toolcall", "tools", "tool_use", "function_call", "function_calls")
+LANGUAGES = {"", "json", "jsonc", "json5", "xml", "text", "tool", "function", *TAGS}
 
-_OPENER = re.compile(
+OPENER = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[^\s`]*)[^\n`]*(?:\n|\Z)"
-    rf"|<(?P<tag>{'|'.join(_TAGS)})>"
+    rf"|<(?P<tag>{'|'.join(TAGS)})>"
     r"|(?=<function=[\w.\-]+>)(?P<function>)"
     r"|(?P<mistral>\[TOOL_CALLS\])"
     r"|(?P<llama><\|python_tag\|>)"
@@ -56,9 +56,9 @@ _OPENER = re.compile(
 _FUNCTION = re.compile(r"<function=([\w.\-]+)>\s*")
 _PARAMETER = re.compile(r"<parameter=([\w.\-]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
 _MISTRAL_NAME = re.compile(r"\s*([\w.\-]+)\s*(?:\[CALL_ID\][\w\-]*)?(?:\[ARGS\])?\s*(?=\{)")
-_END_TAG = re.compile(rf"\s*(?:`{{3,}}\s*)?(?:</(?:{'|'.join(_TAGS)})>|(?=<(?:{'|'.join(_TAGS)})>)|\Z)")
+_END_TAG = re.compile(rf"\s*(?:`{{3,}}\s*)?(?:</(?:{'|'.join(TAGS)})>|(?=<(?:{'|'.join(TAGS)})>)|\Z)")
 _SEPARATOR = re.compile(r"[\s,;]*")
-_HEAD = re.compile(r"[\s\[{]*[\"']([A-Za-z_]*)([\"']?)")
+HEAD = re.compile(r"[\s\[{]*[\"']([A-Za-z_]*)([\"']?)")
 
 
 def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> Found:
@@ -71,7 +71,7 @@ def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> Found:
     calls: list[Call] = []
     contract = False
     position = tail = 0
-    while (opener := _OPENER.search(text, position)) is not None:
+    while (opener := OPENER.search(text, position)) is not None:
         block = blocks.read(text, opener)
         if block is None:
             position = _past(text, opener)
@@ -90,12 +90,12 @@ def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> Found:
 def _past(text: str, opener: re.Match[str]) -> int:
     """Where to look on after an opener that led nowhere. A code block is skipped whole."""
     if opener["fence"]:
-        close = _close(text, opener.end(), opener["fence"])
+        close = end_of_code(text, opener.end(), opener["fence"])
         return len(text) if close < 0 else close
     return max(opener.end(), opener.start() + 1)
 
 
-def _close(text: str, at: int, fence: str) -> int:
+def end_of_code(text: str, at: int, fence: str) -> int:
     """Where the code block that was opened with this fence before `at` is over, or -1."""
     close = re.compile(rf"^[ \t]*{fence}[ \t]*$", re.MULTILINE).search(text, at)
     return close.end() if close else -1
@@ -107,6 +107,7 @@ class _Blocks:
     def __init__(self, offered: Iterable[str] | Iterable[ToolSpec]) -> None:
         self._schemas: dict[str, dict[str, Any]] = {}
         self._names: dict[str, str] = {}
+        self._ending: str | None = None
         for tool in offered:
             name = tool if isinstance(tool, str) else tool.name
             self._names[canonical(name).casefold()] = name
@@ -122,7 +123,15 @@ class _Blocks:
             return self._functions(text, start)
         if opener["mistral"]:
             return self._mistral(text, start)
+        if not self._ends_like_json(text):
+            return None
         return self._values(text, start, bool(opener["llama"]), _ends_text)
+
+    def _ends_like_json(self, text: str) -> bool:
+        """A bare object has to reach the end of the text, so most texts need not be tried at every bracket."""
+        if self._ending is None:
+            self._ending = text.rstrip()[-1:]
+        return self._ending in ("}", "]")
 
     def resolve(self, name: Any) -> str | None:
         """The offered name that a written name means."""
@@ -132,14 +141,14 @@ class _Blocks:
         return self._names.get(canonical(plain).casefold())
 
     def _fenced(self, text: str, start: int, fence: str, language: str) -> _Block | None:
-        if language.casefold() not in _LANGUAGES:
+        if language.casefold() not in LANGUAGES:
             return None
 
         def closed(text: str, at: int) -> int | None:
             at = _blank(text, at)
             return at + len(fence) if text.startswith(fence, at) else _ends_text(text, at)
 
-        inner = _OPENER.match(text, _blank(text, start))
+        inner = OPENER.match(text, _blank(text, start))
         if inner and (inner["tag"] or inner["function"] is not None):
             block = self._tagged(text, inner.end()) if inner["tag"] else self._functions(text, inner.end())
             end = closed(text, block.end) if block else None
@@ -166,10 +175,10 @@ class _Blocks:
         block = _Block([], start)
         while (end := closed(text, block.end)) is None or block.end == start:
             at = _blank(text, block.end)
-            head = _HEAD.match(text, at)
-            if head is None or head[1] not in _FIRST_KEYS:
+            head = HEAD.match(text, at)
+            if head is None or head[1] not in FIRST_KEYS:
                 return None
-            value, after = _read_json(text, at)
+            value, after = read_json(text, at)
             if after < 0 or not self._add(block, value, explicit):
                 return None
             block.end = after
@@ -193,7 +202,7 @@ class _Blocks:
         args: Any = {}
         at = start
         if text.startswith("{", at):
-            args, at = _read_json(text, at)
+            args, at = read_json(text, at)
             if at < 0 or not isinstance(args, dict):
                 return None
         else:
@@ -214,13 +223,13 @@ class _Blocks:
 
     def _mistral(self, text: str, start: int) -> _Block | None:
         if text.startswith("[", _blank(text, start)):
-            value, after = _read_json(text, _blank(text, start))
+            value, after = read_json(text, _blank(text, start))
             block = _Block([], after)
             return block if after > 0 and self._add(block, value, True) else None
         block = _Block([], start)
         while (named := _MISTRAL_NAME.match(text, block.end)) is not None:
             name = self.resolve(named[1])
-            args, block.end = _read_json(text, named.end())
+            args, block.end = read_json(text, named.end())
             if name is None or block.end < 0 or not isinstance(args, dict):
                 return None
             block.calls.append((name, cast("dict[str, Any]", args)))
@@ -289,81 +298,6 @@ def as_arguments(args: Any) -> dict[str, Any] | None:
     return cast("dict[str, Any]", args) if isinstance(args, dict) else None
 
 
-# --- reading JSON that models write ---
-
-_DECODER = json.JSONDecoder(strict=False)
-_STRING = r'"(?:[^"\\]|\\.)*"'
-_TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
-_BAD_ESCAPE = re.compile(r'\\(["\\/bfnrtu]|.)', re.DOTALL)
-_BRACKET = re.compile(rf"{_STRING}|'(?:[^'\\\n]|\\.)*'|[{{}}\[\]]|[\"']", re.DOTALL)
-
-
-def loads(raw: str) -> Any:
-    """One JSON value, with the slips repaired that leave no doubt about what was meant; None when it is broken."""
-    raw = raw.strip()
-    value, end = _read_json(raw, 0)
-    return value if end == len(raw) else None
-
-
-def read_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text begins with, whatever comes after it."""
-    value, _ = _read_json(text, _blank(text, 0))
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
-
-
-def _read_json(text: str, at: int) -> tuple[Any, int]:
-    """The JSON value that starts at a position and where it ends, or an end of -1."""
-    try:
-        return _DECODER.raw_decode(text, at)
-    except (ValueError, RecursionError):
-        pass
-    end = _balanced(text, at)
-    if end < 0:
-        return None, -1
-    value = _repaired(text[at:end])
-    return (None, -1) if value is None else (value, end)
-
-
-def _balanced(text: str, at: int) -> int:
-    """Where the bracket that opens at a position is closed again, strings left aside; -1 when it never is."""
-    depth = 0
-    for token in _BRACKET.finditer(text, at):
-        found = token[0]
-        if found in "{[":
-            depth += 1
-        elif found in "}]":
-            depth -= 1
-            if depth == 0:
-                return token.end()
-        elif len(found) == 1:
-            return -1
-        if depth == 0:
-            return -1
-    return -1
-
-
-def _repaired(raw: str) -> Any:
-    """Trailing commas, invalid escapes such as \\d, and Python literals: each has only one sensible reading."""
-    mended = _TRAILING_COMMA.sub(lambda match: match[1] or "", raw)
-    for candidate in (mended, _BAD_ESCAPE.sub(_escape, mended)):
-        try:
-            return _DECODER.decode(candidate)
-        except (ValueError, RecursionError):
-            continue
-    if "'" not in raw or "\\" in raw:
-        return None
-    import ast  # rare: only for a call written as a Python literal
-
-    try:
-        return ast.literal_eval(raw)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
-
-
-def _escape(match: re.Match[str]) -> str:
-    return match[0] if match[1] in '"\\/bfnrtu' else "\\" + match[0]
-
-
 def _blank(text: str, at: int) -> int:
     while at < len(text) and text[at].isspace():
         at += 1
@@ -372,118 +306,3 @@ def _blank(text: str, at: int) -> int:
 
 def _ends_text(text: str, at: int) -> int | None:
     return len(text) if _blank(text, at) == len(text) else None
-
-
-# --- while the reply is still coming in ---
-
-_SUSPECT = re.compile(r"^[ \t]*(?:`{1,3}|~{1,3}|[{\[]|(?<=[ \t])\Z)|<(?=[a-z|]|\Z)|\[(?=T|\Z)", re.MULTILINE)
-_MARKS = (*(f"<{tag}>" for tag in _TAGS), "<function=", "<|python_tag|>", "[TOOL_CALLS]")
-
-
-class CallSieve:
-    """Lets the text of a reply through at once, except from where a written call may begin.
-
-    What is held back is let go as soon as it turns out to be no call; `rest()` is what is still held at the end.
-    """
-
-    def __init__(self, offered: Iterable[str] | Iterable[ToolSpec]) -> None:
-        self._offered = tuple(offered)
-        self._text = ""
-        self._shown = 0
-        self._looked = 0
-        self._fence = ""
-
-    def feed(self, text: str) -> str:
-        """Add a piece of the reply; returns what may be shown now."""
-        self._text += text
-        start = self._shown
-        self._shown = self._pass(text)
-        return self._text[start : self._shown]
-
-    def rest(self) -> str:
-        return self._text[self._shown :]
-
-    def _pass(self, newest: str) -> int:
-        """Up to where the text so far is no call."""
-        while self._leave_code():
-            suspect = _SUSPECT.search(self._text, self._looked)
-            if suspect is None:
-                break
-            if self._possible(suspect.start(), newest):
-                self._looked = suspect.start()
-                return max(self._looked, self._shown)
-            self._looked = suspect.end()
-            mark = suspect[0].lstrip(" \t")
-            self._fence = mark if mark in ("```", "~~~") else ""
-        self._looked = len(self._text) if not self._fence else self._looked
-        return len(self._text)
-
-    def _leave_code(self) -> bool:
-        """Go past the end of the code block we are in; False while it is still open."""
-        if not self._fence:
-            return True
-        close = _close(self._text, self._looked, self._fence)
-        if close < 0 or close == len(self._text):
-            return False
-        self._looked, self._fence = close, ""
-        return True
-
-    def _possible(self, at: int, newest: str) -> bool:
-        held = self._text[at:].lstrip(" \t")
-        if not held:
-            return True
-        if held[0] in "`~":
-            return self._fenced(held, newest)
-        if held[0] == "<" or held.startswith("[T"):
-            return _mark(held)
-        return _json_head(held) and not self._refuted(held, newest, "}")
-
-    def _fenced(self, held: str, newest: str) -> bool:
-        if len(held) < 3:
-            return held == held[0] * len(held)
-        opener = _OPENER.match(held)
-        if opener is None or not opener["fence"]:
-            return False
-        language = opener["language"].casefold()
-        if opener.end() == len(held) and not held.endswith("\n"):
-            return any(known.startswith(language) for known in _LANGUAGES)
-        body = held[opener.end() :].lstrip()
-        head = _mark(body) if body.startswith("<") else _json_head(body)
-        return language in _LANGUAGES and head and not self._refuted(held, newest, held[0])
-
-    def _refuted(self, held: str, newest: str, closing: str) -> bool:
-        """Whether the held block is complete and is no call. Looked into only when its last character may have come."""
-        if closing not in newest:
-            return False
-        if held[0] in "`~":
-            return _close(held, 3, held[:3]) > 0 and not self._found(held)
-        value, end = _read_json(held, 0)
-        return end > 0 and value is not None and not self._found(held[:end])
-
-    def _found(self, block: str) -> bool:
-        found = find_calls(block, cast("tuple[str, ...]", self._offered))
-        return bool(found.calls) or found.contract
-
-
-def _mark(held: str) -> bool:
-    """Whether the text is, or may become, one of the openers, followed by something that can be a call."""
-    mark = next((mark for mark in _MARKS if held.startswith(mark)), None)
-    if mark is None:
-        return any(mark.startswith(held) for mark in _MARKS)
-    if mark in ("<function=", "[TOOL_CALLS]"):
-        return True
-    body = held[len(mark) :].lstrip()
-    return not body or body[0] in "{[<`"
-
-
-def _json_head(held: str) -> bool:
-    """Whether JSON that starts like this may be a call: its first key is one that calls have."""
-    if not held.strip("[{ \t\r\n"):
-        return len(held) < 200
-    head = _HEAD.match(held)
-    if head is None:
-        return False
-    key, closed = head[1], head[2]
-    if closed:
-        return key in _FIRST_KEYS
-    return head.end() == len(held) and any(known.startswith(key) for known in _FIRST_KEYS)

@@ -6,6 +6,8 @@ from odin.core.event import ExitReason, TurnEnded
 READER_GONE = 141
 """The exit code when standard output was closed before everything was written: 128 + SIGPIPE, as for other programs."""
 
+NOWHERE = "Standard output is closed, so there is nowhere to write the answer. Nothing was done."
+
 _SENTENCES: dict[ExitReason, str] = {
     "max_turns": "Stopped after {steps} model calls, the limit of this run. Raise it with --max-turns, or go on with "
     "--continue.",

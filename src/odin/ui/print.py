@@ -9,7 +9,7 @@ import msgspec
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, RetryScheduled, TurnEnded, Warned
 from odin.core.op import Prompt
-from odin.ui.ending import READER_GONE, exit_code, sentence
+from odin.ui.ending import NOWHERE, READER_GONE, exit_code, sentence
 from odin.ui.pipes import Output
 from odin.ui.stopping import Stopping
 from odin.ui.terminal import Progress, Questions, harmless, put, retry_line
@@ -19,8 +19,8 @@ async def run_text(
     client: Client,
     prompt: Prompt,
     *,
-    out: TextIO,
-    err: TextIO,
+    out: TextIO | None,
+    err: TextIO | None,
     tty_in: TextIO | None = None,
     first: bool = True,
 ) -> int:
@@ -29,6 +29,8 @@ async def run_text(
     What there is to say about the session is said with the `first` prompt only.
     """
     run = _Run(client, err, tty_in, first)
+    if out is None:
+        return run.refuse()
     ended = await run.follow(prompt)
     if ended is None:
         return run.code
@@ -37,11 +39,15 @@ async def run_text(
     return await run.deliver(ended, out, data.encode(out.encoding or "utf-8", "replace"))
 
 
-async def run_json(client: Client, prompt: Prompt, *, out: TextIO, err: TextIO, tty_in: TextIO | None = None) -> int:
+async def run_json(
+    client: Client, prompt: Prompt, *, out: TextIO | None, err: TextIO | None, tty_in: TextIO | None = None
+) -> int:
     """Print the result message as one JSON object. An error is in it and on `err`."""
     from odin.ui.messages import Translator  # the text format starts faster without it
 
     run = _Run(client, err, tty_in)
+    if out is None:
+        return run.refuse()
     translator = Translator(await client.info())
     messages: list[dict[str, Any]] = []
 
@@ -57,13 +63,18 @@ async def run_json(client: Client, prompt: Prompt, *, out: TextIO, err: TextIO, 
 class _Run:
     """Follows one turn to its end while the terminal shows what happens."""
 
-    def __init__(self, client: Client, err: TextIO, tty_in: TextIO | None, first: bool = True) -> None:
+    def __init__(self, client: Client, err: TextIO | None, tty_in: TextIO | None, first: bool = True) -> None:
         self.code = 0
         self._first = first
         self._client = client
         self._err = err
         self._progress = Progress(err)
         self._questions = Questions(client, tty_in, err, self._progress) if tty_in is not None else None
+
+    def refuse(self) -> int:
+        """Somebody closed standard output before we began."""
+        put(self._err, f"{NOWHERE}\n")
+        return READER_GONE
 
     async def follow(self, prompt: Prompt, watch: Callable[[Envelope], None] | None = None) -> TurnEnded | None:
         """The end of the turn, or None when we left without it; `code` is then the exit code."""

@@ -6,7 +6,7 @@ sides may ask the other something with a `control_request`, answered by a `contr
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TextIO, cast, get_args
 
 import msgspec
@@ -27,7 +27,7 @@ _CLOSED = "Nobody can answer: the input was closed."
 async def run_stream(
     client: Client,
     *,
-    out: TextIO,
+    out: TextIO | None,
     lines_in: AsyncIterator[bytes] | None = None,
     prompt: Prompt | None = None,
     include_partial: bool = False,
@@ -38,6 +38,8 @@ async def run_stream(
 
     `default_mode` is the mode of a prompt that names none; `replay_prompts` echoes every prompt that was taken.
     """
+    if out is None:
+        return READER_GONE
     info = await client.info()
     events = client.events()
     translator = Translator(info, partial=include_partial)
@@ -148,8 +150,8 @@ class _Stream:
         if not self._prompts and (self._stops or not self._reads):
             self.leave()
 
-    def _spawn(self, work: Any) -> None:
-        task: asyncio.Task[None] = self._loop.create_task(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 

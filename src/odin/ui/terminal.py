@@ -67,9 +67,10 @@ def harmless(text: str) -> str:
 class Progress:
     """What is running and for how long, on the last line of a terminal. On anything else it draws nothing."""
 
-    def __init__(self, err: TextIO, env: "os._Environ[str] | dict[str, str]" = os.environ) -> None:
+    def __init__(self, err: TextIO | None) -> None:
         self._err = err
-        terminal = err.isatty()
+        env = os.environ
+        terminal = err is not None and err.isatty()
         self._live = terminal and env.get("TERM", "") not in ("", "dumb")
         self._lines = terminal and not self._live
         self._dim = ("\x1b[2m", "\x1b[0m") if self._live and not env.get("NO_COLOR") else ("", "")
@@ -149,7 +150,7 @@ class Progress:
 
     def _columns(self) -> int:
         try:
-            return os.get_terminal_size(self._err.fileno()).columns or 80
+            return (os.get_terminal_size(self._err.fileno()).columns if self._err else 0) or 80
         except OSError:
             return 80
 
@@ -157,8 +158,10 @@ class Progress:
         put(self._err, text)
 
 
-def put(err: TextIO, text: str) -> None:
+def put(err: TextIO | None, text: str) -> None:
     """Write to a stream of messages. One that is closed or speaks another encoding is no reason to fail."""
+    if err is None:
+        return
     try:
         err.write(text.encode(err.encoding or "utf-8", "replace").decode(err.encoding or "utf-8"))
         err.flush()
@@ -183,7 +186,7 @@ def shorten(text: str, room: int) -> str:
 class Questions:
     """Asks permission questions on a terminal, one at a time, and takes them back when they no longer matter."""
 
-    def __init__(self, client: Client, tty: TextIO, err: TextIO, progress: Progress) -> None:
+    def __init__(self, client: Client, tty: TextIO, err: TextIO | None, progress: Progress) -> None:
         self._client = client
         self._tty = tty
         self._err = err
@@ -253,7 +256,7 @@ class Questions:
         return Answer(ask.ask_id, allow=False, reason=reply)
 
     def _say(self, text: str) -> None:
-        if self._err.isatty():
+        if self._err is not None and self._err.isatty():
             put(self._err, text)
         else:
             os.write(self._tty.fileno(), text.encode())
