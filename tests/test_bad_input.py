@@ -168,3 +168,22 @@ def test_a_disallowed_tool_is_neither_offered_nor_run(run_odin: Run, workspace: 
         run_odin("-p", "go", "--yes", "--disallowedTools", "Bash", env=server.env("anthropic"))
     assert "ExecuteCommand" not in {tool["name"] for tool in server.requests[0].json["tools"]}
     assert not (workspace / "made").exists()
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
+def test_streams_that_were_never_open_do_no_harm(workspace: Path, closed: str) -> None:
+    (workspace / "a.txt").write_text("TODO\n")
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{sys.executable} -I -m odin -p 'Search for TODO' {closed}"],
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    calm(done, 0)
+    assert "a.txt" in done.stdout
+
+
+def test_a_flag_that_has_no_effect_says_so(run_odin: Run) -> None:
+    calm(run_odin("-p", "list files", "--json-schema", "{}"), 0, "--json-schema has no effect")

@@ -46,6 +46,9 @@ _NO_EFFECT = (
 )
 """Flags that agent SDKs may pass and that change nothing here. They are accepted so that those SDKs can start Odin."""
 
+_MISSED = ("--add-dir", "--agents", "--fallback-model", "--json-schema", "--mcp-config", "--plugin-dir")
+"""Those of them that a person would miss, so their absence is said."""
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
@@ -103,6 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
 def run(argv: list[str]) -> int:
     """Parse, run, and turn every failure into a sentence and an exit code."""
     gc.freeze()
+    _open_missing_streams()
     try:
         command = _COMMANDS.get(argv[0]) if argv else None
         if command is not None:
@@ -125,6 +129,7 @@ def _prompt_command(argv: list[str]) -> int:
 
         print(f"odin {__version__}")
         return 0
+    _mention_what_has_no_effect(args)
     options = _options(args)
     streaming = args.input_format == "stream-json"
     if streaming and args.output_format != "stream-json":
@@ -134,6 +139,12 @@ def _prompt_command(argv: list[str]) -> int:
     if args.output_format == "stream-json":
         return asyncio.run(_stream(args, options, streaming))
     return asyncio.run(_print(args, options))
+
+
+def _mention_what_has_no_effect(args: argparse.Namespace) -> None:
+    for name in _MISSED:
+        if getattr(args, name.lstrip("-").replace("-", "_")):
+            _say(f"{name} has no effect in this version.")
 
 
 def _options(args: argparse.Namespace) -> Options:
@@ -306,6 +317,20 @@ def _sessions_command(argv: list[str]) -> int:
 
 
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {"models": _models_command, "sessions": _sessions_command}
+
+
+def _open_missing_streams() -> None:
+    """Input and messages that were closed before we began become empty, and nothing else takes their numbers.
+
+    Standard output is left as it is: a front end that has nowhere to put its answer must not begin.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def _say(text: str) -> None:

@@ -49,6 +49,10 @@ class Talk:
         await self.client.submit(Prompt(f"p{self._count}", text, mode))
         return f"p{self._count}"
 
+    def remaining(self) -> AsyncIterator[Envelope]:
+        """What is still unread of a session that was closed."""
+        return self._events
+
     async def until(self, kind: type[AnyEvent]) -> None:
         """Wait until such an event comes, or has come in the log before."""
         async with asyncio.timeout(30):

@@ -17,6 +17,7 @@ from odin.core.event import (
     CallStreamed,
     FileCached,
     PermissionAnswered,
+    PromptDropped,
     Replied,
     ReplyDiscarded,
     RetryScheduled,
@@ -29,7 +30,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Usage
-from odin.core.op import Answer, DropPrompt, Prompt
+from odin.core.op import Answer, DropPrompt, Interrupt, Prompt
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
@@ -591,3 +592,25 @@ class TestAsking:
         assert [event.status for event in talk.all(ToolEnded)] == ["denied", "cancelled"]
         assert (await talk.say("and now")).text == "next"
         assert talk.server.rejected == []
+
+
+class TestEarlyEnd:
+    @pytest.mark.parametrize("steps", [0, 1, 2, 3])
+    async def test_an_interrupt_right_after_the_prompt_ends_its_turn(self, start: Start, steps: int) -> None:
+        talk = await start([say("late").delay(5)])
+        prompt = await talk.submit("go")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await talk.client.submit(Interrupt())
+        assert (await talk.until_end(prompt)).reason == "interrupted"
+
+    @pytest.mark.parametrize("steps", [0, 1, 2, 3])
+    async def test_a_close_right_after_the_prompt_leaves_nothing_open(self, start: Start, steps: int) -> None:
+        talk = await start([say("late").delay(5)])
+        await talk.submit("go")
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await talk.client.close()
+        heard = [envelope.event async for envelope in talk.remaining()]
+        assert isinstance(heard[-1], (PromptDropped, TurnEnded, ActivityChanged))
+        assert not (await talk.client.snapshot()).executing

@@ -171,6 +171,12 @@ def test_parameters_get_the_types_of_the_schema() -> None:
     assert calls_of(text)[0][1]["limit"] == "5"
 
 
+@pytest.mark.parametrize("line", ['<tool_call>{"name": ', '{"name": "x"\n', '```json\n{"name":\n', '{"name": "x"}\n'])
+def test_a_reply_full_of_broken_calls_is_soon_read(line: str) -> None:
+    """Each of them could be looked at to the end of the text, which would take minutes."""
+    assert calls_of(FORMS["tool_call"] + line * 3000 + "}") == [("Read", READ)]
+
+
 @given(st.text() | st.text(alphabet='{}[]"`<>/=:,nametoolReadargumentsfunction \n'))
 def test_no_text_breaks_it(text: str) -> None:
     found = find_calls(text, OFFERED)

@@ -13,6 +13,7 @@ from odin.core.event import (
     CallStreamed,
     Envelope,
     PermissionAsked,
+    RolledBack,
     TextStreamed,
     ThinkingStreamed,
     ToolEnded,
@@ -23,7 +24,7 @@ from odin.core.event import (
 
 Broker = Literal["all", "agent", "tool"]
 _TOOL_EVENTS = (ToolStarted, ToolEnded, ToolProgressed)
-_NEVER_DROPPED = (TurnEnded, PermissionAsked)
+_NEVER_DROPPED = (TurnEnded, PermissionAsked, RolledBack)
 
 
 class Subscription:

@@ -28,6 +28,7 @@ class Agent:
         self._inbox = Inbox()
         self._turn: Turn | None = None
         self._turn_task: asyncio.Task[TurnEnded] | None = None
+        self._interrupt_next = False
         self._runner: asyncio.Task[None] | None = None
         self._told_mode: Mode | None = None
         self._told_date = ""
@@ -58,11 +59,15 @@ class Agent:
         return dropped
 
     def interrupt(self) -> bool:
-        """Stop the running turn; False when there is none."""
-        if self._turn is None or self._turn_task is None or self._turn.ended:
+        """Stop the turn that runs or is about to; False when there is none."""
+        if not self.busy:
             return False
+        if self._turn is None:
+            self._interrupt_next = True
+            return True
         self._turn.interrupted = True
-        self._turn_task.cancel()
+        if self._turn.begun and self._turn_task is not None:
+            self._turn_task.cancel()
         return True
 
     async def answer(self, prompt: Prompt) -> TurnEnded:
@@ -71,20 +76,24 @@ class Agent:
         return await turn.run()
 
     async def stop(self) -> None:
-        """End the running turn as aborted and leave."""
+        """End the running turn as aborted, take back what waits, and leave."""
         if self._runner is not None and not self._runner.done():
             self._runner.cancel()
             await asyncio.wait([self._runner])
+        while (prompt := self._inbox.take()) is not None:
+            self._recorder.emit(PromptDropped(prompt.id), self.name)
 
     async def _run_all(self) -> None:
         while (prompt := self._inbox.take()) is not None:
-            self._turn = self._prepare(prompt)
-            self._turn_task = task = asyncio.create_task(self._turn.run())
+            self._turn = turn = self._prepare(prompt)
+            turn.interrupted, self._interrupt_next = self._interrupt_next, False
+            self._turn_task = task = asyncio.create_task(turn.run())
             try:
                 await task
             except asyncio.CancelledError:
                 task.cancel()
                 await asyncio.wait([task])
+                turn.abandon()
                 raise
             finally:
                 self._turn = None

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+from odin.bus.hub import Subscription
 from odin.core.client import SessionInfo, Snapshot
 from odin.core.errors import EmptyPrompt
 from odin.core.event import Envelope, ModelChanged, PermissionModeChanged, SessionOpened
@@ -98,13 +99,14 @@ class LocalClient:
         await self._on_close()
 
 
-async def _replay(
-    past: Iterator[Envelope], after: int, until: int, live: AsyncIterator[Envelope]
-) -> AsyncIterator[Envelope]:
-    for count, envelope in enumerate(past):
-        if after < envelope.seq <= until:
+async def _replay(past: Iterator[Envelope], after: int, until: int, live: Subscription) -> AsyncIterator[Envelope]:
+    try:
+        for count, envelope in enumerate(past):
+            if after < envelope.seq <= until:
+                yield envelope
+            if count % 256 == 255:
+                await asyncio.sleep(0)
+        async for envelope in live:
             yield envelope
-        if count % 256 == 255:
-            await asyncio.sleep(0)
-    async for envelope in live:
-        yield envelope
+    finally:
+        live.close()

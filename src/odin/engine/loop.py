@@ -82,6 +82,7 @@ class Turn:
 
     def __init__(self, kit: Kit, started: TurnStarted, scope: Scope) -> None:
         self.interrupted = False
+        self.begun = False
         self.ended = False
         self._kit = kit
         self._started = started
@@ -97,8 +98,11 @@ class Turn:
 
     async def run(self) -> TurnEnded:
         """Run to the end. Raises CancelledError only after the ending has been recorded."""
+        self.begun = True
         try:
             self._emit(self._started)
+            if self.interrupted:
+                return self._end("interrupted")
             return self._end(*await self._steps_until_done())
         except asyncio.CancelledError:
             self._keep_partial_text()
@@ -115,6 +119,13 @@ class Turn:
                 f"Odin failed inside ({type(error).__name__}: {error}).", "The session is kept; try again."
             )
             return self._end("error", error=fault)
+
+    def abandon(self) -> None:
+        """Record the ending of a turn that was cancelled before it had run at all."""
+        if not self.begun:
+            self.begun = True
+            self._emit(self._started)
+            self._end("aborted")
 
     async def _steps_until_done(self) -> tuple[ExitReason, str]:
         while True:

@@ -23,7 +23,7 @@ class CallSieve:
         self._text = ""
         self._shown = 0
         self._looked = 0
-        self._fence = ""
+        self._fence: str = ""
 
     def feed(self, text: str) -> str:
         """Add a piece of the reply; returns what may be shown now."""

@@ -396,8 +396,9 @@ class Http:
     async def _dial(self, to: Address, context: ssl.SSLContext | None) -> Wire:
         loop = asyncio.get_running_loop()
         named = to.host if context is not None else None
+        race = None if to.is_loopback else 0.25  # a cancelled race may leave a socket behind, and here it gains nothing
         _, wire = await loop.create_connection(
-            Wire, to.host, to.port, ssl=context, server_hostname=named, happy_eyeballs_delay=0.25
+            Wire, to.host, to.port, ssl=context, server_hostname=named, happy_eyeballs_delay=race
         )
         return wire
 

@@ -58,6 +58,8 @@ _PARAMETER = re.compile(r"<parameter=([\w.\-]+)>\n?(.*?)\n?</parameter>\s*", re.
 _MISTRAL_NAME = re.compile(r"\s*([\w.\-]+)\s*(?:\[CALL_ID\][\w\-]*)?(?:\[ARGS\])?\s*(?=\{)")
 _END_TAG = re.compile(rf"\s*(?:`{{3,}}\s*)?(?:</(?:{'|'.join(TAGS)})>|(?=<(?:{'|'.join(TAGS)})>)|\Z)")
 _SEPARATOR = re.compile(r"[\s,;]*")
+_TRIES = 50
+"""How many JSON values are looked at in one reply: each may cost a look through all the rest of it."""
 HEAD = re.compile(r"[\s\[{]*[\"']([A-Za-z_]*)([\"']?)")
 
 
@@ -108,6 +110,7 @@ class _Blocks:
         self._schemas: dict[str, dict[str, Any]] = {}
         self._names: dict[str, str] = {}
         self._ending: str | None = None
+        self._tries = _TRIES
         for tool in offered:
             name = tool if isinstance(tool, str) else tool.name
             self._names[canonical(name).casefold()] = name
@@ -178,7 +181,8 @@ class _Blocks:
             head = HEAD.match(text, at)
             if head is None or head[1] not in FIRST_KEYS:
                 return None
-            value, after = read_json(text, at)
+            self._tries -= 1
+            value, after = read_json(text, at) if self._tries > 0 else (None, -1)
             if after < 0 or not self._add(block, value, explicit):
                 return None
             block.end = after
