@@ -13,15 +13,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from odin.config.describe import config_schema, config_table
-
-from record import as_picture, as_text
-
 from odin.app import standard_registry
 from odin.cli import build_parser
+from odin.config.describe import config_schema, config_table
 from odin.core import event, op
 from odin.core.registry import ALIASES
 from odin.tools.agent import AgentTool
+from record import as_picture, as_text
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "run.svg"

@@ -100,10 +100,17 @@ async def test_the_request_is_plain_and_asks_for_the_contract() -> None:
     assert '- Grep(pattern: string, mode?: "content"|"count"): Search files.' in system
 
 
-def test_examples_name_only_offered_tools() -> None:
-    assert "EditTool" not in instructions(TOOLS)
-    assert '"toolName": "Grep"' in instructions(TOOLS)
+def test_instructions_name_only_offered_tools() -> None:
+    reading = instructions(TOOLS)
+    assert '"toolName": "Grep"' in reading
+    assert '"toolName": "Read"' in reading
+    assert "EditTool" not in reading
+    assert "WriteFile" not in reading
+    assert "old_string" not in reading
     assert "Grep" not in instructions((READ,))
+    own = ToolSpec("Weather", "Tells the weather.", {"type": "object", "properties": {}})
+    assert '"toolName": "Weather"' in instructions((own,))
+    assert "Read" not in instructions((own,))
 
 
 def test_the_schema_keeps_only_structure() -> None:

@@ -13,14 +13,14 @@ Strictness = Literal["exact", "loose", "none"]
 
 # --- what the model is told ---
 
-_INSTRUCTIONS = """\
-Work in steps. Every reply is one JSON object with taskCompleted, explanation and executeTool, as in these examples.
-{examples}
-old_string is one line of the file, copied exactly, with each quote as \\". To add lines, repeat it in new_string and
-put the new lines below it. To create a file, call WriteFile at once.
+_CONTRACT = "Work in steps. Every reply is one JSON object with taskCompleted, explanation and executeTool, like these:"
 
-Tools:
-{tools}"""
+_HINTS = {
+    "EditTool": 'old_string is one line of the file, copied exactly, with each quote as \\". '
+    "To add lines, repeat it in new_string and put the new lines below it.",
+    "WriteFile": "To create a file, call WriteFile at once.",
+}
+"""What goes wrong most often, told when the tool is offered."""
 
 _Step = tuple[str, str, dict[str, Any], str]
 
@@ -53,17 +53,30 @@ _EXAMPLES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
         "Two files open the door: a.py and src/b.py.",
     ),
 )
-"""A task with each of the moves a small model has to see once: read, change, search, and end with the answer."""
+"""The moves a small model has to see once: read, change, search, and end with the answer. It copies them closely."""
+
+_READING = (
+    "What color is the door?",
+    (("I read the file.", "Read", {"file_path": "door.py"}, '1 color = "red"'),),
+    "The door is red.",
+)
+"""Stands in for the example that edits when nothing may be changed."""
 
 
 def instructions(tools: Iterable[ToolSpec]) -> str:
     """The contract and the tools as text. Only tools that are offered appear in the examples."""
     tools = tuple(tools)
     offered = {tool.name for tool in tools}
-    examples = [
-        _example(task, steps, end) for task, steps, end in _EXAMPLES if all(step[1] in offered for step in steps)
-    ]
-    return _INSTRUCTIONS.format(examples="\n".join(examples), tools="\n".join(_describe(tool) for tool in tools))
+    examples = _EXAMPLES if "EditTool" in offered else (_READING, *_EXAMPLES)
+    shown = [_example(*example) for example in examples if all(step[1] in offered for step in example[1])]
+    lines = [_CONTRACT, *(shown or [_generic(tools[0].name)])]
+    lines += [hint for name, hint in _HINTS.items() if name in offered]
+    return "\n".join([*lines, "", "Tools:", *(_describe(tool) for tool in tools)])
+
+
+def _generic(name: str) -> str:
+    acting = _reply("what you do", [{"toolName": name, "toolInput": {}}])
+    return f"{acting}\n{_reply('the answer, when the task is done', [])}"
 
 
 def _example(task: str, steps: tuple[_Step, ...], end: str) -> str:
