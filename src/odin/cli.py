@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from odin.app import open_session
-from odin.config import Options
+from odin.config import Options, current_folder
 from odin.core.errors import EmptyPrompt, OdinError, UsageError
 from odin.core.event import Mode
 from odin.core.op import Prompt
+from odin.core.text import mended
 from odin.policy.modes import mode_of
 
 MAX_STDIN = 10_000_000
@@ -89,7 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--system-prompt", default=None, metavar="TEXT", help="replace the system prompt")
     add("--system-prompt-file", default=None, metavar="FILE", help="replace the system prompt by a file's text")
     add("--append-system-prompt", default="", metavar="TEXT", help="add to the system prompt")
-    add("-r", "--resume", default="", metavar="ID", help="continue this session")
+    add("-r", "--resume", default=None, metavar="ID", help="continue this session")
     add("-c", "--continue", action="store_true", dest="continue_last", help="continue the latest session here")
     add("--fork-session", action="store_true", help="with --resume or --continue: go on in a copy")
     add("--session-id", default="", metavar="ID", help="the id of the new session")
@@ -115,8 +116,6 @@ def run(argv: list[str]) -> int:
     except OdinError as error:
         _say(f"odin: {error.sentence()}")
         return error.exit_code
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
         _forget_stdout()
         return 0
@@ -156,10 +155,12 @@ def _options(args: argparse.Namespace) -> Options:
             raise UsageError(f"The system prompt file cannot be read ({error}).") from error
     if args.mode:
         mode_of(args.mode)
+    if args.resume == "":
+        raise UsageError("--resume needs the id of a session.", "See `odin sessions`, or use --continue.")
     tools = None if args.tools in (None, "default") else tuple(split_list([args.tools]))
     return Options(
         cwd=args.cwd,
-        model=args.model,
+        model=mended(args.model),
         mode=args.mode,
         permission_mode=args.permission_mode,
         yes=args.yes,
@@ -171,7 +172,7 @@ def _options(args: argparse.Namespace) -> Options:
         thinking=args.max_thinking_tokens,
         system_prompt=system,
         append_system_prompt=args.append_system_prompt,
-        resume=args.resume,
+        resume=args.resume or "",
         continue_last=args.continue_last,
         fork=args.fork_session,
         session_id=args.session_id,
@@ -243,7 +244,7 @@ def _prompt_id() -> str:
 
 def _prompt_text(args: argparse.Namespace) -> str:
     given: str = "-" if args.prompt is None else args.prompt
-    text = _standard_input() if given == "-" else given
+    text = _standard_input() if given == "-" else mended(given)
     if not text.strip():
         raise EmptyPrompt
     return text
@@ -295,8 +296,7 @@ def _models_command(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     from odin.app.models import describe_models
 
-    sys.stdout.write(describe_models(os.environ, str(Path.cwd()), as_json=args.json))
-    return 0
+    return _put(describe_models(os.environ, current_folder(), as_json=args.json))
 
 
 def _sessions_command(argv: list[str]) -> int:
@@ -310,10 +310,8 @@ def _sessions_command(argv: list[str]) -> int:
     if args.json:
         import msgspec
 
-        sys.stdout.write(msgspec.json.encode(rows).decode() + "\n")
-    else:
-        sys.stdout.write("".join(f"{row.id}  {row.when}  {row.title}\n" for row in rows) or "No sessions yet.\n")
-    return 0
+        return _put(msgspec.json.encode(rows).decode() + "\n")
+    return _put("".join(f"{row.id}  {row.when}  {row.title}\n" for row in rows) or "No sessions yet.\n")
 
 
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {"models": _models_command, "sessions": _sessions_command}
@@ -331,6 +329,14 @@ def _open_missing_streams() -> None:
                 os.dup2(opened, number)
                 os.close(opened)
             setattr(sys, name, os.fdopen(number, mode))
+
+
+def _put(text: str) -> int:
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise OdinError("Standard output is closed, so there is nowhere to write the list.")
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
 
 
 def _say(text: str) -> None:

@@ -7,8 +7,12 @@ def main() -> int:
     if len(sys.argv) == 2 and sys.argv[1] in ("--version", "-V", "-v"):
         from odin import __version__
 
-        sys.stdout.write(f"odin {__version__}\n")
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            sys.stdout.write(f"odin {__version__}\n")
         return 0
-    from odin.cli import run
+    try:
+        from odin.cli import run
 
-    return run(sys.argv[1:])
+        return run(sys.argv[1:])
+    except KeyboardInterrupt:
+        return 130

@@ -110,10 +110,18 @@ def test_only_news_is_told() -> None:
     cache.saw_all("/a", state("a"))
     assert cache.changed_since(mark) == ()
     cache.wrote("/b", state("bb"))
-    assert cache.changed_since(mark) == (CachedFile("/b", 2, 7.0, True, False),)
+    assert cache.changed_since(mark) == (CachedFile("/b", 2, 7.0, True, False, digest(b"bb")),)
 
 
-def test_what_is_restored_must_be_read_again() -> None:
+def test_what_was_seen_whole_is_known_again_after_a_resume_if_it_is_unchanged() -> None:
+    cache = FileCache()
+    cache.restore([CachedFile("/a", 1, 5.0, sha256=digest(b"a")), CachedFile("/b", 1, 5.0, False, True, digest(b"b"))])
+    assert cache.standing("/a", digest(b"a")) == "current"
+    assert cache.standing("/a", digest(b"other")) == "changed"
+    assert cache.standing("/b", digest(b"b")) == "stale"
+
+
+def test_what_is_restored_without_a_hash_must_be_read_again() -> None:
     cache = FileCache()
     cache.restore([CachedFile("/a", 1, 5.0, modified=True)])
     assert cache.standing("/a", digest(b"a")) == "stale"

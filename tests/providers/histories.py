@@ -1,11 +1,14 @@
 """Histories as a session makes them: prompts, replies with calls, their results, and what Odin notes beside them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
 from odin.core.message import AssistantMessage, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
-from odin.core.provider import ToolSpec
+from odin.core.provider import Provider, Request, ToolSpec
+from odin.testing import Turn, call, reply, say
+
+from .servers import reply_of
 
 TOOLS = (
     ToolSpec("Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}}),
@@ -58,6 +61,33 @@ def joined(parts: Sequence[list[Message]]) -> tuple[Message, ...]:
 
 
 histories = st.lists(turns(), min_size=1, max_size=3).map(joined)
+
+
+courses = st.lists(st.sampled_from(["call", "stopped call", "answer", "lost"]), min_size=2, max_size=6).map(tuple)
+"""Replies of a model that thinks: one with a call; one after whose results the turn ends and a new prompt comes; one in
+words, before a new prompt; and one of which an interruption left nothing but thoughts."""
+
+
+def script_of(course: Sequence[str]) -> list[Turn]:
+    return [
+        reply("", [call("Read", {"step": step})], "hmm") if kind.endswith("call") else say("done", thinking="so")
+        for step, kind in enumerate(course)
+    ]
+
+
+async def play(provider: Provider, course: Sequence[str], ask: Callable[[tuple[Message, ...]], Request]) -> None:
+    """Have a conversation that takes this course, each request made of all that was said before."""
+    history: tuple[Message, ...] = (UserMessage("go"),)
+    for kind in course:
+        said, _ = await reply_of(provider, ask(history))
+        if kind == "lost":
+            thoughts = tuple(part for part in said.parts if isinstance(part, Thinking))
+            said = AssistantMessage(thoughts, said.provider, said.model, said.stop, interrupted=True)
+        history += (said,)
+        if said.calls:
+            history += (ToolMessage(tuple(ToolResult(one.id, "ok") for one in said.calls)),)
+        if kind != "call":
+            history += (UserMessage("go on"),)
 
 
 def askable(history: tuple[Message, ...]) -> list[tuple[Message, ...]]:

@@ -35,7 +35,7 @@ from odin.providers.anthropic import AnthropicProvider, encode_request
 from odin.providers.http import Http
 from odin.testing import ScriptedServer, call, fault, reply, say
 
-from .histories import TOOLS, askable, histories, joined, open_end, steps
+from .histories import TOOLS, askable, courses, histories, joined, open_end, play, script_of, steps
 from .servers import collect, reply_of
 
 OLD = "claude-sonnet-4-5"
@@ -112,6 +112,22 @@ def test_any_history_is_legal(history: tuple[Message, ...]) -> None:
         assert server.rejected == []
 
 
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(courses, st.sampled_from([(OLD, 2000), (NEW, 0)]))
+def test_any_course_with_thinking_is_legal(course: tuple[str, ...], asked: tuple[str, int]) -> None:
+    """The server made each thought and call, so it knows what it must see again."""
+    model, thinking = asked
+
+    async def ask() -> None:
+        async with provider(server.url) as anthropic:
+            await play(anthropic, course, lambda history: Request(model, history, (), TOOLS, thinking=thinking))
+
+    with ScriptedServer(script_of(course)) as server:
+        asyncio.run(ask())
+        assert server.rejected == []
+        assert len(server.requests) == len(course)
+
+
 @pytest.mark.parametrize(
     ("model", "thinking", "wanted"),
     [
@@ -155,6 +171,9 @@ def thinking_history(model: str = OLD, who: str = "anthropic", signature: str = 
     )
 
 
+ANSWER = AssistantMessage((Text("done"),), "anthropic", OLD)
+
+
 def kinds(request: Request) -> list[list[str]]:
     return [[block["type"] for block in message["content"]] for message in body(request)["messages"]]
 
@@ -175,12 +194,33 @@ def test_thinking_goes_back_inside_the_loop() -> None:
         Request(OLD, thinking_history("claude-sonnet-4-6"), thinking=2000),
         Request("claude-opus-5", thinking_history(NEW), thinking=2000),
         Request(OLD, thinking_history(who="elsewhere"), thinking=2000),
-        Request(OLD, (*thinking_history(), UserMessage("and now?")), thinking=2000),
+        Request(OLD, (*thinking_history(), ANSWER, UserMessage("and now?")), thinking=2000),
     ],
     ids=["not asked to think", "another model", "a longer name", "another provider", "a new prompt"],
 )
 def test_thinking_does_not_go_back(request_: Request) -> None:
     assert kinds(request_)[1] == ["text", "tool_use"]
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        (UserMessage("go on"),),
+        (UserMessage("go on"), UserMessage("a note")),
+        (AssistantMessage((Thinking("cut off", "s2"),), "anthropic", OLD, interrupted=True), UserMessage("go on")),
+        (AssistantMessage((Thinking("", "redacted:q"), Text(" "))), UserMessage("go on")),
+    ],
+    ids=["a prompt", "a prompt and a note", "a reply of thoughts alone", "a reply without words"],
+)
+def test_a_prompt_after_results_continues_the_loop(then: tuple[Message, ...]) -> None:
+    request = Request(OLD, (*thinking_history(), *then), thinking=2000)
+    told = [["text"] for message in then if isinstance(message, UserMessage)]
+    assert kinds(request) == [
+        ["text"],
+        ["thinking", "redacted_thinking", "text", "tool_use"],
+        ["tool_result"],
+        *told,
+    ]
 
 
 def test_unsigned_thinking_never_goes_back() -> None:
@@ -273,6 +313,23 @@ async def test_words_thinking_and_calls_with_usage() -> None:
     assert (message.stop, message.model) == ("tool_use", OLD)
     assert usage == Usage(input=10, output=7, cache_read=3, cache_write=4)
     assert (final.text, final.stop) == ("done", "end_turn")
+
+
+@pytest.mark.parametrize(("model", "thinking"), [(OLD, 2000), (NEW, 0)])
+async def test_a_turn_that_ended_in_the_tool_loop_can_be_continued(model: str, thinking: int) -> None:
+    with ScriptedServer([reply("", [call("Read", {})], "hmm"), say("done"), say("bye")]) as server:
+        async with provider(server.url) as anthropic:
+            first, _ = await reply_of(anthropic, Request(model, PROMPT, (), TOOLS, thinking=thinking))
+            results = ToolMessage((ToolResult(first.calls[0].id, "ok"),))
+            history = (*PROMPT, first, results, UserMessage("go on"))
+            second, _ = await reply_of(anthropic, Request(model, history, (), TOOLS, thinking=thinking))
+            history = (*history, second, UserMessage("and now?"))
+            await reply_of(anthropic, Request(model, history, (), TOOLS, thinking=thinking))
+        assert server.rejected == []
+        replies = [request.json["messages"][1]["content"] for request in server.requests[1:]]
+    assert second.text == "done"
+    assert [block["type"] for block in replies[0]] == ["thinking", "tool_use"]
+    assert [block["type"] for block in replies[1]] == ["tool_use"]
 
 
 async def events_of(*events: dict[str, Any], model: str = OLD) -> list[Any]:

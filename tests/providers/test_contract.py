@@ -193,6 +193,7 @@ def test_after_a_failed_edit_the_lines_of_that_file_can_be_chosen() -> None:
     seen = [*read("/a", '     1\t{\n     2\t  "debug": true,\n     3\t\n     4\t}'), *read("/b", "     1\tother")]
     history = (UserMessage("go"), *seen, *edit("/a", "old_string was not found."))
     assert editable_lines(history) == ("{", '  "debug": true,', "}")
+    assert editable_lines((*history, *read("/b", "     1\tother"))) == editable_lines(history), "looked again"
     assert editable_lines((UserMessage("go"), *seen, *edit("/a", "Edited.", error=False))) == ()
     assert editable_lines((UserMessage("go"), *edit("/c", "Must read file first"))) == ()
     assert editable_lines((*history, AssistantMessage((Text("Done."),)), UserMessage("more"))) == ()

@@ -1,4 +1,6 @@
 import json
+import socket
+import ssl
 from email.utils import formatdate
 from typing import Any
 
@@ -14,7 +16,11 @@ from odin.core.errors import (
     ProviderError,
     QuotaExhausted,
     RateLimited,
+    StreamCut,
+    StreamStalled,
 )
+from odin.providers import faults
+from odin.providers.address import Route, parse_address
 from odin.providers.faults import Peer, Said, not_a_stream, refused, reported, retry_after
 
 KEY = "sk-very-secret-key"
@@ -73,6 +79,7 @@ def test_an_answer_gets_its_name(status: int, body: Any, error: type[ProviderErr
     found = refused(PEER, status, {}, raw)
     assert type(found) is error
     assert found.status == status
+    assert found.hint
     assert "anthropic" in found.sentence() or "claude-x" in found.sentence()
     assert str(found).endswith(".")
     assert "\n" not in found.sentence()
@@ -102,6 +109,82 @@ def test_an_error_event_gets_its_name(said: Said, error: type[ProviderError]) ->
     assert type(found) is error
     assert (found.code, found.type) == (said.code, said.type)
     assert said.message in str(found)
+    assert found.hint
+
+
+HERE = parse_address("https://api.test/v1")
+STRAIGHT = Route(HERE)
+BY_PROXY = Route(HERE, parse_address("http://proxy.test:3128"))
+AT_HOME = Route(parse_address("http://127.0.0.1:11434/v1"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(
+            faults.unreachable(route, error)
+            for route in (STRAIGHT, BY_PROXY, AT_HOME)
+            for error in (
+                TimeoutError(),
+                ConnectionRefusedError(),
+                socket.gaierror(),
+                ConnectionResetError(),
+                OSError(),
+            )
+        ),
+        faults.unreachable(STRAIGHT, ssl.SSLError()),
+        faults.tls_failed(STRAIGHT, ssl.SSLCertVerificationError()),
+        faults.bad_certificates("ca.pem", "SSL_CERT_FILE"),
+        faults.proxy_refused(BY_PROXY, 407, "Login"),
+        faults.proxy_refused(BY_PROXY, 503, ""),
+        faults.no_answer(HERE, 5),
+        faults.silent(HERE, 5),
+        faults.cut(HERE),
+        faults.closed(HERE),
+        faults.garbled(HERE, "no status"),
+        faults.web_page(PEER),
+        not_a_stream(PEER, b"[]"),
+        faults.bad_event(PEER, b"{"),
+        faults.incomplete(PEER),
+        *(refused(PEER, 429, {"retry-after": wait}, b"") for wait in ("0", "5", "soon")),
+    ],
+    ids=lambda error: str(error)[:60],
+)
+def test_every_failure_says_what_to_do(error: ProviderError) -> None:
+    assert str(error).endswith(".")
+    assert error.hint.endswith((".", "?"))
+
+
+def test_every_status_says_what_to_do() -> None:
+    assert [status for status in range(300, 600) if not refused(PEER, status, {}, b"").hint] == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "sentence"),
+    [
+        ({"retry-after": "3600"}, "anthropic asks to wait 3600 s: why. Try again after that, or use another model."),
+        ({"retry-after": "0.2"}, "anthropic asks to wait 1 s: why. Try again after that, or use another model."),
+        ({"retry-after": "0"}, "anthropic asks to slow down: why. Try again in a moment, or use another model."),
+        ({}, "anthropic asks to slow down: why. Try again in a moment, or use another model."),
+    ],
+)
+def test_a_rate_limit_says_how_long(headers: dict[str, str], sentence: str) -> None:
+    assert refused(PEER, 429, headers, json.dumps(anthropic("rate_limit_error")).encode()).sentence() == sentence
+
+
+def test_the_setting_that_ends_a_wait_is_named() -> None:
+    stalled: tuple[StreamStalled, ...] = (faults.silent(HERE, 90), faults.no_answer(HERE, 120))
+    assert ["idle_timeout" in error.hint for error in stalled] == [True, False]
+    assert ["header_timeout" in error.hint for error in stalled] == [False, True]
+    cuts: tuple[StreamCut, ...] = (faults.cut(HERE), faults.closed(HERE), faults.incomplete(PEER))
+    assert all("Try again" in error.hint and "timeout" not in error.hint for error in cuts)
+
+
+def test_a_long_conversation_is_answered_with_what_can_be_done() -> None:
+    found = refused(PEER, 413, {}, b"")
+    assert found.sentence() == (
+        "The conversation is too long for claude-x. Start a new session, or ask for less at once."
+    )
 
 
 def test_a_refused_key_is_never_shown_and_its_place_is() -> None:

@@ -157,6 +157,12 @@ def test_one_vendor_wants_the_thoughts_behind_calls_back() -> None:
     assert other["messages"][1]["reasoning_content"] == ""
 
 
+def test_the_thoughts_behind_calls_stay_when_a_prompt_follows_the_results() -> None:
+    history = (*thoughtful()[:3], UserMessage("go on"))
+    found = body(Request("deepseek-flash", history, thinking=5000), DEEPSEEK)
+    assert [message.get("reasoning_content") for message in found["messages"]] == [None, "because", None, None]
+
+
 @pytest.mark.parametrize("url", [LOCAL, DEEPSEEK])
 def test_without_thinking_no_thought_goes_back(url: str) -> None:
     found = body(Request("deepseek-flash", thoughtful()), url)

@@ -35,7 +35,7 @@ from odin.providers.http import Http
 from odin.providers.openai_responses import ResponsesProvider, encode_request
 from odin.testing import ScriptedServer, call, fault, reply, say
 
-from .histories import TOOLS, askable, histories, joined, open_end, steps
+from .histories import TOOLS, askable, courses, histories, joined, open_end, play, script_of, steps
 from .servers import collect, reply_of
 
 MODEL = "gpt-5"
@@ -165,6 +165,7 @@ def kinds(request: Request) -> list[str]:
 
 
 LOOK = ToolCall("c", "Read", {})
+ANSWER = AssistantMessage((Text("done"),), "openai", MODEL)
 
 
 def test_reasoning_goes_back_inside_the_loop() -> None:
@@ -183,7 +184,7 @@ def test_reasoning_goes_back_inside_the_loop() -> None:
         Request(PLAIN, history_with(Thinking("why", SEALED), LOOK, model=PLAIN)),
         Request("gpt-5-mini", history_with(Thinking("why", SEALED), LOOK)),
         Request(MODEL, history_with(Thinking("why", SEALED), LOOK, who="elsewhere")),
-        Request(MODEL, (*history_with(Thinking("why", SEALED), LOOK), UserMessage("and?"))),
+        Request(MODEL, (*history_with(Thinking("why", SEALED), LOOK), ANSWER, UserMessage("and?"))),
         Request(MODEL, history_with(Thinking("why", "signature of another API"), LOOK)),
         Request(MODEL, history_with(Thinking("why"), LOOK)),
         Request(MODEL, history_with(LOOK, Thinking("why", SEALED))),
@@ -194,7 +195,42 @@ def test_reasoning_does_not_go_back(request_: Request) -> None:
     assert "reasoning" not in kinds(request_)
 
 
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(courses)
+def test_any_course_with_reasoning_is_legal(course: tuple[str, ...]) -> None:
+    """The server made each thought and call, so it knows what it must see again."""
+
+    async def ask() -> None:
+        async with provider(server.openai_url) as openai:
+            await play(openai, course, lambda history: Request(MODEL, history, (), TOOLS, thinking=2000))
+
+    with ScriptedServer(script_of(course)) as server:
+        asyncio.run(ask())
+        assert server.rejected == []
+        assert len(server.requests) == len(course)
+
+
 # --- the answer ---
+
+
+@pytest.mark.parametrize("then", [(), (AssistantMessage((Thinking("cut", SEALED),), "openai", MODEL),)])
+async def test_a_turn_that_ended_in_the_tool_loop_can_be_continued(then: tuple[Message, ...]) -> None:
+    with ScriptedServer([reply("", [call("Read", {})], "hmm"), say("done")]) as server:
+        async with provider(server.openai_url) as openai:
+            first, _ = await reply_of(openai, Request(MODEL, PROMPT, (), TOOLS, thinking=2000))
+            results = ToolMessage((ToolResult(first.calls[0].id, "ok"),))
+            history = (*PROMPT, first, results, *then, UserMessage("go on"))
+            final, _ = await reply_of(openai, Request(MODEL, history, (), TOOLS, thinking=2000))
+        assert server.rejected == []
+        items = server.requests[1].json["input"]
+    assert final.text == "done"
+    assert [item["type"] for item in items] == [
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "message",
+    ]
 
 
 @pytest.mark.parametrize("thinking", [0, 5000])

@@ -48,12 +48,14 @@ async def test_an_unread_file_is_refused(box: Toolbox) -> None:
     assert Path(path).read_text() == "x\n"
 
 
-async def test_a_resumed_session_must_read_again(box: Toolbox) -> None:
-    path = box.write("a.txt", "x\n")
-    await box.ok("Read", file_path=path)
+async def test_a_resumed_session_knows_what_it_saw_whole_and_asks_for_the_rest(box: Toolbox) -> None:
+    whole, part = box.write("a.txt", "x\n"), box.write("b.txt", "x\nfar away\n")
+    await box.ok("Read", file_path=whole)
+    await box.ok("Read", file_path=part, limit=1)
     later = Toolbox(box.folder)
     later.files.restore(box.files.listing())
-    assert "Must read file first" in await later.refused("EditTool", file_path=path, old_string="x", new_string="y")
+    await later.ok("EditTool", file_path=whole, old_string="x", new_string="y")
+    assert "Must read file first" in await later.refused("EditTool", file_path=part, old_string="x", new_string="y")
 
 
 async def test_a_file_that_changed_on_disk_is_refused_until_read_again(box: Toolbox) -> None:

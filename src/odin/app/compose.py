@@ -11,7 +11,7 @@ import msgspec
 from odin import __version__
 from odin.app.models import Models
 from odin.bus.hub import Hub
-from odin.config import Config, Options, load, make_private, state_dir
+from odin.config import Config, Options, current_folder, load, make_private, state_dir
 from odin.context.files import FileCache
 from odin.context.instructions import load_instructions
 from odin.context.prompt import Prompter
@@ -20,6 +20,7 @@ from odin.core.errors import UsageError
 from odin.core.event import CachedFile, Envelope, Mode, SessionOpened
 from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry, canonical
+from odin.core.text import mended
 from odin.core.tool import Tool
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
@@ -52,7 +53,7 @@ async def open_session(
 ) -> LocalClient:
     """Begin or resume a session. `tools` are added to the standard ones; `provider` replaces the configured model."""
     env = options.env if options.env is not None else os.environ
-    cwd = os.path.realpath(options.cwd or Path.cwd())
+    cwd = os.path.realpath(options.cwd or current_folder())
     if not Path(cwd).is_dir():
         raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
     config = load(cwd, env, options.flags())
@@ -73,9 +74,12 @@ def _open_log(store: Store, options: Options, cwd: str) -> tuple[SessionLog, lis
     if not resumed:
         return store.create(cwd, options.session_id), []
     log = store.open(resumed)
-    past = list(read_log(log.path))
     if not options.fork:
-        return log, past
+        if options.session_id:
+            raise UsageError("--session-id names a new session.", "Leave it out, or add --fork-session.")
+        log.hold()
+        return log, list(read_log(log.path))
+    past = list(read_log(log.path))
     copy = store.create(cwd, options.session_id)
     for envelope in past:
         copy.append(msgspec.structs.replace(envelope, session=copy.session))
@@ -184,9 +188,15 @@ class _Composition:
 
     def _make_client(self, resumed: bool) -> LocalClient:
         main = _Workplace(self, self._registry)
-        agent = Agent(recorder=self.recorder, kit_for=main.kit, cwd=self._cwd, root=self._config.root)
-        opened = SessionOpened(
+        agent = Agent(
+            recorder=self.recorder,
+            kit_for=main.kit,
             cwd=self._cwd,
+            root=self._config.root,
+            mode_for=self._narrowed,
+        )
+        opened = SessionOpened(
+            cwd=mended(self._cwd),
             model=self._models.ref,
             version=__version__,
             resumed=resumed,
@@ -206,7 +216,7 @@ class _Composition:
         )
 
     def _info(self) -> SessionInfo:
-        mode = mode_of(self._config.mode)
+        mode = self._narrowed(mode_of(self._config.mode))
         warnings = (*self._config.warnings, *filter(None, (self._instructions.warning,)))
         return SessionInfo(
             session=self._log.session,
@@ -219,6 +229,11 @@ class _Composition:
             notice=self._models.notice,
             warnings=warnings,
         )
+
+    def _narrowed(self, mode: Mode) -> Mode:
+        """Permission mode `plan` makes every prompt one that changes nothing."""
+        changes = self.policy.permission_mode == "plan" and spec_of(mode).changes
+        return "plan_mode" if changes else mode
 
     def _past(self) -> Iterator[Envelope]:
         return read_log(self._log.path) if self._log.path.exists() else iter(())

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from odin.config import load, state_dir
-from odin.core.errors import OdinError
+from odin.config import current_folder, load, state_dir
+from odin.core.errors import OdinError, UsageError
 from odin.session.log import read_header, read_log
 from odin.session.state import State
 from odin.session.store import Store
@@ -22,7 +22,10 @@ class SessionRow(msgspec.Struct, frozen=True):
 
 def list_sessions(cwd: str = "") -> list[SessionRow]:
     """The sessions of the project around `cwd`, newest first, each with its first prompt."""
-    config = load(os.path.realpath(cwd or Path.cwd()), os.environ, {})
+    folder = os.path.realpath(cwd or current_folder())
+    if not Path(folder).is_dir():
+        raise UsageError(f"There is no folder {folder}.", "Name an existing one with --cwd.")
+    config = load(folder, os.environ, {})
     rows: list[SessionRow] = []
     for entry in Store(state_dir(os.environ), config.root).list():
         try:

@@ -5,12 +5,20 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from odin.core.errors import StateUnwritable
+from odin.core.errors import StateUnwritable, UsageError
 
 CONFIG_NAME = "odinconfig.json"
 INSTRUCTIONS_NAME = "ODIN.md"
 
 _MARKERS = (INSTRUCTIONS_NAME, CONFIG_NAME, ".git")
+
+
+def current_folder() -> str:
+    """Where we are. The folder may have been deleted under us, and then there is nothing to work in."""
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except FileNotFoundError as error:
+        raise UsageError("The current folder does not exist any more.", "Change to another one first.") from error
 
 
 def home_dir(env: Mapping[str, str]) -> Path:

@@ -69,7 +69,7 @@ class _Entry(Struct):
 
     def public(self) -> CachedFile:
         partial = self.truncated or not (self.full or self.stale)
-        return CachedFile(self.path, self.print.size, self.cached_at, self.modified, partial)
+        return CachedFile(self.path, self.print.size, self.cached_at, self.modified, partial, self.print.sha256)
 
 
 class FileCache:
@@ -127,10 +127,11 @@ class FileCache:
         self._entries.pop(os.path.realpath(path), None)
 
     def restore(self, files: Iterable[CachedFile]) -> None:
-        """Take over what an earlier run of the session had seen. It must be read again before it is edited."""
+        """Take over what an earlier run of the session saw. What it saw in part must be read again to be edited."""
         for file in files:
-            entry = _Entry(file.path, Fingerprint(file.size, 0, "", 0), file.cached_at, stale=True)
-            entry.modified, entry.truncated = file.modified, file.truncated
+            whole = bool(file.sha256) and not file.truncated
+            entry = _Entry(file.path, Fingerprint(file.size, 0, file.sha256, 0), file.cached_at, full=whole)
+            entry.modified, entry.truncated, entry.stale = file.modified, file.truncated, not whole
             self._keep(entry)
 
     def _entry(self, path: str, seen: Fingerprint) -> _Entry:

@@ -1,5 +1,6 @@
 """ODIN.md: what the project wants every planner call to know."""
 
+import os
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,6 +25,8 @@ def load_instructions(root: str) -> Instructions:
     path = Path(root, NAME)
     if not path.is_file():
         return Instructions()
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
+        return Instructions(warning=f"{path} leads out of the project and is not used.")
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)

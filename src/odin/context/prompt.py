@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from odin.core.event import CachedFile, Mode
+from odin.core.text import mended
 
 _FOLDER = Path(__file__).with_name("prompts")
 
@@ -59,9 +60,9 @@ def _load(name: str) -> str:
 
 def environment(cwd: str, root: str, now: float | None = None) -> str:
     """Facts for the first message of a session. They stand there as history and are not repeated."""
-    lines = [f"Working directory: {cwd}"]
+    lines = [f"Working directory: {mended(cwd)}"]
     if root != cwd:
-        lines.append(f"Project root: {root}")
+        lines.append(f"Project root: {mended(root)}")
     lines.append(f"Platform: {sys.platform}, shell: {os.path.basename(os.environ.get('SHELL', 'sh'))}")  # noqa: PTH119
     lines.append(f"Date: {today(now)}")
     return "\n".join(lines)
@@ -73,7 +74,7 @@ def today(now: float | None = None) -> str:
 
 def cached_files(files: Sequence[CachedFile]) -> str:
     """The files that came into the cache or changed in it since the model was last told."""
-    return "Cached files: " + "; ".join(_describe(file) for file in files)
+    return "Cached files: " + mended("; ".join(_describe(file) for file in files))
 
 
 def _describe(file: CachedFile) -> str:

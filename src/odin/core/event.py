@@ -43,13 +43,14 @@ class Todo(Struct, frozen=True, omit_defaults=True):
 
 
 class CachedFile(Struct, frozen=True, omit_defaults=True):
-    """What the model is told about one file it has seen."""
+    """What is known of one file the model has seen; `sha256` tells after a resume whether it is still the same."""
 
     path: str
     size: int
     cached_at: float
     modified: bool = False
     truncated: bool = False
+    sha256: str = ""
 
 
 class Event(Struct, frozen=True, tag=True):

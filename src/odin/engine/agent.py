@@ -15,14 +15,25 @@ from odin.engine.recorder import Recorder
 
 
 class Agent:
-    """`kit_for` gives the collaborators of a turn in one mode: tools and prompt are chosen anew for every prompt."""
+    """`kit_for` gives the collaborators of a turn in one mode: tools and prompt are chosen anew for every prompt.
+
+    `mode_for` may narrow the mode a prompt asks for.
+    """
 
     def __init__(
-        self, *, recorder: Recorder, kit_for: Callable[[Mode], Kit], cwd: str, root: str, name: str = ""
+        self,
+        *,
+        recorder: Recorder,
+        kit_for: Callable[[Mode], Kit],
+        cwd: str,
+        root: str,
+        name: str = "",
+        mode_for: Callable[[Mode], Mode] = lambda mode: mode,
     ) -> None:
         self.name = name
         self._recorder = recorder
         self._kit_for = kit_for
+        self._mode_for = mode_for
         self._cwd = cwd
         self._root = root
         self._inbox = Inbox()
@@ -99,9 +110,10 @@ class Agent:
                 self._turn = None
 
     def _prepare(self, prompt: Prompt) -> Turn:
-        started = TurnStarted(prompt.id, prompt.text, prompt.mode, self._notes(prompt.mode))
-        scope = Scope(self.name, prompt.mode, self._cwd, self._root, RepetitionGuard())
-        return Turn(self._kit_for(prompt.mode), started, scope)
+        mode = self._mode_for(prompt.mode)
+        started = TurnStarted(prompt.id, prompt.text, mode, self._notes(mode))
+        scope = Scope(self.name, mode, self._cwd, self._root, RepetitionGuard())
+        return Turn(self._kit_for(mode), started, scope)
 
     def _notes(self, mode: Mode) -> tuple[str, ...]:
         """What the model must know beside this prompt and was not told before."""

@@ -24,6 +24,7 @@ from odin.core.event import (
 )
 from odin.core.message import ToolCall
 from odin.core.registry import Registry
+from odin.core.text import mended
 from odin.core.tool import Subject, Tool, ToolContext, ToolOutput, failed
 from odin.engine.asker import Asker
 from odin.engine.guard import RepetitionGuard
@@ -107,6 +108,7 @@ class Gate:
                 batch.append(admitted[index + len(batch)])
             await self._run_batch(batch, scope)
             index += len(batch)
+        scope.guard.end_round()
         return stop
 
     async def _run_batch(self, batch: Sequence[Admitted | Refused], scope: Scope) -> None:
@@ -241,11 +243,11 @@ class Gate:
                 call_id=item.call.id,
                 name=name,
                 status=status,
-                text=text,
-                note=output.note,
-                view=output.view,
-                for_user="" if output.silent else output.for_user,
-                files=output.files,
+                text=mended(text),
+                note=mended(output.note),
+                view=mended(output.view),
+                for_user="" if output.silent else mended(output.for_user),
+                files=tuple(mended(path) for path in output.files),
                 duration_ms=took_ms,
             ),
             scope.agent,
@@ -253,7 +255,7 @@ class Gate:
         if output.todos is not None:
             emit(TodosChanged(output.todos), scope.agent)
         for file in self._seen_files():
-            emit(FileCached(file), scope.agent)
+            emit(FileCached(msgspec.structs.replace(file, path=mended(file.path))), scope.agent)
 
     def _offered(self, mode: Mode) -> tuple[Tool[Any], ...]:
         return self.registry.offered(lambda tool: spec_of(mode).shows(tool.kind))

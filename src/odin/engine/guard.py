@@ -9,7 +9,7 @@ MAX_CONSECUTIVE = 3
 WINDOW = 10
 MAX_IN_WINDOW = 5
 ALTERNATIONS = 6
-MAX_REFUSALS = 3
+MAX_WARNINGS = 3
 
 
 class RepetitionGuard:
@@ -17,20 +17,25 @@ class RepetitionGuard:
 
     def __init__(self) -> None:
         self._recent: deque[bytes] = deque(maxlen=WINDOW)
-        self.refusals = 0
+        self._refused = False
+        self._warnings = 0
 
     @property
     def hopeless(self) -> bool:
         """The model was told several times and still repeats itself."""
-        return self.refusals >= MAX_REFUSALS
+        return self._warnings >= MAX_WARNINGS
+
+    def end_round(self) -> None:
+        """The calls of one reply are over: however many of them were refused, the model is told once."""
+        self._warnings += self._refused
+        self._refused = False
 
     def check(self, name: str, args: dict[str, Any]) -> str:
         """Why this call is refused, or "" when it may run."""
         key = msgspec.json.encode([name, args], order="deterministic")
         self._recent.append(key)
         reason = self._reason(key)
-        if reason:
-            self.refusals += 1
+        self._refused = self._refused or bool(reason)
         return reason
 
     def _reason(self, key: bytes) -> str:

@@ -6,6 +6,7 @@ Whatever the ending, one terminal event is written and the history stays one tha
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -24,7 +25,6 @@ from odin.core.event import (
     TurnStarted,
     Updated,
     UsageRecorded,
-    Warned,
 )
 from odin.core.message import AssistantMessage, ToolCall, Usage
 from odin.core.provider import ModelInfo, Provider, Request, ToolSpec
@@ -265,10 +265,8 @@ class Turn:
             hint=error.hint if error else "",
         )
         self.ended = True
-        try:
+        with suppress(OdinError):  # what could not be saved is said in the event itself
             self._emit(ended)
-        except OdinError as failure:
-            self._emit(Warned(f"This turn is not saved: {failure.sentence()}"))
         self._emit(ActivityChanged("idle"))
         return ended
 

@@ -3,6 +3,8 @@
 import time
 from typing import Protocol
 
+import msgspec
+
 from odin.bus.hub import Hub
 from odin.core.errors import OdinError
 from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
@@ -19,6 +21,13 @@ class Log(Protocol):
     def close(self) -> None: ...
 
 
+def _unsaved(ended: TurnEnded, failure: OdinError) -> TurnEnded:
+    """The end of a turn that could not be written: its answer is still given, and why it is not kept."""
+    return msgspec.structs.replace(
+        ended, reason="error", error=str(failure), error_kind=failure.kind, hint=failure.hint
+    )
+
+
 class Recorder:
     """The only way an event comes to be. It runs on the event loop's thread and never waits, so events never mix."""
 
@@ -32,6 +41,8 @@ class Recorder:
         number = self._next if event.durable else self._next - 1
         envelope = Envelope(number, time.time(), self.state.session, event, agent)
         failure = self._write(envelope) if event.durable else None
+        if failure is not None and isinstance(event, TurnEnded):
+            envelope = msgspec.structs.replace(envelope, event=_unsaved(event, failure))
         self._next += event.durable
         self.state.apply(envelope)
         self.hub.publish(envelope)

@@ -136,7 +136,7 @@ def _messages(request: Request, provider: str, version: tuple[int, int]) -> list
     for index, message in enumerate(request.messages):
         if isinstance(message, AssistantMessage):
             replay = thinks and index >= loop and may_replay(message, provider, request.model)
-            role, content = "assistant", [block for part in message.parts for block in _part(part, replay, ids)]
+            role, content = "assistant", _reply(message, replay, ids)
         else:
             role, content = "user", _told(message, ids)
         if content:
@@ -157,6 +157,14 @@ def _told(message: UserMessage | ToolMessage, ids: CallIds) -> list[dict[str, An
         for result in message.results
     ]
     return results + _texts(*message.notes)
+
+
+def _reply(message: AssistantMessage, replay: bool, ids: CallIds) -> list[dict[str, Any]]:
+    """What the model thought, said and called. The API refuses a reply that ends with thinking, so such is left out."""
+    blocks = [block for part in message.parts for block in _part(part, replay, ids)]
+    while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
+        blocks.pop()
+    return blocks
 
 
 def _part(part: Text | Thinking | ToolCall, replay: bool, ids: CallIds) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ _EXAMPLES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
                 {
                     "file_path": "door.py",
                     "old_string": '    return door.key == "gold"',
-                    "new_string": '    return door.key == "gold"\n\n\ndef ring(bell):\n    return "ding"',
+                    "new_string": '    return door.key == "gold"\n\n\ndef ring(bell):\n    """Ring it."""\n    return "ding"',
                 },
                 "Edited door.py.",
             ),
@@ -236,20 +236,20 @@ def repeated(messages: tuple[Message, ...]) -> set[str]:
 
 
 def editable_lines(messages: tuple[Message, ...]) -> tuple[str, ...]:
-    """After an edit whose old text was not found: the lines of that file, for the model to choose from.
+    """When the last edit of this turn failed: the lines of that file, for the model to choose from.
 
     Copying exactly, with every quote escaped, is what small models are worst at, and a grammar does it for them.
     """
-    newest = messages[-1] if messages else None
-    failed = {result.call_id for result in newest.results if result.is_error} if isinstance(newest, ToolMessage) else ()
-    calls = {call.id: call for reply in _turn(messages) for call in reply.calls}
-    edits = [calls[name].args for name in failed if name in calls and "old_string" in calls[name].args]
-    paths = {str(args.get("file_path")) for args in edits}
-    lines: dict[str, None] = {}
-    for message in messages:
-        for result in message.results if isinstance(message, ToolMessage) else ():
-            if result.call_id in calls and str(calls[result.call_id].args.get("file_path")) in paths:
-                lines.update(dict.fromkeys(line for line in _NUMBERED.findall(result.text) if line.strip()))
+    calls = {call.id: call.args for reply in _turn(messages) for call in reply.calls}
+    results = [result for message in messages if isinstance(message, ToolMessage) for result in message.results]
+    path, failed = None, False
+    for result in results:
+        if "old_string" in calls.get(result.call_id, {}):
+            path, failed = calls[result.call_id].get("file_path"), result.is_error
+    if not failed:
+        return ()
+    about = [result.text for result in results if calls.get(result.call_id, {}).get("file_path") == path]
+    lines = dict.fromkeys(line for text in about for line in _NUMBERED.findall(text) if line.strip())
     return tuple(lines) if len(lines) <= _MOST_LINES else ()
 
 

@@ -4,6 +4,7 @@ HTTP statuses, the error bodies of each API, error events in a stream, and what 
 A key never appears in a sentence.
 """
 
+import math
 import re
 import ssl
 import time
@@ -85,12 +86,14 @@ def _why(error: BaseException) -> str:
 
 
 def tls_failed(route: Route, error: ssl.SSLError) -> TlsFailed:
+    """Only errors that OpenSSL itself reports carry its reasons."""
     if isinstance(error, ssl.SSLCertVerificationError):
+        why = getattr(error, "verify_message", "") or "verification failed"
         return TlsFailed(
-            f"The certificate of {route.to.host} cannot be trusted: {error.verify_message or 'verification failed'}.",
+            f"The certificate of {route.to.host} cannot be trusted: {why}.",
             "If your network uses its own certificate authority, set SSL_CERT_FILE to its certificate file.",
         )
-    reason = (error.reason or "handshake failed").replace("_", " ").lower()
+    reason = (getattr(error, "reason", "") or "handshake failed").replace("_", " ").lower()
     return TlsFailed(
         f"No secure connection to {route.to.host}: {reason}.", "Check that the address speaks https, and HTTPS_PROXY."
     )
@@ -118,19 +121,28 @@ def proxy_refused(route: Route, status: int, reason: str) -> ProviderError:
 
 
 def no_answer(address: Address, seconds: float) -> StreamStalled:
-    return StreamStalled(f"{address.origin} did not begin to answer within {seconds:g} s.")
+    return StreamStalled(
+        f"{address.origin} did not begin to answer within {seconds:g} s.",
+        "Try again; if it repeats, check the connection or raise header_timeout.",
+    )
 
 
 def silent(address: Address, seconds: float) -> StreamStalled:
-    return StreamStalled(f"The answer of {address.origin} went silent for {seconds:g} s.")
+    return StreamStalled(
+        f"The answer of {address.origin} went silent for {seconds:g} s.",
+        "Try again; if it repeats, check the connection or raise idle_timeout.",
+    )
+
+
+_CUT_HINT = "Try again; if it repeats, check the connection and any proxy in between."
 
 
 def cut(address: Address) -> StreamCut:
-    return StreamCut(f"The answer of {address.origin} was cut off before it was complete.")
+    return StreamCut(f"The answer of {address.origin} was cut off before it was complete.", _CUT_HINT)
 
 
 def closed(address: Address) -> StreamCut:
-    return StreamCut(f"{address.origin} closed the connection before it answered.")
+    return StreamCut(f"{address.origin} closed the connection before it answered.", _CUT_HINT)
 
 
 def garbled(address: Address, what: str) -> BadReply:
@@ -187,7 +199,7 @@ def bad_event(peer: Peer, data: bytes) -> BadReply:
 
 
 def incomplete(peer: Peer) -> StreamCut:
-    return StreamCut(f"The answer of {peer.name} ended before it was complete.")
+    return StreamCut(f"The answer of {peer.name} ended before it was complete.", _CUT_HINT)
 
 
 # --- what the API says ---
@@ -238,11 +250,11 @@ def reported(peer: Peer, said: Said) -> ProviderError:
 
 def name_error(peer: Peer, said: Said, status: int, wait: float | None) -> ProviderError:
     """Decide by what the API said first, by the status second."""
-    kind, message, hint = _judge(peer, said, status)
+    kind, message, hint = _judge(peer, said, status, wait)
     return kind(_shown(peer, message), hint, status=status, code=said.code, type=said.type, retry_after=wait)
 
 
-def _judge(peer: Peer, said: Said, status: int) -> tuple[type[ProviderError], str, str]:
+def _judge(peer: Peer, said: Said, status: int, wait: float | None) -> tuple[type[ProviderError], str, str]:
     meant = _BY_WORD.get(said.code) or _BY_WORD.get(said.type) or 0
     if said.code.isdigit() and 400 <= int(said.code) < 600:
         meant = meant or int(said.code)
@@ -250,13 +262,14 @@ def _judge(peer: Peer, said: Said, status: int) -> tuple[type[ProviderError], st
     tail = f": {said.message.rstrip('.')}" if said.message else ""
     if 413 in (code, meant) or (code in (400, 422, 500) and _mentions(_OVERFLOW, said.message)):
         who = peer.model or peer.name
-        return ContextOverflow, f"The conversation is too long for {who}{tail}.", "Start a new session, or compact it."
+        hint = "Start a new session, or ask for less at once."
+        return ContextOverflow, f"The conversation is too long for {who}{tail}.", hint
     if 402 in (code, meant) or (code in (400, 403, 429) and _mentions(_QUOTA, said.message)):
         return QuotaExhausted, f"The quota or credit at {peer.name} is used up{tail}.", "Check the billing there."
     if code in (401, 403):
         return AuthFailed, *_auth(peer, tail)
     if code == 429:
-        return RateLimited, f"{peer.name} asks to slow down{tail}.", ""
+        return RateLimited, *_slow_down(peer, tail, wait)
     if code == 404 or (code == 400 and _mentions(_NO_MODEL, said.message)):
         return ModelNotFound, *_not_found(peer, tail)
     if code >= 500 or code in (408, 425):
@@ -272,6 +285,13 @@ def _auth(peer: Peer, tail: str) -> tuple[str, str]:
     if peer.key:
         return f"{peer.name} refused the key{tail}.", f"Check {places}."
     return f"{peer.name} wants a key{tail}.", f"Set {places}."
+
+
+def _slow_down(peer: Peer, tail: str, wait: float | None) -> tuple[str, str]:
+    if wait:
+        asked = f"{peer.name} asks to wait {math.ceil(wait)} s{tail}."
+        return asked, "Try again after that, or use another model."
+    return f"{peer.name} asks to slow down{tail}.", "Try again in a moment, or use another model."
 
 
 def _not_found(peer: Peer, tail: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from odin.core.message import AssistantMessage, Message, ToolCall, UserMessage
+from odin.core.message import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
 T = TypeVar("T")
 
@@ -115,11 +115,21 @@ def result_text(text: str, is_error: bool) -> str:
 
 
 def running_loop(messages: tuple[Message, ...]) -> int:
-    """Where the running tool loop begins: after the newest prompt. Only there may a model see its thinking again."""
-    for index in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[index], UserMessage):
-            return index + 1
-    return 0
+    """Where the running tool loop begins: after the prompt that opened it. Only there is thinking shown again.
+
+    A prompt or a note that follows the results of tools opens none: to an API it stands in one turn with them, and the
+    calls they answer still need the thinking behind them. A reply without a word or a call is never sent, so it ends
+    no loop.
+    """
+    start, running = 0, False
+    for index, message in enumerate(messages):
+        if isinstance(message, UserMessage):
+            start = start if running else index + 1
+        elif isinstance(message, ToolMessage) or message.calls:
+            running = True
+        elif message.text.strip():
+            running = False
+    return start
 
 
 def may_replay(message: AssistantMessage, provider: str, model: str) -> bool:

@@ -7,11 +7,13 @@ next line is written after a line break of its own.
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
 from odin.core.errors import LogDamaged, LogTooNew, SessionLocked, StateUnwritable
 from odin.core.event import Envelope
+from odin.core.text import mended
 
 FORMAT = 1
 
@@ -43,17 +45,23 @@ class SessionLog:
         return self._header.session
 
     def prepare(self) -> None:
-        """Make sure the folder can be written, before any work is done that would have to be recorded."""
+        """Make sure a new log can be written, before any work is done that would have to be recorded."""
+        project = self.path.parent.parent
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not os.access(self.path if self.path.exists() else self.path.parent, os.W_OK):
+            project.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not os.access(project, os.W_OK):
                 raise PermissionError(13, "Permission denied")
         except OSError as error:
             raise self._unwritable(error) from error
 
+    def hold(self) -> None:
+        """Take an existing log for ourselves, so that nobody adds to it between reading it and going on with it."""
+        if self._fd is None:
+            self._open()
+
     def append(self, envelope: Envelope) -> None:
         fd = self._fd if self._fd is not None else self._open()
-        line = _encoder.encode(envelope) + b"\n"
+        line = _encode(envelope) + b"\n"
         try:
             _write_all(fd, line)
         except OSError as error:
@@ -112,6 +120,24 @@ class SessionLog:
             f"The session log cannot be written ({self.path.parent}: {error.strerror or error}).",
             "Free some space or set ODIN_STATE_DIR to a folder you can write.",
         )
+
+
+def _encode(envelope: Envelope) -> bytes:
+    """One line. Text that is not valid Unicode is mended rather than lost with its event."""
+    try:
+        return _encoder.encode(envelope)
+    except UnicodeEncodeError:
+        return _encoder.encode(_mended(msgspec.to_builtins(envelope)))
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return mended(value)
+    if isinstance(value, list | tuple):
+        return [_mended(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {_mended(key): _mended(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from odin.core.errors import LogDamaged, LogTooNew, SessionNotFound, UsageError
+from odin.core.text import mended
 from odin.session.log import FORMAT, Header, SessionLog, read_header
 
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -56,7 +57,7 @@ class Store:
             while self.path_of(session).parent.exists():
                 now += 0.001
                 session = new_session_id(now)
-        log = SessionLog(self.path_of(session), Header(FORMAT, session, cwd, time.time()))
+        log = SessionLog(self.path_of(session), Header(FORMAT, session, mended(cwd), time.time()))
         log.prepare()
         return log
 
@@ -67,10 +68,7 @@ class Store:
             path = next(iter(self.folder.parent.glob(f"*/{session}/{LOG_NAME}")), path)
         if not path.exists():
             raise SessionNotFound(f"There is no session {session}.", self._suggestion())
-        header = read_header(path)
-        log = SessionLog(path, header)
-        log.prepare()
-        return log
+        return SessionLog(path, read_header(path))
 
     def latest(self) -> str:
         """The session written to last in this project."""

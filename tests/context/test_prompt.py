@@ -1,0 +1,93 @@
+"""What the model is told before the conversation begins."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.context.prompt import Prompter
+from odin.core.event import Mode
+from odin.testing import ScriptedServer, say
+
+from ..conftest import Run
+
+MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
+MAIN = Prompter().system("edit_mode")[0].split("\n\n", 1)[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("brief", [True, False])
+def test_the_blocks_are_the_same_at_every_call(mode: Mode, brief: bool) -> None:
+    facts: dict[str, Any] = {"header": "h", "append": "a", "instructions": "i", "allowed": ("x",), "forbidden": ("y",)}
+    assert Prompter(**facts).system(mode, brief) == Prompter(**facts).system(mode, brief)
+
+
+def test_each_mode_has_its_own_section() -> None:
+    blocks = {mode: Prompter().system(mode) for mode in MODES}
+    assert all(len(found) == 1 for found in blocks.values())
+    for mode, other in itertools.permutations(MODES, 2):
+        name = mode.removesuffix("_mode")
+        assert f"# Mode: {name}\n" in blocks[mode][0]
+        assert f"# Mode: {name}\n" not in blocks[other][0]
+
+
+def test_the_brief_prompt_is_shorter() -> None:
+    assert len(Prompter().system("edit_mode", brief=True)[0]) < len(Prompter().system("edit_mode")[0])
+
+
+def test_header_first_then_the_prompt_then_the_project() -> None:
+    header, main, project = Prompter(header="who calls", instructions="\nuse tabs\n").system("edit_mode")
+    assert header == "who calls"
+    assert main.startswith(MAIN)
+    assert project.endswith("(ODIN.md)\nuse tabs")
+
+
+def test_the_base_replaces_the_main_prompt_and_the_mode_stays() -> None:
+    (block,) = Prompter(base="You are a poet.").system("plan_mode")
+    assert block.startswith("You are a poet.\n\n# Mode: plan\n")
+    assert MAIN not in block
+
+
+def test_what_is_appended_comes_after_the_main_prompt() -> None:
+    (block,) = Prompter(append="Answer in verse.").system("edit_mode")
+    assert block.startswith(MAIN)
+    assert block.endswith("\n\nAnswer in verse.")
+
+
+def test_the_command_rules_are_told() -> None:
+    (block,) = Prompter(allowed=("make test", "ls"), forbidden=("git push",)).system("edit_mode")
+    assert "Commands that run without a question: make test, ls." in block
+    assert "Commands that are forbidden: git push." in block
+    assert "Commands that" not in Prompter().system("edit_mode")[0]
+
+
+def system_of(server: ScriptedServer) -> list[str]:
+    return [block["text"] for block in server.requests[0].json["system"]]
+
+
+def test_the_project_the_user_and_the_flags_reach_the_request(run_odin: Run, workspace: Path, home: Path) -> None:
+    (workspace / "ODIN.md").write_text("Every function has a docstring.\n")
+    config = home / ".config" / "odin" / "odinconfig.json"
+    config.parent.mkdir(parents=True)
+    rules = {"AllowedCommands": ["make test"], "ForbiddenCommands": ["git push"]}
+    config.write_text(json.dumps({"system_header": "Called by the test.", **rules}))
+    with ScriptedServer([say("hi")]) as server:
+        done = run_odin("-p", "hello", "--append-system-prompt", "Answer in verse.", env=server.env("anthropic"))
+    assert (done.returncode, done.stdout.strip()) == (0, "hi")
+    header, main, project = system_of(server)
+    assert header == "Called by the test."
+    assert main.startswith(MAIN)
+    for told in ("Answer in verse.", "without a question: make test.", "forbidden: git push."):
+        assert told in main
+    assert "Every function has a docstring." in project
+
+
+def test_the_system_prompt_flag_replaces_ours(run_odin: Run) -> None:
+    with ScriptedServer([say("hi")]) as server:
+        done = run_odin("-p", "hello", "--system-prompt", "You are a poet.", env=server.env("anthropic"))
+    assert done.returncode == 0
+    (block,) = system_of(server)
+    assert block.startswith("You are a poet.")
+    assert MAIN not in block

@@ -1,0 +1,347 @@
+"""The way to a tool: what runs together, who is asked when, and what the model and the user get back."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from odin.app import open_session
+from odin.bus.hub import Hub
+from odin.config import Options
+from odin.core.event import AnyEvent, PermissionAnswered, PermissionAsked, ToolEnded, ToolProgressed
+from odin.core.message import ToolCall
+from odin.core.op import Answer
+from odin.core.registry import Registry
+from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
+from odin.engine.asker import Asker
+from odin.engine.gate import After, Before, Gate, Scope, bounded
+from odin.engine.guard import RepetitionGuard
+from odin.engine.recorder import Recorder
+from odin.policy.rules import Policy
+from odin.session.state import State
+from odin.testing import ScriptedServer, call, reply, say
+
+from .conftest import Start, Talk
+from .test_turn import results
+
+
+class ProbeArgs(Args, frozen=True):
+    n: int = 0
+
+
+Deed = Callable[[int, ToolContext], Awaitable[ToolOutput]]
+
+
+class Probe(Tool[ProbeArgs]):
+    """Does what the test says."""
+
+    name: ClassVar[str] = "Probe"
+    kind: ClassVar[Kind] = "read"
+    short: ClassVar[str] = "Does what the test says."
+    args: ClassVar[type[Args]] = ProbeArgs
+
+    def __init__(self, deed: Deed) -> None:
+        self._deed = deed
+
+    async def run(self, args: ProbeArgs, ctx: ToolContext) -> ToolOutput:
+        return await self._deed(args.n, ctx)
+
+
+class Work(Probe):
+    """Does what the test says, and may change things."""
+
+    name: ClassVar[str] = "Work"
+    kind: ClassVar[Kind] = "execute"
+
+
+def probes(count: int, name: str = "Probe") -> Any:
+    """One reply with so many calls that differ in their number."""
+    return reply(calls=[call(name, {"n": number}, id=f"id_{number}") for number in range(count)])
+
+
+StartWith = Callable[..., Awaitable[Talk]]
+
+
+@pytest.fixture
+async def start_with(workspace: Path) -> AsyncIterator[StartWith]:
+    """start_with(tool, script) opens a session that has this tool beside the standard ones."""
+    talks: list[Talk] = []
+
+    async def begin(tool: Tool[Any], script: Any) -> Talk:
+        server = ScriptedServer(script).start()
+        env = {**os.environ, **server.env("anthropic")}
+        client = await open_session(Options(cwd=str(workspace), yes=True, env=env), tools=[tool])
+        talks.append(Talk(client, server))
+        return talks[-1]
+
+    yield begin
+    for talk in talks:
+        await talk.client.close()
+        talk.server.stop()
+
+
+class TestOrder:
+    async def test_calls_that_only_read_run_at_the_same_time(self, start_with: StartWith) -> None:
+        together = asyncio.Barrier(3)
+
+        async def meet(n: int, ctx: ToolContext) -> ToolOutput:
+            async with asyncio.timeout(2):
+                await together.wait()
+            return ToolOutput(f"met {n}")
+
+        talk = await start_with(Probe(meet), [probes(3), say("ok")])
+        assert (await talk.say("go")).text == "ok"
+        assert results(talk.server.requests[1].json) == [(f"id_{n}", f"met {n}", False) for n in range(3)]
+
+    async def test_calls_that_may_change_things_run_one_after_the_other(self, start_with: StartWith) -> None:
+        seen: list[str] = []
+
+        async def work(n: int, ctx: ToolContext) -> ToolOutput:
+            seen.append(f"begin {n}")
+            await asyncio.sleep(0.01 * (3 - n))
+            seen.append(f"end {n}")
+            return ToolOutput("done")
+
+        talk = await start_with(Work(work), [probes(3, "Work"), say("ok")])
+        await talk.say("go")
+        assert seen == [f"{what} {n}" for n in range(3) for what in ("begin", "end")]
+
+    async def test_a_reader_waits_for_the_change_before_it(self, start_with: StartWith, workspace: Path) -> None:
+        write = call("ExecuteCommand", {"command": "sleep 0.1; echo new > a"}, id="write")
+        talk = await start_with(
+            Probe(lambda n, ctx: asyncio.to_thread(lambda: ToolOutput(Path(ctx.cwd, "a").read_text()))),
+            [reply(calls=[write, call("Probe", {"n": 1}, id="read")]), say("ok")],
+        )
+        await talk.say("go")
+        assert results(talk.server.requests[1].json)[1] == ("read", "new\n", False)
+
+
+class TestQuestions:
+    async def test_the_second_question_comes_after_the_first_answer(
+        self, start: Start, tmp_path: Path, workspace: Path
+    ) -> None:
+        for name in "ab":
+            (tmp_path / name).write_text(f"text of {name}\n")
+        reads = [call("Read", {"file_path": str(tmp_path.resolve() / name)}, id=f"id_{name}") for name in "ab"]
+        talk = await start([reply(calls=reads), say("ok")], yes=False, can_ask=True)
+        talk.answers = [Answer("", True), Answer("", False)]
+        await talk.say("go")
+        said = [event for event in talk.events if isinstance(event, PermissionAsked | PermissionAnswered)]
+        assert [(type(event), event.call_id) for event in said] == [
+            (PermissionAsked, "id_a"),
+            (PermissionAnswered, "id_a"),
+            (PermissionAsked, "id_b"),
+            (PermissionAnswered, "id_b"),
+        ]
+        assert [event.status for event in talk.all(ToolEnded)] == ["success", "denied"]
+
+    async def test_two_who_ask_at_once_are_heard_one_by_one(self) -> None:
+        recorder = Recorder(None, State("s"), Hub())
+        asker = Asker(recorder, can_ask=True)
+        events = recorder.hub.subscribe()
+
+        def ask(name: str) -> asyncio.Task[Answer]:
+            return asyncio.create_task(
+                asker.ask(call_id=name, name="T", args={}, reason="why", subject="", agent=f"agent {name}")
+            )
+
+        async def heard() -> Any:
+            async with asyncio.timeout(5):
+                return (await anext(events)).event
+
+        first, second = ask("one"), ask("two")
+        asked = await heard()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert asker.answer(Answer(asked.ask_id, True))
+        assert not asker.answer(Answer(asked.ask_id, False)), "the first answer wins"
+        answered, next_asked = await heard(), await heard()
+        assert isinstance(answered, PermissionAnswered)
+        assert (asked.call_id, answered.call_id, next_asked.call_id) == ("one", "one", "two")
+        assert asker.answer(Answer(next_asked.ask_id, False))
+        assert ((await first).allow, (await second).allow) == (True, False)
+
+    async def test_changed_arguments_meet_the_rules_again(self, start: Start, workspace: Path) -> None:
+        talk = await start(
+            [call("ExecuteCommand", {"command": "mkdir made"}), say("ok")],
+            config={"ForbiddenCommands": ["touch"]},
+            yes=False,
+            can_ask=True,
+        )
+        talk.answers = [Answer("", True, args={"command": "touch made"})]
+        await talk.say("go")
+        (ended,) = talk.all(ToolEnded)
+        assert ended.status == "denied"
+        assert "ForbiddenCommands names 'touch'" in ended.text
+        assert not (workspace / "made").exists()
+
+
+class TestSteps:
+    async def run(self, root: Path, *, before: tuple[Before, ...] = (), after: tuple[After, ...] = ()) -> list[Any]:
+        """Run one call of a tool that says "ran" through a gate with these steps; what was recorded."""
+        recorder = Recorder(None, State("s"), Hub())
+        events = recorder.hub.subscribe()
+
+        async def ran(n: int, ctx: ToolContext) -> ToolOutput:
+            (root / "ran").touch()
+            return ToolOutput("ran")
+
+        gate = Gate(
+            registry=Registry([Probe(ran)]),
+            policy=lambda: Policy(root=str(root), yes=True),
+            asker=Asker(recorder, can_ask=False),
+            recorder=recorder,
+            before=before,
+            after=after,
+        )
+        scope = Scope("", "edit_mode", str(root), str(root), RepetitionGuard())
+        assert not await gate.run_all([ToolCall("id", "Probe", {"n": 7})], scope)
+        recorder.hub.close()
+        heard: list[AnyEvent] = [envelope.event async for envelope in events]
+        return [event for event in heard if isinstance(event, ToolEnded)]
+
+    async def test_without_steps_the_tool_runs(self, workspace: Path) -> None:
+        (ended,) = await self.run(workspace)
+        assert (ended.status, ended.text) == ("success", "ran")
+
+    async def test_the_output_of_a_step_before_stops_the_call(self, workspace: Path) -> None:
+        async def pass_on(tool: Tool[Any], args: Any, ctx: ToolContext) -> ToolOutput | None:
+            return None
+
+        async def stop(tool: Tool[Any], args: Any, ctx: ToolContext) -> ToolOutput | None:
+            return ToolOutput(f"no {tool.name} {args.n} for {ctx.call_id}", is_error=True)
+
+        (ended,) = await self.run(workspace, before=(pass_on, stop))
+        assert (ended.status, ended.text) == ("error", "no Probe 7 for id")
+        assert not (workspace / "ran").exists()
+
+    async def test_what_a_step_after_gives_is_the_result(self, workspace: Path) -> None:
+        async def praise(tool: Tool[Any], args: Any, output: ToolOutput, ctx: ToolContext) -> ToolOutput:
+            return ToolOutput(f"{output.text} well")
+
+        (ended,) = await self.run(workspace, after=(praise, praise))
+        assert (ended.status, ended.text) == ("success", "ran well well")
+
+
+class TestOutput:
+    async def test_what_is_for_the_user_is_published_unless_silent(self, start_with: StartWith) -> None:
+        async def tell(n: int, ctx: ToolContext) -> ToolOutput:
+            return ToolOutput("for the model", for_user="look at this", silent=n == 1)
+
+        talk = await start_with(Probe(tell), [probes(2), say("ok")])
+        await talk.say("go")
+        assert [event.for_user for event in talk.all(ToolEnded)] == ["look at this", ""]
+        assert b"look at this" not in talk.server.requests[1].body
+
+    async def test_media_is_not_sent(self, start_with: StartWith) -> None:
+        async def draw(n: int, ctx: ToolContext) -> ToolOutput:
+            return ToolOutput("PNG bytes", media=True)
+
+        talk = await start_with(Probe(draw), [probes(1), say("ok")])
+        await talk.say("go")
+        assert results(talk.server.requests[1].json) == [("id_0", "[Unsupported tool result type]", False)]
+
+    async def test_a_tool_knows_where_and_for_whom_it_runs(self, start_with: StartWith, workspace: Path) -> None:
+        seen: list[ToolContext] = []
+
+        async def look(n: int, ctx: ToolContext) -> ToolOutput:
+            seen.append(ctx)
+            return ToolOutput("ok")
+
+        task = call("AgentTool", {"description": "probe it", "prompt": "Probe."})
+        script = [
+            call("Probe", {"n": 1}, id="mine"),
+            task,
+            call("Probe", {"n": 2}, id="theirs"),
+            say("probed"),
+            say("ok"),
+        ]
+        talk = await start_with(Probe(look), script)
+        await talk.say("go", "plan_mode")
+        session = (await talk.client.info()).session
+        assert [(ctx.session, ctx.cwd, ctx.root, ctx.agent, ctx.call_id, ctx.mode) for ctx in seen] == [
+            (session, str(workspace), str(workspace), "", "mine", "plan_mode"),
+            (session, str(workspace), str(workspace), "agent-1", "theirs", "plan_mode"),
+        ]
+
+    async def test_progress_is_shown_while_the_tool_runs(self, start_with: StartWith) -> None:
+        async def climb(n: int, ctx: ToolContext) -> ToolOutput:
+            ctx.progress("half way")
+            ctx.progress("nearly there")
+            return ToolOutput("done")
+
+        talk = await start_with(Probe(climb), [probes(1), say("ok")])
+        await talk.say("go")
+        shown = [(event.call_id, event.name, event.text) for event in talk.all(ToolProgressed)]
+        assert shown == [("id_0", "Probe", "half way"), ("id_0", "Probe", "nearly there")]
+        kinds = [type(event).__name__ for event in talk.events]
+        assert kinds.index("ToolStarted") < kinds.index("ToolProgressed") < kinds.index("ToolEnded")
+
+    async def test_a_long_result_loses_its_middle_and_says_so(self, start_with: StartWith) -> None:
+        async def flood(n: int, ctx: ToolContext) -> ToolOutput:
+            return ToolOutput("a" * 60_000 + "b" * 60_000)
+
+        talk = await start_with(Probe(flood), [probes(1), say("ok")])
+        await talk.say("go")
+        ((_, text, _),) = results(talk.server.requests[1].json)
+        middle = "\n\n[… 20000 of 120000 characters left out here …]\n\n"
+        assert text == "a" * 40_000 + middle + "b" * 60_000
+
+    def test_a_result_that_just_fits_is_whole(self) -> None:
+        assert bounded("x" * 10, 10) == "x" * 10
+        assert bounded("0123456789X", 10) == "0123\n\n[… 1 of 11 characters left out here …]\n\n56789X"
+
+    async def test_what_a_tool_raises_is_its_result_and_the_loop_goes_on(self, start_with: StartWith) -> None:
+        async def fail(n: int, ctx: ToolContext) -> ToolOutput:
+            if n == 0:
+                raise RuntimeError("the disk is gone")
+            return ToolOutput("fine")
+
+        talk = await start_with(Probe(fail), [probes(2), say("ok")])
+        ended = await talk.say("go")
+        assert (ended.reason, ended.text) == ("end_turn", "ok")
+        assert results(talk.server.requests[1].json) == [
+            ("id_0", "Probe failed: the disk is gone", True),
+            ("id_1", "fine", False),
+        ]
+
+
+class TestIds:
+    async def test_calls_with_the_same_id_are_told_apart(self, start_with: StartWith) -> None:
+        async def count(n: int, ctx: ToolContext) -> ToolOutput:
+            return ToolOutput(f"result {n}")
+
+        script = [
+            reply(calls=[call("Probe", {"n": n}, id="same") for n in (0, 1)]),
+            call("Probe", {"n": 2}, id="same"),
+            say("ok"),
+        ]
+        talk = await start_with(Probe(count), script)
+        assert (await talk.say("go")).text == "ok"
+        sent = results(talk.server.requests[2].json)
+        assert [text for _, text, _ in sent] == ["result 0", "result 1", "result 2"]
+        assert sent[0][0] == "same"
+        assert len({call_id for call_id, _, _ in sent}) == 3
+        assert talk.server.rejected == []
+
+    async def test_ids_are_made_legal_and_missing_ones_are_given(self, start_with: StartWith) -> None:
+        async def count(n: int, ctx: ToolContext) -> ToolOutput:
+            return ToolOutput(f"result {n}")
+
+        wanted = ["functions.Probe:0", "::", "…", "x" * 90]
+        script = [
+            reply(calls=[call("Probe", {"n": n}, id=given) for n, given in enumerate(wanted)]),
+            say("ok"),
+        ]
+        talk = await start_with(Probe(count), script)
+        assert (await talk.say("go")).text == "ok"
+        sent = results(talk.server.requests[1].json)
+        ids = [call_id for call_id, _, _ in sent]
+        assert [text for _, text, _ in sent] == [f"result {n}" for n in range(4)]
+        assert (ids[0], ids[3]) == ("functionsProbe0", "x" * 40)
+        assert all(ids)
+        assert len(set(ids)) == 4
+        assert talk.server.rejected == []

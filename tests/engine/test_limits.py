@@ -1,0 +1,181 @@
+"""What bounds a turn, what a request asks for, and what a session says about itself."""
+
+import itertools
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.bus.hub import Hub
+from odin.core.event import ActivityChanged, Envelope, Noted, ToolEnded, TurnEnded, TurnStarted
+from odin.engine.recorder import Recorder
+from odin.session.state import State
+from odin.testing import call, fault, reply, say
+
+from .conftest import Start
+from .test_turn import results
+
+
+async def test_max_turns_zero_means_no_limit(start: Start, workspace: Path) -> None:
+    numbers = itertools.count()
+
+    def play(seen: Any) -> Any:
+        number = next(numbers)
+        return call("LS", {"path": str(workspace / str(number))}) if number < 105 else say("at last")
+
+    talk = await start(play, max_turns=0)
+    ended = await talk.say("go")
+    assert (ended.reason, ended.text, ended.steps) == ("end_turn", "at last", 106)
+
+
+async def test_blank_text_after_tools_gives_the_default_response(start: Start, workspace: Path) -> None:
+    look = call("LS", {"path": str(workspace)}, text="Looking.")
+    talk = await start([look, say(" \n "), say("\n\n")], config={"default_response": "Nothing to say."})
+    ended = await talk.say("go")
+    assert (ended.reason, ended.text) == ("end_turn", "Nothing to say.")
+
+
+class TestRepetition:
+    async def test_the_sixth_same_call_among_the_last_ten_is_refused(self, start: Start, workspace: Path) -> None:
+        same = call("LS", {"path": str(workspace)})
+        others = [call("Glob", {"pattern": f"*.{name}"}) for name in "ab"]
+        talk = await start([same, same, others[0], same, same, others[1], same, same, say("ok")])
+        assert (await talk.say("go")).text == "ok"
+        ended = talk.all(ToolEnded)
+        assert [event.status for event in ended] == ["success"] * 7 + ["error"]
+        assert "6 times in the last 8" in ended[-1].text
+
+    async def test_the_same_call_may_come_back_when_the_others_are_many(self, start: Start, workspace: Path) -> None:
+        same = call("LS", {"path": str(workspace)})
+        script: list[Any] = []
+        for number in range(7):
+            script += [same, call("Glob", {"pattern": f"*.{number}"}), call("Grep", {"pattern": f"x{number}"})]
+        talk = await start([*script, say("ok")])
+        assert (await talk.say("go")).text == "ok"
+        assert {event.status for event in talk.all(ToolEnded) if event.name == "LS"} == {"success"}
+
+    async def test_many_same_calls_in_one_reply_are_told_once_before_the_turn_is_given_up(
+        self, start: Start, workspace: Path
+    ) -> None:
+        calls = [call("LS", {"path": str(workspace)}, id=f"id_{number}") for number in range(12)]
+        talk = await start([reply(calls=calls), say("ok")])
+        ended = await talk.say("go")
+        assert (ended.reason, ended.text) == ("end_turn", "ok")
+        told = results(talk.server.requests[1].json)
+        assert [is_error for _, _, is_error in told] == [False, False] + [True] * 10
+        assert all("loop detected" in text for _, text, _ in told[2:])
+
+
+class TestRequest:
+    def models(self, **facts: Any) -> dict[str, Any]:
+        return {"providers": {"anthropic": {"models": {"m": facts}}}}
+
+    @pytest.mark.parametrize(("max_output", "wanted", "sent"), [(1000, 5000, 1000), (1000, 300, 300), (0, 5000, 5000)])
+    async def test_the_reply_is_never_longer_than_the_model_can(
+        self, start: Start, max_output: int, wanted: int, sent: int
+    ) -> None:
+        config = {**self.models(max_output=max_output), "max_tokens": wanted}
+        talk = await start([say("hi")], config=config, model="anthropic/m")
+        await talk.say("hello")
+        assert talk.server.requests[0].json["max_tokens"] == sent
+
+    async def test_the_temperature_is_sent_when_it_is_set(self, start: Start) -> None:
+        warm = await start([say("hi")], config={"temperature": 0.25}, model="anthropic/m")
+        await warm.say("hello")
+        plain = await start([say("hi")], model="anthropic/m")
+        await plain.say("hello")
+        assert warm.server.requests[0].json["temperature"] == 0.25
+        assert "temperature" not in plain.server.requests[0].json
+
+    @pytest.mark.parametrize("able", [True, False])
+    async def test_thinking_is_asked_only_of_models_that_can(self, start: Start, able: bool) -> None:
+        talk = await start([say("hi")], config={**self.models(thinking=able), "thinking": 2000}, model="anthropic/m")
+        await talk.say("hello")
+        asked = talk.server.requests[0].json.get("thinking")
+        assert asked == ({"type": "enabled", "budget_tokens": 2000} if able else None)
+
+
+class TestActivity:
+    async def test_a_retry_is_counted_and_idle_is_the_last(self, start: Start) -> None:
+        talk = await start([fault(503), fault(503), say("fine")])
+        await talk.say("one")
+        heard = talk.all(ActivityChanged)
+        assert [event.detail for event in heard if event.activity == "retrying"] == ["retry 1/6", "retry 2/6"]
+        await talk.client.close()
+        rest = [envelope.event async for envelope in talk.remaining()]
+        last = [event for event in (*talk.events, *rest) if isinstance(event, ActivityChanged)][-1]
+        assert last.activity == "idle"
+
+
+class TestSnapshot:
+    async def test_the_message_count_is_minus_one_before_anything_was_said(self, start: Start, workspace: Path) -> None:
+        talk = await start([call("LS", {"path": str(workspace)}), say("ok"), say("ok")])
+        counts = [(await talk.client.snapshot()).message_count]
+        for text in ("one", "two"):
+            await talk.say(text)
+            counts.append((await talk.client.snapshot()).message_count)
+        assert counts == [-1, 4, 6]
+
+    async def test_the_mode_is_told_when_it_changes_and_only_then(self, start: Start) -> None:
+        talk = await start([say("ok")] * 5)
+        for mode in ("edit_mode", "edit_mode", "ask_mode", "ask_mode", "edit_mode"):
+            await talk.say("hi", mode)
+        told = [request.body.count(b"The mode is now ") for request in talk.server.requests]
+        assert told == [0, 0, 1, 1, 2]
+        assert b"The mode is now ask_mode." in talk.server.requests[2].body
+        assert talk.server.requests[4].body.count(b"The mode is now edit_mode.") == 1
+
+    async def test_a_queued_prompt_carries_its_time(self, start: Start) -> None:
+        gate = threading.Event()
+        talk = await start([say("one").hold(gate), say("two")])
+        await talk.submit("a")
+        before = time.time()
+        second = await talk.submit("b")
+        (queued,) = (await talk.client.snapshot()).queue
+        assert before <= queued.timestamp <= time.time()
+        gate.set()
+        await talk.until_end(second)
+
+
+async def test_continue_passes_over_a_damaged_log(start: Start, home: Path) -> None:
+    talk = await start([say("one"), say("two")])
+    await talk.say("first")
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    (log,) = home.rglob("main.jsonl")
+    damaged = log.parent.with_name("damaged") / log.name
+    damaged.parent.mkdir()
+    damaged.write_text("not a log\n")
+    os.utime(log, (1000, 1000))
+    again = await start(None, server=talk.server, continue_last=True)
+    assert (await again.client.info()).session == session
+    assert (await again.say("second")).text == "two"
+    assert b"first" in talk.server.requests[1].body
+
+
+class Journal:
+    """A log that keeps in memory what was done to it."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def append(self, envelope: Envelope) -> None:
+        self.done.append(type(envelope.event).__name__)
+
+    def sync(self) -> None:
+        self.done.append("sync")
+
+    def close(self) -> None:
+        self.done.append("close")
+
+
+def test_the_log_is_synced_when_a_turn_starts_and_ends() -> None:
+    journal = Journal()
+    recorder = Recorder(journal, State("s"), Hub())
+    for event in (TurnStarted("p", "hi", "edit_mode"), Noted("x"), ActivityChanged("idle"), TurnEnded("p", "end_turn")):
+        recorder.emit(event)
+    recorder.close()
+    assert journal.done == ["TurnStarted", "sync", "Noted", "TurnEnded", "sync", "close"]
