@@ -399,3 +399,14 @@ def test_every_name_of_the_package_is_there() -> None:
     assert all(getattr(odin, name) for name in odin.__all__)
     with pytest.raises(AttributeError, match="nonsense"):
         _ = odin.nonsense
+
+
+async def test_usage_reaches_its_callback_after_every_model_call(configure: Configure) -> None:
+    used = Tokens(input=7, output=3)
+    seen: list[Tokens] = []
+    with ScriptedServer([reply("done", usage=used)]) as server:
+        run = odin.query(
+            "Go.", configure(server), callbacks=odin.Callbacks(on_usage=lambda event: seen.append(event.usage))
+        )
+        await run.wait()
+    assert seen == [used]

@@ -13,6 +13,7 @@ from odin.testing import ScriptedServer, call, fault, say
 
 from .conftest import Run
 
+STREAM = "stream-json"
 HTML = "<!doctype html><html><body>Welcome</body></html>"
 
 
@@ -187,3 +188,110 @@ def test_streams_that_were_never_open_do_no_harm(workspace: Path, closed: str) -
 
 def test_a_flag_that_has_no_effect_says_so(run_odin: Run) -> None:
     calm(run_odin("-p", "list files", "--json-schema", "{}"), 0, "--json-schema has no effect")
+
+
+def test_bytes_that_are_not_utf8_do_no_harm(workspace: Path) -> None:
+    """In a file's name, in the prompt, in the name of the folder and of the model."""
+    folder = os.fsencode(workspace) + b"/caf\xe9"
+    os.mkdir(folder)
+    with open(folder + b"/bad\xff.txt", "wb") as file:
+        file.write(b"one TODO\n")
+    command = [sys.executable.encode(), b"-I", b"-m", b"odin", b"-p"]
+    for extra in ([b"Search for TODO"], [b"caf\xe9?"], [b"--model", b"offline/\xff", b"list files"]):
+        done = subprocess.run([*command, *extra], cwd=folder, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert b"Traceback" not in done.stderr
+    log = b"".join(path.read_bytes() for path in Path(os.environ["HOME"]).rglob("main.jsonl"))
+    assert log.count(b"TurnEnded") == 3
+    log.decode("utf-8")
+
+
+def test_one_session_has_one_writer_from_the_moment_it_is_opened(run_odin: Run, workspace: Path) -> None:
+    run_odin("-p", "list files", "--session-id", "one")
+    waiting = subprocess.Popen(
+        [sys.executable, "-I", "-m", "odin", "--resume", "one", "--input-format", STREAM, "--output-format", STREAM],
+        cwd=workspace,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert waiting.stdin is not None
+        assert waiting.stdout is not None
+        request = {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}}
+        waiting.stdin.write(json.dumps(request).encode() + b"\n")
+        waiting.stdin.flush()
+        assert waiting.stdout.readline()
+        calm(run_odin("-p", "list files", "--resume", "one"), 1, "open in another process")
+    finally:
+        waiting.communicate(timeout=30)
+    calm(run_odin("-p", "list files", "--resume", "one"), 0)
+
+
+def test_a_disk_that_is_full_at_the_last_line_is_said(workspace: Path) -> None:
+    with ScriptedServer([say("x" * 4000)]) as server:
+        limited = f"ulimit -f 6; exec {sys.executable} -I -m odin -p hi"
+        done = subprocess.run(
+            ["/bin/bash", "-c", limited],
+            cwd=workspace,
+            env={**os.environ, **server.env("anthropic")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    calm(done, 1, "cannot be written")
+
+
+def test_permission_mode_plan_is_plan_mode_for_the_model_too(run_odin: Run) -> None:
+    with ScriptedServer([say("a plan")]) as server:
+        run_odin("-p", "go", "--permission-mode", "plan", env=server.env("anthropic"))
+    assert "WriteFile" not in {tool["name"] for tool in server.requests[0].json["tools"]}
+    assert "# Mode: plan" in str(server.requests[0].json["system"])
+
+
+def test_a_folder_deleted_under_us(run_odin: Run, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    for command in ("-p 'list files'", "models", "sessions"):
+        line = f"rmdir {gone}; {sys.executable} -I -m odin {command}"
+        done = subprocess.run(
+            ["/bin/sh", "-c", line], cwd=gone, capture_output=True, text=True, timeout=60, check=False
+        )
+        calm(done, 2, "does not exist any more")
+        gone.mkdir()
+
+
+@pytest.mark.parametrize("command", ["--version", "sessions", "models"])
+def test_commands_without_an_output(workspace: Path, command: str) -> None:
+    line = f"{sys.executable} -I -m odin {command} >&-"
+    done = subprocess.run(
+        ["/bin/sh", "-c", line], cwd=workspace, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_instructions_that_lead_out_of_the_project_are_not_used(run_odin: Run, workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("the secret word is xyzzy")
+    (workspace / "ODIN.md").symlink_to(tmp_path / "secret")
+    with ScriptedServer([say("ok")]) as server:
+        done = run_odin("-p", "go", env=server.env("anthropic"))
+    calm(done, 0, "leads out of the project")
+    assert b"xyzzy" not in server.requests[0].body
+
+
+def test_ids_that_contradict_each_other(run_odin: Run) -> None:
+    run_odin("-p", "list files", "--session-id", "one")
+    calm(run_odin("-p", "list files", "--resume", "one", "--session-id", "two"), 2, "--session-id")
+    calm(run_odin("-p", "list files", "--resume", ""), 2, "--resume needs")
+    calm(run_odin("sessions", "--cwd", "/nowhere"), 2, "/nowhere")
+
+
+def test_an_edit_goes_on_after_a_resume_when_the_file_is_as_it_was(run_odin: Run, workspace: Path) -> None:
+    file = workspace / "a.txt"
+    file.write_text("one\n")
+    edit = call("EditTool", {"file_path": str(file), "old_string": "one", "new_string": "two"})
+    with ScriptedServer([call("Read", {"file_path": str(file)}), say("read"), edit, say("done")]) as server:
+        run_odin("-p", "read", env=server.env("anthropic"))
+        run_odin("-p", "edit", "--continue", "--yes", env=server.env("anthropic"))
+    assert file.read_text() == "two\n"

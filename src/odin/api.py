@@ -69,6 +69,7 @@ class Callbacks(Struct, frozen=True, kw_only=True):
     on_text_delta: Callable[[str], Any] | None = None
     on_tool_call: Callable[[ToolCall], Any] | None = None
     on_tool_result: Callable[[ToolEnded], Any] | None = None
+    on_usage: Callable[[UsageRecorded], Any] | None = None
     on_complete: Callable[[ResultMessage], Any] | None = None
     on_error: Callable[[OdinError], Any] | None = None
 
@@ -329,6 +330,7 @@ class Query:
         elif isinstance(event, UsageRecorded):
             self.total_usage += event.usage
             self.total_cost_usd += event.cost_usd
+            await _call(self._callbacks.on_usage, event)
         elif not envelope.agent:
             await self._follow(event)
 

@@ -30,7 +30,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Usage
-from odin.core.op import Answer, DropPrompt, Interrupt, Prompt
+from odin.core.op import AddContext, Answer, DropPrompt, Interrupt, Prompt
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
@@ -614,3 +614,14 @@ class TestEarlyEnd:
         heard = [envelope.event async for envelope in talk.remaining()]
         assert isinstance(heard[-1], (PromptDropped, TurnEnded, ActivityChanged))
         assert not (await talk.client.snapshot()).executing
+
+
+async def test_context_is_told_once_beside_the_next_prompt(start: Start) -> None:
+    talk = await start([say("one"), say("two")])
+    await talk.client.submit(AddContext("42 errors", command="make test"))
+    assert talk.server.requests == []
+    assert (await talk.client.snapshot()).context[0].command == "make test"
+    await talk.say("what does that mean?")
+    await talk.say("and now?")
+    counts = [request.body.count(b"Context from `make test`") for request in talk.server.requests]
+    assert counts == [1, 1]

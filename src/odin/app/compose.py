@@ -14,7 +14,7 @@ from odin.bus.hub import Hub
 from odin.config import Config, Options, current_folder, load, make_private, state_dir
 from odin.context.files import FileCache
 from odin.context.instructions import load_instructions
-from odin.context.prompt import Prompter
+from odin.context.prompt import Assembler, Prompter
 from odin.core.client import SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event import CachedFile, Envelope, Mode, SessionOpened
@@ -49,9 +49,16 @@ MIDDLE_WINDOW = 32_768
 
 
 async def open_session(
-    options: Options, *, tools: Sequence[Tool[Any]] = (), provider: tuple[Provider, ModelInfo] | None = None
+    options: Options,
+    *,
+    tools: Sequence[Tool[Any]] = (),
+    provider: tuple[Provider, ModelInfo] | None = None,
+    assembler: Assembler | None = None,
 ) -> LocalClient:
-    """Begin or resume a session. `tools` are added to the standard ones; `provider` replaces the configured model."""
+    """Begin or resume a session.
+
+    `tools` are added to the standard ones; `provider` replaces the configured model and `assembler` the system prompt.
+    """
     env = options.env if options.env is not None else os.environ
     cwd = os.path.realpath(options.cwd or current_folder())
     if not Path(cwd).is_dir():
@@ -64,7 +71,7 @@ async def open_session(
         models.use(*provider)
     else:
         await models.choose(config.model)
-    return _Composition(options, config, env, cwd, log, past, models, tools).client
+    return _Composition(options, config, env, cwd, log, past, models, tools, assembler).client
 
 
 def _open_log(store: Store, options: Options, cwd: str) -> tuple[SessionLog, list[Envelope]]:
@@ -99,6 +106,7 @@ class _Composition:
         past: list[Envelope],
         models: Models,
         extra_tools: Sequence[Tool[Any]],
+        assembler: Assembler | None,
     ) -> None:
         self._options = options
         self._config = config
@@ -118,7 +126,7 @@ class _Composition:
         self._team = Team(recorder=self.recorder, kit_for=self._sub_kit, cwd=cwd, root=config.root)
         self._registry, self._sub_registry = self._make_registries(extra_tools)
         self._instructions = load_instructions(config.root)
-        self._prompter = self._make_prompter()
+        self._prompter = assembler or self._make_prompter()
         self._lesser = Lesser(models.lesser, self.recorder)
         self.client = self._make_client(resumed=bool(past))
         self._titler = None if state.title else asyncio.create_task(give_title(self.recorder, self._lesser))

@@ -84,7 +84,8 @@ class Subscription:
 
     def _keeps(self, envelope: Envelope) -> bool:
         event = envelope.event
-        return isinstance(event, _NEVER_DROPPED) or (self._durable and event.durable)
+        idle = isinstance(event, ActivityChanged) and event.activity == "idle"
+        return idle or isinstance(event, _NEVER_DROPPED) or (self._durable and event.durable)
 
     def _join(self, newcomer: Envelope) -> bool:
         """Put a delta to the one before it when both belong to the same text."""

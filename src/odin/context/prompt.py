@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -16,6 +17,12 @@ from odin.core.event import CachedFile, Mode
 from odin.core.text import mended
 
 _FOLDER = Path(__file__).with_name("prompts")
+
+
+class Assembler(Protocol):
+    """Whatever gives the system blocks of a mode. They must be the same every time."""
+
+    def system(self, mode: Mode, brief: bool = False) -> tuple[str, ...]: ...
 
 
 class Prompter(msgspec.Struct, frozen=True):
@@ -34,7 +41,7 @@ class Prompter(msgspec.Struct, frozen=True):
 
     def system(self, mode: Mode, brief: bool = False) -> tuple[str, ...]:
         main = self.base if self.base is not None else _load("brief" if brief else "main")
-        parts = [main, *([] if brief else [_load(mode)]), self.append, self._rules()]
+        parts = [main, _BRIEF_MODES[mode] if brief else _load(mode), self.append, self._rules()]
         blocks = [self.header, "\n\n".join(part.strip() for part in parts if part.strip())]
         if self.instructions.strip():
             blocks.append(f"# Instructions of this project (ODIN.md)\n{self.instructions.strip()}")
@@ -48,6 +55,12 @@ class Prompter(msgspec.Struct, frozen=True):
             lines.append(f"Commands that are forbidden: {', '.join(self.forbidden)}.")
         return "\n".join(lines)
 
+
+_BRIEF_MODES: dict[Mode, str] = {
+    "ask_mode": "- This is ask mode: look and answer, change nothing.",
+    "plan_mode": "- This is plan mode: look, then answer with a plan. Change nothing.",
+    "edit_mode": "- This is edit mode: do the work.",
+}
 
 _cache: dict[str, str] = {}
 

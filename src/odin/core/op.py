@@ -43,6 +43,14 @@ class Answer(Struct, frozen=True, tag=True):
     interrupt: bool = False
 
 
+class AddContext(Struct, frozen=True, tag=True):
+    """Let the model know this with the next prompt, without asking it anything now: a file, a command's output."""
+
+    content: str
+    path: str = ""
+    command: str = ""
+
+
 class SetModel(Struct, frozen=True, tag=True):
     """Use this model from the next request on."""
 
@@ -53,4 +61,4 @@ class SetPermissionMode(Struct, frozen=True, tag=True):
     mode: str
 
 
-Op = Prompt | DropPrompt | Interrupt | Answer | SetModel | SetPermissionMode
+Op = Prompt | DropPrompt | AddContext | Interrupt | Answer | SetModel | SetPermissionMode

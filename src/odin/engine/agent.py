@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from odin.context.prompt import environment, today
 from odin.core.errors import EmptyPrompt, SessionBusy
-from odin.core.event import Mode, PromptDropped, PromptQueued, TurnEnded, TurnStarted
+from odin.core.event import ContextAdded, Mode, PromptDropped, PromptQueued, TurnEnded, TurnStarted
 from odin.core.op import Prompt
 from odin.engine.gate import Scope
 from odin.engine.guard import RepetitionGuard
@@ -43,6 +43,7 @@ class Agent:
         self._runner: asyncio.Task[None] | None = None
         self._told_mode: Mode | None = None
         self._told_date = ""
+        self._context: list[str] = []
 
     @property
     def busy(self) -> bool:
@@ -62,6 +63,12 @@ class Agent:
         self._inbox.put(prompt)
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run_all())
+
+    def add_context(self, item: ContextAdded) -> None:
+        """Keep a piece of context; the model reads it beside the next prompt."""
+        self._recorder.emit(item, self.name)
+        source = item.path or (f"`{item.command}`" if item.command else "the user")
+        self._context.append(f"Context from {source}:\n{item.content}")
 
     def drop(self, prompt_id: str) -> bool:
         dropped = self._inbox.drop(prompt_id)
@@ -126,4 +133,5 @@ class Agent:
         if self._told_mode not in (None, mode):
             notes.append(f"The mode is now {mode}.")
         self._told_date, self._told_mode = date, mode
-        return tuple(notes)
+        context, self._context = self._context, []
+        return (*notes, *context)

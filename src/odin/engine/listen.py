@@ -77,7 +77,7 @@ class Listener:
             async for piece in provider.stream(request):
                 self._hear(piece)
             if self._builder.stop is None:
-                raise StreamCut("The reply ended before it was complete.")
+                raise StreamCut("The reply ended before it was complete.", "Try again.")
         finally:
             self.seconds += time.monotonic() - begun
             self._usage += self._builder.usage

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from odin.bus.hub import Subscription
 from odin.core.client import SessionInfo, Snapshot
 from odin.core.errors import EmptyPrompt
-from odin.core.event import Envelope, ModelChanged, PermissionModeChanged, SessionOpened
-from odin.core.op import Answer, DropPrompt, Interrupt, Op, Prompt, SetModel, SetPermissionMode
+from odin.core.event import ContextAdded, Envelope, ModelChanged, PermissionModeChanged, SessionOpened
+from odin.core.op import AddContext, Answer, DropPrompt, Interrupt, Op, Prompt, SetModel, SetPermissionMode
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
 from odin.engine.recorder import Recorder
@@ -46,6 +46,9 @@ class LocalClient:
                 self._asker.answer(op)
             case Interrupt():
                 self._agent.interrupt()
+            case AddContext():
+                self._open()
+                self._agent.add_context(ContextAdded(op.content, op.path, op.command))
             case DropPrompt():
                 self._agent.drop(op.id)
             case SetModel():
@@ -54,13 +57,16 @@ class LocalClient:
                 self._recorder.emit(PermissionModeChanged(self._set_permission_mode(op.mode)))
 
     def _prompt(self, op: Prompt) -> None:
-        """The session begins with its first prompt, so that one in which nothing was asked leaves no trace."""
         if not op.text.strip():
             raise EmptyPrompt
+        self._open()
+        self._agent.submit(op)
+
+    def _open(self) -> None:
+        """The session begins with the first thing said, so that one in which nothing was said leaves no trace."""
         if self._opened is not None:
             self._recorder.emit(self._opened)
             self._opened = None
-        self._agent.submit(op)
 
     def events(self, after: int | None = None) -> AsyncIterator[Envelope]:
         """Everything durable after this number, then what happens. None means: only from now on."""

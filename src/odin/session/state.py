@@ -7,6 +7,8 @@ is followed by exactly one result, in the order of the calls.
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from odin.core.client import ContextItem, QueuedPrompt, Snapshot, SubAgentRecord, ToolUse, TurnRecord
 from odin.core.event import (
     AgentEnded,
@@ -212,7 +214,7 @@ class State:
             sub_agents=tuple(self._agents.values()),
             context=tuple(self._context),
             custom_instructions=self.instructions,
-            config=dict(self.config),
+            config=msgspec.to_builtins(self.config),
             files=self.files,
             todos=self.todos,
             usage=self.usage,

@@ -152,12 +152,16 @@ class ScriptedServer:
 
     async def _hang_up(self) -> None:
         """End every connection, also one that was accepted only just now and becomes a line in a moment."""
-        tasks = [line.task for line in self.lines if line.task is not None]
         for _ in range(_ACCEPT_STEPS):
             for line in list(self.lines):
                 line.abort(reset=False)
             await asyncio.sleep(0)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*rest, return_exceptions=True)
+        for _ in range(_ACCEPT_STEPS):
+            for line in list(self.lines):
+                line.abort(reset=False)
+            await asyncio.sleep(0)
 
     # --- what a connection asks of the server ---
 
