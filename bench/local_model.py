@@ -87,7 +87,9 @@ def _documented(folder: Path, answer: str) -> bool:
 
 
 def _fixed(folder: Path, answer: str) -> bool:
-    return _runs(folder, "import runpy; runpy.run_path('check.py')") and _others_untouched(folder, "mathx.py")
+    names = [node.name for node in _functions(folder, "mathx.py")]
+    passes = _runs(folder, "import runpy; runpy.run_path('check.py')")
+    return names == ["add", "average"] and passes and _others_untouched(folder, "mathx.py")
 
 
 def _listed(folder: Path, answer: str) -> bool:

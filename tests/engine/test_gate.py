@@ -323,8 +323,10 @@ class TestIds:
         assert (await talk.say("go")).text == "ok"
         sent = results(talk.server.requests[2].json)
         assert [text for _, text, _ in sent] == ["result 0", "result 1", "result 2"]
-        assert sent[0][0] == "same"
-        assert len({call_id for call_id, _, _ in sent}) == 3
+        ids = [call_id for call_id, _, _ in sent]
+        assert ids == [event.call_id for event in talk.all(ToolEnded)], "people and the model see the same ids"
+        assert ids[0] == "same"
+        assert len(set(ids)) == 3
         assert talk.server.rejected == []
 
     async def test_ids_are_made_legal_and_missing_ones_are_given(self, start_with: StartWith) -> None:

@@ -38,6 +38,11 @@ GREP = ToolSpec(
         "required": ["pattern"],
     },
 )
+EDIT = ToolSpec(
+    "EditTool",
+    "Edit a file.",
+    {"type": "object", "properties": {"file_path": {"type": "string"}, "old_string": {"type": "string"}}},
+)
 TOOLS = (READ, GREP)
 WRITTEN = '```json\n{"name": "Read", "arguments": {"file_path": "a.py"}}\n```'
 
@@ -89,10 +94,10 @@ async def test_the_request_is_plain_and_asks_for_the_contract() -> None:
         assert server.rejected == []
     assert "tools" not in seen.json
     schema = seen.json["response_format"]["json_schema"]["schema"]
-    acts, ends = schema["anyOf"]
-    names = [entry["properties"]["toolName"]["const"] for entry in acts["properties"]["executeTool"]["items"]["anyOf"]]
+    looks, ends = schema["anyOf"]
+    names = [entry["properties"]["toolName"]["const"] for entry in looks["properties"]["executeTool"]["items"]["anyOf"]]
     assert names == ["Read", "Grep"]
-    assert list(acts["properties"]) == ["taskCompleted", "explanation", "executeTool"]
+    assert list(looks["properties"]) == ["taskCompleted", "explanation", "executeTool"]
     assert ends["properties"]["taskCompleted"] == {"const": True}
     system = seen.messages[0]["content"]
     assert system.startswith("You are Odin.")
@@ -121,6 +126,9 @@ def test_the_schema_keeps_only_structure() -> None:
         "properties": {"file_path": {"type": "string", "minLength": 1}, "limit": {"type": "integer"}},
         "additionalProperties": False,
     }
+    looks, acts, ends = contract_schema((READ, EDIT))["anyOf"]
+    most = [shape["properties"]["executeTool"]["maxItems"] for shape in (looks, acts, ends)]
+    assert most == [4, 1, 0], "several looks, one change, none at the end"
     loose = contract_schema(TOOLS, "loose")["properties"]["executeTool"]["items"]["properties"]
     assert loose == {"toolName": {"type": "string", "enum": ["Read", "Grep"]}, "toolInput": {"type": "object"}}
 
@@ -170,13 +178,6 @@ def test_tools_whose_calls_are_repeated_are_left_out() -> None:
     assert repeated((go, *turn_of(1), *turn_of(1), *turn_of(2))) == set(), "something new was tried"
     assert repeated((go, *turn_of(1), UserMessage("again"), *turn_of(1))) == set(), "another turn"
     assert repeated((go,)) == set()
-
-
-EDIT = ToolSpec(
-    "EditTool",
-    "Edit a file.",
-    {"type": "object", "properties": {"file_path": {"type": "string"}, "old_string": {"type": "string"}}},
-)
 
 
 def edit(path: str, text: str, *, error: bool = True) -> tuple[AssistantMessage, ToolMessage]:

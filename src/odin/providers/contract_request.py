@@ -40,7 +40,8 @@ _EXAMPLES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
                 {
                     "file_path": "door.py",
                     "old_string": '    return door.key == "gold"',
-                    "new_string": '    return door.key == "gold"\n\n\ndef ring(bell):\n    """Ring it."""\n    return "ding"',
+                    "new_string": '    return door.key == "gold"\n\n\n'
+                    'def ring(bell):\n    """Ring it."""\n    return "ding"',
                 },
                 "Edited door.py.",
             ),
@@ -118,6 +119,9 @@ def _type(schema: dict[str, Any]) -> str:
 # --- what the server is asked to enforce ---
 
 _KEPT = ("type", "enum", "const", "required")
+_LOOKING = ("LS", "Read", "Grep", "Glob")
+_TOGETHER = 4
+"""Calls that only look are independent of each other; what acts comes alone, so that its result is seen first."""
 _NEVER_EMPTY = ("file_path", "path", "pattern", "command", "old_string")
 
 
@@ -130,15 +134,25 @@ def contract_schema(
     ties it to executeTool: a reply either acts or ends the task. `lines` are the only texts an edit may replace.
     """
     tools = tuple(tools)
-    if strictness == "exact":
-        items: dict[str, Any] = {"anyOf": [_entry({"const": tool.name}, _plain(tool.schema, lines)) for tool in tools]}
-    else:
-        items = _entry({"type": "string", "enum": [tool.name for tool in tools]}, {"type": "object"})
     if strictness != "exact":
-        return _shape({"type": "boolean"}, {"type": "array", "items": items})
-    acts = _shape({"const": False}, {"type": "array", "items": items, "minItems": 1})
-    ends = _shape({"const": True}, {"type": "array", "items": items, "maxItems": 0})
-    return {**_shape({"type": "boolean"}, {"type": "array"}), "anyOf": [acts, ends]}
+        entry = _entry({"type": "string", "enum": [tool.name for tool in tools]}, {"type": "object"})
+        return _shape({"type": "boolean"}, {"type": "array", "items": entry})
+    looking = [_exact(tool, lines) for tool in tools if tool.name in _LOOKING]
+    acting = [_exact(tool, lines) for tool in tools if tool.name not in _LOOKING]
+    calls = [_calls(entries, most) for entries, most in ((looking, _TOGETHER), (acting, 1)) if entries]
+    ends = _shape({"const": True}, {"type": "array", "items": {"type": "object"}, "maxItems": 0})
+    return {
+        **_shape({"type": "boolean"}, {"type": "array"}),
+        "anyOf": [*(_shape({"const": False}, some) for some in calls), ends],
+    }
+
+
+def _calls(entries: list[dict[str, Any]], most: int) -> dict[str, Any]:
+    return {"type": "array", "items": {"anyOf": entries}, "minItems": 1, "maxItems": most}
+
+
+def _exact(tool: ToolSpec, lines: tuple[str, ...]) -> dict[str, Any]:
+    return _entry({"const": tool.name}, _plain(tool.schema, lines))
 
 
 def _shape(completed: dict[str, Any], entries: dict[str, Any]) -> dict[str, Any]:

@@ -25,9 +25,6 @@ _APIS: dict[str, Api] = {
     "/v1/responses": "responses",
 }
 _SECRET = frozenset({"authorization", "x-api-key"})
-_ACCEPT_STEPS = 5
-"""Rounds of the event loop from accepting a connection to having its protocol, with some to spare."""
-
 _START_TIMEOUT = 10.0
 _DEFAULT_MODELS = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-4.1"}
 
@@ -145,23 +142,20 @@ class ScriptedServer:
             server = loop.run_until_complete(loop.create_server(lambda: Connection(self), sock=listener))
             ready.set()
             loop.run_forever()
-            server.close()
-            loop.run_until_complete(self._hang_up())
+            loop.run_until_complete(self._hang_up(server))
         finally:
             loop.close()
 
-    async def _hang_up(self) -> None:
-        """End every connection, also one that was accepted only just now and becomes a line in a moment."""
-        for _ in range(_ACCEPT_STEPS):
-            for line in list(self.lines):
-                line.abort(reset=False)
-            await asyncio.sleep(0)
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.gather(*rest, return_exceptions=True)
-        for _ in range(_ACCEPT_STEPS):
-            for line in list(self.lines):
-                line.abort(reset=False)
-            await asyncio.sleep(0)
+    async def _hang_up(self, server: asyncio.Server) -> None:
+        """End every connection. One that is just being accepted becomes a line first: a closed server would lose it."""
+        while accepting := asyncio.all_tasks() - {asyncio.current_task(), *(line.task for line in self.lines)}:
+            await asyncio.wait(accepting)
+        server.close()
+        answering = [line.task for line in self.lines if line.task is not None]
+        for line in list(self.lines):
+            line.abort(reset=False)
+        await asyncio.sleep(0)
+        await asyncio.gather(*answering, return_exceptions=True)
 
     # --- what a connection asks of the server ---
 
