@@ -203,7 +203,7 @@ class Gate:
         try:
             output = await self._run_steps(tool, args, context)
         except Exception as error:  # a tool must never end the turn: whatever it raises is its result
-            output = failed(f"{tool.name} failed: {error or type(error).__name__}")
+            output = failed(f"{tool.name} failed: {str(error) or type(error).__name__}")
         return item, output, int((time.monotonic() - started) * 1000)
 
     async def _run_steps(self, tool: Tool[Any], args: Any, context: ToolContext) -> ToolOutput:
