@@ -671,13 +671,13 @@ CRITICAL = [
 
 @pytest.mark.parametrize("command", CRITICAL)
 def test_catastrophes_are_recognised(command: str):
-    assert critical(command, survey(command), "/work/project")
+    assert critical(command, survey(command), "/ws/project")
 
 
-@pytest.mark.parametrize("target", ["/work/project", "/work", "/work/project/", "/work/project/*"])
+@pytest.mark.parametrize("target", ["/ws/project", "/ws", "/ws/project/", "/ws/project/*"])
 def test_the_project_itself_is_not_removed(target: str):
     command = f"rm -rf {target}"
-    assert critical(command, survey(command), "/work/project")
+    assert critical(command, survey(command), "/ws/project")
 
 
 @pytest.mark.parametrize(
@@ -687,7 +687,7 @@ def test_the_project_itself_is_not_removed(target: str):
         "rm -rf ./build",
         "rm -rf build/*",
         "rm -rf *.pyc",
-        "rm -rf /work/project/build",
+        "rm -rf /ws/project/build",
         "rm -rf /tmp/thing",
         'rm -rf "$DIR"',
         "rm -rf ${DIR:?}/x",
@@ -712,7 +712,7 @@ def test_the_project_itself_is_not_removed(target: str):
     ],
 )
 def test_what_is_no_catastrophe_is_left_to_the_other_rules(command: str):
-    assert critical(command, survey(command), "/work/project") == ""
+    assert critical(command, survey(command), "/ws/project") == ""
 
 
 # --- the larger collection, where it is present ---
