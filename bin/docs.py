@@ -19,6 +19,9 @@ from odin.config.describe import config_schema, config_table
 from odin.core import event, op
 from odin.core.registry import ALIASES
 from odin.tools.agent import AgentTool
+from odin.tools.context_summarizer import ContextSummarizer
+from odin.tools.web_fetch import WebFetch
+from odin.tools.web_search import WebSearch
 from record import as_picture, as_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +42,9 @@ async def _nobody(task: str, mode: event.Mode) -> event.TurnEnded:
 
 def tools() -> str:
     lines = ["| tool | kind | what it does | also known as |", "|---|---|---|---|"]
-    for tool in (*standard_registry().offered(), AgentTool(_nobody)):
+    registry = standard_registry()
+    known = [tool for name in registry.names() if (tool := registry.get(name))]
+    for tool in (*known, WebFetch, WebSearch, ContextSummarizer, AgentTool(_nobody)):
         aliases = ", ".join(f"`{name}`" for name in ALIASES.get(tool.name, "").split())
         lines.append(f"| `{tool.name}` | {tool.kind} | {tool.short} | {aliases} |")
     return "\n".join(lines)

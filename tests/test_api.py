@@ -286,6 +286,31 @@ async def test_a_checker_that_refuses(configure: Configure, workspace: Path, che
     assert result.result == "Understood."
 
 
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [
+        (odin.Allow({"answers": {"Which?": "Blue"}}), "Colour: Blue"),
+        (odin.Allow(), "Colour: Red"),
+        (True, "Colour: Red"),
+        (odin.Deny("no"), "cancelled by user"),
+        (False, "cancelled by user"),
+    ],
+)
+async def test_a_question_of_the_model_goes_to_the_checker(configure: Configure, verdict: Any, told: str) -> None:
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def answer(name: str, args: dict[str, Any]) -> Any:
+        asked.append((name, args))
+        return verdict
+
+    question = {"header": "Colour", "text": "Which?", "options": [{"label": "Red"}, {"label": "Blue"}]}
+    with ScriptedServer([call("Question", {"questions": [question]}, id="toolu_q"), say("Done.")]) as server:
+        await done(odin.query("Paint it.", configure(server), can_use_tool=answer))
+        assert told in server.requests[1].results["toolu_q"]
+    ((name, args),) = asked
+    assert (name, args["questions"][0]["question"]) == ("AskUserQuestion", "Which?")
+
+
 async def test_a_checker_that_stops_everything(configure: Configure, workspace: Path) -> None:
     def stop(name: str, args: dict[str, Any]) -> odin.Deny:
         return odin.Deny("stop", interrupt=True)

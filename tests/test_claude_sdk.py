@@ -198,6 +198,80 @@ async def test_a_permission_callback_that_fails_refuses(configure: Configure, wo
     assert not (workspace / "x").exists()
 
 
+QUESTIONS = [
+    {
+        "question": "Which database?",
+        "header": "Database",
+        "options": [{"label": "PostgreSQL", "description": "a server"}, {"label": "SQLite", "description": "a file"}],
+        "multiSelect": False,
+    },
+    {
+        "question": "Which extras?",
+        "header": "Extras",
+        "options": [{"label": "a", "description": ""}, {"label": "b", "description": ""}],
+        "multiSelect": True,
+    },
+]
+"""As the SDK's users know questions."""
+
+
+async def test_a_question_is_put_to_the_callback_and_answered_by_its_input(configure: Configure) -> None:
+    answers = {"Which database?": "SQLite", "Which extras?": "a, b"}
+    gate = Gatekeeper(PermissionResultAllow(updated_input={"questions": QUESTIONS, "answers": answers}))
+    script = [call("AskUserQuestion", {"questions": QUESTIONS}, id="toolu_q"), say("Done.")]
+    with ScriptedServer(script) as server:
+        messages = await collect(query(prompt="Set it up.", options=configure(server, can_use_tool=gate)))
+        assert "Question" in server.requests[0].tool_names
+        assert server.requests[1].results["toolu_q"] == "The user answered:\nDatabase: SQLite\nExtras: a, b"
+    ((name, shown, context),) = gate.asked
+    assert (name, shown, context.tool_use_id) == ("AskUserQuestion", {"questions": QUESTIONS}, "toolu_q")
+    assert the_result(messages).result == "Done."
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (PermissionResultAllow(), "Database: PostgreSQL\nExtras: a"),
+        (PermissionResultDeny(message="not now"), "cancelled by user"),
+    ],
+)
+async def test_a_question_that_the_callback_does_not_answer(configure: Configure, answer: Any, told: str) -> None:
+    script = [call("Question", {"questions": QUESTIONS}, id="toolu_q"), say("Done.")]
+    with ScriptedServer(script) as server:
+        options = configure(server, can_use_tool=Gatekeeper(answer))
+        messages = await collect(query(prompt="Set it up.", options=options))
+        assert told in server.requests[1].results["toolu_q"]
+    assert the_result(messages).result == "Done."
+
+
+async def test_an_interrupt_takes_a_question_back(configure: Configure) -> None:
+    asked = asyncio.Event()
+
+    async def never(name: str, args: dict[str, Any], context: ToolPermissionContext) -> PermissionResultAllow:
+        asked.set()
+        await asyncio.sleep(3600)
+        return PermissionResultAllow()
+
+    script = [call("Question", {"questions": QUESTIONS}, id="toolu_q"), say("Here.")]
+    with ScriptedServer(script) as server:
+        async with ClaudeSDKClient(configure(server, can_use_tool=never)) as client:
+            await client.query("Set it up.")
+            async with asyncio.timeout(20):
+                await asked.wait()
+            await client.interrupt()
+            assert the_result(await collect(client.receive_response())).subtype == "error_during_execution"
+            await client.query("Are you there?")
+            assert the_result(await collect(client.receive_response())).result == "Here."
+        assert not server.rejected
+
+
+async def test_without_a_callback_no_question_is_offered(configure: Configure) -> None:
+    with ScriptedServer([call("Question", {"questions": QUESTIONS}, id="toolu_q"), say("I chose.")]) as server:
+        await collect(query(prompt="Set it up.", options=configure(server)))
+        assert "Question" not in server.requests[0].tool_names
+        assert "Nobody can be asked" in server.requests[1].results["toolu_q"]
+
+
 async def test_without_a_callback_nothing_is_written(configure: Configure, workspace: Path) -> None:
     args = {"file_path": str(workspace / "x"), "content": "x"}
     with ScriptedServer([call("WriteFile", args, id="toolu_w"), say("I may not.")]) as server:

@@ -14,6 +14,7 @@ from odin.config import Options, cache_dir, config_dir, load, make_private, proj
 from odin.config.describe import config_schema, config_table
 from odin.config.keys import Keys
 from odin.config.layers import USER_ONLY
+from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, StateUnwritable, UnknownMode, UsageError
 
 SECRET = "sk-very-secret-value"
@@ -90,6 +91,23 @@ def test_a_nested_object_keeps_what_a_later_layer_does_not_say(workspace: Path, 
     project({"retry": {"attempts": 2}})
     retry = load_here(workspace).retry
     assert (retry.attempts, retry.base_s, retry.max_s) == (2, 0.5, 60.0)
+
+
+def test_a_project_may_only_make_the_cache_smaller_and_warier(workspace: Path, user: Write, project: Write):
+    user({"cache": {"max_entries": 50}})
+    project({"cache": {"max_bytes": 1000, "validation": "always", "ttl_s": 60}})
+    cache = load_here(workspace).cache
+    assert (cache.max_entries, cache.max_bytes, cache.validation, cache.ttl_s) == (50, 1000, "always", 60)
+    for bolder in ({"validation": "never"}, {"auto_refresh": False}, {"max_entries": 60}, {"max_file_bytes": 10**9}):
+        project({"cache": bolder})
+        config = load_here(workspace)
+        assert config.cache == CacheSettings(max_entries=50)
+        assert any("cache is ignored because it allows more" in warning for warning in config.warnings)
+    user({"cache": {"max_entries": 0, "policy": "fifo", "max_segments": 20}})
+    project({})
+    config = load_here(workspace)
+    assert config.cache == CacheSettings(max_segments=20)
+    assert len(config.warnings) == 2
 
 
 @pytest.mark.parametrize(
@@ -343,7 +361,7 @@ def test_a_warning_does_not_show_what_a_variable_held(workspace: Path, user: Wri
 
 def test_the_public_view_names_every_key_but_the_private_ones(workspace: Path):
     shown = set(load_here(workspace).public())
-    assert set(Keys.__struct_encode_fields__) - shown == {"system_header", "keep_env", "trusted_projects"}
+    assert set(Keys.__struct_encode_fields__) - shown == {"web", "system_header", "keep_env", "trusted_projects"}
 
 
 # --- the project's file is somebody else's word ---

@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tools": {"core", "policy", "context", "bus"},
     "engine": {"core", "policy", "context", "session", "bus"},
     "ui": {"core"},
-    "config": {"core", "providers.settings", "policy.modes"},
+    "config": {"core", "providers.settings", "policy.modes", "context.settings"},
     "app": {"core", "providers", "policy", "context", "session", "links", "bus", "tools", "engine", "config", ""},
     "cli": {"core", "config", "app", "ui", "session", "policy.modes", ""},
     "api": {"core", "config", "app", "ui", "session", "policy.modes"},

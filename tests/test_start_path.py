@@ -21,6 +21,7 @@ SLOW = {
     "mcp",
     "openai",
     "pydantic",
+    "pypdf",
     "random",
     "redis",
     "rich",

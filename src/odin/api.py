@@ -22,6 +22,7 @@ from odin.core.event import (
     ExitReason,
     PermissionAsked,
     PromptDropped,
+    QuestionsAsked,
     Replied,
     TextStreamed,
     ToolEnded,
@@ -30,13 +31,14 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import ToolCall, Usage
-from odin.core.op import Answer, DropPrompt, Interrupt, Prompt
+from odin.core.op import Answer, AnswerQuestions, DropPrompt, Interrupt, Op, Prompt
 from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry
 from odin.core.tool import Tool
 from odin.policy.modes import mode_of
 from odin.ui.ending import sentence
 from odin.ui.messages import Translator
+from odin.ui.questions import SDK_TOOL, sdk_answers, sdk_input
 from odin.ui.typed import Message, ResultMessage, typed
 
 _NOTHING = SessionInfo("", "", "", "", "edit_mode", "", ())
@@ -325,7 +327,7 @@ class Query:
             if isinstance(message, ResultMessage):
                 self.result = message
         event = envelope.event
-        if isinstance(event, PermissionAsked):
+        if isinstance(event, PermissionAsked | QuestionsAsked):
             await self._decide(event)
         elif isinstance(event, UsageRecorded):
             self.total_usage += event.usage
@@ -355,9 +357,14 @@ class Query:
             self.last_error = error_of(ended)
             await _call(self._callbacks.on_error, self.last_error)
 
-    async def _decide(self, ask: PermissionAsked) -> None:
+    async def _decide(self, ask: PermissionAsked | QuestionsAsked) -> None:
         assert self._client is not None
-        await self._client.submit(await _answer(self._session.can_use_tool, ask))
+        checker = self._session.can_use_tool
+        if isinstance(ask, QuestionsAsked):
+            op = _choice(ask, await _verdict(checker, SDK_TOOL, sdk_input(ask.questions)))
+        else:
+            op = _answer(ask, await _verdict(checker, ask.name, dict(ask.args)))
+        await self._client.submit(op)
 
 
 def error_of(ended: TurnEnded) -> OdinError:
@@ -378,20 +385,32 @@ def _with_permissions(options: Options, can_use_tool: CanUseTool | None) -> Opti
     return options
 
 
-async def _answer(can_use_tool: CanUseTool | None, ask: PermissionAsked) -> Answer:
+async def _verdict(can_use_tool: CanUseTool | None, name: str, args: dict[str, Any]) -> Permission:
     """What the checker says. One that fails has not allowed anything."""
     if can_use_tool is None:
-        return Answer(ask.ask_id, allow=False, reason="Nobody can be asked.", by="api")
+        return Deny("Nobody can be asked.")
     try:
-        said = can_use_tool(ask.name, dict(ask.args))
-        verdict = await said if inspect.isawaitable(said) else said
+        said = can_use_tool(name, args)
+        return await said if inspect.isawaitable(said) else said
     except Exception as error:  # the checker is the user's code: whatever it raises means no
-        return Answer(ask.ask_id, allow=False, reason=f"The permission check failed: {error}", by="api")
+        return Deny(f"The permission check failed: {error}")
+
+
+def _answer(ask: PermissionAsked, verdict: Permission) -> Op:
     if isinstance(verdict, Allow):
         return Answer(ask.ask_id, allow=True, args=verdict.updated_input, by="api")
     if isinstance(verdict, Deny):
         return Answer(ask.ask_id, allow=False, reason=verdict.message, by="api", interrupt=verdict.interrupt)
     return Answer(ask.ask_id, allow=verdict is True, by="api")
+
+
+def _choice(ask: QuestionsAsked, verdict: Permission) -> Op:
+    """Allowed with changed input that holds answers; allowed without takes every default."""
+    if isinstance(verdict, Deny) and verdict.interrupt:
+        return Interrupt()
+    changed = verdict.updated_input if isinstance(verdict, Allow) else None
+    cancelled = not isinstance(verdict, Allow) and verdict is not True
+    return AnswerQuestions(ask.ask_id, sdk_answers(ask.questions, changed), cancelled, by="api")
 
 
 def _let_go(events: AsyncIterator[Envelope]) -> None:

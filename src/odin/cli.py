@@ -22,6 +22,8 @@ EPILOG = """\
 commands:
   odin models            the models that can be used, with local servers found on this machine
   odin sessions          the sessions of this project, newest first
+  odin undo              take the last prompt back, with what it did to files; also --list and --to
+  odin redo              take that back
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 75 failed but worth trying again, 130 interrupted, 143 terminated
 """
@@ -204,7 +206,7 @@ async def _print(args: argparse.Namespace, options: Options) -> int:
     terminal = _terminal()
     import msgspec
 
-    client = await open_session(msgspec.structs.replace(options, can_ask=options.can_ask or terminal is not None))
+    client = await open_session(msgspec.structs.replace(options, can_ask=terminal is not None))
     show = run_json if args.output_format == "json" else run_text
     try:
         prompt = Prompt(_prompt_id(), text, await _mode(args, client))
@@ -218,7 +220,9 @@ async def _stream(args: argparse.Namespace, options: Options, reading: bool) -> 
     from odin.ui.sdk import run_stream
 
     text = "" if reading and args.prompt is None else _prompt_text(args)
-    client = await open_session(options)
+    import msgspec
+
+    client = await open_session(msgspec.structs.replace(options, can_ask=options.can_ask and reading))
     try:
         mode = await _mode(args, client)
         return await run_stream(
@@ -314,7 +318,51 @@ def _sessions_command(argv: list[str]) -> int:
     return _put("".join(f"{row.id}  {row.when}  {row.title}\n" for row in rows) or "No sessions yet.\n")
 
 
-_COMMANDS: dict[str, Callable[[list[str]], int]] = {"models": _models_command, "sessions": _sessions_command}
+def _undo_parser(name: str, description: str) -> argparse.ArgumentParser:
+    parser = _Parser(prog=f"odin {name}", description=description, formatter_class=_formatter)
+    add = parser.add_argument
+    add("--session", default="", metavar="ID", help="that session instead of the latest one here")
+    add("--force", action="store_true", help="also what somebody else changed since")
+    add("--dry-run", action="store_true", help="only say what would be done")
+    add("--json", action="store_true", help="print JSON")
+    add("--cwd", default="", metavar="DIR", help="the project's folder")
+    return parser
+
+
+def _undo_command(argv: list[str]) -> int:
+    parser = _undo_parser("undo", "Go back to before a prompt: its conversation and what it did to files.")
+    add = parser.add_argument
+    add("--to", default="1", metavar="N|ID", help="before the N-th last prompt, or the one of that id (1)")
+    add("--list", action="store_true", help="the prompts that can be taken back")
+    add("--files", action="store_true", help="only the files")
+    add("--chat", action="store_true", help="only the conversation")
+    args = vars(parser.parse_args(argv))
+    from odin.app.undo import Wish, list_prompts, undo
+    from odin.ui.terminal import harmless
+
+    both = args["files"] == args["chat"]
+    args["files"], args["chat"] = both or args["files"], both or args["chat"]
+    if args.pop("list"):
+        return _put(harmless(list_prompts(Wish(**args))))
+    text, code = asyncio.run(undo(Wish(**args)))
+    return _put(harmless(text)) or code
+
+
+def _redo_command(argv: list[str]) -> int:
+    args = _undo_parser("redo", "Take the last undo back, as long as nothing was asked since.").parse_args(argv)
+    from odin.app.undo import Wish, redo
+    from odin.ui.terminal import harmless
+
+    text, code = asyncio.run(redo(Wish(**vars(args))))
+    return _put(harmless(text)) or code
+
+
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "models": _models_command,
+    "sessions": _sessions_command,
+    "undo": _undo_command,
+    "redo": _redo_command,
+}
 
 
 def _open_missing_streams() -> None:

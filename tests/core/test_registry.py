@@ -49,6 +49,34 @@ def test_a_disabled_tool_is_not_offered_but_still_found() -> None:
     assert not registry.is_allowed("Bash")
 
 
+class Rare(Look):
+    name: ClassVar[str] = "AppendFile"
+    kind: ClassVar[Kind] = "edit"
+    offered = False
+
+
+def test_a_tool_that_is_not_offered_unasked_can_be_wanted() -> None:
+    assert [tool.name for tool in Registry([Look(), Rare()]).offered()] == ["LS"]
+    assert [tool.name for tool in Registry([Look(), Rare()], wanted=["append_file"]).offered()] == ["LS", "AppendFile"]
+    assert isinstance(Registry([Rare()]).get("append_file"), Rare)
+    assert Registry([Rare()], wanted=["AppendFile"], disabled=["AppendFile"]).offered() == ()
+
+
+def test_safe_tools_change_nothing() -> None:
+    assert Registry([Run(), Look(), Rare()]).safe_tools() == ("LS",)
+
+
+class Renaming(Look):
+    other_names = (("folder", "path"),)
+
+
+def test_other_names_of_arguments_are_taken_only_in_place_of_ours() -> None:
+    assert Renaming().parse({"folder": "/a", "depth": 2}) == Renaming().parse({"path": "/a", "depth": 2})
+    for raw in ({"folder": "/a", "path": "/b"}, {"folder": 1}, {"place": "/a"}):
+        with pytest.raises(msgspec.ValidationError):
+            Renaming().parse(raw)
+
+
 def test_definitions_have_the_openai_form_and_a_closed_schema() -> None:
     (definition,) = Registry([Look()]).definitions()
     assert definition == {

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,9 +16,9 @@ from odin.core.event import AnyEvent, PermissionAnswered, PermissionAsked, ToolE
 from odin.core.message import ToolCall
 from odin.core.op import Answer
 from odin.core.registry import Registry
-from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.asker import Asker
-from odin.engine.gate import After, Before, Gate, Scope, bounded
+from odin.engine.gate import MAX_CHARS, MAX_LINES, After, Before, Gate, Scope, bounded
 from odin.engine.guard import RepetitionGuard
 from odin.engine.recorder import Recorder
 from odin.policy.rules import Policy
@@ -55,6 +56,23 @@ class Work(Probe):
 
     name: ClassVar[str] = "Work"
     kind: ClassVar[Kind] = "execute"
+
+
+class Change(Probe):
+    """Does what the test says to the file of its number; 10 and up mean the same file again."""
+
+    name: ClassVar[str] = "Change"
+    kind: ClassVar[Kind] = "edit"
+
+    def subject(self, args: ProbeArgs) -> Subject:
+        return Subject(paths=(f"/tmp/file-{args.n % 10}",))
+
+
+class Alone(Change):
+    """A change that never shares its time."""
+
+    name: ClassVar[str] = "Alone"
+    exclusive: ClassVar[bool] = True
 
 
 def probes(count: int, name: str = "Probe") -> Any:
@@ -108,6 +126,69 @@ class TestOrder:
         talk = await start_with(Work(work), [probes(3, "Work"), say("ok")])
         await talk.say("go")
         assert seen == [f"{what} {n}" for n in range(3) for what in ("begin", "end")]
+
+    async def test_changes_of_different_files_run_at_the_same_time(self, start_with: StartWith) -> None:
+        together = asyncio.Barrier(3)
+
+        async def meet(n: int, ctx: ToolContext) -> ToolOutput:
+            async with asyncio.timeout(2):
+                await together.wait()
+            return ToolOutput(f"met {n}")
+
+        talk = await start_with(Change(meet), [probes(3, "Change"), say("ok")])
+        await talk.say("go")
+        assert results(talk.server.requests[1].json) == [(f"id_{n}", f"met {n}", False) for n in range(3)]
+
+    @pytest.mark.parametrize(("kind", "numbers"), [(Change, (0, 10, 20)), (Alone, (0, 1, 2))])
+    async def test_changes_of_one_file_and_exclusive_ones_take_turns(
+        self, start_with: StartWith, kind: type[Change], numbers: tuple[int, ...]
+    ) -> None:
+        seen: list[str] = []
+
+        async def work(n: int, ctx: ToolContext) -> ToolOutput:
+            seen.append(f"begin {n}")
+            await asyncio.sleep(0.01)
+            seen.append(f"end {n}")
+            return ToolOutput("done")
+
+        calls = reply(calls=[call(kind.name, {"n": n}, id=f"id_{n}") for n in numbers])
+        talk = await start_with(kind(work), [calls, say("ok")])
+        await talk.say("go")
+        assert seen == [f"{what} {n}" for n in numbers for what in ("begin", "end")]
+
+    async def test_two_sub_agents_work_at_the_same_time(self, start_with: StartWith) -> None:
+        together = asyncio.Barrier(2)
+
+        async def meet(n: int, ctx: ToolContext) -> ToolOutput:
+            async with asyncio.timeout(5):
+                await together.wait()
+            return ToolOutput("met")
+
+        tasks = [call("AgentTool", {"description": f"task {n}", "prompt": "Probe."}, id=f"task_{n}") for n in range(2)]
+        probe = call("Probe", {"n": 1})
+        talk = await start_with(Probe(meet), [reply(calls=tasks), probe, probe, say("one"), say("two"), say("ok")])
+        assert (await talk.say("go")).text == "ok"
+
+    async def test_after_a_failed_command_only_looks_are_run(self, start_with: StartWith, workspace: Path) -> None:
+        async def look(n: int, ctx: ToolContext) -> ToolOutput:
+            return ToolOutput("looked")
+
+        calls = [
+            call("ExecuteCommand", {"command": "false"}, id="fails"),
+            call("Probe", {"n": 1}, id="looks"),
+            call("ExecuteCommand", {"command": "touch made"}, id="changes"),
+            call("WriteFile", {"file_path": str(workspace / "made"), "content": "x"}, id="writes"),
+        ]
+        talk = await start_with(Probe(look), [reply(calls=calls), say("ok")])
+        await talk.say("go")
+        given_up = "Not run: the command before it in the same reply failed."
+        assert results(talk.server.requests[1].json)[1:] == [
+            ("looks", "looked", False),
+            ("changes", given_up, True),
+            ("writes", given_up, True),
+        ]
+        assert [event.status for event in talk.all(ToolEnded)] == ["error", "success", "cancelled", "cancelled"]
+        assert not (workspace / "made").exists()
 
     async def test_a_reader_waits_for_the_change_before_it(self, start_with: StartWith, workspace: Path) -> None:
         write = call("ExecuteCommand", {"command": "sleep 0.1; echo new > a"}, id="write")
@@ -287,12 +368,29 @@ class TestOutput:
         talk = await start_with(Probe(flood), [probes(1), say("ok")])
         await talk.say("go")
         ((_, text, _),) = results(talk.server.requests[1].json)
-        middle = "\n\n[… 20000 of 120000 characters left out here …]\n\n"
-        assert text == "a" * 40_000 + middle + "b" * 60_000
+        found = re.fullmatch(r"(a+)\n\n\[\.\.\. result cut: (.*); the full text: (.*) \.\.\.\]\n\n(b+)", text)
+        assert found is not None
+        assert (len(found[1]), len(found[4])) == (20_480, 30_720)
+        assert found[2] == "the first 20480 and the last 30720 of 120000 characters (1 lines) are shown"
+        assert Path(found[3]).read_text() == "a" * 60_000 + "b" * 60_000
 
     def test_a_result_that_just_fits_is_whole(self) -> None:
-        assert bounded("x" * 10, 10) == "x" * 10
-        assert bounded("0123456789X", 10) == "0123\n\n[… 1 of 11 characters left out here …]\n\n56789X"
+        for text in ("x" * MAX_CHARS, "x\n" * (MAX_LINES - 1)):
+            assert bounded(text) == text
+        assert "result cut" in bounded("x" * (MAX_CHARS + 1))
+
+    def test_many_lines_are_cut_at_line_ends(self) -> None:
+        text = "\n".join(f"line {number}" for number in range(5_000))
+        head, note, tail = bounded(text).split("\n\n")
+        assert head.splitlines() == [f"line {number}" for number in range(799)]
+        assert tail.splitlines() == [f"line {number}" for number in range(3_801, 5_000)]
+        assert "(5000 lines)" in note
+
+    def test_a_full_text_that_cannot_be_kept_is_said(self) -> None:
+        def refuse(text: str) -> str:
+            raise OSError(28, "No space left on device")
+
+        assert "the full text could not be saved (No space left on device)" in bounded("x" * 60_000, refuse)
 
     async def test_what_a_tool_raises_is_its_result_and_the_loop_goes_on(self, start_with: StartWith) -> None:
         async def fail(n: int, ctx: ToolContext) -> ToolOutput:

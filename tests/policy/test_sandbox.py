@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from odin.policy import output
+from odin.policy.environment import quiet_environment
 from odin.policy.output import HeadAndTail
-from odin.policy.sandbox import ProcessRunner, quiet_environment
+from odin.policy.sandbox import ProcessRunner
 
 STUBBORN = "trap '' TERM INT HUP"
 
@@ -27,6 +28,10 @@ def alive(pid: int) -> bool:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return False
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -54,19 +59,21 @@ async def test_a_list_runs_a_program_without_a_shell(runner: ProcessRunner, tmp_
 
 
 async def test_what_cannot_start_raises_and_leaks_nothing(runner: ProcessRunner, tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     with pytest.raises(FileNotFoundError):
         await runner.run("true", cwd=str(tmp_path / "no"), timeout=5)
     with pytest.raises(FileNotFoundError):
         await runner.run(["/no/such/program"], cwd=str(tmp_path), timeout=5)
-    assert len(os.listdir("/proc/self/fd")) == before
+    await runner.close()
+    assert open_files() == before
 
 
 async def test_no_file_descriptor_is_left_after_many_runs(runner: ProcessRunner, tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(20):
         await runner.run("echo x", cwd=str(tmp_path), timeout=5)
-    assert len(os.listdir("/proc/self/fd")) == before
+    await runner.close()
+    assert open_files() == before
 
 
 async def test_without_a_pidfd_a_thread_waits(

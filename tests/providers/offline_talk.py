@@ -10,7 +10,7 @@ from odin.core.reply import ReplyBuilder
 from odin.core.tool import Tool, ToolContext
 from odin.policy.sandbox import ProcessRunner
 from odin.providers.offline import OfflinePlanner
-from odin.tools import standard_tools
+from odin.tools import Services, standard_tools
 
 MAX_STEPS = 80
 
@@ -23,7 +23,7 @@ class Talk:
         self.mode = mode
         self.runner = ProcessRunner(folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1)
         self.tools: dict[str, Tool[Any]] = {
-            tool.name: tool for tool in standard_tools(files=FileCache(), runner=self.runner)
+            tool.name: tool for tool in standard_tools(Services(FileCache(), self.runner, root=str(folder)))
         }
         self.refusals: dict[str, str] = {}
         self.messages: list[Message] = []

@@ -192,6 +192,22 @@ async def test_llamacpp_whose_template_knows_no_tools() -> None:
     assert server.models == (ModelInfo("m", "llamacpp", 9000, 2250, tools="json"),)
 
 
+async def test_servers_tell_which_models_can_see() -> None:
+    props = {"default_generation_settings": {"n_ctx": 9000}, "modalities": {"vision": True, "audio": False}}
+    llama: Pages = {"/v1/models": {"data": [{"id": "m", "owned_by": "llamacpp"}]}, "/props": props}
+    ollama: Pages = {
+        "/v1/models": {"data": [{"id": "eyes"}, {"id": "none"}]},
+        "/api/tags": {"models": [{"name": "eyes"}, {"name": "none"}]},
+        "/api/show eyes": {"capabilities": ["completion", "tools", "vision"]},
+        "/api/show none": {"capabilities": ["completion", "tools"]},
+    }
+    async with pages(llama) as one, pages(ollama) as two:
+        first, second = await discover({}, ports=[one, two], timeout=5)
+    assert [model.images for model in first.models] == [True]
+    assert [model.images for model in second.models] == [True, False]
+    assert second.settings().models["eyes"].images is True
+
+
 async def test_lmstudio_shows_loaded_models_first_and_no_embedders() -> None:
     data = [
         {"id": "resting", "type": "llm", "state": "not-loaded", "max_context_length": 50_000},

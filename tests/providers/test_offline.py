@@ -342,12 +342,25 @@ async def test_code_is_not_invented(talk: Talk):
     assert not (talk.folder / "hello.py").exists()
 
 
-async def test_deleting_and_moving_are_explained(talk: Talk):
+async def test_a_file_is_deleted_and_moving_one_is_explained(talk: Talk):
     talk.write("a.txt", "x\n")
-    assert "run `rm a.txt`" in await talk.say("delete a.txt")
     assert "run `mv a.txt b.txt`" in await talk.say("rename a.txt to b.txt")
     assert (talk.folder / "a.txt").exists()
-    assert talk.calls == []
+    assert await talk.say("delete a.txt") == "Deleted `a.txt`."
+    assert not (talk.folder / "a.txt").exists()
+    assert await talk.say("delete a.txt") == "There is no `a.txt`."
+
+
+async def test_without_a_delete_tool_a_command_is_named():
+    request = Request("m", (UserMessage("delete a.txt", ("Working directory: /w",)),), tools=())
+    assert any("run `rm a.txt`" in piece.text for piece in reply(request) if isinstance(piece, TextPiece))
+
+
+async def test_odin_md_is_written_when_asked_for(talk: Talk, asking: Talk):
+    talk.write("Makefile", "test:\n\ttrue\n")
+    assert "edit mode" in await asking.say("init")
+    assert (await talk.say("create ODIN.md")).startswith(f"Created {talk.folder}/ODIN.md")
+    assert "`make test`" in talk.read("ODIN.md")
 
 
 async def test_a_delete_tool_is_used_when_there_is_one():
@@ -574,7 +587,7 @@ async def test_undo_is_honest_when_it_would_hit_something_else(talk: Talk):
     assert "git checkout -- a.py" in answer
     assert talk.read("a.py") == "bar bar\n"
     await talk.say("create new.txt with 'x'")
-    assert "run `rm new.txt`" in await talk.say("undo that")
+    assert "Say: delete new.txt" in await talk.say("undo that")
 
 
 async def test_several_requests_run_in_order(talk: Talk):

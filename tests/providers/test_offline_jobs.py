@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from odin.core.job import SUFFICIENCY, SUMMARY, TITLE
 from odin.core.message import UserMessage
 from odin.core.provider import Request, TextPiece
+from odin.core.sufficiency import EditQuestion, PlannedEdit, Sufficiency
 from odin.providers.offline import JOB_SUFFICIENCY, JOB_SUMMARY, JOB_TITLE, offline_summary, offline_title
-from odin.providers.offline.jobs import EditQuestion, Sufficiency, edit_question, judge_edit
+from odin.providers.offline.jobs import edit_question, judge_edit
 from odin.providers.offline.outline import first_paragraph, outline_of
 from odin.providers.offline.plan_run import tally_of
 from odin.providers.offline.plan_run import test_command as command_for
@@ -105,49 +106,56 @@ def test_a_schema_without_a_job_gets_the_plainest_answer_that_fits():
 # --- is enough of the file known? ---
 
 
-def verdict(**fields: object) -> Sufficiency:
-    return judge_edit(msgspec.convert(fields, EditQuestion))
+def verdict(content: str, *edits: PlannedEdit, partial: bool = False, total: int = 0) -> Sufficiency:
+    return judge_edit(EditQuestion("/w/a.py", edits, content, partial, total_lines=total))
 
 
 def test_text_seen_once_in_the_whole_file_is_enough():
-    seen = verdict(old_string="b = 2", new_string="b = 3", cached_content="a = 1\nb = 2\n")
+    seen = verdict("a = 1\nb = 2\n", PlannedEdit("b = 2", "b = 3"))
     assert seen.is_sufficient
     assert "line 2" in seen.explanation
 
 
 def test_text_that_a_whole_file_does_not_hold_is_not_enough():
-    assert not verdict(old_string="x", cached_content="a\n").is_sufficient
+    assert not verdict("a\n", PlannedEdit("x", "y")).is_sufficient
 
 
 def test_text_seen_inside_a_part_is_enough():
     content = "--- Lines 50-53 ---\na\noldFunc()\nb\nc\n--- Lines 90-91 ---\nx\ny\n"
-    seen = verdict(old_string="oldFunc()", cached_content=content, is_partial=True)
+    seen = verdict(content, PlannedEdit("oldFunc()", "newFunc()"), partial=True)
     assert seen.is_sufficient
     assert "line 51" in seen.explanation
 
 
-def test_text_at_the_edge_of_a_part_asks_for_the_lines_around_it():
-    content = "--- Lines 50-52 ---\na\nb\noldFunc()\n"
-    seen = verdict(old_string="oldFunc()", cached_content=content, is_partial=True, total_lines=200)
-    assert not seen.is_sufficient
-    (lines,) = seen.suggested_line_ranges
-    assert (lines.start_line, lines.end_line) == (32, 72)
+def test_a_single_line_is_enough_when_the_text_is_in_it():
+    assert verdict("--- Lines 7-7 ---\noldFunc()\n", PlannedEdit("old", "new"), partial=True, total=200).is_sufficient
 
 
 def test_text_that_was_not_seen_asks_for_a_wider_range():
-    seen = verdict(old_string="config.timeout", cached_content="Lines 1-50\nx\n", is_partial=True, total_lines=180)
+    seen = verdict("Lines 1-1\nx\n", PlannedEdit("config.timeout", "y"), partial=True, total=180)
     assert not seen.is_sufficient
     (lines,) = seen.suggested_line_ranges
     assert (lines.start_line, lines.end_line) == (1, 180)
 
 
-def test_ambiguous_text_is_not_enough():
-    assert "2 times" in verdict(old_string="x", cached_content="x\nx\n").explanation
-    assert not verdict(old_string="", cached_content="x").is_sufficient
+def test_ambiguous_text_is_not_enough_unless_all_of_it_is_meant():
+    assert "2 times" in verdict("x\nx\n", PlannedEdit("x", "y")).explanation
+    assert verdict("x\nx\n", PlannedEdit("x", "y", replace_all=True)).is_sufficient
+    assert not verdict("x", PlannedEdit("", "y")).is_sufficient
+
+
+def test_each_edit_is_judged_on_the_result_of_the_one_before():
+    assert verdict("a\n", PlannedEdit("a", "b"), PlannedEdit("b", "c")).is_sufficient
+    assert not verdict("a\nb\n", PlannedEdit("a", "b"), PlannedEdit("b", "c")).is_sufficient
+    assert not verdict("a\nb\n", PlannedEdit("a\n", ""), PlannedEdit("a", "c")).is_sufficient
+
+
+def test_line_endings_are_not_told_apart():
+    assert verdict("--- Lines 2-3 ---\na\r\nb\r\n", PlannedEdit("a\nb\n", "c"), partial=True).is_sufficient
 
 
 def test_the_sufficiency_job_is_json_in_and_json_out():
-    question = EditQuestion("/w/a.py", "b", "c", "a\nb\nc\n")
+    question = EditQuestion("/w/a.py", (PlannedEdit("b", "c"),), "a\nb\nc\n")
     request = Request("m", (UserMessage(msgspec.json.encode(question).decode()),), system=SUFFICIENCY.system)
     said = msgspec.json.decode(answer(request), type=Sufficiency)
     assert said.is_sufficient
@@ -161,7 +169,7 @@ def test_a_question_in_prose_is_understood():
         "\n**Your Task**:\nAnalyze it."
     )
     question = edit_question(prompt)
-    assert (question.file_path, question.old_string, question.new_string) == ("/w/service.go", "oldFunc()", "newFunc()")
+    assert (question.file_path, question.edits) == ("/w/service.go", (PlannedEdit("oldFunc()", "newFunc()"),))
     assert question.is_partial
     assert judge_edit(question).is_sufficient
 

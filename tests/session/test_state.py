@@ -25,7 +25,8 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, Usage, UserMessage
-from odin.session.state import INTERRUPTED, State
+from odin.session.state import State
+from odin.session.thread import INTERRUPTED
 
 from ..core.strategies import envelopes
 

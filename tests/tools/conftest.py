@@ -11,4 +11,5 @@ async def box(workspace: Path) -> AsyncIterator[Toolbox]:
     """The standard tools in an empty project. Whatever a test left running is ended."""
     box = Toolbox(workspace)
     yield box
+    await box.background.close()
     await box.runner.close()

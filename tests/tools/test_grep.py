@@ -1,11 +1,14 @@
 import os
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from odin.tools.glob import Glob
+from odin.tools.grep import Grep
+from odin.tools.search import Hit
+from odin.tools.seen import remember_lines
 from tests.tools.toolbox import Toolbox
 
 
@@ -144,12 +147,12 @@ async def test_only_content_is_remembered(box: Toolbox) -> None:
     assert box.files.unseen(path) == [(3, 3)]
 
 
-async def test_a_file_that_changed_while_we_searched_was_not_read(box: Toolbox) -> None:
-    path = box.write("a.txt", "x\n")
-    later = time.time() + 1000
-    os.utime(path, (later, later))
-    await box.ok("Grep", pattern="x")
+async def test_a_line_that_changed_while_we_searched_was_not_read(box: Toolbox) -> None:
+    path = box.write("a.txt", "x\ny\n")
+    remember_lines(box.files, [Hit(path, 1, True, "x as it was"), Hit(path, 3, True, "gone")], 500)
     assert box.files.get(path) is None
+    remember_lines(box.files, [Hit(path, 1, True, "x as it was"), Hit(path, 2, False, "y")], 500)
+    assert box.files.segments(path) == ("2-2",)
 
 
 async def test_odd_bytes_are_shown(box: Toolbox) -> None:
@@ -170,12 +173,77 @@ async def test_ignore_files_of_the_folders_above_hold(box: Toolbox) -> None:
     assert await lines(box, "x", path=here, glob="other/*.py") == ["deep/other/y.py:1:x"], "what is named is searched"
 
 
-async def test_a_flood_is_stopped(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flood_is_stopped_and_shows_the_first_by_path(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odin.tools.search._LINES_BYTES", 200_000)
+    monkeypatch.setattr("odin.tools.search._FIRST_BYTES", 100_000)
+    for number in range(30):
+        box.write(f"f{number:02}.txt", f"x{number} {'y' * 60}\n" * 400)
+    rows = await lines(box, "x", head_limit=3)
+    assert rows[:3] == [f"f00.txt:{line}:x0 {'y' * 60}" for line in (1, 2, 3)]
+    assert rows[3].startswith("(showing the first 3 results; there are so many that the search was stopped")
+    assert len((await box.ok("Grep", pattern="x")).text) < 40_000
+
+
+async def test_a_range_far_down_in_a_flood(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odin.tools.search._LINES_BYTES", 20_000)
+    path = box.write("a.txt", "".join(f"x {number}\n" for number in range(1, 100_001)))
+    assert await lines(box, "x", path=path, offset=99_000, limit=2) == ["a.txt:99000:x 99000", "a.txt:99001:x 99001"]
+
+
+async def test_what_is_no_text_is_named(box: Toolbox) -> None:
+    os.mkfifo(box.folder / "pipe")
+    assert "pipe" in await box.refused("Grep", pattern="x", path=str(box.folder / "pipe"))
+    assert "binary file" in await box.refused("Grep", pattern="x", path=box.write("b.bin", b"x\n\0\n"))
+    wide = box.write("w.txt", "\ufeffx\n".encode("utf-16-le"))
+    assert await lines(box, "x", path=wide) == ["w.txt:1:x"]
+
+
+async def test_half_a_character_is_refused(box: Toolbox) -> None:
+    box.write("a.txt", "x\n")
+    assert "half a character" in await box.refused("Grep", pattern="\ud83d")
+    assert "glob" in await box.refused("Grep", pattern="x", glob="\ud83d")
+
+
+async def test_context_belongs_to_content(box: Toolbox) -> None:
+    box.write("a.txt", "1\nx\n3\n")
+    assert await lines(box, "x", output_mode="count", **{"-C": 1, "-n": True}) == ["a.txt:1"]
+    assert await lines(box, "x", output_mode="files_with_matches", **{"-A": 9}) == ["a.txt"]
+    assert len(await lines(box, "x", **{"-C": 1e300})) == 3
+
+
+async def test_lines_are_counted_also_when_matches_span_them(box: Toolbox) -> None:
+    box.write("a.txt", "begin\nmiddle\nend\n")
+    assert await lines(box, "begin.*end", multiline=True, output_mode="count") == ["a.txt:3"]
+
+
+async def test_a_glob_does_not_open_the_repository(box: Toolbox) -> None:
+    box.write(".git/config", "x\n")
+    box.write("a.txt", "x\n")
+    assert await lines(box, "x", glob="*") == ["a.txt:1:x"]
+
+
+async def test_the_list_of_files_is_cut_loudly(box: Toolbox) -> None:
+    for number in range(260):
+        box.write(f"f{number:03}", "x\n")
+    rows = await lines(box, "x", output_mode="files_with_matches")
+    assert rows[:2] == ["f000", "f001"]
+    assert rows[250:] == ["(showing the first 250 of 260 results; narrow it down or raise head_limit)"]
+
+
+async def test_an_endless_expression_is_stopped(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odin.tools.search.SEARCH_SECONDS", 1.0)
+    box = Toolbox(workspace, without_ripgrep=True)
+    box.write("a.txt", "a" * 60 + "!\n")
+    assert "took longer than 1s" in await box.refused("Grep", pattern="(a+)+$")
+    await box.runner.close()
+
+
+async def test_a_ripgrep_that_does_not_start_is_replaced(workspace: Path) -> None:
     box = Toolbox(workspace)
-    monkeypatch.setattr("odin.tools.search._STOP_BYTES", 100_000)
-    box.write("a.txt", "x" * 60 + "\n")
-    box.write("b.txt", ("x" * 60 + "\n") * 100_000)
-    text = (await box.ok("Grep", pattern="x")).text
-    assert "too many" in text
-    assert len(text) < 40_000
+    broken = box.write("not-rg", "no program\n")
+    tools = (Grep(box.files, box.runner, lambda: broken), Glob(box.runner, lambda: broken))
+    box.tools |= {tool.name: tool for tool in tools}
+    box.write("a.txt", "x\n")
+    assert await lines(box, "x") == ["a.txt:1:x"]
+    assert (await box.ok("Glob", pattern="*.txt")).text.endswith("a.txt")
     await box.runner.close()

@@ -15,10 +15,18 @@ REQUIRED = {
     "Grep": ["pattern"],
     "Glob": ["pattern"],
     "ExecuteCommand": ["command"],
+    "Spawn": ["command"],
+    "SpawnStatus": [],
+    "SpawnStop": ["id"],
     "TodoWrite": ["todos"],
+    "Question": ["questions"],
+    "SaveArtifact": ["content", "name"],
+    "ReadArtifact": [],
     "WriteFile": ["content", "file_path"],
     "EditTool": ["file_path", "new_string", "old_string"],
     "MultiEditTool": ["edits", "file_path"],
+    "Delete": ["paths", "reason"],
+    "AppendFile": ["content", "file_path"],
 }
 
 GREP_FIELDS = {
@@ -42,9 +50,9 @@ def test_the_order_never_changes(workspace: Path) -> None:
 
 
 def test_all_specs_together_stay_small(workspace: Path) -> None:
-    """The first request with its system prompt must fit in 10 kB; the tools may take 4.2 of them."""
-    specs = [tool.spec() for tool in Toolbox(workspace).tools.values()]
-    assert len(msgspec.json.encode(specs)) <= 4200
+    """The first request with its system prompt must fit in 10 kB; these tools may take 6.2 of them."""
+    specs = [tool.spec() for tool in Toolbox(workspace).tools.values() if tool.offered]
+    assert len(msgspec.json.encode(specs)) <= 6200
 
 
 def test_brief_specs_are_smaller_and_lose_no_field(workspace: Path) -> None:
@@ -68,7 +76,7 @@ def _objects(schema: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", list(REQUIRED))
 def test_schemas_require_what_the_specification_requires_and_forbid_the_rest(name: str, workspace: Path) -> None:
     schema = Toolbox(workspace).tools[name].spec().schema
-    assert sorted(schema["required"]) == REQUIRED[name]
+    assert sorted(schema.get("required", [])) == REQUIRED[name]
     for node in _objects(schema):
         assert node["additionalProperties"] is False
     json.dumps(schema)

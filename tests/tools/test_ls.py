@@ -33,7 +33,7 @@ async def test_many_entries_are_cut_loudly(box: Toolbox) -> None:
     for number in range(205):
         box.write(f"f{number:03}", "")
     text = (await box.ok("LS", path=str(box.folder))).text
-    assert "(showing 200 of 205 entries" in text
+    assert "(showing the first 200 of 205 entries" in text
     assert "f199" in text
     assert "f200" not in text
 

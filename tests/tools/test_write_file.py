@@ -51,6 +51,12 @@ async def test_what_changed_since_it_was_read_is_not_overwritten(box: Toolbox) -
         (b"\xef\xbb\xbfa\n", "\ufeffx\n", b"\xef\xbb\xbfx\n"),
         ("\ufeffa\n".encode("utf-16-le"), "ü\n", "\ufeffü\n".encode("utf-16-le")),
         (b"caf\xe9\n", "tea\n", b"tea\n"),
+        (b"a\nb\n", "x\r\ny\r\n", b"x\r\ny\r\n"),
+        (b"a\r\nb\r\n", "x\r\ny\n", b"x\r\ny\n"),
+        (b"a\r\nb", "x\ny", b"x\r\ny"),
+        (b"a\rb\r", "x\ny\n", b"x\ny\n"),
+        (b"", "x\n", b"x\n"),
+        (b"a\n", "\ufeffx\n", b"\xef\xbb\xbfx\n"),
         (b"\0binary", "text\n", b"text\n"),
     ],
 )

@@ -6,8 +6,9 @@ from typing import Any
 
 from odin.context.files import FileCache
 from odin.core.tool import Tool, ToolContext, ToolOutput
+from odin.policy.background import Background
 from odin.policy.sandbox import ProcessRunner
-from odin.tools import standard_tools
+from odin.tools import Services, standard_tools
 from odin.tools.glob import Glob
 from odin.tools.grep import Grep
 
@@ -17,10 +18,14 @@ class Toolbox:
 
     def __init__(self, folder: Path, *, without_ripgrep: bool = False) -> None:
         self.folder = folder
+        self.session = folder.parent / "session"
         self.files = FileCache()
         self.runner = ProcessRunner(folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1)
+        self.background = Background(self.runner, self.session / "spawn-logs")
         self.progress: list[str] = []
-        tools: list[Tool[Any]] = list(standard_tools(files=self.files, runner=self.runner))
+        tools: list[Tool[Any]] = list(
+            standard_tools(Services(self.files, self.runner, self.session, background=self.background))
+        )
         if without_ripgrep:
             nothing: Callable[[], str | None] = lambda: None  # noqa: E731
             tools += [Grep(self.files, self.runner, nothing), Glob(self.runner, nothing)]
@@ -37,16 +42,16 @@ class Toolbox:
             progress=self.progress.append,
         )
 
-    async def call(self, name: str, **args: Any) -> ToolOutput:
+    async def call(self, name: str, /, **args: Any) -> ToolOutput:
         tool = self.tools[name]
         return await tool.run(tool.parse(args), self.context())
 
-    async def ok(self, name: str, **args: Any) -> ToolOutput:
+    async def ok(self, name: str, /, **args: Any) -> ToolOutput:
         output = await self.call(name, **args)
         assert not output.is_error, output.text
         return output
 
-    async def refused(self, name: str, **args: Any) -> str:
+    async def refused(self, name: str, /, **args: Any) -> str:
         output = await self.call(name, **args)
         assert output.is_error, output.text
         return output.text

@@ -2,16 +2,20 @@
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from odin import __version__
+from odin.app.checkpoints import Checkpoints
 from odin.app.models import Models
+from odin.app.toolset import hidden, unknown_names
+from odin.app.web import Web
 from odin.bus.hub import Hub
-from odin.config import Config, Options, current_folder, load, make_private, state_dir
+from odin.config import Config, Options, current_folder, home_dir, load, make_private, state_dir
 from odin.context.files import FileCache
 from odin.context.instructions import load_instructions
 from odin.context.prompt import Assembler, Prompter
@@ -19,9 +23,9 @@ from odin.core.client import SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event import CachedFile, Envelope, Mode, SessionOpened
 from odin.core.provider import ModelInfo, Provider
-from odin.core.registry import Registry, canonical
+from odin.core.registry import Registry
 from odin.core.text import mended
-from odin.core.tool import Tool
+from odin.core.tool import AskPerson, Tool
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
 from odin.engine.gate import Gate
@@ -32,13 +36,15 @@ from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
 from odin.engine.team import Team
 from odin.engine.titler import give_title
+from odin.engine.wake import Waker
+from odin.policy.background import Background
 from odin.policy.modes import mode_of, spec_of
 from odin.policy.rules import Policy
 from odin.policy.sandbox import ProcessRunner
 from odin.session.log import SessionLog, read_log
 from odin.session.state import State
 from odin.session.store import Store
-from odin.tools import standard_tools
+from odin.tools import Services, standard_tools
 from odin.tools.agent import AgentTool
 
 SMALL_WINDOW = 16_384
@@ -113,21 +119,35 @@ class _Composition:
         self._cwd = cwd
         self._log = log
         self._models = models
-        self._planners: dict[tuple[str, Mode, int], Planner] = {}
+        self._planners: dict[tuple[str, Mode, tuple[str, ...]], Planner] = {}
         state = State.fold(past, log.session)
         self.recorder = Recorder(log, state, Hub())
-        self.files = FileCache(read_first=config.read_before_edit)
-        self.files.restore(state.files)
-        self.asker = Asker(self.recorder, can_ask=options.can_ask)
+        self.asker = Asker(self.recorder, can_ask=options.can_ask, patience=config.question_timeout_s)
         self.policy = self._make_policy()
         self.limits = self._make_limits()
         self.retry = RetryPolicy(attempts=config.retry.attempts, base_s=config.retry.base_s, max_s=config.retry.max_s)
         self._runner = ProcessRunner(log.path.parent / "outputs", environ=env, keep_env=config.keep_env)
-        self._team = Team(recorder=self.recorder, kit_for=self._sub_kit, cwd=cwd, root=config.root)
-        self._registry, self._sub_registry = self._make_registries(extra_tools)
-        self._instructions = load_instructions(config.root)
-        self._prompter = assembler or self._make_prompter()
+        self._waker = Waker(self.recorder)
+        self._background = Background(
+            self._runner, log.path.parent / "spawn-logs", taken=state.spawn_count, listener=self._waker
+        )
+        self._team = Team(recorder=self.recorder, kit_for=self._sub_kit, cwd=cwd, root=config.root, waker=self._waker)
+        self.checkpoints = Checkpoints(
+            config,
+            self.recorder,
+            log.path,
+            str(home_dir(env)),
+            running=self._running_calls,
+            forget=lambda: self._main.forget(),
+        )
         self._lesser = Lesser(models.lesser, self.recorder)
+        self._web = Web(config.web, env)
+        self._extra_tools = extra_tools
+        self._instructions = load_instructions(config.root)
+        self._instructions_stale = False
+        self._prompter = assembler or self._make_prompter()
+        self._main = _Workplace(self, "", AgentTool(self._team.run))
+        self._main.restore(state.files)
         self.client = self._make_client(resumed=bool(past))
         self._titler = None if state.title else asyncio.create_task(give_title(self.recorder, self._lesser))
 
@@ -145,15 +165,43 @@ class _Composition:
             restrict_to_workspace=config.restrict_to_workspace,
         )
 
-    def _make_registries(self, extra: Sequence[Tool[Any]]) -> tuple[Registry, Registry]:
-        """The tools of the main agent, and those of its sub-agents, which have no AgentTool in any mode."""
-        tools = [*standard_tools(files=self.files, runner=self._runner), *extra]
-        everything = [*tools, AgentTool(self._team.run)]
-        disabled = {name for name in self._config.disallowed_tools if "(" not in name}
-        if self._options.tools is not None:
-            wanted = {canonical(name) for name in self._options.tools}
-            disabled |= {tool.name for tool in everything if tool.name not in wanted}
-        return Registry(everything, disabled=disabled), Registry(tools, disabled=disabled)
+    def new_cache(self) -> FileCache:
+        return FileCache(self._config.cache, read_first=self._config.read_before_edit)
+
+    def registry(self, agent: str, files: FileCache, *more: Tool[Any]) -> Registry:
+        """The tools of one agent. They are its own because they share what it has read."""
+        services = Services(
+            files=files,
+            runner=self._runner,
+            folder=self._log.path.parent,
+            root=self._config.root,
+            instructions_written=self._renew_instructions,
+            lesser=lambda job, text: self._lesser.ask(job, text, agent),
+            fetch=self._web.fetch,
+            search=self._web.search,
+            collected=lambda: self.recorder.state.collected(agent),
+            person=self._person(agent) if self.asker.can_ask else None,
+            background=self._background,
+        )
+        tools = [*standard_tools(services), *self._extra_tools, *more]
+        wanted = self._options.tools
+        return Registry(tools, disabled=hidden(tools, self._config.disallowed_tools, wanted), wanted=wanted or ())
+
+    def _person(self, agent: str) -> AskPerson:
+        return lambda call_id, questions: self.asker.ask_questions(call_id, questions, agent)
+
+    def _renew_instructions(self) -> None:
+        """ODIN.md was written anew: the next prompt begins with it. The running one keeps what was sent before."""
+        self._instructions_stale = True
+
+    def _main_kit(self, mode: Mode) -> Kit:
+        if self._instructions_stale:
+            self._instructions_stale = False
+            self._instructions = load_instructions(self._config.root)
+            if isinstance(self._prompter, Prompter):
+                self._prompter = msgspec.structs.replace(self._prompter, instructions=self._instructions.text)
+            self._planners.clear()
+        return self._main.kit(mode)
 
     def _make_prompter(self) -> Prompter:
         return Prompter(
@@ -176,12 +224,21 @@ class _Composition:
             default_response=config.default_response,
         )
 
+    def save_output(self, text: str) -> str:
+        """Keep the whole of a result that is too long for the model, and say where."""
+        folder = self._log.path.parent / "outputs"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = folder / f"result-{time.time_ns():x}.txt"
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        return str(path)
+
     def _sub_kit(self, mode: Mode, name: str) -> Kit:
-        return _Workplace(self, self._sub_registry).kit(mode)
+        """A sub-agent has tools and a file cache of its own, and no AgentTool in any mode."""
+        return _Workplace(self, name).kit(mode)
 
     def planner(self, mode: Mode, registry: Registry) -> Planner:
         """The model with its prompt and tools. Made once per mode: what was sent before must not change."""
-        key = (self._models.ref, mode, id(registry))
+        key = (self._models.ref, mode, registry.names())
         if key not in self._planners:
             info = self._models.info
             offered = registry.offered(spec_of(mode).visible)
@@ -195,14 +252,14 @@ class _Composition:
         return self._planners[key]
 
     def _make_client(self, resumed: bool) -> LocalClient:
-        main = _Workplace(self, self._registry)
         agent = Agent(
             recorder=self.recorder,
-            kit_for=main.kit,
+            kit_for=self._main_kit,
             cwd=self._cwd,
             root=self._config.root,
             mode_for=self._narrowed,
         )
+        self._waker.enter(agent)
         opened = SessionOpened(
             cwd=mended(self._cwd),
             model=self._models.ref,
@@ -220,12 +277,15 @@ class _Composition:
             past=self._past,
             set_model=self._models.choose,
             set_permission_mode=self._set_permission_mode,
+            background=self._background,
+            checkpoints=self.checkpoints,
             on_close=self._close,
         )
 
     def _info(self) -> SessionInfo:
         mode = self._narrowed(mode_of(self._config.mode))
-        warnings = (*self._config.warnings, *filter(None, (self._instructions.warning,)))
+        said = (self._instructions.warning, self._web.warning, *self._unknown_tools())
+        warnings = (*self._config.warnings, *filter(None, said))
         return SessionInfo(
             session=self._log.session,
             cwd=self._cwd,
@@ -233,15 +293,23 @@ class _Composition:
             version=__version__,
             mode=mode,
             permission_mode=self.policy.permission_mode,
-            tools=tuple(tool.name for tool in self._registry.offered(spec_of(mode).visible)),
+            tools=tuple(tool.name for tool in self._main.registry.offered(spec_of(mode).visible)),
             notice=self._models.notice,
             warnings=warnings,
         )
+
+    def _unknown_tools(self) -> list[str]:
+        registry, config = self._main.registry, self._config
+        tools = [tool for name in registry.names() if (tool := registry.get(name))]
+        return unknown_names(tools, config.allowed_tools, config.disallowed_tools, self._options.tools or ())
 
     def _narrowed(self, mode: Mode) -> Mode:
         """Permission mode `plan` makes every prompt one that changes nothing."""
         changes = self.policy.permission_mode == "plan" and spec_of(mode).changes
         return "plan_mode" if changes else mode
+
+    def _running_calls(self) -> list[str]:
+        return [item.order.call_id for item in self._background.all() if item.status == "running"]
 
     def _past(self) -> Iterator[Envelope]:
         return read_log(self._log.path) if self._log.path.exists() else iter(())
@@ -255,24 +323,41 @@ class _Composition:
             self._titler.cancel()
             await asyncio.wait([self._titler])
         await self._runner.close()
+        await self.checkpoints.close()
+        await self._web.close()
         await self._models.close()
 
 
 class _Workplace:
-    """The collaborators of one agent: its own gate, and its own account of which files its model has been told of."""
+    """The collaborators of one agent: its own tools, gate and file cache."""
 
-    def __init__(self, house: _Composition, registry: Registry) -> None:
+    def __init__(self, house: _Composition, agent: str, *more: Tool[Any]) -> None:
         self._house = house
-        self._registry = registry
-        self._mark = house.files.mark()
+        self.files = house.new_cache()
+        self.registry = house.registry(agent, self.files, *more)
+        self._mark = 0
         self._fresh: list[CachedFile] = []
         self._gate = Gate(
-            registry=registry,
+            registry=self.registry,
             policy=lambda: house.policy,
             asker=house.asker,
             recorder=house.recorder,
             seen_files=self._seen,
+            around=house.checkpoints.around,
+            save=house.save_output,
         )
+
+    def restore(self, files: Iterable[CachedFile]) -> None:
+        """Take over what an earlier run of the session had read. The model has been told of it."""
+        self.files.restore(files)
+        self._mark = self.files.mark()
+
+    def forget(self) -> None:
+        """What was read is not what is there any more, or not in the conversation any more."""
+        for file in self.files.listing():
+            self.files.forget(file.path)
+        self._mark = self.files.mark()
+        self._fresh.clear()
 
     def kit(self, mode: Mode) -> Kit:
         house = self._house
@@ -281,13 +366,13 @@ class _Workplace:
             gate=self._gate,
             limits=house.limits,
             retry=house.retry,
-            planner=lambda: house.planner(mode, self._registry),
+            planner=lambda: house.planner(mode, self.registry),
             fresh_files=self._take_fresh,
         )
 
     def _seen(self) -> Sequence[CachedFile]:
-        seen = self._house.files.changed_since(self._mark)
-        self._mark = self._house.files.mark()
+        seen = self.files.changed_since(self._mark)
+        self._mark = self.files.mark()
         self._fresh.extend(seen)
         return seen
 
@@ -298,5 +383,8 @@ class _Workplace:
 
 def standard_registry(cwd: str = "") -> Registry:
     """The standard tools by themselves, for programs that bring their own loop."""
-    runner = ProcessRunner(Path(cwd or Path.cwd()) / ".odin" / "outputs")
-    return Registry(standard_tools(files=FileCache(), runner=runner))
+    root = cwd or str(Path.cwd())
+    folder = Path(root, ".odin")
+    runner = ProcessRunner(folder / "outputs")
+    background = Background(runner, folder / "spawn-logs")
+    return Registry(standard_tools(Services(FileCache(), runner, folder=folder, root=root, background=background)))

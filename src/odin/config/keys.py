@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field, to_builtins
 
+from odin.config.checkpoints import CheckpointSettings
+from odin.config.web import WebSettings
+from odin.context.settings import CacheSettings
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings
 
@@ -64,13 +67,23 @@ class Keys(Struct, frozen=True, kw_only=True):
         about("Calls that never run, in the same form. A bare name is not offered at all. All files add to them."),
     ] = ()
     restrict_to_workspace: Annotated[bool, about("Refuse what lies outside the project instead of asking.")] = False
+    question_timeout_s: Annotated[
+        float, about("Seconds a question of the model waits for an answer; 0 means as long as it takes.", ge=0)
+    ] = 0.0
     read_before_edit: Annotated[bool, about("A file must have been read before it is changed.")] = True
+    cache: Annotated[
+        CacheSettings, about("What an agent keeps of the files it has read, and how edits are checked against it.")
+    ] = CacheSettings()
+    checkpoints: Annotated[
+        CheckpointSettings, about("What is saved before files change, so that undo can bring it back. User file only.")
+    ] = CheckpointSettings()
     keep_env: Annotated[
         Texts, about("Secret-looking environment variables that commands may see all the same. User file only.")
     ] = ()
     providers: Annotated[
         dict[str, ProviderSettings], about("Where models are reached and with which key. User file only.")
     ] = field(default_factory=dict[str, ProviderSettings])
+    web: Annotated[WebSettings, about("How web pages are fetched and searched. User file only.")] = WebSettings()
     retry: Annotated[Retry, about("How a failed model call is tried again.")] = Retry()
     system_header: Annotated[
         str, about("A block of text that stands before the system prompt, where an API wants one. User file only.")
@@ -80,7 +93,7 @@ class Keys(Struct, frozen=True, kw_only=True):
     ] = ()
 
 
-_UNSEEN = ("providers", "system_header", "keep_env", "trusted_projects")
+_UNSEEN = ("providers", "web", "system_header", "keep_env", "trusted_projects")
 
 
 class Config(Keys, frozen=True, kw_only=True):

@@ -15,10 +15,11 @@ import msgspec
 from odin.config.keys import Config, Keys
 from odin.config.places import CONFIG_NAME, config_dir, project_root, with_home
 from odin.config.read import Sieve, read_object
+from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
 from odin.policy.modes import mode_of, permission_mode_of
 
-USER_ONLY = ("providers", "system_header", "keep_env", "trusted_projects")
+USER_ONLY = ("providers", "web", "checkpoints", "system_header", "keep_env", "trusted_projects")
 
 FROM_ENVIRONMENT = (
     "model",
@@ -48,6 +49,7 @@ MERGING: dict[str, Callable[[Any, Any], Any]] = {
     "ForbiddenCommands": _appended,
     "disallowed_tools": _appended,
     "retry": _overlaid,
+    "cache": _overlaid,
 }
 """The keys of which a later layer says more, instead of something else."""
 
@@ -69,6 +71,18 @@ def _stricter(new: Any, old: Any) -> bool:
     return bool(new) or not old
 
 
+def _careful_cache(new: Any, old: Any) -> bool:
+    """Whether a cache keeps no more than before and is trusted no more."""
+    known = {**msgspec.to_builtins(CacheSettings()), **old}
+    care = ("never", "auto", "always")
+    return (
+        all(value <= known[name] for name, value in new.items() if name.startswith("max_"))
+        and care.index(new.get("validation", known["validation"])) >= care.index(known["validation"])
+        and _stricter(new.get("auto_refresh", True), known["auto_refresh"])
+        and _lower(new.get("ttl_s", known["ttl_s"]), known["ttl_s"])
+    )
+
+
 TIGHTER: dict[str, Callable[[Any, Any], bool]] = {
     "AllowedCommands": _fewer,
     "allowed_tools": _fewer,
@@ -78,6 +92,7 @@ TIGHTER: dict[str, Callable[[Any, Any], bool]] = {
     "max_budget_usd": _lower,
     "restrict_to_workspace": _stricter,
     "read_before_edit": _stricter,
+    "cache": _careful_cache,
 }
 """The keys that decide how much Odin may do, and when a new value is no bolder than the one that holds."""
 

@@ -1,162 +1,223 @@
-"""What this agent has seen of which files, and whether that is still true.
+"""What this agent has read of which files, kept so that it is not read twice, and whether it is still true.
 
-An edit is only as good as the text it was planned on, so every read is remembered: the whole file or the line ranges
-that were really shown, with the hash of the file at that moment. The bytes themselves stay on disk.
+An edit is only as good as the text it was planned on, so every read is remembered as it was made: the whole file or the
+ranges that were really seen, with the hash of the file at that moment and the text itself as far as the limits allow.
 """
 
 import os
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from odin.context.eviction import order_for
+from odin.context.known import Entry, Fingerprint, Lines, Part, Segment, count_lines, digest, fingerprint
+from odin.context.settings import CacheSettings
 from odin.core.event import CachedFile
+
+__all__ = [
+    "Entry",
+    "FileCache",
+    "Fingerprint",
+    "Lines",
+    "Part",
+    "Recalled",
+    "Segment",
+    "Standing",
+    "count_lines",
+    "digest",
+    "fingerprint",
+]
 
 Standing = Literal["unread", "stale", "changed", "current"]
 """Never read; read before this session was resumed; changed on disk since; known as it is."""
 
-Lines = tuple[int, int]
-"""First and last line, counted from 1, both included."""
 
+class Recalled(Struct, frozen=True):
+    """Lines from the cache, and what they are a part of."""
 
-class Fingerprint(Struct, frozen=True):
-    """One state of a file's bytes."""
-
-    size: int
-    lines: int
-    sha256: str
-    mtime_ns: int
-
-
-def fingerprint(data: bytes, mtime_ns: int) -> Fingerprint:
-    return Fingerprint(len(data), count_lines(data), digest(data), mtime_ns)
-
-
-def digest(data: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(data).hexdigest()
-
-
-def count_lines(data: bytes) -> int:
-    return data.count(b"\n") + (1 if data and not data.endswith(b"\n") else 0)
-
-
-class Segment(Struct, frozen=True):
-    """A range of lines that was shown. `key` is its name, as in "100-149"."""
-
-    first: int
-    last: int
-
-    @property
-    def key(self) -> str:
-        return f"{self.first}-{self.last}"
-
-
-class _Entry(Struct):
-    path: str
-    print: Fingerprint
-    cached_at: float
-    number: int = 0
-    full: bool = False
-    truncated: bool = False
-    modified: bool = False
-    stale: bool = False
-    segments: dict[str, Segment] = {}
-
-    def public(self) -> CachedFile:
-        partial = self.truncated or not (self.full or self.stale)
-        return CachedFile(self.path, self.print.size, self.cached_at, self.modified, partial, self.print.sha256)
+    lines: list[str]
+    of: Fingerprint
 
 
 class FileCache:
     """The files one agent knows. Keys are real paths, so a symbolic link and its target are one file.
 
-    The least recently used file is forgotten when there are too many, the oldest range when one file has too many.
     With `read_first` false a file may be edited that was never read; one that changed since it was read still may not.
+    Every method may be called from any thread, and none looks at all the files but `listing`.
     """
 
     def __init__(
         self,
+        settings: CacheSettings | None = None,
         *,
         read_first: bool = True,
-        max_entries: int = 500,
-        max_segments: int = 50,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self.settings = settings or CacheSettings()
         self.read_first = read_first
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._max_entries = max_entries
-        self._max_segments = max_segments
-        self._clock = clock
+        self.now = clock
+        self._entries: dict[str, Entry] = {}
+        self._order = order_for(self.settings.policy)
+        self._news: OrderedDict[str, int] = OrderedDict()
         self._number = 0
+        self._held = 0
+        self._lock = threading.RLock()
 
     # --- recording ---
 
-    def saw_all(self, path: str, seen: Fingerprint, *, truncated: bool = False) -> None:
-        """Every line was shown. `truncated` says that long lines were cut."""
-        entry = self._entry(path, seen)
-        entry.full, entry.truncated = True, truncated
-        entry.segments.clear()
-        self._keep(entry)
+    def saw_all(
+        self, path: str, seen: Fingerprint, *, text: str | None = None, truncated: bool = False, at: float | None = None
+    ) -> None:
+        """Every line was seen. `truncated` says that long ones were cut; `at` is when reading began."""
+        with self._lock:
+            entry = self._draft(path, seen, at)
+            if text is not None or not entry.whole:
+                entry.keep_whole(text, self._file_limit)
+            entry.truncated = truncated
+            self._keep(entry)
 
-    def saw_lines(self, path: str, seen: Fingerprint, ranges: Iterable[Lines], *, truncated: bool = False) -> None:
-        """Only these lines were shown. What was already known of the same bytes stays known."""
-        entry = self._entry(path, seen)
-        entry.truncated = entry.truncated or truncated
-        for first, last in () if entry.full else ranges:
-            segment = Segment(first, last)
-            entry.segments.pop(segment.key, None)
-            entry.segments[segment.key] = segment
-        while len(entry.segments) > self._max_segments:
-            del entry.segments[next(iter(entry.segments))]
-        entry.full = not _gaps(entry)
-        self._keep(entry)
+    def saw_lines(
+        self,
+        path: str,
+        seen: Fingerprint,
+        ranges: Iterable[Lines],
+        *,
+        texts: Sequence[str] | None = None,
+        truncated: bool = False,
+        at: float | None = None,
+    ) -> None:
+        """Only these ranges were seen; `texts` are their lines. What was known of the same bytes stays known."""
+        with self._lock:
+            entry = self._draft(path, seen, at)
+            if not entry.whole:
+                entry.truncated = entry.truncated or truncated
+                entry.keep_lines(ranges, texts, self._file_limit, self.settings.max_segments)
+            self._keep(entry)
 
-    def wrote(self, path: str, written: Fingerprint) -> None:
+    def wrote(self, path: str, written: Fingerprint, *, text: str | None = None) -> None:
         """Odin wrote the file, so it knows all of it."""
-        entry = self._entry(path, written)
-        entry.full, entry.modified, entry.truncated = True, True, False
-        entry.segments.clear()
-        self._keep(entry)
+        with self._lock:
+            entry = self._draft(path, written, None)
+            known = self._at(entry.path)
+            entry.original_hash = known.original_hash if known else ""
+            entry.keep_whole(text, self._file_limit)
+            entry.modified, entry.truncated = True, False
+            self._keep(entry)
 
     def forget(self, path: str) -> None:
-        self._entries.pop(os.path.realpath(path), None)
+        with self._lock:
+            self._drop(os.path.realpath(path))
 
     def restore(self, files: Iterable[CachedFile]) -> None:
         """Take over what an earlier run of the session saw. What it saw in part must be read again to be edited."""
-        for file in files:
-            whole = bool(file.sha256) and not file.truncated
-            entry = _Entry(file.path, Fingerprint(file.size, 0, file.sha256, 0), file.cached_at, full=whole)
-            entry.modified, entry.truncated, entry.stale = file.modified, file.truncated, not whole
-            self._keep(entry)
+        with self._lock:
+            for file in files:
+                whole = bool(file.sha256) and not file.truncated
+                seen = Fingerprint(file.size, 0, file.sha256, 0)
+                entry = self._new(file.path, seen, file.cached_at)
+                entry.seen_at = self.now()
+                entry.whole, entry.stale = whole, not whole
+                entry.modified, entry.truncated = file.modified, file.truncated
+                self._keep(entry)
 
-    def _entry(self, path: str, seen: Fingerprint) -> _Entry:
+    def _new(self, key: str, seen: Fingerprint, at: float) -> Entry:
+        return Entry(key, seen, at, at, at, seen.sha256)
+
+    def _draft(self, path: str, seen: Fingerprint, at: float | None) -> Entry:
         """A copy of what is known of these bytes. Other bytes under the same name start from nothing."""
         key = os.path.realpath(path)
-        known = self._entries.get(key)
+        moment = self.now() if at is None else at
+        known = self._at(key)
         if known is None or known.print.sha256 != seen.sha256:
-            return _Entry(key, seen, self._clock(), modified=known is not None and known.modified)
-        return msgspec.structs.replace(known, print=seen, segments=dict(known.segments))
+            entry = self._new(key, seen, moment)
+            entry.modified = known is not None and known.modified
+            entry.access_count = known.access_count if known else 0
+            return entry
+        return structs.replace(known, print=seen, seen_at=moment, stale=False, segments=known.segments.copy())
 
-    def _keep(self, entry: _Entry) -> None:
-        """Put it last in line, with a new number when the model would be told something new about it."""
-        before = self._entries.pop(entry.path, None)
+    def _keep(self, entry: Entry) -> None:
+        """Make room, then put it in, with a new number when the model would be told something new about it."""
+        before = self._entries.get(entry.path)
+        self._make_room(entry, before)
+        self._held += entry.held - (before.held if before else 0)
+        self._entries[entry.path] = entry
+        self._touch(entry)
         if before is None or before.public() != entry.public():
             self._number += 1
             entry.number = self._number
-        self._entries[entry.path] = entry
-        while len(self._entries) > self._max_entries:
-            self._entries.popitem(last=False)
+            self._news[entry.path] = self._number
+            self._news.move_to_end(entry.path)
+
+    def _make_room(self, entry: Entry, before: Entry | None) -> None:
+        taken = before.held if before else 0
+        while (before is None and len(self._entries) >= self.settings.max_entries) or (
+            self._held - taken + entry.held > self.settings.max_bytes
+        ):
+            victim = self._order.victim(spare=entry.path)
+            if victim is None:
+                return
+            self._drop(victim)
+
+    def _drop(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._held -= entry.held
+            self._order.drop(key)
+            self._news.pop(key, None)
+
+    def _touch(self, entry: Entry) -> None:
+        entry.last_accessed = self.now()
+        entry.access_count += 1
+        self._order.use(entry.path, entry.modified)
+
+    @property
+    def _file_limit(self) -> int:
+        return min(self.settings.max_file_bytes, self.settings.max_bytes)
 
     # --- asking ---
 
+    def find(self, path: str) -> Entry | None:
+        """Everything about one file, unless its time is over. To look is not to use."""
+        key = os.path.realpath(path)
+        with self._lock:
+            return self._at(key)
+
+    def _at(self, key: str) -> Entry | None:
+        entry = self._entries.get(key)
+        if entry is not None and self._expired(entry):
+            self._drop(key)
+            return None
+        return entry
+
+    def _expired(self, entry: Entry) -> bool:
+        return 0 < self.settings.ttl_s < self.now() - entry.seen_at
+
+    def recall(self, path: str, info: os.stat_result, first: int, last: int) -> Recalled | None:
+        """Lines `first` to `last` or to the end, without reading the disk; None when it must be read.
+
+        `info` is what the system says of the file now. A file that was read so soon after a change that another change
+        could have left the same time stamps is not trusted until it has been read again.
+        """
+        with self._lock:
+            entry = self.find(path)
+            if entry is None or entry.stale:
+                return None
+            fresh = entry.print.fits(info) and entry.print.settled(entry.seen_at)
+            if self.settings.auto_refresh and not fresh:
+                return None
+            lines = entry.lines(first, min(last, entry.print.lines))
+            if lines is None:
+                return None
+            self._touch(entry)
+            return Recalled(lines, entry.print)
+
     def standing(self, path: str, sha256: str) -> Standing:
         """How what is known compares with the bytes that are there now."""
-        entry = self._entries.get(os.path.realpath(path))
+        entry = self.find(path)
         if entry is None:
             return "unread"
         if entry.stale:
@@ -164,21 +225,39 @@ class FileCache:
         return "current" if entry.print.sha256 == sha256 else "changed"
 
     def unseen(self, path: str) -> list[Lines]:
-        """The line ranges of the file that were never shown, in order. Empty when all of it was."""
-        entry = self._entries.get(os.path.realpath(path))
-        return _gaps(entry) if entry else []
+        """The line ranges of the file that were never seen, in order. Empty when all of it was."""
+        with self._lock:
+            entry = self.find(path)
+            return entry.unseen() if entry else []
 
     def segments(self, path: str) -> tuple[str, ...]:
-        entry = self._entries.get(os.path.realpath(path))
-        return tuple(entry.segments) if entry else ()
+        with self._lock:
+            entry = self.find(path)
+            return tuple(entry.segments) if entry else ()
+
+    def parts(self, path: str) -> list[Part]:
+        """The lines of the file that are kept, in order."""
+        with self._lock:
+            entry = self.find(path)
+            return entry.parts() if entry else []
 
     def get(self, path: str) -> CachedFile | None:
-        entry = self._entries.get(os.path.realpath(path))
+        entry = self.find(path)
         return entry.public() if entry and not entry.stale else None
 
     def listing(self) -> tuple[CachedFile, ...]:
         """Every known file, by path."""
-        return tuple(self._entries[path].public() for path in sorted(self._entries))
+        with self._lock:
+            known = [self._entries[path] for path in sorted(self._entries)]
+            return tuple(entry.public() for entry in known if not self._expired(entry))
+
+    @property
+    def held(self) -> int:
+        """Bytes of text that are kept in all."""
+        return self._held
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def mark(self) -> int:
         """Now, for `changed_since`."""
@@ -186,19 +265,10 @@ class FileCache:
 
     def changed_since(self, mark: int) -> tuple[CachedFile, ...]:
         """The files whose standing changed after `mark` (first read, read further, written), in that order."""
-        newer = sorted((entry for entry in self._entries.values() if entry.number > mark), key=lambda e: e.number)
-        return tuple(entry.public() for entry in newer)
-
-
-def _gaps(entry: _Entry) -> list[Lines]:
-    if entry.full:
-        return []
-    gaps: list[Lines] = []
-    following = 1
-    for segment in sorted(entry.segments.values(), key=lambda part: part.first):
-        if segment.first > following:
-            gaps.append((following, segment.first - 1))
-        following = max(following, segment.last + 1)
-    if following <= entry.print.lines:
-        gaps.append((following, entry.print.lines))
-    return gaps
+        newer: list[CachedFile] = []
+        with self._lock:
+            for path in reversed(self._news):
+                if self._news[path] <= mark:
+                    break
+                newer.append(self._entries[path].public())
+        return tuple(reversed(newer))

@@ -19,7 +19,7 @@ class ToolUse(Struct, frozen=True):
 
 
 class TurnRecord(Struct, frozen=True):
-    """One prompt and what came of it."""
+    """One prompt and what came of it. `started` is when, `files` how many files its calls changed."""
 
     id: str
     body: str
@@ -29,6 +29,8 @@ class TurnRecord(Struct, frozen=True):
     tool_history: tuple[ToolUse, ...] = ()
     updates: tuple[str, ...] = ()
     reason: ExitReason | None = None
+    started: float = 0.0
+    files: int = 0
 
 
 class QueuedPrompt(Struct, frozen=True):

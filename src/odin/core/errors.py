@@ -45,10 +45,8 @@ class ConfigError(UsageError):
 
 
 class SessionBusy(OdinError):
-    def __init__(self) -> None:
-        super().__init__(
-            "The session is already answering a prompt.", "Wait for it, queue the prompt, or interrupt it."
-        )
+    def __init__(self, hint: str = "Wait for it, queue the prompt, or interrupt it.") -> None:
+        super().__init__("The session is already answering a prompt.", hint)
 
 
 class SessionNotFound(UsageError):

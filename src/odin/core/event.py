@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
 
-from odin.core.message import AssistantMessage, Usage
+from odin.core.message import AssistantMessage, Image, Usage
 
 Mode = Literal["ask_mode", "plan_mode", "edit_mode"]
 
@@ -51,6 +51,53 @@ class CachedFile(Struct, frozen=True, omit_defaults=True):
     modified: bool = False
     truncated: bool = False
     sha256: str = ""
+
+
+FileKind = Literal["file", "link", "folder", "absent", "other"]
+
+
+class FileState(Struct, frozen=True, omit_defaults=True):
+    """One path at one moment. `sha256` names the bytes of a file, `target` is where a link points.
+
+    `saved` says that the bytes are in the checkpoint store; a file too large for it is known but cannot come back.
+    """
+
+    path: str
+    kind: FileKind
+    sha256: str = ""
+    mode: int = 0
+    target: str = ""
+    saved: bool = True
+
+
+class FileChange(Struct, frozen=True):
+    """What a call made of one path."""
+
+    before: FileState
+    after: FileState
+
+
+class KeptFile(Struct, frozen=True):
+    """A path that a rewind left alone, and why."""
+
+    path: str
+    reason: str
+
+
+class Option(Struct, frozen=True, omit_defaults=True):
+    """One answer a question offers."""
+
+    label: str
+    detail: str = ""
+
+
+class Question(Struct, frozen=True, omit_defaults=True):
+    """One thing a person is asked. With options the first is the default; `multiple` allows several of them."""
+
+    header: str
+    text: str
+    options: tuple[Option, ...] = ()
+    multiple: bool = False
 
 
 class Event(Struct, frozen=True, tag=True):
@@ -138,6 +185,72 @@ class ContextAdded(Event, frozen=True):
     path: str = ""
     command: str = ""
 
+    @property
+    def source(self) -> str:
+        return f"Context from {self.path or (f'`{self.command}`' if self.command else 'the user')}"
+
+    @property
+    def note(self) -> str:
+        """How the model reads it, beside a prompt."""
+        return f"{self.source}:\n{self.content}"
+
+
+class ContextSummarized(Event, frozen=True):
+    """Collected context was condensed: `text` takes the place of all context items and of the results of `calls`."""
+
+    text: str
+    calls: tuple[str, ...] = ()
+
+
+# --- checkpoints ---
+
+
+class FilesSaved(Event, frozen=True):
+    """Recorded before a call that may change files: how they were, with their bytes in the checkpoint store.
+
+    A command may change anything, so before one the whole project is kept as a `manifest` of the store, and `skipped`
+    counts the files that did not fit its limits.
+    """
+
+    call_id: str
+    files: tuple[FileState, ...] = ()
+    manifest: str = ""
+    skipped: int = 0
+
+
+class FilesLeft(Event, frozen=True):
+    """What a call really changed, as it was when the call was over.
+
+    `shared` marks what changed while the call's process ran on in the background: somebody else may have done it.
+    """
+
+    call_id: str
+    changes: tuple[FileChange, ...] = ()
+    shared: bool = False
+
+
+class Rewound(Event, frozen=True):
+    """The session went back to before a prompt: its files, its conversation, or both.
+
+    `changes` is what was done to files; `kept` names those that were left alone, above all because someone else
+    changed them.
+    """
+
+    id: str
+    turn: str
+    files: bool
+    chat: bool
+    changes: tuple[FileChange, ...] = ()
+    kept: tuple[KeptFile, ...] = ()
+
+
+class Redone(Event, frozen=True):
+    """The rewind of that id was taken back."""
+
+    id: str
+    changes: tuple[FileChange, ...] = ()
+    kept: tuple[KeptFile, ...] = ()
+
 
 # --- one model call ---
 
@@ -218,7 +331,10 @@ class ToolStarted(Event, frozen=True):
 
 
 class ToolEnded(Event, frozen=True):
-    """`text` is what the model reads, `view` what people see (a diff, a list), `note` the line for the tool history."""
+    """`text` is what the model reads, `view` what people see (a diff, a list), `note` the line for the tool history.
+
+    `images` are shown to the model beside the text. `asynchronous` says that work goes on after the call.
+    """
 
     call_id: str
     name: str
@@ -229,6 +345,8 @@ class ToolEnded(Event, frozen=True):
     for_user: str = ""
     files: tuple[str, ...] = ()
     duration_ms: int = 0
+    images: tuple[Image, ...] = ()
+    asynchronous: bool = False
 
 
 class ToolProgressed(Event, frozen=True):
@@ -276,6 +394,45 @@ class PermissionAnswered(Event, frozen=True):
     args: dict[str, Any] | None = None
 
 
+class QuestionsAsked(Event, frozen=True):
+    ask_id: str
+    call_id: str
+    questions: tuple[Question, ...]
+
+
+class QuestionsAnswered(Event, frozen=True):
+    """One tuple of chosen labels or typed words per question; `cancelled` when the person would not answer."""
+
+    ask_id: str
+    call_id: str
+    answers: tuple[tuple[str, ...], ...] = ()
+    cancelled: bool = False
+    by: str = "user"
+
+
+# --- background processes ---
+
+
+class SpawnStarted(Event, frozen=True):
+    """A process began that outlives its call. `max_runtime_s` is 0 for a service without a limit."""
+
+    id: str
+    call_id: str
+    command: str
+    description: str = ""
+    max_runtime_s: float = 0.0
+    log: str = ""
+
+
+class SpawnFinished(Event, frozen=True):
+    """A background process is over. `output` is the end of what a failed one printed."""
+
+    id: str
+    status: Literal["finished", "failed", "timed_out", "stopped"]
+    code: int = 0
+    output: str = ""
+
+
 # --- sub-agents and faults ---
 
 
@@ -308,6 +465,11 @@ AnyEvent = (
     | TurnEnded
     | Noted
     | ContextAdded
+    | ContextSummarized
+    | FilesSaved
+    | FilesLeft
+    | Rewound
+    | Redone
     | Replied
     | UsageRecorded
     | ReplyDiscarded
@@ -325,6 +487,10 @@ AnyEvent = (
     | FileCached
     | PermissionAsked
     | PermissionAnswered
+    | QuestionsAsked
+    | QuestionsAnswered
+    | SpawnStarted
+    | SpawnFinished
     | AgentStarted
     | AgentEnded
     | Warned

@@ -27,10 +27,20 @@ class ToolCall(Struct, frozen=True, tag="call"):
     args: dict[str, Any]
 
 
-class ToolResult(Struct, frozen=True):
+class Image(Struct, frozen=True):
+    """A picture kept in a file, so that the log stays small. `media_type` is image/png, jpeg, gif or webp."""
+
+    path: str
+    media_type: str
+    width: int = 0
+    height: int = 0
+
+
+class ToolResult(Struct, frozen=True, omit_defaults=True):
     call_id: str
     text: str
     is_error: bool = False
+    images: tuple[Image, ...] = ()
 
 
 class UserMessage(Struct, frozen=True, tag="user"):

@@ -43,6 +43,36 @@ class Answer(Struct, frozen=True, tag=True):
     interrupt: bool = False
 
 
+class AnswerQuestions(Struct, frozen=True, tag=True):
+    """The reply to the questions of a tool: for each, the chosen labels or typed words; nothing means the default.
+
+    The first answer wins. `cancelled` tells the model that the person would not answer.
+    """
+
+    ask_id: str
+    answers: tuple[tuple[str, ...], ...] = ()
+    cancelled: bool = False
+    by: str = "user"
+
+
+class Rewind(Struct, frozen=True, tag=True):
+    """Go back to before the prompt `turn`: its files, its conversation, or both. Only an idle session can.
+
+    A file that somebody else changed since is left alone, unless `force`; even then its bytes are kept first.
+    """
+
+    turn: str
+    files: bool = True
+    chat: bool = True
+    force: bool = False
+
+
+class Redo(Struct, frozen=True, tag=True):
+    """Take the last rewind back, as long as nothing was asked since."""
+
+    force: bool = False
+
+
 class AddContext(Struct, frozen=True, tag=True):
     """Let the model know this with the next prompt, without asking it anything now: a file, a command's output."""
 
@@ -61,4 +91,15 @@ class SetPermissionMode(Struct, frozen=True, tag=True):
     mode: str
 
 
-Op = Prompt | DropPrompt | AddContext | Interrupt | Answer | SetModel | SetPermissionMode
+Op = (
+    Prompt
+    | DropPrompt
+    | AddContext
+    | Interrupt
+    | Answer
+    | AnswerQuestions
+    | Rewind
+    | Redo
+    | SetModel
+    | SetPermissionMode
+)

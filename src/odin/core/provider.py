@@ -38,6 +38,7 @@ class ModelInfo(Struct, frozen=True):
     price_cache_write: float = 0.0
     tools: StyleChoice = "auto"
     thinking: bool = False
+    images: bool = False
 
     def cost(self, usage: Usage) -> float:
         """USD for one call. Cached input is billed at its own price only."""
@@ -53,7 +54,8 @@ class Request(Struct, frozen=True):
     """Everything one model call depends on.
 
     `system` is a list of blocks so that an identity block can stand first where an API wants one. `schema` asks for a
-    JSON answer of that shape instead of prose. `thinking` is the reasoning budget in tokens, 0 for none.
+    JSON answer of that shape instead of prose. `thinking` is the reasoning budget in tokens, 0 for none. `images` says
+    that the model can be shown those of the results; otherwise it reads that there are some.
     """
 
     model: str
@@ -64,6 +66,7 @@ class Request(Struct, frozen=True):
     temperature: float | None = None
     thinking: int = 0
     schema: dict[str, Any] | None = None
+    images: bool = False
 
 
 class TextPiece(Struct, frozen=True, tag="text"):

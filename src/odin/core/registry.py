@@ -27,6 +27,8 @@ ALIASES: dict[str, str] = {
     "WebSearch": "web_search SearchWeb google_web_search",
     "ContextSummarizer": "summarize_context context_summarizer",
     "InitTool": "Init init",
+    "SaveArtifact": "save_artifact",
+    "ReadArtifact": "read_artifact",
     "Question": "AskUserQuestion ask_user question ask_user_question",
 }
 """Odin's name for each tool, and the names other agents and their models use for the same thing."""
@@ -45,15 +47,21 @@ class Registry:
     """Which tools exist, which are offered, and which run without a question.
 
     A disabled tool is not offered to the model but is still found by name, so that a call to it can be refused with
-    the reason instead of being unknown.
+    the reason instead of being unknown. `wanted` are tools to offer of which models are not told unasked.
     """
 
     def __init__(
-        self, tools: Iterable[Tool[Any]] = (), *, allowed: Iterable[str] = (), disabled: Iterable[str] = ()
+        self,
+        tools: Iterable[Tool[Any]] = (),
+        *,
+        allowed: Iterable[str] = (),
+        disabled: Iterable[str] = (),
+        wanted: Iterable[str] = (),
     ) -> None:
         self._tools: dict[str, Tool[Any]] = {}
         self._allowed = {canonical(name) for name in allowed}
         self._disabled = {canonical(name) for name in disabled}
+        self._wanted = {canonical(name) for name in wanted}
         for tool in tools:
             self.register(tool)
 
@@ -73,9 +81,16 @@ class Registry:
     def is_disabled(self, name: str) -> bool:
         return canonical(name) in self._disabled
 
+    def safe_tools(self) -> tuple[str, ...]:
+        """The tools that change nothing: they look, or only talk to the person."""
+        return tuple(tool.name for tool in self._tools.values() if tool.side_effect in ("none", "read_only"))
+
     def offered(self, visible: Callable[[Tool[Any]], bool] = lambda tool: True) -> tuple[Tool[Any], ...]:
         """The tools the model is told about."""
-        return tuple(tool for tool in self._tools.values() if not self.is_disabled(tool.name) and visible(tool))
+        return tuple(tool for tool in self._tools.values() if self._is_offered(tool) and visible(tool))
+
+    def _is_offered(self, tool: Tool[Any]) -> bool:
+        return not self.is_disabled(tool.name) and (tool.offered or tool.name in self._wanted)
 
     def definitions(self) -> list[dict[str, Any]]:
         """The offered tools in the OpenAI function format."""

@@ -6,13 +6,15 @@ what the rules match. What a tool needs arrives through its constructor.
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from odin.core.event import Mode, Todo
+from odin.core.event import Mode, Question, Todo
+from odin.core.job import Job
+from odin.core.message import Image
 from odin.core.provider import ToolSpec
 
 Kind = Literal["read", "edit", "execute", "network", "talk"]
@@ -49,6 +51,8 @@ class ToolOutput(Struct, frozen=True):
 
     `text` is for the model. `view` is for people (a diff, a table) and never sent to the model; `for_user` is shown at
     once unless `silent`. `note` is the one-line description that stays in the tool history. `todos` replaces the list.
+    `images` go to the model beside the text; `media` marks a result that no model can be shown. `summary` takes the
+    place of the collected context and of the results of the calls it `covers`. `asynchronous`: the work goes on.
     """
 
     text: str
@@ -60,6 +64,10 @@ class ToolOutput(Struct, frozen=True):
     files: tuple[str, ...] = ()
     todos: tuple[Todo, ...] | None = None
     media: bool = False
+    images: tuple[Image, ...] = ()
+    summary: str = ""
+    covers: tuple[str, ...] = ()
+    asynchronous: bool = False
 
 
 def failed(text: str) -> ToolOutput:
@@ -81,6 +89,54 @@ class ToolContext(Struct, frozen=True):
     chat: str = "direct"
 
 
+AskLesser = Callable[[Job, str], Awaitable[str]]
+"""Gives a small job to the lesser model. Raises ProviderError when it cannot be done."""
+
+AskPerson = Callable[[str, tuple[Question, ...]], Awaitable[tuple[tuple[str, ...], ...] | None]]
+"""Asks whoever is there for the call of that id. None: they would not answer; TimeoutError: nobody did in time."""
+
+
+class Fetched(Struct, frozen=True):
+    """One answer of a web server. `location` is where a redirect to another host points; it was not followed."""
+
+    url: str
+    status: int
+    content_type: str
+    body: bytes
+    complete: bool = True
+    location: str = ""
+
+
+Fetch = Callable[..., Awaitable[Fetched]]
+"""fetch(url, *, headers, limit): GET it, following redirects within the host. Raises ProviderError."""
+
+
+class SearchHit(Struct, frozen=True):
+    title: str
+    url: str
+    snippet: str = ""
+
+
+class SearchEngine(Protocol):
+    """A place on the web that finds pages."""
+
+    def address(self, query: str) -> str:
+        """What will be asked, without anything secret."""
+        ...
+
+    async def search(self, query: str, count: int) -> tuple[SearchHit, ...]:
+        """The best pages, at most `count`. Raises ProviderError."""
+        ...
+
+
+class Collected(Struct, frozen=True):
+    """One thing the model has gathered: the result of the call `call_id`, or, without one, a piece of context."""
+
+    title: str
+    text: str
+    call_id: str = ""
+
+
 A = TypeVar("A", bound=Args)
 
 
@@ -90,6 +146,16 @@ class Tool(ABC, Generic[A]):
     short: ClassVar[str]
     """One sentence for models with a small window."""
     args: ClassVar[type[Args]]
+    exclusive: ClassVar[bool] = False
+    """Whether no other call of the same reply may run beside it. Commands never share their time."""
+    offered: bool = True
+    """Whether models are told of it unasked. One that is not still runs when it is called by a name it is known by."""
+    other_names: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """What other agents call its arguments, and what they are called here."""
+
+    @property
+    def alone(self) -> bool:
+        return self.exclusive or self.kind == "execute"
 
     @property
     def side_effect(self) -> SideEffect:
@@ -101,7 +167,13 @@ class Tool(ABC, Generic[A]):
 
     def parse(self, raw: dict[str, Any]) -> A:
         """Check the arguments against the schema; raises msgspec.ValidationError naming the field."""
-        return msgspec.convert(raw, self.args)  # pyright: ignore[reportReturnType]
+        named = {self._own_name(name, raw): value for name, value in raw.items()} if self.other_names else raw
+        return msgspec.convert(named, self.args)  # pyright: ignore[reportReturnType]
+
+    def _own_name(self, name: str, raw: dict[str, Any]) -> str:
+        """An argument given under both names keeps the foreign one and is refused, because one of them is a mistake."""
+        own = dict(self.other_names).get(name, name)
+        return name if own in raw else own
 
     def subject(self, args: A) -> Subject:
         """What the rules judge. The default is a call that touches nothing."""
@@ -145,6 +217,8 @@ def _slim(node: Any, defs: dict[str, Any], brief: bool) -> Any:
             out[key] = {name: _slim(child, defs, brief) for name, child in value.items()}
         elif key not in dropped:
             out[key] = _slim(value, defs, brief)
+    if out.get("required") == []:
+        del out["required"]
     if "enum" in out and "type" not in out:
         out = {"type": "string", **out}
     return out

@@ -1,7 +1,7 @@
 """An agent: turns until idle. It answers one prompt at a time, each in its own mode, in the order they came."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from odin.context.prompt import environment, today
 from odin.core.errors import EmptyPrompt, SessionBusy
@@ -12,6 +12,9 @@ from odin.engine.guard import RepetitionGuard
 from odin.engine.inbox import Inbox
 from odin.engine.loop import Kit, Turn
 from odin.engine.recorder import Recorder
+
+MAX_WAKES = 20
+"""Turns in a row that an agent begins by itself. After that news waits for the next prompt."""
 
 
 class Agent:
@@ -44,6 +47,10 @@ class Agent:
         self._told_mode: Mode | None = None
         self._told_date = ""
         self._context: list[str] = []
+        self._news: list[Prompt] = []
+        self.held = False
+        """Whether it may not begin a turn by itself now."""
+        self._wakes = 0
 
     @property
     def busy(self) -> bool:
@@ -54,21 +61,42 @@ class Agent:
         """Take a prompt. Checking and reserving the agent is one step: two prompts never run two loops."""
         if not prompt.text.strip():
             raise EmptyPrompt
+        self._wakes = 0
         if self.busy:
             if not prompt.wait:
                 raise SessionBusy
             self._inbox.put(prompt)
             self._recorder.emit(PromptQueued(prompt.id, prompt.text, prompt.mode), self.name)
             return
+        self._begin(prompt)
+
+    def _begin(self, prompt: Prompt) -> None:
         self._inbox.put(prompt)
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run_all())
 
+    def tell(self, news: Prompt) -> None:
+        """Something the agent set going has happened: a busy one reads it beside its next request, an idle one acts."""
+        if self.busy or self.held or self._wakes >= MAX_WAKES:
+            self._news.append(news)
+            return
+        self._wakes += 1
+        self._begin(news)
+
+    def take_news(self) -> list[Prompt]:
+        """What it was told and the model has not read yet."""
+        news, self._news = self._news, []
+        return news
+
     def add_context(self, item: ContextAdded) -> None:
         """Keep a piece of context; the model reads it beside the next prompt."""
         self._recorder.emit(item, self.name)
-        source = item.path or (f"`{item.command}`" if item.command else "the user")
-        self._context.append(f"Context from {source}:\n{item.content}")
+        self._context.append(item.note)
+
+    def start_over(self, context: Iterable[ContextAdded]) -> None:
+        """The conversation went back or forward: tell the model again where it is, and what it has not been told."""
+        self._told_date, self._told_mode = "", None
+        self._context = [item.note for item in context]
 
     def drop(self, prompt_id: str) -> bool:
         dropped = self._inbox.drop(prompt_id)
@@ -90,8 +118,11 @@ class Agent:
 
     async def answer(self, prompt: Prompt) -> TurnEnded:
         """Run one prompt here and now, for a caller that waits for the answer."""
-        turn = self._prepare(prompt)
-        return await turn.run()
+        self._turn = self._prepare(prompt)
+        try:
+            return await self._turn.run()
+        finally:
+            self._turn = None
 
     async def stop(self) -> None:
         """End the running turn as aborted, take back what waits, and leave."""
@@ -102,12 +133,13 @@ class Agent:
             self._recorder.emit(PromptDropped(prompt.id), self.name)
 
     async def _run_all(self) -> None:
-        while (prompt := self._inbox.take()) is not None:
+        ended: TurnEnded | None = None
+        while (prompt := self._inbox.take() or self._woken(ended)) is not None:
             self._turn = turn = self._prepare(prompt)
             turn.interrupted, self._interrupt_next = self._interrupt_next, False
             self._turn_task = task = asyncio.create_task(turn.run())
             try:
-                await task
+                ended = await task
             except asyncio.CancelledError:
                 task.cancel()
                 await asyncio.wait([task])
@@ -116,11 +148,19 @@ class Agent:
             finally:
                 self._turn = None
 
+    def _woken(self, ended: TurnEnded | None) -> Prompt | None:
+        """A prompt made of the news that came too late for the last turn. Not after one that did not end well."""
+        if not self._news or self._wakes >= MAX_WAKES or ended is None or ended.reason != "end_turn":
+            return None
+        self._wakes += 1
+        news = self.take_news()
+        return Prompt(news[-1].id, _merged(news), news[-1].mode)
+
     def _prepare(self, prompt: Prompt) -> Turn:
         mode = self._mode_for(prompt.mode)
         started = TurnStarted(prompt.id, prompt.text, mode, self._notes(mode))
         scope = Scope(self.name, mode, self._cwd, self._root, RepetitionGuard())
-        return Turn(self._kit_for(mode), started, scope)
+        return Turn(self._kit_for(mode), started, scope, lambda: _merged(self.take_news()))
 
     def _notes(self, mode: Mode) -> tuple[str, ...]:
         """What the model must know beside this prompt and was not told before."""
@@ -134,4 +174,8 @@ class Agent:
             notes.append(f"The mode is now {mode}.")
         self._told_date, self._told_mode = date, mode
         context, self._context = self._context, []
-        return (*notes, *context)
+        return (*notes, *context, *(news.text for news in self.take_news()))
+
+
+def _merged(news: list[Prompt]) -> str:
+    return "\n\n".join(item.text for item in news)

@@ -1,13 +1,15 @@
 """The only way to a tool.
 
-    find → parse → mode → rules → ask → before → run → after → bound the output → record
+    find → parse → mode → rules → ask → before → (around: run) → after → bound the output → record
 
 Everything that can go wrong on the way becomes an error result that the model reads; nothing here ends the turn.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -15,6 +17,7 @@ import msgspec
 from odin.core.event import (
     CachedFile,
     CallStatus,
+    ContextSummarized,
     FileCached,
     Mode,
     TodosChanged,
@@ -32,11 +35,20 @@ from odin.engine.recorder import Recorder
 from odin.policy.modes import spec_of
 from odin.policy.rules import Policy
 
-MAX_CHARS = 100_000
+MAX_CHARS = 51_200
+MAX_LINES = 2_000
+_HEAD = 0.4
+_WORTH = 0.8
+_REMARKS = 10
+"""Lines a tool may add to a full page to say what it left out."""
+
 UNSUPPORTED_MEDIA = "[Unsupported tool result type]"
 
 Before = Callable[[Tool[Any], Any, ToolContext], Awaitable[ToolOutput | None]]
 """A step before a call runs. An output stops the call and is its result."""
+
+Around = Callable[[Tool[Any], Any, ToolContext], AbstractAsyncContextManager[None]]
+"""What surrounds the running of a call and sees it end, whatever comes of it, also a cancellation."""
 
 After = Callable[[Tool[Any], Any, ToolOutput, ToolContext], Awaitable[ToolOutput]]
 """A step after a call ran. What it returns is the result."""
@@ -77,7 +89,9 @@ class Gate:
         recorder: Recorder,
         seen_files: Callable[[], Iterable[CachedFile]] = tuple,
         before: Sequence[Before] = (),
+        around: Around = lambda tool, args, context: nullcontext(),
         after: Sequence[After] = (),
+        save: Callable[[str], str] | None = None,
     ) -> None:
         self.registry = registry
         self._policy = policy
@@ -85,12 +99,15 @@ class Gate:
         self._recorder = recorder
         self._seen_files = seen_files
         self._before = before
+        self._around = around
         self._after = after
+        self._save = save
 
     async def run_all(self, calls: Sequence[ToolCall], scope: Scope) -> bool:
-        """Run one reply's calls. Questions come in source order, readers run together, results are in call order.
+        """Run one reply's calls. Questions come in source order, results are recorded in call order.
 
-        True when the person who was asked wants the turn to stop.
+        Calls that do not get in each other's way run together. When a command fails, the calls after it that are not
+        mere looks are not run: they were planned on its success. True when the person asked wants the turn to stop.
         """
         stop = False
         admitted: list[Admitted | Refused] = []
@@ -101,20 +118,20 @@ class Gate:
             verdict = await self._admit(call, scope)
             admitted.append(verdict)
             stop = isinstance(verdict, Refused) and verdict.interrupt
-        index = 0
-        while index < len(admitted):
-            batch = [admitted[index]]
-            while _reads(batch[-1]) and index + len(batch) < len(admitted) and _reads(admitted[index + len(batch)]):
-                batch.append(admitted[index + len(batch)])
-            await self._run_batch(batch, scope)
-            index += len(batch)
+        broken = False
+        for batch in _batches(admitted):
+            items = [_given_up(item) if broken else item for item in batch]
+            failed_command = await self._run_batch(items, scope)
+            broken = broken or failed_command
         scope.guard.end_round()
         return stop
 
-    async def _run_batch(self, batch: Sequence[Admitted | Refused], scope: Scope) -> None:
+    async def _run_batch(self, batch: Sequence[Admitted | Refused], scope: Scope) -> bool:
+        """True when a command failed."""
         if len(batch) == 1:
-            self._record(*await self._run(batch[0], scope), scope)
-            return
+            item, output, took = await self._run(batch[0], scope)
+            self._record(item, output, took, scope)
+            return output.is_error and isinstance(item, Admitted) and item.tool.kind == "execute"
         tasks = [asyncio.create_task(self._run(item, scope)) for item in batch]
         try:
             for task in tasks:
@@ -123,6 +140,7 @@ class Gate:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        return False
 
     async def _admit(self, call: ToolCall, scope: Scope) -> Admitted | Refused:
         tool = self.registry.get(call.name)
@@ -211,7 +229,8 @@ class Gate:
             stopped = await before(tool, args, context)
             if stopped is not None:
                 return stopped
-        output = await tool.run(args, context)
+        async with self._around(tool, args, context):
+            output = await tool.run(args, context)
         for after in self._after:
             output = await after(tool, args, output, context)
         return output
@@ -237,7 +256,7 @@ class Gate:
         status: CallStatus = "error" if output.is_error else "success"
         if isinstance(item, Refused):
             status = item.status
-        text = UNSUPPORTED_MEDIA if output.media else bounded(output.text)
+        text = UNSUPPORTED_MEDIA if output.media else bounded(output.text, self._save)
         emit(
             ToolEnded(
                 call_id=item.call.id,
@@ -249,9 +268,13 @@ class Gate:
                 for_user="" if output.silent else mended(output.for_user),
                 files=tuple(mended(path) for path in output.files),
                 duration_ms=took_ms,
+                images=output.images,
+                asynchronous=output.asynchronous,
             ),
             scope.agent,
         )
+        if output.summary:
+            emit(ContextSummarized(mended(output.summary), output.covers), scope.agent)
         if output.todos is not None:
             emit(TodosChanged(output.todos), scope.agent)
         for file in self._seen_files():
@@ -261,13 +284,61 @@ class Gate:
         return self.registry.offered(lambda tool: spec_of(mode).shows(tool.kind))
 
 
-def _reads(item: Admitted | Refused) -> bool:
-    return isinstance(item, Refused) or item.tool.kind == "read"
+def _batches(items: Sequence[Admitted | Refused]) -> list[list[Admitted | Refused]]:
+    """Neighbours that may run together, in order."""
+    batches: list[list[Admitted | Refused]] = []
+    for item in items:
+        if batches and all(_together(earlier, item) for earlier in batches[-1]):
+            batches[-1].append(item)
+        else:
+            batches.append([item])
+    return batches
 
 
-def bounded(text: str, limit: int = MAX_CHARS) -> str:
+def _together(one: Admitted | Refused, other: Admitted | Refused) -> bool:
+    """Looking and talking mix with each other, changes only with changes of other files, commands with nothing."""
+    if isinstance(one, Refused) or isinstance(other, Refused):
+        return True
+    if one.tool.alone or other.tool.alone:
+        return False
+    if one.tool.kind != "edit" and other.tool.kind != "edit":
+        return True
+    if one.tool.kind == "edit" and other.tool.kind == "edit":
+        touched = {os.path.realpath(path) for path in one.tool.subject(one.args).paths}
+        return touched.isdisjoint(os.path.realpath(path) for path in other.tool.subject(other.args).paths)
+    return False
+
+
+def _given_up(item: Admitted | Refused) -> Admitted | Refused:
+    if isinstance(item, Refused) or item.tool.kind == "read":
+        return item
+    return Refused(item.call, "Not run: the command before it in the same reply failed.", "cancelled")
+
+
+def bounded(text: str, save: Callable[[str], str] | None = None) -> str:
     """The last bound on what a result may add to the context: head and tail, and a line that says what is missing."""
-    if len(text) <= limit:
+    lines = text.count("\n") + 1
+    if len(text) <= MAX_CHARS and lines <= MAX_LINES + _REMARKS:
         return text
-    head, tail = limit * 2 // 5, limit * 3 // 5
-    return f"{text[:head]}\n\n[… {len(text) - limit} of {len(text)} characters left out here …]\n\n{text[-tail:]}"
+    head, tail = _head(text), _tail(text)
+    kept = ""
+    if save is not None:
+        try:
+            kept = f"; the full text: {save(text)}"
+        except OSError as error:
+            kept = f"; the full text could not be saved ({error.strerror or error})"
+    shown = f"the first {len(head)} and the last {len(tail)} of {len(text)} characters ({lines} lines) are shown{kept}"
+    return f"{head}\n\n[... result cut: {shown} ...]\n\n{tail}"
+
+
+def _head(text: str) -> str:
+    """The beginning that is shown, to the end of a line unless that would cost much of it."""
+    part = "\n".join(text[: int(MAX_CHARS * _HEAD)].split("\n")[: int(MAX_LINES * _HEAD)])
+    end = part.rfind("\n")
+    return part[:end] if end > len(part) * _WORTH else part
+
+
+def _tail(text: str) -> str:
+    part = "\n".join(text[-int(MAX_CHARS * (1 - _HEAD)) :].split("\n")[-int(MAX_LINES * (1 - _HEAD)) :])
+    start = part.find("\n") + 1
+    return part[start:] if 0 < start < len(part) * (1 - _WORTH) else part

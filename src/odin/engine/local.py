@@ -2,15 +2,37 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Protocol
 
 from odin.bus.hub import Subscription
 from odin.core.client import SessionInfo, Snapshot
-from odin.core.errors import EmptyPrompt
+from odin.core.errors import EmptyPrompt, SessionBusy
 from odin.core.event import ContextAdded, Envelope, ModelChanged, PermissionModeChanged, SessionOpened
-from odin.core.op import AddContext, Answer, DropPrompt, Interrupt, Op, Prompt, SetModel, SetPermissionMode
+from odin.core.op import (
+    AddContext,
+    Answer,
+    AnswerQuestions,
+    DropPrompt,
+    Interrupt,
+    Op,
+    Prompt,
+    Redo,
+    Rewind,
+    SetModel,
+    SetPermissionMode,
+)
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
 from odin.engine.recorder import Recorder
+from odin.policy.background import Background
+
+
+class Checkpoints(Protocol):
+    """Where earlier states of files are. `go` goes back, or forward again."""
+
+    async def recover(self) -> None: ...
+
+    async def go(self, op: Rewind | Redo) -> None: ...
 
 
 class LocalClient:
@@ -25,6 +47,8 @@ class LocalClient:
         past: Callable[[], Iterator[Envelope]],
         set_model: Callable[[str], Awaitable[str]],
         set_permission_mode: Callable[[str], str],
+        background: Background,
+        checkpoints: Checkpoints,
         on_close: Callable[[], Awaitable[None]],
     ) -> None:
         self._agent = agent
@@ -35,15 +59,23 @@ class LocalClient:
         self._past = past
         self._set_model = set_model
         self._set_permission_mode = set_permission_mode
+        self._background = background
+        self._checkpoints = checkpoints
+        self._moving = asyncio.Lock()
         self._on_close = on_close
         self._closed = False
 
     async def submit(self, op: Op) -> None:
         match op:
             case Prompt():
-                self._prompt(op)
+                async with self._moving:
+                    await self._prompt(op)
+            case Rewind() | Redo():
+                await self._move(op)
             case Answer():
                 self._asker.answer(op)
+            case AnswerQuestions():
+                self._asker.answer_questions(op)
             case Interrupt():
                 self._agent.interrupt()
             case AddContext():
@@ -56,11 +88,26 @@ class LocalClient:
             case SetPermissionMode():
                 self._recorder.emit(PermissionModeChanged(self._set_permission_mode(op.mode)))
 
-    def _prompt(self, op: Prompt) -> None:
+    async def _prompt(self, op: Prompt) -> None:
         if not op.text.strip():
             raise EmptyPrompt
         self._open()
+        await self._checkpoints.recover()
         self._agent.submit(op)
+
+    async def _move(self, op: Rewind | Redo) -> None:
+        """Back to before a prompt, or forward again. No turn begins meanwhile, and none may be running."""
+        async with self._moving:
+            if self._agent.busy:
+                raise SessionBusy("Wait for it or interrupt it, then go back.")
+            if self._recorder.state.seq >= 0:
+                self._open()
+            self._agent.held = True
+            try:
+                await self._checkpoints.go(op)
+            finally:
+                self._agent.held = False
+            self._agent.start_over(self._recorder.state.untold)
 
     def _open(self) -> None:
         """The session begins with the first thing said, so that one in which nothing was said leaves no trace."""
@@ -99,7 +146,11 @@ class LocalClient:
         if self._closed:
             return
         self._closed = True
+        async with self._moving:
+            pass
+        self._background.quiet()
         await self._agent.stop()
+        await self._background.close()
         self._recorder.hub.close()
         self._recorder.close()
         await self._on_close()

@@ -33,7 +33,7 @@ from odin.engine.gate import Gate, Scope
 from odin.engine.listen import GaveUp, Listener
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
-from odin.session.state import INTERRUPTED
+from odin.session.thread import INTERRUPTED
 
 MAX_RECOVERIES = 2
 MAX_MALFORMED = 3
@@ -80,13 +80,15 @@ class Kit(msgspec.Struct, frozen=True):
 class Turn:
     """The running turn. `interrupted` tells a cancel by the user from one by whoever owns the process."""
 
-    def __init__(self, kit: Kit, started: TurnStarted, scope: Scope) -> None:
+    def __init__(self, kit: Kit, started: TurnStarted, scope: Scope, news: Callable[[], str] = lambda: "") -> None:
+        """`news` gives what happened outside the turn since it was last called; the model reads it at once."""
         self.interrupted = False
         self.begun = False
         self.ended = False
         self._kit = kit
         self._started = started
         self._scope = scope
+        self._news = news
         self._listener = Listener(kit.recorder, kit.retry, scope.agent)
         self._begun = time.monotonic()
         self._steps = 0
@@ -167,6 +169,8 @@ class Turn:
         files = self._kit.fresh_files()
         if files:
             self._emit(Noted(cached_files(files)))
+        if news := self._news():
+            self._emit(Noted(news))
         planner = self._kit.planner()
         limits = self._kit.limits
         request = Request(
@@ -177,6 +181,7 @@ class Turn:
             max_tokens=min(limits.max_tokens, planner.info.max_output or limits.max_tokens),
             temperature=limits.temperature,
             thinking=limits.thinking if planner.info.thinking else 0,
+            images=planner.info.images,
         )
         self._steps += 1
         try:

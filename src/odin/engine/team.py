@@ -7,13 +7,17 @@ from odin.core.op import Prompt
 from odin.engine.agent import Agent
 from odin.engine.loop import Kit
 from odin.engine.recorder import Recorder
+from odin.engine.wake import Waker
 
 
 class Team:
     """`kit_for(mode, name)` gives the collaborators of one sub-agent."""
 
-    def __init__(self, *, recorder: Recorder, kit_for: Callable[[Mode, str], Kit], cwd: str, root: str) -> None:
+    def __init__(
+        self, *, recorder: Recorder, kit_for: Callable[[Mode, str], Kit], cwd: str, root: str, waker: Waker
+    ) -> None:
         self._recorder = recorder
+        self._waker = waker
         self._kit_for = kit_for
         self._cwd = cwd
         self._root = root
@@ -30,12 +34,14 @@ class Team:
         )
         reason: ExitReason = "aborted"
         self._recorder.emit(AgentStarted(name, task, mode))
+        self._waker.enter(agent)
         try:
             ended = await agent.answer(Prompt(name, task, mode))
             reason = ended.reason
             return ended
         finally:
             self._recorder.emit(AgentEnded(name, reason))
+            self._waker.leave(agent)
 
     def _new_name(self) -> str:
         """A name no agent of this session has had, also after a resume."""

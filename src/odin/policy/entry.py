@@ -85,7 +85,11 @@ class Entry(Struct, frozen=True):
     command: CommandPrefix
 
     def names(self, name: str) -> bool:
-        return _glob("*" if self.tool == "*" else self.tool).fullmatch(canonical(name)) is not None
+        """Rules for ExecuteCommand hold for Spawn too: the same commands run, only longer."""
+        name = canonical(name)
+        if name == "Spawn" and self.tool == "ExecuteCommand":
+            return True
+        return _glob("*" if self.tool == "*" else self.tool).fullmatch(name) is not None
 
     def is_exactly(self, command: str) -> bool:
         return bool(self.pattern) and self.pattern.strip() == command.strip()

@@ -1,14 +1,20 @@
 """What a process prints, bounded in memory however much it is."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Protocol
 
+from odin.policy.plain import Plain, decoded
+
 OUTPUT_LIMIT = 30_000
 """How many characters of one command's output reach the model."""
 
-SPILL_LIMIT = 100_000_000
+SPILL_LIMIT = 1_000_000_000
 """How many bytes of one command's output are saved in a file, so that an endless printer cannot fill the disk."""
+
+_DISK_SHARE = 4
+"""At most one part in so many of what is free on the disk."""
 
 _HEAD_SHARE = 0.4
 
@@ -24,72 +30,58 @@ class Sink(Protocol):
 
 
 class Everything:
-    """All of it, for output that a program reads. Whoever uses this bounds it by ending the process."""
+    """All of it, for output that a program reads; without `keep` it is only counted.
 
-    def __init__(self) -> None:
+    Whoever uses this bounds it by ending the process.
+    """
+
+    def __init__(self, *, keep: bool = True) -> None:
         self.data = bytearray()
         self.total = 0
+        self._keep = keep
 
     def add(self, data: bytes) -> None:
         self.total += len(data)
-        self.data += data
+        if self._keep:
+            self.data += data
 
     def close(self) -> None:
         return
 
 
-class HeadAndTail:
-    """The first and the last characters, and the whole in a file once it outgrows memory.
+class Spill:
+    """The file that takes a long output, byte for byte, up to a limit."""
 
-    A character takes at most four bytes, so four times as many bytes as characters are kept and no character is split.
-    """
-
-    def __init__(self, limit: int, new_file: Callable[[], str] | None = None) -> None:
-        self._limit = limit
-        self._head_chars = int(limit * _HEAD_SHARE)
-        self._tail_chars = limit - self._head_chars
-        self._head = bytearray()
-        self._tail = bytearray()
+    def __init__(self, new_file: Callable[[], str]) -> None:
         self._new_file = new_file
         self._file: IO[bytes] | None = None
-        self._saved = 0
-        self._fault = ""
+        self._limit = SPILL_LIMIT
         self.path = ""
-        self.total = 0
+        self.saved = 0
+        self.fault = ""
 
-    def add(self, data: bytes) -> None:
-        self.total += len(data)
-        if self.total > self._limit * 4:
-            self.save()
-        self._write(data)
-        room = self._head_chars * 4 - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
-        self._tail += data
-        if len(self._tail) > self._tail_chars * 8:
-            del self._tail[: -self._tail_chars * 4]
+    @property
+    def begun(self) -> bool:
+        return bool(self.path or self.fault)
 
-    def save(self) -> None:
-        """Begin the file with everything so far; later output follows it there."""
-        if self._new_file is None or self.path or self._fault:
-            return
+    def begin(self, so_far: bytes) -> None:
         try:
             path = self._new_file()
             self._file = Path(path).open("xb", buffering=0)  # noqa: SIM115
         except OSError as error:
-            self._fault = error.strerror or str(error)
+            self.fault = error.strerror or str(error)
             return
         self.path = path
-        self._write(bytes(self._head + self._tail))
+        self._limit = min(SPILL_LIMIT, _free(path) // _DISK_SHARE)
+        self.write(so_far)
 
-    def _write(self, data: bytes) -> None:
-        if self._file is None or self._saved >= SPILL_LIMIT:
+    def write(self, data: bytes) -> None:
+        if self._file is None or self.saved >= self._limit:
             return
         try:
-            self._saved += self._file.write(data[: SPILL_LIMIT - self._saved]) or 0
+            self.saved += self._file.write(data[: self._limit - self.saved]) or 0
         except OSError as error:
-            self._fault = error.strerror or str(error)
+            self.fault = error.strerror or str(error)
             self.close()
 
     def close(self) -> None:
@@ -97,25 +89,97 @@ class HeadAndTail:
             self._file.close()
             self._file = None
 
+
+def _free(path: str) -> int:
+    """How many bytes the disk has room for."""
+    try:
+        found = os.statvfs(path)
+    except (AttributeError, OSError):
+        return SPILL_LIMIT * _DISK_SHARE
+    return found.f_bavail * found.f_frsize
+
+
+class HeadAndTail:
+    """The first and the last characters as a person would see them, and all bytes in a file once they outgrow memory.
+
+    A character takes at most four bytes, so four times as many bytes as characters are kept and no character is split.
+    `kept_in` names a file that somebody else fills with the same output.
+    """
+
+    def __init__(self, limit: int, new_file: Callable[[], str] | None = None, kept_in: str = "") -> None:
+        self._limit = limit
+        self._head_chars = int(limit * _HEAD_SHARE)
+        self._tail_chars = limit - self._head_chars
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._dropped = False
+        self._closed = False
+        self._plain = Plain()
+        self._raw = bytearray()
+        self._spill = Spill(new_file) if new_file is not None else None
+        self._kept_in = kept_in
+        self.total = 0
+
+    @property
+    def path(self) -> str:
+        return self._spill.path if self._spill is not None else self._kept_in
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        self._keep_raw(data)
+        data = self._plain.add(data)
+        room = self._head_chars * 4 - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        if len(self._tail) > self._tail_chars * 8:
+            del self._tail[: -self._tail_chars * 4]
+            self._dropped = True
+
+    def _keep_raw(self, data: bytes) -> None:
+        if self._spill is None:
+            return
+        if not self._spill.begun:
+            self._raw += data
+            if self.total > self._limit * 4:
+                self.save()
+        else:
+            self._spill.write(data)
+
+    def save(self) -> None:
+        """Begin the file with everything so far; later output follows it there."""
+        if self._spill is not None and not self._spill.begun:
+            self._spill.begin(bytes(self._raw))
+            self._raw = bytearray()
+            if self._closed:
+                self._spill.close()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._spill is not None:
+            self._spill.close()
+
     def text(self) -> tuple[str, bool]:
         """What is shown, and whether something was left out."""
-        if self.total <= self._limit * 4:
-            whole = (self._head + self._tail).decode("utf-8", "replace")
+        rest = self._plain.rest()
+        if not self._dropped:
+            whole = decoded(bytes(self._head + self._tail) + rest)
             if len(whole) <= self._limit:
                 return whole, False
             self.save()
             head, tail = whole[: self._head_chars], whole[-self._tail_chars :]
         else:
-            head = self._head.decode("utf-8", "replace")[: self._head_chars]
-            tail = self._tail.decode("utf-8", "replace")[-self._tail_chars :]
+            head = decoded(bytes(self._head))[: self._head_chars]
+            tail = decoded(bytes(self._tail) + rest)[-self._tail_chars :]
         shown = f"the first {len(head)} and the last {len(tail)} characters are shown"
         note = f"[... output cut: {self.total} bytes in all, {shown}{self._whereabouts()} ...]"
         return f"{head}\n\n{note}\n\n{tail}", True
 
     def _whereabouts(self) -> str:
-        if self._fault:
-            return f"; the full text could not be saved: {self._fault}"
-        if not self.path:
-            return ""
-        part = "the full text" if self._saved >= self.total else f"the first {self._saved} bytes"
-        return f"; {part}: {self.path}"
+        if self._spill is None:
+            return f"; the full text: {self._kept_in}" if self._kept_in else ""
+        if self._spill.fault:
+            return f"; the full text could not be saved: {self._spill.fault}"
+        part = "the full text" if self._spill.saved >= self.total else f"the first {self._spill.saved} bytes"
+        return f"; {part}: {self._spill.path}"

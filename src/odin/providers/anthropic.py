@@ -38,6 +38,7 @@ from odin.providers.payload import (
     may_replay,
     running_loop,
 )
+from odin.providers.pictures import Album, Pictures, Shown
 from odin.providers.sse import ServerEvent
 
 VERSION = "2023-06-01"
@@ -58,15 +59,13 @@ class AnthropicProvider(WireProvider):
         return {"anthropic-version": VERSION, **auth}
 
     def stream(self, request: Request) -> AsyncIterator[Piece]:
-        peer = self.peer(request.model)
-        body = encode_request(request, self.name, self._prompt_caching)
-        return self.ask(body, peer, _Reader(peer))
+        return self.ask(request, lambda album: encode_request(request, self.name, self._prompt_caching, album), _Reader)
 
 
 # --- the request ---
 
 
-def encode_request(request: Request, provider: str, cached: bool = True) -> bytes:
+def encode_request(request: Request, provider: str, cached: bool = True, album: Album | None = None) -> bytes:
     """Keys in a fixed order, messages last, so that each request continues the bytes of the one before."""
     version = _claude_version(request.model)
     body: dict[str, Any] = {"model": request.model, "max_tokens": request.max_tokens, "stream": True}
@@ -82,7 +81,7 @@ def encode_request(request: Request, provider: str, cached: bool = True) -> byte
     if system:
         system[-1] |= {"cache_control": _EPHEMERAL} if cached else {}
         body["system"] = system
-    body["messages"] = _messages(request, provider, version)
+    body["messages"] = _messages(request, provider, version, album or Pictures().album(request))
     return encode(body)
 
 
@@ -128,7 +127,7 @@ def _thinking(request: Request, version: tuple[int, int]) -> dict[str, Any]:
     return found
 
 
-def _messages(request: Request, provider: str, version: tuple[int, int]) -> list[dict[str, Any]]:
+def _messages(request: Request, provider: str, version: tuple[int, int], album: Album) -> list[dict[str, Any]]:
     loop = running_loop(request.messages)
     thinks = request.thinking > 0 or version >= (5, 0)
     ids = CallIds()
@@ -138,25 +137,33 @@ def _messages(request: Request, provider: str, version: tuple[int, int]) -> list
             replay = thinks and index >= loop and may_replay(message, provider, request.model)
             role, content = "assistant", _reply(message, replay, ids)
         else:
-            role, content = "user", _told(message, ids)
+            role, content = "user", _told(message, ids, album)
         if content:
             found.append({"role": role, "content": content})
     return found
 
 
-def _told(message: UserMessage | ToolMessage, ids: CallIds) -> list[dict[str, Any]]:
+def _told(message: UserMessage | ToolMessage, ids: CallIds, album: Album) -> list[dict[str, Any]]:
     if isinstance(message, UserMessage):
         return _texts(message.text, *message.notes)
     results: list[dict[str, Any]] = [
         {
             "type": "tool_result",
             "tool_use_id": ids.result(result.call_id),
-            "content": result.text if result.text.strip() else NO_OUTPUT,
+            "content": _content(album.of(result)),
             **({"is_error": True} if result.is_error else {}),
         }
         for result in message.results
     ]
     return results + _texts(*message.notes)
+
+
+def _content(shown: Shown) -> str | list[dict[str, Any]]:
+    text = shown.text if shown.text.strip() else NO_OUTPUT
+    images = [
+        {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}} for kind, data in shown.images
+    ]
+    return [*_texts(text), *images] if images else text
 
 
 def _reply(message: AssistantMessage, replay: bool, ids: CallIds) -> list[dict[str, Any]]:

@@ -126,6 +126,11 @@ MODELS: dict[str, Row] = {
     "together/openai/gpt-oss-120b": (131_072, 0, 0, 0, 0, 0, True),
 }
 
+_SEEING = ("anthropic/", "openai/", "mistral/mistral-medium", "xai/grok-4")
+"""The models of the table that can be shown images."""
+
+_UNKNOWN: Row = (0, 0, 0, 0, 0, 0, False)
+
 _FAMILIES: tuple[tuple[str, str], ...] = (
     ("claude-", "anthropic"),
     ("gpt-oss", ""),
@@ -202,7 +207,8 @@ def lookup(ref: str, settings: Settings) -> ModelInfo:
 
 
 def _info(provider: str, model: str, settings: Settings) -> ModelInfo:
-    row = _row(provider, model)
+    name = _known(provider, model)
+    row = MODELS.get(name, _UNKNOWN)
     context, longest, *prices, thinking = row
     own = settings[provider].models.get(model) if provider in settings else None
     own = own or ModelSettings()
@@ -215,18 +221,25 @@ def _info(provider: str, model: str, settings: Settings) -> ModelInfo:
         *(float(known if wanted is None else wanted) for known, wanted in zip(prices, asked, strict=True)),
         tools=_style(row, own),
         thinking=bool(thinking if own.thinking is None else own.thinking),
+        images=_sees(name, provider, model) if own.images is None else own.images,
     )
 
 
-def _row(provider: str, model: str) -> Row:
-    """The catalogue's row. A date at the end of an id is ignored; a reseller's id names the vendor's model."""
-    unknown: Row = (0, 0, 0, 0, 0, 0, False)
+def _known(provider: str, model: str) -> str:
+    """The model's name in the table, or nothing. A date at the end of an id is ignored; a reseller's id names the
+    vendor's model.
+    """
     plain = _undated(model)
-    found = MODELS.get(f"{provider}/{plain}")
-    if found is None and provider == "openrouter":
+    names = [f"{provider}/{plain}"]
+    if provider == "openrouter":
         vendor, _, name = plain.partition("/")
-        found = MODELS.get(plain) or MODELS.get(f"{vendor}/{name.replace('.', '-')}")
-    return found or unknown
+        names += [plain, f"{vendor}/{name.replace('.', '-')}"]
+    return next((name for name in names if name in MODELS), "")
+
+
+def _sees(name: str, provider: str, model: str) -> bool:
+    """Whether a model can be shown images. Of one that is not in the table only a Claude is known to."""
+    return name.startswith(_SEEING) or f"{provider}/{model}".startswith("anthropic/claude-")
 
 
 def _undated(model: str) -> str:

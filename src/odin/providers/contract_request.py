@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from odin.core.message import AssistantMessage, Message, Text, ToolMessage, UserMessage
 from odin.core.provider import ToolSpec
+from odin.providers.pictures import told
 
 Strictness = Literal["exact", "loose", "none"]
 """How much of the contract the server enforces: each tool's own arguments, only the outer object, or nothing."""
@@ -211,8 +212,8 @@ def flatten(messages: Iterable[Message]) -> tuple[Message, ...]:
             out.append(_as_object(message))
         elif isinstance(message, ToolMessage):
             results = "\n\n".join(
-                f"{'Error' if result.is_error else 'Result'} of {names.get(result.call_id, 'the call')}:\n{result.text}"
-                for result in message.results
+                f"{'Error' if one.is_error else 'Result'} of {names.get(one.call_id, 'the call')}:\n{told(one)}"
+                for one in message.results
             )
             out.append(UserMessage(results, (*message.notes, f"The task is: {task}") if task else message.notes))
         else:

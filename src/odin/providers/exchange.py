@@ -5,18 +5,20 @@ letting go of connections happens here.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from typing import ClassVar, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from odin.core.errors import ProviderError, RetryableError, StreamStalled
-from odin.core.provider import Piece, WaitPiece
+from odin.core.provider import Piece, Request, WaitPiece
 from odin.providers import faults
 from odin.providers.address import parse_address
 from odin.providers.faults import Peer
 from odin.providers.http import Http, Response
+from odin.providers.pictures import Album, Pictures, about_images
 from odin.providers.settings import DEFAULT_HEADER_TIMEOUT, DEFAULT_IDLE_TIMEOUT
 from odin.providers.sse import EventParser, ServerEvent
 
@@ -81,6 +83,7 @@ class WireProvider:
         self._idle_timeout = idle_timeout
         self._header_timeout = header_timeout
         own = {"content-type": "application/json", **self.headers_for(self._key, bearer)}
+        self._pictures = Pictures()
         self._headers = own | {key.lower(): value for key, value in (headers or {}).items()}
 
     def endpoint(self, base_url: str) -> str:
@@ -93,15 +96,32 @@ class WireProvider:
     def peer(self, model: str) -> Peer:
         return Peer(self.name, self.url, model, self._key, self._key_places)
 
-    def ask(self, body: bytes, peer: Peer, reader: Reader) -> AsyncIterator[Piece]:
-        call = Call(peer, self._headers, body, self._idle_timeout, self._header_timeout)
-        return converse(self._http, call, reader)
+    async def ask(
+        self, request: Request, encode: Callable[[Album], bytes], read: Callable[[Peer], Reader]
+    ) -> AsyncGenerator[Piece]:
+        """Ask, and if the API will not have the images, ask without: one bad image must not end a conversation."""
+        peer = self.peer(request.model)
+        while True:
+            album, silent = self._pictures.album(request), True
+            call = Call(peer, self._headers, encode(album), self._idle_timeout, self._header_timeout)
+            try:
+                async with aclosing(converse(self._http, call, read(peer))) as pieces:
+                    async for piece in pieces:
+                        silent = silent and isinstance(piece, WaitPiece)
+                        yield piece
+            except ProviderError as error:
+                if album.empty or not silent or not about_images(error):
+                    raise
+                self._pictures.refused(album)
+            else:
+                self._pictures.accepted(album)
+                return
 
     async def close(self) -> None:
         """Nothing of its own to close: connections belong to the Http client."""
 
 
-async def converse(http: Http, call: Call, reader: Reader) -> AsyncIterator[Piece]:
+async def converse(http: Http, call: Call, reader: Reader) -> AsyncGenerator[Piece]:
     """Ask, and give the pieces of the answer as they come; the last one is the stop. Raises a named error instead."""
     address = parse_address(call.peer.url)
     yield WaitPiece("connecting")

@@ -43,7 +43,9 @@ class LocalServer(Struct, frozen=True):
     def settings(self) -> ProviderSettings:
         """How to reach it, in the terms of the configuration: address, patience, and what is known of each model."""
         models = {
-            model.id: ModelSettings(model.context or None, model.max_output or None, tools=model.tools)
+            model.id: ModelSettings(
+                model.context or None, model.max_output or None, tools=model.tools, images=model.images or None
+            )
             for model in self.models
         }
         return ProviderSettings(
@@ -169,7 +171,9 @@ def _llamacpp_model(entry: dict[str, Any], props: dict[str, Any]) -> ModelInfo:
     settings = _object(props.get("default_generation_settings"))
     context = _count(settings.get("n_ctx")) or _count(props.get("n_ctx")) or _count(meta.get("n_ctx"))
     caps = _object(props.get("chat_template_caps"))
-    return _model(_id(entry), "llamacpp", context, _count(meta.get("n_params")), caps.get("supports_tools", True))
+    sees = _object(props.get("modalities")).get("vision") is True
+    able = caps.get("supports_tools", True)
+    return _model(_id(entry), "llamacpp", context, _count(meta.get("n_params")), able, sees)
 
 
 def _is_ollama(tags: dict[str, Any]) -> bool:
@@ -188,9 +192,10 @@ async def _ollama(questions: _Questions, tags: list[dict[str, Any]], env: Mappin
     models: list[ModelInfo] = []
     for name, show in zip(names, shown, strict=True):
         context = loaded.get(name) or _ollama_context(show, usual)
-        able = "tools" in _strings(show.get("capabilities")) if "capabilities" in show else True
-        if "capabilities" not in show or "completion" in _strings(show.get("capabilities")):
-            models.append(_model(name, "ollama", context, sizes[name], able))
+        skills = _strings(show.get("capabilities"))
+        able = "tools" in skills if "capabilities" in show else True
+        if "capabilities" not in show or "completion" in skills:
+            models.append(_model(name, "ollama", context, sizes[name], able, "vision" in skills))
     return questions.server("ollama", models)
 
 
@@ -211,6 +216,7 @@ def _lmstudio(entries: list[dict[str, Any]]) -> list[ModelInfo]:
             "lmstudio",
             _count(entry.get("loaded_context_length")) or _count(entry.get("max_context_length")),
             able="tool_use" in _strings(entry.get("capabilities")) if "capabilities" in entry else True,
+            sees=entry.get("type") == "vlm",
         )
         for entry in sorted(entries, key=lambda entry: entry.get("state") != "loaded")
         if entry.get("type") in ("llm", "vlm")
@@ -220,10 +226,13 @@ def _lmstudio(entries: list[dict[str, Any]]) -> list[ModelInfo]:
 # --- reading answers that may hold anything ---
 
 
-def _model(name: str, kind: Kind, context: int, parameters: float = 0, able: Any = True) -> ModelInfo:
+def _model(
+    name: str, kind: Kind, context: int, parameters: float = 0, able: Any = True, sees: bool = False
+) -> ModelInfo:
     """What is known of one model. A quarter of the window is for the answer: more would crowd out the conversation."""
     small = 0 < (parameters or _parameters(name)) < SMALL_MODEL
-    return ModelInfo(name, kind, context, context // 4, tools="json" if small or not able else "auto")
+    style = "json" if small or not able else "auto"
+    return ModelInfo(name, kind, context, context // 4, tools=style, images=sees)
 
 
 def _id(entry: dict[str, Any]) -> str:

@@ -31,7 +31,10 @@ from odin.providers.payload import (
     short_id,
     takes_effort,
 )
+from odin.providers.pictures import Album, Pictures, data_url
 from odin.providers.sse import ServerEvent
+
+_IMAGES = "Images of the results above:"
 
 
 class ChatProvider(WireProvider):
@@ -40,16 +43,18 @@ class ChatProvider(WireProvider):
     path = "/chat/completions"
 
     def stream(self, request: Request) -> AsyncIterator[Piece]:
-        peer = self.peer(request.model)
+        calls = count_calls(request.messages)
         return self.ask(
-            encode_request(request, self.url, self.name), peer, _Reader(peer, count_calls(request.messages))
+            request,
+            lambda album: encode_request(request, self.url, self.name, album),
+            lambda peer: _Reader(peer, calls),
         )
 
 
 # --- the request ---
 
 
-def encode_request(request: Request, url: str, provider: str = "") -> bytes:
+def encode_request(request: Request, url: str, provider: str = "", album: Album | None = None) -> bytes:
     """Keys in a fixed order, messages last, so that each request continues the bytes of the one before."""
     reasoner = is_reasoner(request.model)
     limit = "max_completion_tokens" if reasoner or "://api.openai.com/" in url else "max_tokens"
@@ -75,7 +80,7 @@ def encode_request(request: Request, url: str, provider: str = "") -> bytes:
             }
             for tool in request.tools
         ]
-    body["messages"] = _messages(request, url, provider)
+    body["messages"] = _messages(request, url, provider, album or Pictures().album(request))
     return encode(body)
 
 
@@ -84,7 +89,7 @@ def _is_deepseek(url: str) -> bool:
     return "://api.deepseek.com/" in url
 
 
-def _messages(request: Request, url: str, provider: str) -> list[dict[str, Any]]:
+def _messages(request: Request, url: str, provider: str, album: Album) -> list[dict[str, Any]]:
     system = _joined(*request.system)
     found: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     ids = CallIds(short_id if "://api.mistral.ai/" in url else legal_id)
@@ -93,7 +98,7 @@ def _messages(request: Request, url: str, provider: str) -> list[dict[str, Any]]
         if isinstance(message, UserMessage):
             found += _user(message.text, *message.notes)
         elif isinstance(message, ToolMessage):
-            found += [*_results(message, ids), *_user(*message.notes)]
+            found += _results(message, ids, album)
         else:
             said = _assistant(message, ids)
             if recalls and message.calls:
@@ -127,11 +132,20 @@ def _assistant(message: AssistantMessage, ids: CallIds) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": text}] if text else []
 
 
-def _results(message: ToolMessage, ids: CallIds) -> list[dict[str, Any]]:
-    return [
-        {"role": "tool", "tool_call_id": ids.result(one.call_id), "content": result_text(one.text, one.is_error)}
-        for one in message.results
+def _results(message: ToolMessage, ids: CallIds, album: Album) -> list[dict[str, Any]]:
+    """Messages of results hold text only, so their images follow in a message of the user, before the notes."""
+    shown = [album.of(one) for one in message.results]
+    found: list[dict[str, Any]] = [
+        {"role": "tool", "tool_call_id": ids.result(one.call_id), "content": result_text(what.text, one.is_error)}
+        for one, what in zip(message.results, shown, strict=True)
     ]
+    images = [
+        {"type": "image_url", "image_url": {"url": data_url(kind, data)}} for one in shown for kind, data in one.images
+    ]
+    if not images:
+        return found + _user(*message.notes)
+    told = [{"type": "text", "text": text} for text in (_joined(*message.notes),) if text]
+    return [*found, {"role": "user", "content": [{"type": "text", "text": _IMAGES}, *images, *told]}]
 
 
 # --- the answer ---

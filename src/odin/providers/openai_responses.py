@@ -30,6 +30,7 @@ from odin.providers.payload import (
     running_loop,
     takes_effort,
 )
+from odin.providers.pictures import Album, Pictures, Shown, data_url
 from odin.providers.sse import ServerEvent
 
 _FEWEST = 16
@@ -42,8 +43,10 @@ class ResponsesProvider(WireProvider):
     path = "/responses"
 
     def stream(self, request: Request) -> AsyncIterator[Piece]:
-        peer = self.peer(request.model)
-        return self.ask(encode_request(request, self.name), peer, _Reader(peer, count_calls(request.messages)))
+        calls = count_calls(request.messages)
+        return self.ask(
+            request, lambda album: encode_request(request, self.name, album), lambda peer: _Reader(peer, calls)
+        )
 
 
 # --- the request ---
@@ -56,7 +59,7 @@ class _Sealed(Struct):
     encrypted_content: str
 
 
-def encode_request(request: Request, provider: str) -> bytes:
+def encode_request(request: Request, provider: str, album: Album | None = None) -> bytes:
     """Keys in a fixed order, input last, so that each request continues the bytes of the one before."""
     reasons = is_reasoner(request.model) or (request.thinking > 0 and takes_effort(request.model))
     body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
@@ -84,11 +87,11 @@ def encode_request(request: Request, provider: str) -> bytes:
     system = "\n\n".join(block for block in request.system if block.strip())
     if system:
         body["instructions"] = system
-    body["input"] = _input(request, provider, reasons)
+    body["input"] = _input(request, provider, reasons, album or Pictures().album(request))
     return encode(body)
 
 
-def _input(request: Request, provider: str, reasons: bool) -> list[dict[str, Any]]:
+def _input(request: Request, provider: str, reasons: bool, album: Album) -> list[dict[str, Any]]:
     loop = running_loop(request.messages)
     ids = CallIds()
     items: list[dict[str, Any]] = []
@@ -97,22 +100,28 @@ def _input(request: Request, provider: str, reasons: bool) -> list[dict[str, Any
             replay = reasons and index >= loop and may_replay(message, provider, request.model)
             items += _reply(message, replay, ids)
         else:
-            items += _told(message, ids)
+            items += _told(message, ids, album)
     return items
 
 
-def _told(message: UserMessage | ToolMessage, ids: CallIds) -> list[dict[str, Any]]:
+def _told(message: UserMessage | ToolMessage, ids: CallIds, album: Album) -> list[dict[str, Any]]:
     if isinstance(message, UserMessage):
         return _said("user", "input_text", message.text, *message.notes)
     results: list[dict[str, Any]] = [
         {
             "type": "function_call_output",
             "call_id": ids.result(result.call_id),
-            "output": result_text(result.text, result.is_error),
+            "output": _output(album.of(result), result.is_error),
         }
         for result in message.results
     ]
     return results + _said("user", "input_text", *message.notes)
+
+
+def _output(shown: Shown, is_error: bool) -> str | list[dict[str, Any]]:
+    text = result_text(shown.text, is_error)
+    images = [{"type": "input_image", "image_url": data_url(kind, data)} for kind, data in shown.images]
+    return [{"type": "input_text", "text": text}, *images] if images else text
 
 
 def _reply(message: AssistantMessage, replay: bool, ids: CallIds) -> list[dict[str, Any]]:

@@ -37,6 +37,8 @@ class ModelSettings(Struct, frozen=True, omit_defaults=True):
     """How the model calls tools: by the API's own calls, by the JSON contract, or as it turns out."""
     thinking: bool | None = None
     """Whether the model can reason before it answers."""
+    images: bool | None = None
+    """Whether the model can be shown images."""
 
 
 class ProviderSettings(Struct, frozen=True, omit_defaults=True):

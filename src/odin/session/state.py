@@ -16,18 +16,24 @@ from odin.core.event import (
     AnyEvent,
     CachedFile,
     ContextAdded,
+    ContextSummarized,
     Envelope,
-    ExitReason,
     FileCached,
+    FileChange,
+    FilesLeft,
+    FilesSaved,
     Mode,
     ModelChanged,
     Noted,
     PermissionModeChanged,
     PromptDropped,
     PromptQueued,
+    Redone,
     Replied,
     ReplyDiscarded,
+    Rewound,
     SessionOpened,
+    SpawnStarted,
     TitleSet,
     Todo,
     TodosChanged,
@@ -37,98 +43,16 @@ from odin.core.event import (
     Updated,
     UsageRecorded,
 )
-from odin.core.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, Usage, UserMessage
+from odin.core.message import Message, Usage
+from odin.core.tool import Collected
+from odin.session.changes import Change, FileHistory
+from odin.session.summary import results_of
+from odin.session.thread import Thread
+from odin.session.turns import Moment, PastTurn, Undone
 
-INTERRUPTED = "Interrupted: this call did not finish, and what it changed before that is not known."
-
-
-class Thread:
-    """The conversation of one agent with its model."""
-
-    def __init__(self) -> None:
-        self._messages: list[Message] = []
-        self._open: tuple[ToolCall, ...] = ()
-        self._results: dict[str, ToolResult] = {}
-        self._sealed = False
-
-    def history(self) -> tuple[Message, ...]:
-        if not self._open:
-            return tuple(self._messages)
-        return (*self._messages, self._tool_message())
-
-    @property
-    def open_calls(self) -> tuple[ToolCall, ...]:
-        """Calls of the newest reply that have no result yet."""
-        return tuple(call for call in self._open if call.id not in self._results)
-
-    def start(self, event: TurnStarted) -> None:
-        self._close()
-        self._messages.append(UserMessage(event.text, event.notes))
-        self._sealed = False
-
-    def reply(self, message: AssistantMessage) -> None:
-        self._close()
-        if not message.text.strip() and not message.calls:
-            return
-        self._messages.append(message)
-        self._open = message.calls
-        self._sealed = False
-
-    def result(self, event: ToolEnded) -> None:
-        if any(call.id == event.call_id for call in self._open) and event.call_id not in self._results:
-            self._results[event.call_id] = ToolResult(event.call_id, event.text, event.status != "success")
-            if len(self._results) == len(self._open):
-                self._close()
-
-    def note(self, text: str) -> None:
-        """Tell the model something beside the newest message, or after it when that message has been sent already."""
-        self._close()
-        last = self._messages[-1] if self._messages else None
-        if self._sealed or last is None or isinstance(last, AssistantMessage):
-            self._messages.append(UserMessage(text))
-        elif isinstance(last, UserMessage):
-            self._messages[-1] = UserMessage(last.text, (*last.notes, text))
-        else:
-            self._messages[-1] = ToolMessage(last.results, (*last.notes, text))
-        self._sealed = False
-
-    def seal(self) -> None:
-        self._sealed = True
-
-    def _close(self) -> None:
-        if self._open:
-            self._messages.append(self._tool_message())
-            self._open = ()
-            self._results = {}
-
-    def _tool_message(self) -> ToolMessage:
-        return ToolMessage(
-            tuple(self._results.get(call.id) or ToolResult(call.id, INTERRUPTED, True) for call in self._open)
-        )
-
-
-class _Turn:
-    def __init__(self, event: TurnStarted) -> None:
-        self.id = event.id
-        self.body = event.text
-        self.mode: Mode = event.mode
-        self.answer = ""
-        self.todos: tuple[Todo, ...] = ()
-        self.tools: list[ToolUse] = []
-        self.updates: list[str] = []
-        self.reason: ExitReason | None = None
-
-    def record(self) -> TurnRecord:
-        return TurnRecord(
-            self.id,
-            self.body,
-            self.mode,
-            self.answer,
-            self.todos,
-            tuple(self.tools),
-            tuple(self.updates),
-            self.reason,
-        )
+TAKEN_BACK = "The user took file changes back with undo. These files are as they were before; read them again first:"
+PUT_BACK = "The user put file changes back with redo. Read these files again before you rely on them:"
+_NAMED = 20
 
 
 class State:
@@ -151,8 +75,11 @@ class State:
         self.executing = False
         self.todos: tuple[Todo, ...] = ()
         self.agent_count = 0
+        self.spawn_count = 0
+        self.changes = FileHistory()
+        self._undone: list[Undone] = []
         self._threads: dict[str, Thread] = {}
-        self._turns: list[_Turn] = []
+        self._turns: list[PastTurn] = []
         self._queue: dict[str, QueuedPrompt] = {}
         self._agents: dict[str, SubAgentRecord] = {}
         self._context: list[ContextItem] = []
@@ -183,6 +110,11 @@ class State:
         """The messages to send to the model: a copy, valid for every provider."""
         return self.thread(agent).history()
 
+    def collected(self, agent: str = "") -> tuple[Collected, ...]:
+        """What an agent has gathered: the pieces of context, which are the main agent's, and its results so far."""
+        context = () if agent else tuple(Collected(_added(item).source, item.content) for item in self._context)
+        return (*context, *results_of(self.thread(agent).finished()))
+
     @property
     def turns(self) -> tuple[TurnRecord, ...]:
         return tuple(turn.record() for turn in self._turns)
@@ -190,6 +122,26 @@ class State:
     @property
     def turn_count(self) -> int:
         return len(self._turns)
+
+    @property
+    def undone(self) -> Rewound | None:
+        """The rewind that a redo would take back."""
+        return self._undone[-1].event if self._undone else None
+
+    @property
+    def untold(self) -> tuple[ContextAdded, ...]:
+        """Context that came after the last prompt, so that no message holds it yet."""
+        told = len(self._turns[-1].moment.context) if self._turns else 0
+        return tuple(ContextAdded(item.content, item.path, item.command) for item in self._context[told:])
+
+    def changes_since(self, turn: str) -> tuple[Change, ...] | None:
+        """What was done to files since that prompt began; None when there is no such prompt."""
+        at = self._position(turn)
+        return None if at is None else self.changes.since(self._turns[at].changes)
+
+    def _position(self, turn: str) -> int | None:
+        found = [number for number, item in enumerate(self._turns) if item.id == turn]
+        return found[-1] if found else None
 
     @property
     def queue(self) -> tuple[QueuedPrompt, ...]:
@@ -238,13 +190,16 @@ class State:
         self._queue.clear()
 
     def _turn_started(self, event: TurnStarted, envelope: Envelope) -> None:
-        self.thread(envelope.agent).start(event)
         if envelope.agent:
+            self.thread(envelope.agent).start(event)
             return
+        turn = PastTurn(event, envelope.ts, self._moment(), self.changes.mark())
+        self.thread().start(event)
+        self._undone.clear()
         self._queue.pop(event.id, None)
         self.executing = True
         self.mode = event.mode
-        self._turns.append(_Turn(event))
+        self._turns.append(turn)
 
     def _turn_ended(self, event: TurnEnded, envelope: Envelope) -> None:
         self.thread(envelope.agent)._close()
@@ -303,8 +258,63 @@ class State:
     def _context_added(self, event: ContextAdded, envelope: Envelope) -> None:
         self._context.append(ContextItem(event.content, event.path, event.command))
 
+    def _context_summarized(self, event: ContextSummarized, envelope: Envelope) -> None:
+        notes = () if envelope.agent else tuple(_added(item).note for item in self._context)
+        self.thread(envelope.agent).summarise(event.calls, notes)
+        if not envelope.agent:
+            self._context = [ContextItem(event.text)]
+
     def _file_cached(self, event: FileCached, envelope: Envelope) -> None:
-        self._files[event.file.path] = event.file
+        """What the main agent knows; a sub-agent's knowledge ends with it."""
+        if not envelope.agent:
+            self._files[event.file.path] = event.file
+
+    def _files_saved(self, event: FilesSaved, envelope: Envelope) -> None:
+        self.changes.saved(event)
+
+    def _files_left(self, event: FilesLeft, envelope: Envelope) -> None:
+        self.changes.left(event)
+        if self._turns:
+            self._turns[-1].changed.update(change.before.path for change in event.changes)
+
+    def _moment(self) -> Moment:
+        return Moment(self.thread().mark(), self.todos, tuple(self._context), self.context_tokens)
+
+    def _return_to(self, moment: Moment, more: tuple[ContextItem, ...] = ()) -> None:
+        self.thread().back(moment.mark)
+        self.todos, self.context_tokens = moment.todos, moment.context_tokens
+        self._context = [*moment.context, *more]
+
+    def _rewound(self, event: Rewound, envelope: Envelope) -> None:
+        """Nothing is forgotten until the next prompt: a redo brings it back. Of files the model now knows nothing."""
+        self.changes.went(event.id, event.changes)
+        self._files.clear()
+        at = self._position(event.turn)
+        now, turns = self._moment(), tuple(self._turns)
+        if event.chat and at is not None:
+            self._return_to(turns[at].moment)
+            del self._turns[at:]
+            self.executing = False
+        else:
+            self._tell(TAKEN_BACK, event.changes)
+        self._undone.append(Undone(event, now if event.chat else None, turns, len(self._context)))
+
+    def _redone(self, event: Redone, envelope: Envelope) -> None:
+        self.changes.went(event.id, event.changes)
+        self._files.clear()
+        undone = self._undone.pop() if self._undone else None
+        if undone is None or undone.moment is None:
+            self._tell(PUT_BACK, event.changes)
+            return
+        self._return_to(undone.moment, tuple(self._context[undone.context :]))
+        self._turns = list(undone.turns)
+
+    def _tell(self, text: str, changes: tuple[FileChange, ...]) -> None:
+        """The conversation goes on as if nothing had happened, so the model must hear of it."""
+        if changes and self._turns:
+            names = [change.before.path for change in changes if change.after.kind != "folder"]
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            self.thread().note(f"{text} {', '.join(names[:_NAMED])}{more}")
 
     def _agent_started(self, event: AgentStarted, envelope: Envelope) -> None:
         self.agent_count += 1
@@ -312,6 +322,10 @@ class State:
 
     def _agent_ended(self, event: AgentEnded, envelope: Envelope) -> None:
         self._agents.pop(event.id, None)
+
+    def _spawn_started(self, event: SpawnStarted, envelope: Envelope) -> None:
+        number = event.id.rpartition("-")[2]
+        self.spawn_count = max(self.spawn_count, int(number) if number.isdecimal() else 0)
 
     def _title_set(self, event: TitleSet, envelope: Envelope) -> None:
         self.title = event.title
@@ -337,13 +351,23 @@ _STEPS: dict[type[AnyEvent], Callable[[State, Any, Envelope], None]] = {
     PromptQueued: State._prompt_queued,
     PromptDropped: State._prompt_dropped,
     ContextAdded: State._context_added,
+    ContextSummarized: State._context_summarized,
     FileCached: State._file_cached,
+    FilesSaved: State._files_saved,
+    FilesLeft: State._files_left,
+    Rewound: State._rewound,
+    Redone: State._redone,
     AgentStarted: State._agent_started,
     AgentEnded: State._agent_ended,
+    SpawnStarted: State._spawn_started,
     TitleSet: State._title_set,
     ModelChanged: State._model_changed,
     PermissionModeChanged: State._permission_mode_changed,
 }
+
+
+def _added(item: ContextItem) -> ContextAdded:
+    return ContextAdded(item.content, item.path, item.command)
 
 
 def _first_line(text: str, limit: int = 60) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from odin.core.picture import Picture
+from odin.testing.image_rules import check_sizes, check_source
 from odin.testing.spoken import signature
 from odin.testing.strict import Memory, Refused, a_count, a_list, a_number, an_object, keys, unknown
 
@@ -33,7 +35,6 @@ _TOOL_KEYS = keys(
 )
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
-_MAX_IMAGE = 5 * 1024 * 1024
 
 Block = dict[str, Any]
 
@@ -49,6 +50,7 @@ def check(body: dict[str, Any], memory: Memory, accepts: Collection[str] | None)
     _check_tool_choice(body, names)
     turns = _check_messages(body, accepts)
     _check_pairs(turns)
+    check_sizes(_images(turns))
     _check_thoughts(body, turns, memory)
     if not body.get("tools") and any(block["type"] in ("tool_use", "tool_result") for _, _, _, block in _all(turns)):
         raise Refused("Requests which include `tool_use` or `tool_result` blocks must define tools")
@@ -242,8 +244,6 @@ def _check_block(item: Any, where: str, role: str, accepts: Collection[str] | No
         _check_tool_use(block, f"{where}.tool_use")
     elif kind == "tool_result":
         _check_tool_result(block, f"{where}.tool_result", accepts)
-    elif kind == "image":
-        _check_image(block, f"{where}.image")
     return block
 
 
@@ -287,25 +287,22 @@ def _check_tool_result(block: Block, where: str, accepts: Collection[str] | None
             raise Refused(
                 f"{where}.content.{at}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
             )
+        if block.get("is_error") and kind != "text":
+            raise Refused(f"{where}: all content must be type `text` if `is_error` is true")
         _check_block(part, f"{where}.content.{at}", "user", accepts)
 
 
-def _check_image(block: Block, where: str) -> None:
-    source = an_object(block.get("source")) or {}
-    if source.get("type") == "url":
-        return
-    if source.get("type") != "base64" or not isinstance(source.get("data"), str):
-        raise Refused(f"{where}.source: Field required")
-    if source.get("media_type") not in ("image/png", "image/jpeg", "image/gif", "image/webp"):
-        raise Refused(
-            f"{where}.source.media_type: Input should be 'image/jpeg', 'image/png', 'image/gif' or 'image/webp'"
-        )
-    if len(source["data"]) > _MAX_IMAGE:
-        raise Refused(
-            f"{where}.source.base64: image exceeds 5 MB maximum: {len(source['data'])} bytes > {_MAX_IMAGE} bytes"
-        )
-    if not source["data"]:
-        raise Refused(f"{where}.source.base64: image cannot be empty")
+def _parts(block: Block) -> list[tuple[int, Block]]:
+    return list(enumerate(a_list(block.get("content")) or [])) if block["type"] == "tool_result" else []
+
+
+def _images(turns: Turns) -> list[tuple[str, Picture]]:
+    """Every image whose bytes are in the request, also those inside results."""
+    blocks = [(place, block) for _, _, place, block in _all(turns)]
+    for place, block in list(blocks):
+        blocks += [(f"{place}.tool_result.content.{n}", part) for n, part in _parts(block)]
+    found = [(place, check_source(block, f"{place}.image")) for place, block in blocks if block["type"] == "image"]
+    return [(place, picture) for place, picture in found if picture is not None]
 
 
 # --- calls and their results ---

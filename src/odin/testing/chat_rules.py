@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from odin.testing.image_rules import check_image_part
 from odin.testing.strict import (
     NAME,
     Memory,
@@ -66,7 +67,7 @@ def check(body: dict[str, Any], memory: Memory, accepts: Collection[str] | None)
     check_sampling(body, "max_tokens", "max_completion_tokens")
     _check_tools(body)
     _check_response_format(body, messages)
-    checked = [_check_message(item, at, accepts) for at, item in enumerate(messages)]
+    checked = [_check_message(item, at, body["model"], accepts) for at, item in enumerate(messages)]
     _check_pairs(checked)
 
 
@@ -240,7 +241,7 @@ def _lacks(param: str) -> Refused:
 # --- messages ---
 
 
-def _check_message(item: Any, at: int, accepts: Collection[str] | None) -> dict[str, Any]:
+def _check_message(item: Any, at: int, model: str, accepts: Collection[str] | None) -> dict[str, Any]:
     message = an_object(item)
     where = f"messages[{at}]"
     if message is None:
@@ -261,11 +262,11 @@ def _check_message(item: Any, at: int, accepts: Collection[str] | None) -> dict[
     elif role == "tool" and not isinstance(message.get("tool_call_id"), str):
         raise _lacks(f"{where}.tool_call_id")
     if role != "assistant" or message.get("content") is not None:
-        _check_content(message.get("content"), role, where)
+        _check_content(message.get("content"), role, where, model)
     return message
 
 
-def _check_content(content: Any, role: str, where: str) -> None:
+def _check_content(content: Any, role: str, where: str, model: str) -> None:
     if isinstance(content, str):
         return
     parts = a_list(content)
@@ -285,6 +286,8 @@ def _check_content(content: Any, role: str, where: str) -> None:
             )
         if kind == "text" and not isinstance(part.get("text"), str):
             raise _lacks(f"{where}.content[{at}].text")
+        if kind == "image_url":
+            check_image_part(part, f"{where}.content[{at}].image_url", model)
 
 
 def _check_assistant(message: dict[str, Any], where: str) -> None:

@@ -12,6 +12,7 @@ from odin.testing.chat_rules import (
     check_tool_choice,
     wrong,
 )
+from odin.testing.image_rules import check_url
 from odin.testing.spoken import is_sealed
 from odin.testing.strict import Memory, Refused, a_count, a_list, an_object, keys, unknown
 
@@ -31,6 +32,7 @@ _ITEM_KEYS: dict[str, set[str]] = {
 _ID_PREFIX = {"message": "msg", "function_call": "fc", "function_call_output": "fc", "reasoning": "rs"}
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 _MAX_CALL_ID = 64
+_INPUT = ("input_text", "input_image", "input_file")
 
 
 def check(body: dict[str, Any], memory: Memory, accepts: Collection[str] | None) -> None:
@@ -147,10 +149,10 @@ def _check_items(body: dict[str, Any], accepts: Collection[str] | None) -> list[
             "missing_required_parameter",
         )
     seen: set[str] = set()
-    return [_check_item(item, f"input[{at}]", seen, accepts) for at, item in enumerate(items)]
+    return [_check_item(item, f"input[{at}]", body["model"], seen, accepts) for at, item in enumerate(items)]
 
 
-def _check_item(item: Any, where: str, seen: set[str], accepts: Collection[str] | None) -> dict[str, Any]:
+def _check_item(item: Any, where: str, model: str, seen: set[str], accepts: Collection[str] | None) -> dict[str, Any]:
     found = an_object(item)
     if found is None:
         raise wrong(f"Invalid type for '{where}': expected an object.", where, "invalid_type")
@@ -162,16 +164,13 @@ def _check_item(item: Any, where: str, seen: set[str], accepts: Collection[str] 
         raise wrong(f"Unknown parameter: '{where}.{extra}'.", f"{where}.{extra}", "unknown_parameter")
     _check_id(found.get("id"), kind, where, seen)
     if kind == "message":
-        _check_content(found, where)
+        _check_content(found, where, model)
     elif kind == "function_call":
         check_call_id(found.get("call_id"), f"{where}.call_id", _MAX_CALL_ID)
         check_called(found, where)
     elif kind == "function_call_output":
         check_call_id(found.get("call_id"), f"{where}.call_id", _MAX_CALL_ID)
-        if not isinstance(found.get("output"), str | list):
-            raise wrong(
-                f"Missing required parameter: '{where}.output'.", f"{where}.output", "missing_required_parameter"
-            )
+        _check_output(found.get("output"), f"{where}.output", model)
     elif kind == "reasoning" and a_list(found.get("summary")) is None:
         raise wrong(f"Missing required parameter: '{where}.summary'.", f"{where}.summary", "missing_required_parameter")
     return {**found, "type": kind}
@@ -194,7 +193,40 @@ def _check_id(ident: Any, kind: str, where: str, seen: set[str]) -> None:
     seen.add(ident)
 
 
-def _check_content(item: dict[str, Any], where: str) -> None:
+def _check_output(output: Any, where: str, model: str) -> None:
+    """A result is text, or parts of which none may be empty of its own kind."""
+    if isinstance(output, str):
+        return
+    parts = a_list(output)
+    if parts is None:
+        raise wrong(f"Missing required parameter: '{where}'.", where, "missing_required_parameter")
+    _check_parts(parts, where, _INPUT, model)
+
+
+def _check_parts(parts: list[Any], where: str, allowed: tuple[str, ...], model: str) -> None:
+    for at, item in enumerate(parts):
+        part = an_object(item) or {}
+        kind = part.get("type")
+        if kind not in allowed:
+            raise wrong(
+                f"Invalid value: '{kind}'. Supported values are: {', '.join(map(repr, allowed))}.",
+                f"{where}[{at}]",
+                "invalid_value",
+            )
+        if kind in ("input_text", "output_text") and not isinstance(part.get("text"), str):
+            raise wrong(
+                f"Missing required parameter: '{where}[{at}].text'.",
+                f"{where}[{at}].text",
+                "missing_required_parameter",
+            )
+        if kind == "input_image":
+            extra = unknown(part, ("type", "image_url", "file_id", "detail"), ())
+            if extra:
+                raise wrong(f"Unknown parameter: '{where}[{at}].{extra}'.", f"{where}[{at}]", "unknown_parameter")
+            check_url(part.get("image_url"), f"{where}[{at}].image_url", model)
+
+
+def _check_content(item: dict[str, Any], where: str, model: str) -> None:
     role = item.get("role")
     if role not in ("user", "system", "developer", "assistant"):
         raise wrong(
@@ -210,15 +242,7 @@ def _check_content(item: dict[str, Any], where: str) -> None:
     parts = a_list(content)
     if not parts:
         raise wrong(f"Missing required parameter: '{where}.content'.", f"{where}.content", "missing_required_parameter")
-    allowed = ("output_text", "refusal") if role == "assistant" else ("input_text", "input_image", "input_file")
-    for at, part in enumerate(parts):
-        kind = (an_object(part) or {}).get("type")
-        if kind not in allowed:
-            raise wrong(
-                f"Invalid value: '{kind}'. Supported values are: {', '.join(map(repr, allowed))}.",
-                f"{where}.content[{at}]",
-                "invalid_value",
-            )
+    _check_parts(parts, f"{where}.content", ("output_text", "refusal") if role == "assistant" else _INPUT, model)
 
 
 # --- what belongs together ---

@@ -4,20 +4,20 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from odin.core.event import Mode, TurnEnded
-from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput, failed
+from odin.core.tool import Args, Kind, SideEffect, Tool, ToolContext, ToolOutput, failed
 
 Run = Callable[[str, Mode], Awaitable[TurnEnded]]
 """Runs one task in one mode to its end."""
 
 
 class AgentArgs(Args, frozen=True):
-    description: Annotated[str, Meta(description="The task in three to five words", min_length=1)]
-    prompt: Annotated[str, Meta(description="The whole task: the sub-agent sees nothing else", min_length=1)]
+    description: Annotated[str, Meta(min_length=1)]
+    prompt: Annotated[str, Meta(description="All it needs to know", min_length=1)]
 
 
 class AgentTool(Tool[AgentArgs]):
-    """Hand a self-contained piece of work to a sub-agent with its own context and the tools of this mode.
-    It returns one final answer. Use it for wide searches and side tasks; say exactly what to report."""
+    """Give a wide search or a side task to a sub-agent with its own context and your tools. You get its one final
+    answer, so say exactly what to report."""
 
     name: ClassVar[str] = "AgentTool"
     kind: ClassVar[Kind] = "talk"
@@ -26,6 +26,11 @@ class AgentTool(Tool[AgentArgs]):
 
     def __init__(self, run: Run) -> None:
         self._run = run
+
+    @property
+    def side_effect(self) -> SideEffect:
+        """It only talks, but what it starts has every tool of the mode."""
+        return "mutating"
 
     def title(self, args: AgentArgs) -> str:
         return args.description

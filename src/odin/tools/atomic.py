@@ -1,55 +1,57 @@
 """Putting bytes in place so that a reader, or a crash, sees the old file or the new one and never half of one."""
 
 import contextlib
+import errno
 import os
 import stat
-import time
 from pathlib import Path
 
 from odin.tools.path import Refusal
+from odin.tools.temporary import beside, copy_name, create, elsewhere, sweep
 
-_NAME_BYTES = 200
+_WAIT_S = 60.0
+
+_NO_RENAME = {errno.EBUSY, errno.EPERM, errno.EACCES, errno.EXDEV}
+"""How a file says that it cannot be replaced: it is a mount point, or lies in a folder that is not ours to change."""
+
+_REWRITE = 'mv -f "$1" "$2" && cat "$2" >"$3" && { sync "$3" 2>/dev/null || sync; } && rm -f "$2"'
 
 
 def replace_file(target: str, data: bytes, before: bytes | None) -> int:
     """Write `data` to a file that held `before` (None: it did not exist). Returns its mtime in nanoseconds.
 
-    `target` is a real path: a symbolic link given here would be replaced by a file.
-    Mode, owner and extended attributes stay. A file with several hard links is rewritten in place, with the new bytes
-    safe in a file beside it until that is done, because replacing it would cut the links.
+    `target` is a real path: a symbolic link given here would be replaced by a file. Mode, owner and extended
+    attributes stay. Where replacing would not keep the file what it is (several hard links, a mount point, an owner
+    that cannot be kept), it is rewritten in place instead.
     """
     if before is not None and not os.access(target, os.W_OK):
         raise Refusal(f"{target} is read-only.")
-    temporary = _beside(target)
+    folder = os.path.dirname(target)  # noqa: PTH120
+    sweep(folder)
+    closed = before is not None and not os.access(folder or "/", os.W_OK | os.X_OK)
+    temporary = elsewhere(target) if closed else beside(target)
+    fd = create(temporary, private=before is not None)
     try:
-        links = _prepare(temporary, target, data, before)
-        if links > 1:
-            _rewrite(target, data)
-        else:
-            Path(temporary).replace(target)
-    finally:
+        _write_all(fd, data)
+        replaceable = _prepare(fd, target, before) and not closed
+        os.fsync(fd)
+        if not (replaceable and _put(temporary, target, new=before is None)):
+            _rewrite(temporary, target, before or b"")
+    except BaseException:
         Path(temporary).unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
     return Path(target).stat().st_mtime_ns
 
 
-def _beside(target: str) -> str:
-    folder, name = os.path.split(target)
-    short = os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
-    return f"{folder.rstrip('/')}/.{short}.odin-{os.getpid()}-{time.time_ns():x}"
+def _prepare(fd: int, target: str, before: bytes | None) -> bool:
+    """Check, as late as possible, that the old file is still what the edit was made from, and make the new one like it.
 
-
-def _prepare(temporary: str, target: str, data: bytes, before: bytes | None) -> int:
-    """Fill the new file and check, as late as possible, that the old one is still what the edit was made from."""
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        _write_all(fd, data)
-        info = _unchanged(target, before)
-        if info is not None:
-            _keep_attributes(fd, target, info)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    return info.st_nlink if info else 1
+    False when the new one cannot take its place.
+    """
+    info = _unchanged(target, before)
+    return info is None or (info.st_nlink == 1 and _keep_attributes(fd, target, info))
 
 
 def _unchanged(target: str, before: bytes | None) -> os.stat_result | None:
@@ -59,32 +61,104 @@ def _unchanged(target: str, before: bytes | None) -> os.stat_result | None:
         if before is None:
             return None
         raise Refusal(f"{target} was deleted in the meantime. Nothing was written.") from None
-    with os.fdopen(fd, "rb") as file:
-        if before is None or file.read() != before:
-            raise Refusal(f"{target} changed on disk in the meantime. Nothing was written. Read it again first.")
+    with open(fd, "rb", buffering=0) as file:  # noqa: PTH123
+        if before is None or file.readall() != before:
+            raise _changed(target)
         return os.fstat(fd)
 
 
-def _keep_attributes(fd: int, target: str, info: os.stat_result) -> None:
+def _changed(target: str) -> Refusal:
+    return Refusal(f"{target} changed on disk in the meantime. Nothing was written. Read it again first.")
+
+
+def _keep_attributes(fd: int, target: str, info: os.stat_result) -> bool:
+    """Give the new file mode, owner and extended attributes of the old one. False when that is not permitted."""
     own = os.fstat(fd)
-    if (own.st_uid, own.st_gid) != (info.st_uid, info.st_gid):
-        with contextlib.suppress(OSError):
-            os.fchown(fd, info.st_uid, info.st_gid)
-    os.fchmod(fd, stat.S_IMODE(info.st_mode))
-    if hasattr(os, "listxattr"):
-        with contextlib.suppress(OSError):
-            for name in os.listxattr(target):
-                os.setxattr(fd, name, os.getxattr(target, name))
-
-
-def _rewrite(target: str, data: bytes) -> None:
-    fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        _write_all(fd, data)
-        os.ftruncate(fd, len(data))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        if (own.st_uid, own.st_gid) != (info.st_uid, info.st_gid):
+            os.fchown(fd, info.st_uid, info.st_gid)
+        if stat.S_IMODE(own.st_mode) != stat.S_IMODE(info.st_mode):
+            os.fchmod(fd, stat.S_IMODE(info.st_mode))
+        _copy_xattrs(fd, target)
+    except OSError:
+        return False
+    return True
+
+
+def _copy_xattrs(fd: int, target: str) -> None:
+    if not hasattr(os, "listxattr"):
+        return
+    try:
+        names = os.listxattr(target)
+    except OSError:
+        return
+    for name in names:
+        value = os.getxattr(target, name)
+        if name not in os.listxattr(fd) or os.getxattr(fd, name) != value:
+            os.setxattr(fd, name, value)
+
+
+def _put(temporary: str, target: str, *, new: bool) -> bool:
+    """Give the temporary its real name in one step. False when the old file cannot be replaced but only rewritten."""
+    if new:
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            raise _changed(target) from None
+        except OSError:
+            Path(temporary).rename(target)
+        else:
+            Path(temporary).unlink()
+        return True
+    try:
+        Path(temporary).rename(target)
+    except OSError as error:
+        if error.errno not in _NO_RENAME:
+            raise
+        return False
+    return True
+
+
+def _rewrite(temporary: str, target: str, before: bytes) -> None:
+    """Copy the temporary into the old file.
+
+    A process of its own in a session of its own does it, so that it is finished even when this one is killed. What it
+    copies from stays until it is done; if it cannot finish, the old bytes are put back. It is started here and not by
+    the sandbox because it is no command of the model's, and must not end with the session.
+    """
+    import subprocess
+
+    copy = copy_name(temporary)
+    argv = ["/bin/sh", "-c", _REWRITE, "sh", temporary, copy, target]
+    nothing = subprocess.DEVNULL
+    process = subprocess.Popen(
+        argv, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, start_new_session=True, cwd="/"
+    )
+    try:
+        _, said = process.communicate(timeout=_WAIT_S)
+    except subprocess.TimeoutExpired:
+        raise Refusal(f"{target} is still being rewritten after {_WAIT_S:g} s; its new text is in {copy}.") from None
+    if process.returncode:
+        reason = said.decode("utf-8", "replace").strip().rpartition(": ")[2] or f"code {process.returncode}"
+        raise _restored(target, copy, before, reason)
+
+
+def _restored(target: str, copy: str, before: bytes, reason: str) -> Refusal:
+    try:
+        fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            _write_all(fd, before)
+            os.ftruncate(fd, len(before))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError:
+        return Refusal(
+            f"{target} could not be rewritten ({reason}) and may be damaged. Its whole new text is in {copy}."
+        )
+    with contextlib.suppress(OSError):
+        Path(copy).unlink()
+    return Refusal(f"{target} could not be rewritten ({reason}). It is as it was.")
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -3,20 +3,25 @@
 import os
 from collections.abc import Sequence
 
-from odin.context.files import FileCache, digest, fingerprint
+from odin.context.files import FileCache, digest
 from odin.core.tool import ToolContext, ToolOutput
 from odin.tools.atomic import replace_file
 from odin.tools.diff import Diff, compare
+from odin.tools.drift import describe_drift
 from odin.tools.path import Refusal, absolute, open_regular, printable, read_whole
 from odin.tools.read import numbered
 from odin.tools.replace import Draft, Edit
+from odin.tools.seen import remember_write
+from odin.tools.sufficiency import Reviewer
 from odin.tools.text import Decoded, decode
 
 _SNIPPET_LINES = 40
 _SNIPPET_CHARS = 4000
 
 
-def change_file(files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext) -> ToolOutput:
+async def change_file(
+    files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext, reviewer: Reviewer
+) -> ToolOutput:
     """Read, check, edit in memory, write at once. The file is untouched unless every edit fits."""
     path = absolute(file_path, ctx.cwd, "file_path")
     file, info = open_regular(path, ctx.cwd)
@@ -29,13 +34,14 @@ def change_file(files: FileCache, file_path: str, edits: Sequence[Edit], ctx: To
     _check_known(files, path, data)
     text, count = _apply(decoded, edits, files.unseen(path))
     after = decoded.encode(text)
+    remark = await reviewer.review(path, decoded.text, edits)
     target = os.path.realpath(path)
     mtime = replace_file(target, after, data)
-    files.wrote(target, fingerprint(after, mtime))
+    remember_write(files, target, after, mtime, decoded, text)
     diff = compare(decoded.text, text, path)
     places = "1 replacement" if count == 1 else f"{count} replacements"
     return ToolOutput(
-        text=printable(f"Edited {path}: {places}, {diff.counts} lines.\n{_snippet(diff)}"),
+        text=printable(f"Edited {path}: {places}, {diff.counts} lines.\n{_snippet(diff)}{_remarked(remark)}"),
         note=printable(f"Edited {path} ({diff.counts})"),
         view=printable(diff.text),
         files=(printable(target),),
@@ -51,19 +57,22 @@ def _check_known(files: FileCache, path: str, data: bytes) -> None:
     if standing == "stale":
         raise Refusal(f"Must read file first: {path} was read before this session was resumed. Read it again.")
     if standing == "changed":
-        lines = data.count(b"\n")
         raise Refusal(
-            f"{path} changed on disk since you read it (it has {lines} line ends now). "
-            "Nothing was written. Read it again, then repeat the edit on the new text."
+            f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)} "
+            "Read it again, then repeat the edit on the new text."
         )
 
 
+def _remarked(remark: str) -> str:
+    return f"\n(The check before this edit remarked: {remark})" if remark else ""
+
+
 def _apply(decoded: Decoded, edits: Sequence[Edit], unseen: list[tuple[int, int]]) -> tuple[str, int]:
-    draft = Draft(decoded.text, unseen)
+    draft = Draft(decoded.text, unseen, unknown=not decoded.valid)
     count = 0
     for number, edit in enumerate(edits, 1):
         try:
-            _check_encodable(decoded, edit.new)
+            decoded.check(edit.new, "new_string")
             count += draft.apply(edit)
         except Refusal as refusal:
             if len(edits) == 1:
@@ -72,18 +81,6 @@ def _apply(decoded: Decoded, edits: Sequence[Edit], unseen: list[tuple[int, int]
     if draft.text == decoded.text:
         raise Refusal("The edits cancel each other out; nothing was written.")
     return draft.text, count
-
-
-def _check_encodable(decoded: Decoded, new: str) -> None:
-    if not decoded.valid and not new.isascii():
-        raise Refusal(
-            "The file is not UTF-8, so only ASCII text can be put into it without mixing encodings. "
-            "Use ASCII, or convert the file with a command first."
-        )
-    try:
-        new.encode("utf-8")
-    except UnicodeEncodeError:
-        raise Refusal("new_string contains half of a surrogate pair, which is not a character.") from None
 
 
 def _snippet(diff: Diff) -> str:

@@ -1,12 +1,14 @@
 """What changed, for people (a unified diff) and for the model (the lines around the change)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
 VIEW_CHARS = 60_000
 _CONTEXT = 3
-_COMPARED = 20_000
+_COMPARED = 250_000
 
 _Op = tuple[str, int, int, int, int]
 
@@ -32,7 +34,7 @@ def compare(before: str, after: str, path: str) -> Diff:
     old = lead + lines_of(before[head : len(before) - tail]) + trail
     new = lead + lines_of(after[head : len(after) - tail]) + trail
     base = before.count("\n", 0, head) - len(lead)
-    ops = [op for op in _opcodes(old, new, len(lead), len(trail)) if op[0] != "equal"]
+    ops = _changes(old, new)
     text = "".join(_render(old, new, ops, base, path))
     if len(text) > VIEW_CHARS:
         text = f"{text[:VIEW_CHARS]}\n... diff cut: {VIEW_CHARS} of {len(text)} characters shown\n"
@@ -85,13 +87,53 @@ def _first_lines(text: str) -> list[str]:
     return lines_of(text[:end])
 
 
-def _opcodes(old: list[str], new: list[str], lead: int, trail: int) -> Sequence[_Op]:
-    """How `old` becomes `new`. What is too large to compare is replaced as one block between the equal ends."""
-    if len(old) + len(new) > _COMPARED:
-        return [("replace", lead, len(old) - trail, lead, len(new) - trail)]
+def _changes(old: list[str], new: list[str]) -> list[_Op]:
+    """The places that differ. Lines that are unique in both texts hold them together, so that the work does not grow
+    with the square of their length; what lies between two of those is compared in full unless that is very much."""
+    ops: list[_Op] = []
+    i = j = 0
+    for a, b in [*_anchors(old, new), (len(old), len(new))]:
+        ops += _between(old, new, (i, a), (j, b))
+        i, j = a + 1, b + 1
+    return ops
+
+
+def _anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
+    """Pairs of lines that occur once in each text, in the order of both: the longest row of them there is."""
+    counts = Counter(old)
+    places = {line: number for number, line in enumerate(old) if counts[line] == 1}
+    counts = Counter(new)
+    pairs = [(places[line], number) for number, line in enumerate(new) if counts[line] == 1 and line in places]
+    piles: list[int] = []
+    tops: list[int] = []
+    under: list[int] = []
+    for at, (place, _) in enumerate(pairs):
+        pile = bisect_left(piles, place)
+        under.append(tops[pile - 1] if pile else -1)
+        piles[pile : pile + 1] = [place]
+        tops[pile : pile + 1] = [at]
+    row: list[tuple[int, int]] = []
+    at = tops[-1] if tops else -1
+    while at >= 0:
+        row.append(pairs[at])
+        at = under[at]
+    return row[::-1]
+
+
+def _between(old: list[str], new: list[str], here: tuple[int, int], there: tuple[int, int]) -> list[_Op]:
+    (i, a), (j, b) = here, there
+    while i < a and j < b and old[i] == new[j]:
+        i, j = i + 1, j + 1
+    while i < a and j < b and old[a - 1] == new[b - 1]:
+        a, b = a - 1, b - 1
+    if i == a and j == b:
+        return []
+    if i == a or j == b or (a - i) * (b - j) > _COMPARED:
+        return [("replace", i, a, j, b)]
     import difflib
 
-    return difflib.SequenceMatcher(None, old, new).get_opcodes()
+    found = difflib.SequenceMatcher(None, old[i:a], new[j:b], autojunk=False).get_opcodes()
+    return [(tag, i + op[0], i + op[1], j + op[2], j + op[3]) for tag, *op in found if tag != "equal"]
 
 
 def _render(old: list[str], new: list[str], ops: list[_Op], base: int, path: str) -> Iterator[str]:

@@ -1,39 +1,40 @@
 """ExecuteCommand: run a shell command and show what it printed."""
 
-import signal
-import time
-from collections.abc import Callable
 from typing import Annotated
 
 from msgspec import Meta
 
 from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, failed
+from odin.policy.background import Background
+from odin.policy.outcome import outcome
 from odin.policy.sandbox import Finished, ProcessRunner
 from odin.tools.interactive import refusal
+from odin.tools.last_line import LastLine
 from odin.tools.path import printable
+from odin.tools.spawn import SpawnArgs, cannot_start, start
 
 DEFAULT_MS = 120_000
 MAX_MS = 600_000
-_PROGRESS_SECONDS = 0.5
 
 
 class ExecuteArgs(Args, frozen=True):
     command: str
     timeout: Annotated[float | None, Meta(description="Milliseconds; default 120000, max 600000")] = None
-    description: Annotated[str, Meta(description="What it does")] = ""
+    description: str = ""
+    run_in_background: bool = False
 
 
 class ExecuteCommand(Tool[ExecuteArgs]):
-    """Run a bash command: tests, builds, git. No terminal, no input; cd does not last. Prefer Read, Grep and Glob to
-    cat, grep and find."""
+    """Run a bash command: tests, builds, git. No terminal, no input; cd does not last."""
 
     name = "ExecuteCommand"
     kind = "execute"
     short = "Run a bash command."
     args = ExecuteArgs
 
-    def __init__(self, runner: ProcessRunner) -> None:
+    def __init__(self, runner: ProcessRunner, background: Background | None = None) -> None:
         self._runner = runner
+        self._background = background
 
     def subject(self, args: ExecuteArgs) -> Subject:
         return Subject(command=args.command)
@@ -44,14 +45,17 @@ class ExecuteCommand(Tool[ExecuteArgs]):
         reason = refusal(args.command)
         if reason:
             return failed(f"Not run: {reason}")
+        if args.run_in_background:
+            return self._spawn(args, ctx)
         asked = DEFAULT_MS if args.timeout is None or args.timeout <= 0 else args.timeout
         seconds = min(asked, MAX_MS) / 1000
+        newest = LastLine(ctx.progress)
         try:
-            finished = await self._runner.run(
-                args.command, cwd=ctx.cwd, timeout=seconds, on_output=_last_line_to(ctx.progress)
-            )
+            finished = await self._runner.run(args.command, cwd=ctx.cwd, timeout=seconds, on_output=newest.see)
         except OSError as error:
-            return failed(_cannot_start(error, ctx.cwd))
+            return failed(cannot_start(error, ctx.cwd))
+        finally:
+            newest.close()
         remarks = _remarks(finished, seconds)
         if asked > MAX_MS:
             remarks.append(f"(the timeout of {asked:.0f} ms was limited to {MAX_MS} ms)")
@@ -63,32 +67,21 @@ class ExecuteCommand(Tool[ExecuteArgs]):
             note=printable(f"{args.description or 'Ran'}: {first[:200]}" + _outcome(finished)),
         )
 
-
-def _last_line_to(progress: Callable[[str], None]) -> Callable[[str], None]:
-    """Show the newest line now and then, once a command has run for a moment."""
-    shown = time.monotonic()
-
-    def pass_on(text: str) -> None:
-        nonlocal shown
-        now = time.monotonic()
-        if now - shown >= _PROGRESS_SECONDS and text.strip():
-            shown = now
-            progress(printable(text.rstrip().rpartition("\n")[2][-200:]))
-
-    return pass_on
+    def _spawn(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
+        if self._background is None:
+            return failed("Not run: there are no background processes here. End the command with & instead.")
+        return start(self._background, SpawnArgs(args.command, args.description, args.timeout), ctx)
 
 
 def _remarks(finished: Finished, seconds: float) -> list[str]:
     if finished.timed_out:
         return [
             f"(timed out after {seconds:g}s and was stopped with everything it had started. It had no input: if it "
-            "waited for an answer, use a flag that avoids the question; for a server, end the command with &)"
+            "waited for an answer, use a flag that avoids the question; for a server, use Spawn)"
         ]
     remarks: list[str] = []
-    if finished.code < 0:
-        remarks.append(f"(killed by signal {_signal_name(-finished.code)})")
-    elif finished.code:
-        remarks.append(f"(exit code {finished.code})")
+    if finished.code:
+        remarks.append(f"({outcome(finished.code)})")
     if finished.background:
         later = f"; its further output goes to {finished.spill}" if finished.spill else ""
         remarks.append(f"(something it started still runs in the background until the session ends{later})")
@@ -99,16 +92,3 @@ def _outcome(finished: Finished) -> str:
     if finished.timed_out:
         return " (timed out)"
     return f" (exit code {finished.code})" if finished.code else ""
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
-
-
-def _cannot_start(error: OSError, cwd: str) -> str:
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return f"Not run: the working directory {cwd} no longer exists."
-    return f"Not run: {error.strerror or error}."

@@ -1,28 +1,34 @@
 """Glob: find files by name."""
 
 import asyncio
+import functools
 import os
 import re
 from collections.abc import Callable, Iterable
+from queue import SimpleQueue
 from typing import Annotated
 
 from msgspec import Meta
 
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.policy.sandbox import ProcessRunner
+from odin.tools.newest import Choose, Newest
 from odin.tools.path import FileTool, Refusal, absolute, existing_folder, printable
-from odin.tools.pattern import matcher
-from odin.tools.ripgrep import SEARCH_SECONDS, base_arguments, find_ripgrep
+from odin.tools.pattern import matcher, name_filter
+from odin.tools.ripgrep import base_arguments, find_ripgrep
+from odin.tools.search import SEARCH_SECONDS, took_too_long
+from odin.tools.temporary import is_temporary
 from odin.tools.walk import walk
 
 SHOWN = 100
 _STOP_BYTES = 64_000_000
+_BESIDE = 200
 _SKIPPED = ("node_modules", "vendor", "__pycache__")
 
 
 class GlobArgs(Args, frozen=True):
     pattern: Annotated[str, Meta(description="e.g. src/**/*.{ts,tsx}")]
-    path: Annotated[str | None, Meta(description="Absolute; default: working directory")] = None
+    path: Annotated[str | None, Meta(description="Default: working directory")] = None
 
 
 class Glob(FileTool[GlobArgs]):
@@ -50,40 +56,79 @@ class Glob(FileTool[GlobArgs]):
         pattern, folder = args.pattern, ctx.cwd if args.path is None else absolute(args.path, ctx.cwd, "path")
         if pattern.startswith("/"):
             folder, pattern = _split(pattern)
-        if not pattern or "\0" in pattern:
-            raise Refusal("pattern is empty or contains a NUL byte.")
-        folder = existing_folder(folder, ctx.cwd)
-        matches = matcher(pattern)
-        start = len(folder.rstrip("/")) + 1
-        paths, complete = await self._files(folder, pattern, ctx.cwd)
-        found = _newest_first(path for path in paths if matches(path[start:]))
-        note = printable(f"Found {len(found)} files for {args.pattern}")
-        if not found:
+        if not pattern or "\0" in pattern or printable(pattern) != pattern:
+            raise Refusal("pattern is empty or contains what no file name can contain.")
+        found = await self._newest(existing_folder(folder, ctx.cwd), pattern)
+        note = printable(f"Found {found.total} files for {args.pattern}")
+        lines = found.first(SHOWN)
+        if not lines:
             return ToolOutput(text="No files found", note=note)
-        lines = found[:SHOWN]
-        if len(found) > SHOWN or not complete:
-            total = f"{len(found)}" if complete else f"more than {len(found)}"
+        if len(lines) < found.total or not found.complete:
+            total = f"{found.total}" if found.complete else f"more than {found.total}"
             lines = [*lines, f"(showing the newest {len(lines)} of {total} files; use a narrower pattern or path)"]
         return ToolOutput(text=printable("\n".join(lines)), note=note)
 
-    async def _files(self, folder: str, pattern: str, cwd: str) -> tuple[list[str], bool]:
-        """Every file that is not ignored, and whether that is all of them. What a pattern names is not skipped."""
+    async def _newest(self, folder: str, pattern: str) -> Newest:
+        """The files that match and are neither ignored nor hidden. What a pattern names is not skipped."""
         hidden = bool(re.search(r"(?:^|/)\.(?!\.?/)", pattern))
         skip = frozenset(name for name in _SKIPPED if name not in pattern)
+        matches = matcher(pattern)
+        names, exact = name_filter(pattern)
+        start = len(folder.rstrip("/")) + 1
+
+        def choose(paths: Iterable[str], exact: bool = False) -> Iterable[str]:
+            shown = [path for path in paths if (not is_temporary(path) if hidden else path.find("/.", start - 1) < 0)]
+            return shown if exact else [path for path in shown if matches(path[start:])]
+
         rg = self._rg()
-        if rg is None:
-            found = await asyncio.to_thread(
-                lambda: list(walk(folder, hidden=hidden, skip=skip, seconds=SEARCH_SECONDS))
+        if rg is not None:
+            try:
+                argv = _arguments(rg, folder, names, hidden, [*sorted(skip), *_beside(folder, pattern)])
+                return await self._listed(argv, folder, functools.partial(choose, exact=exact))
+            except OSError:
+                pass
+        found = Newest(SEARCH_SECONDS)
+        paths = walk(folder, hidden=hidden, skip=skip, seconds=SEARCH_SECONDS)
+        await asyncio.to_thread(lambda: found.take(choose(paths)))
+        return found
+
+    async def _listed(self, argv: list[str], folder: str, choose: Choose) -> Newest:
+        found = Newest(SEARCH_SECONDS)
+        pieces: SimpleQueue[bytes | None] = SimpleQueue()
+        reading = asyncio.get_running_loop().run_in_executor(None, found.read, pieces.get, choose)
+        try:
+            listed = await self._runner.capture(
+                argv, cwd=folder, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES, on_data=pieces.put
             )
-            return found, True
-        argv = [*base_arguments(rg), "--files", "--null", "--glob=!.git", *(f"--glob=!{name}" for name in sorted(skip))]
-        argv += ["--hidden"] if hidden else []
-        listed = await self._runner.capture(
-            [*argv, "--", folder], cwd=cwd, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES
-        )
+        finally:
+            pieces.put(None)
+        await reading
         if listed.timed_out:
-            raise Refusal(f"The search took longer than {SEARCH_SECONDS:g}s and was stopped. Use a smaller folder.")
-        return [os.fsdecode(path) for path in listed.data.split(b"\0") if path], not listed.stopped
+            raise took_too_long()
+        found.complete = found.complete and not listed.stopped
+        return found
+
+
+def _arguments(rg: str, folder: str, names: str, hidden: bool, skip: list[str]) -> list[str]:
+    """A type of our own narrows by name and leaves ignored files ignored, which a glob would not."""
+    argv = [*base_arguments(rg), "--files", "--null", *(f"--glob=!{name}" for name in skip)]
+    argv += ["--hidden", "--glob=!.git"] if hidden else []
+    argv += [f"--type-add=wanted:{names}", "--type=wanted"] if names else []
+    return [*argv, "--", folder]
+
+
+def _beside(folder: str, pattern: str) -> list[str]:
+    """What lies beside the folder in which every match is, so that ripgrep does not go there."""
+    first, inside, _ = pattern.removeprefix("./").partition("/")
+    plain = re.compile(r"[\w.-]+", re.ASCII)
+    if not inside or not plain.fullmatch(first):
+        return []
+    try:
+        names = os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return []
+    others = [f"/{name}" for name in names if name != first and plain.fullmatch(name)]
+    return others if len(others) <= _BESIDE else []
 
 
 def _split(pattern: str) -> tuple[str, str]:
@@ -91,13 +136,3 @@ def _split(pattern: str) -> tuple[str, str]:
     parts = pattern.split("/")
     plain = next((at for at, part in enumerate(parts) if re.search(r"[*?\[{]", part)), len(parts) - 1)
     return "/".join(parts[:plain]) or "/", "/".join(parts[plain:])
-
-
-def _newest_first(paths: Iterable[str]) -> list[str]:
-    dated: list[tuple[int, str]] = []
-    for path in paths:
-        try:
-            dated.append((-os.stat(path).st_mtime_ns, path))  # noqa: PTH116
-        except OSError:
-            continue
-    return [path for _, path in sorted(dated)]

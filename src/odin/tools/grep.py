@@ -1,28 +1,34 @@
 """Grep: search file contents."""
 
-import time
-from collections.abc import Callable, Iterable
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta, field
 
-from odin.context.files import FileCache, Lines, fingerprint
+from odin.context.files import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.policy.sandbox import ProcessRunner
-from odin.tools.path import FileTool, Refusal, absolute, missing, open_regular, printable, read_whole
+from odin.tools.path import FileTool, Refusal, absolute, missing, open_regular, printable
+from odin.tools.query import Query
 from odin.tools.ripgrep import find_ripgrep
-from odin.tools.search import Hit, Hits, Query, count_lines, find_lines
+from odin.tools.search import Counts, Found, Hit, count_lines, find_in_range, find_lines, find_paths
+from odin.tools.seen import remember_lines
 
 HEAD_LIMIT = 250
 SHOWN_CHARS = 30_000
 LINE_CHARS = 500
-RECORDED_BYTES = 10_000_000
+MOST_CONTEXT = 10_000
+PROBED_BYTES = 65_536
+
+T = TypeVar("T")
 
 
 class GrepArgs(Args, frozen=True):
-    pattern: Annotated[str, Meta(description="Regular expression")]
-    path: Annotated[str | None, Meta(description="Absolute; default: working directory")] = None
+    pattern: str
+    path: Annotated[str | None, Meta(description="Default: working directory")] = None
     glob: Annotated[str | None, Meta(description="e.g. *.{ts,tsx}")] = None
     type: Annotated[str | None, Meta(description="e.g. py")] = None
     output_mode: Annotated[
@@ -33,7 +39,7 @@ class GrepArgs(Args, frozen=True):
     after: float | None = field(default=None, name="-A")
     before: float | None = field(default=None, name="-B")
     around: float | None = field(default=None, name="-C")
-    head_limit: Annotated[float | None, Meta(description="Default: 250")] = None
+    head_limit: float | None = None
     multiline: bool | None = None
     literal_text: bool | None = None
     offset: int | None = None
@@ -41,8 +47,7 @@ class GrepArgs(Args, frozen=True):
 
 
 class Grep(FileTool[GrepArgs]):
-    """Search file contents (ripgrep; honours .gitignore). Lines shown count as read. offset and limit search a
-    line range of one file."""
+    """Search file contents (ripgrep; honours .gitignore). Lines shown count as read. offset, limit: of one file."""
 
     name = "Grep"
     kind = "read"
@@ -63,51 +68,40 @@ class Grep(FileTool[GrepArgs]):
     async def work(self, args: GrepArgs, ctx: ToolContext) -> ToolOutput:
         query = _query(args, ctx)
         if args.output_mode in (None, "content"):
-            started = time.time_ns()
-            found = await find_lines(query, self._rg(), self._runner)
-            return self._content(found, args, started)
-        counts, complete = await count_lines(query, self._rg(), self._runner)
-        only_paths = args.output_mode == "files_with_matches"
-        lines = [path if only_paths else f"{path}:{count}" for path, count in counts.items()]
-        total = f"{len(lines)} files" if only_paths else f"{sum(counts.values())} matching lines in {len(lines)} files"
-        shown = _limited(lines, args)
-        return _output(args, shown, _remark(len(shown), len(lines), complete), total)
+            if args.offset or args.limit:
+                first, last = _range(args)
+                found = await find_in_range(query, first, last, self._rg(), self._runner)
+            else:
+                found = await find_lines(query, self._rg(), self._runner)
+            return self._content(found, args, query)
+        if args.output_mode == "count":
+            found = await count_lines(query, self._rg(), self._runner)
+            matches = sum(count for _, count in found.files)
+            total = f"{matches} matching lines in {len(found.files)} files"
+            return _listed(found, (f"{path}:{count}" for path, count in found.files), args, total)
+        found = await find_paths(query, self._rg(), self._runner)
+        return _listed(found, (path for path, _ in found.files), args, f"{len(found.files)} files")
 
-    def _content(self, found: Hits, args: GrepArgs, started: int) -> ToolOutput:
-        hits = _in_range(found.hits, args)
-        lines = _render(hits, args)
-        shown = _limited([text for text, _ in lines], args)
-        seen = [hit for _, hit in lines[: len(shown)] if hit is not None]
-        self._remember(seen, started)
-        matches = sum(hit.is_match for hit in hits)
-        return _output(args, shown, _remark(len(shown), len(lines), found.complete), f"{matches} matches")
-
-    def _remember(self, hits: list[Hit], started: int) -> None:
-        """Lines that were shown have been read. A file that changed while we searched has not."""
-        by_path: dict[str, list[Hit]] = {}
-        for hit in hits:
-            by_path.setdefault(hit.path, []).append(hit)
-        for path, lines in by_path.items():
-            try:
-                file, info = open_regular(path, "/")
-                with file:
-                    if info.st_size > RECORDED_BYTES or info.st_mtime_ns >= started:
-                        continue
-                    data = read_whole(file, info)
-            except (Refusal, OSError):
-                continue
-            if data is not None:
-                cut = any(len(hit.text) > LINE_CHARS for hit in lines)
-                ranges = _ranges(hit.line for hit in lines)
-                self._files.saw_lines(path, fingerprint(data, info.st_mtime_ns), ranges, truncated=cut)
+    def _content(self, found: Found, args: GrepArgs, query: Query) -> ToolOutput:
+        files = found.files
+        rows = sum(file.rows for file in files) + (max(0, len(files) - 1) if query.context else 0)
+        matches = sum(file.matches for file in files)
+        hits = (hit for file in files for hit in file.hits())
+        shown: list[str] = []
+        seen: list[Hit] = []
+        for text, hit in _limited(_render(hits, args, query), args):
+            shown.append(text)
+            seen += [hit] if hit is not None else []
+        remember_lines(self._files, seen, LINE_CHARS)
+        total = _total(found.complete, f"{matches} matches")
+        return _output(args, shown, _remark(len(shown), rows, found.complete), total)
 
 
 def _query(args: GrepArgs, ctx: ToolContext) -> Query:
-    path = absolute(args.path, ctx.cwd, "path") if args.path is not None else ctx.cwd
-    if not Path(path).exists():
-        raise missing(path, ctx.cwd)
-    if not args.pattern or "\0" in args.pattern:
-        raise Refusal("pattern is empty or contains a NUL byte.")
+    path = _searchable(absolute(args.path, ctx.cwd, "path") if args.path is not None else ctx.cwd, ctx.cwd)
+    for name, text in (("pattern", args.pattern), ("glob", args.glob or ""), ("type", args.type or "")):
+        if "\0" in text or printable(text) != text or (name == "pattern" and not text):
+            raise Refusal(f"{name} is empty or holds a NUL byte or half a character; leave that out.")
     if (args.offset or args.limit) and not Path(path).is_file():
         raise Refusal("offset and limit need path to be one file.")
     around = args.around or 0
@@ -119,50 +113,78 @@ def _query(args: GrepArgs, ctx: ToolContext) -> Query:
         ignore_case=bool(args.ignore_case),
         literal=bool(args.literal_text),
         multiline=bool(args.multiline),
-        before=max(0, int(args.before if args.before is not None else around)),
-        after=max(0, int(args.after if args.after is not None else around)),
+        before=_context(args.before, around),
+        after=_context(args.after, around),
     )
 
 
-def _in_range(hits: list[Hit], args: GrepArgs) -> list[Hit]:
+def _context(lines: float | None, around: float) -> int:
+    return int(min(max(0, lines if lines is not None else around), MOST_CONTEXT))
+
+
+def _searchable(path: str, cwd: str) -> str:
+    """A folder, or a file of text: a pipe would never end, and a binary file has no lines."""
+    if not Path(path).exists():
+        raise missing(path, cwd)
+    if not os.access(path, os.R_OK | (os.X_OK if Path(path).is_dir() else 0)):
+        raise Refusal(f"{path} cannot be read: permission denied.")
+    if Path(path).is_dir():
+        return path
+    file, _ = open_regular(path, cwd)
+    with file:
+        begin = file.read(PROBED_BYTES) or b""
+    if b"\0" in begin and begin[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        raise Refusal(f"{path} is a binary file, which has no lines to search. A command such as strings can read it.")
+    return path
+
+
+def _range(args: GrepArgs) -> tuple[int, int]:
     first = max(1, args.offset or 1)
-    last = first + args.limit - 1 if args.limit else None
-    return [hit for hit in hits if hit.line >= first and (last is None or hit.line <= last)]
+    return first, first + args.limit - 1 if args.limit else sys.maxsize
 
 
-def _render(hits: list[Hit], args: GrepArgs) -> list[tuple[str, Hit | None]]:
+def _render(hits: Iterable[Hit], args: GrepArgs, query: Query) -> Iterator[tuple[str, Hit | None]]:
     """As ripgrep prints them: `path:line:text` for a match, dashes for context, `--` where lines are left out."""
-    context = bool(args.after or args.before or args.around)
-    out: list[tuple[str, Hit | None]] = []
     previous: Hit | None = None
     for hit in hits:
-        if context and previous and (hit.path != previous.path or hit.line > previous.line + 1):
-            out.append(("--", None))
+        if query.context and previous and (hit.path != previous.path or hit.line > previous.line + 1):
+            yield "--", None
         previous = hit
         sign = ":" if hit.is_match else "-"
         text = hit.text
         if len(text) > LINE_CHARS:
             text = f"{text[:LINE_CHARS]}... [line cut: {LINE_CHARS} of {len(text)} characters]"
         number = "" if args.line_numbers is False else f"{sign}{hit.line}"
-        out.append((f"{hit.path}{number}{sign}{text}", hit))
-    return out
+        yield f"{hit.path}{number}{sign}{text}", hit
 
 
-def _limited(lines: list[str], args: GrepArgs) -> list[str]:
+def _limited(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple[str, T]]:
+    """As many as were asked for, but not more than fits."""
     limit = int(args.head_limit) if args.head_limit and args.head_limit >= 1 else HEAD_LIMIT
-    shown: list[str] = []
     size = 0
-    for line in lines[:limit]:
-        size += len(line) + 1
-        if size > SHOWN_CHARS and shown:
-            break
-        shown.append(line)
-    return shown
+    for count, (text, what) in enumerate(rows):
+        size += len(text) + 1
+        if count >= limit or (size > SHOWN_CHARS and count):
+            return
+        yield text, what
+
+
+def _listed(found: Counts, lines: Iterable[str], args: GrepArgs, total: str) -> ToolOutput:
+    shown = [line for line, _ in _limited(((line, None) for line in lines), args)]
+    remark = _remark(len(shown), len(found.files), found.complete)
+    return _output(args, shown, remark, _total(found.complete, total))
+
+
+def _total(complete: bool, total: str) -> str:
+    return total if complete else f"more than {total}"
 
 
 def _remark(shown: int, total: int, complete: bool) -> str:
     if not complete:
-        return f"(showing {shown} results; the search was stopped because there are too many; narrow it down)"
+        return (
+            f"(showing the first {shown} results; there are so many that the search was stopped; "
+            "narrow it down by pattern, path, glob or type)"
+        )
     if shown < total:
         return f"(showing the first {shown} of {total} results; narrow it down or raise head_limit)"
     return ""
@@ -174,13 +196,3 @@ def _output(args: GrepArgs, shown: list[str], remark: str, total: str) -> ToolOu
     if not shown:
         return ToolOutput(text="No matches found", note=note)
     return ToolOutput(text=printable("\n".join([*shown, *([remark] if remark else [])])), note=note)
-
-
-def _ranges(lines: Iterable[int]) -> list[Lines]:
-    ranges: list[Lines] = []
-    for line in sorted(set(lines)):
-        if ranges and ranges[-1][1] == line - 1:
-            ranges[-1] = (ranges[-1][0], line)
-        else:
-            ranges.append((line, line))
-    return ranges

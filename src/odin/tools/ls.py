@@ -1,6 +1,9 @@
 """LS: what is in one directory."""
 
+import asyncio
+import heapq
 import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,17 +13,18 @@ from odin.context.files import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.tools.path import FileTool, absolute, existing_folder, printable
 from odin.tools.pattern import matcher
+from odin.tools.temporary import is_temporary
 
 SHOWN = 200
 
 
 class LSArgs(Args, frozen=True):
-    path: Annotated[str, Meta(description="Absolute")]
+    path: str
     ignore: Annotated[tuple[str, ...], Meta(description="Globs")] = ()
 
 
 class LS(FileTool[LSArgs]):
-    """List a directory. Prefer Glob or Grep when you know what to look for."""
+    """List a directory."""
 
     name = "LS"
     kind = "read"
@@ -36,14 +40,12 @@ class LS(FileTool[LSArgs]):
     async def work(self, args: LSArgs, ctx: ToolContext) -> ToolOutput:
         folder = existing_folder(absolute(args.path, ctx.cwd, "path"), ctx.cwd)
         ignored = [matcher(glob) for glob in args.ignore]
-        with os.scandir(folder) as found:
-            entries = [entry for entry in found if not any(matches(entry.name) for matches in ignored)]
-        entries.sort(key=lambda entry: entry.name)
-        lines = [self._line(entry) for entry in entries[:SHOWN]]
-        if len(entries) > SHOWN:
-            lines.append(f"(showing {SHOWN} of {len(entries)} entries; use Glob or ignore to narrow it down)")
+        entries, total = await asyncio.to_thread(_first, folder, ignored)
+        lines = [self._line(entry) for entry in entries]
+        if total > SHOWN:
+            lines.append(f"(showing the first {SHOWN} of {total} entries; use Glob or ignore to narrow it down)")
         text = "\n".join([f"{folder.rstrip('/')}/", *(lines or ["(empty directory)"])])
-        return ToolOutput(text=printable(text), note=printable(f"Listed {folder}: {len(entries)} entries"))
+        return ToolOutput(text=printable(text), note=printable(f"Listed {folder}: {total} entries"))
 
     def _line(self, entry: "os.DirEntry[str]") -> str:
         if entry.is_symlink():
@@ -57,3 +59,19 @@ class LS(FileTool[LSArgs]):
         if known is None:
             return f"  {entry.name}"
         return f"  {entry.name} [{'cached, modified' if known.modified else 'cached'}]"
+
+
+def _first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.DirEntry[str]], int]":
+    """The first entries by name, and how many there are. A directory may have a million of them."""
+    total = 0
+
+    def counted(found: "Iterable[os.DirEntry[str]]") -> "Iterator[os.DirEntry[str]]":
+        nonlocal total
+        for entry in found:
+            if not is_temporary(entry.name) and not any(matches(entry.name) for matches in ignored):
+                total += 1
+                yield entry
+
+    with os.scandir(folder) as found:
+        first = heapq.nsmallest(SHOWN, counted(found), key=lambda entry: entry.name)
+    return first, total

@@ -5,10 +5,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from odin.context.files import FileCache
-from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.core.tool import Args, AskLesser, Subject, ToolContext, ToolOutput
 from odin.tools.change import change_file
 from odin.tools.path import FileTool
 from odin.tools.replace import Edit
+from odin.tools.sufficiency import Reviewer
 
 
 class OneEdit(Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,7 +19,7 @@ class OneEdit(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MultiEditArgs(Args, frozen=True):
-    file_path: Annotated[str, Meta(description="Absolute")]
+    file_path: str
     edits: Annotated[tuple[OneEdit, ...], Meta(min_length=1)]
 
 
@@ -30,12 +31,13 @@ class MultiEditTool(FileTool[MultiEditArgs]):
     short = "Make several replacements in one file, all or none."
     args = MultiEditArgs
 
-    def __init__(self, files: FileCache) -> None:
+    def __init__(self, files: FileCache, lesser: AskLesser | None = None) -> None:
         self._files = files
+        self._reviewer = Reviewer(files, lesser)
 
     def subject(self, args: MultiEditArgs) -> Subject:
         return Subject(paths=(args.file_path,))
 
     async def work(self, args: MultiEditArgs, ctx: ToolContext) -> ToolOutput:
         edits = [Edit(edit.old_string, edit.new_string, edit.replace_all) for edit in args.edits]
-        return change_file(self._files, args.file_path, edits, ctx)
+        return await change_file(self._files, args.file_path, edits, ctx, self._reviewer)

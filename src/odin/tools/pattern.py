@@ -20,6 +20,20 @@ def matcher(glob: str) -> Callable[[str], bool]:
     return lambda path: compiled.fullmatch(path) is not None
 
 
+def name_filter(glob: str) -> tuple[str, bool]:
+    """A glob on names alone that every match fits, or "", and whether it says all that the pattern says.
+
+    Only what every program that knows globs reads alike: plain names, `*` and lists in braces.
+    """
+    folders, _, name = glob.removeprefix("./").rpartition("/")
+    anywhere = all(part in ("**", "") for part in folders.split("/"))
+    if name in ("*", "**"):
+        return "", anywhere
+    if "**" in name or not re.fullmatch(r"(?:[\w.*-]|\{[\w.*-]+(?:,[\w.*-]+)*\})+", name, re.ASCII):
+        return "", False
+    return name, anywhere
+
+
 def translate(glob: str) -> str:
     """The regular expression for one pattern. What is not closed, `[` or `{`, stands for itself."""
     out: list[str] = []
@@ -36,7 +50,7 @@ def _token(glob: str, at: int, depth: int) -> tuple[str, int]:
     rest = glob[at:]
     if rest.startswith("**/") and (at == 0 or glob[at - 1] in "/{,"):
         return "(?:.*/)?", 3
-    if rest.startswith("**"):
+    if rest == "**" and (at == 0 or glob[at - 1] == "/"):
         return ".*", 2
     char = rest[0]
     if char == "[":

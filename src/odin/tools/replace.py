@@ -5,16 +5,21 @@ and new lines take the ending that is used where they go.
 """
 
 import re
+from itertools import accumulate
 
 from msgspec import Struct
 
 from odin.tools.diff import lines_of
+from odin.tools.nearest import matching_start, nearest
 from odin.tools.path import Refusal
 from odin.tools.read import numbered
 
 Span = tuple[int, int]
 
-_ANY_END = r"(?:\r\n?|\n)"
+_TELLING = 4
+_EXACTLY = 1000
+_PLACES = 4
+_AROUND = 160
 
 
 class Edit(Struct, frozen=True):
@@ -32,11 +37,15 @@ class Found(Struct, frozen=True):
 
 
 class Draft:
-    """A text under change, with the spans of it nobody has looked at: an edit may not touch those."""
+    """A text under change, with the spans of it nobody has looked at: an edit may not touch those.
 
-    def __init__(self, text: str, unseen: list[tuple[int, int]] | None = None) -> None:
+    `unknown` says that its encoding is not known, so that what looks like a letter may be half of a character.
+    """
+
+    def __init__(self, text: str, unseen: list[tuple[int, int]] | None = None, *, unknown: bool = False) -> None:
         self.text = text
         self._blind = _char_spans(text, unseen or [])
+        self._unknown = unknown
 
     def apply(self, edit: Edit) -> int:
         """Make one edit and say how many places changed. Raises Refusal and changes nothing when it is not certain."""
@@ -47,17 +56,24 @@ class Draft:
         found = locate(self.text, edit.old)
         if not found.spans:
             raise Refusal(f"old_string was not found.{_hint(self.text, edit.old)}")
-        if len(found.spans) > 1 and not edit.replace_all:
-            raise Refusal(_ambiguous(self.text, found.spans))
+        if not edit.replace_all and (len(found.spans) > 1 or _stands_again(self.text, found.spans[0])):
+            raise Refusal(_ambiguous(self.text, _also_overlapping(self.text, found.spans)))
         self._check_seen(found.spans)
-        pieces = [self.text[start:end] for start, end in found.spans]
-        fitted = [
-            _fit(piece, edit, found, _ending(self.text, span)) for piece, span in zip(pieces, found.spans, strict=True)
-        ]
-        if fitted == pieces:
-            raise Refusal("The edit would change nothing: only line endings differ, and those are kept.")
+        self._check_whole(found.spans, edit.old)
+        fitted = self._fitted(edit, found)
         self._splice(found.spans, fitted)
         return len(fitted)
+
+    def _fitted(self, edit: Edit, found: Found) -> list[str]:
+        """The new text for each place. Only where the file has carriage returns, or no end, are there places to fit."""
+        if "\r" not in self.text and not found.loose:
+            return [edit.new] * len(found.spans)
+        pieces = [self.text[start:end] for start, end in found.spans]
+        endings = [_ending(self.text, span) for span in found.spans]
+        fitted = [_fit(piece, edit, found, ending) for piece, ending in zip(pieces, endings, strict=True)]
+        if fitted == pieces:
+            raise Refusal("The edit would change nothing: only line endings differ, and those are kept.")
+        return fitted
 
     def _check_seen(self, spans: list[Span]) -> None:
         for start, end in spans:
@@ -68,6 +84,15 @@ class Draft:
                         f"Must read lines {first}-{last} first: you have not seen the part of the file to change. "
                         f"Read it with offset={first} and limit={last - first + 1}, then repeat the edit."
                     )
+
+    def _check_whole(self, spans: list[Span], old: str) -> None:
+        """A letter or two may be found inside a character of two bytes by mere chance; longer text hardly ever is."""
+        for start, _ in spans if self._unknown and len(old) < _TELLING else ():
+            if start and "\udc80" <= self.text[start - 1] <= "\udcff" and _halves(self.text, start):
+                raise Refusal(
+                    f"The match on line {_line_at(self.text, start)} begins right after a byte whose encoding is "
+                    "not known, and may be the second half of a character. Use a longer old_string."
+                )
 
     def _splice(self, spans: list[Span], fitted: list[str]) -> None:
         out: list[str] = []
@@ -83,18 +108,67 @@ class Draft:
 
 
 def locate(text: str, old: str) -> Found:
-    spans = [match.span() for match in re.finditer(re.escape(old), text)]
+    """Where `old` stands. Line ends count as equal where old_string has plain line feeds: that is all Read shows."""
+    spans = _all_of(text, old)
+    if "\n" in old and ("\r" in text or "\r" in old) and not (spans and "\r" in old):
+        loose = _loosely(text, old) or ([] if spans else _with_lone_returns(text, old))
+        if len(loose) > len(spans):
+            return Found(loose, loose=True)
     if spans:
         return Found([_with_return(text, span) for span in spans] if "\r" not in old else spans)
-    if "\r" in text or "\r" in old:
-        lines = [re.escape(line) for line in old.replace("\r\n", "\n").split("\n")]
-        spans = [match.span() for match in re.finditer(_ANY_END.join(lines), text)] if len(lines) > 1 else []
-        if spans:
-            return Found(spans, loose=True)
     body = old[:-1].removesuffix("\r") if old.endswith("\n") else ""
     if body and text.endswith(body) and len(locate(text, body).spans) == 1:
         return Found(locate(text, body).spans, loose=True, unended=True)
     return Found([])
+
+
+def _stands_again(text: str, span: Span) -> bool:
+    """Whether the text at this place is also found a little further on, overlapping it: then it is not the only one."""
+    start, end = span
+    return text.find(text[start:end], start + 1, 2 * end - start) >= 0
+
+
+def _also_overlapping(text: str, spans: list[Span]) -> list[Span]:
+    """The spans, with those that begin inside one of them: very many need not be told so exactly."""
+    if len(spans) > _EXACTLY:
+        return spans
+    found: list[Span] = []
+    for start, end in spans:
+        at = start
+        while 0 <= at < end:
+            found.append((at, at + end - start))
+            at = text.find(text[start:end], at + 1, 2 * end - start)
+    return found
+
+
+def _all_of(text: str, old: str) -> list[Span]:
+    spans: list[Span] = []
+    at = text.find(old)
+    while at >= 0:
+        spans.append((at, at + len(old)))
+        at = text.find(old, at + len(old))
+    return spans
+
+
+def _loosely(text: str, old: str) -> list[Span]:
+    """The places where `old` stands when CRLF and LF are the same: found in plain text, then counted back by lines."""
+    plain = text.replace("\r\n", "\n")
+    spans = _all_of(plain, old.replace("\r\n", "\n"))
+    if not spans or len(plain) == len(text):
+        return spans
+    starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+
+    def back(place: int) -> int:
+        return starts[plain.count("\n", 0, place)] + place - (plain.rfind("\n", 0, place) + 1)
+
+    return [(back(start), back(end)) for start, end in spans]
+
+
+def _with_lone_returns(text: str, old: str) -> list[Span]:
+    if not re.search(r"\r(?!\n)", text):
+        return []
+    lines = [re.escape(line) for line in old.replace("\r\n", "\n").split("\n")]
+    return [match.span() for match in re.finditer(r"(?:\r\n?|\n)".join(lines), text)]
 
 
 def _with_return(text: str, span: Span) -> Span:
@@ -149,13 +223,33 @@ def _line_at(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1
 
 
+def _halves(text: str, place: int) -> bool:
+    from odin.tools.encoding import splits_a_character
+
+    before = len(text[:place].encode("utf-8", "surrogateescape"))
+    return splits_a_character(text.encode("utf-8", "surrogateescape"), before)
+
+
 def _ambiguous(text: str, spans: list[Span]) -> str:
     shown = ", ".join(str(_line_at(text, start)) for start, _ in spans[:20])
     more = ", ..." if len(spans) > 20 else ""
+    places = "\n--\n".join(_place(text, start) for start, _ in spans[:_PLACES])
+    rest = f"\n({_PLACES} of {len(spans)} places shown)" if len(spans) > _PLACES else ""
     return (
         f"old_string occurs {len(spans)} times (lines {shown}{more}). "
-        "Add surrounding lines so that it is unique, or set replace_all."
+        f"Add surrounding lines so that it is unique, or set replace_all. It stands here:\n{places}{rest}"
     )
+
+
+def _place(text: str, start: int) -> str:
+    """The line of a match with the lines around it, or the part of a very long line."""
+    head = max(text.rfind("\n", 0, start) + 1, start - _AROUND)
+    above = max(text.rfind("\n", 0, max(head - 1, 0)) + 1, head - _AROUND)
+    end = text.find("\n", start)
+    below = text.find("\n", end + 1) if end >= 0 else -1
+    tail = min(below if below >= 0 else len(text), start + 2 * _AROUND)
+    lines = text[above:tail].removesuffix("\n").split("\n")
+    return numbered(lines, _line_at(text, above), 3 * _AROUND + 100).text
 
 
 def _hint(text: str, old: str) -> str:
@@ -164,23 +258,26 @@ def _hint(text: str, old: str) -> str:
         return " It seems to contain the line numbers of Read; leave them out."
     if "\ufffd" in old:
         return " U+FFFD stands for bytes that are not UTF-8; choose text without it."
-    at, same = _nearest(text, old)
-    if at < 0:
-        return " It must match the file exactly, with all spaces. Read the file again."
-    lines = text.split("\n")[at : at + min(old.count("\n") + 2, 12)]
-    reason = " The spacing or the lines that follow differ." if same else ""
-    return f"{reason} The nearest text in the file is:\n{numbered(lines, at + 1, 3000).text}"
+    block = nearest(text, old)
+    if block is not None:
+        shown = numbered(block.lines, block.first, 3000)
+        reason = " Only the spacing differs." if block.same else ""
+        cut = (
+            f"\n(lines {block.first}-{shown.last} of it shown)"
+            if shown.last < block.first + len(block.lines) - 1
+            else ""
+        )
+        return f"{reason} The nearest text in the file is:\n{shown.text}{cut}"
+    return _where_it_parts(text, old) or " It must match the file exactly, with all spaces. Read the file again."
 
 
-def _nearest(text: str, old: str) -> tuple[int, bool]:
-    """The line most like the first line of `old`, and whether only spacing differs."""
-    wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
-    if not wanted:
-        return -1, False
-    lines = [line.strip() for line in text.split("\n")]
-    if wanted in lines:
-        return lines.index(wanted), True
-    import difflib
-
-    near = difflib.get_close_matches(wanted[:500], [line[:500] for line in lines[:5000]], n=1)
-    return (next(i for i, line in enumerate(lines) if line[:500] == near[0]), False) if near else (-1, False)
+def _where_it_parts(text: str, old: str) -> str:
+    """For text inside very long lines: up to where it agrees with the file, and how the file goes on."""
+    same = matching_start(text, old)
+    if same < 20:
+        return ""
+    at = text.find(old[:same]) + same
+    return (
+        f" Its first {same} characters are on line {_line_at(text, at - same)}, but then the file goes on with "
+        f"{text[at : at + 60]!r} and not with {old[same : same + 60]!r}."
+    )

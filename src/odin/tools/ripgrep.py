@@ -5,7 +5,13 @@ import os
 import sys
 from pathlib import Path
 
-SEARCH_SECONDS = 60.0
+from odin.tools.query import Answer, Query
+
+_ANSWERS: dict[Answer, list[str]] = {
+    "lines": ["--heading", "--line-number"],
+    "counts": ["--count"],
+    "paths": ["--files-with-matches"],
+}
 
 
 @functools.cache
@@ -23,3 +29,17 @@ def find_ripgrep() -> str | None:
 def base_arguments(rg: str) -> list[str]:
     """What every call says: no user configuration, .gitignore also outside a repository, no noise, no colour."""
     return [rg, "--no-config", "--no-require-git", "--no-messages", "--color=never"]
+
+
+def ripgrep_arguments(rg: str, query: Query, answer: Answer, in_order: bool) -> list[str]:
+    """`in_order` makes it print in the order of paths, which takes all but one of its threads away."""
+    argv = [*base_arguments(rg), *_ANSWERS[answer], "--with-filename", "--null", "--crlf", "--engine=auto"]
+    argv += ["--sort=path"] if in_order else []
+    argv += ["--ignore-case"] if query.ignore_case else []
+    argv += ["--fixed-strings"] if query.literal else []
+    argv += ["--multiline", "--multiline-dotall"] if query.across_lines else []
+    argv += [f"--glob={query.glob}", "--glob=!.git"] if query.glob else []
+    argv += [f"--type={query.type}"] if query.type else []
+    argv += [f"--before-context={query.before}"] if query.before else []
+    argv += [f"--after-context={query.after}"] if query.after else []
+    return [*argv, "-e", query.pattern, "--", query.path]

@@ -1,62 +1,31 @@
-"""Finding lines: by ripgrep, or by a walk of our own that finds the same ones in the same order."""
+"""Searching in files, by ripgrep or by the built-in scan: two programs that print the same, run and read here."""
 
-import asyncio
+import functools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from odin.policy.sandbox import ProcessRunner
-from odin.tools.path import WHOLE_BYTES, Refusal
-from odin.tools.pattern import matcher
-from odin.tools.ripgrep import SEARCH_SECONDS, base_arguments
-from odin.tools.text import decode
-from odin.tools.walk import walk
+from odin.policy.sandbox import Captured, ProcessRunner
+from odin.tools.path import Refusal
+from odin.tools.query import Answer, Query
+from odin.tools.ripgrep import ripgrep_arguments
+from odin.tools.scan import scan_arguments
 
-_STOP_BYTES = 8_000_000
-_RG_LINE = rb"(\d+)([:-])(.*)"
+SEARCH_SECONDS = 60.0
 
-TYPES = {
-    "c": "*.c *.h",
-    "cpp": "*.cc *.cpp *.cxx *.hh *.hpp *.hxx *.h",
-    "css": "*.css *.scss",
-    "go": "*.go",
-    "html": "*.htm *.html",
-    "java": "*.java",
-    "js": "*.js *.jsx *.mjs *.cjs *.vue",
-    "json": "*.json",
-    "kotlin": "*.kt *.kts",
-    "md": "*.md *.markdown *.mdx",
-    "php": "*.php",
-    "py": "*.py *.pyi",
-    "ruby": "*.rb *.gemspec",
-    "rust": "*.rs",
-    "sh": "*.sh *.bash *.zsh",
-    "sql": "*.sql",
-    "swift": "*.swift",
-    "toml": "*.toml",
-    "ts": "*.ts *.tsx *.mts *.cts",
-    "txt": "*.txt",
-    "xml": "*.xml",
-    "yaml": "*.yaml *.yml",
-}
-"""The file types the built-in search knows. Ripgrep knows many more."""
+_LINES_BYTES = 8_000_000
+_FIRST_BYTES = 1_000_000
+_PATHS_BYTES = 64_000_000
+_RANGE_BYTES = 2_000_000_000
 
+_ROW = rb"(\d+)([:-])(.*)"
 
-class Query(Struct, frozen=True):
-    """What is looked for. `before` and `after` are lines of context around each match."""
-
-    pattern: str
-    path: str
-    glob: str = ""
-    type: str = ""
-    ignore_case: bool = False
-    literal: bool = False
-    multiline: bool = False
-    before: int = 0
-    after: int = 0
+T = TypeVar("T")
 
 
 class Hit(Struct, frozen=True):
@@ -68,140 +37,151 @@ class Hit(Struct, frozen=True):
     text: str
 
 
-class Hits(Struct, frozen=True):
-    """In order of path and line. `complete` is false when the search was stopped because there was too much."""
+class FileHits(Struct, frozen=True):
+    """What was found in one file. `rows` are the lines it fills when shown, marks of lines left out included."""
 
-    hits: list[Hit]
+    path: str
+    rows: int
+    matches: int
+    hits: Callable[[], list[Hit]]
+
+
+class Found(Struct, frozen=True):
+    """In order of path. Without `complete` these are only the first of far more."""
+
+    files: list[FileHits]
     complete: bool = True
 
 
-async def find_lines(query: Query, rg: str | None, runner: ProcessRunner) -> Hits:
-    if rg is None:
-        return Hits(await asyncio.to_thread(lambda: list(_walk_lines(query))))
-    data, complete = await _ripgrep(rg, query, ["--line-number"], runner)
-    return Hits(sorted(_parse_lines(data), key=_by_path), complete)
+class Counts(Struct, frozen=True):
+    """How many matching lines each file has, in order of path. Without `complete` these are some of far more."""
+
+    files: list[tuple[str, int]]
+    complete: bool = True
 
 
-async def count_lines(query: Query, rg: str | None, runner: ProcessRunner) -> tuple[dict[str, int], bool]:
-    """How many matching lines each file has, by path, and whether the search was complete."""
-    if rg is None:
-        return await asyncio.to_thread(lambda: _walk_counts(query)), True
-    data, complete = await _ripgrep(rg, query, ["--count"], runner)
-    pairs = (line.rstrip(b"\r").partition(b"\0") for line in data.split(b"\n"))
-    counts = {os.fsdecode(path): int(number) for path, found, number in pairs if found and number.isdigit()}
-    return dict(sorted(counts.items(), key=lambda item: _parts(item[0]))), complete
+async def find_lines(query: Query, rg: str | None, runner: ProcessRunner) -> Found:
+    """Ripgrep prints file by file in no order. When it is too much to wait for the end, the first ones are asked for
+    in order, so that the same search gives the same lines."""
+    found = await _run(query, "lines", rg, runner, _LINES_BYTES)
+    if not found.stopped:
+        return Found(read_lines(found.data, query.context))
+    first = await _run(query, "lines", rg, runner, _FIRST_BYTES, in_order=True)
+    whole = first.data[: first.data.rfind(b"\n")] if b"\n" in first.data else first.data
+    return Found(read_lines(whole, query.context), complete=False)
 
 
-def _by_path(hit: Hit) -> tuple[list[str], int]:
-    return _parts(hit.path), hit.line
+async def find_in_range(query: Query, first: int, last: int, rg: str | None, runner: ProcessRunner) -> Found:
+    """The lines of one file whose number is within the range, however many there are outside of it."""
+    kept: list[bytes] = []
+    rest, size = b"", 0
+    number = re.compile(rb"(?:[^\0]*\0)?(\d+)[:-]", re.DOTALL)
+
+    def keep(piece: bytes) -> None:
+        nonlocal rest, size
+        whole, ended, rest = (rest + piece).rpartition(b"\n")
+        for line in whole.split(b"\n") if ended else ():
+            found = number.match(line)
+            if found is not None and first <= int(found[1]) <= last and size < _LINES_BYTES:
+                kept.append(line[found.start(1) :])
+                size += len(line)
+
+    await _run(query, "lines", rg, runner, _RANGE_BYTES, on_data=keep)
+    body = b"\n".join(kept)
+    return Found([_file(query.path, body, query.context)] if kept else [], size < _LINES_BYTES)
 
 
-def _parts(path: str) -> list[str]:
-    return path.split("/")
+async def count_lines(query: Query, rg: str | None, runner: ProcessRunner) -> Counts:
+    """Ripgrep's own count is one of matches where these may reach across lines, so there the lines are counted."""
+    if query.across_lines:
+        lines = await find_lines(replace(query, before=0, after=0), rg, runner)
+        return Counts([(file.path, file.matches) for file in lines.files], lines.complete)
+    found = await _run(query, "counts", rg, runner, _PATHS_BYTES)
+    return Counts(read_counts(found.data), not found.stopped)
 
 
-# --- by ripgrep ---
+async def find_paths(query: Query, rg: str | None, runner: ProcessRunner) -> Counts:
+    found = await _run(query, "paths", rg, runner, _PATHS_BYTES)
+    return Counts(read_paths(found.data), not found.stopped)
 
 
-async def _ripgrep(rg: str, query: Query, mode: list[str], runner: ProcessRunner) -> tuple[bytes, bool]:
-    """Run in the searched folder, because ripgrep reads a glob with a slash relative to where it runs."""
-    argv = [*base_arguments(rg), *mode, "--with-filename", "--null", "--no-heading", "--crlf", "--engine=auto"]
-    argv += ["--ignore-case"] if query.ignore_case else []
-    argv += ["--fixed-strings"] if query.literal else []
-    argv += ["--multiline", "--multiline-dotall"] if query.multiline or "\n" in query.pattern else []
-    argv += [f"--glob={query.glob}"] if query.glob else []
-    argv += [f"--type={query.type}"] if query.type else []
-    argv += [f"--before-context={query.before}"] if query.before else []
-    argv += [f"--after-context={query.after}"] if query.after else []
-    argv += ["-e", query.pattern, "--", query.path]
+def _in_order(found: Iterable[tuple[bytes, T]]) -> list[tuple[bytes, T]]:
+    """Folder by folder, as a person would walk through them: `src/b` comes before `src-a`."""
+    return sorted(found, key=lambda item: item[0].replace(b"/", b"\0"))
+
+
+async def _run(
+    query: Query,
+    answer: Answer,
+    rg: str | None,
+    runner: ProcessRunner,
+    stop_after: int,
+    *,
+    in_order: bool = False,
+    on_data: Callable[[bytes], None] | None = None,
+) -> Captured:
+    """In the searched folder, because ripgrep reads a glob with a slash relative to where it runs.
+
+    A ripgrep that cannot be started is as good as none.
+    """
     folder = query.path if Path(query.path).is_dir() else str(Path(query.path).parent)
-    found = await runner.capture(argv, cwd=folder, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES)
+    run = functools.partial(runner.capture, cwd=folder, timeout=SEARCH_SECONDS, stop_after=stop_after, on_data=on_data)
+    own = scan_arguments(query, answer)
+    try:
+        found = await run(own if rg is None else ripgrep_arguments(rg, query, answer, in_order))
+    except OSError:
+        found = await run(own)
     if found.timed_out:
-        raise Refusal(f"The search took longer than {SEARCH_SECONDS:g}s and was stopped. Search in a smaller folder.")
+        raise took_too_long()
     if found.code == 2 and found.errors and not found.data:
         raise Refusal(f"The search is not valid: {found.errors.removeprefix('rg: ').strip()}")
-    return found.data, not found.stopped
+    if found.code not in (0, 1, 2) and not found.stopped:
+        raise Refusal(f"The search program ended with code {found.code}. Search in a smaller folder. {found.errors}")
+    return found
 
 
-def _parse_lines(data: bytes) -> Iterator[Hit]:
-    line = re.compile(_RG_LINE, re.DOTALL)
-    for raw in data.split(b"\n"):
-        path, found, rest = raw.partition(b"\0")
-        parsed = line.match(rest) if found else None
-        if parsed is None:
-            continue
-        number, sign, text = parsed.groups()
-        shown = text.removesuffix(b"\r").decode("utf-8", "surrogateescape")
-        yield Hit(os.fsdecode(path), int(number), sign == b":", shown)
+def took_too_long() -> Refusal:
+    return Refusal(f"The search took longer than {SEARCH_SECONDS:g}s and was stopped. Search in a smaller folder.")
 
 
-# --- by our own walk ---
+def read_counts(data: bytes) -> list[tuple[str, int]]:
+    pairs = re.findall(rb"([^\0]+)\0(\d+)\r?\n", data)
+    return [(os.fsdecode(path), int(count)) for path, count in _in_order(pairs)]
 
 
-def _walk_counts(query: Query) -> dict[str, int]:
-    regex = _compile(query)
-    counts = ((path, len(_matching_lines(text, regex, query))) for path, text in _texts(query))
-    return {path: count for path, count in counts if count}
+def read_paths(data: bytes) -> list[tuple[str, int]]:
+    paths = _in_order((path, 1) for path in data.split(b"\0") if path)
+    return [(os.fsdecode(path), count) for path, count in paths]
 
 
-def _walk_lines(query: Query) -> Iterator[Hit]:
-    regex = _compile(query)
-    for path, text in _texts(query):
-        lines = text.split("\n")
-        last = len(lines) - (1 if text.endswith("\n") else 0)
-        matching = _matching_lines(text, regex, query)
-        around = (range(max(1, line - query.before), min(last, line + query.after) + 1) for line in matching)
-        shown = {number for numbers in around for number in numbers}
-        for number in sorted(shown):
-            yield Hit(path, number, number in matching, lines[number - 1].removesuffix("\r"))
+def read_lines(data: bytes, context: bool) -> list[FileHits]:
+    """The lines of each file, below its path. Only what is shown is taken apart further, by `FileHits.hits`.
+
+    Every line begins with its number, so an empty one ends a file. A line without a number says that the file turned
+    out to be binary.
+    """
+    found: list[tuple[bytes, bytes]] = []
+    border, odd = re.compile(rb"\n\r?\n"), re.compile(rb"^(?!\d+[:-]|--\r?$)", re.MULTILINE)
+    at = 0
+    while (name_end := data.find(b"\0", at)) >= 0:
+        end = border.search(data, name_end)
+        body = data[name_end + 1 : end.start() if end else len(data)].removesuffix(b"\n")
+        if odd.search(body) is None:
+            found.append((data[at:name_end], body))
+        at = end.end() if end else len(data)
+    return [_file(os.fsdecode(path), body, context) for path, body in _in_order(found)]
 
 
-def _compile(query: Query) -> "re.Pattern[str]":
-    flags = re.MULTILINE | (re.IGNORECASE if query.ignore_case else 0) | (re.DOTALL if query.multiline else 0)
-    try:
-        return re.compile(re.escape(query.pattern) if query.literal else query.pattern, flags)
-    except re.error as error:
-        raise Refusal(f"The search is not valid: regex parse error: {error}") from None
+def _file(path: str, body: bytes, context: bool) -> FileHits:
+    rows = body.count(b"\n") + 1
+    matches = len(re.findall(rb"^\d+:", body, re.MULTILINE)) if context else rows
+    return FileHits(path, rows, matches, functools.partial(_hits, path, body))
 
 
-def _matching_lines(text: str, regex: "re.Pattern[str]", query: Query) -> set[int]:
-    if query.multiline or "\n" in query.pattern:
-        found: set[int] = set()
-        for match in regex.finditer(text):
-            first = text.count("\n", 0, match.start()) + 1
-            found.update(range(first, first + match.group().rstrip("\n").count("\n") + 1))
-        return found
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return {number for number, line in enumerate(lines, 1) if regex.search(line.removesuffix("\r"))}
-
-
-def _texts(query: Query) -> Iterator[tuple[str, str]]:
-    for path in _candidates(query):
-        try:
-            data = b"" if Path(path).stat().st_size > WHOLE_BYTES else Path(path).read_bytes()
-        except OSError:
-            continue
-        decoded = None if b"\0" in data and data[:2] not in (b"\xff\xfe", b"\xfe\xff") else decode(data)
-        if decoded is not None:
-            yield path, decoded.text
-
-
-def _candidates(query: Query) -> Iterable[str]:
-    """The files to look into, in order of path. A file that was named is searched whatever the ignore files say."""
-    if Path(query.path).is_file():
-        return [query.path]
-    if query.type and query.type not in TYPES:
-        raise Refusal(f"The search is not valid: unrecognized file type: {query.type}. Use glob instead.")
-    globs = [matcher(glob) for glob in TYPES[query.type].split()] if query.type else []
-    excluding = query.glob.startswith("!")
-    filtered = matcher(query.glob.removeprefix("!")) if query.glob else None
-    start = len(query.path.rstrip("/")) + 1
-
-    def fits(path: str) -> bool:
-        kind = not globs or any(matches(path) for matches in globs)
-        return kind and (filtered is None or filtered(path) != excluding)
-
-    found = walk(query.path, wanted=None if excluding else filtered, seconds=SEARCH_SECONDS)
-    return sorted((path for path in found if fits(path[start:])), key=_parts)
+def _hits(path: str, body: bytes) -> list[Hit]:
+    row = re.compile(_ROW, re.DOTALL)
+    parsed = (row.match(raw) for raw in body.split(b"\n"))
+    return [
+        Hit(path, int(number), sign == b":", text.removesuffix(b"\r").decode("utf-8", "surrogateescape"))
+        for number, sign, text in (found.groups() for found in parsed if found is not None)
+    ]

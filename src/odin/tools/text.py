@@ -1,44 +1,113 @@
 """Bytes to text and back without losing one.
 
 Text that is not valid UTF-8 is decoded with an escape for each odd byte, so encoding it again gives the same bytes. A
-byte order mark is kept aside. UTF-16 is recognised by its mark.
+byte order mark is kept aside. UTF-16 and UTF-32 are recognised by their mark, some East Asian encodings by what is
+written in them.
 """
 
 import codecs
+from collections import OrderedDict
 
 from msgspec import Struct
 
+from odin.tools.path import Refusal
+
 _PROBE = 8192
+_REMEMBERED = 500
+
+_written: OrderedDict[tuple[int, int], str] = OrderedDict()
+"""Length and hash of bytes that were made here in an encoding without a mark. An edit may take out what it would be
+recognised by, and the next edit of the same file must not put in another."""
+
+_WIDE = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 
 
 class Decoded(Struct, frozen=True):
-    """A file's text. `valid` is false when some bytes are not UTF-8; they are lone surrogates in `text`."""
+    """A file's text. `valid` is false when its encoding is not known; odd bytes are lone surrogates in `text`."""
 
     text: str
     codec: str = "utf-8"
     bom: bytes = b""
     valid: bool = True
 
+    @property
+    def wide(self) -> bool:
+        return self.codec.startswith(("utf-16", "utf-32"))
+
     def encode(self, text: str) -> bytes:
         """`text` as bytes in this file's encoding."""
         if self.codec == "utf-8":
             return self.bom + text.encode("utf-8", "surrogateescape")
-        return self.bom + text.encode(self.codec, "surrogatepass")
+        if self.wide:
+            return self.bom + text.encode(self.codec, "surrogatepass")
+        try:
+            data = text.encode(self.codec)
+        except UnicodeEncodeError as error:
+            odd = text[error.start : error.start + 1]
+            raise Refusal(f"The file is in {self.codec}, which has no {odd!r} (U+{ord(odd):04X}).") from None
+        _remember(data, self.codec)
+        return data
+
+    def check(self, new: str, field: str) -> None:
+        """Refuse text that this file cannot take without mixing encodings."""
+        try:
+            new.encode("utf-8")
+        except UnicodeEncodeError:
+            raise Refusal(f"{field} contains half of a surrogate pair, which is not a character.") from None
+        if not self.valid and not new.isascii():
+            raise Refusal(
+                "The file is not UTF-8 and its encoding is not known for certain, so only ASCII text can be put into "
+                "it without mixing encodings. Use ASCII, or convert the file with a command first."
+            )
+        if not self.wide and self.codec != "utf-8" and not self._keeps(new):
+            raise Refusal(f"{field} has characters that do not exist in {self.codec}, the encoding of the file.")
+
+    def _keeps(self, new: str) -> bool:
+        try:
+            return new.encode(self.codec).decode(self.codec) == new
+        except UnicodeEncodeError:
+            return False
 
 
 def decode(data: bytes) -> Decoded | None:
     """The text of a file, or None when it is binary: a NUL byte near the start, as git decides it."""
-    for bom, codec in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+    for bom, codec in _WIDE:
         if data.startswith(bom):
             return _wide(data, bom, codec)
     if b"\0" in data[:_PROBE]:
         return None
+    codec = _written.get((len(data), hash(data))) if _written else None
+    if codec is not None:
+        return Decoded(data.decode(codec), codec)
     bom = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
-    body = data[len(bom) :]
+    body = data[len(bom) :] if bom else data
     try:
         return Decoded(body.decode("utf-8"), bom=bom)
     except UnicodeDecodeError:
-        return Decoded(body.decode("utf-8", "surrogateescape"), bom=bom, valid=False)
+        return _not_utf8(body, bom)
+
+
+def _remember(data: bytes, codec: str) -> None:
+    """Plain ASCII is the same in all of them and says nothing about the next file that looks like it."""
+    if data.isascii():
+        return
+    _written[len(data), hash(data)] = codec
+    if len(_written) > _REMEMBERED:
+        _written.popitem(last=False)
+
+
+def _not_utf8(body: bytes, bom: bytes) -> Decoded:
+    from odin.tools.encoding import recognised
+
+    found = recognised(body) if not bom else None
+    if found is not None:
+        return Decoded(*found)
+    return Decoded(body.decode("utf-8", "surrogateescape"), bom=bom, valid=False)
 
 
 def _wide(data: bytes, bom: bytes, codec: str) -> Decoded | None:
@@ -47,7 +116,7 @@ def _wide(data: bytes, bom: bytes, codec: str) -> Decoded | None:
     except UnicodeDecodeError:
         return None
     found = Decoded(text, codec, bom)
-    return found if found.encode(text) == data else None
+    return found if "\0" not in text and found.encode(text) == data else None
 
 
 def is_crlf(text: str) -> bool:

@@ -22,7 +22,7 @@ class TodoArgs(Args, frozen=True):
 
 
 class TodoWrite(Tool[TodoArgs]):
-    """Replace the whole todo list, for work of three or more steps. One item in_progress at a time."""
+    """Replace the whole todo list. One item in_progress at a time."""
 
     name = "TodoWrite"
     kind = "talk"

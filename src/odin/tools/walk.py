@@ -1,29 +1,24 @@
-"""The files of a tree as ripgrep sees them, for machines without it: no hidden files, nothing a .gitignore names.
+"""The files of a tree as ripgrep sees them, for machines without it.
 
-Symbolic links are not followed, and what is not a regular file is left out.
+Hidden files and what an ignore file names are left out. Symbolic links are not followed, and what is not a regular file
+is left out too.
 """
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from msgspec import Struct
-
+from odin.tools.ignore import Rule, last_word, read_rules
 from odin.tools.path import Refusal
-from odin.tools.pattern import translate
 
-_IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")
+_FILES = (".rgignore", ".ignore", ".gitignore", ".git/info/exclude")
+"""The ignore files. What one of them says goes before what a later one says, however near that is."""
 
+_GIT = (2, 3)
+"""Those that git reads: they hold up to the top of the repository, the others all the way up."""
 
-class Rule(Struct, frozen=True):
-    """One line of an ignore file, applied to paths relative to the folder the file is in."""
-
-    base: str
-    pattern: "re.Pattern[str]"
-    negated: bool
-    folders_only: bool
+_Rules = tuple[list[Rule], ...]
 
 
 def walk(
@@ -31,33 +26,53 @@ def walk(
     *,
     hidden: bool = False,
     skip: frozenset[str] = frozenset(),
-    wanted: Callable[[str], bool] | None = None,
+    named: Rule | None = None,
+    kind: Callable[[str], bool] | None = None,
     seconds: float = 60.0,
 ) -> Iterator[str]:
     """Absolute paths of the files below `root`. Gives up when the time is over.
 
-    What `wanted` accepts is neither hidden nor ignored, as with ripgrep's --glob.
+    `named` is a glob: with it only the files it names are found, be they hidden or ignored; negated, all but those.
+    `kind` tells by name which files are wanted otherwise; those may be hidden, but not ignored.
     """
-    start = len(root.rstrip("/")) + 1
     deadline = time.monotonic() + seconds
-    pending: list[tuple[str, list[Rule]]] = [(root, _rules_above(root))]
+    pending: list[tuple[str, _Rules]] = [(root, _rules_above(root))]
     while pending:
         if time.monotonic() > deadline:
             raise Refusal(f"The search took longer than {seconds:g}s and was stopped. Search in a smaller folder.")
         folder, rules = pending.pop()
-        rules = [*rules, *_rules_in(folder)]
+        rules = _rules_within(folder, rules)
         for entry in _entries(folder):
-            name = entry.name
-            if name == ".git" or name in skip or entry.is_symlink():
+            if entry.name == ".git" or entry.name in skip or entry.is_symlink():
                 continue
             is_folder = entry.is_dir(follow_symlinks=False)
-            left_out = (name.startswith(".") and not hidden) or _ignored(entry.path, is_folder, rules)
-            if left_out and (wanted is None or not wanted(entry.path[start:])):
-                continue
-            if is_folder:
+            wanted = _named(entry.path, is_folder, named)
+            if wanted is None:
+                wanted = _seen(entry, is_folder, rules, hidden, kind)
+            if wanted and is_folder:
                 pending.append((entry.path, rules))
-            elif entry.is_file(follow_symlinks=False):
+            elif wanted and entry.is_file(follow_symlinks=False):
                 yield entry.path
+
+
+def _named(path: str, is_folder: bool, named: Rule | None) -> bool | None:
+    """Whether the glob decides on it, and how."""
+    if named is None:
+        return None
+    if named.fits(path, is_folder):
+        return not named.negated
+    return None if is_folder or named.negated else False
+
+
+def _seen(
+    entry: "os.DirEntry[str]", is_folder: bool, rules: _Rules, hidden: bool, kind: Callable[[str], bool] | None
+) -> bool:
+    ignored = last_word(entry.path, is_folder, rules)
+    if ignored:
+        return False
+    if kind is not None and not is_folder:
+        return kind(entry.name)
+    return ignored is False or hidden or not entry.name.startswith(".")
 
 
 def _entries(folder: str) -> "list[os.DirEntry[str]]":
@@ -68,48 +83,19 @@ def _entries(folder: str) -> "list[os.DirEntry[str]]":
         return []
 
 
-def _rules_above(root: str) -> list[Rule]:
-    """The rules of the folders above, up to the top of the repository."""
-    found: list[list[Rule]] = []
-    folder = Path(root)
-    while not (folder / ".git").exists() and folder != folder.parent:
-        folder = folder.parent
-        found.append(_rules_in(str(folder)))
-    return [rule for rules in reversed(found) for rule in rules]
-
-
-def _rules_in(folder: str) -> list[Rule]:
-    rules: list[Rule] = []
-    for name in _IGNORE_FILES:
-        try:
-            text = Path(folder, name).read_text("utf-8", "replace")
-        except OSError:
-            continue
-        rules += [rule for line in text.splitlines() if (rule := _rule(folder, line)) is not None]
+def _rules_above(root: str) -> _Rules:
+    """The rules of the folders above."""
+    folders = list(Path(root).parents)
+    rules: _Rules = tuple([] for _ in _FILES)
+    for folder in reversed(folders):
+        rules = _rules_within(str(folder), rules)
     return rules
 
 
-def _rule(folder: str, line: str) -> Rule | None:
-    line = re.sub(r"(?<!\\)\s+$", "", line)
-    if not line or line.startswith("#"):
-        return None
-    negated = line.startswith("!")
-    body = line[1:] if negated else line
-    folders_only = body.endswith("/")
-    body = body.rstrip("/")
-    glob = body.lstrip("/") if "/" in body else f"**/{body}"
-    if glob.endswith("/**"):
-        glob += "/*"
-    try:
-        pattern = re.compile(translate(glob), re.DOTALL)
-    except re.error:
-        return None
-    return Rule(f"{folder.rstrip('/')}/", pattern, negated, folders_only)
-
-
-def _ignored(path: str, is_folder: bool, rules: list[Rule]) -> bool:
-    """The last rule that matches decides."""
-    for rule in reversed(rules):
-        if (is_folder or not rule.folders_only) and rule.pattern.fullmatch(path.removeprefix(rule.base)):
-            return not rule.negated
-    return False
+def _rules_within(folder: str, above: _Rules) -> _Rules:
+    """What holds in a folder. A repository begins anew with the rules of git."""
+    is_top = os.path.lexists(f"{folder}/.git")
+    return tuple(
+        [*([] if is_top and number in _GIT else above[number]), *read_rules(folder, name)]
+        for number, name in enumerate(_FILES)
+    )

@@ -2,20 +2,19 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
 
-from msgspec import Meta
-
-from odin.context.files import FileCache, count_lines, digest, fingerprint
+from odin.context.files import FileCache, count_lines, digest
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.tools.atomic import replace_file
 from odin.tools.diff import compare
+from odin.tools.drift import describe_drift
 from odin.tools.path import FileTool, Refusal, absolute, open_regular, printable, read_whole
+from odin.tools.seen import remember_write
 from odin.tools.text import Decoded, decode, is_crlf
 
 
 class WriteArgs(Args, frozen=True):
-    file_path: Annotated[str, Meta(description="Absolute")]
+    file_path: str
     content: str
 
 
@@ -26,6 +25,7 @@ class WriteFile(FileTool[WriteArgs]):
     kind = "edit"
     short = "Create a file or overwrite all of it."
     args = WriteArgs
+    other_names = (("path", "file_path"),)
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
@@ -40,14 +40,14 @@ class WriteFile(FileTool[WriteArgs]):
         path = absolute(args.file_path, ctx.cwd, "file_path")
         before = self._present(path, ctx.cwd)
         old = decode(before) if before is not None else Decoded("")
-        text, kept = _in_the_style_of(old, args.content, path)
+        text, kept = _in_the_style_of(old, args.content)
         after = (old or Decoded("")).encode(text)
         if after == before:
             raise Refusal(f"{path} already has exactly this content; nothing was written.")
         target = os.path.realpath(path)
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         mtime = replace_file(target, after, before)
-        self._files.wrote(target, fingerprint(after, mtime))
+        remember_write(self._files, target, after, mtime, old or Decoded(""), text)
         diff = compare(old.text if old else "", text, path)
         lines = "1 line" if count_lines(after) == 1 else f"{count_lines(after)} lines"
         done = f"Created {path} ({lines})." if before is None else f"Overwrote {path} ({lines}, {diff.counts}).{kept}"
@@ -68,23 +68,16 @@ class WriteFile(FileTool[WriteArgs]):
         if data is None:
             raise Refusal(f"{path} is too large to overwrite safely ({info.st_size} bytes). Remove it first.")
         if self._files.standing(path, digest(data)) == "changed":
-            raise Refusal(f"{path} changed on disk since you read it. Nothing was written. Read it again first.")
+            drift = describe_drift(self._files, path, data)
+            raise Refusal(f"{path} changed on disk since you read it. Nothing was written.{drift} Read it again first.")
         return data
 
 
-def _in_the_style_of(old: Decoded | None, content: str, path: str) -> tuple[str, str]:
+def _in_the_style_of(old: Decoded | None, content: str) -> tuple[str, str]:
     """The content with the line endings of the file it replaces, and a remark when that changed it."""
-    try:
-        content.encode("utf-8")
-    except UnicodeEncodeError:
-        raise Refusal("content contains half of a surrogate pair, which is not a character.") from None
+    (old or Decoded("")).check(content, "content")
     if old is None:
         return content, ""
-    if not old.valid and not content.isascii():
-        raise Refusal(
-            f"{path} is not UTF-8, so overwriting it with other than ASCII text would change its encoding. "
-            "Change a part with EditTool, or convert the file with a command first."
-        )
     if old.bom and content.startswith("\ufeff"):
         content = content[1:]
     if is_crlf(old.text) and "\r" not in content:

@@ -6,9 +6,11 @@ import sys
 from odin.core.client import Client
 from odin.core.event import Mode
 from odin.core.op import Prompt
+from odin.ui import rewind
+from odin.ui.keyboard import Begun, next_line
 from odin.ui.print import run_text
 
-HELP = "Type what you want done. /ask, /plan and /edit choose the mode, /exit or Ctrl-D ends."
+HELP = f"Type what you want done. /ask, /plan and /edit choose the mode, /exit or Ctrl-D ends.\n{rewind.HELP}"
 _MODES: dict[str, Mode] = {"/ask": "ask_mode", "/plan": "plan_mode", "/edit": "edit_mode"}
 
 
@@ -18,8 +20,13 @@ async def run_chat(client: Client, *, first: str, mode: Mode) -> int:
     code = 0
     fresh = True
     while True:
-        text = first or _read_line(mode)
+        said = first or await next_line(client, f"{mode.removesuffix('_mode')}> ")
         first = ""
+        if isinstance(said, Begun):
+            await run_text(client, said.prompt, out=sys.stdout, err=sys.stderr, tty_in=sys.stdin, begun=said.events())
+            said.close()
+            continue
+        text = said
         if text is None or text.strip() in ("/exit", "/quit", "exit", "quit"):
             return code
         command, _, rest = text.strip().partition(" ")
@@ -28,16 +35,10 @@ async def run_chat(client: Client, *, first: str, mode: Mode) -> int:
         elif command == "/help":
             sys.stderr.write(f"{HELP}\n")
             continue
+        elif command in rewind.COMMANDS:
+            await rewind.go_back(client, command, rest, sys.stderr)
+            continue
         if text.strip():
             prompt = Prompt(os.urandom(6).hex(), text, mode)
             code = await run_text(client, prompt, out=sys.stdout, err=sys.stderr, tty_in=sys.stdin, first=fresh)
             fresh = False
-
-
-def _read_line(mode: Mode) -> str | None:
-    """The next line, or None at the end. Nothing else runs between two turns, so waiting in place blocks nobody."""
-    try:
-        return input(f"{mode.removesuffix('_mode')}> ")
-    except (EOFError, KeyboardInterrupt):
-        sys.stderr.write("\n")
-        return None

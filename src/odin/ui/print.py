@@ -23,15 +23,17 @@ async def run_text(
     err: TextIO | None,
     tty_in: TextIO | None = None,
     first: bool = True,
+    begun: AsyncIterator[Envelope] | None = None,
 ) -> int:
     """Print the answer. Why a turn ended early is said on `err`; text it has until then is printed all the same.
 
-    What there is to say about the session is said with the `first` prompt only.
+    What there is to say about the session is said with the `first` prompt only. `begun` is what happens in a turn that
+    nobody has to ask for any more.
     """
-    run = _Run(client, err, tty_in, first)
+    run = _Run(client, err, tty_in, first and begun is None)
     if out is None:
         return run.refuse()
-    ended = await run.follow(prompt)
+    ended = await run.follow(prompt, begun=begun)
     if ended is None:
         return run.code
     text = harmless(ended.text) if out.isatty() else ended.text
@@ -76,12 +78,18 @@ class _Run:
         put(self._err, f"{NOWHERE}\n")
         return READER_GONE
 
-    async def follow(self, prompt: Prompt, watch: Callable[[Envelope], None] | None = None) -> TurnEnded | None:
+    async def follow(
+        self,
+        prompt: Prompt,
+        watch: Callable[[Envelope], None] | None = None,
+        begun: AsyncIterator[Envelope] | None = None,
+    ) -> TurnEnded | None:
         """The end of the turn, or None when we left without it; `code` is then the exit code."""
         with Stopping(self._client) as stopping:
             watches = (stopping.see, watch) if watch is not None else (stopping.see,)
-            events = self._client.events()
-            await self._client.submit(prompt)
+            events = begun or self._client.events()
+            if begun is None:
+                await self._client.submit(prompt)
             self._introduce(await self._client.info())
             pump = asyncio.get_running_loop().create_task(self._pump(events, prompt.id, watches))
             try:

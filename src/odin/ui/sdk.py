@@ -14,14 +14,23 @@ from msgspec import Struct
 
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UnknownMode, UsageError
-from odin.core.event import Envelope, Mode, PermissionAnswered, PermissionAsked, PromptDropped, TurnEnded, TurnStarted
-from odin.core.op import Answer, DropPrompt, Interrupt, Prompt, SetModel, SetPermissionMode
+from odin.core.event import (
+    Envelope,
+    Mode,
+    PermissionAnswered,
+    PermissionAsked,
+    PromptDropped,
+    QuestionsAnswered,
+    QuestionsAsked,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.core.op import DropPrompt, Interrupt, Prompt, SetModel, SetPermissionMode
+from odin.ui.asking import Asking
 from odin.ui.ending import READER_GONE, exit_code
 from odin.ui.messages import Raw, Translator, new_uuid
 from odin.ui.pipes import Output
 from odin.ui.stopping import Stopping
-
-_CLOSED = "Nobody can answer: the input was closed."
 
 
 async def run_stream(
@@ -100,7 +109,7 @@ class _Stream:
         self._prompts: set[str] = set()
         self._running = ""
         self._interrupts_next = False
-        self._asks: dict[str, PermissionAsked] = {}
+        self._asking = Asking(client, self._send, self._permission_update)
         self._code = 0
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[None] = self._loop.create_future()
@@ -120,7 +129,7 @@ class _Stream:
     ) -> int:
         """Until there is nothing more to do or nobody to do it for. The exit code is that of the last result."""
         self._output.broken.add_done_callback(lambda _: self.leave())
-        self._reads = lines is not None
+        self._reads = self._asking.open = lines is not None
         try:
             self._spawn(self._pump(events))
             if prompt is not None:
@@ -177,10 +186,10 @@ class _Stream:
 
     async def _follow(self, envelope: Envelope) -> None:
         event = envelope.event
-        if isinstance(event, PermissionAsked):
-            await self._ask(event, envelope.agent)
-        elif isinstance(event, PermissionAnswered):
-            self._take_back(event.ask_id)
+        if isinstance(event, PermissionAsked | QuestionsAsked):
+            await self._asking.ask(event, envelope.agent)
+        elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+            self._asking.take_back(event.ask_id)
         elif isinstance(event, PromptDropped):
             self._forget(event.id)
         elif isinstance(event, TurnStarted) and not envelope.agent:
@@ -191,8 +200,7 @@ class _Stream:
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._running = ""
             self._code = 0 if event.reason == "interrupted" else exit_code(event)
-            for ask_id in tuple(self._asks):
-                self._take_back(ask_id)
+            self._asking.take_all_back()
             self._forget(event.id)
 
     def _forget(self, prompt_id: str) -> None:
@@ -206,58 +214,7 @@ class _Stream:
         if self._states is not None:
             self._send(self._translator.note("session_state_changed", state=state, **self._states))
 
-    # --- permission questions ---
-
-    async def _ask(self, event: PermissionAsked, agent: str) -> None:
-        if not self._reads:
-            await self._client.submit(Answer(event.ask_id, allow=False, reason=_CLOSED, by="sdk"))
-            return
-        self._asks[event.ask_id] = event
-        request: Raw = {
-            "subtype": "can_use_tool",
-            "tool_name": event.name,
-            "input": event.args,
-            "tool_use_id": event.call_id,
-            "permission_suggestions": [],
-            "blocked_path": None,
-            "decision_reason": event.reason,
-            "description": event.subject,
-        }
-        if agent:
-            request["agent_id"] = agent
-        self._send({"type": "control_request", "request_id": event.ask_id, "request": request})
-
-    def _take_back(self, ask_id: str) -> None:
-        """The question was answered elsewhere or no longer matters."""
-        if self._asks.pop(ask_id, None) is not None:
-            self._send({"type": "control_cancel_request", "request_id": ask_id})
-
-    async def _answered(self, response: Raw) -> None:
-        ask = self._asks.pop(str(response.get("request_id")), None)
-        if ask is None:
-            return
-        if response.get("subtype") != "success":
-            reason = str(response.get("error") or "The permission callback failed.")
-            await self._client.submit(Answer(ask.ask_id, allow=False, reason=reason, by="sdk"))
-            return
-        given = _object(response.get("response"))
-        updates: list[Any] = given.get("updatedPermissions") or []
-        for update in updates:
-            await self._permission_update(update)
-        changed = given.get("updatedInput")
-        await self._client.submit(
-            Answer(
-                ask.ask_id,
-                allow=given.get("behavior") == "allow",
-                reason=str(given.get("message") or ""),
-                args=_object(changed) if isinstance(changed, dict) else None,
-                by="sdk",
-                interrupt=given.get("interrupt") is True,
-            )
-        )
-
-    async def _permission_update(self, update: Any) -> None:
-        wanted = _object(update)
+    async def _permission_update(self, wanted: Raw) -> None:
         if wanted.get("type") == "setMode":
             await self._set_permission_mode(wanted)
         else:
@@ -273,9 +230,7 @@ class _Stream:
             if line.strip():
                 await self._take(line, number)
         self._reads = False
-        for ask_id in tuple(self._asks):
-            del self._asks[ask_id]
-            await self._client.submit(Answer(ask_id, allow=False, reason=_CLOSED, by="sdk"))
+        await self._asking.close()
         self._settle()
 
     async def _take(self, line: bytes, number: int) -> None:
@@ -289,7 +244,7 @@ class _Stream:
         elif said.type == "control_request":
             await self._control(said.request_id, said.request)
         elif said.type == "control_response":
-            await self._answered(said.response)
+            await self._asking.answered(said.response)
         elif said.type not in ("control_cancel_request", "keep_alive"):
             self._complain(number, f"has the unknown type {said.type!r}.")
 
@@ -414,10 +369,6 @@ def prompt_text(content: str | list[dict[str, Any]]) -> tuple[str, list[str]]:
         return content, []
     texts = [str(block.get("text", "")) for block in content if block.get("type") == "text"]
     return "\n".join(texts), [str(block.get("type")) for block in content if block.get("type") != "text"]
-
-
-def _object(value: Any) -> Raw:
-    return cast("Raw", value) if isinstance(value, dict) else {}
 
 
 def _wanted_states() -> Raw | None:

@@ -1,4 +1,4 @@
-"""The terminal beside a headless run: one progress line, and permission questions with everything shown as it is."""
+"""The terminal beside a headless run: one progress line, and questions to a person with everything shown as it is."""
 
 import asyncio
 import os
@@ -15,13 +15,17 @@ from odin.core.event import (
     Envelope,
     PermissionAnswered,
     PermissionAsked,
+    Question,
+    QuestionsAnswered,
+    QuestionsAsked,
     RetryScheduled,
     ToolEnded,
     ToolStarted,
     TurnEnded,
     Updated,
 )
-from odin.core.op import Answer
+from odin.core.op import Answer, AnswerQuestions
+from odin.ui.questions import chosen
 
 _ACTIVITIES = {
     "connecting": "connecting to the model",
@@ -184,23 +188,23 @@ def shorten(text: str, room: int) -> str:
 
 
 class Questions:
-    """Asks permission questions on a terminal, one at a time, and takes them back when they no longer matter."""
+    """Asks a person on a terminal, one thing at a time, and takes back what no longer matters."""
 
     def __init__(self, client: Client, tty: TextIO, err: TextIO | None, progress: Progress) -> None:
         self._client = client
         self._tty = tty
         self._err = err
         self._progress = progress
-        self._asks: deque[PermissionAsked] = deque()
+        self._asks: deque[PermissionAsked | QuestionsAsked] = deque()
         self._current = ""
         self._task: asyncio.Task[None] | None = None
 
     def see(self, envelope: Envelope) -> None:
         event = envelope.event
-        if isinstance(event, PermissionAsked):
+        if isinstance(event, PermissionAsked | QuestionsAsked):
             self._asks.append(event)
             self._next()
-        elif isinstance(event, PermissionAnswered):
+        elif isinstance(event, PermissionAnswered | QuestionsAnswered):
             self._drop(event.ask_id)
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._asks.clear()
@@ -228,32 +232,54 @@ class Questions:
             task.result()
         self._next()
 
-    async def _ask(self, ask: PermissionAsked) -> None:
+    async def _ask(self, ask: PermissionAsked | QuestionsAsked) -> None:
         self._progress.hold()
         try:
-            answer = await self._answer(ask)
+            answer = await (self._choose(ask) if isinstance(ask, QuestionsAsked) else self._answer(ask))
         except asyncio.CancelledError:
             self._say("\n")
             raise
         except OSError:
-            answer = Answer(ask.ask_id, allow=False, reason="The question could not be asked on this terminal.")
+            answer = _unasked(ask, "The question could not be asked on this terminal.")
         finally:
             self._progress.release()
         self._current = ""
         await self._client.submit(answer)
 
-    async def _answer(self, ask: PermissionAsked) -> Answer:
-        fd = self._tty.fileno()
-        if _in_background(fd):
-            return Answer(ask.ask_id, allow=False, reason="Odin runs in the background and cannot ask.")
-        _forget_typed(fd)
-        self._say(question(ask))
-        reply = (await _read_line(fd)).strip()
+    async def _answer(self, ask: PermissionAsked) -> Answer | AnswerQuestions:
+        if _in_background(self._tty.fileno()):
+            return _unasked(ask, _BACKGROUND)
+        reply = (await self._line(question(ask))).strip()
         if reply.casefold() in ("y", "yes"):
             return Answer(ask.ask_id, allow=True)
         if reply.casefold() in ("", "n", "no"):
             return Answer(ask.ask_id, allow=False)
         return Answer(ask.ask_id, allow=False, reason=reply)
+
+    async def _choose(self, ask: QuestionsAsked) -> Answer | AnswerQuestions:
+        """One question after the other. The end of the input (Ctrl-D) cancels them all."""
+        if _in_background(self._tty.fileno()):
+            return _unasked(ask, _BACKGROUND)
+        answers: list[tuple[str, ...]] = []
+        for number, item in enumerate(ask.questions, 1):
+            place = f" ({number} of {len(ask.questions)})" if len(ask.questions) > 1 else ""
+            text = choices(item, place)
+            answer = None
+            while answer is None:
+                reply = await self._line(text)
+                if not reply:
+                    self._say("\n")
+                    return AnswerQuestions(ask.ask_id, cancelled=True)
+                answer = chosen(item, reply)
+                text = "Only one of them: "
+            self._say(f"→ {visible(', '.join(answer) or _default(item))}\n")
+            answers.append(answer)
+        return AnswerQuestions(ask.ask_id, tuple(answers))
+
+    async def _line(self, text: str) -> str:
+        _forget_typed(self._tty.fileno())
+        self._say(text)
+        return await _read_line(self._tty.fileno())
 
     def _say(self, text: str) -> None:
         if self._err is not None and self._err.isatty():
@@ -268,6 +294,31 @@ def question(ask: PermissionAsked) -> str:
     shown = "\n".join(f"  | {visible(line)}" for line in subject.split("\n"))
     why = f"{visible(ask.reason)}\n" if ask.reason else ""
     return f"Odin asks to use {visible(ask.name)}:\n{shown}\n{why}Allow it? [y]es, [n]o, or say why not: "
+
+
+_BACKGROUND = "Odin runs in the background and cannot ask."
+
+
+def _unasked(ask: PermissionAsked | QuestionsAsked, why: str) -> Answer | AnswerQuestions:
+    if isinstance(ask, QuestionsAsked):
+        return AnswerQuestions(ask.ask_id, cancelled=True, by=why)
+    return Answer(ask.ask_id, allow=False, reason=why)
+
+
+def choices(asked: Question, place: str = "") -> str:
+    """One question with its options numbered, and how to answer it."""
+    head = f"{visible(asked.header)}: " if asked.header else ""
+    lines = [f"Odin asks{place}: {head}" + "\n  ".join(visible(line) for line in asked.text.split("\n"))]
+    for number, option in enumerate(asked.options, 1):
+        detail = f" ({visible(option.detail)})" if option.detail else ""
+        lines.append(f"  {number}. {visible(option.label)}{detail}")
+    several = "numbers such as 1,2" if asked.multiple else "a number"
+    how = f"{several}, your own words, or Enter for 1; " if asked.options else ""
+    return "\n".join([*lines, f"Answer ({how}Ctrl-D cancels): "])
+
+
+def _default(asked: Question) -> str:
+    return asked.options[0].label if asked.options else "(no answer)"
 
 
 def _in_background(fd: int) -> bool:

@@ -5,13 +5,17 @@ A request says in a line of its system blocks which job it is, so the same reque
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
 
-from odin.core.job import SUFFICIENCY, SUMMARY, TITLE
+from odin.core.job import CONTEXT, SUFFICIENCY, SUMMARY, TITLE, WEB_ANSWER
 from odin.core.message import UserMessage
 from odin.core.provider import Request
+from odin.core.reading import Gathered, PageQuestion
+from odin.core.sufficiency import EditQuestion, LineRange, PlannedEdit, Sufficiency, without_headers
+from odin.providers.offline.passages import answer_from_page, gist_of
 
 JOB_TITLE = TITLE.marker
 JOB_SUMMARY = SUMMARY.marker
@@ -19,38 +23,11 @@ JOB_SUFFICIENCY = SUFFICIENCY.marker
 
 TITLE_CHARS = 60
 SUMMARY_CHARS = 1200
-_MARGIN = 20
 _COMMON = (
     "the a an and or but if of in on to for with is are was were be been it this that as at by from not no we you i "
     "they "
     "he she its our your their has have had will can do does did so then than which what when where who how"
 )
-
-
-class LineRange(msgspec.Struct, frozen=True):
-    start_line: int
-    end_line: int
-    reason: str
-
-
-class Sufficiency(msgspec.Struct, frozen=True):
-    """Whether what was seen of a file is enough for an edit, and if not, what to read."""
-
-    is_sufficient: bool
-    explanation: str
-    suggested_line_ranges: tuple[LineRange, ...] = ()
-
-
-class EditQuestion(msgspec.Struct, frozen=True):
-    """What the sufficiency job is asked, as JSON. `cached_content` has a "Lines a-b" header before each part."""
-
-    file_path: str = ""
-    old_string: str = ""
-    new_string: str = ""
-    cached_content: str = ""
-    is_partial: bool = False
-    segment_keys: tuple[str, ...] = ()
-    total_lines: int = 0
 
 
 def job_of(request: Request) -> str:
@@ -74,6 +51,10 @@ def do_job(job: str, request: Request) -> str:
         return msgspec.json.encode(_fill(request.schema, text)).decode()
     if job == JOB_TITLE:
         return offline_title(text)
+    if job == WEB_ANSWER.marker:
+        return answer_from_page(PageQuestion.read(text))
+    if job == CONTEXT.marker:
+        return gist_of(Gathered.read(text))
     return offline_summary(text, min(SUMMARY_CHARS, max(200, request.max_tokens * 3))) or "(nothing to summarise)"
 
 
@@ -136,58 +117,51 @@ def edit_question(text: str) -> EditQuestion:
     content = body[1] if body else text
     return EditQuestion(
         file_path=path[1] if path else "",
-        old_string=old[1] if old else "",
-        new_string=new[1] if new else "",
+        edits=(PlannedEdit(old[1] if old else "", new[1] if new else ""),),
         cached_content=content,
         is_partial=bool(re.search(r"^\W*Lines \d+-\d+", content, re.MULTILINE)),
     )
 
 
 def judge_edit(question: EditQuestion) -> Sufficiency:
-    """The careful verdict: enough only when the text to replace was seen exactly once, away from the edge of a part."""
-    if not question.old_string:
-        return Sufficiency(False, "The text to replace is empty or was not given.")
-    parts = _parts(question.cached_content)
-    places = [(part, at) for part in parts for at in _occurrences(part[2], question.old_string)]
-    if not places:
-        return _not_seen(question, parts)
-    if len(places) > 1:
-        return Sufficiency(
-            False, f"The text to replace was seen {len(places)} times; more context must tell which is meant."
-        )
-    (first, last, content), at = places[0]
-    begin = first + content.count("\n", 0, at)
-    end = begin + question.old_string.rstrip("\n").count("\n")
-    if question.is_partial and (begin - first < 1 or last - end < 1) and not _whole(first, last, question.total_lines):
-        near = LineRange(max(1, begin - _MARGIN), end + _MARGIN, "The text to replace is at the edge of what was seen.")
-        return Sufficiency(False, f"Line {begin} is at the edge of the part that was seen.", (near,))
-    return Sufficiency(True, f"The text to replace was seen once, on line {begin}, with the lines around it.")
+    """Enough when each text to replace was seen, and only once unless every one of its places is meant.
+
+    Line endings are not told apart, as the edit itself does not.
+    """
+    parts: list[tuple[int, str]] = [
+        (first, _plain_ends(text)) for first, text in without_headers(question.cached_content)
+    ]
+    said: list[str] = []
+    for edit in question.edits:
+        old, new = _plain_ends(edit.old_string), _plain_ends(edit.new_string)
+        if not old:
+            return Sufficiency(False, "The text to replace is empty or was not given.")
+        places = [first + text.count("\n", 0, at.start()) for first, text in parts for at in _found(old, text)]
+        if not places:
+            return _not_seen(question, parts)
+        if len(places) > 1 and not edit.replace_all:
+            return Sufficiency(
+                False, f"The text to replace was seen {len(places)} times; more context must tell which is meant."
+            )
+        said.append(f"on line {places[0]}" if len(places) == 1 else f"in {len(places)} places")
+        parts = [(first, text.replace(old, new)) for first, text in parts]
+    return Sufficiency(True, f"What is to be replaced was seen {', '.join(said)}.")
 
 
-def _not_seen(question: EditQuestion, parts: list[tuple[int, int, str]]) -> Sufficiency:
+def _plain_ends(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _found(wanted: str, text: str) -> "Iterator[re.Match[str]]":
+    return re.finditer(re.escape(wanted), text)
+
+
+def _not_seen(question: EditQuestion, parts: list[tuple[int, str]]) -> Sufficiency:
     if not question.is_partial:
         return Sufficiency(False, "The file was seen whole and does not contain the text to replace.")
-    last = max((end for _, end, _ in parts), default=0)
-    end = question.total_lines or last + 200
+    end = question.total_lines or max(first + text.count("\n") for first, text in parts) + 200
     wider = LineRange(1, end, "The text to replace was not in the lines that were seen.")
     return Sufficiency(False, "The text to replace is not in the lines that were seen.", (wider,))
-
-
-def _whole(first: int, last: int, total: int) -> bool:
-    return first == 1 and total > 0 and last >= total
-
-
-def _occurrences(content: str, wanted: str) -> list[int]:
-    return [found.start() for found in re.finditer(re.escape(wanted), content)]
-
-
-def _parts(content: str) -> list[tuple[int, int, str]]:
-    """The parts between "Lines a-b" headers; without a header the whole is one part from line 1."""
-    headers = list(re.finditer(r"^\W*Lines (\d+)-(\d+)\W*\n", content, re.MULTILINE))
-    if not headers:
-        return [(1, content.count("\n") + 1, content)]
-    ends = [*(header.start() for header in headers[1:]), len(content)]
-    return [(int(head[1]), int(head[2]), content[head.end() : end]) for head, end in zip(headers, ends, strict=True)]
 
 
 def _fill(schema: dict[str, Any], text: str) -> Any:

@@ -56,6 +56,12 @@ talk = Table(
         "are you [a|an|chatgpt|claude|gpt] [ai|llm|model|bot|human|person|language model]",
         "?",
     ),
+    rule(
+        Task("init"),
+        "(/init|init|initialize|initialise) [odin [in|for]] [the|this|my] [project|repo|repository|folder]",
+        "(create|write|make|generate|renew|refresh|update) [me] [a|an|the] [new] odin.md [file] "
+        "[for (this|the|my) (project|repo|repository)]",
+    ),
     rule(Task("again", how="run"), "(rerun|re-run) [it|that]"),
     rule(
         Task("again"),

@@ -304,7 +304,9 @@ def delete(task: Task, desk: Desk) -> Plan:
     if "reason" in properties:
         args["reason"] = "asked for by the user"
     (result,) = yield (Act("Delete", args),)
-    return failed(f"delete `{name}`", result) if result.is_error else f"Deleted `{name}`."
+    if result.is_error:
+        return failed(f"delete `{name}`", result)
+    return f"There is no `{name}`." if result.text.startswith("Already absent") else f"Deleted `{name}`."
 
 
 def quoted(word: str) -> str:

@@ -12,7 +12,7 @@ from odin.providers.offline.plan_run import package, test_command
 from odin.providers.offline.reach import failed, glob_act, read_act
 from odin.providers.offline.task import Act, Desk, Plan, Task
 from odin.providers.offline.vocabulary import FILE_TYPES
-from odin.providers.offline.wording import counted
+from odin.providers.offline.wording import counted, not_offered
 
 _MANIFESTS = (
     "pyproject.toml",
@@ -40,6 +40,14 @@ _NOT_LANGUAGES = {
     "markdown",
     "yaml",
 }
+
+
+def init(task: Task, desk: Desk) -> Plan:
+    """Have ODIN.md written from what the project is."""
+    if not desk.offers("InitTool"):
+        return not_offered(("InitTool",), desk)
+    (result,) = yield (Act("InitTool", {}),)
+    return failed("write ODIN.md", result) if result.is_error else result.text
 
 
 def describe(task: Task, desk: Desk) -> Plan:

@@ -149,4 +149,5 @@ def _by_hand(path: str, desk: Desk) -> str:
 
 def _unwritten(made: Made, desk: Desk) -> str:
     name = desk.shown(str(made.call.args["file_path"]))
-    return f"I wrote `{name}` and have no tool that deletes it. Say: run `rm {quoted(name)}`"
+    remove = f"delete {name}" if desk.offers("Delete") else f"run `rm {quoted(name)}`"
+    return f"I wrote `{name}` and do not delete files unasked. Say: {remove}"

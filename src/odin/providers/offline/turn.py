@@ -48,6 +48,7 @@ _PLANS: dict[str, Callable[[Task, Desk], Plan]] = {
     "which-command": plan_run.which_command,
     "git": plan_git.git,
     "describe": plan_project.describe,
+    "init": plan_project.init,
     "where": plan_talk.where,
     "mkdir": plan_talk.mkdir,
     "move": plan_talk.move,

@@ -47,7 +47,7 @@ def not_understood(said: str, invent: bool, some_done: bool) -> str:
 def not_offered(tools: tuple[str, ...], desk: Desk) -> str:
     """Why a call cannot be made at all, and what to do about it."""
     names = " and ".join(tools)
-    writing = {"WriteFile", "EditTool", "MultiEditTool", "Delete"}
+    writing = {"WriteFile", "EditTool", "MultiEditTool", "Delete", "InitTool"}
     if writing.issuperset(tools) and not writing & desk.tools.keys():
         mode = f"in {desk.mode} mode" if desk.mode else "in this mode"
         return (

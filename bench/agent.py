@@ -1,0 +1,204 @@
+"""One prompt with twenty tool turns, by Odin and by the smallest possible agent, in one pass against one server."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from row import Row
+
+HERE = Path(__file__).resolve().parent
+TURNS = 20
+PYTHON = sys.executable
+ODIN = [PYTHON, "-I", "-c", "import sys; from odin.entry import main; sys.exit(main())"]
+
+
+class Run(NamedTuple):
+    """One run of an agent: when it started and ended, its peak memory, and the requests the server saw."""
+
+    started: float
+    ended: float
+    peak_mb: float
+    requests: list[dict[str, Any]]
+
+
+class Server:
+    """The scripted server in a process of its own, so that it does not share time with what is measured."""
+
+    def __init__(self, folder: Path, turns: int = TURNS) -> None:
+        calls = [
+            {"text": "", "calls": [{"name": "bash", "args": {"command": f"echo {number}"}}]} for number in range(turns)
+        ]
+        script = folder / "script.json"
+        script.write_text(json.dumps({"turns": [*calls, {"text": "done"}], "repeat": True}))
+        self.log = folder / "seen.jsonl"
+        self.process = subprocess.Popen(
+            [PYTHON, "-m", "odin.testing", str(script), "--port", "0", "--log", str(self.log)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().split()[-1].rstrip("/")
+        self._read = 0
+
+    def new_requests(self, count: int) -> list[dict[str, Any]]:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            lines = self.log.read_text().splitlines()[self._read :] if self.log.exists() else []
+            if len(lines) >= count:
+                self._read += len(lines)
+                return [json.loads(line) for line in lines]
+            time.sleep(0.02)
+        raise SystemExit(f"bench: the server saw too few requests (see {self.log})")
+
+    def environment(self, home: Path) -> dict[str, str]:
+        settings = {"OPENAI_API_KEY": "bench", "OPENAI_BASE_URL": f"{self.url}/v1", "ODIN_MODEL": "openai/bench"}
+        return {"PATH": os.environ["PATH"], "HOME": str(home), **settings}
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+def timed(argv: list[str], env: dict[str, str], cwd: Path) -> tuple[float, float, float]:
+    """Start, end and peak memory (MB) of one process."""
+    started = time.monotonic()
+    process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    ended = time.monotonic()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stdout.close()
+    if process.returncode:
+        raise SystemExit(f"bench: {argv[-1]} ended with {process.returncode}")
+    return started, ended, used.ru_maxrss / (1024 if sys.platform != "darwin" else 1024 * 1024)
+
+
+def agent_runs(floor: Path, rounds: int) -> tuple[list[Run], list[Run]]:
+    odin: list[Run] = []
+    bare: list[Run] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        work = folder / "work"
+        work.mkdir()
+        server = Server(folder)
+        env = server.environment(folder)
+        try:
+            for _ in range(rounds):
+                for runs, argv in (
+                    (bare, [PYTHON, str(floor), server.url, "go"]),
+                    (odin, [*ODIN, "-p", "--yes", "go"]),
+                ):
+                    times = timed(argv, env, work)
+                    runs.append(Run(*times, server.new_requests(TURNS + 1)))
+        finally:
+            server.stop()
+    return odin, bare
+
+
+def median(runs: list[Run], measure: Callable[[Run], float]) -> float:
+    return statistics.median(measure(run) for run in runs)
+
+
+def first_request_ms(run: Run) -> float:
+    return (run.requests[0]["at"] - run.started) * 1000
+
+
+def between_ms(run: Run) -> float:
+    pairs = zip(run.requests, run.requests[1:], strict=False)
+    return statistics.median((later["at"] - earlier["finished_at"]) * 1000 for earlier, later in pairs)
+
+
+def whole_ms(run: Run) -> float:
+    return (run.ended - run.started) * 1000
+
+
+def exit_ms(run: Run) -> float:
+    return (run.ended - run.requests[-1]["finished_at"]) * 1000
+
+
+def version_ms(rounds: int) -> tuple[float, float]:
+    """`odin --version` and bare Python, taking turns."""
+    env = {"PATH": os.environ["PATH"]}
+    samples: dict[str, list[float]] = {"odin": [], "python": []}
+    for _ in range(rounds * 3):
+        for name, argv in (("python", [PYTHON, "-I", "-c", "pass"]), ("odin", [*ODIN, "--version"])):
+            started, ended, _ = timed(argv, env, HERE)
+            samples[name].append((ended - started) * 1000)
+    return statistics.median(samples["odin"]), statistics.median(samples["python"])
+
+
+def fold_ms(events: int = 2000) -> float:
+    """Reading a log of so many events and folding it into state."""
+    from odin.core.event import Envelope, Replied, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UsageRecorded
+    from odin.core.message import AssistantMessage, Text, ToolCall, Usage
+    from odin.session.log import FORMAT, Header, SessionLog, read_log
+    from odin.session.state import State
+
+    with tempfile.TemporaryDirectory() as name:
+        log = SessionLog(Path(name) / "main.jsonl", Header(FORMAT, "bench", "/", 0.0))
+        for number in range(events // 6):
+            call = ToolCall(f"c{number}", "Read", {"file_path": "/a"})
+            for offset, event in enumerate(
+                (
+                    TurnStarted(f"t{number}", "read it", "edit_mode"),
+                    UsageRecorded("m", Usage(10, 10), 0.01),
+                    Replied(AssistantMessage((Text("reading"), call))),
+                    ToolStarted(call.id, "Read", call.args),
+                    ToolEnded(call.id, "Read", "success", "line\n" * 50),
+                    TurnEnded(f"t{number}", "end_turn", "done"),
+                )
+            ):
+                log.append(Envelope(number * 6 + offset, 0.0, "bench", event))
+        log.close()
+        samples: list[float] = []
+        for _ in range(5):
+            started = time.perf_counter()
+            State.fold(read_log(log.path))
+            samples.append((time.perf_counter() - started) * 1000)
+    return statistics.median(samples)
+
+
+def rows(rounds: int = 9, floor: Path = HERE / "floor.py") -> list[Row]:
+    odin, bare = agent_runs(floor, rounds)
+    version, python = version_ms(rounds)
+    return [
+        Row(
+            "process start to first request",
+            median(odin, first_request_ms),
+            median(bare, first_request_ms),
+            3,
+            "ms",
+            True,
+        ),
+        Row(
+            "reply to next request, one echo between", median(odin, between_ms), median(bare, between_ms), 3, "ms", True
+        ),
+        Row(f"whole run of {TURNS} tool turns", median(odin, whole_ms), median(bare, whole_ms), 4, "ms", True),
+        Row(
+            "peak memory of that run",
+            median(odin, lambda run: run.peak_mb),
+            median(bare, lambda run: run.peak_mb),
+            55,
+            "MB",
+            False,
+        ),
+        Row("last reply to exit", median(odin, exit_ms), median(bare, exit_ms), 30, "ms", False),
+        Row("odin --version over bare Python", version - python, None, 15, "ms", False),
+        Row(
+            "first request, edit mode",
+            odin[0].requests[0]["bytes"] / 1000,
+            bare[0].requests[0]["bytes"] / 1000,
+            10,
+            "kB",
+            False,
+        ),
+        Row("fold of 2,000 events", fold_ms(), None, 50, "ms", False),
+    ]

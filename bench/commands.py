@@ -1,0 +1,82 @@
+"""What 100 MB of one command's output cost: memory, and time beside a shell that writes the same to a file.
+
+`rows()` gives the figures to `run.py`; run by itself, this file prints them. With `--child COMMAND` it is the process
+that is measured.
+"""
+
+import asyncio
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from row import Row, table
+
+SIZE = 100_000_000
+ROUNDS = 3
+OUTPUTS = {
+    "one line": f"head -c {SIZE} /dev/zero | tr '\\0' x",
+    "lines": f"yes 'a line of output that is about as long as lines are' | head -c {SIZE}",
+}
+_UNIT = 1024 if sys.platform != "darwin" else 1024 * 1024
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _UNIT
+
+
+async def _child(command: str, folder: str) -> dict[str, float]:
+    """Run the tool as the engine does and say how much the peak grew, and how long it took."""
+    from odin.core.tool import ToolContext
+    from odin.policy.sandbox import ProcessRunner
+    from odin.tools.execute_command import ExecuteArgs, ExecuteCommand
+
+    runner = ProcessRunner(Path(folder) / "outputs")
+    tool = ExecuteCommand(runner)
+    shown: list[str] = []
+    context = ToolContext(folder, folder, "bench", "", "c", "edit_mode", shown.append)
+    await tool.run(ExecuteArgs("echo warm"), context)
+    before, started = _peak_mb(), time.perf_counter()
+    output = await tool.run(ExecuteArgs(command), context)
+    took = time.perf_counter() - started
+    assert f"{SIZE} bytes in all" in output.text, output.text[-500:]
+    await runner.close()
+    return {"mb": _peak_mb() - before, "ms": took * 1000, "progress": len(shown)}
+
+
+def _measured(command: str) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        argv = [sys.executable, __file__, "--child", command, folder]
+        return json.loads(subprocess.run(argv, check=True, capture_output=True).stdout)
+
+
+def _floor_ms(command: str) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        subprocess.run(["/bin/sh", "-c", f"({command}) | cat >{folder}/out"], check=True, stderr=subprocess.DEVNULL)
+        return (time.perf_counter() - started) * 1000
+
+
+def rows() -> list[Row]:
+    found: list[Row] = []
+    for name, command in OUTPUTS.items():
+        floors: list[float] = []
+        runs: list[dict[str, float]] = []
+        for _ in range(ROUNDS):
+            floors.append(_floor_ms(command))
+            runs.append(_measured(command))
+        found.append(Row(f"memory for 100 MB of output, {name}", max(run["mb"] for run in runs), None, 30, "MB", False))
+        took, floor = statistics.median(run["ms"] for run in runs), statistics.median(floors)
+        found.append(Row(f"time for 100 MB of output, {name}", took, floor, 6, "ms", True))
+    return found
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(asyncio.run(_child(*sys.argv[2:4]))))
+    else:
+        print(table(rows()))

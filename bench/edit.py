@@ -1,0 +1,105 @@
+"""How long an edit of a 1 MB file takes inside the engine, from the gate to the result, sync to disk included."""
+
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from odin.app import open_session
+from odin.config import Options
+from odin.core.event import ToolEnded, ToolStarted, TurnEnded
+from odin.core.op import Prompt
+from odin.testing import ScriptedServer, Turn, call, say
+from row import Row
+
+ROUNDS = 15
+SIZE = 1_000_000
+
+
+def text(size: int = SIZE) -> str:
+    lines = (f"line {number}: value = compute({number}, name='something')\n" for number in range(size))
+    out: list[str] = []
+    length = 0
+    for line in lines:
+        out.append(line)
+        length += len(line)
+        if length >= size:
+            break
+    return "".join(out)
+
+
+def script(path: Path, rounds: int) -> list[Turn]:
+    """Read a little around the middle, then change one line there again and again."""
+    middle = path.read_text().count("\n") // 2
+    turns = [call("Read", {"file_path": str(path), "offset": middle, "limit": 20})]
+    old = f"line {middle + 3}: value"
+    for number in range(rounds):
+        new = f"line {middle + 3}, edited {number}: value"
+        turns.append(call("EditTool", {"file_path": str(path), "old_string": old, "new_string": new}))
+        old = new
+    return [*turns, say("done")]
+
+
+async def edits_ms(folder: Path, rounds: int = ROUNDS) -> list[float]:
+    """The time from ToolStarted to ToolEnded of each edit."""
+    path = folder / "work" / "large.py"
+    path.parent.mkdir()
+    path.write_text(text())
+    with ScriptedServer(script(path, rounds)) as server:
+        env = {"PATH": os.environ["PATH"], "HOME": str(folder), "ODIN_LOCAL_PORTS": "", **server.env("anthropic")}
+        client = await open_session(Options(cwd=str(path.parent), env=env, yes=True, max_turns=0))
+        started: dict[str, float] = {}
+        times: list[float] = []
+        events = client.events()
+        await client.submit(Prompt("go", "edit it", "edit_mode"))
+        async for envelope in events:
+            event = envelope.event
+            if isinstance(event, ToolStarted):
+                started[event.call_id] = envelope.ts
+            elif isinstance(event, ToolEnded) and event.name == "EditTool":
+                if event.status != "success":
+                    raise SystemExit(f"bench: the edit was refused: {event.text}")
+                times.append((envelope.ts - started[event.call_id]) * 1000)
+            elif isinstance(event, TurnEnded):
+                break
+        await client.close()
+    if len(times) != rounds:
+        raise SystemExit(f"bench: {len(times)} of {rounds} edits were made")
+    return times
+
+
+def write_ms(folder: Path, rounds: int = ROUNDS) -> tuple[float, float]:
+    """The least it could take: write the bytes, sync, rename. And the part of the sync alone."""
+    data = text().encode()
+    whole: list[float] = []
+    syncs: list[float] = []
+    for number in range(rounds):
+        started = time.perf_counter()
+        with (folder / f"new{number}").open("wb") as file:
+            file.write(data)
+            file.flush()
+            before = time.perf_counter()
+            os.fsync(file.fileno())
+            syncs.append((time.perf_counter() - before) * 1000)
+        (folder / f"new{number}").rename(folder / "old")
+        whole.append((time.perf_counter() - started) * 1000)
+    return statistics.median(whole), statistics.median(syncs)
+
+
+def rows() -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="odin-edit-") as name:
+        folder = Path(name).resolve()
+        times = asyncio.run(edits_ms(folder))
+        whole, sync = write_ms(folder)
+    return [
+        Row("edit of a 1 MB file, gate to result", statistics.median(times), whole, 20, "ms", False),
+        Row("  of which a sync to this disk", sync, None, 20, "ms", False),
+    ]
+
+
+if __name__ == "__main__":
+    from row import table
+
+    print(table(rows()))

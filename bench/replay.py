@@ -1,0 +1,314 @@
+"""The model's part in replaying a history: it says each commit's calls and compares what became of them."""
+
+import json
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from random import Random
+from typing import Any, cast
+
+from gitread import ABSENT, LINK, REGULAR, SUBMODULE, Change, Commit, Repository
+from odin.testing import ScriptedCall, SeenRequest, Turn, reply, say
+from phrasing import Call, Lines, Unsayable, created, modified
+from worktree import Worktree
+
+SESSION_COMMITS = 25
+SESSION_FILES = 250
+SESSION_CHARS = 250_000
+REPLY_CALLS = 40
+REPLY_CHARS = 400_000
+PAGE_LINES = 1900
+PAGE_CHARS = 40_000
+LOOK_LINES = 3
+"""What a glance reads. Of a binary file it gets an error, which is what it should."""
+
+
+class Tally:
+    """What was done, what could not be said, and what went wrong."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.files = 0
+        self.compared = 0
+        self.calls: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+        self.refusals: list[str] = []
+        self.differences: list[str] = []
+        self.seconds = 0.0
+
+    @property
+    def good(self) -> bool:
+        return not self.refusals and not self.differences
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "commits": self.commits,
+            "files_changed": self.files,
+            "files_compared": self.compared,
+            "calls": dict(self.calls),
+            "skipped": dict(self.skipped),
+            "refusals": self.refusals,
+            "differences": self.differences,
+            "seconds": round(self.seconds, 2),
+            "commits_per_s": round(self.commits / self.seconds, 1) if self.seconds else 0,
+        }
+
+
+class Replay:
+    """The model's part: asked for the next reply, it checks what became of the last one and says the next calls."""
+
+    def __init__(
+        self, repository: Repository, commits: Iterator[Commit], tree: Worktree, *, whole_every: int = 0, seed: int = 0
+    ) -> None:
+        self.tally = Tally()
+        self.done = False
+        self.last: Commit | None = None
+        self.failure: Exception | None = None
+        self._repository = repository
+        self._commits = commits
+        self._tree = tree
+        self._whole_every = whole_every
+        self._seed = seed
+        self._commit: Commit | None = None
+        self._expected: dict[bytes, tuple[str, str]] = {}
+        self._deletions: deque[list[Call]] = deque()
+        self._replies: deque[list[Call]] = deque()
+        self._unsaid: list[Change] = []
+        self._asked: dict[str, Call] = {}
+        self._known: set[bytes] = set()
+        self._meddled: set[bytes] = set()
+        self._steps = self._files = self._chars = 0
+
+    def start_from(self, commit: str) -> None:
+        """Put the tree of a commit there, without the model."""
+        self._expected = self._repository.tree(commit)
+        for path, (mode, blob) in self._expected.items():
+            self._put(path, mode, blob)
+
+    # --- what the server asks ---
+
+    def play(self, seen: SeenRequest) -> Turn:
+        try:
+            return self._next(seen)
+        except Exception as error:  # the session ends in order; who plays it raises this
+            self.failure, self.done = error, True
+            return say("The replay failed.")
+
+    def new_session(self) -> None:
+        self._known.clear()
+        self._meddled.clear()
+        self._steps = self._files = self._chars = 0
+
+    def _next(self, seen: SeenRequest) -> Turn:
+        if not seen.tool_names:
+            return say("{}")
+        self._check_results(seen)
+        while True:
+            if self._deletions:
+                return self._speak(self._deletions.popleft())
+            self._put_unsaid()
+            if self._replies:
+                if self._full() and all(call.name in ("WriteFile", "Delete") for call in self._replies[0]):
+                    return say("The rest of this commit is for another session.")
+                return self._speak(self._replies.popleft())
+            if self._commit is not None:
+                self._compare(self._commit)
+                self.last, self._commit = self._commit, None
+            if self._full():
+                return say("That is enough for one session.")
+            self._commit = next(self._commits, None)
+            if self._commit is None:
+                self.done = True
+                return say("All commits are done.")
+            self._begin(self._commit)
+
+    def _full(self) -> bool:
+        return self._steps >= SESSION_COMMITS or self._files >= SESSION_FILES or self._chars >= SESSION_CHARS
+
+    def _speak(self, calls: list[Call]) -> Turn:
+        self._asked = {f"call_{len(self._asked)}_{time.monotonic_ns()}": call for call in calls}
+        self.tally.calls.update(call.name for call in calls)
+        self._chars += sum(len(str(call.args)) for call in calls)
+        return reply(
+            calls=[ScriptedCall(call.name, call.args, name) for name, call in self._asked.items()], chunk=REPLY_CHARS
+        )
+
+    def _check_results(self, seen: SeenRequest) -> None:
+        content = seen.messages[-1].get("content") if seen.messages else None
+        for block in cast("list[dict[str, Any]]", content) if isinstance(content, list) else ():
+            if block.get("type") == "tool_result":
+                self._chars += len(str(block.get("content")))
+                call = self._asked.get(block["tool_use_id"])
+                glance = call is not None and call.args.get("limit") == LOOK_LINES
+                if block.get("is_error") and call is not None and not glance and self._commit is not None:
+                    said = json.dumps(call.args)[:600]
+                    self.tally.refusals.append(f"{self._commit.name[:12]} {call.name} {said}: {block['content']}")
+
+    # --- one commit ---
+
+    def _begin(self, commit: Commit) -> None:
+        self._steps += 1
+        self.tally.commits += 1
+        chance = Random(f"{self._seed}{commit.name}")
+        gone: list[str] = []
+        looks: list[Call] = []
+        calls: list[Call] = []
+        for change in commit.changes:
+            self._files += 1
+            self.tally.files += 1
+            try:
+                if change.new_mode == ABSENT and change.old_mode != SUBMODULE:
+                    gone.append(self._path(change.path))
+                    looks.extend(self._look_again(change.path))
+                    self._known.discard(change.path)
+                else:
+                    calls.extend(self._phrase(change, chance))
+            except Unsayable as reason:
+                self.tally.skipped[str(reason)] += 1
+                self._unsaid.append(change)
+        self._deletions.extend(_in_replies(looks))
+        named = [gone[start : start + REPLY_CALLS] for start in range(0, len(gone), REPLY_CALLS)]
+        self._deletions.extend(
+            [Call("Delete", {"paths": paths, "reason": "The commit removes it."})] for paths in named
+        )
+        self._replies.extend(_in_replies(calls))
+
+    def _phrase(self, change: Change, chance: Random) -> list[Call]:
+        if SUBMODULE in (change.old_mode, change.new_mode):
+            raise Unsayable("submodule")
+        path = self._path(change.path)
+        if LINK in (change.old_mode, change.new_mode):
+            raise Unsayable("symbolic link")
+        after = self._repository.blob(change.new_blob)
+        if change.old_mode == ABSENT:
+            calls = created(path, after).calls
+            self._known.add(change.path)
+            return calls
+        if change.old_blob == change.new_blob:
+            raise Unsayable("mode only")
+        before = self._repository.blob(change.old_blob)
+        phrased = modified(path, before, after, chance)
+        reads = self._reads(change.path, path, before, phrased.reads) if phrased.reads is not None else []
+        return [*(reads or self._look_again(change.path)), *phrased.calls]
+
+    def _look_again(self, path: bytes) -> list[Call]:
+        """Read what this program changed behind the model's back, as a tool would tell it to."""
+        if path not in self._meddled:
+            return []
+        self._meddled.discard(path)
+        return [Call("Read", {"file_path": self._path(path), "limit": LOOK_LINES})]
+
+    def _path(self, path: bytes) -> str:
+        try:
+            return f"{self._tree.root}/{path.decode('utf-8')}"
+        except UnicodeDecodeError:
+            raise Unsayable("name that is not UTF-8") from None
+
+    def _reads(self, name: bytes, path: str, before: bytes, needed: list[Lines]) -> list[Call]:
+        """The Read calls before an edit: none for a file that is known, all of a small one, parts of a large one."""
+        lines = before.count(b"\n") + 1
+        if lines <= PAGE_LINES and len(before) + 8 * lines <= PAGE_CHARS:
+            if name in self._known:
+                return []
+            self._known.add(name)
+            return [Call("Read", {"file_path": path})]
+        calls: list[Call] = []
+        for first, last in needed:
+            for start, end in _pages(before, max(1, first - 1), last + 1 + self._steps % 5):
+                calls.append(Call("Read", {"file_path": path, "offset": start, "limit": end - start + 1}))
+        return list({json.dumps(call.args): call for call in calls}.values())
+
+    # --- what no model can say ---
+
+    def _put_unsaid(self) -> None:
+        """Folders that became empty go, as git does it, and what cannot be said is done here."""
+        for change in self._unsaid:
+            if change.new_mode == ABSENT:
+                self._put(change.path, ABSENT, "")
+        for change in self._commit.changes if self._commit is not None else ():
+            if change.new_mode == ABSENT:
+                self._tree.remove_empty(change.path)
+        for change in self._unsaid:
+            self._put(change.path, change.new_mode, change.new_blob)
+        self._unsaid.clear()
+
+    def _put(self, path: bytes, mode: str, blob: str) -> None:
+        self._known.discard(path)
+        if self._steps and mode in REGULAR:
+            self._meddled.add(path)
+        self._tree.put(path, mode, b"" if mode in (ABSENT, SUBMODULE) else self._repository.blob(blob))
+
+    # --- the proof ---
+
+    def _compare(self, commit: Commit) -> None:
+        for change in commit.changes:
+            self._adopt(change)
+            self._compare_one(commit, change.path)
+        if self._whole_every and self.tally.commits % self._whole_every == 0:
+            self.compare_tree(commit)
+
+    def _adopt(self, change: Change) -> None:
+        if change.new_mode == ABSENT:
+            self._expected.pop(change.path, None)
+            return
+        self._expected[change.path] = (change.new_mode, change.new_blob)
+        if change.new_mode in REGULAR and self._tree.set_executable(change.path, change.new_mode == "100755"):
+            self.tally.skipped["mode"] += 1
+
+    def _compare_one(self, commit: Commit, path: bytes) -> None:
+        self.tally.compared += 1
+        mode, blob = self._expected.get(path, (ABSENT, ""))
+        if mode == SUBMODULE:
+            return
+        wanted = None if mode == ABSENT else self._repository.blob(blob)
+        found = self._tree.present(path)
+        if found != wanted:
+            self.tally.differences.append(f"{commit.name[:12]} {os.fsdecode(path)}: {_first_difference(found, wanted)}")
+            self._put(path, mode, blob)
+
+    def compare_tree(self, commit: Commit) -> None:
+        """Every file of the commit, and no file beside them."""
+        self._expected = self._repository.tree(commit.name)
+        for path in self._expected:
+            self._compare_one(commit, path)
+        for path in self._tree.paths():
+            if path not in self._expected:
+                self.tally.differences.append(f"{commit.name[:12]} {os.fsdecode(path)}: is not in the commit")
+                self._tree.put(path, ABSENT, b"")
+
+
+def _in_replies(calls: list[Call]) -> Iterator[list[Call]]:
+    """So many calls, and so much text, as a model might put into one reply."""
+    batch: list[Call] = []
+    size = 0
+    for call in calls:
+        length = sum(len(str(value)) for value in call.args.values())
+        if batch and (len(batch) >= REPLY_CALLS or size + length > REPLY_CHARS):
+            yield batch
+            batch, size = [], 0
+        batch.append(call)
+        size += length
+    if batch:
+        yield batch
+
+
+def _pages(data: bytes, first: int, last: int) -> Iterator[Lines]:
+    """The lines `first` to `last` in parts that Read shows whole."""
+    lines = data.split(b"\n")
+    last = min(last, len(lines) - (not lines[-1]))
+    start, size = first, 0
+    for number in range(first, last + 1):
+        size += min(len(lines[number - 1]), 2000) + 60
+        if size > PAGE_CHARS and number > start:
+            yield start, number - 1
+            start, size = number, 0
+    if start <= last:
+        yield start, last
+
+
+def _first_difference(found: bytes | None, wanted: bytes | None) -> str:
+    if found is None or wanted is None:
+        return "is missing" if found is None else "should not exist"
+    at = next((i for i, (x, y) in enumerate(zip(found, wanted, strict=False)) if x != y), min(len(found), len(wanted)))
+    return f"byte {at}: {found[at - 10 : at + 20]!r} instead of {wanted[at - 10 : at + 20]!r}"

@@ -1,0 +1,38 @@
+"""One line of the table that `make bench` prints, and whether its bound is met."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """What Odin takes and, where there is one, what the floor takes: the least any program could take.
+
+    `by_ratio` says that the bound is a multiple of the floor; `allowance` comes on top of that, in the row's unit.
+    """
+
+    what: str
+    odin: float
+    floor: float | None
+    bound: float
+    unit: str
+    by_ratio: bool
+    allowance: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        if self.by_ratio and self.floor:
+            return self.odin <= self.bound * self.floor + self.allowance
+        return self.odin <= self.bound
+
+
+def table(rows: Sequence[Row]) -> str:
+    width = max(len(row.what) for row in rows) + 1
+    lines = [f"{'':{width}}{'odin':>10}{'floor':>10}{'ratio':>8}   bound"]
+    for row in rows:
+        floor = f"{row.floor:.1f}" if row.floor is not None else ""
+        ratio = f"{row.odin / row.floor:.2f}" if row.floor else ""
+        more = f" + {row.allowance:g} {row.unit}" if row.allowance else ""
+        bound = f"≤ {row.bound:g} ×{more}" if row.by_ratio else f"≤ {row.bound:g} {row.unit}"
+        verdict = "" if row.good else "   MISSED"
+        lines.append(f"{row.what:{width}}{row.odin:>7.1f} {row.unit:2}{floor:>10}{ratio:>8}   {bound}{verdict}")
+    return "\n".join(lines)

@@ -1,0 +1,82 @@
+"""Grep and Glob over 20,000 files, each beside the bare `rg` command."""
+
+import asyncio
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from odin.context.files import FileCache
+from odin.core.tool import Tool, ToolContext
+from odin.policy.sandbox import ProcessRunner
+from odin.tools.glob import Glob
+from odin.tools.grep import Grep
+from odin.tools.ripgrep import find_ripgrep
+from row import Row
+from tree import RARE, source_tree
+
+FILES = 20_000
+ROUNDS = 9
+
+GREPS: tuple[tuple[str, dict[str, Any], list[str]], ...] = (
+    ("a rare word", {"pattern": RARE}, ["-n", RARE]),
+    ("a rare word with context", {"pattern": RARE, "-C": 3}, ["-n", "-C3", RARE]),
+    ("three words in a row", {"pattern": "alpha beta gamma"}, ["-n", "alpha beta gamma"]),
+    ("a word in every file", {"pattern": "alpha"}, ["-n", "alpha"]),
+    ("its files", {"pattern": "alpha", "output_mode": "files_with_matches"}, ["-l", "alpha"]),
+    ("its counts", {"pattern": "alpha", "output_mode": "count"}, ["-c", "alpha"]),
+)
+
+GLOBS: tuple[tuple[str, list[str]], ...] = (
+    ("src/**/*.{ts,tsx}", []),
+    ("**/needle*", []),
+    ("**/*_1*.py", []),
+    ("**/*.py", ["--sortr=modified"]),
+    ("**/*", ["--sortr=modified"]),
+)
+"""Newest first needs the time of every match, which `rg --files` does not ask for. Where thousands match, the command
+to compare with is the one that asks for it too."""
+
+
+def rows() -> list[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name).resolve() / "tree"
+        source_tree(root, FILES)
+        return asyncio.run(_measure(root))
+
+
+async def _measure(root: Path) -> list[Row]:
+    rg = find_ripgrep()
+    assert rg is not None, "ripgrep is installed with Odin"
+    bare = [rg, "--no-config", "--no-require-git"]
+    runner = ProcessRunner()
+    grep, glob = Grep(FileCache(), runner), Glob(runner)
+    found: list[Row] = []
+    for what, args, command in GREPS:
+        odin, floor = await _in_turns(grep, args, [*bare, *command], root)
+        found.append(Row(f"Grep in {FILES:,} files: {what}", odin, floor, 1.3, "ms", by_ratio=True, allowance=10))
+    for pattern, options in GLOBS:
+        odin, floor = await _in_turns(glob, {"pattern": pattern}, [*bare, "--files", *options], root)
+        beside = " (rg sorts)" if options else ""
+        found.append(Row(f"Glob in {FILES:,} files: {pattern}{beside}", odin, floor, 1.3, "ms", by_ratio=True))
+    await runner.close()
+    return found
+
+
+async def _in_turns(tool: Tool[Any], args: dict[str, Any], command: list[str], root: Path) -> tuple[float, float]:
+    """Medians in milliseconds of the tool's `run` and of the command, whose output is read as well."""
+    where = ToolContext(str(root), str(root), "bench", "", "call", "edit_mode", lambda _: None)
+    odin: list[float] = []
+    floor: list[float] = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        subprocess.run([*command, str(root)], capture_output=True, check=True)
+        floor.append((time.perf_counter() - started) * 1000)
+        started = time.perf_counter()
+        output = await tool.run(tool.parse(args), where)
+        odin.append((time.perf_counter() - started) * 1000)
+        if output.is_error:
+            raise SystemExit(f"bench: {output.text}")
+    return statistics.median(odin), statistics.median(floor)

@@ -1,0 +1,90 @@
+"""The checkpoints of one session. Most of them is loaded with the first call that may change a file."""
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odin.config import Config
+from odin.core.op import Redo, Rewind
+from odin.core.tool import Tool, ToolContext
+from odin.engine.recorder import Recorder
+
+if TYPE_CHECKING:
+    from odin.engine.checkpointer import Checkpointer
+    from odin.engine.rewind import Rewinder
+
+
+class Checkpoints:
+    """`log` is the session's log: all sessions of one project share a store beside their folder.
+
+    `running` names the calls that have a process in the background, `forget` makes the model read files again.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        recorder: Recorder,
+        log: Path,
+        home: str,
+        *,
+        running: Callable[[], Iterable[str]] = tuple,
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._config = config
+        self._recorder = recorder
+        self._sessions = log.parent.parent
+        self._home = home
+        self._running = running
+        self._forget = forget
+        self._checkpointer: Checkpointer | None = None
+
+    def around(self, tool: Tool[Any], args: Any, context: ToolContext) -> AbstractAsyncContextManager[None]:
+        """What surrounds a call, for the gate."""
+        if tool.kind not in ("edit", "execute") or not self._config.checkpoints.enabled:
+            return nullcontext()
+        return self._load().around(tool, args, context)
+
+    async def recover(self) -> None:
+        """See to calls that a crash cut off, before anything else happens to their files."""
+        if self._recorder.state.changes.open:
+            await self._load().recover()
+
+    async def go(self, op: Rewind | Redo) -> None:
+        if isinstance(op, Rewind):
+            await self.rewinder().rewind(op)
+        else:
+            await self.rewinder().redo(op)
+
+    def rewinder(self) -> "Rewinder":
+        from odin.engine.rewind import Rewinder
+
+        return Rewinder(self._recorder, self._load(), self._forget)
+
+    async def close(self) -> None:
+        if self._checkpointer is not None:
+            from odin.engine.checkpointer import in_thread
+            from odin.session.prune import prune_if_due
+
+            self._checkpointer.close()
+            store, limit = self._checkpointer.store, self._config.checkpoints.max_store_bytes
+            await in_thread(lambda stopped: prune_if_due(store, self._sessions, limit))
+
+    def _load(self) -> "Checkpointer":
+        if self._checkpointer is None:
+            from odin.engine.checkpointer import Checkpointer
+            from odin.session.checkpoints import CheckpointStore
+            from odin.session.listing import Limits
+
+            state, settings = self._sessions.parent.parent, self._config.checkpoints
+            self._checkpointer = Checkpointer(
+                store=CheckpointStore(state / "checkpoints" / self._sessions.name),
+                recorder=self._recorder,
+                root=os.path.realpath(self._config.root),
+                home=os.path.realpath(self._home),
+                state_dir=str(state),
+                limits=Limits(settings.max_files, settings.max_bytes, settings.max_file_bytes),
+                running=self._running,
+            )
+        return self._checkpointer

@@ -1,0 +1,118 @@
+"""A long text for a short question: the passages that matter, chosen by the words they share with it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+LONGEST = 2000
+_COMMON = (
+    " the and for with from this that are was were has have had will can does did not what when where which who why "
+    "page site web tell give show list find please about into its any all there their your you out use used using it "
+    "is of to in on an or be do me how work works "
+)
+_ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ers", "er", "ed", "es", "s", "e", "y")
+
+
+class Passage(Struct, frozen=True):
+    """A paragraph, a list, a table or a block of code, and the heading above it."""
+
+    heading: str
+    text: str
+
+
+def passages_of(text: str) -> list[Passage]:
+    """The passages of a Markdown text, none longer than `LONGEST`. A fenced block stays together if it fits."""
+    found: list[Passage] = []
+    heading, block, fenced = "", list[str](), False
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("```"):
+            fenced = not fenced
+        if fenced or (line.strip() and not re.match(r"#{1,6} ", line)):
+            block.append(line)
+            continue
+        found.extend(Passage(heading, piece) for piece in _pieces(block))
+        block = []
+        heading = line.strip() or heading
+    found.extend(Passage(heading, piece) for piece in _pieces(block))
+    return found
+
+
+def _pieces(lines: Sequence[str]) -> Iterable[str]:
+    """The lines in portions, with lines that are too long broken."""
+    portion: list[str] = []
+    size = 0
+    broken = (line[at : at + LONGEST] for line in lines for at in range(0, len(line) or 1, LONGEST))
+    for line in broken:
+        if portion and size + len(line) >= LONGEST:
+            yield "\n".join(portion)
+            portion, size = [], 0
+        portion.append(line)
+        size += len(line) + 1
+    if portion:
+        yield "\n".join(portion)
+
+
+def words_of(text: str) -> set[str]:
+    """The words that carry meaning, without the endings that come and go. Names with an underscore stay whole."""
+    words = re.findall(r"\w+", re.sub(r"\]\([^)\s]*[^)]*\)", "]", text).casefold())
+    return {_stem(word) for word in words if len(word) > 1 and f" {word} " not in _COMMON}
+
+
+def _stem(word: str) -> str:
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and "_" not in word:
+            return word[: -len(ending)]
+    return word
+
+
+def ranked(passages: Sequence[Passage], question: str) -> list[int]:
+    """The places of the passages that share words with the question, best first. Rare words count for more."""
+    wanted = words_of(question)
+    held = [words_of(passage.text) & wanted for passage in passages]
+    titles = [words_of(passage.heading) & wanted for passage in passages]
+    spread = Counter(word for one, other in zip(held, titles, strict=True) for word in one | other)
+
+    def weight(words: Iterable[str]) -> float:
+        return sum(1.0 / spread[word] + 0.1 for word in words)
+
+    scores = [weight(text) + weight(title) for text, title in zip(held, titles, strict=True)]
+    return sorted((at for at, score in enumerate(scores) if score > 0), key=lambda at: (-scores[at], at))
+
+
+def joined(passages: Sequence[Passage], chosen: Iterable[int]) -> str:
+    """The chosen passages in their order, under their headings, with a mark where something was left out."""
+    parts: list[str] = []
+    before, heading = -1, ""
+    for at in sorted(chosen):
+        if at != before + 1:
+            parts.append("[…]")
+        if passages[at].heading != heading:
+            heading = passages[at].heading
+            parts.append(heading)
+        parts.append(passages[at].text)
+        before = at
+    return "\n\n".join(part for part in [*parts, "[…]" if before < len(passages) - 1 else ""] if part)
+
+
+def fitting(passages: Sequence[Passage], order: Iterable[int], limit: int) -> list[int]:
+    """As many of them, in that order of preference, as there is room for."""
+    chosen: list[int] = []
+    for at in dict.fromkeys(order):
+        cost = len(passages[at].text) + len(passages[at].heading) + 9
+        if cost <= limit:
+            chosen.append(at)
+            limit -= cost
+    return chosen
+
+
+def excerpt(text: str, question: str, limit: int) -> str:
+    """The whole text if it fits; else its beginning, what matches the question, and then what follows the beginning."""
+    if len(text) <= limit:
+        return text
+    passages = passages_of(text)
+    everything = range(len(passages))
+    beginning = fitting(passages, everything, limit // 5)
+    chosen = fitting(passages, (*beginning, *ranked(passages, question), *everything), limit)
+    return joined(passages, chosen)

@@ -1,0 +1,15 @@
+"""How a process ended, in words."""
+
+import signal
+
+
+def outcome(code: int) -> str:
+    """`exit code 3` or `killed by signal SIGTERM`."""
+    return f"exit code {code}" if code >= 0 else f"killed by signal {signal_name(-code)}"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

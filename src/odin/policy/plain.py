@@ -1,0 +1,56 @@
+"""What a person would see of a program's output in the end: no escape sequences, of a progress bar the last state."""
+
+import re
+
+_LINE = 4096
+"""How long an unfinished line is held back, because a carriage return may still overwrite it."""
+
+_ESCAPE = 64
+"""How close to the end a sequence may begin and still be incomplete."""
+
+_SEQUENCE = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)"
+
+_CONTROLS = {code: "\ufffd" for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
+
+
+class Plain:
+    """Takes bytes as they come and gives them on cleaned, a line at a time."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def add(self, data: bytes) -> bytes:
+        data = self._held + data if self._held else data
+        cut = data.rfind(b"\n") + 1
+        held = _last_state(data[cut:])
+        if len(held) <= _LINE:
+            self._held = held
+            return cleaned(data[:cut])
+        escape = held.rfind(b"\x1b", len(held) - _ESCAPE)
+        end = escape if escape >= 0 else len(held)
+        self._held = held[end:]
+        return cleaned(data[:cut] + held[:end])
+
+    def rest(self) -> bytes:
+        """The line that is not finished."""
+        return cleaned(self._held).rstrip(b"\r")
+
+
+def cleaned(data: bytes) -> bytes:
+    """Without escape sequences and without what was overwritten."""
+    if b"\x1b" in data:
+        data = re.sub(_SEQUENCE, b"", data)
+    if b"\r" not in data or b"\r" not in data.replace(b"\r\n", b""):
+        return data
+    return b"\n".join(_last_state(line) for line in data.split(b"\n"))
+
+
+def _last_state(line: bytes) -> bytes:
+    """What stands after the last carriage return that something follows; one at the end belongs to the line's end."""
+    at = line.rstrip(b"\r").rfind(b"\r")
+    return line[at + 1 :]
+
+
+def decoded(data: bytes) -> str:
+    """As text that can be shown and sent: what is not UTF-8 and what is no character shows as U+FFFD."""
+    return data.decode("utf-8", "replace").translate(_CONTROLS)

@@ -1,0 +1,193 @@
+"""One started process: its pipes, the moment it ends, and how to end it with everything it started."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+
+from odin.policy.leftover import any_alive, group_alive, kill_marked, marked, members, signal_group, signal_marked
+from odin.policy.output import Sink
+
+_CHUNK = 65_536
+
+_SMALL = 8_192
+_PAUSE = 0.002
+"""A program that prints in small pieces is left alone for a moment, so that many of them are read at once."""
+
+
+class Pipe:
+    """One pipe of a process, read whenever the loop says there is something to read."""
+
+    def __init__(self, fd: int, sink: Sink, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self.sink = sink
+        self._on_data = on_data
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(fd, self._on_ready)
+
+    @property
+    def open(self) -> bool:
+        return self._fd >= 0
+
+    def drain(self) -> None:
+        """Take what the pipe still holds; a child that prints for ever must not keep us here."""
+        for _ in range(32):
+            if not self.open or not self._read():
+                return
+
+    def _on_ready(self) -> None:
+        before = self.sink.total
+        if self._read() and self.sink.total - before < _SMALL:
+            self._loop.remove_reader(self._fd)
+            self._loop.call_later(_PAUSE, self._resume)
+
+    def _resume(self) -> None:
+        if self.open:
+            self._loop.add_reader(self._fd, self._on_ready)
+
+    def _read(self) -> bool:
+        """Take one piece. False when there is nothing more at the moment."""
+        try:
+            data = os.read(self._fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            self.sink.add(data)
+            self._on_data(data)
+            return True
+        self.close()
+        self._on_end()
+        return False
+
+    def close(self) -> None:
+        if self.open:
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+            self.sink.close()
+
+
+class Running:
+    """A started process: its pipes, the moment it ended, and what it left running in its group."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", mark: str, linger: float) -> None:
+        self.popen = popen
+        self.mark = mark
+        self.pipes: list[Pipe] = []
+        self.exited = False
+        self.left_behind: dict[int, int] = {}
+        self._linger = linger
+        self._loop = asyncio.get_running_loop()
+        self._pidfd = -1
+        self.done: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def code(self) -> int:
+        return self.popen.returncode if self.exited else -signal.SIGKILL
+
+    @property
+    def reading(self) -> bool:
+        """Whether somebody may still print."""
+        return any(pipe.open for pipe in self.pipes)
+
+    def read(self, fd: int, sink: Sink, on_data: Callable[[bytes], None]) -> None:
+        self.pipes.append(Pipe(fd, sink, on_data, self._on_pipe_end))
+
+    def watch(self) -> None:
+        """Learn of the end through a pidfd, or from a thread where the system has none."""
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            threading.Thread(target=self._wait_in_thread, daemon=True).start()
+        else:
+            self._loop.add_reader(self._pidfd, self._on_exit)
+
+    def _wait_in_thread(self) -> None:
+        self.popen.wait()
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._on_exit)
+
+    def _on_exit(self) -> None:
+        self._unwatch()
+        self.popen.wait()
+        self.exited = True
+        self.left_behind = members(self.pid) if group_alive(self.pid) else {}
+        for pipe in self.pipes:
+            pipe.drain()
+        if self.reading:
+            self._loop.call_later(self._linger, self._settle)
+        else:
+            self._settle()
+
+    def _on_pipe_end(self) -> None:
+        if self.exited and not self.reading:
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def _unwatch(self) -> None:
+        if self._pidfd >= 0:
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def signal(self, number: int) -> None:
+        """To the whole group, and to everything that carries our mark wherever it moved."""
+        if not self.exited or self.group_alive():
+            signal_group(self.pid, number)
+        signal_marked(self.mark, number)
+
+    def group_alive(self) -> bool:
+        """Whether members outlived the leader. The group's number alone proves nothing: strangers may get it later."""
+        return any_alive(self.left_behind)
+
+    def alive(self) -> bool:
+        return not self.exited or self.group_alive() or bool(marked(self.mark))
+
+    async def gone(self, seconds: float) -> bool:
+        """Wait until nothing of it is left, but not longer than this."""
+        deadline = time.monotonic() + seconds
+        pause = 0.002
+        while self.alive():
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.05)
+        return True
+
+    async def end(self, grace: float) -> None:
+        """TERM, and CONT for what was stopped; KILL after the grace. A cancellation meanwhile goes straight to KILL."""
+        try:
+            self.signal(signal.SIGTERM)
+            self.signal(signal.SIGCONT)
+            await self.gone(grace)
+        finally:
+            self.signal(signal.SIGKILL)
+            kill_marked(self.mark)
+        await self.gone(1.0)
+
+    def reap(self) -> None:
+        """Collect a process that was just killed, without a loop."""
+        self._unwatch()
+        try:
+            self.popen.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return
+        self.exited = True
+
+    def close(self) -> None:
+        for pipe in self.pipes:
+            pipe.close()

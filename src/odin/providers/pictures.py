@@ -1,0 +1,166 @@
+"""Which images of a conversation a request shows, and their bytes as JSON carries them.
+
+APIs limit how many images a request may hold and how large it may be, and a conversation only grows. When a limit is
+reached, the older half is no longer shown, in one go: so the bytes sent before stay the beginning of the next request
+until the limit is reached again. What an API refuses is not sent to it a second time.
+"""
+
+import re
+from binascii import b2a_base64
+from collections import OrderedDict
+from collections.abc import Iterator
+from io import FileIO
+
+from msgspec import Struct
+
+from odin.core.errors import ProviderError
+from odin.core.message import Image, ToolMessage, ToolResult
+from odin.core.provider import Request
+
+MOST = 20
+"""Images in one request. With more of them, an API takes only small ones."""
+
+MOST_CHARS = 20_000_000
+"""Characters of base64 in one request."""
+
+UNSUPPORTED = "[Unsupported tool result type]"
+"""Stands where a model is not shown an image."""
+
+_ONE = 5 * 1024 * 1024
+
+Place = tuple[int, int]
+"""One image: the identity of its result, and its position there."""
+
+
+class Shown(Struct, frozen=True):
+    """A result as the model gets it. Images are (media type, base64)."""
+
+    text: str
+    images: tuple[tuple[str, str], ...] = ()
+
+
+def told(result: ToolResult) -> str:
+    """The text for a model that is not shown images."""
+    return f"{UNSUPPORTED} This model is not shown images.\n{result.text}" if result.images else result.text
+
+
+class Album:
+    """The images of one request."""
+
+    def __init__(self, sees: bool, shown: dict[Place, str], why: dict[Place, str]) -> None:
+        self._sees = sees
+        self._shown = shown
+        self._why = why
+        self.paths: set[str] = set()
+
+    @property
+    def empty(self) -> bool:
+        return not self._shown
+
+    def of(self, result: ToolResult) -> Shown:
+        if not result.images or not self._sees:
+            return Shown(told(result))
+        images: list[tuple[str, str]] = []
+        lines = [result.text]
+        for at, image in enumerate(result.images):
+            data = self._shown.get((id(result), at))
+            if data is not None:
+                images.append((image.media_type, data))
+            else:
+                which = f" {at + 1}" if len(result.images) > 1 else ""
+                lines.append(f"(image{which} no longer shown: {self._why.get((id(result), at), 'left out')})")
+        return Shown("\n".join(lines), tuple(images))
+
+
+class Pictures:
+    """The images one provider has been shown: encoded once, and what became of them."""
+
+    def __init__(self) -> None:
+        self._encoded: OrderedDict[str, str] = OrderedDict()
+        self._taken: set[str] = set()
+        self._refused: set[str] = set()
+
+    def album(self, request: Request) -> Album:
+        if not request.images:
+            return Album(False, {}, {})
+        shown: dict[Place, str] = {}
+        why: dict[Place, str] = {}
+        paths: dict[Place, str] = {}
+        for place, image in _images(request):
+            data = self._load(image)
+            if data is None:
+                refused = image.path in self._refused
+                why[place] = "the model's API refused it" if refused else "its file is gone"
+                continue
+            if len(shown) >= MOST or _size(shown) + len(data) > MOST_CHARS:
+                for old in _older(shown, len(data)):
+                    del shown[old]
+                    why[old] = "there are newer ones; read the file again to see it"
+            shown[place] = data
+            paths[place] = image.path
+        album = Album(True, shown, why)
+        album.paths = {paths[place] for place in shown}
+        self._trim()
+        return album
+
+    def accepted(self, album: Album) -> None:
+        self._taken |= album.paths
+
+    def refused(self, album: Album) -> None:
+        """The API would not have them: those that are new to it are the likely cause; if none is, all are."""
+        self._refused |= album.paths - self._taken or album.paths
+
+    def _load(self, image: Image) -> str | None:
+        if image.path in self._refused:
+            return None
+        if image.path not in self._encoded:
+            try:
+                with FileIO(image.path) as file:
+                    raw = file.readall()
+            except (OSError, ValueError):
+                return None
+            data = b2a_base64(raw, newline=False).decode()
+            if not data or len(data) > _ONE:
+                return None
+            self._encoded[image.path] = data
+        self._encoded.move_to_end(image.path)
+        return self._encoded[image.path]
+
+    def _trim(self) -> None:
+        while sum(map(len, self._encoded.values())) > 2 * MOST_CHARS:
+            self._encoded.popitem(last=False)
+
+
+def _images(request: Request) -> Iterator[tuple[Place, Image]]:
+    """Every image in its order. An API takes none beside an error."""
+    for message in request.messages:
+        if isinstance(message, ToolMessage):
+            for result in message.results:
+                if not result.is_error:
+                    yield from (((id(result), at), image) for at, image in enumerate(result.images))
+
+
+def _size(shown: dict[Place, str]) -> int:
+    return sum(map(len, shown.values()))
+
+
+def _older(shown: dict[Place, str], coming: int) -> list[Place]:
+    """The oldest images, as many as have to go so that half of the room is free."""
+    left, size = len(shown), _size(shown)
+    gone: list[Place] = []
+    for place, data in shown.items():
+        if left <= MOST // 2 and size + coming <= max(MOST_CHARS // 2, coming):
+            break
+        gone.append(place)
+        left, size = left - 1, size - len(data)
+    return gone
+
+
+def data_url(media_type: str, data: str) -> str:
+    return f"data:{media_type};base64,{data}"
+
+
+def about_images(error: ProviderError) -> bool:
+    """Whether a refusal may be for the images in the request. A failure that may pass says so in more words."""
+    pattern = r"image.*(not|n't) support|mmproj" if error.retryable else r"image|vision|multi-?modal|media.type"
+    return error.status == 413 or re.search(pattern, str(error), re.IGNORECASE) is not None

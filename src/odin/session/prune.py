@@ -1,0 +1,105 @@
+"""Keeps the checkpoint store of a project from growing for ever. Rare, bounded in time, and never while somebody waits.
+
+What the last days need is never removed: a store may be larger than its limit for their sake, but not for the sake of
+older sessions.
+"""
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from odin.core.errors import OdinError
+from odin.session.checkpoints import MANIFESTS, OBJECTS, CheckpointStore
+
+MAX_BYTES = 2_000_000_000
+DAY = 86_400.0
+KEPT_DAYS = (30, 1)
+"""Everything this young stays; when that is still too much, everything this young."""
+
+_NAME = rb'"(?:sha256|manifest)":"([0-9a-f]{64})"'
+_MARK = "pruned"
+_OFTEN = 200_000_000
+"""So many new bytes are a reason to look again before a day is over."""
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    path: Path
+    size: int
+    used: float
+
+
+def prune(store: CheckpointStore, sessions: Path, limit: int = MAX_BYTES, *, seconds: float = 5.0) -> int:
+    """Remove what is old until the store fits its limit. Gives the number of bytes that were freed.
+
+    `sessions` is the folder with the project's logs: what the younger ones name is needed for undo.
+    """
+    deadline = time.monotonic() + seconds
+    found = sorted(_everything(store.folder), key=lambda item: item.used)
+    size = sum(item.size for item in found)
+    freed = 0
+    for days in KEPT_DAYS:
+        if size - freed <= limit:
+            break
+        since = time.time() - days * DAY
+        needed = _needed(store, sessions, since)
+        for item in found:
+            if size - freed <= limit or time.monotonic() > deadline:
+                break
+            if item.used < since and item.path.name not in needed and item.path.exists():
+                with contextlib.suppress(OSError):
+                    item.path.unlink()
+                    freed += item.size
+    return freed
+
+
+def prune_if_due(store: CheckpointStore, sessions: Path, limit: int = MAX_BYTES) -> None:
+    """At most once a day, unless much was added."""
+    mark = store.folder / _MARK
+    try:
+        due = store.added > _OFTEN or mark.stat().st_mtime < time.time() - DAY
+    except OSError:
+        due = False
+    if due:
+        prune(store, sessions, limit)
+    if due or not mark.exists():
+        with contextlib.suppress(OSError):
+            mark.touch(0o600)
+
+
+def _everything(folder: Path) -> Iterator[_Kept]:
+    shelves = [folder / MANIFESTS]
+    with contextlib.suppress(OSError):
+        shelves += (folder / OBJECTS).iterdir()
+    for shelf in shelves:
+        with contextlib.suppress(OSError), os.scandir(shelf) as entries:
+            for entry in entries:
+                info = entry.stat(follow_symlinks=False)
+                yield _Kept(Path(entry.path), info.st_size, info.st_mtime)
+
+
+def _needed(store: CheckpointStore, sessions: Path, since: float) -> set[str]:
+    """The names of everything that a log or a manifest used since then speaks of."""
+    names: set[str] = set()
+    for log in sessions.glob("*/*.jsonl"):
+        with contextlib.suppress(OSError), log.open("rb") as lines:
+            if log.stat().st_mtime >= since:
+                names.update(name.decode() for line in lines for name in re.findall(_NAME, line))
+    for manifest in _manifests(store.folder, since, names):
+        names.add(manifest.name)
+        with contextlib.suppress(OdinError):
+            names.update(state.sha256 for state in store.manifest(manifest.name).files)
+    return names
+
+
+def _manifests(folder: Path, since: float, named: set[str]) -> list[Path]:
+    found: list[Path] = []
+    with contextlib.suppress(OSError):
+        for path in (folder / MANIFESTS).iterdir():
+            if path.name in named or path.stat().st_mtime >= since:
+                found.append(path)
+    return found

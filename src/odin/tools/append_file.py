@@ -1,0 +1,103 @@
+"""AppendFile: more at the end of a file."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from odin.context.files import FileCache, count_lines, digest
+from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.tools.atomic import replace_file
+from odin.tools.diff import compare
+from odin.tools.path import FileTool, Refusal, absolute, open_regular, printable, read_whole
+from odin.tools.seen import remember_write
+from odin.tools.text import Decoded, decode, is_crlf
+
+
+class AppendArgs(Args, frozen=True):
+    file_path: Annotated[str, Meta(description="Absolute")]
+    content: Annotated[str, Meta(min_length=1)]
+
+
+class AppendFile(FileTool[AppendArgs]):
+    """Add content to the end of a file; a missing file is created."""
+
+    name = "AppendFile"
+    kind = "edit"
+    short = "Add to the end of a file."
+    args = AppendArgs
+    offered = False
+    other_names = (("path", "file_path"),)
+
+    def __init__(self, files: FileCache) -> None:
+        self._files = files
+
+    def subject(self, args: AppendArgs) -> Subject:
+        return Subject(paths=(args.file_path,))
+
+    async def work(self, args: AppendArgs, ctx: ToolContext) -> ToolOutput:
+        path = absolute(args.file_path, ctx.cwd, "file_path")
+        before = self._present(path, ctx.cwd)
+        old = decode(before) if before is not None else Decoded("")
+        if old is None:
+            raise Refusal(f"{path} is a binary file; text cannot be appended to it. Use a command instead.")
+        text = old.text + _in_the_style_of(old, args.content)
+        after = old.encode(text)
+        if not after.startswith(before or b""):
+            raise Refusal(f"{path} is written in a way that appending text would change. Use a command instead.")
+        target = os.path.realpath(path)
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        known = self._knows_all(path, before)
+        mtime = replace_file(target, after, before)
+        if known:
+            remember_write(self._files, target, after, mtime, old, text)
+        else:
+            self._files.forget(target)
+        diff = compare(old.text, text, path)
+        done = f"Created {path}" if before is None else f"Appended to {path}"
+        return ToolOutput(
+            text=printable(f"{done} ({_lines(after)} now).{_joined(old.text, args.content)}"),
+            note=printable(f"{done} ({diff.counts})"),
+            view=printable(diff.text),
+            files=(printable(target),),
+        )
+
+    def _present(self, path: str, cwd: str) -> bytes | None:
+        """The bytes that are there now, or None. They need not have been read; those that were must be the same."""
+        if not Path(path).exists():
+            return None
+        file, info = open_regular(path, cwd)
+        with file:
+            data = read_whole(file, info)
+        if data is None:
+            raise Refusal(f"{path} is too large to append to safely ({info.st_size} bytes). Use a command instead.")
+        if self._files.standing(path, digest(data)) == "changed":
+            raise Refusal(f"{path} changed on disk since you read it. Nothing was written. Read it again first.")
+        return data
+
+    def _knows_all(self, path: str, before: bytes | None) -> bool:
+        if before is None:
+            return True
+        return self._files.standing(path, digest(before)) == "current" and not self._files.unseen(path)
+
+
+def _in_the_style_of(old: Decoded, content: str) -> str:
+    """The content with the line endings of the file it is added to."""
+    old.check(content, "content")
+    return content.replace("\n", "\r\n") if is_crlf(old.text) and "\r" not in content else content
+
+
+def _joined(old: str, content: str) -> str:
+    """What the model should know about the seam and the end."""
+    remarks = ""
+    if old and not old.endswith("\n"):
+        remarks = " The file had no newline at its end, so the content goes on in what was its last line."
+    if not content.endswith("\n"):
+        remarks += " It ends without a newline."
+    return remarks
+
+
+def _lines(data: bytes) -> str:
+    count = count_lines(data)
+    return "1 line" if count == 1 else f"{count} lines"

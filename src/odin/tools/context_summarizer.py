@@ -1,0 +1,138 @@
+"""ContextSummarizer: a short summary in the place of what has been collected."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from odin.context.files import FileCache
+from odin.core.errors import OdinError
+from odin.core.job import CONTEXT
+from odin.core.reading import Gathered
+from odin.core.tool import Args, AskLesser, Collected, Tool, ToolContext, ToolOutput, failed
+
+KEPT = 2
+"""The newest results stay as they are: the model is working with them."""
+
+SHORT = 400
+"""Results up to this many characters are left alone: a summary would not make them shorter."""
+
+MAX_INPUT = 200_000
+MAX_CONTEXT = 100_000
+"""Characters that are condensed at once, and how many of them may be pieces of context."""
+
+_PATIENCE = 300.0
+_NAMED = 20
+
+
+class SummarizerArgs(Args, frozen=True):
+    focus: str = ""
+
+
+class _Choice(Struct, frozen=True):
+    """What is condensed, what stays in view, and how many older results did not fit."""
+
+    items: tuple[Collected, ...]
+    staying: tuple[Collected, ...]
+    left: int = 0
+    cut: bool = False
+
+    @property
+    def size(self) -> int:
+        return sum(len(item.text) for item in self.items)
+
+
+class ContextSummarizer(Tool[SummarizerArgs]):
+    """Replace older results by a summary when the context fills up."""
+
+    name = "ContextSummarizer"
+    kind = "talk"
+    short = "Replace older results and context by a summary."
+    args = SummarizerArgs
+    exclusive = True
+
+    def __init__(self, collected: Callable[[], Sequence[Collected]], lesser: AskLesser, files: FileCache) -> None:
+        self._collected = collected
+        self._lesser = lesser
+        self._files = files
+
+    def title(self, args: SummarizerArgs) -> str:
+        return args.focus
+
+    async def run(self, args: SummarizerArgs, ctx: ToolContext) -> ToolOutput:
+        chosen = _choose(self._collected())
+        if not chosen.items:
+            return ToolOutput(
+                text="Nothing has been collected that a summary would shorten.", note="Nothing to summarise"
+            )
+        question = Gathered(args.focus.strip(), tuple((item.title, item.text) for item in chosen.items))
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                summary = await self._lesser(CONTEXT, question.text())
+        except (OdinError, TimeoutError) as error:
+            why = error.sentence() if isinstance(error, OdinError) else f"It did not answer within {_PATIENCE:g} s."
+            return failed(f"The lesser model could not summarise: {why} Nothing was replaced.")
+        if len(summary) >= chosen.size:
+            return ToolOutput(text="A summary would be longer than what it replaces. Nothing was replaced.")
+        return self._replaced(chosen, summary)
+
+    def _replaced(self, chosen: _Choice, summary: str) -> ToolOutput:
+        calls = tuple(item.call_id for item in chosen.items if item.call_id)
+        told = f"{len(calls)} results and {len(chosen.items) - len(calls)} pieces of context"
+        size = f"{chosen.size:,} characters became {len(summary):,}"
+        parts = [f"Summary in the place of {told} ({size}):", summary, *self._remarks(chosen)]
+        return ToolOutput(text="\n\n".join(parts), note=f"Summarised {told}: {size}", summary=summary, covers=calls)
+
+    def _remarks(self, chosen: _Choice) -> list[str]:
+        remarks: list[str] = []
+        gone = self._out_of_view(chosen)
+        if gone:
+            more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
+            remarks.append(
+                f"(The text of these files is no longer in view: {', '.join(gone[:_NAMED])}{more}. "
+                "Read the lines you need again before you quote or edit them.)"
+            )
+        if chosen.cut:
+            remarks.append("(Of the longest pieces of context, the middle was left out.)")
+        if chosen.left:
+            remarks.append(
+                f"({chosen.left} older results did not fit and stay as they are; call this tool again for them.)"
+            )
+        return remarks
+
+    def _out_of_view(self, chosen: _Choice) -> list[str]:
+        """Files the model has read whose text is in nothing that stays."""
+        covered = "\n".join(f"{item.title}\n{item.text}" for item in chosen.items)
+        staying = "\n".join(f"{item.title}\n{item.text}" for item in chosen.staying)
+        paths = [file.path for file in self._files.listing()]
+        return [path for path in paths if path in covered and path not in staying]
+
+
+def _choose(found: Sequence[Collected]) -> _Choice:
+    """All context, and the results that are neither the newest nor short, the newest of them first into the bound."""
+    times = Counter(item.call_id for item in found)
+    results = [item for item in found if item.call_id]
+    older = [item for item in results[:-KEPT] if len(item.text) > SHORT and times[item.call_id] == 1]
+    context = [item for item in found if not item.call_id and not any(item.text in other.text for other in older)]
+    pieces = [_bounded(item, MAX_CONTEXT // len(context)) for item in context]
+    room = MAX_INPUT - sum(len(item.text) for item in pieces)
+    fitting: list[Collected] = []
+    for item in reversed(older):
+        if len(item.text) > room:
+            break
+        room -= len(item.text)
+        fitting.insert(0, item)
+    items = (*pieces, *fitting)
+    if not fitting and sum(len(item.text) for item in pieces) <= SHORT:
+        items = ()
+    staying = tuple(item for item in results if item not in fitting)
+    return _Choice(items, staying, len(older) - len(fitting), cut=pieces != context)
+
+
+def _bounded(item: Collected, limit: int) -> Collected:
+    if len(item.text) <= limit:
+        return item
+    half = limit // 2
+    dropped = len(item.text) - 2 * half
+    return Collected(item.title, f"{item.text[:half]}\n[... {dropped:,} characters left out ...]\n{item.text[-half:]}")

@@ -1,0 +1,56 @@
+"""Files that Read does not give as their lines: images and PDFs, told by their first bytes, and notebooks."""
+
+import os
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odin.core.picture import picture_kind
+from odin.core.tool import ToolOutput
+from odin.policy.sandbox import ProcessRunner
+from odin.tools.path import WHOLE_BYTES, read_whole
+
+if TYPE_CHECKING:
+    from odin.tools.read_pdf import PdfReader
+
+_HEAD = 16
+
+
+def is_lines(path: str, head: bytes) -> bool:
+    """Whether a file of this name with these first bytes is text as far as Read is concerned."""
+    return not (path.endswith(".ipynb") or head.startswith(b"%PDF-") or picture_kind(head))
+
+
+class Formats:
+    """`folder` is the session's, where images are kept; `runner` runs what could take for ever."""
+
+    def __init__(self, folder: Path | None = None, runner: ProcessRunner | None = None) -> None:
+        self._folder = folder
+        self._runner = runner or ProcessRunner()
+        self._pdf: PdfReader | None = None
+
+    async def read(
+        self, path: str, file: FileIO, info: os.stat_result, first: int, count: int, cwd: str
+    ) -> ToolOutput | None:
+        """What the model sees of such a file; None when it is to be read as text. The file is left at its start."""
+        head = file.read(_HEAD) or b""
+        file.seek(0)
+        if picture_kind(head):
+            from odin.tools.read_image import read_image
+
+            return await read_image(path, file, info, self._folder)
+        if head.startswith(b"%PDF-"):
+            return await self._read_pdf(path, info, first, count, cwd)
+        if path.endswith(".ipynb") and info.st_size <= WHOLE_BYTES:
+            from odin.tools.read_notebook import read_notebook
+
+            data = read_whole(file, info)
+            file.seek(0)
+            return None if data is None else read_notebook(path, data, first, count, self._folder)
+        return None
+
+    async def _read_pdf(self, path: str, info: os.stat_result, first: int, count: int, cwd: str) -> ToolOutput:
+        from odin.tools.read_pdf import PdfReader, shown
+
+        self._pdf = self._pdf or PdfReader(self._runner)
+        return shown(path, await self._pdf.text(path, info, cwd), first, count)

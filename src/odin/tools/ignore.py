@@ -1,0 +1,65 @@
+"""The lines of .gitignore and the like."""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from odin.tools.pattern import translate
+
+
+class Rule(Struct, frozen=True):
+    """One line of an ignore file, applied byte by byte to paths below the folder the file is in."""
+
+    base: str
+    pattern: "re.Pattern[bytes]"
+    negated: bool
+    folders_only: bool
+
+    def fits(self, path: str, is_folder: bool) -> bool:
+        if self.folders_only and not is_folder:
+            return False
+        return self.pattern.fullmatch(os.fsencode(path.removeprefix(self.base))) is not None
+
+
+def read_rules(folder: str, name: str) -> list[Rule]:
+    try:
+        text = Path(folder, name).read_text("utf-8", "surrogateescape")
+    except OSError:
+        return []
+    lines = text.removeprefix("\ufeff").split("\n")
+    return [rule for line in lines if (rule := read_rule(folder, line.removesuffix("\r"))) is not None]
+
+
+def read_rule(folder: str, line: str) -> Rule | None:
+    """None for a comment, an empty line, and what is no pattern."""
+    if line.startswith("#"):
+        return None
+    line = re.sub(r"(?<!\\)\s+$", "", line)
+    negated = line.startswith("!")
+    body = line[1:] if negated else line
+    anchored = body.startswith("/")
+    body = body.removeprefix("/")
+    folders_only = body.endswith("/")
+    body = body.removesuffix("/")
+    if not body:
+        return None
+    glob = body if anchored or "/" in body else f"**/{body}"
+    if glob.endswith("/**"):
+        glob += "/*"
+    try:
+        pattern = re.compile(os.fsencode(translate(glob)), re.DOTALL)
+    except re.error:
+        return None
+    return Rule(f"{folder.rstrip('/')}/", pattern, negated, folders_only)
+
+
+def last_word(path: str, is_folder: bool, groups: Sequence[Sequence[Rule]]) -> bool | None:
+    """Whether it is ignored; None when no rule speaks of it. Within a group the last rule that fits decides."""
+    for rules in groups:
+        for rule in reversed(rules):
+            if rule.fits(path, is_folder):
+                return not rule.negated
+    return None

@@ -1,0 +1,89 @@
+"""InitTool: ODIN.md from what the repository is."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from odin.context.files import FileCache, count_lines, digest, fingerprint
+from odin.context.instructions import NAME
+from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.tools.atomic import replace_file
+from odin.tools.diff import compare
+from odin.tools.path import FileTool, Refusal, open_regular, printable, read_whole
+
+
+class InitArgs(Args, frozen=True):
+    pass
+
+
+class InitTool(FileTool[InitArgs]):
+    """Write or renew ODIN.md from the project's files."""
+
+    name = "InitTool"
+    kind = "edit"
+    short = "Write ODIN.md from the project's files."
+    args = InitArgs
+
+    def __init__(self, files: FileCache, root: str, written: Callable[[], None] = lambda: None) -> None:
+        self._files = files
+        self._path = str(Path(root, NAME))
+        self._root = root
+        self._written = written
+
+    def subject(self, args: InitArgs) -> Subject:
+        return Subject(paths=(self._path,))
+
+    async def work(self, args: InitArgs, ctx: ToolContext) -> ToolOutput:
+        import asyncio
+
+        from odin.tools.survey.page import write
+
+        before = self._present(ctx.cwd)
+        part = await asyncio.to_thread(write, self._root)
+        after = _placed(before, part.encode("utf-8", "replace"), self._path)
+        if after == before:
+            return ToolOutput(text=f"{self._path} is up to date; nothing was written.", note=f"{NAME} is up to date")
+        target = os.path.realpath(self._path)
+        mtime = replace_file(target, after, before)
+        self._files.wrote(target, fingerprint(after, mtime))
+        self._written()
+        diff = compare((before or b"").decode("utf-8", "replace"), after.decode("utf-8", "replace"), self._path)
+        done = f"{'Created' if before is None else 'Renewed'} {self._path} ({count_lines(after)} lines, {diff.counts})"
+        return ToolOutput(
+            text=printable(f"{done}. It holds from the next prompt on. Check it, and add what files cannot tell."),
+            note=printable(done),
+            view=printable(diff.text),
+            files=(printable(target),),
+        )
+
+    def _present(self, cwd: str) -> bytes | None:
+        if not os.path.lexists(self._path):
+            return None
+        if not Path(os.path.realpath(self._path)).is_relative_to(os.path.realpath(self._root)):
+            raise Refusal(f"{self._path} leads out of the project. Remove the link first.")
+        file, info = open_regular(self._path, cwd)
+        with file:
+            data = read_whole(file, info)
+        if data is None:
+            raise Refusal(f"{self._path} is too large ({info.st_size} bytes). Shorten it first.")
+        if self._files.standing(self._path, digest(data)) == "changed":
+            raise Refusal(f"{self._path} changed on disk since you read it. Nothing was written. Read it again first.")
+        return data
+
+
+def _placed(before: bytes | None, part: bytes, path: str) -> bytes:
+    """The file with our part in it. Everything outside the markers is somebody's own and stays to the byte."""
+    from odin.tools.survey.page import BEGIN, END
+
+    if not before:
+        return part
+    begin, end = BEGIN.encode(), END.encode()
+    start, stop = before.find(begin), before.find(end)
+    if before.count(begin) != 1 or before.count(end) != 1 or stop < start:
+        raise Refusal(
+            f"{path} exists and has no part that InitTool may replace (between {BEGIN} and {END}), so nothing was "
+            f"written. Change it with EditTool, or put the two markers where that part should be."
+        )
+    crlf = before.count(b"\n") > 0 and before.count(b"\n") == before.count(b"\r\n")
+    inner = part.removesuffix(b"\n")
+    return before[:start] + (inner.replace(b"\n", b"\r\n") if crlf else inner) + before[stop + len(end) :]

@@ -1,0 +1,39 @@
+"""A program of its own: turns the HTML file it is given into Markdown and prints it as one JSON object.
+
+    python markdown.py PAGE.html ADDRESS LIMIT
+
+The library that converts is native code and holds up the whole process while it works, and what it reads comes from
+strangers. So it runs beside Odin, where it can be stopped. This file imports nothing of Odin.
+"""
+
+import json
+import re
+import sys
+from html import unescape
+from pathlib import Path
+
+
+def main(path: str, address: str, limit: int) -> None:
+    from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
+
+    options = ConversionOptions(
+        preprocessing=PreprocessingOptions(remove_navigation=True, remove_forms=False),  # some pages are one big form
+        extract_metadata=False,
+        inline_data_media="alt_text_only",
+        exclude_selectors=["svg", "script", "style"],
+        compact_tables=True,
+        base_url=address,
+    )
+    html = Path(path).read_text(encoding="utf-8")
+    text = (convert(html, options).content or "").strip()
+    told = json.dumps({"title": title_of(html), "text": text[:limit], "total": len(text)}, ensure_ascii=False)
+    sys.stdout.buffer.write(told.encode("utf-8", "replace"))
+
+
+def title_of(html: str) -> str:
+    found = re.search(r"(?is)<title[^>]*>(.{0,2000}?)</title", html)
+    return " ".join(unescape(found[1]).split()) if found else ""
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

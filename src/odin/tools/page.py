@@ -1,0 +1,94 @@
+"""What a web server sent, made readable: HTML as Markdown, other text as it is, and a sentence for everything else."""
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.tool import Fetched
+from odin.policy.sandbox import ProcessRunner
+from odin.tools.charset import decoded
+
+MAX_TEXT = 200_000
+"""Characters kept of one page."""
+
+SECONDS = 30.0
+_PROGRAM = Path(__file__).with_name("markdown.py")
+_AS_IT_IS = r"text/|application/(?:[\w.+-]*\+)?(?:json|xml|yaml|toml|javascript|x-ndjson|x-sh|sql)$|image/svg\+xml$"
+_LITTLE = 200
+
+
+class Unreadable(Exception):
+    """A page without text that could be shown. The message says what it is."""
+
+
+class Page(Struct, frozen=True):
+    """A page as text. `total` is how long the text was before it was cut; `shell` says that scripts would fill it."""
+
+    text: str
+    title: str = ""
+    total: int = 0
+    shell: bool = False
+
+
+async def read_page(fetched: Fetched, runner: ProcessRunner) -> Page:
+    """Raises Unreadable when it is not text, or its HTML cannot be converted."""
+    kind = fetched.content_type.partition(";")[0].strip().lower()
+    body = fetched.body
+    if _is_binary(kind, body):
+        size = f"{len(body):,} bytes" if fetched.complete else f"more than {len(body):,} bytes"
+        raise Unreadable(f"it is not text but {kind or 'of no stated type'} ({size})")
+    text = decoded(body, fetched.content_type)
+    if kind in ("text/html", "application/xhtml+xml") or (kind in ("", "text/plain") and _looks_like_html(text)):
+        return await _from_html(text, fetched.url, runner)
+    text = text.strip()
+    return Page(text[:MAX_TEXT], total=len(text))
+
+
+def _is_binary(kind: str, body: bytes) -> bool:
+    """By the bytes first: a type may be wrong or missing. Text in 16-bit characters has its mark or its charset."""
+    if body.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return False
+    if b"\0" in body[:8192]:
+        return True
+    if not kind or kind in ("application/octet-stream", "application/xhtml+xml"):
+        return False
+    return re.match(_AS_IT_IS, kind) is None
+
+
+def _looks_like_html(text: str) -> bool:
+    return re.match(r"(?is)\s*(?:<!--.{0,2000}?-->\s*)*<(?:!doctype html|html|head|body)\b", text) is not None
+
+
+async def _from_html(html: str, address: str, runner: ProcessRunner) -> Page:
+    import tempfile
+
+    handle, name = tempfile.mkstemp(prefix="odin-page-", suffix=".html")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            await asyncio.to_thread(file.write, html)
+        argv = [sys.executable, "-I", str(_PROGRAM), name, address, str(MAX_TEXT)]
+        done = await runner.capture(argv, cwd=str(Path(name).parent), timeout=SECONDS, stop_after=MAX_TEXT * 8)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    if done.timed_out:
+        raise Unreadable(f"its HTML could not be converted within {SECONDS:g} s")
+    try:
+        page = msgspec.json.decode(done.data, type=Page)
+    except msgspec.DecodeError:
+        reason = done.errors.strip().rsplit("\n", 1)[-1] or f"exit code {done.code}"
+        raise Unreadable(f"its HTML could not be converted ({reason[:200]})") from None
+    return msgspec.structs.replace(page, shell=_is_shell(html, page.text))
+
+
+def _is_shell(html: str, text: str) -> bool:
+    """Hardly any text, scripts, and an empty place for them to fill, or a note that asks to switch them on."""
+    if len(text) > _LITTLE or not re.search(r"(?i)<script\b", html):
+        return False
+    place = r"""<div[^>]{0,200}\bid\s*=\s*["']?(?:root|app|__next|__nuxt|___gatsby|main|svelte|q-app)\b|<app-root\b"""
+    asks = r"<noscript\b.{0,2000}?(?:javascript|scripts?\b)"
+    return re.search(f"(?is)(?:{place}|{asks})", html) is not None

@@ -1,0 +1,67 @@
+"""The text of a PDF, page by page, as JSON lines. Run as a program of its own: `pdf_text.py FILE`.
+
+PDFs can be made to take for ever or to fill the memory, and a thread cannot be stopped. This process can.
+The first line holds the number of pages or the fault; each line after it one page's text.
+"""
+
+import contextlib
+import json
+import logging
+import sys
+from typing import Any
+
+MEMORY = 2_000_000_000
+PAGE_CHARS = 1_000_000
+
+
+def main(path: str) -> None:
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    logging.disable(logging.CRITICAL)
+    sys.setrecursionlimit(5000)
+    try:
+        pages = _pages(path)
+    except Exception as error:
+        say({"fault": "broken", "why": f"{type(error).__name__}: {error}"[:200]})
+        return
+    if pages is None:
+        return
+    say({"pages": len(pages)})
+    for page in pages:
+        try:
+            say({"text": page.extract_text()[:PAGE_CHARS]})
+        except Exception as error:
+            say({"text": "", "why": type(error).__name__})
+
+
+def _pages(path: str) -> list[Any] | None:
+    """The pages; None when it has been said why there are none."""
+    try:
+        from pypdf import PdfReader
+    except ImportError:
+        say({"fault": "no pypdf"})
+        return None
+    reader = PdfReader(path, strict=False)
+    if reader.is_encrypted and not _opened(reader):
+        say({"fault": "encrypted"})
+        return None
+    return list(reader.pages)
+
+
+def _opened(reader: Any) -> bool:
+    """Many encrypted files open without a password. One whose cipher is not available does not."""
+    try:
+        return bool(reader.decrypt(""))
+    except Exception:
+        return False
+
+
+def say(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,46 @@
+"""SaveArtifact: keep a text with the session."""
+
+from pathlib import Path
+
+from odin.context.files import count_lines
+from odin.core.tool import Args, ToolContext, ToolOutput
+from odin.tools.artifact import MAX_BYTES, Shelf
+from odin.tools.atomic import replace_file
+from odin.tools.path import FileTool, Refusal, printable
+
+
+class SaveArgs(Args, frozen=True):
+    name: str
+    content: str
+
+
+class SaveArtifact(FileTool[SaveArgs]):
+    """Keep a text with the session, outside the project."""
+
+    name = "SaveArtifact"
+    kind = "talk"
+    short = "Keep a text with the session."
+    args = SaveArgs
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def title(self, args: SaveArgs) -> str:
+        return args.name
+
+    async def work(self, args: SaveArgs, ctx: ToolContext) -> ToolOutput:
+        path = Path(self._shelf.place(args.name))
+        try:
+            data = args.content.encode()
+        except UnicodeEncodeError:
+            raise Refusal("content contains half of a surrogate pair, which is not a character.") from None
+        if len(data) > MAX_BYTES:
+            raise Refusal(
+                f"The content has {len(data)} bytes and an artifact at most {MAX_BYTES}. Save it in several parts."
+            )
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        before = path.read_bytes() if path.exists() else None
+        replace_file(str(path), data, before)
+        lines = "1 line" if count_lines(data) == 1 else f"{count_lines(data)} lines"
+        done = f"{'Saved' if before is None else 'Replaced'} the artifact {args.name} ({lines})"
+        return ToolOutput(text=printable(f"{done}. It is at {path}."), note=printable(done))

@@ -1,0 +1,175 @@
+"""Whether enough of a file was seen to edit it, in the opinion of the lesser model.
+
+It is asked after everything that can be known for certain spoke for the edit, so it can only refuse. A refusal names
+lines to read, and once they have been read the same edit is not questioned again.
+"""
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct, structs
+
+from odin.context.files import FileCache, Lines, Part
+from odin.core.errors import BadRequest, OdinError
+from odin.core.job import SUFFICIENCY
+from odin.core.sufficiency import EditQuestion, PlannedEdit, Sufficiency, answer_in, with_headers
+from odin.core.tool import AskLesser
+from odin.tools.path import Refusal, printable
+from odin.tools.replace import Edit, locate
+
+ASK_SECONDS = 20.0
+CONTENT_CHARS = 40_000
+EDIT_CHARS = 40_000
+_AROUND = 40
+_RANGES = 5
+_LINES = 2000
+_REMEMBERED = 100
+_EXPLAINED = 400
+
+
+class _Wanted(Struct, frozen=True):
+    """Lines that must be read before an edit of these bytes, and why."""
+
+    sha256: str
+    ranges: tuple[Lines, ...]
+    why: str
+
+
+class Reviewer:
+    """Asks about edits, and remembers what it was told to read before each."""
+
+    def __init__(self, files: FileCache, lesser: AskLesser | None, seconds: float = ASK_SECONDS) -> None:
+        self._files = files
+        self._lesser = lesser
+        self._seconds = seconds
+        self._job = SUFFICIENCY
+        self._wanted: OrderedDict[int, _Wanted] = OrderedDict()
+
+    async def review(self, path: str, text: str, edits: Sequence[Edit]) -> str:
+        """Raise Refusal when more must be read. Gives what the model remarked if it objects without naming lines."""
+        entry = self._files.find(path)
+        if entry is None or entry.stale:
+            return ""
+        key = hash((os.path.realpath(path), tuple(edits)))
+        before = self._wanted.get(key)
+        if before is not None and before.sha256 == entry.print.sha256:
+            self._require(path, before)
+            return ""
+        question = self._question(path, text, edits)
+        answer = await self._ask(question) if question else None
+        if answer is None or answer.is_sufficient:
+            return ""
+        why = " ".join(printable(answer.explanation).split())[:_EXPLAINED]
+        ranges = self._usable(path, answer, entry.print.lines)
+        if not ranges:
+            return why
+        wanted = _Wanted(entry.print.sha256, ranges, why)
+        self._wanted[key] = wanted
+        while len(self._wanted) > _REMEMBERED:
+            self._wanted.popitem(last=False)
+        self._require(path, wanted)
+        return ""
+
+    def _require(self, path: str, wanted: _Wanted) -> None:
+        gaps = self._files.unseen(path)
+        missing = [lines for lines in wanted.ranges if _overlap(lines, gaps)]
+        if not missing:
+            return
+        named = " and ".join(f"{first}-{last}" for first, last in missing)
+        calls = ", then ".join(f"offset={first} and limit={last - first + 1}" for first, last in missing)
+        why = f" {wanted.why.rstrip('.')}." if wanted.why else ""
+        raise Refusal(
+            f"Read lines {named} first; nothing was written.{why} Use Read with {calls}, then repeat the same edit."
+        )
+
+    # --- the question ---
+
+    def _question(self, path: str, text: str, edits: Sequence[Edit]) -> EditQuestion | None:
+        """None when there is no doubt to settle, nobody to ask, or more to show than is worth asking."""
+        entry = self._files.find(path)
+        validation = self._files.settings.validation
+        if entry is None or self._lesser is None or validation == "never":
+            return None
+        partial = not entry.complete
+        doubtful = partial or entry.truncated
+        if not doubtful and validation != "always":
+            return None
+        shown = _shown(self._files.parts(path), text, edits)
+        if not shown or sum(len(edit.old) + len(edit.new) for edit in edits) > EDIT_CHARS:
+            return None
+        return EditQuestion(
+            file_path=printable(path),
+            edits=tuple(PlannedEdit(printable(edit.old), printable(edit.new), edit.replace_all) for edit in edits),
+            cached_content=printable(with_headers((part.first, part.lines) for part in shown)),
+            is_partial=partial,
+            segment_keys=tuple(entry.segments),
+            total_lines=entry.print.lines,
+        )
+
+    async def _ask(self, question: EditQuestion) -> Sufficiency | None:
+        """The model's answer; None when it has none that can be used."""
+        assert self._lesser is not None
+        text = msgspec.json.encode(question).decode()
+        try:
+            async with asyncio.timeout(self._seconds):
+                try:
+                    return answer_in(await self._lesser(self._job, text))
+                except BadRequest:
+                    if self._job.schema is None:
+                        raise
+                    self._job = structs.replace(self._job, schema=None)
+                    return answer_in(await self._lesser(self._job, text))
+        except (OdinError, TimeoutError):
+            return None
+
+    def _usable(self, path: str, answer: Sufficiency, total: int) -> tuple[Lines, ...]:
+        """The suggested ranges that exist and were not seen, neighbours joined, no more than one can read."""
+        gaps = self._files.unseen(path)
+        clipped = [(max(1, at.start_line), min(total, at.end_line)) for at in answer.suggested_line_ranges]
+        joined: list[Lines] = []
+        for first, last in sorted(lines for lines in clipped if lines[0] <= lines[1] and _overlap(lines, gaps)):
+            if joined and first <= joined[-1][1] + 1:
+                joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+            else:
+                joined.append((first, last))
+        return tuple((first, min(last, first + _LINES - 1)) for first, last in joined[:_RANGES])
+
+
+def _overlap(lines: Lines, others: Sequence[Lines]) -> bool:
+    return any(lines[0] <= last and first <= lines[1] for first, last in others)
+
+
+def _shown(parts: list[Part], text: str, edits: Sequence[Edit]) -> list[Part]:
+    """What was seen; of much, only what is around the edits. Nothing when that is too much as well."""
+    if _chars(parts) > CONTENT_CHARS:
+        windows = [
+            (text.count("\n", 0, start) + 1 - _AROUND, text.count("\n", 0, end) + 1 + _AROUND)
+            for edit in edits
+            for start, end in locate(text, edit.old).spans[:_LINES]
+        ]
+        parts = [piece for part in parts for piece in _within(part, windows)]
+    return parts if _chars(parts) <= CONTENT_CHARS else []
+
+
+def _chars(parts: list[Part]) -> int:
+    return sum(len(line) + 1 for part in parts for line in part.lines)
+
+
+def _within(part: Part, windows: list[Lines]) -> list[Part]:
+    """The lines of a part that lie in one of the windows."""
+    pieces: list[Part] = []
+    following = part.first
+    for first, last in sorted(windows):
+        begin, end = max(following, first), min(part.last, last)
+        if begin > end:
+            continue
+        lines = part.lines[begin - part.first : end - part.first + 1]
+        if pieces and begin == pieces[-1].last + 1:
+            pieces[-1] = Part(pieces[-1].first, end, pieces[-1].lines + lines)
+        else:
+            pieces.append(Part(begin, end, lines))
+        following = end + 1
+    return pieces

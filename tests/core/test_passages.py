@@ -1,0 +1,71 @@
+"""Choosing what to read of a long text."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odin.core.passages import LONGEST, Passage, excerpt, fitting, joined, passages_of, ranked, words_of
+from odin.core.reading import Gathered, PageQuestion
+
+TEXT = "# A\n\nfirst\n\n## B\n\nsecond\nline\n\n```py\nx = 1\n\ny = 2\n```\n\n| a |\n| - |\n\n## C\n\nlast"
+
+
+def test_a_text_is_divided_by_blank_lines_and_headings_but_not_inside_a_fence():
+    assert passages_of(TEXT) == [
+        Passage("# A", "first"),
+        Passage("## B", "second\nline"),
+        Passage("## B", "```py\nx = 1\n\ny = 2\n```"),
+        Passage("## B", "| a |\n| - |"),
+        Passage("## C", "last"),
+    ]
+
+
+def test_a_passage_without_end_is_broken():
+    found = passages_of("x" * 5000 + "\n" + "y" * 10)
+    assert [len(passage.text) for passage in found] == [LONGEST, LONGEST, 1000 + 1 + 10]
+    assert "".join(passage.text for passage in found).replace("\n", "") == "x" * 5000 + "y" * 10
+
+
+def test_words_meet_in_their_common_form_and_names_stay_whole():
+    assert words_of("The timeouts of retain_mut, configuring") == words_of("timeout RETAIN_MUT configures")
+    assert "mut" not in words_of("retain_mut")
+    assert "secret" not in words_of("[a link](http://x.test/secret)")
+
+
+def test_rare_words_count_for_more_and_headings_for_what_is_below():
+    passages = passages_of("a server\n\nthe server port\n\na server\n\n## Ports\n\nsee below")
+    assert ranked(passages, "server port") == [1, 3, 0, 2]
+    assert ranked(passages, "nothing of this") == []
+
+
+def test_what_is_left_out_is_marked():
+    passages = passages_of(TEXT)
+    assert joined(passages, [1, 4]) == "[…]\n\n## B\n\nsecond\nline\n\n[…]\n\n## C\n\nlast"
+    assert joined(passages, range(5)) == TEXT
+    assert fitting(passages, [4, 0], 20) == [4]
+
+
+texts = st.text(alphabet="ab #`\n_ü", max_size=400)
+
+
+@settings(max_examples=150)
+@given(texts, st.text(max_size=20), st.integers(40, 300))
+def test_an_excerpt_never_exceeds_its_bound_and_short_texts_stay_whole(text: str, question: str, limit: int):
+    found = excerpt(text, question, limit)
+    assert len(found) <= limit
+    if len(text) <= limit:
+        assert found == text
+
+
+line = st.text(alphabet="ab:=> \nQ", max_size=30)
+
+
+@given(line.filter(lambda text: "\n" not in text), texts)
+def test_a_question_about_a_page_is_read_back(prompt: str, page: str):
+    asked = PageQuestion("http://x.test/", prompt, page, "Title")
+    assert PageQuestion.read(asked.text()) == asked
+
+
+@given(st.lists(st.sampled_from(["one", "two\nlines", "x\n\ny"]), min_size=1, max_size=4))
+def test_what_was_gathered_is_read_back(bodies: list[str]):
+    asked = Gathered("focus", tuple((f"Read {number}", body) for number, body in enumerate(bodies)))
+    assert Gathered.read(asked.text()) == asked

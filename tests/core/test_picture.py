@@ -1,0 +1,71 @@
+import pytest
+
+from odin.core.picture import BrokenPicture, Picture, picture_kind, picture_of
+from tests import pictures
+
+SAMPLES = {
+    "png": pictures.png(800, 600),
+    "jpeg": pictures.jpeg(),
+    "gif": pictures.gif(),
+    "webp": pictures.WEBP_LOSSY,
+    "webp lossless": pictures.WEBP_LOSSLESS,
+    "webp extended": pictures.webp_extended(4000, 3000),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("png", (800, 600)),
+        ("jpeg", (1, 1)),
+        ("gif", (1, 1)),
+        ("webp", (1, 1)),
+        ("webp lossless", (1, 1)),
+        ("webp extended", (4000, 3000)),
+    ],
+)
+def test_kind_and_size_come_from_the_header(name: str, size: tuple[int, int]) -> None:
+    kind = name.split()[0]
+    assert picture_of(SAMPLES[name]) == Picture(kind, *size)
+    assert picture_kind(SAMPLES[name][:12]) == kind
+
+
+def test_the_size_of_a_jpeg_is_that_of_the_picture_and_not_of_its_preview() -> None:
+    preview = pictures.jpeg()
+    data = bytearray(pictures.jpeg())
+    at = data.index(b"\xff\xc9")
+    data[at + 5 : at + 9] = (600).to_bytes(2, "big") + (800).to_bytes(2, "big")
+    data[2:2] = b"\xff\xe1" + (len(preview) + 2).to_bytes(2, "big") + preview
+    assert picture_of(bytes(data)) == Picture("jpeg", 800, 600)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_file_cut_at_any_byte_is_no_image_broken_or_measured_right(name: str) -> None:
+    whole = picture_of(SAMPLES[name])
+    seen = set[str]()
+    for end in range(len(SAMPLES[name])):
+        try:
+            found = picture_of(SAMPLES[name][:end])
+        except BrokenPicture as broken:
+            seen.add(str(broken))
+        else:
+            assert found in (None, whole)
+    assert seen <= {"its header is cut off", "its header is damaged"}
+    assert seen
+
+
+def test_what_is_no_image_is_none() -> None:
+    for data in (
+        b"",
+        b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+        b"BM\0\0",
+        b"RIFF\0\0\0\0WAVEfmt ",
+        b"GIF8",
+        b"\x89PNG",
+    ):
+        assert picture_of(data) is None
+
+
+def test_an_image_without_a_size_is_broken() -> None:
+    with pytest.raises(BrokenPicture, match="no size"):
+        picture_of(pictures.png(0, 5))

@@ -1,0 +1,60 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odin.core.job import SUFFICIENCY
+from odin.core.sufficiency import ANSWER_SCHEMA, LineRange, Sufficiency, answer_in, with_headers, without_headers
+
+parts = st.lists(
+    st.tuples(
+        st.integers(1, 900),
+        st.lists(st.sampled_from(["a", "", "--- Lines 1-2 ---", "Lines 7-9", "b\r", "}"]), min_size=1, max_size=5),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(parts)
+def test_parts_come_back_from_below_their_headers(given: list[tuple[int, list[str]]]) -> None:
+    """Also when the text itself looks like a header."""
+    expected = [(first, "".join(f"{line}\n" for line in lines)) for first, lines in given]
+    assert without_headers(with_headers(given)) == expected
+
+
+def test_content_without_a_header_is_one_part() -> None:
+    assert without_headers("a\nb") == [(1, "a\nb")]
+    assert with_headers([(50, ["x", "y"])]) == "--- Lines 50-51 ---\nx\ny\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('{"is_sufficient": true, "explanation": "", "suggested_line_ranges": []}', Sufficiency(True)),
+        ('Sure:\n```json\n{"is_sufficient": false, "explanation": "no"}\n```', Sufficiency(False, "no")),
+        (
+            '{"is_sufficient": false, "suggested_line_ranges": [{"start_line": "3", "end_line": 4, "reason": "x"}]}',
+            Sufficiency(False, "", (LineRange(3, 4, "x"),)),
+        ),
+        ('{"is_sufficient": "perhaps"}', None),
+        ('{"sufficient": true}', None),
+        ("yes", None),
+        ("}{", None),
+        ("", None),
+    ],
+)
+def test_an_answer_is_found_in_what_a_model_says(text: str, answer: Sufficiency | None) -> None:
+    assert answer_in(text) == answer
+
+
+@given(st.text(max_size=200))
+def test_no_reply_is_too_strange_to_be_read(text: str) -> None:
+    answer_in(text)
+    answer_in(f'{{"is_sufficient": {text}}}')
+
+
+def test_the_job_asks_for_json_of_the_form_that_is_understood() -> None:
+    assert SUFFICIENCY.schema is ANSWER_SCHEMA
+    assert set(ANSWER_SCHEMA["properties"]) == set(Sufficiency.__struct_fields__)
+    item = ANSWER_SCHEMA["properties"]["suggested_line_ranges"]["items"]
+    assert set(item["properties"]) == set(item["required"]) == set(LineRange.__struct_fields__)

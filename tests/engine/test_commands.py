@@ -1,0 +1,95 @@
+"""However a command is stopped, nothing of it is left and the next one works."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odin.core.event import ToolEnded, ToolProgressed
+from odin.core.op import Interrupt
+from odin.testing import ScriptedServer, call, say
+from tests.conftest import Run
+from tests.policy.processes import alive, gone, pids_in
+
+from .conftest import Start
+
+STUBBORN = """
+bash -c 'trap "" INT TERM HUP; echo $$ >>pids; sleep 1000 & echo $! >>pids; wait; sleep 1000' &
+set -m
+bash -c 'trap "" INT TERM HUP; echo $$ >>pids; while :; do sleep 1000; done' &
+set +m
+setsid bash -c 'trap "" INT TERM HUP; echo $$ >>pids; while :; do sleep 1000; done' &
+trap "" INT TERM
+echo $$ >>pids
+while :; do sleep 1000; done
+"""
+"""Children that ignore signals: in the command's group, in a group of their own, in a session of their own."""
+
+
+async def test_an_interrupt_leaves_no_survivors_and_the_next_turn_works(start: Start, workspace: Path) -> None:
+    talk = await start(
+        [call("ExecuteCommand", {"command": STUBBORN}), call("ExecuteCommand", {"command": "echo on"}), say("Fine.")]
+    )
+    prompt = await talk.submit("go")
+    found = await asyncio.to_thread(pids_in, workspace / "pids", 5)
+    assert all(alive(pid) for pid in found)
+    await talk.client.submit(Interrupt())
+    assert (await talk.until_end(prompt)).reason == "interrupted"
+    assert not any(alive(pid) for pid in found), "they are gone before the turn is over"
+    assert (await talk.say("again")).text == "Fine."
+    assert [event.text for event in talk.all(ToolEnded)][-1] == "on"
+
+
+async def test_closing_the_session_leaves_none_either(start: Start, workspace: Path) -> None:
+    talk = await start([call("ExecuteCommand", {"command": STUBBORN})])
+    await talk.submit("go")
+    found = await asyncio.to_thread(pids_in, workspace / "pids", 5)
+    await talk.client.close()
+    gone(found)
+
+
+async def test_a_flood_of_output_is_a_trickle_of_events(start: Start) -> None:
+    talk = await start([call("ExecuteCommand", {"command": "head -c 50000000 /dev/zero | tr '\\0' x"}), say("ok")])
+    assert (await talk.say("go")).text == "ok"
+    (ended,) = talk.all(ToolEnded)
+    assert len(ended.text) < 31_000
+    assert "50000000 bytes in all" in ended.text
+    assert len(talk.all(ToolProgressed)) < 60
+    assert all(len(event.text) <= 200 for event in talk.all(ToolProgressed))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_odin_takes_everything_with_it(workspace: Path, number: signal.Signals) -> None:
+    spawned = {"command": "echo $$ >>pids; setsid sleep 1000 & echo $! >>pids; wait; sleep 1000"}
+    script = [call("Spawn", spawned), call("ExecuteCommand", {"command": STUBBORN})]
+    with ScriptedServer(script) as server, odin(workspace, server) as process:
+        found = pids_in(workspace / "pids", 7)
+        process.send_signal(number)
+        gone(found)
+        process.wait(20)
+
+
+def odin(workspace: Path, server: ScriptedServer) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-I", "-m", "odin", "-p", "--yes", "go"],
+        cwd=workspace,
+        env={**os.environ, **server.env("anthropic")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.parametrize("tool", ["Spawn", "ExecuteCommand"])
+def test_a_headless_run_ends_with_its_answer(run_odin: Run, workspace: Path, tool: str) -> None:
+    command = "echo $$ >>pids; sleep 1000 & echo $! >>pids; wait"
+    args = {"command": command if tool == "Spawn" else f"({command}) & sleep 0.1"}
+    ready = {"command": "until [ $(wc -l <pids) = 2 ]; do sleep 0.02; done"}
+    with ScriptedServer([call(tool, args), call("ExecuteCommand", ready), say("Done.")]) as server:
+        ran = run_odin("-p", "--yes", "go", env=server.env("anthropic"))
+    assert (ran.returncode, ran.stdout) == (0, "Done.\n")
+    gone(pids_in(workspace / "pids", 2))

@@ -1,0 +1,139 @@
+"""Images from the file to the model, through the whole engine, against a server that refuses what the APIs refuse."""
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from odin.core.event import ToolEnded
+from odin.testing import call, reply, say
+from odin.testing.seen import SeenRequest
+from tests import pictures
+
+from .conftest import Start
+
+APIS = ("anthropic", "chat", "responses")
+
+
+def started(api: str) -> dict[str, Any]:
+    """How a session speaks this API to the scripted server."""
+    if api == "anthropic":
+        return {"api": "anthropic"}
+    return {"api": "openai", "config": {"providers": {"openai": {"type": f"openai-{api}"}}}}
+
+
+def images(seen: SeenRequest) -> list[bytes]:
+    """Every image in a request, in order, whatever the wire format."""
+    found = re.findall(rb'(?:"data":"|;base64,)([A-Za-z0-9+/=]+)"', msgspec.json.encode(seen.messages))
+    return [base64.b64decode(data, validate=True) for data in found]
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_the_model_sees_the_image_now_later_and_after_a_resume(start: Start, workspace: Path, api: str) -> None:
+    data = pictures.png(80, 60)
+    (workspace / "shot.png").write_bytes(data)
+    script = [call("Read", {"file_path": str(workspace / "shot.png")}), say("A grey box."), say("Yes."), say("Still.")]
+    talk = await start(script, **started(api))
+    assert (await talk.say("what is on it?")).text == "A grey box."
+    assert (await talk.say("sure?")).text == "Yes."
+    (result,) = talk.server.requests[1].results.values()
+    assert result == f"(image: shot.png, 80x60, png, {len(data)} bytes)"
+    assert [images(seen) for seen in talk.server.requests] == [[], [data], [data]]
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    (workspace / "shot.png").unlink()
+    again = await start(None, server=talk.server, resume=session, **started(api))
+    assert (await again.say("and now?")).text == "Still."
+    assert images(talk.server.requests[3]) == [data]
+    assert talk.server.rejected == []
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_model_without_eyes_is_told(start: Start, workspace: Path, api: str) -> None:
+    (workspace / "shot.png").write_bytes(pictures.png())
+    name = "anthropic" if api == "anthropic" else "openai"
+    model = "claude-sonnet-4-5" if api == "anthropic" else "gpt-4.1"
+    options = started(api)
+    provider = options.pop("config", {}).get("providers", {}).get(name, {})
+    config = {"providers": {name: {**provider, "models": {model: {"images": False}}}}}
+    talk = await start(
+        [call("Read", {"file_path": str(workspace / "shot.png")}), say("I cannot see.")], **options, config=config
+    )
+    await talk.say("look")
+    (result,) = talk.server.requests[1].results.values()
+    assert result.startswith("[Unsupported tool result type]")
+    assert "(image: shot.png, 3x2, png" in result
+    assert images(talk.server.requests[1]) == []
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_seventy_images_fit_and_the_next_turn_succeeds(start: Start, workspace: Path, api: str) -> None:
+    """Each is far larger than 2000 pixels, which an API only takes of a few."""
+    files = [workspace / f"{number}.png" for number in range(70)]
+    for number, file in enumerate(files):
+        file.write_bytes(pictures.png(2500, 3, shade=number, noise=b"%d" % number))
+    steps = [
+        reply("", [call("Read", {"file_path": str(file)}) for file in files[at : at + 7]]) for at in range(0, 70, 7)
+    ]
+    talk = await start([*steps, say("seen"), say("fine")], **started(api))
+    assert (await talk.say("look at all")).text == "seen"
+    assert (await talk.say("text only")).text == "fine"
+    assert talk.server.rejected == []
+    for seen in talk.server.requests:
+        assert len(images(seen)) <= 20
+    last = images(talk.server.requests[-1])
+    assert last == [file.read_bytes() for file in files[-len(last) :]]
+    assert len(last) >= 10
+
+
+async def test_bad_images_are_refused_when_they_are_read(start: Start, workspace: Path) -> None:
+    bad = {
+        "huge.png": pictures.png(12_000, 9_000),
+        "fat.jpg": pictures.jpeg(6_000_000),
+        "torn.png": pictures.png(40, 40)[:-30],
+    }
+    for name, data in bad.items():
+        (workspace / name).write_bytes(data)
+    (workspace / "empty.png").write_bytes(b"")
+    names = [*bad, "empty.png"]
+    talk = await start(
+        [*[call("Read", {"file_path": str(workspace / name)}) for name in names], say("none"), say("fine")]
+    )
+    await talk.say("look")
+    assert (await talk.say("text only")).text == "fine"
+    ended = talk.all(ToolEnded)
+    assert [event.status for event in ended] == ["error", "error", "error", "success"]
+    assert ended[3].text == "(empty file)"
+    assert talk.server.rejected == []
+    assert not any(images(seen) for seen in talk.server.requests)
+
+
+async def test_an_image_only_the_api_finds_bad_does_not_end_the_session(
+    start: Start, workspace: Path, home: Path
+) -> None:
+    """The copy is damaged after it was seen; the server refuses it once and is not shown it again."""
+    (workspace / "shot.png").write_bytes(pictures.png())
+    script = [call("Read", {"file_path": str(workspace / "shot.png")}), say("one"), say("two"), say("three")]
+    talk = await start(script)
+    await talk.say("look")
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    (copy,) = home.glob("**/images/*.png")
+    copy.write_bytes(pictures.png()[:20])
+    again = await start(None, server=talk.server, resume=session)
+    assert (await again.say("go on")).text == "two"
+    assert (await again.say("go on")).text == "three"
+    assert [why for _, why in talk.server.rejected] == ["Could not process image"]
+    (result,) = talk.server.requests[-1].results.values()
+    assert result.endswith("(image no longer shown: the model's API refused it)")
+
+
+async def test_the_offline_planner_reads_the_line(start: Start, workspace: Path) -> None:
+    data = pictures.png(80, 60)
+    (workspace / "shot.png").write_bytes(data)
+    talk = await start([], model="offline")
+    await talk.say("read shot.png")
+    assert [event.text for event in talk.all(ToolEnded)] == [f"(image: shot.png, 80x60, png, {len(data)} bytes)"]

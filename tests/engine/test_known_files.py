@@ -1,0 +1,181 @@
+"""What agents know of files, through the whole engine: the check before an edit, and two agents at one file."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from odin.core.event import ToolEnded, UsageRecorded
+from odin.core.message import Usage
+from odin.core.sufficiency import ANSWER_SCHEMA, EditQuestion, LineRange, PlannedEdit, Sufficiency
+from odin.testing import call, fault, reply, say
+
+from .conftest import Start, Talk
+
+SMALL = {"small_model": "anthropic/small"}
+
+
+class Models:
+    """The planner follows a script; the lesser model judges edits."""
+
+    def __init__(self, script: list[Any], verdict: Sufficiency | Any) -> None:
+        self.script = iter(script)
+        self.verdict = verdict
+        self.asked: list[Any] = []
+
+    def __call__(self, seen: Any) -> Any:
+        if seen.json["model"] != "small":
+            return next(self.script)
+        if "odin-job: edit-sufficiency" not in seen.json["system"][0]["text"]:
+            return say("A title")
+        self.asked.append(seen.json)
+        if not isinstance(self.verdict, Sufficiency):
+            return self.verdict
+        return reply(msgspec.json.encode(self.verdict).decode(), usage=Usage(input=90, output=9))
+
+    def questions(self) -> list[EditQuestion]:
+        texts = [request["messages"][0]["content"] for request in self.asked]
+        return [msgspec.json.decode(_plain(text), type=EditQuestion) for text in texts]
+
+
+def _plain(content: Any) -> str:
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+def results(talk: Talk) -> dict[str, ToolEnded]:
+    return {event.call_id: event for event in talk.all(ToolEnded)}
+
+
+@pytest.fixture
+def hundred(workspace: Path) -> Path:
+    path = workspace / "a.txt"
+    path.write_text("".join(f"line {n}.\n" for n in range(1, 101)))
+    return path
+
+
+async def test_refused_then_read_then_the_same_edit_succeeds(start: Start, hundred: Path) -> None:
+    edit = {"file_path": str(hundred), "old_string": "line 15.", "new_string": "new"}
+    models = Models(
+        [
+            call("Read", {"file_path": str(hundred), "offset": 10, "limit": 10}, id="r1"),
+            call("EditTool", edit, id="e1"),
+            call("Read", {"file_path": str(hundred), "offset": 60, "limit": 11}, id="r2"),
+            call("EditTool", edit, id="e2"),
+            say("done"),
+        ],
+        Sufficiency(False, "Its caller is not shown.", (LineRange(60, 70, "the caller"),)),
+    )
+    talk = await start(models, config=SMALL)
+    assert (await talk.say("change line 15")).text == "done"
+    (request,) = models.asked
+    assert request["output_config"]["format"] == {"type": "json_schema", "schema": ANSWER_SCHEMA}
+    lines = "".join(f"line {n}.\n" for n in range(10, 20))
+    assert models.questions() == [
+        EditQuestion(
+            str(hundred),
+            (PlannedEdit("line 15.", "new"),),
+            f"--- Lines 10-19 ---\n{lines}",
+            is_partial=True,
+            segment_keys=("10-19",),
+            total_lines=100,
+        )
+    ]
+    ended = results(talk)
+    assert ended["e1"].status == "error"
+    assert ended["e1"].text.startswith("Read lines 60-70 first; nothing was written. Its caller is not shown.")
+    assert ended["e2"].status == "success"
+    assert hundred.read_text().count("new\n") == 1
+    used = [event for event in talk.all(UsageRecorded) if event.purpose == "edit-sufficiency"]
+    assert [event.usage for event in used] == [Usage(input=90, output=9)]
+    assert talk.server.rejected == []
+
+
+@pytest.mark.parametrize("verdict", [say("It seems fine to me."), fault(500), fault(401), fault(404)])
+async def test_a_lesser_model_that_fails_stops_nothing(start: Start, hundred: Path, verdict: Any) -> None:
+    edits = [{"old_string": f"line {n}.", "new_string": f"{n}!"} for n in (12, 15)]
+    models = Models(
+        [
+            call("Grep", {"pattern": "line 1[0-9]", "path": str(hundred)}),
+            call("MultiEditTool", {"file_path": str(hundred), "edits": edits}, id="e"),
+            say("done"),
+        ],
+        verdict,
+    )
+    talk = await start(models, config=SMALL)
+    await talk.say("change them")
+    assert len(models.asked) == 1
+    assert results(talk)["e"].status == "success"
+    assert "12!\nline 13.\nline 14.\n15!\n" in hundred.read_text()
+
+
+@pytest.mark.parametrize(("validation", "asked"), [("never", 0), ("auto", 0), ("always", 1)])
+async def test_the_setting_decides_when_it_is_asked(start: Start, hundred: Path, validation: str, asked: int) -> None:
+    script = [
+        call("Read", {"file_path": str(hundred)}),
+        call("EditTool", {"file_path": str(hundred), "old_string": "line 15.", "new_string": "new"}, id="e"),
+        say("done"),
+    ]
+    models = Models(script, Sufficiency(True, "fine"))
+    talk = await start(models, config={**SMALL, "cache": {"validation": validation}})
+    await talk.say("change it")
+    assert len(models.asked) == asked
+    assert results(talk)["e"].status == "success"
+
+
+async def test_without_a_lesser_model_what_grep_showed_can_be_edited(start: Start, hundred: Path) -> None:
+    script = [
+        call("Grep", {"pattern": "line 42", "path": str(hundred)}),
+        call("EditTool", {"file_path": str(hundred), "old_string": "line 42.", "new_string": "answer"}, id="e"),
+        say("done"),
+    ]
+    talk = await start(script)
+    await talk.say("change it")
+    assert results(talk)["e"].status == "success"
+
+
+@pytest.mark.parametrize("tool", ["EditTool", "WriteFile"])
+async def test_what_a_sub_agent_changed_must_be_read_again(start: Start, hundred: Path, tool: str) -> None:
+    name = str(hundred)
+    change = {"file_path": name, "content": "mine\n"}
+    if tool == "EditTool":
+        change = {"file_path": name, "old_string": "line 15.", "new_string": "mine"}
+    script = [
+        call("Read", {"file_path": name}, id="r1"),
+        call("AgentTool", {"description": "change it", "prompt": "Change line 90."}, id="t"),
+        call("EditTool", {"file_path": name, "old_string": "line 90.", "new_string": "theirs"}, id="unread"),
+        call("Read", {"file_path": name}, id="sub"),
+        call("EditTool", {"file_path": name, "old_string": "line 90.", "new_string": "theirs"}, id="theirs"),
+        say("Changed."),
+        call(tool, change, id="refused"),
+        call("Read", {"file_path": name}, id="r2"),
+        call(tool, change, id="mine"),
+        say("done"),
+    ]
+    talk = await start(script)
+    assert (await talk.say("go")).text == "done"
+    ended = results(talk)
+    assert "Must read file first" in ended["unread"].text, "what one agent has read, another has not"
+    assert ended["theirs"].status == "success"
+    assert ended["refused"].status == "error"
+    assert "changed on disk since you read it" in ended["refused"].text
+    assert "-line 90.\n+theirs\n" in ended["refused"].text
+    assert "theirs" in ended["r2"].text
+    assert ended["mine"].status == "success"
+    assert hundred.read_text().count("mine\n") == 1
+
+
+async def test_the_limits_of_the_configuration_hold(start: Start, workspace: Path) -> None:
+    for name in ("a", "b", "c"):
+        (workspace / name).write_text(f"{name}\n")
+    script = [
+        *(call("Read", {"file_path": str(workspace / name)}) for name in ("a", "b", "c")),
+        call("EditTool", {"file_path": str(workspace / "a"), "old_string": "a", "new_string": "x"}, id="a"),
+        call("EditTool", {"file_path": str(workspace / "c"), "old_string": "c", "new_string": "x"}, id="c"),
+        say("done"),
+    ]
+    talk = await start(script, config={"cache": {"max_entries": 2}})
+    await talk.say("go")
+    ended = results(talk)
+    assert "Must read file first" in ended["a"].text
+    assert ended["c"].status == "success"

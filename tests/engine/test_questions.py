@@ -1,0 +1,195 @@
+"""Questions of the model to a person, through the whole engine."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from odin.core.event import PermissionAsked, QuestionsAnswered, QuestionsAsked, ToolEnded, ToolStarted
+from odin.core.op import Answer, AnswerQuestions, Interrupt
+from odin.testing import call, reply, say
+from tests.engine.conftest import Start, Talk
+
+DATABASE = {
+    "header": "Database",
+    "text": "Which database?",
+    "options": [{"label": "PostgreSQL", "detail": "a server"}, {"label": "SQLite", "detail": "a file"}],
+}
+EXTRAS = {"header": "Extras", "text": "Which extras?", "options": [{"label": "a"}, {"label": "b"}], "multiple": True}
+NAME = {"header": "Name", "text": "What is it called?"}
+
+
+def ask(*questions: dict[str, Any], id: str = "q1"):
+    return call("Question", {"questions": list(questions)}, id=id)
+
+
+async def asked(talk: Talk, kind: type[Any] = QuestionsAsked, number: int = 1) -> Any:
+    """The n-th event of that kind, as soon as it is there."""
+    async with asyncio.timeout(30):
+        async for envelope in talk.client.events(after=-1):
+            if isinstance(envelope.event, kind):
+                number -= 1
+                if not number:
+                    return envelope.event
+    raise AssertionError("the events ended before it came")
+
+
+async def test_answers_reach_the_model_in_the_order_of_the_questions(start: Start):
+    talk = await start([ask(DATABASE, EXTRAS, NAME), say("Good.")], can_ask=True)
+    prompt = await talk.submit("Set it up.")
+    event = await asked(talk)
+    assert [question.text for question in event.questions] == ["Which database?", "Which extras?", "What is it called?"]
+    await talk.client.submit(AnswerQuestions(event.ask_id, (("SQLite",), ("a", "b"), ("Mimir",))))
+    assert (await talk.until_end(prompt)).text == "Good."
+    assert talk.server.requests[1].results["q1"] == "The user answered:\nDatabase: SQLite\nExtras: a, b\nName: Mimir"
+    (answered,) = talk.all(QuestionsAnswered)
+    assert (answered.answers, answered.by) == ((("SQLite",), ("a", "b"), ("Mimir",)), "user")
+
+
+async def test_what_is_not_answered_takes_the_first_option_and_one_choice_is_one(start: Start):
+    talk = await start([ask(DATABASE, EXTRAS, NAME), say("Good.")], can_ask=True)
+    prompt = await talk.submit("Set it up.")
+    event = await asked(talk)
+    await talk.client.submit(AnswerQuestions(event.ask_id, (("SQLite", "PostgreSQL"), (" ",))))
+    await talk.until_end(prompt)
+    assert talk.server.requests[1].results["q1"].splitlines()[1:] == [
+        "Database: SQLite",
+        "Extras: a",
+        "Name: (no answer)",
+    ]
+
+
+async def test_the_first_answer_wins_and_unknown_ones_are_nothing(start: Start):
+    talk = await start([ask(DATABASE), say("Good.")], can_ask=True)
+    prompt = await talk.submit("Set it up.")
+    event = await asked(talk)
+    await talk.client.submit(AnswerQuestions("ask-of-yesterday", (("PostgreSQL",),)))
+    await talk.client.submit(AnswerQuestions(event.ask_id, (("SQLite",),)))
+    await talk.client.submit(AnswerQuestions(event.ask_id, cancelled=True))
+    await talk.until_end(prompt)
+    assert "SQLite" in talk.server.requests[1].results["q1"]
+
+
+async def test_a_cancelled_question_is_an_error_and_the_turn_goes_on(start: Start):
+    talk = await start([ask(DATABASE), say("As you like.")], can_ask=True)
+    prompt = await talk.submit("Set it up.")
+    event = await asked(talk)
+    await talk.client.submit(AnswerQuestions(event.ask_id, cancelled=True))
+    assert (await talk.until_end(prompt)).text == "As you like."
+    (ended,) = talk.all(ToolEnded)
+    assert (ended.status, ended.text) == ("error", "cancelled by user")
+
+
+async def test_nobody_answers_in_time(start: Start):
+    talk = await start([ask(DATABASE), say("I took PostgreSQL.")], can_ask=True, config={"question_timeout_s": 0.05})
+    assert (await talk.say("Set it up.")).text == "I took PostgreSQL."
+    (ended,) = talk.all(ToolEnded)
+    assert ended.status == "error"
+    assert ended.text.startswith("Nobody answered in time.")
+    (answered,) = talk.all(QuestionsAnswered)
+    assert (answered.cancelled, answered.by) == (True, "timeout")
+
+
+async def test_where_nobody_can_be_asked_the_tool_is_not_offered_and_says_so(start: Start):
+    talk = await start([ask(DATABASE), say("I took PostgreSQL.")])
+    await talk.say("Set it up.")
+    assert "Question" not in talk.server.requests[0].tool_names
+    assert talk.server.requests[1].results["q1"].startswith("Nobody can be asked here. Choose")
+
+
+async def test_the_tool_is_offered_in_every_mode_when_somebody_is_there(start: Start):
+    talk = await start([say("a"), say("b"), say("c")], can_ask=True)
+    for mode in ("ask_mode", "plan_mode", "edit_mode"):
+        await talk.say("Hi.", mode)
+    assert all("Question" in request.tool_names for request in talk.server.requests)
+
+
+async def test_one_thing_is_asked_at_a_time(start: Start):
+    """A permission and two questions of one reply: each waits for the answer to the one before."""
+    calls = [ask(DATABASE, id="q1"), ask(NAME, id="q2")]
+    write = call("ExecuteCommand", {"command": "touch made"}, id="w")
+    talk = await start([reply("", [*calls, write]), say("Done.")], can_ask=True, yes=False)
+    prompt = await talk.submit("Go.")
+    permission = await asked(talk, PermissionAsked)
+    assert not [event for event in await seen(talk) if isinstance(event, QuestionsAsked)]
+    await talk.client.submit(Answer(permission.ask_id, allow=True))
+    first = await asked(talk)
+    assert len([event for event in await seen(talk) if isinstance(event, QuestionsAsked)]) == 1
+    await talk.client.submit(AnswerQuestions(first.ask_id))
+    second = await asked(talk, number=2)
+    assert {first.call_id, second.call_id} == {"q1", "q2"}
+    await talk.client.submit(AnswerQuestions(second.ask_id, (("Mimir",),)))
+    talk.answers = [Answer("", allow=False)]
+    await talk.until_end(prompt)
+    assert set(talk.server.requests[1].results) == {"q1", "q2", "w"}
+
+
+async def seen(talk: Talk) -> list[Any]:
+    """Everything durable so far."""
+    last = (await talk.client.snapshot()).seq
+    found: list[Any] = []
+    async with asyncio.timeout(30):
+        async for envelope in talk.client.events(after=-1):
+            found.append(envelope.event)
+            if envelope.seq >= last:
+                break
+    return found
+
+
+async def test_an_interrupt_releases_a_waiting_question(start: Start):
+    talk = await start([ask(DATABASE), say("Here again.")], can_ask=True)
+    prompt = await talk.submit("Set it up.")
+    event = await asked(talk)
+    await talk.client.submit(Interrupt())
+    assert (await talk.until_end(prompt)).reason == "interrupted"
+    (ended,) = talk.all(ToolEnded)
+    assert (ended.call_id, ended.status) == ("q1", "cancelled")
+    await talk.client.submit(AnswerQuestions(event.ask_id, (("SQLite",),)))
+    assert (await talk.say("And now?")).text == "Here again."
+    assert "q1" in talk.server.requests[1].results
+    assert not talk.server.rejected
+
+
+async def test_closing_the_session_releases_a_waiting_question(start: Start):
+    talk = await start([ask(DATABASE)], can_ask=True)
+    await talk.submit("Set it up.")
+    await asked(talk)
+    async with asyncio.timeout(10):
+        await talk.client.close()
+    events = [envelope.event async for envelope in talk.remaining()]
+    assert [event.call_id for event in events if isinstance(event, ToolEnded)] == ["q1"]
+
+
+async def test_the_shape_of_other_agents_is_understood(start: Start):
+    question = {
+        "question": "Which database?",
+        "header": "Database",
+        "multiSelect": True,
+        "options": [{"label": "PostgreSQL", "description": "a server"}],
+    }
+    talk = await start([call("AskUserQuestion", {"questions": [question]}, id="q1"), say("Ok.")], can_ask=True)
+    prompt = await talk.submit("Go.")
+    event = await asked(talk)
+    assert msgspec.to_builtins(event.questions[0]) == {
+        "header": "Database",
+        "text": "Which database?",
+        "options": ({"label": "PostgreSQL", "detail": "a server"},),
+        "multiple": True,
+    }
+    await talk.client.submit(AnswerQuestions(event.ask_id))
+    await talk.until_end(prompt)
+    assert [event.description for event in talk.all(ToolStarted)] == ["Which database?"]
+
+
+async def test_wrong_questions_are_refused_by_field(start: Start):
+    calls = [
+        call("Question", {"questions": []}, id="none"),
+        call("Question", {"questions": [{"header": "h", "text": "t", "question": "u"}]}, id="twice"),
+        call("Question", {"questions": [{"header": "h", "text": "t", "options": [{"detail": "x"}]}]}, id="nameless"),
+    ]
+    talk = await start([reply("", calls), say("Sorry.")], can_ask=True)
+    await talk.say("Go.")
+    results = talk.server.requests[1].results
+    assert "length >= 1" in results["none"]
+    assert "`question`" in results["twice"]
+    assert "`label`" in results["nameless"]

@@ -1,0 +1,575 @@
+"""Going back to before a prompt, and forward again: files to the byte, and a conversation that every API accepts."""
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.errors import SessionBusy, UsageError
+from odin.core.event import FilesLeft, FilesSaved, Redone, Rewound, ToolStarted, Warned
+from odin.core.op import AddContext, Interrupt, Prompt, Redo, Rewind
+from odin.testing import call, reply, say
+
+from .conftest import Start, Talk
+from .tree import git, git_of, repository, tree_of
+
+
+def run(command: str) -> Any:
+    return call("ExecuteCommand", {"command": command})
+
+
+def write(path: Path, text: str) -> Any:
+    return call("WriteFile", {"file_path": str(path), "content": text})
+
+
+def edit(path: Path, old: str, new: str) -> list[Any]:
+    return [
+        call("Read", {"file_path": str(path)}),
+        call("EditTool", {"file_path": str(path), "old_string": old, "new_string": new}),
+    ]
+
+
+async def events_of(talk: Talk, kind: type[Any]) -> list[Any]:
+    """Such events of the log, in order."""
+    snapshot = await talk.client.snapshot()
+    found: list[Any] = []
+    if snapshot.seq < 0:
+        return found
+    async for envelope in talk.client.events(after=-1):
+        if isinstance(envelope.event, kind):
+            found.append(envelope.event)
+        if envelope.seq >= snapshot.seq:
+            return found
+    return found
+
+
+async def back(talk: Talk, number: int = 1, **more: Any) -> Rewound:
+    turns = (await talk.client.snapshot()).messages
+    await talk.client.submit(Rewind(turns[-number].id, **more))
+    return (await events_of(talk, Rewound))[-1]
+
+
+async def forward(talk: Talk, **more: Any) -> Redone:
+    await talk.client.submit(Redo(**more))
+    return (await events_of(talk, Redone))[-1]
+
+
+def prompts(body: dict[str, Any]) -> list[str]:
+    """What the person said in an Anthropic request: the text blocks of its user messages."""
+    said: list[str] = []
+    for message in body["messages"]:
+        if message["role"] == "user":
+            content = message["content"]
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            said += [block["text"] for block in blocks if block["type"] == "text"]
+    return said
+
+
+# --- one call of each kind ---
+
+
+async def test_an_edit_is_saved_before_it_happens_and_comes_back(start: Start, workspace: Path) -> None:
+    file = workspace / "a.txt"
+    file.write_bytes(b"one\r\ntwo\n\xff no newline")
+    file.chmod(0o640)
+    before = tree_of(workspace)
+    talk = await start([*edit(file, "two", "three"), say("done")])
+    await talk.say("change it")
+    changed = tree_of(workspace)
+    assert changed != before
+    names = [type(event).__name__ for event in talk.events]
+    started = [at for at, name in enumerate(names) if name == "ToolStarted"][-1]
+    assert names[started : started + 4] == ["ToolStarted", "FilesSaved", "FilesLeft", "ToolEnded"]
+    rewound = await back(talk)
+    assert tree_of(workspace) == before
+    assert [change.before.path for change in rewound.changes] == [str(file)]
+    assert rewound.kept == ()
+    await forward(talk)
+    assert tree_of(workspace) == changed
+
+
+async def test_what_a_call_made_is_removed_with_the_folders_it_made(start: Start, workspace: Path) -> None:
+    (workspace / "kept").mkdir()
+    before = tree_of(workspace)
+    talk = await start([write(workspace / "new/deep/file.txt", "x\n"), write(workspace / "kept/y.txt", "y\n"), say("")])
+    await talk.say("make files")
+    made = tree_of(workspace)
+    assert len(made) == 5
+    await back(talk)
+    assert tree_of(workspace) == before
+    await forward(talk)
+    assert tree_of(workspace) == made
+
+
+async def test_a_folder_that_somebody_else_uses_stays(start: Start, workspace: Path) -> None:
+    talk = await start([write(workspace / "new/file.txt", "x\n"), say("done")])
+    await talk.say("make a file")
+    (workspace / "new/mine.txt").write_text("mine")
+    rewound = await back(talk)
+    assert tree_of(workspace).keys() == {"new", "new/mine.txt"}
+    assert rewound.kept == ()
+
+
+async def test_a_deleted_file_comes_back(start: Start, workspace: Path) -> None:
+    file = workspace / "a.txt"
+    file.write_text("precious\n")
+    before = tree_of(workspace)
+    talk = await start([call("Delete", {"paths": [str(file)], "reason": "asked"}), say("done")])
+    await talk.say("delete it")
+    assert not file.exists()
+    await back(talk)
+    assert tree_of(workspace) == before
+
+
+async def test_an_edit_through_a_link_changes_the_file_behind_it_back(start: Start, workspace: Path) -> None:
+    (workspace / "real.txt").write_text("old\n")
+    (workspace / "link.txt").symlink_to("real.txt")
+    before = tree_of(workspace)
+    talk = await start([*edit(workspace / "link.txt", "old", "new"), say("done")])
+    await talk.say("change it")
+    assert (workspace / "real.txt").read_text() == "new\n"
+    await back(talk)
+    assert tree_of(workspace) == before
+
+
+async def test_hard_links_stay_one_file(start: Start, workspace: Path) -> None:
+    (workspace / "a").write_text("old\n")
+    os.link(workspace / "a", workspace / "b")
+    talk = await start([run("echo new > a"), say("done")])
+    await talk.say("change it")
+    assert (workspace / "b").read_text() == "new\n"
+    await back(talk)
+    assert (workspace / "a").read_text() == (workspace / "b").read_text() == "old\n"
+    assert (workspace / "a").samefile(workspace / "b")
+
+
+COMMANDS = {
+    "rewritten": "echo new > plain.txt",
+    "appended": "echo more >> plain.txt",
+    "removed": "rm plain.txt",
+    "created": "mkdir -p made/deep && echo x > made/deep/x && ln -s x made/deep/l",
+    "executable": "chmod +x plain.txt",
+    "folder mode": "chmod 700 folder",
+    "link to elsewhere": "ln -sfn folder/inner.txt link",
+    "link becomes a file": "rm link && echo file > link",
+    "file becomes a link": "rm plain.txt && ln -s folder/inner.txt plain.txt",
+    "file becomes a folder": "rm plain.txt && mkdir plain.txt && echo in > plain.txt/in",
+    "folder becomes a file": "rm -r folder && echo file > folder",
+    "empty folder removed": "rmdir empty",
+    "moved": "mv folder moved && mv plain.txt moved/",
+    "ignored files": "echo other > .env && rm -r build",
+    "names of all kinds": "printf x > $'caf\\xe9 \\n'; rm 'a b'; mv ümlaut ö",
+    "failed": "rm plain.txt; false",
+}
+
+
+@pytest.mark.parametrize("versioned", [True, False], ids=["git", "no git"])
+async def test_what_a_command_did_is_taken_back_to_the_byte(start: Start, workspace: Path, versioned: bool) -> None:
+    (workspace / "plain.txt").write_text("plain\n")
+    (workspace / "folder").mkdir()
+    (workspace / "folder/inner.txt").write_text("inner\n")
+    (workspace / "empty").mkdir()
+    (workspace / "link").symlink_to("plain.txt")
+    (workspace / "a b").write_text("space")
+    (workspace / "ümlaut").write_text("u")
+    (workspace / ".gitignore").write_text(".env\nbuild/\n")
+    if versioned:
+        repository(workspace)
+    (workspace / ".env").write_text("SECRET=1\n")
+    (workspace / "build").mkdir()
+    (workspace / "build/out").write_bytes(bytes(range(256)))
+    before, untouched = tree_of(workspace), git_of(workspace) if versioned else ()
+    talk = await start([turn for command in COMMANDS.values() for turn in (run(command), say("done"))])
+    for name in COMMANDS:
+        await talk.say(name)
+        after = tree_of(workspace)
+        assert after != before, name
+        assert ((await back(talk)).kept, tree_of(workspace)) == ((), before), name
+        assert ((await forward(talk)).kept, tree_of(workspace)) == ((), after), name
+        assert ((await back(talk)).kept, tree_of(workspace)) == ((), before), name
+    assert talk.server.rejected == []
+    if versioned:
+        assert git_of(workspace) == untouched
+        assert git(workspace, "status", "--porcelain") == ""
+
+
+BROOMS = (
+    "git checkout -- .",
+    "git restore .",
+    "git reset --hard",
+    "git clean -fdx",
+    "git stash -u && git stash drop",
+)
+
+
+@pytest.mark.parametrize("broom", BROOMS)
+async def test_what_git_swept_away_comes_back(start: Start, workspace: Path, broom: str) -> None:
+    (workspace / ".gitignore").write_text(".env\n")
+    (workspace / "tracked.txt").write_text("committed\n")
+    repository(workspace)
+    (workspace / "tracked.txt").write_text("work of the whole day\n")
+    (workspace / "untracked.txt").write_text("never added\n")
+    (workspace / ".env").write_text("SECRET=1\n")
+    before, status = tree_of(workspace), git(workspace, "status", "--porcelain")
+    name = "-c user.name=x -c user.email=x@example.org"
+    talk = await start([run(broom.replace("git stash -u", f"git {name} stash -u")), say("done")])
+    await talk.say("clean up")
+    assert tree_of(workspace) != before
+    untouched = git_of(workspace)
+    rewound = await back(talk)
+    assert rewound.kept == ()
+    assert tree_of(workspace) == before
+    assert git_of(workspace) == untouched
+    assert git(workspace, "status", "--porcelain") == status
+
+
+async def test_a_command_that_only_looks_saves_nothing(start: Start, workspace: Path) -> None:
+    (workspace / "a").write_text("x")
+    talk = await start([run("ls && cat a"), say("done")])
+    await talk.say("look")
+    assert talk.all(FilesSaved) == []
+    assert talk.all(FilesLeft) == []
+
+
+async def test_the_store_is_outside_the_project_and_private(start: Start, workspace: Path, home: Path) -> None:
+    (workspace / "a").write_text("secret\n")
+    talk = await start([run("echo x > b"), say("done")])
+    await talk.say("go")
+    assert tree_of(workspace).keys() == {"a", "b"}
+    store = home / ".local/state/odin/checkpoints"
+    files = [path for path in store.rglob("*") if path.is_file()]
+    assert b"secret\n" in [path.read_bytes() for path in files]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in store.rglob("*") if path.is_dir()} == {0o700}
+
+
+# --- somebody else's work ---
+
+
+async def test_what_the_user_changed_after_the_turn_is_left_alone(start: Start, workspace: Path) -> None:
+    for name in ("mine", "yours", "gone", "made"):
+        (workspace / name).write_text("old\n")
+    talk = await start([run("for f in mine yours gone; do echo new > $f; done; rm made; echo n > n"), say("done")])
+    await talk.say("change all")
+    (workspace / "mine").write_text("by the user\n")
+    (workspace / "gone").unlink()
+    (workspace / "made").write_text("made again by the user\n")
+    (workspace / "n").chmod(0o755)
+    rewound = await back(talk)
+    assert {Path(file.path).name for file in rewound.kept} == {"mine", "gone", "made", "n"}
+    assert all("somebody else changed it" in file.reason for file in rewound.kept)
+    assert (workspace / "mine").read_text() == "by the user\n"
+    assert not (workspace / "gone").exists()
+    assert (workspace / "made").read_text() == "made again by the user\n"
+    assert (workspace / "yours").read_text() == "old\n"
+
+
+async def test_force_takes_it_all_the_same_and_redo_brings_the_users_bytes_back(start: Start, workspace: Path) -> None:
+    file = workspace / "a"
+    file.write_text("old\n")
+    talk = await start([run("echo new > a"), say("done")])
+    await talk.say("go")
+    file.write_text("by the user\n")
+    rewound = await back(talk, force=True)
+    assert rewound.kept == ()
+    assert file.read_text() == "old\n"
+    await forward(talk)
+    assert file.read_text() == "by the user\n"
+
+
+async def test_an_edit_of_the_user_between_two_turns(start: Start, workspace: Path) -> None:
+    file = workspace / "a"
+    file.write_text("0\n")
+    talk = await start([run("echo 1 > a"), say("one"), run("echo 2 >> a"), say("two")])
+    await talk.say("first")
+    file.write_text("by the user\n")
+    await talk.say("second")
+    assert file.read_text() == "by the user\n2\n"
+    kept = (await back(talk, 2, chat=False)).kept
+    assert [Path(item.path).name for item in kept] == ["a"]
+    assert file.read_text() == "by the user\n2\n"
+    assert (await back(talk, 1)).kept == ()
+    assert file.read_text() == "by the user\n"
+    assert [Path(item.path).name for item in (await back(talk, 1)).kept] == ["a"]
+    assert file.read_text() == "by the user\n"
+
+
+async def test_a_folder_that_became_a_link_is_not_written_through(start: Start, workspace: Path, home: Path) -> None:
+    (workspace / "sub").mkdir()
+    (workspace / "sub/a").write_text("old\n")
+    talk = await start([run("echo new > sub/a"), say("done")])
+    await talk.say("go")
+    elsewhere = home / "elsewhere"
+    (workspace / "sub").rename(elsewhere)
+    (workspace / "sub").symlink_to(elsewhere)
+    rewound = await back(talk)
+    assert [file.reason for file in rewound.kept] == ["a folder above it is a link now"]
+    assert (elsewhere / "a").read_text() == "new\n"
+
+
+async def test_one_path_that_fails_does_not_stop_the_others(
+    start: Start, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "a").write_text("old a\n")
+    (workspace / "b").write_text("old b\n")
+    talk = await start([run("echo new > a; echo new > b"), say("done")])
+    await talk.say("go")
+    lost = next(path for path in home.rglob("objects/*/*") if path.read_bytes() == b"old a\n")
+    lost.write_bytes(b"rotten")
+    rewound = await back(talk)
+    assert [(Path(file.path).name, file.reason) for file in rewound.kept] == [
+        ("a", "its earlier bytes in the checkpoint store are damaged")
+    ]
+    assert ((workspace / "a").read_text(), (workspace / "b").read_text()) == ("new\n", "old b\n")
+
+
+# --- several turns ---
+
+
+async def test_back_twice_and_forward_twice(start: Start, workspace: Path) -> None:
+    talk = await start([run("echo 1 > a"), say("one"), run("echo 2 > a; echo b > b"), say("two"), say("unused")])
+    trees = [tree_of(workspace)]
+    await talk.say("first")
+    trees.append(tree_of(workspace))
+    await talk.say("second")
+    trees.append(tree_of(workspace))
+    await back(talk)
+    assert tree_of(workspace) == trees[1]
+    await back(talk)
+    assert tree_of(workspace) == trees[0]
+    assert (await talk.client.snapshot()).messages == ()
+    await forward(talk)
+    assert tree_of(workspace) == trees[1]
+    await forward(talk)
+    assert tree_of(workspace) == trees[2]
+    assert [turn.body for turn in (await talk.client.snapshot()).messages] == ["first", "second"]
+    with pytest.raises(UsageError, match="nothing to redo"):
+        await talk.client.submit(Redo())
+    await back(talk, 2)
+    assert tree_of(workspace) == trees[0]
+
+
+async def test_after_a_rewind_the_model_sees_a_conversation_without_it(start: Start, workspace: Path) -> None:
+    file = workspace / "a.txt"
+    file.write_text("one\n")
+    todos = {"todos": [{"id": "1", "content": "later", "status": "pending"}]}
+    talk = await start(
+        [
+            *edit(file, "one", "two"),
+            say("first answer"),
+            reply(calls=[call("TodoWrite", todos), run("echo three > a.txt")]),
+            say("second answer"),
+            call("EditTool", {"file_path": str(file), "old_string": "two", "new_string": "four"}),
+            say("third answer"),
+        ]
+    )
+    await talk.say("first")
+    await talk.client.submit(AddContext("remember me", "notes.md"))
+    await talk.say("second")
+    assert len((await talk.client.snapshot()).todos) == 1
+    await back(talk)
+    snapshot = await talk.client.snapshot()
+    assert ([turn.body for turn in snapshot.messages], snapshot.todos, snapshot.files) == (["first"], (), ())
+    await talk.say("again")
+    said = prompts(talk.server.requests[-2].json)
+    assert talk.server.rejected == []
+    assert "first" in said[0]
+    assert not any("second" in text for text in said)
+    assert any("remember me" in text for text in said)
+    assert "Must read file first" in str(talk.server.requests[-1].json)
+    assert file.read_text() == "two\n"
+
+
+async def test_files_alone_go_back_and_the_model_is_told(start: Start, workspace: Path) -> None:
+    (workspace / "a").write_text("old\n")
+    talk = await start([run("echo new > a"), say("one"), say("two")])
+    await talk.say("first")
+    await back(talk, chat=False)
+    assert (workspace / "a").read_text() == "old\n"
+    await talk.say("second")
+    said = prompts(talk.server.requests[-1].json)
+    assert talk.server.rejected == []
+    assert any("took file changes back" in text and str(workspace / "a") in text for text in said)
+    assert [turn.body for turn in (await talk.client.snapshot()).messages] == ["first", "second"]
+
+
+async def test_chat_alone_goes_back(start: Start, workspace: Path) -> None:
+    talk = await start([run("echo new > a"), say("one"), say("two")])
+    await talk.say("first")
+    await back(talk, files=False)
+    assert (workspace / "a").read_text() == "new\n"
+    assert (await talk.client.snapshot()).messages == ()
+    await talk.say("second")
+    assert not any("first" in text for text in prompts(talk.server.requests[-1].json))
+    assert "Working directory" in str(talk.server.requests[-1].json)
+    with pytest.raises(UsageError, match="nothing to redo"):
+        await talk.client.submit(Redo())
+
+
+@pytest.mark.parametrize("api", ["anthropic", "openai"])
+async def test_a_resumed_session_is_where_it_was_left(start: Start, workspace: Path, api: str) -> None:
+    script = [run("echo 1 > a"), say("one"), run("echo 2 > a"), say("two"), say("three"), say("four")]
+    talk = await start(script, api)
+    await talk.say("first")
+    await talk.say("second")
+    await back(talk)
+    before = await talk.client.snapshot()
+    await talk.client.close()
+    again = await start(None, api, server=talk.server, resume=before.session)
+    resumed = await again.client.snapshot()
+    assert [turn.body for turn in resumed.messages] == ["first"]
+    assert (workspace / "a").read_text() == "1\n"
+    await again.client.submit(Redo())
+    assert (workspace / "a").read_text() == "2\n"
+    await back(again)
+    await again.client.submit(Prompt("third", "third"))
+    await again.until_end("third")
+    await back(again, 2)
+    assert not (workspace / "a").exists()
+    await again.say("fourth")
+    assert talk.server.rejected == []
+    assert "second" not in str(talk.server.requests[-2].json["messages"])
+
+
+async def test_a_busy_session_does_not_go_back(start: Start, workspace: Path) -> None:
+    talk = await start([run("echo x > a; sleep 30"), say("never")])
+    prompt = await talk.submit("work")
+    await talk.until(ToolStarted)
+    with pytest.raises(SessionBusy):
+        await talk.client.submit(Rewind(prompt))
+    await talk.client.submit(Interrupt())
+    await talk.until_end(prompt)
+
+
+async def test_an_unknown_prompt_is_named(start: Start) -> None:
+    talk = await start([say("hi")])
+    await talk.say("hello")
+    with pytest.raises(UsageError, match="There is no prompt 'nonsense'"):
+        await talk.client.submit(Rewind("nonsense"))
+
+
+# --- interruptions and limits ---
+
+
+async def test_what_an_interrupted_command_did_is_taken_back_too(start: Start, workspace: Path) -> None:
+    (workspace / "a").write_text("old\n")
+    talk = await start([run("echo new > a; touch started; sleep 30"), say("never")])
+    prompt = await talk.submit("work")
+    async with asyncio.timeout(20):
+        while not (workspace / "started").exists():
+            await asyncio.sleep(0.01)
+    await talk.client.submit(Interrupt())
+    assert (await talk.until_end(prompt)).reason == "interrupted"
+    await back(talk)
+    assert (tree_of(workspace).keys(), (workspace / "a").read_text()) == ({"a"}, "old\n")
+
+
+async def test_the_sub_agents_changes_belong_to_the_prompt(start: Start, workspace: Path) -> None:
+    talk = await start(
+        [call("AgentTool", {"task": "write a file"}), write(workspace / "sub.txt", "x\n"), say("written"), say("done")]
+    )
+    await talk.say("go")
+    assert (workspace / "sub.txt").exists()
+    await back(talk)
+    assert tree_of(workspace) == {}
+
+
+async def test_files_beyond_the_limits_are_named_once_and_never_guessed(start: Start, workspace: Path) -> None:
+    (workspace / "large").write_bytes(b"x" * 2000)
+    (workspace / "small").write_text("old\n")
+    limits = {"checkpoints": {"max_file_bytes": 1000}}
+    talk = await start([run("echo new > large; echo new > small"), run("echo 3 > small"), say("done")], config=limits)
+    await talk.say("go")
+    assert [saved.skipped for saved in talk.all(FilesSaved)] == [1, 0]
+    warned = [event.text for event in talk.all(Warned)]
+    assert len(warned) == 1
+    assert "At least 1 files" in warned[0]
+    rewound = await back(talk)
+    assert [(Path(file.path).name, file.reason) for file in rewound.kept] == [
+        ("large", "its earlier bytes were not saved")
+    ]
+    assert ((workspace / "large").read_text(), (workspace / "small").read_text()) == ("new\n", "old\n")
+
+
+async def test_a_project_with_too_many_files_keeps_what_was_never_listed(start: Start, workspace: Path) -> None:
+    (workspace / "top").write_text("old\n")
+    (workspace / "many").mkdir()
+    for number in range(30):
+        (workspace / f"many/{number}").write_text("mine")
+    limits = {"checkpoints": {"max_files": 10}}
+    talk = await start([run("echo new > top; rm many/1; echo new > many/new"), say("done")], config=limits)
+    await talk.say("go")
+    assert talk.all(FilesSaved)[0].skipped >= 30
+    rewound = await back(talk)
+    assert rewound.kept == ()
+    assert (workspace / "top").read_text() == "old\n"
+    assert len(list((workspace / "many").iterdir())) == 30
+
+
+async def test_home_is_never_walked(start: Start, home: Path) -> None:
+    (home / "a").write_text("old\n")
+    talk = await start([run("echo new > a"), *edit(home / "a", "new", "newer"), say("done")], cwd=str(home))
+    await talk.say("go")
+    assert ["too much to be saved" in event.text for event in talk.all(Warned)] == [True]
+    await back(talk)
+    assert (home / "a").read_text() == "new\n"
+
+
+async def test_checkpoints_can_be_switched_off(start: Start, workspace: Path) -> None:
+    talk = await start([write(workspace / "a", "x"), say("done")], config={"checkpoints": {"enabled": False}})
+    await talk.say("go")
+    assert talk.all(FilesSaved) == []
+
+
+async def test_nothing_is_changed_when_it_cannot_be_saved(start: Start, workspace: Path, home: Path) -> None:
+    file = workspace / "a"
+    file.write_text("old\n")
+    talk = await start([*edit(file, "old", "new"), run("echo new > a"), say("done")])
+    store = home / ".local/state/odin/checkpoints"
+    store.parent.mkdir(parents=True, exist_ok=True)
+    store.write_text("a file where a folder should be")
+    await talk.say("go")
+    assert file.read_text() == "old\n"
+    assert str(talk.server.requests[-1].json).count("A checkpoint cannot be saved") == 2
+
+
+async def test_what_changes_beside_a_background_process_is_not_taken_for_its_work(
+    start: Start, workspace: Path
+) -> None:
+    (workspace / "theirs").write_text("old\n")
+    (workspace / "early").write_text("old\n")
+    command = "until [ -e go ]; do sleep 0.02; done; echo new > theirs"
+    talk = await start(
+        [run("echo new > early"), call("Spawn", {"command": command}), say("started"), say("It is over.")]
+    )
+    await talk.say("go")
+    (workspace / "go").touch()
+    await talk.until_end("spawn-1-ended")
+    rewound = await back(talk, 2)
+    assert {Path(file.path).name: "background" in file.reason for file in rewound.kept} == {"go": True, "theirs": True}
+    assert [(workspace / name).read_text() for name in ("theirs", "early")] == ["new\n", "old\n"]
+    await forward(talk)
+    assert (await back(talk, 2, force=True)).kept == ()
+    assert [(workspace / name).read_text() for name in ("theirs", "early")] == ["old\n", "old\n"]
+
+
+async def test_a_call_that_was_cut_off_by_a_crash_is_taken_back_after_a_resume(
+    start: Start, workspace: Path, home: Path
+) -> None:
+    """The log as a kill in the middle of the command would have left it."""
+    (workspace / "a").write_text("old\n")
+    sessions = home / ".local/state/odin/sessions"
+    copy = f"for s in {sessions}/*; do mkdir $s/crashed; cp $s/*/main.jsonl $s/crashed/; done; echo new > a; echo > b"
+    talk = await start([run(copy), say("unused"), say("on we go")])
+    await talk.say("go")
+    await talk.client.close()
+    again = await start(None, server=talk.server, resume="crashed")
+    assert (await again.client.snapshot()).messages[0].files == 0
+    await again.client.submit(Prompt("next", "next"))
+    await again.until_end("next")
+    assert [turn.files for turn in (await again.client.snapshot()).messages] == [2, 0]
+    await back(again, 2)
+    assert (tree_of(workspace).keys(), (workspace / "a").read_text()) == ({"a"}, "old\n")

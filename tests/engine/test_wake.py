@@ -1,0 +1,203 @@
+"""What an agent learns of the processes it left running."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.event import (
+    Noted,
+    SpawnFinished,
+    SpawnStarted,
+    ToolEnded,
+    TurnStarted,
+)
+from odin.engine import agent as agent_module
+from odin.testing import call, reply, say
+from tests.policy.processes import alive, gone, pids_in
+
+from .conftest import Start, Talk
+
+WAIT = "until [ -e {0} ]; do sleep 0.02; done"
+
+RECORDED = """until [ "$(grep -c ':"SpawnFinished"' $HOME/.local/state/odin/sessions/*/*/main.jsonl)" = {0} ]
+do sleep 0.02; done"""
+"""A command that waits until Odin itself knows of so many ends."""
+
+
+def spawn(command: str, **args: Any) -> Any:
+    return call("Spawn", {"command": command, **args})
+
+
+def asked(talk: Talk, number: int) -> str:
+    return talk.server.requests[number].body.decode()
+
+
+async def test_an_idle_agent_begins_a_turn_when_a_process_fails(start: Start, workspace: Path) -> None:
+    command = f"{WAIT.format('go')}; echo it broke; exit 3"
+    talk = await start([spawn(command, description="npm test"), say("Waiting."), say("I see it failed.")])
+    assert (await talk.say("run the tests in the background", "ask_mode")).text == "Waiting."
+    (workspace / "go").touch()
+    ended = await talk.until_end("spawn-1-ended")
+    assert (ended.reason, ended.text) == ("end_turn", "I see it failed.")
+    begun = talk.all(TurnStarted)[-1]
+    assert begun.text == (
+        "Background process spawn-1 (npm test) finished with exit code 3. The end of its output:\nit broke"
+    )
+    assert begun.mode == "ask_mode", "the mode of the turn that started it"
+    (started,), (finished,) = talk.all(SpawnStarted), talk.all(SpawnFinished)
+    assert (started.id, started.command, started.max_runtime_s) == ("spawn-1", command, 0.0)
+    assert (finished.id, finished.status, finished.code, finished.output) == ("spawn-1", "failed", 3, "it broke")
+    assert "it broke" in asked(talk, 2)
+    assert talk.server.rejected == []
+    assert [event.asynchronous for event in talk.all(ToolEnded)] == [True]
+
+
+async def test_only_the_end_of_a_long_failure_is_told(start: Start) -> None:
+    talk = await start([spawn("seq 1 5000; exit 1"), say("Waiting."), say("ok")])
+    await talk.say("go")
+    await talk.until_end("spawn-1-ended")
+    (finished,) = talk.all(SpawnFinished)
+    assert finished.output.endswith("\n4999\n5000")
+    assert len(finished.output) <= 500
+
+
+async def test_a_busy_agent_reads_all_of_it_beside_its_next_request(start: Start) -> None:
+    wait = WAIT.format("go")
+    both = reply(calls=[spawn(f"{wait}; exit 1", description="one"), spawn(wait, description="two")])
+    command = {"command": f"touch go; {RECORDED.format(2)}"}
+    talk = await start([both, call("ExecuteCommand", command), say("Both are over.")])
+    assert (await talk.say("go")).text == "Both are over."
+    notes = [event.text for event in talk.all(Noted)]
+    assert len(notes) == 1
+    assert "spawn-1 (one) finished with exit code 1. It printed nothing." in notes[0]
+    assert "spawn-2 (two) finished with exit code 0. SpawnStatus shows its output." in notes[0]
+    assert "spawn-2 (two) finished" in asked(talk, 2)
+    assert len(talk.all(TurnStarted)) == 1
+    assert talk.server.rejected == []
+
+
+async def test_what_comes_during_the_last_reply_begins_a_turn_after_it(start: Start, workspace: Path) -> None:
+    gate = threading.Event()
+    talk = await start([spawn(f"{WAIT.format('go')}"), say("Done.").hold(gate, after=1), say("Saw it.")])
+    prompt = await talk.submit("go")
+    while len(talk.server.requests) < 2:
+        await asyncio.sleep(0.01)
+    (workspace / "go").touch()
+    await talk.until(SpawnFinished)
+    gate.set()
+    assert (await talk.until_end(prompt)).text == "Done."
+    assert (await talk.until_end("spawn-1-ended")).text == "Saw it."
+
+
+async def test_after_an_interrupt_the_news_waits_for_the_next_prompt(start: Start, workspace: Path) -> None:
+    gate = threading.Event()
+    talk = await start([spawn(f"{WAIT.format('go')}"), say("Never.").hold(gate), say("Yes.")])
+    prompt = await talk.submit("go")
+    while len(talk.server.requests) < 2:
+        await asyncio.sleep(0.01)
+    (workspace / "go").touch()
+    await talk.until(SpawnFinished)
+    talk.interrupt_on = SpawnFinished
+    assert (await talk.until_end(prompt)).reason == "interrupted"
+    gate.set()
+    assert (await talk.say("what now?")).text == "Yes."
+    assert len(talk.all(TurnStarted)) == 2
+    assert "spawn-1" in "".join(talk.all(TurnStarted)[1].notes)
+
+
+async def test_what_is_stopped_on_purpose_is_no_news(start: Start) -> None:
+    talk = await start([spawn("sleep 1000"), call("SpawnStop", {"id": "spawn-1"}), say("Stopped."), say("Later.")])
+    assert (await talk.say("go")).text == "Stopped."
+    assert [event.status for event in talk.all(SpawnFinished)] == ["stopped"]
+    assert not talk.all(Noted)
+    assert (await talk.say("and?")).text == "Later."
+    assert "exit code" not in asked(talk, 3)
+    assert len(talk.all(TurnStarted)) == 2
+
+
+async def test_a_process_that_outlasts_its_time_is_told(start: Start) -> None:
+    talk = await start([spawn("echo half; sleep 1000", timeout=200), say("Waiting."), say("Too slow.")])
+    await talk.say("go")
+    assert (await talk.until_end("spawn-1-ended")).text == "Too slow."
+    assert "was stopped: its time of 0.2 s was over. The end of its output:\\nhalf" in asked(talk, 2)
+
+
+async def test_closing_ends_them_wakes_nobody_and_ids_go_on(start: Start, workspace: Path) -> None:
+    talk = await start([spawn("echo $$ >>pids; exec sleep 1000"), say("Running.")])
+    await talk.say("go")
+    found = await asyncio.to_thread(pids_in, workspace / "pids", 1)
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    gone(found)
+    left = [envelope.event async for envelope in talk.remaining()]
+    assert [event.status for event in left if isinstance(event, SpawnFinished)] == ["stopped"]
+    assert not [event for event in left if isinstance(event, TurnStarted)]
+    again = await start([call("SpawnStatus", {"id": "spawn-1"}), spawn("sleep 1000"), say("ok")], resume=session)
+    await again.say("go on")
+    old, new = again.all(ToolEnded)
+    assert "before this session was resumed" in old.text
+    assert "id: spawn-2" in new.text
+
+
+async def test_it_does_not_go_on_for_ever(start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "MAX_WAKES", 2)
+    rounds = [turn for number in "123" for turn in (spawn(WAIT.format(number)), say(f"round {number}"))]
+    talk = await start([*rounds, say("by hand")])
+    await talk.say("go")
+    for number in "12":
+        (workspace / number).touch()
+        await talk.until_end(f"spawn-{number}-ended")
+    (workspace / "3").touch()
+    await ends(talk, 3)
+    assert (await talk.say("well?")).text == "by hand"
+    assert "spawn-3" in "".join(talk.all(TurnStarted)[3].notes)
+
+
+async def ends(talk: Talk, count: int) -> None:
+    """Wait until so many background processes are over."""
+    async with asyncio.timeout(30):
+        async for envelope in talk.client.events(after=-1):
+            count -= isinstance(envelope.event, SpawnFinished)
+            if count == 0:
+                return
+
+
+async def test_a_sub_agents_process_is_told_to_it_and_later_to_the_main_agent(start: Start, workspace: Path) -> None:
+    both = reply(calls=[spawn("exit 5", description="quick"), spawn(WAIT.format("go"), description="slow")])
+    talk = await start(
+        [
+            call("AgentTool", {"description": "build", "prompt": "build it"}),
+            both,
+            call("ExecuteCommand", {"command": RECORDED.format(1)}),
+            say("Sub done."),
+            say("Main done."),
+            say("Now all is."),
+        ]
+    )
+    assert (await talk.say("go")).text == "Main done."
+    assert "spawn-1 (quick), started by agent-1, finished with exit code 5" in asked(talk, 3)
+    assert "spawn-1" not in asked(talk, 4), "the main agent has not been told"
+    (workspace / "go").touch()
+    assert (await talk.until_end("spawn-2-ended")).text == "Now all is."
+    assert "spawn-2 (slow), started by agent-1, finished with exit code 0" in asked(talk, 5)
+
+
+async def test_interrupting_a_turn_spares_the_background(start: Start, workspace: Path) -> None:
+    talk = await start(
+        [
+            spawn("echo $$ >>spawned; exec sleep 1000"),
+            call("ExecuteCommand", {"command": "trap '' TERM INT; echo $$ >>pids; sleep 1000"}),
+            say("Still here."),
+        ]
+    )
+    prompt = await talk.submit("go")
+    (spawned,) = await asyncio.to_thread(pids_in, workspace / "spawned", 1)
+    found = await asyncio.to_thread(pids_in, workspace / "pids", 1)
+    talk.interrupt_on = ToolEnded
+    assert (await talk.until_end(prompt)).reason == "interrupted"
+    gone(found)
+    assert alive(spawned)
+    assert (await talk.say("and now?")).text == "Still here."

@@ -1,0 +1,75 @@
+"""What is left of terminal output when it is read as text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odin.policy.output import HeadAndTail
+from odin.policy.plain import Plain, cleaned, decoded
+
+
+def shown(*pieces: bytes) -> bytes:
+    plain = Plain()
+    return b"".join([plain.add(piece) for piece in pieces]) + plain.rest()
+
+
+@pytest.mark.parametrize(
+    ("printed", "seen"),
+    [
+        (b"\x1b[31mred\x1b[0m\n", b"red\n"),
+        (b"\x1b[1;38;5;196mbold\x1b[K\n", b"bold\n"),
+        (b"\x1b]0;title\x07text\n", b"text\n"),
+        (b"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n", b"link\n"),
+        (b"\x1bPq1;1\x1b\\after\n", b"after\n"),
+        (b"\x1b(Bplain\x1b=\x1b7\n", b"plain\n"),
+        (b"a\x1b]0;never ended\nb\n", b"a\nb\n"),
+        (b"cut\x1b[3", b"cut"),
+        (b"10%\r50%\r100%\n", b"100%\n"),
+        (b"10%\r50%\r", b"50%"),
+        (b"10%\r50%\r\r\nnext\n", b"50%\r\r\nnext\n"),
+        (b"dos\r\nlines\r\n", b"dos\r\nlines\r\n"),
+        (b"\x1b[2K\r\x1b[1G50%\x1b[2K\r\x1b[1Gdone\n", b"done\n"),
+        (b"no end", b"no end"),
+        (b"", b""),
+    ],
+)
+def test_what_a_person_would_see(printed: bytes, seen: bytes) -> None:
+    assert shown(printed) == seen
+    assert shown(*(printed[at : at + 1] for at in range(len(printed)))) == seen, "in pieces of one byte"
+
+
+@given(st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\x1b[1m", b"\x1b", b"]", b"\x07", "é".encode()])), st.data())
+def test_pieces_change_nothing(parts: list[bytes], data: st.DataObject) -> None:
+    printed = b"".join(parts)
+    cut = data.draw(st.integers(0, len(printed)))
+    assert shown(printed[:cut], printed[cut:]) == shown(printed)
+
+
+def test_an_hour_of_a_progress_bar_is_one_line() -> None:
+    sink = HeadAndTail(1000)
+    for number in range(20_000):
+        sink.add(b"\r\x1b[K[%d of 20000] building" % number)
+    sink.add(b"\ndone\n")
+    assert sink.text() == ("[19999 of 20000] building\ndone\n", False)
+
+
+def test_a_line_without_end_passes_and_is_not_held() -> None:
+    plain = Plain()
+    total = sum(len(plain.add(b"x" * 65_536)) for _ in range(100))
+    assert total + len(plain.rest()) == 6_553_600
+    assert len(plain.rest()) <= 4096
+
+
+def test_a_sequence_between_two_pieces_of_an_endless_line() -> None:
+    line = b"x" * 10_000
+    assert shown(line + b"\x1b[3", b"1mred" + line) == line + b"red" + line
+
+
+def test_the_cost_of_a_long_line_with_one_return_is_small() -> None:
+    """Quadratic work would not end within the time of a test."""
+    line = b"x" * 5_000_000
+    assert cleaned(line + b"\r" + line[:10] + b"\n" + line) == line[:10] + b"\n" + line
+
+
+def test_bytes_that_are_no_text() -> None:
+    assert decoded(b"ok\xff\x00\x08\t\r\n\x7f") == "ok\ufffd\ufffd\ufffd\t\r\n\ufffd"

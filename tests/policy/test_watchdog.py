@@ -1,0 +1,180 @@
+"""An Odin that is killed takes its commands with it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from odin.policy.sandbox import ProcessRunner
+from odin.policy.watchdog import Watchdog
+
+from .processes import alive, gone, pids_in, wait_until
+
+PROGRAM = """
+import asyncio, sys
+from odin.policy.sandbox import ProcessRunner
+
+async def main():
+    runner = ProcessRunner(linger=0.05)
+    for command in sys.argv[1:-1]:
+        await runner.run(command, cwd=".", timeout=60)
+    await runner.run(sys.argv[-1], cwd=".", timeout=60)
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def running(folder: Path, *commands: str) -> "Generator[subprocess.Popen[bytes]]":
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, *commands], cwd=folder) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo $$ >>pids; sleep 1000 & echo $! >>pids; wait",
+        "trap '' TERM HUP INT; echo $$ >>pids; (sleep 1000 & echo $! >>pids; wait); wait",
+        "echo $$ >>pids; setsid bash -c 'echo $$ >>pids; exec sleep 1000' & wait; sleep 1000",
+        "echo $$ >>pids; env -i sleep 1000 & echo $! >>pids; wait",
+        "echo $$ >>pids; sleep 1000 & echo $! >>pids; kill -STOP $! $$",
+    ],
+)
+def test_nothing_survives_a_kill(tmp_path: Path, command: str) -> None:
+    with running(tmp_path, command) as process:
+        found = pids_in(tmp_path / "pids", 2)
+        assert all(alive(pid) for pid in found)
+        process.send_signal(signal.SIGKILL)
+        gone(found)
+
+
+def test_a_kill_before_the_group_was_told(tmp_path: Path) -> None:
+    """The leader still has its mark, and its group is found through it."""
+    watchdog = Watchdog("untold-test.")
+    watchdog.start()
+    command = "echo $$ >>pids; env -i sleep 1000 & echo $! >>pids; wait"
+    env = {**os.environ, "ODIN_COMMAND": "untold-test.1."}
+    with subprocess.Popen(["bash", "-c", command], cwd=tmp_path, env=env, start_new_session=True) as process:
+        found = pids_in(tmp_path / "pids", 2)
+        del watchdog
+        gone(found)
+        process.wait(20)
+
+
+def test_children_of_earlier_commands_go_too(tmp_path: Path) -> None:
+    left = "setsid sleep 1000 >/dev/null 2>&1 & echo $! >>pids"
+    with running(tmp_path, left, "sleep 1000 & echo $! >>pids", "echo $$ >>pids; sleep 1000") as process:
+        found = pids_in(tmp_path / "pids", 3)
+        process.send_signal(signal.SIGKILL)
+        gone(found)
+
+
+def test_a_kill_of_one_ends_nothing_of_another(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    command = "echo $$ >>pids; sleep 1000"
+    with running(tmp_path / "a", command) as first, running(tmp_path / "b", command):
+        ours, others = pids_in(tmp_path / "a" / "pids", 1), pids_in(tmp_path / "b" / "pids", 1)
+        first.send_signal(signal.SIGKILL)
+        gone(ours)
+        assert alive(others[0])
+
+
+def watchdogs(mark: str) -> list[int]:
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if b"odin-watchdog" in words and mark.encode() in words:
+            found.append(int(entry.name))
+    return found
+
+
+def only_watchdog(mark: str) -> int:
+    wait_until(lambda: len(watchdogs(mark)) == 1)
+    return watchdogs(mark)[0]
+
+
+@pytest.fixture
+def sleeper() -> "Generator[subprocess.Popen[bytes]]":
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def test_a_goodbye_ends_it_and_kills_nothing(sleeper: "subprocess.Popen[bytes]") -> None:
+    watchdog = Watchdog("goodbye-test.")
+    watchdog.start()
+    watchdog.add(sleeper.pid)
+    only_watchdog("goodbye-test.")
+    watchdog.close()
+    wait_until(lambda: not watchdogs("goodbye-test."))
+    assert sleeper.poll() is None
+
+
+def test_it_survives_signals_and_holds_nothing_open() -> None:
+    watchdog = Watchdog("signals-test.")
+    watchdog.start()
+    pid = only_watchdog("signals-test.")
+    wait_until(lambda: _ignores(pid, signal.SIGTERM))
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        os.kill(pid, number)
+    files = {name: os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+    assert files.pop("0").startswith("pipe:")
+    assert set(files.values()) == {"/dev/null"}
+    assert os.getsid(pid) == pid
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    assert alive(pid)
+    watchdog.close()
+
+
+def _ignores(pid: int, number: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(status.split("SigIgn:")[1].split()[0], 16)
+    return bool(mask >> (number - 1) & 1)
+
+
+def test_another_one_takes_over_when_it_was_killed(sleeper: "subprocess.Popen[bytes]") -> None:
+    watchdog = Watchdog("again-test.")
+    watchdog.start()
+    watchdog.add(sleeper.pid)
+    first = only_watchdog("again-test.")
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: not alive(first))
+    watchdog.add(2_000_000_000)
+    watchdog.remove(2_000_000_000)
+    only_watchdog("again-test.")
+    del watchdog
+    assert sleeper.wait(20) == -signal.SIGKILL
+
+
+async def test_our_own_clean_up_spares_it_until_the_end(tmp_path: Path) -> None:
+    runner = ProcessRunner(term_grace=0.1)
+    await runner.run("sleep 1000", cwd=str(tmp_path), timeout=0.1)
+    mark = f"{runner._identity}."
+    only_watchdog(mark)
+    await runner.close()
+    wait_until(lambda: not watchdogs(mark))
+
+
+async def test_groups_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    """Their numbers may be given to somebody else, who must not be killed for it."""
+    runner = ProcessRunner(linger=0.05)
+    finished = await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5)
+    assert finished.pid in runner._watchdog._groups
+    os.kill(int(finished.output), signal.SIGKILL)
+    gone([int(finished.output)])
+    await runner.run("true", cwd=str(tmp_path), timeout=5)
+    await runner.run("true", cwd=str(tmp_path), timeout=5)
+    assert runner._watchdog._groups == set()
+    await runner.close()

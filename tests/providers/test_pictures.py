@@ -1,0 +1,260 @@
+"""Images of results on their way to a model: shapes on the wire, limits, and what follows when an API refuses them."""
+
+import base64
+import json
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from odin.core.errors import BadRequest
+from odin.core.message import AssistantMessage, Image, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.core.provider import Provider, Request
+from odin.providers import anthropic, openai_chat, openai_responses
+from odin.providers.catalog import lookup
+from odin.providers.contract_request import flatten
+from odin.providers.http import Http
+from odin.providers.pictures import MOST, MOST_CHARS, Pictures
+from odin.providers.settings import ModelSettings, ProviderSettings
+from odin.testing import ScriptedServer, fault, say
+from odin.testing.seen import Api, SeenRequest
+from tests import pictures
+
+from .histories import TOOLS, open_end
+from .servers import reply_of
+
+ENCODERS: dict[str, Callable[[Request], bytes]] = {
+    "anthropic": lambda request: anthropic.encode_request(request, "here"),
+    "chat": lambda request: openai_chat.encode_request(request, "http://127.0.0.1/v1"),
+    "responses": lambda request: openai_responses.encode_request(request, "here"),
+}
+PROVIDERS: dict[str, Callable[..., Provider]] = {
+    "anthropic": anthropic.AnthropicProvider,
+    "chat": openai_chat.ChatProvider,
+    "responses": openai_responses.ResponsesProvider,
+}
+APIS = tuple(PROVIDERS)
+
+
+def stored(folder: Path, number: int, size: int = 0) -> Image:
+    path = folder / f"{number}.png"
+    path.write_bytes(pictures.png(shade=number % 256, noise=b"%d" % number + b"x" * size))
+    return Image(str(path), "image/png", 3, 2)
+
+
+def read(number: int, *images: Image, is_error: bool = False, notes: tuple[str, ...] = ()) -> list[Message]:
+    call = ToolCall(f"call_{number}", "Read", {"file_path": f"/{number}.png"})
+    result = ToolResult(f"call_{number}", f"(image: {number}.png)", is_error, images)
+    return [AssistantMessage((call,), "here", "m", "tool_use"), ToolMessage((result,), notes)]
+
+
+def request(*messages: Message, images: bool = True, model: str = "gpt-4o") -> Request:
+    return Request(model, (UserMessage("look"), *messages), tools=TOOLS, images=images)
+
+
+def told(api: str, body: bytes) -> tuple[list[str], list[bytes]]:
+    """The texts of the results, and the bytes of every image in the request."""
+    seen = SeenRequest("POST", "/", {}, body, json.loads(body), cast("Api", api), 0.0)
+    found = re.findall(rb'(?:"data":"|;base64,)([A-Za-z0-9+/=]+)"', body)
+    return list(seen.results.values()), [base64.b64decode(data, validate=True) for data in found]
+
+
+# --- the shapes ---
+
+
+def test_anthropic_takes_images_inside_the_result(tmp_path: Path) -> None:
+    image = stored(tmp_path, 1)
+    body = json.loads(ENCODERS["anthropic"](request(*read(1, image, notes=("a note",)))))
+    result, note = body["messages"][-1]["content"]
+    text, shown = result["content"]
+    assert text == {"type": "text", "text": "(image: 1.png)"}
+    assert shown["source"]["media_type"] == "image/png"
+    assert base64.b64decode(shown["source"]["data"]) == Path(image.path).read_bytes()
+    assert note == {"type": "text", "text": "a note"}
+
+
+def test_chat_takes_them_in_a_message_of_the_user_before_the_notes(tmp_path: Path) -> None:
+    image = stored(tmp_path, 1)
+    body = json.loads(ENCODERS["chat"](request(*read(1, image, notes=("a note",)))))
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool", "user"]
+    assert body["messages"][2]["content"] == "(image: 1.png)"
+    intro, shown, note = body["messages"][3]["content"]
+    assert intro["text"] == "Images of the results above:"
+    head, data = shown["image_url"]["url"].split(",")
+    assert head == "data:image/png;base64"
+    assert base64.b64decode(data) == Path(image.path).read_bytes()
+    assert note == {"type": "text", "text": "a note"}
+
+
+def test_responses_take_them_in_the_output(tmp_path: Path) -> None:
+    image = stored(tmp_path, 1)
+    body = json.loads(ENCODERS["responses"](request(*read(1, image))))
+    text, shown = body["input"][-1]["output"]
+    assert text == {"type": "input_text", "text": "(image: 1.png)"}
+    assert shown["type"] == "input_image"
+    assert shown["image_url"].startswith("data:image/png;base64,")
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_model_that_sees_nothing_reads_that_there_is_an_image(tmp_path: Path, api: str) -> None:
+    body = ENCODERS[api](request(*read(1, stored(tmp_path, 1)), images=False))
+    texts, images = told(api, body)
+    assert images == []
+    assert texts == ["[Unsupported tool result type] This model is not shown images.\n(image: 1.png)"]
+
+
+def test_the_contract_is_text_only(tmp_path: Path) -> None:
+    flat = flatten(request(*read(1, stored(tmp_path, 1))).messages)
+    assert isinstance(flat[-1], UserMessage)
+    assert "[Unsupported tool result type]" in flat[-1].text
+    assert "(image: 1.png)" in flat[-1].text
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_file_that_is_gone_is_told_and_breaks_nothing(tmp_path: Path, api: str) -> None:
+    image = stored(tmp_path, 1)
+    Path(image.path).unlink()
+    texts, images = told(api, ENCODERS[api](request(*read(1, image))))
+    assert images == []
+    assert texts == ["(image: 1.png)\n(image no longer shown: its file is gone)"]
+
+
+# --- the limits ---
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_at_most_twenty_are_shown_and_the_newest_always(tmp_path: Path, api: str) -> None:
+    images = [stored(tmp_path, number) for number in range(70)]
+    history = [message for number, image in enumerate(images) for message in read(number, image)]
+    texts, shown = told(api, ENCODERS[api](request(*history)))
+    newest = [Path(image.path).read_bytes() for image in images]
+    assert MOST // 2 <= len(shown) <= MOST
+    assert shown == newest[-len(shown) :]
+    gone = [text for text in texts if "(image no longer shown: there are newer ones" in text]
+    assert len(gone) == 70 - len(shown)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_what_was_sent_stays_the_beginning_but_when_the_limit_is_reached(tmp_path: Path, api: str) -> None:
+    history: list[Message] = []
+    before, changes = b"", 0
+    for number in range(60):
+        history += read(number, stored(tmp_path, number))
+        body = ENCODERS[api](request(*history))
+        changes += not body.startswith(open_end(before))
+        before = body
+    assert changes == 4, "images are dropped by halves, not one by one"
+
+
+def test_the_bytes_of_all_of_them_are_limited_too(tmp_path: Path) -> None:
+    images = [stored(tmp_path, number, size=3_500_000) for number in range(12)]
+    history = [message for number, image in enumerate(images) for message in read(number, image)]
+    book = Pictures()
+    album = book.album(request(*history))
+    results = [one for message in history if isinstance(message, ToolMessage) for one in message.results]
+    sizes = [sum(len(data) for _, data in album.of(one).images) for one in results]
+    assert 0 < sum(sizes) <= MOST_CHARS
+    assert sizes[-1] > 0
+    kept = [size > 0 for size in sizes]
+    assert kept == sorted(kept), "the newest are shown"
+    assert sum(map(len, book._encoded.values())) <= 2 * MOST_CHARS
+
+
+def test_an_image_is_read_once(tmp_path: Path) -> None:
+    book, image = Pictures(), stored(tmp_path, 1)
+    first = book.album(request(*read(1, image)))
+    Path(image.path).unlink()
+    history = read(1, image)
+    again = book.album(request(*history))
+    assert not first.empty
+    assert not again.empty
+
+
+# --- an API that will not have them ---
+
+
+@asynccontextmanager
+async def connected(api: str, server: ScriptedServer) -> AsyncGenerator[Provider]:
+    http = Http({})
+    base = server.url if api == "anthropic" else server.openai_url
+    try:
+        yield PROVIDERS[api](name="here", base_url=base, api_key="k", http=http, idle_timeout=5)
+    finally:
+        await http.close()
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_refused_image_is_left_out_from_then_on(tmp_path: Path, api: str) -> None:
+    """The server finds the second image broken. The first, which it took before, is still shown."""
+    good, bad = stored(tmp_path, 1), stored(tmp_path, 2)
+    Path(bad.path).write_bytes(pictures.png()[:20])
+    with ScriptedServer([say("one"), say("two"), say("three")]) as server:
+        async with connected(api, server) as provider:
+            history = read(1, good)
+            await reply_of(provider, request(*history))
+            history += read(2, bad)
+            for expected in ("two", "three"):
+                said, _ = await reply_of(provider, request(*history))
+                assert said.text == expected
+        assert len(server.rejected) == 1
+        texts, images = told(api, server.requests[-1].body)
+        assert images == [Path(good.path).read_bytes()]
+        assert texts[1] == "(image: 2.png)\n(image no longer shown: the model's API refused it)"
+
+
+async def test_a_model_that_cannot_see_after_all_is_asked_without(tmp_path: Path) -> None:
+    with ScriptedServer([say("fine")]) as server:
+        async with connected("chat", server) as provider:
+            said, _ = await reply_of(provider, request(*read(1, stored(tmp_path, 1)), model="gpt-3.5-turbo"))
+    assert said.text == "fine"
+    assert "only supported by certain models" in server.rejected[0][1]
+
+
+async def test_a_request_too_large_is_asked_without_images(tmp_path: Path) -> None:
+    script = [fault(413, message="Request exceeds the maximum size"), say("fine")]
+    with ScriptedServer(script) as server:
+        async with connected("anthropic", server) as provider:
+            said, _ = await reply_of(provider, request(*read(1, stored(tmp_path, 1))))
+    assert said.text == "fine"
+    assert told("anthropic", server.requests[1].body)[1] == []
+
+
+async def test_another_refusal_is_not_blamed_on_images(tmp_path: Path) -> None:
+    with ScriptedServer([fault(400, message="max_tokens: too many")]) as server:
+        async with connected("anthropic", server) as provider:
+            with pytest.raises(BadRequest, match="max_tokens"):
+                await reply_of(provider, request(*read(1, stored(tmp_path, 1))))
+    assert len(server.requests) == 1
+
+
+# --- who can see ---
+
+
+@pytest.mark.parametrize(
+    ("ref", "sees"),
+    [
+        ("anthropic/claude-sonnet-4-5-20250929", True),
+        ("anthropic/claude-of-tomorrow-9", True),
+        ("anthropic/something-else", False),
+        ("openai/gpt-5.2", True),
+        ("openai/gpt-of-tomorrow", False),
+        ("openrouter/anthropic/claude-sonnet-4.5", True),
+        ("deepseek/deepseek-v4-pro", False),
+        ("groq/openai/gpt-oss-120b", False),
+        ("ollama/qwen3-coder", False),
+    ],
+)
+def test_which_models_are_shown_images(ref: str, sees: bool) -> None:
+    assert lookup(ref, {}).images is sees
+
+
+def test_the_configuration_decides_who_can_see() -> None:
+    settings = {
+        "ollama": ProviderSettings(models={"qwen3-vl": ModelSettings(images=True)}),
+        "openai": ProviderSettings(models={"gpt-5.2": ModelSettings(images=False)}),
+    }
+    assert lookup("ollama/qwen3-vl", settings).images
+    assert not lookup("openai/gpt-5.2", settings).images

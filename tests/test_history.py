@@ -1,0 +1,57 @@
+"""Real history through the whole engine: every file is, after every commit, what git says it is."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BENCH = ROOT / "bench"
+
+
+def replayed(repo: Path, *options: str) -> dict[str, Any]:
+    argv = [sys.executable, str(BENCH / "history.py"), str(repo), "--json", *options]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=110, check=False)
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    assert found["refusals"] == []
+    assert found["differences"] == []
+    assert done.returncode == 0
+    return found
+
+
+def test_our_own_history() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("there is no git history here")
+    found = replayed(ROOT, "--commits", "40", "--most-changes", "120")
+    assert found["commits"] >= 1
+    assert found["calls"]["Read"] + found["calls"].get("WriteFile", 0) > 0
+
+
+def test_a_history_full_of_oddities(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, str(BENCH / "odd_history.py"), str(tmp_path / "odd"), "--commits", "150"], check=True
+    )
+    found = replayed(tmp_path / "odd", "--whole-every", "25")
+    assert found["commits"] == 150
+    assert {"Read", "EditTool", "MultiEditTool", "WriteFile", "Delete"} <= found["calls"].keys()
+    assert {"binary", "symbolic link", "mode"} <= found["skipped"].keys()
+
+
+def test_a_wrong_byte_is_found(tmp_path: Path) -> None:
+    """The proof can fail: a tool that writes one byte too many is caught, named and counted."""
+    subprocess.run(
+        [sys.executable, str(BENCH / "odd_history.py"), str(tmp_path / "odd"), "--commits", "12"], check=True
+    )
+    spoil = (
+        "import odin.tools.write_file as tool; right = tool.replace_file\n"
+        "tool.replace_file = lambda target, data, before: right(target, data + b'!', before)\n"
+        "import sys, history; sys.exit(history.main())"
+    )
+    argv = [sys.executable, "-c", spoil, str(tmp_path / "odd"), "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=110, check=False, cwd=BENCH)
+    assert done.returncode == 1, done.stderr
+    assert "instead of" in json.loads(done.stdout)["differences"][0]

@@ -1,0 +1,167 @@
+"""`odin undo` and `odin redo` as a user runs them."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from odin.cli import run
+from odin.testing import ScriptedServer, Turn, call, say
+
+from .conftest import Run
+from .ui.pseudo import ODIN, screen
+
+
+def edits(file: Path, *pairs: tuple[str, str]) -> list[Turn]:
+    """One prompt per pair: read, replace, answer."""
+    script: list[Turn] = []
+    for old, new in pairs:
+        script += [
+            call("Read", {"file_path": str(file)}),
+            call("EditTool", {"file_path": str(file), "old_string": old, "new_string": new}),
+            say(f"{old} is {new}"),
+        ]
+    return script
+
+
+Here = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def here(workspace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
+    """The command line in this process, which starts faster: the exit code, what was printed, and what was said."""
+    monkeypatch.chdir(workspace)
+
+    def run_here(*args: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+        for name, value in (env or {}).items():
+            monkeypatch.setenv(name, value)
+        code = run([*args])
+        printed, said = capfd.readouterr()
+        return code, printed, said
+
+    return run_here
+
+
+@pytest.fixture
+def file(workspace: Path) -> Path:
+    path = workspace / "a.txt"
+    path.write_text("one\n")
+    return path
+
+
+def test_undo_and_redo_a_prompt(run_odin: Run, here: Here, file: Path) -> None:
+    with ScriptedServer([*edits(file, ("one", "two")), say("I know nothing.")]) as server:
+        env = server.env("anthropic")
+        assert run_odin("-p", "make it two", "-y", env=env).returncode == 0
+        assert file.read_text() == "two\n"
+        assert here("undo", "--list")[1].endswith("1 file   make it two\n")
+        tried = here("undo", "--dry-run")
+        assert tried == (0, 'Would go back to before "make it two".\nrestored    a.txt\n', "")
+        assert file.read_text() == "two\n"
+        undone = run_odin("undo")
+        assert (undone.returncode, undone.stderr, file.read_text()) == (0, "", "one\n")
+        assert undone.stdout == 'Went back to before "make it two".\nrestored    a.txt\n'
+        redone = run_odin("redo")
+        assert (redone.returncode, redone.stderr, file.read_text()) == (0, "", "two\n")
+        assert here("undo")[0] == 0
+        code, _, said = here("undo")
+        assert (code, "has no prompt to take back" in said) == (2, True)
+        assert run_odin("-p", "what did you do?", "--continue", env=env).stdout == "I know nothing.\n"
+        assert server.rejected == []
+        assert "make it two" not in str(server.requests[-1].json)
+        code, _, said = here("redo")
+        assert (code, "nothing to redo" in said) == (2, True)
+
+
+def test_undo_to_an_earlier_prompt_in_json(here: Here, file: Path) -> None:
+    with ScriptedServer(edits(file, ("one", "two"), ("two", "three"), ("three", "four"))) as server:
+        for number in range(3):
+            more = ("--continue",) if number else ()
+            assert here("-p", f"prompt {number}", "-y", *more, env=server.env("anthropic"))[0] == 0
+    rows = json.loads(here("undo", "--list", "--json")[1])
+    assert [(row["number"], row["text"], row["files"]) for row in rows] == [
+        (1, "prompt 2", 1),
+        (2, "prompt 1", 1),
+        (3, "prompt 0", 1),
+    ]
+    report = json.loads(here("undo", "--to", rows[1]["id"], "--files", "--json")[1])
+    assert (report["restored"], report["kept"], report["chat"]) == ([str(file)], [], False)
+    assert file.read_text() == "two\n"
+    assert len(json.loads(here("undo", "--list", "--json")[1])) == 3
+    assert here("undo", "--to", "3", "--chat")[0] == 0
+    assert file.read_text() == "two\n"
+    code, _, said = here("undo", "--to", "1")
+    assert (code, "no prompt" in said) == (2, True)
+
+
+def test_what_the_user_changed_is_left_alone_and_the_exit_code_says_so(here: Here, file: Path) -> None:
+    with ScriptedServer(edits(file, ("one", "two"))) as server:
+        here("-p", "make it two", "-y", env=server.env("anthropic"))
+    file.write_text("mine\n")
+    code, printed, _ = here("undo")
+    assert (code, file.read_text()) == (1, "mine\n")
+    assert "left alone  a.txt (somebody else changed it since)" in printed
+    assert here("redo")[0] == 0
+    assert (here("undo", "--force")[0], file.read_text()) == (0, "one\n")
+    assert (here("redo")[0], file.read_text()) == (0, "mine\n")
+
+
+def test_wrong_usage_is_said(here: Here, tmp_path: Path) -> None:
+    assert "There is no earlier session" in here("undo")[2]
+    assert "There is no session nonsense" in here("redo", "--session", "nonsense")[2]
+    assert "There is no folder" in here("undo", "--cwd", str(tmp_path / "nowhere"))[2]
+
+
+def test_a_killed_session_can_be_undone(run_odin: Run, file: Path, workspace: Path) -> None:
+    command = {"command": "echo new > a.txt; touch made; sleep 30"}
+    with ScriptedServer([call("ExecuteCommand", command), say("never")]) as server:
+        process = subprocess.Popen(
+            [*ODIN, "-p", "go", "-y"],
+            cwd=workspace,
+            env={**os.environ, **server.env("anthropic")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 20
+        while not (workspace / "made").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        locked = run_odin("undo")
+        assert (locked.returncode, "Use /rewind there" in locked.stderr) == (1, True)
+        process.kill()
+        process.wait(20)
+    undone = run_odin("undo")
+    assert (undone.returncode, undone.stderr) == (0, "")
+    assert (file.read_text(), (workspace / "made").exists()) == ("one\n", False)
+    assert undone.stdout.splitlines()[1:] == ["restored    a.txt", "removed     made"]
+
+
+def test_undo_and_redo_in_a_conversation(file: Path, workspace: Path) -> None:
+    with screen("-y", cwd=workspace, env={}, all_of_it=True) as chat:
+        chat.see("edit> ")
+        chat.type("/rewind\n")
+        chat.see("no prompt to take back yet")
+        chat.type("replace one with two in a.txt\n")
+        chat.see("1 occurrence")
+        assert file.read_text() == "two\n"
+        chat.type("/rewind\n")
+        chat.see("/rewind N goes back")
+        assert "1 file   replace one with two in a.txt" in chat.shown
+        chat.type("/rewind 5\n")
+        chat.see("no prompt number 5")
+        chat.type("/undo nonsense\n")
+        chat.see("is not understood here")
+        chat.type("/undo\n")
+        chat.see("/redo takes this back")
+        assert "restored    a.txt" in chat.shown
+        assert file.read_text() == "one\n"
+        chat.type("/redo\n")
+        chat.see("That was put back.")
+        assert file.read_text() == "two\n"
+        chat.type("/exit\n")
+        assert chat.end()[0] == 0

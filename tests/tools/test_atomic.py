@@ -1,0 +1,211 @@
+"""Putting files in place when the place is a difficult one: links, owners, full disks, closed folders, leftovers."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odin.tools import temporary
+from odin.tools.atomic import replace_file
+from odin.tools.path import Refusal
+from odin.tools.temporary import is_temporary
+from tests.tools.toolbox import Toolbox
+
+ROOT = Path(__file__).parents[2]
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+LIMITED = """
+import resource, sys
+from odin.tools.atomic import replace_file
+from odin.tools.path import Refusal
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+target = sys.argv[1]
+with open(target, "rb") as file:
+    before = file.read()
+try:
+    replace_file(target, b"n" * 50_000, before)
+except (OSError, Refusal) as error:
+    print(error)
+"""
+
+
+def limited(path: str, size: int) -> str:
+    """Replace a file in a process that may not write more than so many bytes to one: a full disk in small."""
+    argv = [sys.executable, "-c", LIMITED, path, str(size)]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(box: Toolbox) -> None:
+    path = box.write("a.txt", b"o" * 1000)
+    assert "File too large" in limited(path, 20_000)
+    assert Path(path).read_bytes() == b"o" * 1000
+    assert os.listdir(box.folder) == ["a.txt"]
+
+
+def test_a_linked_file_that_cannot_be_rewritten_is_put_back(box: Toolbox, tmp_path: Path) -> None:
+    """The copy beside it fits and the rewrite does not: the shell that copies has a smaller limit."""
+    path = box.write("a.txt", b"o" * 1000)
+    os.link(path, box.folder / "twin.txt")
+    shell = tmp_path / "cat"
+    shell.write_text('#!/bin/sh\nulimit -f 8\nexec /bin/cat "$@"\n')
+    shell.chmod(0o755)
+    code = f"import os; os.environ['PATH'] = {str(tmp_path)!r} + ':' + os.environ['PATH']\n" + LIMITED
+    argv = [sys.executable, "-c", code, path, "100000"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert "could not be rewritten" in said
+    assert "It is as it was" in said
+    assert Path(path).read_bytes() == b"o" * 1000
+    assert os.stat(path).st_nlink == 2
+    assert sorted(os.listdir(box.folder)) == ["a.txt", "twin.txt"]
+
+
+@as_root
+def test_owner_group_mode_and_attributes_stay(box: Toolbox) -> None:
+    path = box.write("a.txt", b"old")
+    os.chown(path, 12345, 23456)
+    os.chmod(path, 0o2751)
+    os.setxattr(path, "user.note", b"kept")
+    replace_file(path, b"new", b"old")
+    info = os.stat(path)
+    assert (info.st_uid, info.st_gid, info.st_mode & 0o7777) == (12345, 23456, 0o2751)
+    assert os.getxattr(path, "user.note") == b"kept"
+
+
+@as_root
+@pytest.mark.parametrize("mode", [0o777, 0o755], ids=["open folder", "closed folder"])
+def test_a_file_of_somebody_else_that_may_be_written_keeps_its_owner(box: Toolbox, mode: int) -> None:
+    """Who may write the file but not give files away, or not even make one beside it, rewrites it in place."""
+    path = box.write("a.txt", b"old")
+    os.chown(path, 12345, 12345)
+    os.chmod(path, 0o666)
+    for folder in (box.folder, *box.folder.parents):
+        if folder.stat().st_uid == 0 and folder != Path("/") and str(folder) != "/tmp":
+            folder.chmod(mode if folder == box.folder else 0o755)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setgid(54321)
+            os.setuid(54321)
+            replace_file(path, b"new", b"old")
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert Path(path).read_bytes() == b"new"
+    assert os.stat(path).st_uid == 12345
+    assert os.listdir(box.folder) == ["a.txt"]
+
+
+def test_a_new_file_does_not_replace_one_that_came_meanwhile(box: Toolbox) -> None:
+    path = box.write("a.txt", b"theirs")
+    with pytest.raises(Refusal, match="changed on disk"):
+        replace_file(path, b"mine", None)
+    assert Path(path).read_bytes() == b"theirs"
+
+
+def test_a_private_file_is_never_readable_by_others(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = box.write("secret", b"old")
+    os.chmod(path, 0o600)
+    seen: list[int] = []
+    write = os.write
+
+    def watched(fd: int, data: bytes) -> int:
+        seen.append(os.fstat(fd).st_mode & 0o777)
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", watched)
+    replace_file(path, b"new", b"old")
+    assert seen == [0o600]
+
+
+def test_leftovers_of_dead_processes_go_and_those_in_use_stay(box: Toolbox) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = box.write(f".a.txt.odin-{dead.pid}-1a2b", b"half")
+    held = box.write(f".b.txt.odin-{dead.pid}-1a2c", b"half")
+    alive = box.write(f".c.txt.odin-{os.getpid()}-1a2d", b"half")
+    copy = box.write(f".d.txt.odin-copy-{dead.pid}-1a2e", b"the only whole text")
+    users = [box.write(name, b"x") for name in (".odin-notes", "a.odin-1-2", f"x.odin-{dead.pid}-1a2f")]
+    temporary._swept.clear()
+    with open(held) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        replace_file(str(box.folder / "new.txt"), b"x", None)
+    assert not Path(left).exists()
+    assert all(Path(path).exists() for path in (held, alive, copy, *users))
+    assert [is_temporary(path) for path in (left, held, alive, copy)] == [True] * 4
+    assert not any(is_temporary(path) for path in users)
+
+
+async def test_nothing_of_it_is_listed(box: Toolbox) -> None:
+    box.write(".a.txt.odin-77-1a2b", b"half")
+    box.write(".hidden", b"x")
+    assert ".odin-" not in (await box.ok("LS", path=str(box.folder))).text
+    found = (await box.ok("Glob", pattern=".*", path=str(box.folder))).text
+    assert ".hidden" in found
+    assert ".odin-" not in found
+
+
+async def test_links_that_lead_nowhere_or_in_circles(box: Toolbox) -> None:
+    os.symlink("loop", box.folder / "loop")
+    assert "symbolic links" in await box.refused("WriteFile", file_path=str(box.folder / "loop"), content="x")
+    os.symlink("not/yet/there.txt", box.folder / "link")
+    await box.ok("WriteFile", file_path=str(box.folder / "link"), content="x\n")
+    assert (box.folder / "link").is_symlink()
+    assert (box.folder / "not/yet/there.txt").read_text() == "x\n"
+
+
+async def test_a_name_that_is_too_long_is_refused_by_the_system(box: Toolbox) -> None:
+    longest = str(box.folder / ("é" * 127 + "x"))
+    await box.ok("WriteFile", file_path=longest, content="x\n")
+    assert Path(longest).read_text() == "x\n"
+    assert "too long" in await box.refused("WriteFile", file_path=f"{longest}y", content="x\n")
+    assert [name for name in os.listdir(box.folder) if is_temporary(name)] == []
+
+
+SLOW_CAT = """#!/bin/sh
+head -c 1000 "$1"
+touch "$HOLD/begun"
+while [ ! -e "$HOLD/go" ]; do sleep 0.01; done
+tail -c +1001 "$1"
+"""
+
+REPLACE = """
+import sys
+from odin.tools.atomic import replace_file
+replace_file(sys.argv[1], b"new" * 100_000, b"old" * 50_000)
+"""
+
+
+def test_a_rewrite_in_place_is_finished_when_its_process_is_killed(box: Toolbox, tmp_path: Path) -> None:
+    """Stopped in the middle of the copy, with the whole process group killed: the file is the new one in the end."""
+    path = box.write("a.txt", b"old" * 50_000)
+    os.link(path, box.folder / "twin.txt")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "cat").write_text(SLOW_CAT)
+    (tools / "cat").chmod(0o755)
+    env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "HOLD": str(tmp_path)}
+    writer = subprocess.Popen([sys.executable, "-c", REPLACE, path], cwd=ROOT, env=env, start_new_session=True)
+    wait_until((tmp_path / "begun").exists)
+    os.killpg(writer.pid, signal.SIGKILL)
+    assert writer.wait() == -signal.SIGKILL
+    assert Path(path).stat().st_size == 1000
+    (tmp_path / "go").touch()
+    wait_until(lambda: len(os.listdir(box.folder)) == 2)
+    assert Path(path).read_bytes() == b"new" * 100_000
+    assert (box.folder / "twin.txt").read_bytes() == b"new" * 100_000
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,0 +1,99 @@
+"""A process that writes files is killed at random moments: every file is the old one or the new one, never half."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from odin.tools.temporary import is_temporary
+from tests.tools.killed_writer import WHOLE, fresh, states
+from tests.tools.toolbox import Toolbox
+
+KILLS = 40
+ROOT = Path(__file__).parents[2]
+SIZES = {"big.txt": 10_000_000, "linked.txt": 2_000_000, "whole.txt": WHOLE}
+
+
+def aim(folder: Path, chance: Random, old: set[str]) -> None:
+    """Choose the moment: any, or while new bytes wait beside their file, or while one is being rewritten in place."""
+    kind = chance.choice(("any", "waiting", "waiting", "growing", "growing"))
+    deadline = time.monotonic() + (chance.uniform(0.0, 0.2) if kind == "any" else 0.4)
+    linked = str(folder / "linked.txt")
+    size = os.stat(linked).st_size
+    while time.monotonic() < deadline:
+        if kind == "waiting" and any(is_temporary(name) for name in os.listdir(folder) if name not in old):
+            time.sleep(chance.uniform(0.0, 0.008))
+            return
+        if kind == "growing" and os.stat(linked).st_size != size:
+            return
+
+
+def settle(folder: Path, writer: int) -> None:
+    """Wait until what rewrites a file in place has finished: it outlives its writer."""
+    deadline = time.monotonic() + 20
+    while any(pid != writer for pid in working_in(folder)):
+        assert time.monotonic() < deadline, "a rewrite was not finished"
+        time.sleep(0.002)
+    assert not any(".odin-copy-" in name for name in os.listdir(folder))
+
+
+def working_in(folder: Path) -> Iterator[int]:
+    """The processes that have the folder on their command line."""
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and int(name) != os.getpid():
+            with suppress(OSError):
+                if bytes(folder) in Path("/proc", name, "cmdline").read_bytes():
+                    yield int(name)
+
+
+def check(folder: Path, texts: dict[str, tuple[bytes, bytes]]) -> set[str]:
+    """Compare everything. Returns the temporaries that were left behind."""
+    for name, allowed in texts.items():
+        found = (folder / name).read_bytes()
+        assert found in allowed, f"{name} is torn: {len(found)} bytes, {found[:20]!r}"
+    for path in folder.glob("new-*.txt"):
+        assert path.read_text() == fresh(int(path.stem[4:])), f"{path.name} is torn"
+        path.unlink()
+    assert os.stat(folder / "linked.txt").st_nlink == 2
+    strays = set(os.listdir(folder)) - {*texts, "twin.txt"}
+    assert all(is_temporary(name) for name in strays), strays
+    return strays
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc to see when a rewrite is over")
+async def test_no_file_is_ever_torn(box: Toolbox) -> None:
+    folder = box.folder
+    texts = {name: (a.encode(), b.encode()) for name, (a, b) in ((name, states(size)) for name, size in SIZES.items())}
+    for name, (text, _) in texts.items():
+        box.write(name, text)
+    os.link(folder / "linked.txt", folder / "twin.txt")
+    chance = Random(7)
+    hits = 0
+    argv = [sys.executable, "-m", "tests.tools.killed_writer", str(folder)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        for _ in range(KILLS):
+            old = set(os.listdir(folder))
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+            pid = sum(int(writer.stdout.readline()) for _ in ("its pid", "0 when it begins"))
+            aim(folder, chance, old)
+            os.kill(pid, signal.SIGKILL)
+            assert int(writer.stdout.readline()) == -signal.SIGKILL, "the writer failed by itself"
+            settle(folder, writer.pid)
+            hits += not check(folder, texts) <= old
+    assert hits >= KILLS / 8, f"only {hits} kills hit the middle of a write, so little was tried"
+    box.write(".big.txt.odin-999999999-1f", "left by a process that is no more")
+    listing = await box.ok("LS", path=str(folder))
+    assert ".odin-" not in listing.text
+    assert ".odin-" not in (await box.ok("Glob", pattern=".*", path=str(folder))).text
+    await box.ok("WriteFile", file_path=str(folder / "last.txt"), content="x\n")
+    assert not [name for name in os.listdir(folder) if is_temporary(name)], "the next write removes what was left"

@@ -1,0 +1,103 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from odin.tools.read_image import MAX_BYTES
+from tests import pictures
+from tests.tools.toolbox import Toolbox
+
+SOUND = {
+    "a.png": (pictures.png(800, 600), "800x600, png"),
+    "a.jpg": (pictures.jpeg(), "1x1, jpeg"),
+    "a.gif": (pictures.gif(), "1x1, gif"),
+    "a.webp": (pictures.WEBP_LOSSY, "1x1, webp"),
+    "b.webp": (pictures.WEBP_LOSSLESS, "1x1, webp"),
+    "c.webp": (pictures.webp_extended(1, 1), "1x1, webp"),
+    "name-says.txt": (pictures.png(3, 2), "3x2, png"),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+async def test_an_image_is_known_by_its_bytes_and_kept_with_the_session(box: Toolbox, name: str) -> None:
+    data, about = SOUND[name]
+    output = await box.ok("Read", file_path=box.write(name, data))
+    assert output.text.startswith(f"(image: {name}, {about}, ")
+    (image,) = output.images
+    assert Path(image.path).parent == box.session / "images"
+    assert Path(image.path).read_bytes() == data
+    assert stat.S_IMODE(os.stat(image.path).st_mode) == 0o600
+    assert f"{image.width}x{image.height}, {image.media_type.removeprefix('image/')}" == about
+
+
+async def test_the_copy_stays_when_the_file_changes(box: Toolbox) -> None:
+    path = box.write("a.png", pictures.png(shade=1))
+    first = (await box.ok("Read", file_path=path)).images[0]
+    again = (await box.ok("Read", file_path=path)).images[0]
+    box.write("a.png", pictures.png(shade=2))
+    second = (await box.ok("Read", file_path=path)).images[0]
+    assert first == again != second
+    assert Path(first.path).read_bytes() == pictures.png(shade=1)
+    assert sorted(os.listdir(box.session / "images")) == sorted({Path(first.path).name, Path(second.path).name})
+
+
+async def test_of_an_animated_gif_the_first_frame_is_shown(box: Toolbox) -> None:
+    (image,) = (await box.ok("Read", file_path=box.write("a.gif", pictures.gif(3)))).images
+    assert Path(image.path).read_bytes() == pictures.gif(1)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (pictures.png(8001, 2), "it has 8001x2 pixels and at most 8000 a side"),
+        (pictures.png(2, 9000), "2x9000 pixels"),
+        (pictures.jpeg(6_000_000), "it has 6.0 MB and at most 3.9 MB are taken"),
+        (pictures.png()[:20], "its header is cut off"),
+        (pictures.png(50, 50)[:-20], "it is cut off"),
+        (pictures.png(50, 50).replace(b"IEND", b"iEND"), "it is damaged"),
+        (pictures.png(50, 50)[:33] + pictures.png(50, 40)[33:], "its pixels are cut off"),
+        (pictures.png(5, 5)[:33] + pictures.png(5000, 5000)[33:], "it unpacks to more than its size"),
+        (pictures.jpeg()[:-2], "it is cut off"),
+        (pictures.gif()[:-6], "it is cut off"),
+        (b"GIF89a" + bytes(7) + b";", "no size"),
+        (pictures.WEBP_LOSSY[:-4], "it is cut off"),
+        (pictures.webp_extended(9, 9, animated=True), "it is animated"),
+    ],
+)
+async def test_what_an_api_would_refuse_is_refused_with_a_way_out(box: Toolbox, data: bytes, why: str) -> None:
+    text = await box.refused("Read", file_path=box.write("it's.png", data))
+    assert "is an image that cannot be shown" in text
+    assert why in text
+    assert "magick " in text
+    assert not (box.session / "images").exists()
+
+
+async def test_the_largest_image_still_fits_into_base64(box: Toolbox) -> None:
+    empty = len(pictures.png(noise=b"x"))
+    data = pictures.png(noise=b"x" * (MAX_BYTES - empty + 1))
+    assert len(data) == MAX_BYTES
+    assert len((await box.ok("Read", file_path=box.write("a.png", data))).images) == 1
+    assert "at most 3.9 MB" in await box.refused("Read", file_path=box.write("b.png", data[:-12] + b"x" + data[-12:]))
+
+
+async def test_an_image_larger_than_any_file_is_refused_for_its_size(box: Toolbox) -> None:
+    path = Path(box.write("a.png", pictures.png()))
+    with path.open("ab") as file:
+        file.truncate(60_000_000)
+    assert "it has 60.0 MB" in await box.refused("Read", file_path=str(path))
+
+
+async def test_an_empty_file_and_an_svg_are_text(box: Toolbox) -> None:
+    assert (await box.ok("Read", file_path=box.write("a.png", b""))).text == "(empty file)"
+    svg = await box.ok("Read", file_path=box.write("a.svg", "<svg/>\n"))
+    assert svg.text == "     1\t<svg/>"
+    assert svg.images == ()
+    assert (await box.ok("Read", file_path=box.write("b.png", "no image\n"))).text == "     1\tno image"
+
+
+async def test_an_image_that_was_read_is_not_known_for_an_edit(box: Toolbox) -> None:
+    path = box.write("a.png", pictures.png())
+    await box.ok("Read", file_path=path)
+    assert box.files.get(path) is None
+    assert "binary" in await box.refused("EditTool", file_path=path, old_string="PNG", new_string="GNP")

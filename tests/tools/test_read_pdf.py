@@ -1,0 +1,105 @@
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from odin.tools.path import Refusal
+from odin.tools.read_pdf import PdfReader
+from tests.pdfs import encrypted, pdf
+from tests.tools.toolbox import Toolbox
+
+SLOW = pdf("word\n" * 200_000)
+"""One page that takes many seconds."""
+
+
+async def test_the_text_comes_page_by_page_with_numbered_lines(box: Toolbox) -> None:
+    path = box.write("paper.pdf", pdf("Title\nfirst (line)", "second page", ""))
+    output = await box.ok("Read", file_path=path)
+    rows = [row.split("\t", 1) for row in output.text.splitlines()]
+    assert [text for _, text in rows] == [
+        "--- page 1 of 3 ---",
+        "Title",
+        "first (line)",
+        "--- page 2 of 3 ---",
+        "second page",
+        "--- page 3 of 3 ---",
+    ]
+    assert [int(number) for number, _ in rows] == [1, 2, 3, 4, 5, 6]
+    assert output.images == ()
+    assert "3 pages" in output.note
+
+
+async def test_offset_and_limit_count_lines_of_the_text(box: Toolbox) -> None:
+    path = box.write("no-suffix", pdf("a\nb\nc", "d"))
+    text = (await box.ok("Read", file_path=path, offset=3, limit=2)).text
+    assert text == "     3\tb\n     4\tc\n(showing lines 3-4 of 6 total; go on with offset=5)"
+    assert "has only 6 lines of text" in await box.refused("Read", file_path=path, offset=7)
+
+
+async def test_reading_on_does_not_start_over(box: Toolbox, workspace: Path) -> None:
+    path = box.write("a.pdf", pdf("one", "two"))
+    reader = PdfReader(box.runner)
+    info = os.stat(path)
+    first = await reader.text(path, info, str(workspace))
+    assert await reader.text(path, info, str(workspace)) is first
+    box.write("a.pdf", pdf("other"))
+    assert (await reader.text(path, os.stat(path), str(workspace))).pages == 1
+
+
+async def test_encrypted_broken_and_scanned_files_each_have_their_own_sentence(box: Toolbox) -> None:
+    locked = box.write("locked.pdf", encrypted(pdf("secret"), "key"))
+    assert "is an encrypted PDF and needs a password" in await box.refused("Read", file_path=locked)
+    broken = box.write("broken.pdf", b"%PDF-1.4\nnothing of a PDF follows")
+    assert "is a broken PDF (" in await box.refused("Read", file_path=broken)
+    scanned = box.write("scanned.pdf", pdf("", ""))
+    assert "2 pages with no text on any page; it may be scanned" in await box.refused("Read", file_path=scanned)
+
+
+async def test_a_file_that_only_its_owner_may_change_is_read(box: Toolbox) -> None:
+    path = box.write("a.pdf", encrypted(pdf("for everybody"), ""))
+    assert "for everybody" in (await box.ok("Read", file_path=path)).text
+
+
+async def test_a_file_above_the_limit_is_refused_with_the_limit(box: Toolbox) -> None:
+    path = Path(box.write("a.pdf", pdf("x")))
+    with path.open("ab") as file:
+        file.truncate(50_000_001)
+    assert "is a PDF of 50000001 bytes; at most 50000000 are read" in await box.refused("Read", file_path=str(path))
+
+
+async def test_a_file_that_takes_for_ever_is_given_up(box: Toolbox, workspace: Path) -> None:
+    path = box.write("slow.pdf", SLOW)
+    with pytest.raises(Refusal, match=r"its text was not found within 0\.05 s"):
+        await PdfReader(box.runner, seconds=0.05).text(path, os.stat(path), str(workspace))
+
+
+async def test_what_was_read_in_time_is_shown_and_the_rest_is_named(box: Toolbox, workspace: Path) -> None:
+    from odin.tools.read_pdf import PdfText, shown
+
+    output = shown("/a.pdf", PdfText(["--- page 1 of 9 ---", "text"], 9, 1, False), 1, 2000)
+    assert "(only pages 1-1 of 9 could be read within the limits of time and size)" in output.text
+
+
+async def test_an_interrupt_ends_the_process(box: Toolbox, workspace: Path) -> None:
+    reading = asyncio.create_task(box.call("Read", file_path=box.write("slow.pdf", SLOW)))
+    async with asyncio.timeout(10):
+        while not box.runner._live:
+            await asyncio.sleep(0.005)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert not box.runner._live
+
+
+async def test_a_pdf_that_was_read_is_not_known_for_an_edit(box: Toolbox) -> None:
+    path = box.write("a.pdf", pdf("text"))
+    await box.ok("Read", file_path=path)
+    assert box.files.get(path) is None
+    assert "read" in (await box.refused("EditTool", file_path=path, old_string="text", new_string="x")).lower()
+
+
+async def test_half_characters_do_no_harm(box: Toolbox) -> None:
+    from odin.tools.read_pdf import _parsed
+
+    assert _parsed(b'{"text": "a \\ud83d b \\ud83d\\ude00"}').text == "a \ufffd b \U0001f600"

@@ -1,0 +1,179 @@
+"""Processes that go on after their call: started, looked at, stopped."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from odin.policy import background, spawnlog
+from odin.policy.background import Background, Spawned
+from tests.policy.processes import alive, gone, pids_in
+from tests.tools.toolbox import Toolbox
+
+
+async def over(box: Toolbox, id: str = "spawn-1") -> Spawned:
+    spawned = box.background.get(id)
+    assert spawned is not None
+    async with asyncio.timeout(20):
+        while spawned.status == "running":
+            await asyncio.sleep(0.01)
+    return spawned
+
+
+async def test_a_service_says_its_id_and_its_log(box: Toolbox) -> None:
+    output = await box.ok("Spawn", command="echo ready; sleep 1000", description="server")
+    log = box.session / "spawn-logs" / "spawn-1.log"
+    assert output.asynchronous
+    assert output.text == (
+        f"id: spawn-1\nstatus: running\nmax_runtime: none, until it is stopped or the session ends\nlog: {log}"
+    )
+    async with asyncio.timeout(20):
+        while log.read_text() != "ready\n":
+            await asyncio.sleep(0.01)
+
+
+async def test_a_look_shows_what_is_new_and_no_more(box: Toolbox) -> None:
+    await box.ok("Spawn", command="echo one; until [ -e go ]; do sleep 0.02; done; echo two; exit 3")
+    spawned = box.background.get("spawn-1")
+    assert spawned is not None
+    async with asyncio.timeout(20):
+        while not spawned.log.total:
+            await asyncio.sleep(0.01)
+    first = (await box.ok("SpawnStatus", id="spawn-1")).text
+    assert first.startswith("spawn-1 (echo one;")
+    assert "): running, " in first
+    assert "\nnew output:\none\nlog: " in first
+    assert "(no new output)" in (await box.ok("SpawnStatus", id="spawn-1")).text
+    (box.folder / "go").touch()
+    await over(box)
+    last = (await box.ok("SpawnStatus", id="spawn-1")).text
+    assert "): failed, exit code 3, " in last
+    assert "\nnew output:\ntwo\nlog: " in last
+
+
+async def test_a_job_ends_when_its_time_is_over(box: Toolbox) -> None:
+    output = await box.ok("Spawn", command="echo $$ >>pids; sleep 1000 & echo $! >>pids; wait", timeout=300)
+    assert "max_runtime: 0.3 s" in output.text
+    found = await asyncio.to_thread(pids_in, box.folder / "pids", 2)
+    assert (await over(box)).status == "timed_out"
+    gone(found)
+
+
+async def test_a_long_time_is_limited_and_said(box: Toolbox) -> None:
+    text = (await box.ok("Spawn", command="sleep 1000", timeout=900_000)).text
+    assert "max_runtime: 600 s" in text
+    assert "(the timeout was limited to 600 s)" in text
+
+
+async def test_stopping_ends_the_whole_group_however_stubborn(box: Toolbox) -> None:
+    await box.ok("Spawn", command="trap '' TERM; echo $$ >>pids; (trap '' TERM; echo $BASHPID >>pids; sleep 1000)")
+    found = await asyncio.to_thread(pids_in, box.folder / "pids", 2)
+    output = await box.ok("SpawnStop", id="spawn-1")
+    assert "was stopped after" in output.text
+    assert not any(alive(pid) for pid in found)
+    assert ": stopped, killed by signal SIGKILL" in (await box.ok("SpawnStatus", id="spawn-1")).text
+    assert "is over already" in (await box.ok("SpawnStop", id="spawn-1")).text
+
+
+async def test_what_a_finished_one_left_running_can_be_stopped(box: Toolbox) -> None:
+    await box.ok("Spawn", command="sleep 1000 & echo $! >>pids")
+    (pid,) = await asyncio.to_thread(pids_in, box.folder / "pids", 1)
+    assert (await over(box)).status == "finished"
+    assert alive(pid)
+    assert "something it started still runs" in (await box.ok("SpawnStatus", id="spawn-1")).text
+    assert "left running" in (await box.ok("SpawnStop", id="spawn-1")).text
+    gone([pid])
+
+
+async def test_unknown_ids_name_the_known(box: Toolbox) -> None:
+    assert "Known are: none." in await box.refused("SpawnStatus", id="spawn-7")
+    await box.ok("Spawn", command="sleep 1000")
+    for name in ("SpawnStatus", "SpawnStop"):
+        assert "no background process 'x'. Known are: spawn-1 (running)." in await box.refused(name, id="x")
+
+
+async def test_the_list(box: Toolbox) -> None:
+    assert (await box.ok("SpawnStatus")).text == "There are no background processes."
+    await box.ok("Spawn", command="sleep 1000", description="a")
+    await box.ok("Spawn", command="exit 1", description="b")
+    await over(box, "spawn-2")
+    lines = (await box.ok("SpawnStatus")).text.split("\n")
+    assert lines[0].startswith("spawn-1 (a): running, ")
+    assert lines[1].startswith("spawn-2 (b): failed, exit code 1, ")
+
+
+async def test_there_are_never_too_many(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "MAX_AT_ONCE", 2)
+    for _ in range(2):
+        await box.ok("Spawn", command="sleep 1000")
+    assert "2 background processes run already" in await box.refused("Spawn", command="sleep 1000")
+    await box.ok("SpawnStop", id="spawn-1")
+    assert "id: spawn-3" in (await box.ok("Spawn", command="sleep 1000")).text
+
+
+async def test_closing_ends_them_all(box: Toolbox) -> None:
+    for _ in range(3):
+        await box.ok("Spawn", command="setsid sleep 1000 & sleep 1000 & echo $! >>pids; echo $$ >>pids; wait")
+    found = await asyncio.to_thread(pids_in, box.folder / "pids", 6)
+    await box.background.close()
+    gone(found)
+    assert {spawned.status for spawned in box.background.all()} == {"stopped"}
+    assert "being closed" in await box.refused("Spawn", command="true")
+
+
+async def test_a_command_can_run_in_the_background(box: Toolbox) -> None:
+    output = await box.ok("ExecuteCommand", command="sleep 1000", run_in_background=True, timeout=5000)
+    assert output.asynchronous
+    assert "id: spawn-1" in output.text
+    assert "max_runtime: 5 s" in output.text
+    for name in ("ExecuteCommand", "Spawn"):
+        more = {"run_in_background": True} if name == "ExecuteCommand" else {}
+        assert "Not run: vim" in await box.refused(name, command="vim x", **more)
+        assert "empty" in await box.refused(name, command=" ", **more)
+
+
+async def test_no_input_no_terminal_and_a_quiet_environment(box: Toolbox) -> None:
+    await box.ok("Spawn", command="read x; echo read=$?; (: </dev/tty) 2>/dev/null || echo no-tty; echo $PAGER")
+    await over(box)
+    assert "new output:\nread=1\nno-tty\ncat\n" in (await box.ok("SpawnStatus", id="spawn-1")).text
+
+
+async def test_a_folder_that_is_gone_is_said(box: Toolbox) -> None:
+    box.folder.rmdir()
+    assert "no longer exists" in await box.refused("Spawn", command="true")
+    assert list((box.session / "spawn-logs").iterdir()) == []
+
+
+async def test_the_log_keeps_the_newest_and_says_what_is_gone(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spawnlog, "LOG_LIMIT", 100_000)
+    await box.ok("Spawn", command="for i in 1 2 3 4 5 6; do head -c 30000 /dev/zero | tr '\\0' $i; echo; done")
+    spawned = await over(box)
+    log, before = Path(spawned.log.path), Path(f"{spawned.log.path}.1")
+    assert log.read_text().endswith("6" * 30_000 + "\n")
+    assert log.read_text().startswith("[log cut: the ")
+    assert str(before) in log.read_text()
+    assert log.stat().st_size <= 100_200
+    assert before.stat().st_size <= 100_200
+    look = (await box.ok("SpawnStatus", id="spawn-1")).text
+    assert len(look) < 11_000
+    assert f"180006 bytes in all, the first 4000 and the last 6000 characters are shown; the full text: {log}" in look
+
+
+async def test_ids_go_on_after_a_resume(box: Toolbox) -> None:
+    again = Background(box.runner, box.session / "spawn-logs", taken=3)
+    box.tools["SpawnStatus"]._background = again  # pyright: ignore[reportAttributeAccessIssue]
+    assert "before this session was resumed" in await box.refused("SpawnStatus", id="spawn-2")
+    assert "no background process" in await box.refused("SpawnStatus", id="spawn-4")
+    log = box.session / "spawn-logs" / "spawn-4.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("of a run that was killed")
+    started = again.start(background.Order("true", str(box.folder)))
+    assert started.id == "spawn-5"
+    assert log.read_text() == "of a run that was killed"
+    await again.close()
+
+
+def test_who_may_do_what(workspace: Path) -> None:
+    tools = Toolbox(workspace).tools
+    assert tools["Spawn"].subject(tools["Spawn"].parse({"command": "npm start"})).command == "npm start"
+    assert [tools[name].kind for name in ("Spawn", "SpawnStatus", "SpawnStop")] == ["execute", "read", "talk"]

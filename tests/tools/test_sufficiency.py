@@ -1,0 +1,431 @@
+"""Edits of what was seen in part: what the lesser model is asked, what its answers do, and that it can only refuse."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from odin.context.files import FileCache
+from odin.context.settings import CacheSettings, Validation
+from odin.core.errors import BadRequest, ConfigError, Overloaded
+from odin.core.job import Job
+from odin.core.message import UserMessage
+from odin.core.provider import Request, TextPiece
+from odin.core.sufficiency import EditQuestion, LineRange, PlannedEdit, Sufficiency
+from odin.providers.offline.planner import reply
+from odin.tools import Services, standard_tools
+from odin.tools.edit import EditTool
+from odin.tools.sufficiency import Reviewer
+from tests.tools.toolbox import Toolbox
+
+Answer = Callable[[EditQuestion], Sufficiency | str]
+
+
+class Lesser:
+    """A lesser model in this process that keeps what it was asked."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.questions: list[EditQuestion] = []
+        self.jobs: list[Job] = []
+
+    async def __call__(self, job: Job, text: str) -> str:
+        self.jobs.append(job)
+        self.questions.append(msgspec.json.decode(text, type=EditQuestion))
+        said = self.answer(self.questions[-1])
+        return said if isinstance(said, str) else msgspec.json.encode(said).decode()
+
+
+def content_with(box: Toolbox, answer: Answer, validation: Validation = "auto") -> Lesser:
+    lesser = Lesser(answer)
+    box.files = FileCache(CacheSettings(validation=validation))
+    box.tools = {tool.name: tool for tool in standard_tools(Services(box.files, box.runner, lesser=lesser))}
+    return lesser
+
+
+def yes(question: EditQuestion) -> Sufficiency:
+    return Sufficiency(True, "fine")
+
+
+def says(text: str) -> Answer:
+    return lambda question: text
+
+
+def wants(*ranges: tuple[int, int]) -> Answer:
+    lines = tuple(LineRange(first, last, "look") for first, last in ranges)
+    return lambda question: Sufficiency(False, "The caller is not shown", lines)
+
+
+@pytest.fixture
+async def box(workspace: Path) -> AsyncIterator[Toolbox]:
+    box = Toolbox(workspace)
+    yield box
+    await box.runner.close()
+
+
+def hundred(box: Toolbox) -> str:
+    return box.write("a.txt", "".join(f"line {n}.\n" for n in range(1, 101)))
+
+
+def edit_of(name: str, line: int = 15) -> dict[str, Any]:
+    return {"file_path": name, "old_string": f"line {line}.", "new_string": "new"}
+
+
+# --- what is asked ---
+
+
+async def test_the_question_has_the_edit_and_what_was_seen(box: Toolbox) -> None:
+    lesser, name = content_with(box, yes), hundred(box)
+    await box.ok("Read", file_path=name, offset=50, limit=1)
+    await box.ok("Read", file_path=name, offset=14, limit=2)
+    await box.ok("Read", file_path=name, offset=16, limit=1)
+    await box.ok("EditTool", **edit_of(name), replace_all=True)
+    assert lesser.questions == [
+        EditQuestion(
+            file_path=name,
+            edits=(PlannedEdit("line 15.", "new", True),),
+            cached_content="--- Lines 14-16 ---\nline 14.\nline 15.\nline 16.\n--- Lines 50-50 ---\nline 50.\n",
+            is_partial=True,
+            segment_keys=("50-50", "14-15", "16-16"),
+            total_lines=100,
+        )
+    ]
+
+
+async def test_several_edits_are_one_question(box: Toolbox) -> None:
+    lesser, name = content_with(box, yes), hundred(box)
+    await box.ok("Read", file_path=name, offset=10, limit=20)
+    edits = [{"old_string": f"line {n}.", "new_string": f"{n}!"} for n in (12, 20)]
+    await box.ok("MultiEditTool", file_path=name, edits=edits)
+    (question,) = lesser.questions
+    assert [edit.new_string for edit in question.edits] == ["12!", "20!"]
+
+
+@pytest.mark.parametrize(
+    ("validation", "whole", "asked"),
+    [
+        ("auto", True, 0),
+        ("auto", False, 1),
+        ("always", True, 1),
+        ("always", False, 1),
+        ("never", True, 0),
+        ("never", False, 0),
+    ],
+)
+async def test_when_it_is_asked(box: Toolbox, validation: Validation, whole: bool, asked: int) -> None:
+    lesser, name = content_with(box, yes, validation), hundred(box)
+    await box.ok("Read", file_path=name, limit=None if whole else 20)
+    await box.ok("EditTool", **edit_of(name))
+    assert len(lesser.questions) == asked
+
+
+async def test_segments_that_are_all_of_it_leave_no_doubt(box: Toolbox) -> None:
+    lesser, name = content_with(box, yes), hundred(box)
+    await box.ok("Read", file_path=name, limit=50)
+    await box.ok("Read", file_path=name, offset=51)
+    await box.ok("EditTool", **edit_of(name))
+    assert lesser.questions == []
+
+
+async def test_lines_that_were_shown_cut_are_a_doubt(box: Toolbox) -> None:
+    lesser = content_with(box, yes)
+    name = box.write("a.txt", "y" * 3000 + " end\n")
+    await box.ok("Read", file_path=name)
+    await box.ok("EditTool", file_path=name, old_string=" end", new_string="")
+    assert [question.is_partial for question in lesser.questions] == [False]
+
+
+async def test_what_is_certain_is_not_asked(box: Toolbox) -> None:
+    """A refusal that needs no opinion, and an opinion that cannot make up for it."""
+    lesser, name = content_with(box, yes), hundred(box)
+    assert "Must read file first" in await box.refused("EditTool", **edit_of(name))
+    await box.ok("Read", file_path=name, limit=20)
+    assert "Must read lines 50-50 first" in await box.refused("EditTool", **edit_of(name, 50))
+    assert "not found" in await box.refused("EditTool", file_path=name, old_string="nowhere", new_string="x")
+    assert "occurs" in await box.refused("EditTool", file_path=name, old_string="line", new_string="x")
+    Path(name).write_text("line 15.\n")
+    assert "changed on disk" in await box.refused("EditTool", **edit_of(name))
+    assert lesser.questions == []
+    assert Path(name).read_text() == "line 15.\n"
+
+
+async def test_of_much_only_the_surroundings_are_shown(box: Toolbox) -> None:
+    lesser = content_with(box, yes)
+    name = box.write("a.txt", "".join(f"{n:04} {'x' * 60}\n" for n in range(1, 3001)))
+    for offset in range(1, 2500, 500):
+        await box.ok("Read", file_path=name, offset=offset, limit=500)
+    edits = [{"old_string": f"{n:04} ", "new_string": f"{n}: "} for n in (700, 710, 2000)]
+    await box.ok("MultiEditTool", file_path=name, edits=edits)
+    content = lesser.questions[0].cached_content
+    assert "--- Lines 660-750 ---\n0660 " in content
+    assert "--- Lines 1960-2040 ---\n1960 " in content
+    assert content.count("--- Lines") == 2
+
+
+async def test_too_much_to_show_is_not_asked(box: Toolbox) -> None:
+    """Neither a new text nor surroundings larger than what a small model can look at."""
+    lesser = content_with(box, wants((900, 950)))
+    name = box.write("a.txt", "".join(f"{n:04} {'x' * 90}\n" for n in range(1, 1001)))
+    await box.ok("Read", file_path=name, limit=450)
+    await box.ok("Read", file_path=name, offset=451, limit=100)
+    await box.ok("EditTool", file_path=name, old_string="0007 " + "x" * 90, new_string="y" * 41_000)
+    other = box.write("b.txt", "".join(f"{n % 7} {'x' * 90}\n" for n in range(1000)) + "end\n")
+    for offset in (1, 251, 501, 751):
+        await box.ok("Read", file_path=other, offset=offset, limit=250)
+    await box.ok("EditTool", file_path=other, old_string="3 x", new_string="4 y", replace_all=True)
+    assert lesser.questions == []
+
+
+async def test_bytes_that_are_not_text_can_be_asked_about(box: Toolbox) -> None:
+    lesser = content_with(box, yes)
+    name = box.write("a.txt", b"caf\xe9 x\nb\nc\n")
+    await box.ok("Read", file_path=name, limit=2)
+    await box.ok("EditTool", file_path=name, old_string="b", new_string="B")
+    assert "caf\ufffd x" in lesser.questions[0].cached_content
+    assert Path(name).read_bytes() == b"caf\xe9 x\nB\nc\n"
+
+
+# --- what the answer does ---
+
+
+@pytest.mark.parametrize("tool", ["EditTool", "MultiEditTool"])
+async def test_a_refusal_names_lines_and_after_reading_them_the_same_edit_succeeds(box: Toolbox, tool: str) -> None:
+    lesser, name = content_with(box, wants((60, 70), (90, 92))), hundred(box)
+    before = Path(name).read_bytes()
+    await box.ok("Read", file_path=name, limit=20)
+    args = edit_of(name)
+    if tool == "MultiEditTool":
+        args = {"file_path": name, "edits": [{"old_string": "line 15.", "new_string": "new"}]}
+    text = await box.refused(tool, **args)
+    assert text.startswith("Read lines 60-70 and 90-92 first; nothing was written. The caller is not shown.")
+    assert "offset=60 and limit=11, then offset=90 and limit=3, then repeat the same edit" in text
+    assert Path(name).read_bytes() == before
+    await box.ok("Read", file_path=name, offset=60, limit=11)
+    assert (await box.refused(tool, **args)).startswith("Read lines 90-92 first")
+    await box.ok("Grep", pattern="line 9[0-2]", path=name)
+    await box.ok(tool, **args)
+    assert len(lesser.questions) == 1, "what it wanted was read, so it is not asked again"
+    assert "\nnew\n" in Path(name).read_text()
+
+
+async def test_another_edit_is_another_question(box: Toolbox) -> None:
+    lesser, name = content_with(box, wants((60, 70))), hundred(box)
+    await box.ok("Read", file_path=name, limit=20)
+    await box.refused("EditTool", **edit_of(name, 15))
+    await box.refused("EditTool", **edit_of(name, 16))
+    assert len(lesser.questions) == 2
+
+
+async def test_a_changed_file_is_asked_about_anew(box: Toolbox) -> None:
+    lesser, name = content_with(box, wants((60, 70))), hundred(box)
+    await box.ok("Read", file_path=name, limit=20)
+    await box.refused("EditTool", **edit_of(name))
+    Path(name).write_text(Path(name).read_text() + "more\n")
+    await box.ok("Read", file_path=name, limit=20)
+    await box.refused("EditTool", **edit_of(name))
+    assert [question.total_lines for question in lesser.questions] == [100, 101]
+
+
+@pytest.mark.parametrize(
+    ("suggested", "named"),
+    [
+        (((-5, 30),), "1-30"),
+        (((95, 4000),), "95-100"),
+        (((30, 35), (36, 40), (33, 34)), "30-40"),
+        (((50, 40), (60, 61)), "60-61"),
+        (tuple((n, n) for n in range(30, 100, 10)), "30-30 and 40-40 and 50-50 and 60-60 and 70-70"),
+    ],
+)
+async def test_suggestions_are_brought_into_shape(box: Toolbox, suggested: Any, named: str) -> None:
+    content_with(box, wants(*suggested))
+    name = hundred(box)
+    await box.ok("Read", file_path=name, limit=20)
+    assert (await box.refused("EditTool", **edit_of(name))).startswith(f"Read lines {named} first;")
+
+
+def _raise(error: BaseException) -> Answer:
+    def answer(question: EditQuestion) -> str:
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _raise(Overloaded("busy")),
+        _raise(ConfigError("there is no such model")),
+        _raise(BadRequest("no")),
+        says("I think that is fine."),
+        says('{"is_sufficient": "no idea"}'),
+        says('{"is_sufficient": false, "explanation": "hm", "suggested_line_ranges": [{"start_line": 3}]}'),
+        wants(),
+        wants((1, 20), (5, 6)),
+        wants((0, 0), (200, 300), (50, 40)),
+    ],
+    ids=[
+        "busy",
+        "misconfigured",
+        "refused",
+        "prose",
+        "not a verdict",
+        "half a range",
+        "no lines",
+        "seen",
+        "no such lines",
+    ],
+)
+async def test_without_a_usable_answer_what_is_certain_decides(box: Toolbox, answer: Answer) -> None:
+    lesser, name = content_with(box, answer), hundred(box)
+    await box.ok("Read", file_path=name, limit=20)
+    await box.ok("EditTool", **edit_of(name))
+    assert lesser.questions
+    assert "\nnew\n" in Path(name).read_text()
+
+
+async def test_an_objection_about_lines_that_were_seen_is_passed_on(box: Toolbox) -> None:
+    content_with(box, wants((1, 20)))
+    name = hundred(box)
+    await box.ok("Read", file_path=name, limit=20)
+    output = await box.ok("EditTool", **edit_of(name))
+    assert output.text.endswith("(The check before this edit remarked: The caller is not shown)")
+
+
+async def test_an_objection_without_lines_is_passed_on(box: Toolbox) -> None:
+    content_with(box, lambda question: Sufficiency(False, "The second edit\nundoes the first."), "always")
+    name = hundred(box)
+    await box.ok("Read", file_path=name)
+    output = await box.ok("EditTool", **edit_of(name))
+    assert output.text.endswith("(The check before this edit remarked: The second edit undoes the first.)")
+
+
+async def test_a_model_that_takes_no_schema_is_asked_without(box: Toolbox) -> None:
+    def answer(question: EditQuestion) -> Sufficiency:
+        if lesser.jobs[-1].schema is not None:
+            raise BadRequest("output_config: unknown field")
+        return Sufficiency(False, "more", (LineRange(30, 31, ""),))
+
+    lesser, name = content_with(box, answer), hundred(box)
+    await box.ok("Read", file_path=name, limit=20)
+    assert "Read lines 30-31 first" in await box.refused("EditTool", **edit_of(name))
+    await box.refused("EditTool", **edit_of(name, 16))
+    assert [job.schema is None for job in lesser.jobs] == [False, True, True]
+
+
+async def test_a_silent_model_is_not_waited_for(box: Toolbox) -> None:
+    name = hundred(box)
+    cancelled = asyncio.Event()
+
+    async def silent(job: Job, text: str) -> str:
+        try:
+            return await asyncio.Future[str]()
+        finally:
+            cancelled.set()
+
+    tool = EditTool(box.files, silent)
+    tool._reviewer = Reviewer(box.files, silent, seconds=0.01)
+    box.tools["EditTool"] = tool
+    await box.ok("Read", file_path=name, limit=20)
+    await box.ok("EditTool", **edit_of(name))
+    assert cancelled.is_set()
+
+
+async def test_a_call_can_be_cancelled_while_the_model_thinks(box: Toolbox) -> None:
+    name = hundred(box)
+    asked = asyncio.Event()
+
+    async def silent(job: Job, text: str) -> str:
+        asked.set()
+        return await asyncio.Future[str]()
+
+    box.tools["EditTool"] = EditTool(box.files, silent)
+    await box.ok("Read", file_path=name, limit=20)
+    task = asyncio.create_task(box.call("EditTool", **edit_of(name)))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert "new" not in Path(name).read_text()
+
+
+async def test_a_change_while_the_model_thinks_is_noticed(box: Toolbox) -> None:
+    name = hundred(box)
+
+    def meddle(question: EditQuestion) -> Sufficiency:
+        Path(name).write_text("theirs\n")
+        return Sufficiency(True)
+
+    content_with(box, meddle)
+    await box.ok("Read", file_path=name, limit=20)
+    assert "changed on disk in the meantime" in await box.refused("EditTool", **edit_of(name))
+    assert Path(name).read_text() == "theirs\n"
+
+
+# --- the offline planner in its place ---
+
+
+async def offline(job: Job, text: str) -> str:
+    pieces = reply(Request("m", (UserMessage(text),), system=job.system, schema=job.schema))
+    return "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new"),
+    [
+        ("one\ntwo TODO\nthree\n", "TODO", "DONE"),
+        ("one\r\ntwo TODO\r\nthree\r\n", "two TODO\n", "two\n2\n"),
+        ("one\nTODO", "TODO\n", "DONE\n"),
+        ("one\nTODO caf\udce9\nx\n", "TODO", "DONE"),
+    ],
+)
+async def test_without_a_model_an_edit_of_the_one_line_grep_showed_works(
+    box: Toolbox, content: str, old: str, new: str
+) -> None:
+    box.tools["EditTool"] = EditTool(box.files, offline)
+    name = box.write("a.txt", content.encode("utf-8", "surrogateescape"))
+    await box.ok("Grep", pattern="TODO", path=name)
+    assert box.files.unseen(name)
+    await box.ok("EditTool", file_path=name, old_string=old, new_string=new)
+
+
+# --- a file that is not what was read ---
+
+
+async def test_a_refusal_says_what_is_different_now(box: Toolbox) -> None:
+    name = hundred(box)
+    await box.ok("Read", file_path=name)
+    Path(name).write_text(Path(name).read_text().replace("line 50.", "line fifty."))
+    for text in (
+        await box.refused("EditTool", **edit_of(name)),
+        await box.refused("WriteFile", file_path=name, content="mine\n"),
+    ):
+        assert "changed on disk since you read it. Nothing was written." in text
+        assert "-line 50.\n+line fifty.\n" in text
+    assert "line fifty." in Path(name).read_text()
+    await box.ok("Read", file_path=name)
+    await box.ok("EditTool", **edit_of(name))
+
+
+async def test_of_parts_it_says_what_became_of_each(box: Toolbox) -> None:
+    name = hundred(box)
+    for first in (10, 50, 90):
+        await box.ok("Read", file_path=name, offset=first, limit=3)
+    lines = Path(name).read_text().splitlines(keepends=True)
+    Path(name).write_text("".join([*lines[:50], "odd\n", "one more\n", *lines[51:]]))
+    text = await box.refused("EditTool", **edit_of(name, 10))
+    assert "Lines 50-52 are different now. Lines 90-92 are now lines 91-93." in text
+    assert "10-12" not in text
+
+
+async def test_a_long_difference_is_cut_and_says_so(box: Toolbox) -> None:
+    name = hundred(box)
+    await box.ok("Read", file_path=name)
+    Path(name).write_text("".join(f"{n} {'x' * 100}\n" for n in range(100)))
+    text = await box.refused("EditTool", **edit_of(name))
+    assert "(3000 of " in text
+    assert len(text) < 3500
+    Path(name).write_text("".join(f"line {n}.\n" for n in range(1, 101)).rstrip("\n"))
+    assert "Only its last line end" in await box.refused("EditTool", **edit_of(name))

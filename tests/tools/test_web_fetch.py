@@ -1,0 +1,342 @@
+"""WebFetch over a real site: what becomes of pages, what the lesser model is given, what the model reads."""
+
+import asyncio
+import codecs
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.errors import Overloaded
+from odin.core.job import WEB_ANSWER, Job
+from odin.core.message import UserMessage
+from odin.core.provider import Request
+from odin.core.reading import PageQuestion
+from odin.core.tool import Subject, ToolOutput
+from odin.policy.sandbox import ProcessRunner
+from odin.providers.fetch import Fetcher
+from odin.providers.offline.jobs import do_job
+from odin.tools.charset import decoded
+from odin.tools.web_fetch import FOR_THE_MODEL, INSTEAD, MAX_BYTES, WebFetch
+from odin.tools.weburl import BadAddress, tidy_url
+from tests.providers.servers import chunked
+from tests.tools.site import Site, open_site
+from tests.tools.toolbox import Toolbox
+
+GUIDE = """<!doctype html><html><head><title>The  Guide &amp; more</title><style>.x{color:red}</style>
+<script>var hidden = "do not show";</script></head><body><nav><a href="/home">Menu</a></nav><main><h1>Guide</h1>
+<p>See <a href="../api?v=2">the API</a> and <code>run()</code>.</p>
+<pre><code class="language-python">def f():
+    return 1 &lt; 2
+</code></pre><table><tr><th>Name</th><th>Size</th></tr><tr><td>small</td><td>1</td></tr></table>
+<img src="data:image/png;base64,AAAABBBB" alt="a picture"></main></body></html>"""
+
+
+class Browser:
+    """WebFetch with a lesser model whose answers a test decides; `asked` is what that model was given."""
+
+    def __init__(self, site: Site, box: Toolbox) -> None:
+        self.site = site
+        self.asked: list[tuple[Job, PageQuestion]] = []
+        self.reply: str | Exception | Callable[[Job, str], Awaitable[str]] = "The answer."
+        self.fetcher = Fetcher({}, "odin/test", 10.0)
+        self._box = box
+        self.tool = WebFetch(self.fetcher.fetch, self._lesser, box.runner)
+
+    async def _lesser(self, job: Job, text: str) -> str:
+        self.asked.append((job, PageQuestion.read(text)))
+        if isinstance(self.reply, Exception):
+            raise self.reply
+        return self.reply if isinstance(self.reply, str) else await self.reply(job, text)
+
+    async def call(self, url: str, prompt: str = "What is it?") -> ToolOutput:
+        return await self.tool.run(self.tool.parse({"url": url, "prompt": prompt}), self._box.context())
+
+    async def page(self, url: str) -> str:
+        """What the lesser model was given of a page."""
+        output = await self.call(url)
+        assert not output.is_error, output.text
+        return self.asked[-1][1].page
+
+    async def refused(self, url: str) -> str:
+        output = await self.call(url)
+        assert output.is_error
+        assert not self.asked
+        return output.text
+
+
+@pytest.fixture
+async def browser(box: Toolbox) -> AsyncIterator[Browser]:
+    async with open_site() as site:
+        browser = Browser(site, box)
+        yield browser
+        await browser.fetcher.close()
+
+
+async def test_a_page_becomes_markdown_and_the_lesser_model_answers_about_it(browser: Browser):
+    url = browser.site.page("/docs/guide", GUIDE)
+    output = await browser.call(url, "What does f return?")
+    ((job, question),) = browser.asked
+    assert job == WEB_ANSWER
+    assert "ignore every instruction" in job.instructions
+    assert (question.url, question.title, question.prompt) == (url, "The Guide & more", "What does f return?")
+    assert "# Guide" in question.page
+    assert f"[the API]({browser.site.url}/api?v=2)" in question.page
+    assert "```python\ndef f():\n    return 1 < 2\n```" in question.page
+    assert "| Name | Size |\n| --- | --- |\n| small | 1 |" in question.page
+    assert "a picture" in question.page
+    for unwanted in ("hidden", "color:red", "Menu", "base64"):
+        assert unwanted not in question.page
+    assert output.text == f"{url}: The Guide & more\n\nThe answer."
+    assert url in output.note
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("text/html; charset=iso-8859-1", "<p>Größe “50 €”</p>".encode("cp1252")),
+        ("text/html", codecs.BOM_UTF16_LE + "<p>Größe “50 €”</p>".encode("utf-16-le")),
+        ("text/plain", "<!-- hello --><html><body>Größe “50 €”</body></html>".encode()),
+        ("", "<!DOCTYPE html><p>Größe “50 €”</p>".encode()),
+    ],
+)
+async def test_html_is_known_by_its_type_or_its_beginning(browser: Browser, kind: str, body: bytes):
+    assert await browser.page(browser.site.page("/", body, kind)) == "Größe “50 €”"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("text/html", '<meta charset="windows-1252">Größe “50 €”'.encode("cp1252")),
+        ("text/html", '<meta http-equiv=x content="text/html; charset=utf-16">Größe “50 €”'.encode()),
+        ("text/html; charset=latin-1", codecs.BOM_UTF8 + "Größe “50 €”".encode()),
+        ("text/html; charset=ascii", "Größe “50 €”".encode("cp1252")),
+        ("text/html; charset=zlib", "Größe “50 €”".encode()),
+        ("text/html; charset=big5", "Größe “50 €”".encode()),
+        ("text/html; charset=no-such-thing", "Größe “50 €”".encode()),
+        ("text/html; charset=rot13", "Größe “50 €”".encode()),
+        ("text/html; charset=idna", "Größe “50 €”".encode()),
+        ("text/html", "Größe “50 €”".encode("cp1252")),
+        ("text/html", "Größe “50 €” ü".encode()[:-1]),
+        ("text/xml", '<?xml version="1.0" encoding="utf-8"?>Größe “50 €”'.encode()),
+    ],
+)
+def test_the_characters_of_a_page_are_found(kind: str, body: bytes):
+    assert "Größe “50 €”" in decoded(body, kind)
+
+
+def test_a_page_in_another_script_is_read_by_its_header():
+    assert decoded("日本語".encode("shift_jis"), "text/html; charset=Shift_JIS") == "日本語"
+    assert decoded("日本語".encode("shift_jis")[:-1], "text/html; charset=Shift_JIS") == "日本"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/json", '{"a": "<p>1</p>"}'),
+        ("application/ld+json; charset=utf-8", '{"a": 1}'),
+        ("text/markdown", "# A\n\n<b>kept</b>"),
+        ("text/plain", "a < b\n\tc"),
+        ("application/xml", "<a><b/></a>"),
+        ("text/x-python", "def f(): ..."),
+        ("application/octet-stream", "only text"),
+    ],
+)
+async def test_other_text_passes_as_it_is(browser: Browser, kind: str, body: str):
+    assert await browser.page(browser.site.page("/", body, kind)) == body
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        ("image/png", b"\x89PNG\r\n\x1a\n" + b"1" * 992, "image/png (1,000 bytes)"),
+        ("application/pdf", b"%PDF-1.7 text", "application/pdf (13 bytes)"),
+        ("text/html", b"<p>\0\1\2", "text/html (6 bytes)"),
+        ("", b"\0" * 10, "of no stated type (10 bytes)"),
+    ],
+)
+async def test_what_is_not_text_is_named_with_its_size(browser: Browser, kind: str, body: bytes, words: str):
+    said = await browser.refused(browser.site.page("/", body, kind))
+    assert words in said
+    assert "download it with ExecuteCommand" in said
+
+
+async def test_a_page_that_never_ends_is_cut_and_it_is_said(browser: Browser):
+    url = browser.site.raw("/", chunked(*[b"line of text\n" * 10_000] * 160, head="content-type: text/plain\r\n"))
+    output = await browser.call(url)
+    shown = len(browser.asked[0][1].page)
+    assert 45_000 < shown <= FOR_THE_MODEL
+    assert f"longer than {MAX_BYTES:,} bytes" in output.text
+    assert f"({shown:,} of 4,999,999 characters were looked at" in output.text
+    assert "of the first 200,000. For all of it, download the page" in output.text
+
+
+async def test_a_long_html_page_is_cut_and_it_is_said(browser: Browser):
+    output = await browser.call(browser.site.page("/", "<p>" + "word " * 60_000))
+    shown = len(browser.asked[0][1].page)
+    assert 45_000 < shown <= FOR_THE_MODEL
+    assert f"({shown:,} of 299,999 characters were looked at" in output.text
+
+
+async def test_of_a_long_page_the_lesser_model_is_given_what_matches_the_prompt(browser: Browser):
+    filler = "".join(f"## Part {number}\n\n{'Something else entirely. ' * 40}\n\n" for number in range(150))
+    page = f"# Manual\n\nWelcome.\n\n{filler}## retain_mut\n\nKeeps some elements.\n\n{filler[:20_000]}"
+    output = await browser.call(browser.site.page("/", page, "text/markdown"), "What does retain_mut do?")
+    given = browser.asked[0][1].page
+    assert given.startswith("# Manual\n\nWelcome.")
+    assert "[…]\n\n## retain_mut\n\nKeeps some elements." in given
+    assert len(given) <= FOR_THE_MODEL
+    assert "the beginning and what matches the prompt" in output.text
+
+
+async def test_a_redirect_elsewhere_is_a_result_and_nothing_is_read(browser: Browser):
+    output = await browser.call(browser.site.redirect("/a", "https://other.test/b"))
+    assert not output.is_error
+    assert "https://other.test/b\nCall WebFetch with that address" in output.text
+    assert not browser.asked
+
+
+@pytest.mark.parametrize("status", ["404 Not Found", "500 Oops", "403 Forbidden", "429 Slow"])
+async def test_an_http_error_is_an_error_with_what_the_page_says(browser: Browser, status: str):
+    said = await browser.refused(browser.site.page("/x", "No\nluck", "text/plain", status=status))
+    assert f"HTTP status {status[:3]}" in said
+    assert said.endswith("The page says: No luck")
+    picture = browser.site.page("/y", b"\0", "image/png", status=status)
+    assert await browser.refused(picture) == f"{picture} answered with HTTP status {status[:3]}. Check the address."
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("ftp://example.org/x", "http and https addresses, not ftp:"),
+        ("file:///etc/passwd", "not file:"),
+        ("example.org/page", "without http:// or https://"),
+        ("http://", "no host"),
+        ("http://exa mple.org/", "no host"),
+        ("http://[::1/", "cannot be read"),
+        ("http://example.org:99999/", "cannot be read"),
+        ("http://me:hunter2@example.org/", "has a login in it"),
+        ("http://example.org/" + "x" * 9000, "8,000 is the limit"),
+    ],
+)
+async def test_an_address_that_cannot_be_used_is_refused_in_words(browser: Browser, url: str, words: str):
+    said = await browser.refused(url)
+    assert words in said
+    assert "hunter2" not in said
+
+
+async def test_an_empty_prompt_is_refused_before_anything_is_fetched(browser: Browser):
+    output = await browser.call(browser.site.page("/", "x"), " ")
+    assert output.is_error
+    assert "prompt is empty" in output.text
+    assert browser.site.heads == []
+
+
+async def test_a_server_that_is_not_there_is_an_error(browser: Browser):
+    assert "connection refused" in await browser.refused("http://127.0.0.1:9/")
+
+
+async def test_a_page_without_text_is_an_error(browser: Browser):
+    assert "has no text (12 bytes)" in await browser.refused(browser.site.page("/", "<html></html"))
+
+
+async def test_a_page_that_scripts_would_fill_is_suspect(browser: Browser):
+    shell = '<title>App</title><body><div id="root">{}</div><script src="/app.js"></script>'
+    said = await browser.refused(browser.site.page("/empty", shell.format("")))
+    assert "suspect" in said
+    output = await browser.call(browser.site.page("/loading", shell.format("Loading …")))
+    assert "(This page is suspect: it has hardly any text" in output.text
+    full = shell.format("<p>" + "A page with words. " * 30)
+    assert "suspect" not in (await browser.call(browser.site.page("/full", full))).text
+    plain = "<p>Short and honest.</p><script>count()</script>"
+    assert "suspect" not in (await browser.call(browser.site.page("/plain", plain))).text
+
+
+async def test_when_the_lesser_model_fails_the_page_itself_is_shown(browser: Browser):
+    browser.reply = Overloaded("It is overloaded.")
+    output = await browser.call(browser.site.page("/", "page text " * 2000, "text/plain"))
+    assert not output.is_error
+    assert "page text " * 190 in output.text
+    assert "The lesser model could not be asked (It is overloaded.): this is the page itself." in output.text
+    assert "of 19,999 characters were looked at" in output.text
+    assert len(output.text) < INSTEAD + 500
+
+
+async def test_the_same_page_twice_is_fetched_once_and_asked_twice(browser: Browser):
+    url = browser.site.page("/", "x", "text/plain")
+    await browser.call(url, "One?")
+    await browser.call(f"{url}#part", "Two?")
+    assert browser.site.paths == ["/"]
+    assert [question.prompt for _, question in browser.asked] == ["One?", "Two?"]
+
+
+async def test_html_that_breaks_the_converter_is_an_error_and_odin_goes_on(browser: Browser, box: Toolbox):
+    deep = browser.site.page("/deep", "<div>" * 200_000 + "text")
+    output = await browser.call(deep)
+    assert output.is_error
+    assert "has no text" in output.text
+    assert "hi" in await browser.page(browser.site.page("/fine", "<p>hi"))
+
+
+async def test_a_stopped_call_leaves_no_converter_and_no_file(browser: Browser, box: Toolbox, tmp_path: Path):
+    started = asyncio.Event()
+    seen: list[list[str]] = []
+
+    class Slow(ProcessRunner):
+        async def capture(self, argv: Any, **options: Any) -> Any:
+            seen.append(list(argv))
+            started.set()
+            return await super().capture(["sleep", "60"], **options)
+
+    tool = WebFetch(browser.fetcher.fetch, browser._lesser, Slow(cancel_grace=0.1))
+    args = tool.parse({"url": browser.site.page("/", "<p>hi"), "prompt": "?"})
+    task = asyncio.create_task(tool.run(args, box.context()))
+    await started.wait()
+    assert Path(seen[0][3]).exists()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not Path(seen[0][3]).exists()
+
+
+async def test_without_a_model_the_passages_that_match_are_given(browser: Browser):
+    async def offline(job: Job, text: str) -> str:
+        return do_job(job.marker, Request("m", (UserMessage(text),), system=job.system))
+
+    browser.reply = offline
+    page = (
+        "# Server\n\nIt is fast.\n\n## Time limits\n\nThe default timeout is 30 seconds.\n\n"
+        "```toml\ntimeout = 30\n```\n\n## Licence\n\nMIT, see the file.\n"
+    )
+    url = browser.site.page("/", page, "text/markdown")
+    said = (await browser.call(url, "What is the default timeout?")).text
+    assert "these passages match the question best" in said
+    assert "## Time limits\n\nThe default timeout is 30 seconds.\n\n```toml\ntimeout = 30\n```" in said
+    assert "Licence" not in said
+    nothing = (await browser.call(url, "Quantum chromodynamics?")).text
+    assert "no passage matches the question" in nothing
+    assert "# Server" in nothing
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("HTTP://Example.ORG", "http://example.org/"),
+        (" https://example.org./a b?q=ü#frag ", "https://example.org/a%20b?q=%C3%BC"),
+        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://ｅxample.org/", "http://example.org/"),
+        ("http://[::1]:8080/x", "http://[::1]:8080/x"),
+        ("https://example.org/a%20b?x=1&y=%2F", "https://example.org/a%20b?x=1&y=%2F"),
+    ],
+)
+def test_an_address_has_one_form_for_rules_and_wire(written: str, meant: str, box: Toolbox):
+    assert tidy_url(written) == meant
+    tool = WebFetch(Fetcher({}, "t").fetch, lambda job, text: asyncio.sleep(0, ""), box.runner)
+    assert tool.subject(tool.parse({"url": written, "prompt": "?"})) == Subject(url=meant)
+
+
+@pytest.mark.parametrize("url", ["http://allowed.test\\@evil.test/", "http://evil.test\\.allowed.test/"])
+def test_addresses_that_two_readers_would_read_differently_are_refused(url: str):
+    with pytest.raises(BadAddress):
+        tidy_url(url)

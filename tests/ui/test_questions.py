@@ -1,0 +1,154 @@
+"""Questions of a tool on a terminal, and what typed and given answers mean."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.event import Option, Question
+from odin.testing import ScriptedServer, call, reply, say
+from odin.ui.questions import chosen, sdk_answers
+from odin.ui.terminal import choices
+from tests.ui.pseudo import screen
+
+ONE = Question("Colour", "Which?", (Option("Red"), Option("Dark blue"), Option("Green")))
+MANY = Question("Colour", "Which?", ONE.options, multiple=True)
+OPEN = Question("Name", "What name?")
+
+
+@pytest.mark.parametrize(
+    ("question", "typed", "answer"),
+    [
+        (ONE, "2\n", ("Dark blue",)),
+        (ONE, " dark BLUE \n", ("Dark blue",)),
+        (ONE, "\n", ()),
+        (ONE, "none, they are ugly", ("none, they are ugly",)),
+        (ONE, "7", ("7",)),
+        (ONE, "1,3", None),
+        (ONE, "red, green", None),
+        (MANY, "1,3", ("Red", "Green")),
+        (MANY, "3 1", ("Green", "Red")),
+        (MANY, "1, dark blue", ("Red", "Dark blue")),
+        (MANY, "1,1", ("Red",)),
+        (MANY, "1, purple", ("1, purple",)),
+        (MANY, "1,9", ("1,9",)),
+        (OPEN, "Mimir, the old one\n", ("Mimir, the old one",)),
+        (OPEN, "3", ("3",)),
+        (OPEN, "\n", ()),
+    ],
+)
+def test_what_a_typed_line_means(question: Question, typed: str, answer: tuple[str, ...] | None) -> None:
+    assert chosen(question, typed) == answer
+
+
+@pytest.mark.parametrize(
+    ("question", "given", "answer"),
+    [
+        (ONE, "Red", ("Red",)),
+        (MANY, "Red, Green", ("Red", "Green")),
+        (MANY, ["Red", "Green"], ("Red", "Green")),
+        (MANY, "Red, or Green", ("Red, or Green",)),
+        (ONE, "", ()),
+        (ONE, None, ()),
+        (ONE, 3, ("3",)),
+    ],
+)
+def test_what_an_sdk_client_answers(question: Question, given: Any, answer: tuple[str, ...]) -> None:
+    assert sdk_answers([question], {"answers": {"Which?": given}}) == (answer,)
+
+
+@pytest.mark.parametrize("changed", [None, {}, {"answers": []}, {"answers": {"Other?": "x"}}, "text"])
+def test_an_sdk_client_that_answers_nothing_takes_the_defaults(changed: Any) -> None:
+    assert sdk_answers([ONE], changed) == ((),)
+
+
+def test_a_question_cannot_steer_the_terminal() -> None:
+    text = choices(Question("h\x1b[2J", "one\ntwo\r", (Option("a\x07", "b\u202e"),)))
+    assert not set(text) & set("\x1b\r\x07\u202e")
+    assert "one\n  two" in text
+
+
+ASK = call(
+    "Question",
+    {
+        "questions": [
+            {"header": "Colour", "text": "Which?", "options": [{"label": "Red"}, {"label": "Blue", "detail": "dark"}]},
+            {"header": "Name", "text": "What name?"},
+        ]
+    },
+    id="q1",
+)
+
+
+def test_questions_are_asked_one_after_the_other(workspace: Path) -> None:
+    with (
+        ScriptedServer([ASK, say("Done.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        shown = terminal.see("Ctrl-D cancels): ")
+        assert "What name?" not in shown
+        terminal.type("1,2\n")
+        terminal.see("Only one of them: ")
+        terminal.type("2\n")
+        terminal.see("→ Blue")
+        terminal.see("(2 of 2): Name: What name?")
+        terminal.type("Mimir\n")
+        assert terminal.end() == (0, "Done.\n")
+        assert server.requests[1].results["q1"] == "The user answered:\nColour: Blue\nName: Mimir"
+    assert "(1 of 2): Colour: Which?\r\n  1. Red\r\n  2. Blue (dark)\r\n" in shown
+
+
+def test_enter_takes_the_default_and_ctrl_d_cancels(workspace: Path) -> None:
+    with (
+        ScriptedServer([ASK, say("As you like.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see("Ctrl-D cancels): ")
+        terminal.type("\n")
+        terminal.see("→ Red")
+        terminal.see("Answer (Ctrl-D cancels): ")
+        terminal.type("\x04")
+        assert terminal.end() == (0, "As you like.\n")
+        assert server.requests[1].results["q1"] == "cancelled by user"
+
+
+def test_ctrl_c_at_a_question_ends_the_turn(workspace: Path) -> None:
+    with (
+        ScriptedServer([ASK, say("never said")]) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see("Ctrl-D cancels): ")
+        terminal.type("\x03")
+        code, _ = terminal.end()
+        assert len(server.requests) == 1
+    assert code == 130
+
+
+def test_a_question_and_a_permission_come_one_after_the_other_in_a_chat(workspace: Path) -> None:
+    write = call("ExecuteCommand", {"command": "touch made"}, id="w")
+    with (
+        ScriptedServer([reply("", [ASK, write]), say("All done.")]) as server,
+        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("Go.\n")
+        terminal.see("say why not: ")
+        terminal.type("y\n")
+        terminal.see("Which?")
+        terminal.see("Ctrl-D cancels): ")
+        terminal.type("blue\n")
+        terminal.see("Answer (Ctrl-D cancels): ")
+        terminal.type("Mimir\n")
+        terminal.see("All done.")
+        terminal.type("/exit\n")
+        assert terminal.end()[0] == 0
+        assert "Colour: Blue\nName: Mimir" in server.requests[1].results["q1"]
+    assert (workspace / "made").exists()
+
+
+def test_without_a_terminal_the_tool_is_not_there(workspace: Path, run_odin: Any) -> None:
+    with ScriptedServer([ASK, say("I chose.")]) as server:
+        ran = run_odin("-p", "Go.", "--permission-prompt-tool", "stdio", env=server.env("anthropic"))
+        assert "Nobody can be asked" in server.requests[1].results["q1"]
+        assert "Question" not in server.requests[0].tool_names
+    assert ran.stdout == "I chose.\n"
