@@ -82,7 +82,7 @@ def replay_history(
     repository = Repository(repo)
     try:
         line = _chosen(repository, upto, since, commits, most_changes)
-        with tempfile.TemporaryDirectory(prefix="odin-history-") as name:
+        with tempfile.TemporaryDirectory(prefix="odin-history-", ignore_cleanup_errors=True) as name:
             scratch = Path(name).resolve()
             tree = scratch / "workspace" / "tree"
             tree.mkdir(parents=True)

@@ -25,6 +25,24 @@ ODD_WORDS = {
     "utf-16-le": "grün 漢字 😀".split(),  # noqa: SIM905
     "utf-16-be": "weiß 文".split(),  # noqa: SIM905
 }
+NOTEBOOK = """{
+ "cells": [
+  {
+   "cell_type": "code",
+   "execution_count": null,
+   "metadata": {},
+   "outputs": [],
+   "source": [
+    "total = 1\\n",
+    "print(total)"
+   ]
+  }
+ ],
+ "metadata": {},
+ "nbformat": 4,
+ "nbformat_minor": 5
+}
+"""
 BOMS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}
 
 
@@ -200,7 +218,13 @@ class Story:
 
 def begin(source: Path | None) -> Tree:
     if source is None:
-        return {}
+        large = "".join(f"{number}: {WORDS[number % 17]} {WORDS[number % 7]}\n" for number in range(2500))
+        return {
+            b"notes/analysis.ipynb": File(NOTEBOOK),
+            b"notes/page.pdf": File("%PDF-1.4\nnot really\n" * 5),
+            b"large/one.txt": File(large),
+            b"large/two.txt": File(large.replace("\n", "\r\n").rstrip()),
+        }
     tree: Tree = {}
     for path in sorted(source.rglob("*")):
         if path.suffix in (".py", ".pyi", ".js", ".md", ".txt", ".json", ".c", ".h", ".rst") and path.is_file():

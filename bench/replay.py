@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from gitread import ABSENT, LINK, REGULAR, SUBMODULE, Change, Commit, Repository
 from odin.testing import ScriptedCall, SeenRequest, Turn, reply, say
+from odin.tools.formats import is_lines
 from phrasing import Call, Lines, Unsayable, created, modified
 from worktree import Worktree
 
@@ -20,6 +21,8 @@ REPLY_CALLS = 40
 REPLY_CHARS = 400_000
 PAGE_LINES = 1900
 PAGE_CHARS = 40_000
+MOST_PARTS = 20
+"""Who needs more parts of a file than this reads all of it: what was read in very many parts is forgotten."""
 LOOK_LINES = 3
 """What a glance reads. Of a binary file it gets an error, which is what it should."""
 
@@ -207,16 +210,21 @@ class Replay:
 
     def _reads(self, name: bytes, path: str, before: bytes, needed: list[Lines]) -> list[Call]:
         """The Read calls before an edit: none for a file that is known, all of a small one, parts of a large one."""
+        if not is_lines(path, before[:16]):
+            return [_raw_lines(path, first, last) for first, last in needed]
         lines = before.count(b"\n") + 1
         if lines <= PAGE_LINES and len(before) + 8 * lines <= PAGE_CHARS:
             if name in self._known:
                 return []
             self._known.add(name)
             return [Call("Read", {"file_path": path})]
-        calls: list[Call] = []
-        for first, last in needed:
-            for start, end in _pages(before, max(1, first - 1), last + 1 + self._steps % 5):
-                calls.append(Call("Read", {"file_path": path, "offset": start, "limit": end - start + 1}))
+        if len(needed) > MOST_PARTS:
+            needed = [(1, lines)]
+        calls = [
+            Call("Read", {"file_path": path, "offset": start, "limit": end - start + 1})
+            for first, last in needed
+            for start, end in _pages(before, max(1, first - 1), last + 1 + self._steps % 5)
+        ]
         return list({json.dumps(call.args): call for call in calls}.values())
 
     # --- what no model can say ---
@@ -291,6 +299,12 @@ def _in_replies(calls: list[Call]) -> Iterator[list[Call]]:
         size += length
     if batch:
         yield batch
+
+
+def _raw_lines(path: str, first: int, last: int) -> Call:
+    """What Read shows as cells or pages, Grep shows as it is."""
+    count = last - first + 1
+    return Call("Grep", {"pattern": "^", "path": path, "offset": first, "limit": count, "head_limit": count + 1})
 
 
 def _pages(data: bytes, first: int, last: int) -> Iterator[Lines]:

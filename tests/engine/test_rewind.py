@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from odin.core.errors import SessionBusy, UsageError
-from odin.core.event import FilesLeft, FilesSaved, Redone, Rewound, ToolStarted, Warned
-from odin.core.op import AddContext, Interrupt, Prompt, Redo, Rewind
+from odin.core.event import FilesLeft, FilesSaved, PermissionAsked, Redone, Rewound, ToolStarted, Warned
+from odin.core.op import AddContext, Answer, Interrupt, Prompt, Redo, Rewind
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
@@ -215,8 +215,11 @@ async def test_what_git_swept_away_comes_back(start: Start, workspace: Path, bro
     (workspace / ".env").write_text("SECRET=1\n")
     before, status = tree_of(workspace), git(workspace, "status", "--porcelain")
     name = "-c user.name=x -c user.email=x@example.org"
-    talk = await start([run(broom.replace("git stash -u", f"git {name} stash -u")), say("done")])
+    command = broom.replace("git stash -u", f"git {name} stash -u")
+    talk = await start([run(command), say("done")], yes=False, can_ask=True)
+    talk.answers = [Answer("", allow=True)]
     await talk.say("clean up")
+    assert [asked.subject for asked in talk.all(PermissionAsked)] == [command]
     assert tree_of(workspace) != before
     untouched = git_of(workspace)
     rewound = await back(talk)

@@ -55,9 +55,10 @@ async def test_an_idle_agent_begins_a_turn_when_a_process_fails(start: Start, wo
     assert [event.asynchronous for event in talk.all(ToolEnded)] == [True]
 
 
-async def test_only_the_end_of_a_long_failure_is_told(start: Start) -> None:
-    talk = await start([spawn("seq 1 5000; exit 1"), say("Waiting."), say("ok")])
+async def test_only_the_end_of_a_long_failure_is_told(start: Start, workspace: Path) -> None:
+    talk = await start([spawn(f"{WAIT.format('go')}; seq 1 5000; exit 1"), say("Waiting."), say("ok")])
     await talk.say("go")
+    (workspace / "go").touch()
     await talk.until_end("spawn-1-ended")
     (finished,) = talk.all(SpawnFinished)
     assert finished.output.endswith("\n4999\n5000")
@@ -119,10 +120,11 @@ async def test_what_is_stopped_on_purpose_is_no_news(start: Start) -> None:
 
 
 async def test_a_process_that_outlasts_its_time_is_told(start: Start) -> None:
-    talk = await start([spawn("echo half; sleep 1000", timeout=200), say("Waiting."), say("Too slow.")])
-    await talk.say("go")
-    assert (await talk.until_end("spawn-1-ended")).text == "Too slow."
+    wait = call("ExecuteCommand", {"command": RECORDED.format(1)})
+    talk = await start([spawn("echo half; sleep 1000", timeout=200), wait, say("Too slow.")])
+    assert (await talk.say("go")).text == "Too slow."
     assert "was stopped: its time of 0.2 s was over. The end of its output:\\nhalf" in asked(talk, 2)
+    assert [event.status for event in talk.all(SpawnFinished)] == ["timed_out"]
 
 
 async def test_closing_ends_them_wakes_nobody_and_ids_go_on(start: Start, workspace: Path) -> None:

@@ -73,3 +73,10 @@ def test_the_cost_of_a_long_line_with_one_return_is_small() -> None:
 
 def test_bytes_that_are_no_text() -> None:
     assert decoded(b"ok\xff\x00\x08\t\r\n\x7f") == "ok\ufffd\ufffd\ufffd\t\r\n\ufffd"
+
+
+def test_a_title_that_never_ends_is_not_kept_for_ever() -> None:
+    plain = Plain()
+    plain.add(b"\x1b]0;")
+    assert sum(len(plain.add(b"x" * 65_536)) for _ in range(10)) <= 655_360
+    assert len(plain.rest()) <= 4096

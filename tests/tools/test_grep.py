@@ -216,10 +216,21 @@ async def test_lines_are_counted_also_when_matches_span_them(box: Toolbox) -> No
     assert await lines(box, "begin.*end", multiline=True, output_mode="count") == ["a.txt:3"]
 
 
+async def test_what_is_above_the_repository_does_not_hold_in_it(box: Toolbox) -> None:
+    """A home folder kept in git ignores everything it does not name."""
+    (box.folder.parent / ".gitignore").write_text("*\n")
+    box.write(".git/HEAD", "")
+    box.write("a.txt", "x\n")
+    assert await lines(box, "x") == ["a.txt:1:x"]
+    assert (await box.ok("Glob", pattern="*.txt")).text.endswith("a.txt")
+
+
 async def test_a_glob_does_not_open_the_repository(box: Toolbox) -> None:
     box.write(".git/config", "x\n")
     box.write("a.txt", "x\n")
     assert await lines(box, "x", glob="*") == ["a.txt:1:x"]
+    box.write(".gitignore", "*\n!*/\n!*.txt\n")
+    assert await lines(box, "x") == ["a.txt:1:x"]
 
 
 async def test_the_list_of_files_is_cut_loudly(box: Toolbox) -> None:

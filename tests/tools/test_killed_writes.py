@@ -24,7 +24,7 @@ SIZES = {"big.txt": 10_000_000, "linked.txt": 2_000_000, "whole.txt": WHOLE}
 def aim(folder: Path, chance: Random, old: set[str]) -> None:
     """Choose the moment: any, or while new bytes wait beside their file, or while one is being rewritten in place."""
     kind = chance.choice(("any", "waiting", "waiting", "growing", "growing"))
-    deadline = time.monotonic() + (chance.uniform(0.0, 0.2) if kind == "any" else 0.4)
+    deadline = time.monotonic() + (chance.uniform(0.0, 0.2) if kind == "any" else 0.25)
     linked = str(folder / "linked.txt")
     size = os.stat(linked).st_size
     while time.monotonic() < deadline:

@@ -148,6 +148,8 @@ GLOBS = (
     "x.{py,}",
 )
 
+FOO = b"foo\n"
+
 
 class Tree(Struct, frozen=True):
     files: dict[str, bytes]
@@ -179,7 +181,7 @@ trees = st.builds(
     Tree,
     st.dictionaries(places, contents, min_size=2, max_size=12),
     st.dictionaries(ignore_files, st.lists(st.sampled_from(RULES), min_size=1, max_size=4).map("\n".join), max_size=3),
-    st.lists(st.sampled_from(("", "src/")), max_size=1),
+    st.lists(st.sampled_from(("", "src/")), max_size=2),
 )
 
 
@@ -251,6 +253,14 @@ def is_binary_file(path: Path) -> bool:
 @given(
     trees, questions(PATTERNS, multiline=False), st.sampled_from(("lines", "lines", "counts", "paths")), st.booleans()
 )
+@example(Tree({".env": FOO, ".hid/x.py": FOO}, {".gitignore": "!.env\n!.hid"}, []), Query("foo", ""), "lines", True)
+@example(Tree({"x.py": FOO}, {".ignore": "!x.py", ".gitignore": "*.py"}, []), Query("foo", ""), "lines", True)
+@example(Tree({"src/x.py": FOO, "x.py": FOO}, {".gitignore": "*.py"}, ["src/"]), Query("foo", ""), "lines", True)
+@example(Tree({"src/x.py": FOO, "x.py": FOO}, {".gitignore": "*.py"}, ["", "src/"]), Query("foo", ""), "lines", True)
+@example(Tree({"src/x.py": FOO, "x.py": FOO}, {".gitignore": "*.py"}, ["src/"]), Query("foo", "src"), "lines", True)
+@example(Tree({"t.log": FOO, "x.py": FOO}, {}, [""]), Query("foo", ""), "lines", True)
+@example(Tree({".env": FOO, "x.py": FOO}, {}, []), Query("foo", "", type="sh"), "lines", True)
+@example(Tree({"x.py": FOO, "t.log": FOO}, {}, []), Query("foo", "", glob="*.log", type="py"), "lines", True)
 def test_within_lines(tree: Tree, query: Query, answer: Answer, in_order: bool) -> None:
     compare(tree, query, answer, in_order)
 

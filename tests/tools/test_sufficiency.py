@@ -429,3 +429,13 @@ async def test_a_long_difference_is_cut_and_says_so(box: Toolbox) -> None:
     assert len(text) < 3500
     Path(name).write_text("".join(f"line {n}.\n" for n in range(1, 101)).rstrip("\n"))
     assert "Only its last line end" in await box.refused("EditTool", **edit_of(name))
+
+
+async def test_the_final_line_feed_a_file_lacks_is_not_asked_about(box: Toolbox) -> None:
+    """EditTool forgives it, so the lesser model must not be shown a text that stands nowhere."""
+    lesser = content_with(box, yes)
+    path = box.write("a.txt", "".join(f"line {number}\n" for number in range(1, 100)) + "the end")
+    await box.ok("Read", file_path=path, offset=95)
+    await box.ok("EditTool", file_path=path, old_string="line 99\nthe end\n", new_string="the new end\n")
+    assert lesser.questions[0].edits[0].old_string == "line 99\nthe end"
+    assert Path(path).read_text().endswith("line 98\nthe new end")

@@ -16,10 +16,12 @@ from odin.core.errors import SessionLocked, UsageError
 from odin.core.event import FileChange, KeptFile
 from odin.core.op import Redo, Rewind
 from odin.engine.recorder import Recorder
+from odin.engine.rewind import FOREIGN, SHARED
 from odin.session.log import SessionLog, read_log
 from odin.session.state import State
 from odin.session.store import Store
 
+FORWARD = "forward again to before the undo"
 _TEXT = 60
 
 
@@ -70,6 +72,8 @@ class Report(msgspec.Struct, frozen=True):
         lines += [f"restored    {shown(path)}" for path in self.restored]
         lines += [f"removed     {shown(path)}" for path in self.removed]
         lines += [f"left alone  {shown(file.path)} ({file.reason})" for file in self.kept]
+        if self.way != FORWARD and not self.dry_run and any(file.reason in (FOREIGN, SHARED) for file in self.kept):
+            lines.append("To take what was left alone back too: `odin redo`, then `odin undo --force`.")
         return "\n".join(lines) + "\n"
 
 
@@ -148,13 +152,12 @@ async def undo(wish: Wish) -> tuple[str, int]:
 async def redo(wish: Wish) -> tuple[str, int]:
     session = _Session(wish)
     op = Redo(force=wish.force)
-    way = "forward again to before the undo"
     try:
         undone, plan = await session.rewinder.plan_redo(op)
         if wish.dry_run:
-            return _report(session, way, plan.changes, plan.kept, undone.chat, dry_run=True).answer(wish)
+            return _report(session, FORWARD, plan.changes, plan.kept, undone.chat, dry_run=True).answer(wish)
         event = await session.rewinder.redo(op)
-        return _report(session, way, event.changes, event.kept, undone.chat).answer(wish)
+        return _report(session, FORWARD, event.changes, event.kept, undone.chat).answer(wish)
     finally:
         session.recorder.close()
 

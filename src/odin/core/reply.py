@@ -141,18 +141,35 @@ class ReplyBuilder:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+_DEEPEST = 100
+"""Levels of lists and objects in one another. What is deeper could be read here and not be written to the log."""
+
+
 def parse_object(raw: str) -> dict[str, Any] | None:
-    """A JSON object, or None. No arguments at all mean an empty object; broken surrogates become U+FFFD."""
+    """A JSON object, or None. No arguments at all mean an empty object; broken surrogates become U+FFFD, NaN null."""
     if not raw.strip():
         return {}
+    if _too_deep(raw):
+        return None
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError):
         try:
-            value = _mend(json.loads(raw))
-        except (ValueError, RecursionError):
+            value = _mend(json.loads(raw, parse_constant=lambda name: None))
+        except ValueError:
             return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _too_deep(raw: str) -> bool:
+    if raw.count("[") + raw.count("{") <= _DEEPEST:
+        return False
+    depth = 0
+    for bracket in re.findall(r"[\[\]{}]", re.sub(r'"(?:[^"\\]|\\.)*"', "", raw)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > _DEEPEST:
+            return True
+    return False
 
 
 def _mend(value: Any) -> Any:

@@ -131,16 +131,19 @@ class Gate:
         if len(batch) == 1:
             item, output, took = await self._run(batch[0], scope)
             self._record(item, output, took, scope)
-            return output.is_error and isinstance(item, Admitted) and item.tool.kind == "execute"
+            return _broke(item, output)
         tasks = [asyncio.create_task(self._run(item, scope)) for item in batch]
+        broken = False
         try:
             for task in tasks:
-                self._record(*await task, scope)
+                item, output, took = await task
+                self._record(item, output, took, scope)
+                broken = broken or _broke(item, output)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return False
+        return broken
 
     async def _admit(self, call: ToolCall, scope: Scope) -> Admitted | Refused:
         tool = self.registry.get(call.name)
@@ -307,6 +310,10 @@ def _together(one: Admitted | Refused, other: Admitted | Refused) -> bool:
         touched = {os.path.realpath(path) for path in one.tool.subject(one.args).paths}
         return touched.isdisjoint(os.path.realpath(path) for path in other.tool.subject(other.args).paths)
     return False
+
+
+def _broke(item: Admitted | Refused, output: ToolOutput) -> bool:
+    return output.is_error and isinstance(item, Admitted) and item.tool.kind == "execute"
 
 
 def _given_up(item: Admitted | Refused) -> Admitted | Refused:

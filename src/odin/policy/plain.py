@@ -5,10 +5,9 @@ import re
 _LINE = 4096
 """How long an unfinished line is held back, because a carriage return may still overwrite it."""
 
-_ESCAPE = 64
-"""How close to the end a sequence may begin and still be incomplete."""
-
 _SEQUENCE = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)"
+
+_BEGUN = rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)\Z"
 
 _CONTROLS = {code: "\ufffd" for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 
@@ -22,14 +21,12 @@ class Plain:
     def add(self, data: bytes) -> bytes:
         data = self._held + data if self._held else data
         cut = data.rfind(b"\n") + 1
-        held = _last_state(data[cut:])
-        if len(held) <= _LINE:
-            self._held = held
+        line, begun = _unfinished(data[cut:])
+        if len(line) + len(begun) <= _LINE:
+            self._held = line + begun
             return cleaned(data[:cut])
-        escape = held.rfind(b"\x1b", len(held) - _ESCAPE)
-        end = escape if escape >= 0 else len(held)
-        self._held = held[end:]
-        return cleaned(data[:cut] + held[:end])
+        self._held = begun if len(begun) <= _LINE else b""
+        return cleaned(data[:cut]) + line
 
     def rest(self) -> bytes:
         """The line that is not finished."""
@@ -43,6 +40,13 @@ def cleaned(data: bytes) -> bytes:
     if b"\r" not in data or b"\r" not in data.replace(b"\r\n", b""):
         return data
     return b"\n".join(_last_state(line) for line in data.split(b"\n"))
+
+
+def _unfinished(data: bytes) -> tuple[bytes, bytes]:
+    """The cleaned beginning of a line, and the escape sequence at its end that is not complete."""
+    found = re.search(_BEGUN, data) if b"\x1b" in data else None
+    end = found.start() if found else len(data)
+    return cleaned(data[:end]), data[end:]
 
 
 def _last_state(line: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """Where earlier bytes of files are kept: a store named by content, outside the user's project and its repository.
 
     <state>/checkpoints/<project>/objects/ab/abcd…   the bytes of one file
+                                  bales/…            the bytes of many that were kept at once
                                   manifests/abcd…    a whole project: the state of every file in it
                                   seen               which file had which hash, so that it need not be read again
 
@@ -11,14 +12,16 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import msgspec
 
 from odin.core.errors import OdinError, StateUnwritable
 from odin.core.event import FileState
+from odin.session.bale import Bale, Place, places, read_place
 
-OBJECTS, MANIFESTS, SEEN = "objects", "manifests", "seen"
+OBJECTS, BALES, MANIFESTS, SEEN = "objects", "bales", "manifests", "seen"
 
 
 class Lost(OdinError):
@@ -51,6 +54,8 @@ class CheckpointStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.added = 0
+        self._baled: dict[str, Place] = {}
+        self._bales: set[str] = set()
 
     def keep(self, data: bytes) -> str:
         """Put the bytes into the store and give their name."""
@@ -59,12 +64,31 @@ class CheckpointStore:
             self._write(self._object(sha256), data)
         return sha256
 
+    @contextlib.contextmanager
+    def many(self) -> Generator[Callable[[bytes], str]]:
+        """A `keep` for many files at once. They are in the store when this ends without an exception."""
+        bale = Bale(self.folder / BALES)
+
+        def keep(data: bytes) -> str:
+            sha256 = digest(data)
+            if sha256 not in bale and sha256 not in self._baled and not self._object(sha256).exists():
+                self._put(bale, sha256, data)
+            return sha256
+
+        try:
+            yield keep
+        except BaseException:
+            bale.discard()
+            raise
+        self._finish(bale)
+
     def holds(self, sha256: str) -> bool:
-        return self._object(sha256).exists()
+        return self._object(sha256).exists() or self._place(sha256) is not None
 
     def names(self) -> set[str]:
         """Everything it holds."""
-        found: set[str] = set()
+        self._look_for_bales()
+        found: set[str] = set(self._baled)
         for shelf in self._shelves():
             with contextlib.suppress(OSError), os.scandir(shelf) as entries:
                 found.update(entry.name for entry in entries)
@@ -79,7 +103,8 @@ class CheckpointStore:
     def fetch(self, sha256: str) -> bytes:
         """The bytes of that name, checked. Raises Lost."""
         try:
-            data = self._object(sha256).read_bytes()
+            place = self._place(sha256)
+            data = self._object(sha256).read_bytes() if place is None else read_place(place)
         except OSError as error:
             raise Lost("its earlier bytes are no longer in the checkpoint store") from error
         if digest(data) != sha256:
@@ -113,6 +138,38 @@ class CheckpointStore:
     def keep_seen(self, seen: Seen) -> None:
         self._write(self.folder / SEEN, _encoder.encode(seen))
 
+    def _place(self, sha256: str) -> Place | None:
+        """Where in a bale it is. Another process may have made one since we last looked."""
+        if sha256 not in self._baled:
+            self._look_for_bales()
+        return self._baled.get(sha256)
+
+    def _look_for_bales(self) -> None:
+        for name, found in places(self.folder / BALES, self._bales).items():
+            self._bales.add(name)
+            self._baled.update(found)
+
+    def _put(self, bale: Bale, sha256: str, data: bytes) -> None:
+        try:
+            bale.add(sha256, data)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _finish(self, bale: Bale) -> None:
+        try:
+            self._baled.update(bale.finish())
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self.added += bale.size
+        for sha256, data in bale.few.items():
+            self._write(self._object(sha256), data)
+
+    def _unwritable(self, error: OSError) -> StateUnwritable:
+        return StateUnwritable(
+            f"A checkpoint cannot be saved ({self.folder}: {error.strerror or error}), so nothing was changed.",
+            "Free some space, or set ODIN_STATE_DIR to a folder you can write.",
+        )
+
     def _object(self, sha256: str) -> Path:
         return self.folder / OBJECTS / sha256[:2] / sha256
 
@@ -128,10 +185,7 @@ class CheckpointStore:
                 temporary.unlink(missing_ok=True)
                 raise
         except OSError as error:
-            raise StateUnwritable(
-                f"A checkpoint cannot be saved ({self.folder}: {error.strerror or error}), so nothing was changed.",
-                "Free some space, or set ODIN_STATE_DIR to a folder you can write.",
-            ) from error
+            raise self._unwritable(error) from error
         self.added += len(data)
 
     def _create(self, path: Path) -> int:

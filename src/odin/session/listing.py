@@ -89,7 +89,12 @@ class Lister:
         `like` is an earlier listing to be compared with: what it knows by times only is known by times again.
         """
         with self._lock:
-            listing = _Walk(self, root, keep, like, stopped).run()
+            try:
+                with self.store.many() as put:
+                    listing = _Walk(self, root, put if keep else None, like, stopped).run()
+            except BaseException:
+                self._seen = None  # what was learned speaks of bytes that are not in the store
+                raise
         if self._new >= _REMEMBERED:
             self.remember()
         return listing
@@ -148,12 +153,18 @@ class _Walk:
     """One walk, broad before deep, so that what lies near the root is covered first."""
 
     def __init__(
-        self, lister: Lister, root: str, keep: bool, like: Listing | None, stopped: Callable[[], bool]
+        self,
+        lister: Lister,
+        root: str,
+        put: Callable[[bytes], str] | None,
+        like: Listing | None,
+        stopped: Callable[[], bool],
     ) -> None:
         self._lister = lister
         self._limits = lister.limits
         self._root = root
-        self._keep = keep
+        self._put = put
+        self._keep = put is not None
         self._like = like.states if like is not None else {}
         self._stopped = stopped
         self._deadline = time.monotonic() + self._limits.seconds
@@ -228,7 +239,7 @@ class _Walk:
         if data is None:
             self._skipped += 1
             return ""
-        sha256 = self._lister.store.keep(data) if self._keep else digest(data)
+        sha256 = (self._put or digest)(data)
         self._lister.learn(name, stamp, sha256, self._keep)
         return sha256
 

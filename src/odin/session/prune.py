@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from odin.core.errors import OdinError
-from odin.session.checkpoints import MANIFESTS, OBJECTS, CheckpointStore
+from odin.session.bale import INDEX, places
+from odin.session.checkpoints import BALES, MANIFESTS, OBJECTS, CheckpointStore
 
 MAX_BYTES = 2_000_000_000
 DAY = 86_400.0
@@ -28,9 +29,12 @@ _OFTEN = 200_000_000
 
 
 class _Kept(msgspec.Struct, frozen=True):
+    """One file of the store, and the names of what it holds. A bale's index comes with its bytes."""
+
     path: Path
     size: int
     used: float
+    names: tuple[str, ...]
 
 
 def prune(store: CheckpointStore, sessions: Path, limit: int = MAX_BYTES, *, seconds: float = 5.0) -> int:
@@ -50,7 +54,7 @@ def prune(store: CheckpointStore, sessions: Path, limit: int = MAX_BYTES, *, sec
         for item in found:
             if size - freed <= limit or time.monotonic() > deadline:
                 break
-            if item.used < since and item.path.name not in needed and item.path.exists():
+            if item.used < since and needed.isdisjoint(item.names) and item.path.exists():
                 with contextlib.suppress(OSError):
                     item.path.unlink()
                     freed += item.size
@@ -79,7 +83,18 @@ def _everything(folder: Path) -> Iterator[_Kept]:
         with contextlib.suppress(OSError), os.scandir(shelf) as entries:
             for entry in entries:
                 info = entry.stat(follow_symlinks=False)
-                yield _Kept(Path(entry.path), info.st_size, info.st_mtime)
+                yield _Kept(Path(entry.path), info.st_size, info.st_mtime, (entry.name,))
+    yield from _bales(folder / BALES)
+
+
+def _bales(folder: Path) -> Iterator[_Kept]:
+    """Every file there: bales and their indexes with what they hold, and leftovers of a crash, which hold nothing."""
+    held = {name: tuple(found) for name, found in places(folder, set()).items()}
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            info = entry.stat(follow_symlinks=False)
+            names = held.get(entry.name) or held.get(entry.name + INDEX) or ()
+            yield _Kept(Path(entry.path), info.st_size, info.st_mtime, names)
 
 
 def _needed(store: CheckpointStore, sessions: Path, since: float) -> set[str]:

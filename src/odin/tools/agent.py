@@ -12,7 +12,7 @@ Run = Callable[[str, Mode], Awaitable[TurnEnded]]
 
 class AgentArgs(Args, frozen=True):
     description: Annotated[str, Meta(min_length=1)]
-    prompt: Annotated[str, Meta(description="All it needs to know", min_length=1)]
+    prompt: Annotated[str, Meta(min_length=1)]
 
 
 class AgentTool(Tool[AgentArgs]):

@@ -15,7 +15,7 @@ _Fate = Literal["Deleted", "Already absent", "Blocked", "Failed", "Not attempted
 
 
 class DeleteArgs(Args, frozen=True):
-    paths: Annotated[tuple[str, ...], Meta(min_length=1, description="Absolute")]
+    paths: Annotated[tuple[str, ...], Meta(min_length=1)]
     reason: str
 
 

@@ -111,8 +111,8 @@ class Glob(FileTool[GlobArgs]):
 
 def _arguments(rg: str, folder: str, names: str, hidden: bool, skip: list[str]) -> list[str]:
     """A type of our own narrows by name and leaves ignored files ignored, which a glob would not."""
-    argv = [*base_arguments(rg), "--files", "--null", *(f"--glob=!{name}" for name in skip)]
-    argv += ["--hidden", "--glob=!.git"] if hidden else []
+    argv = [*base_arguments(rg, folder), "--files", "--null", *(f"--glob=!{name}" for name in skip)]
+    argv += ["--glob=!.git", *(["--hidden"] if hidden else [])]
     argv += [f"--type-add=wanted:{names}", "--type=wanted"] if names else []
     return [*argv, "--", folder]
 

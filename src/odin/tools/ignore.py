@@ -24,6 +24,10 @@ class Rule(Struct, frozen=True):
         return self.pattern.fullmatch(os.fsencode(path.removeprefix(self.base))) is not None
 
 
+def in_repository(path: str) -> bool:
+    return any(os.path.lexists(folder / ".git") for folder in (Path(path), *Path(path).parents))
+
+
 def read_rules(folder: str, name: str) -> list[Rule]:
     try:
         text = Path(folder, name).read_text("utf-8", "surrogateescape")

@@ -5,9 +5,6 @@ import heapq
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
-
-from msgspec import Meta
 
 from odin.context.files import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
@@ -20,7 +17,7 @@ SHOWN = 200
 
 class LSArgs(Args, frozen=True):
     path: str
-    ignore: Annotated[tuple[str, ...], Meta(description="Globs")] = ()
+    ignore: tuple[str, ...] = ()
 
 
 class LS(FileTool[LSArgs]):

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from odin.tools.ignore import in_repository
 from odin.tools.query import Answer, Query
 
 _ANSWERS: dict[Answer, list[str]] = {
@@ -26,19 +27,27 @@ def find_ripgrep() -> str | None:
     return None
 
 
-def base_arguments(rg: str) -> list[str]:
-    """What every call says: no user configuration, .gitignore also outside a repository, no noise, no colour."""
-    return [rg, "--no-config", "--no-require-git", "--no-messages", "--color=never"]
+def base_arguments(rg: str, path: str) -> list[str]:
+    """What every call says: no user configuration, no noise, no colour; .gitignore holds outside of a repository too.
+
+    Within one it is not said, because then ripgrep would obey a .gitignore far above the repository as well.
+    """
+    anywhere = [] if in_repository(path) else ["--no-require-git"]
+    return [rg, "--no-config", "--no-messages", "--color=never", *anywhere]
 
 
 def ripgrep_arguments(rg: str, query: Query, answer: Answer, in_order: bool) -> list[str]:
-    """`in_order` makes it print in the order of paths, which takes all but one of its threads away."""
-    argv = [*base_arguments(rg), *_ANSWERS[answer], "--with-filename", "--null", "--crlf", "--engine=auto"]
+    """`in_order` makes it print in the order of paths, which takes all but one of its threads away.
+
+    A glob, or an ignore file that says `!*/`, would lead it into .git.
+    """
+    argv = [*base_arguments(rg, query.path), *_ANSWERS[answer], "--with-filename", "--null", "--crlf", "--engine=auto"]
     argv += ["--sort=path"] if in_order else []
     argv += ["--ignore-case"] if query.ignore_case else []
     argv += ["--fixed-strings"] if query.literal else []
     argv += ["--multiline", "--multiline-dotall"] if query.across_lines else []
-    argv += [f"--glob={query.glob}", "--glob=!.git"] if query.glob else []
+    argv += [f"--glob={query.glob}"] if query.glob else []
+    argv += ["--glob=!.git"]
     argv += [f"--type={query.type}"] if query.type else []
     argv += [f"--before-context={query.before}"] if query.before else []
     argv += [f"--after-context={query.after}"] if query.after else []

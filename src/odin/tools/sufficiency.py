@@ -102,7 +102,9 @@ class Reviewer:
             return None
         return EditQuestion(
             file_path=printable(path),
-            edits=tuple(PlannedEdit(printable(edit.old), printable(edit.new), edit.replace_all) for edit in edits),
+            edits=tuple(
+                PlannedEdit(_as_it_stands(text, edit.old), printable(edit.new), edit.replace_all) for edit in edits
+            ),
             cached_content=printable(with_headers((part.first, part.lines) for part in shown)),
             is_partial=partial,
             segment_keys=tuple(entry.segments),
@@ -136,6 +138,12 @@ class Reviewer:
             else:
                 joined.append((first, last))
         return tuple((first, min(last, first + _LINES - 1)) for first, last in joined[:_RANGES])
+
+
+def _as_it_stands(text: str, old: str) -> str:
+    """The text to replace, without the final line feed that a file may lack and an edit may have."""
+    found = locate(text, old)
+    return printable(old.removesuffix("\n").removesuffix("\r") if found.unended else old)
 
 
 def _overlap(lines: Lines, others: Sequence[Lines]) -> bool:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from odin.tools.ignore import Rule, last_word, read_rules
+from odin.tools.ignore import Rule, in_repository, last_word, read_rules
 from odin.tools.path import Refusal
 
 _FILES = (".rgignore", ".ignore", ".gitignore", ".git/info/exclude")
@@ -36,12 +36,13 @@ def walk(
     `kind` tells by name which files are wanted otherwise; those may be hidden, but not ignored.
     """
     deadline = time.monotonic() + seconds
-    pending: list[tuple[str, _Rules]] = [(root, _rules_above(root))]
+    tops = in_repository(root)
+    pending: list[tuple[str, _Rules]] = [(root, _rules_above(root, tops))]
     while pending:
         if time.monotonic() > deadline:
             raise Refusal(f"The search took longer than {seconds:g}s and was stopped. Search in a smaller folder.")
         folder, rules = pending.pop()
-        rules = _rules_within(folder, rules)
+        rules = _rules_within(folder, rules, tops)
         for entry in _entries(folder):
             if entry.name == ".git" or entry.name in skip or entry.is_symlink():
                 continue
@@ -83,18 +84,18 @@ def _entries(folder: str) -> "list[os.DirEntry[str]]":
         return []
 
 
-def _rules_above(root: str) -> _Rules:
+def _rules_above(root: str, tops: bool) -> _Rules:
     """The rules of the folders above."""
     folders = list(Path(root).parents)
     rules: _Rules = tuple([] for _ in _FILES)
     for folder in reversed(folders):
-        rules = _rules_within(str(folder), rules)
+        rules = _rules_within(str(folder), rules, tops)
     return rules
 
 
-def _rules_within(folder: str, above: _Rules) -> _Rules:
-    """What holds in a folder. A repository begins anew with the rules of git."""
-    is_top = os.path.lexists(f"{folder}/.git")
+def _rules_within(folder: str, above: _Rules, tops: bool) -> _Rules:
+    """What holds in a folder. Among repositories each begins anew with the rules of git."""
+    is_top = tops and os.path.lexists(f"{folder}/.git")
     return tuple(
         [*([] if is_top and number in _GIT else above[number]), *read_rules(folder, name)]
         for number, name in enumerate(_FILES)

@@ -19,7 +19,7 @@ class WriteArgs(Args, frozen=True):
 
 
 class WriteFile(FileTool[WriteArgs]):
-    """Create a file, or overwrite all of it. To change a part use EditTool."""
+    """Create a file, or overwrite all of it."""
 
     name = "WriteFile"
     kind = "edit"

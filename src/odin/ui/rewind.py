@@ -75,6 +75,8 @@ def _told(event: Rewound | Redone, cwd: str) -> str:
         verb = "removed" if change.after.kind == "absent" else "restored"
         lines.append(f"{verb:<10}  {_shown(change.after.path, cwd)}")
     lines += [f"left alone  {_shown(file.path, cwd)} ({file.reason})" for file in event.kept]
+    if event.kept and isinstance(event, Rewound):
+        lines.append("To take what was left alone back too, if it is saved: /redo, then the same again with force.")
     if isinstance(event, Redone):
         lines.append("That was put back.")
     elif event.chat:
