@@ -133,6 +133,7 @@ def report(tally: Tally) -> str:
         f"{tally.commits} commits, {tally.files} file changes, {tally.compared} comparisons in {tally.seconds:.1f} s "
         f"({tally.commits / max(tally.seconds, 1e-9):.1f} commits/s)",
         "calls: " + ", ".join(f"{name} {count}" for name, count in sorted(tally.calls.items())),
+        f"said as Delete and WriteFile because an edit cannot: {tally.anew}",
         "not said by the model: "
         + (", ".join(f"{reason} {count}" for reason, count in tally.skipped.most_common() if count) or "nothing"),
     ]

@@ -89,15 +89,20 @@ def _anew(path: str, after: bytes) -> Phrased:
 
 
 def _in_the_encoding_of(old: Decoded, after: bytes) -> str | None:
+    """The new text, or None when the old file's encoding has no such bytes. Judged without the code that is on trial:
+    if that lost a byte, a change it cannot make must not turn into one it can."""
     if not after.startswith(old.bom) or (not old.wide and b"\0" in after[:8192]):
         return None
     body = after[len(old.bom) :]
     try:
-        errors = "surrogateescape" if old.codec == "utf-8" else "surrogatepass" if old.wide else "strict"
-        text = body.decode(old.codec, errors)
+        text = body.decode(old.codec, _errors(old))
     except UnicodeDecodeError:
         return None
-    return text if old.encode(text) == after else None
+    return text if old.bom + text.encode(old.codec, _errors(old)) == after else None
+
+
+def _errors(old: Decoded) -> str:
+    return "surrogateescape" if old.codec == "utf-8" else "surrogatepass" if old.wide else "strict"
 
 
 def _sayable(text: str) -> bool:

@@ -34,6 +34,7 @@ class Tally:
         self.commits = 0
         self.files = 0
         self.compared = 0
+        self.anew = 0
         self.calls: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.refusals: list[str] = []
@@ -49,6 +50,7 @@ class Tally:
             "commits": self.commits,
             "files_changed": self.files,
             "files_compared": self.compared,
+            "written_anew": self.anew,
             "calls": dict(self.calls),
             "skipped": dict(self.skipped),
             "refusals": self.refusals,
@@ -192,6 +194,7 @@ class Replay:
             raise Unsayable("mode only")
         before = self._repository.blob(change.old_blob)
         phrased = modified(path, before, after, chance)
+        self.tally.anew += phrased.calls[0].name == "Delete"
         reads = self._reads(change.path, path, before, phrased.reads) if phrased.reads is not None else []
         return [*(reads or self._look_again(change.path)), *phrased.calls]
 
@@ -325,4 +328,5 @@ def _first_difference(found: bytes | None, wanted: bytes | None) -> str:
     if found is None or wanted is None:
         return "is missing" if found is None else "should not exist"
     at = next((i for i, (x, y) in enumerate(zip(found, wanted, strict=False)) if x != y), min(len(found), len(wanted)))
-    return f"byte {at}: {found[at - 10 : at + 20]!r} instead of {wanted[at - 10 : at + 20]!r}"
+    near = slice(max(0, at - 10), at + 20)
+    return f"byte {at}: {found[near]!r} instead of {wanted[near]!r}"

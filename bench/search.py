@@ -32,7 +32,8 @@ GREPS: tuple[tuple[str, dict[str, Any], list[str]], ...] = (
 GLOBS: tuple[tuple[str, list[str]], ...] = (
     ("src/**/*.{ts,tsx}", []),
     ("**/needle*", []),
-    ("**/*_1*.py", []),
+    ("**/*_12*.py", []),
+    ("**/*_1*.py", ["--sortr=modified"]),
     ("**/*.py", ["--sortr=modified"]),
     ("**/*", ["--sortr=modified"]),
 )

@@ -41,17 +41,26 @@ def test_a_history_full_of_oddities(tmp_path: Path) -> None:
     assert {"binary", "symbolic link", "mode"} <= found["skipped"].keys()
 
 
-def test_a_wrong_byte_is_found(tmp_path: Path) -> None:
-    """The proof can fail: a tool that writes one byte too many is caught, named and counted."""
-    subprocess.run(
-        [sys.executable, str(BENCH / "odd_history.py"), str(tmp_path / "odd"), "--commits", "12"], check=True
-    )
-    spoil = (
+SPOILED = {
+    "one byte too many": (
         "import odin.tools.write_file as tool; right = tool.replace_file\n"
         "tool.replace_file = lambda target, data, before: right(target, data + b'!', before)\n"
-        "import sys, history; sys.exit(history.main())"
+    ),
+    "byte order marks are lost": (
+        "from odin.tools.text import Decoded; right = Decoded.encode\n"
+        "Decoded.encode = lambda self, text: right(self, text).removeprefix(b'\\xef\\xbb\\xbf')\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
+def test_a_wrong_byte_is_found(tmp_path: Path, spoil: str) -> None:
+    """The proof can fail: a tool that writes wrong bytes is caught and named, and no way around it is taken."""
+    subprocess.run(
+        [sys.executable, str(BENCH / "odd_history.py"), str(tmp_path / "odd"), "--commits", "60"], check=True
     )
-    argv = [sys.executable, "-c", spoil, str(tmp_path / "odd"), "--json"]
+    program = f"{spoil}import sys, history; sys.exit(history.main())"
+    argv = [sys.executable, "-c", program, str(tmp_path / "odd"), "--json"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=110, check=False, cwd=BENCH)
     assert done.returncode == 1, done.stderr
     assert "instead of" in json.loads(done.stdout)["differences"][0]

@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,3 +80,13 @@ def test_any_split_of_the_arguments_gives_the_same_call(args: dict[str, object])
         builder.add(CallPiece(0, json=raw[cut:], done=True))
         (call,) = builder.finish().message.calls
         assert call.args == json.loads(raw)
+
+
+def test_numbers_that_are_none_are_null():
+    assert parse_object('{"timeout": NaN, "more": [Infinity, -Infinity]}') == {"timeout": None, "more": [None, None]}
+
+
+@pytest.mark.parametrize("depth", [150, 900, 20_000])
+def test_what_is_nested_too_deeply_is_no_object(depth: int):
+    assert parse_object('{"a":' + "[" * depth + "]" * depth + "}") is None
+    assert parse_object('{"a":"\\"' + "[" * depth + '"}') == {"a": '"' + "[" * depth}

@@ -190,6 +190,28 @@ class TestOrder:
         assert [event.status for event in talk.all(ToolEnded)] == ["error", "success", "cancelled", "cancelled"]
         assert not (workspace / "made").exists()
 
+    @pytest.mark.parametrize("order", [0, 1])
+    async def test_a_refused_call_beside_it_does_not_hide_a_failed_command(
+        self, start: Start, workspace: Path, order: int
+    ) -> None:
+        beside = [call("ExecuteCommand", {"command": "false"}, id="fails"), call("Nothing", {}, id="unknown")]
+        write = call("WriteFile", {"file_path": str(workspace / "made"), "content": "x"}, id="writes")
+        talk = await start([reply(calls=[*beside[:: -1 if order else 1], write]), say("ok")])
+        await talk.say("go")
+        assert [event.status for event in talk.all(ToolEnded)] == ["error", "error", "cancelled"]
+        assert not (workspace / "made").exists()
+
+    async def test_a_path_with_a_nul_byte_is_told_as_such(self, start: Start) -> None:
+        write = call("WriteFile", {"file_path": "/tmp/a\0b", "content": "x"}, id="writes")
+        talk = await start([write, say("ok")])
+        await talk.say("go")
+        assert "contains a NUL byte" in talk.all(ToolEnded)[0].text
+
+    async def test_arguments_nested_without_end_do_not_end_the_turn(self, start: Start) -> None:
+        deep = '{"questions":' + "[" * 900 + "]" * 900 + "}"
+        talk = await start([call("Question", deep, id="deep"), say("ok")])
+        assert (await talk.say("go")).text == "ok"
+
     async def test_a_reader_waits_for_the_change_before_it(self, start_with: StartWith, workspace: Path) -> None:
         write = call("ExecuteCommand", {"command": "sleep 0.1; echo new > a"}, id="write")
         talk = await start_with(

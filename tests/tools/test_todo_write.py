@@ -1,3 +1,4 @@
+import asyncio
 from typing import Any
 
 import pytest
@@ -38,3 +39,12 @@ async def test_a_list_that_makes_no_sense_is_refused(box: Toolbox, todos: list[d
     assert output.is_error
     assert word in output.text
     assert output.todos is None
+
+
+async def test_a_very_long_list_is_checked_quickly(box: Toolbox) -> None:
+    """Comparing every id with every other would take minutes here."""
+    todos = [{"id": str(number), "content": "x", "status": "pending"} for number in range(100_000)]
+    async with asyncio.timeout(30):
+        output = await box.call("TodoWrite", todos=todos)
+    assert output.todos is not None
+    assert len(output.todos) == 100_000

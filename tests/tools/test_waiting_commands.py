@@ -39,6 +39,23 @@ async def test_nothing_waits_for_a_person(box: Toolbox, command: str, says: str)
     assert (box.folder / "file").exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat > notes <<'EOF'\nsudo apt install x\nvim notes\nEOF\necho done",
+        "cat > notes <<-EOF\n\tless is more\n\tEOF\necho done",
+        "cat <<A > one; cat <<B > two; echo done\nvi\nA\nnano\nB",
+        "git init -q . && git -c user.name=a -c user.email=b commit -q --allow-empty -am'all of it' && echo done",
+    ],
+)
+async def test_what_only_speaks_of_editors_is_run(box: Toolbox, command: str) -> None:
+    assert (await box.call("ExecuteCommand", command=command)).text == "done"
+
+
+async def test_an_editor_after_a_here_document_is_refused(box: Toolbox) -> None:
+    assert "interactive editor" in (await box.call("ExecuteCommand", command="cat <<E\nx\nE\nvim x")).text
+
+
 async def test_what_waits_for_ever_times_out_and_is_told_how_to_avoid_it(box: Toolbox) -> None:
     text = await box.refused("ExecuteCommand", command="mkfifo pipe; cat pipe", timeout=200)
     assert "use a flag that avoids the question" in text

@@ -18,6 +18,7 @@ from odin.policy.sandbox import ProcessRunner
 from odin.providers.fetch import Fetcher
 from odin.providers.offline.jobs import do_job
 from odin.tools.charset import decoded
+from odin.tools.page import _is_shell, _looks_like_html  # pyright: ignore[reportPrivateUsage]
 from odin.tools.web_fetch import FOR_THE_MODEL, INSTEAD, MAX_BYTES, WebFetch
 from odin.tools.weburl import BadAddress, tidy_url
 from tests.providers.servers import chunked
@@ -340,3 +341,25 @@ def test_an_address_has_one_form_for_rules_and_wire(written: str, meant: str, bo
 def test_addresses_that_two_readers_would_read_differently_are_refused(url: str):
     with pytest.raises(BadAddress):
         tidy_url(url)
+
+
+def test_pages_made_to_be_slow_are_looked_at_quickly():
+    """With patterns and codecs that look back, each of these takes minutes, in which nothing else could happen."""
+    assert not _looks_like_html("<!---->" * 2000 + "no page")
+    assert not _is_shell("<script></script>" + "<div id " * 600_000, "")
+    assert decoded(b"abc-" + b"a9" * 2_000_000, "text/plain; charset=punycode").startswith("abc-a9a9")
+
+
+def test_a_page_without_a_type_that_begins_with_comments_is_html():
+    assert _looks_like_html(" <!-- a --> <!-- b -- c -->\n<!DOCTYPE html><p>x")
+    assert not _looks_like_html("<!-- a -->plain <html>")
+    assert not _looks_like_html("<!-- never closed <html>")
+
+
+async def test_html_made_to_fill_the_memory_is_stopped(browser: Browser):
+    """4000 columns and 100,000 rows are a megabyte of HTML and gigabytes of Markdown."""
+    rows = "<tr>" + "<td>x" * 4000 + "</tr>" + "<tr><td>y</tr>" * 100_000
+    output = await browser.call(browser.site.page("/wide", f"<table>{rows}</table>"))
+    assert output.is_error
+    assert "its HTML could not be converted (" in output.text
+    assert (await browser.call(browser.site.page("/next", "<p>fine</p>"))).text.endswith("The answer.")

@@ -164,11 +164,15 @@ def parse_object(raw: str) -> dict[str, Any] | None:
 def _too_deep(raw: str) -> bool:
     if raw.count("[") + raw.count("{") <= _DEEPEST:
         return False
-    depth = 0
-    for bracket in re.findall(r"[\[\]{}]", re.sub(r'"(?:[^"\\]|\\.)*"', "", raw)):
-        depth += 1 if bracket in "[{" else -1
-        if depth > _DEEPEST:
-            return True
+    depth, quoted = 0, False
+    for found in re.finditer(r'(?s)\\.|["\[\]{}]', raw):
+        mark = found[0]
+        if mark == '"':
+            quoted = not quoted
+        elif not quoted and len(mark) == 1:
+            depth += 1 if mark in "[{" else -1
+            if depth > _DEEPEST:
+                return True
     return False
 
 

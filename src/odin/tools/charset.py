@@ -9,6 +9,9 @@ _DECLARED = rb"""(?i)<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^>]
 _WEB_NAMES = {"iso-8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "ascii": "cp1252"}
 """Browsers read these as windows-1252, and pages are written for browsers."""
 
+_NOT_OF_PAGES = frozenset(("punycode", "idna", "unicode_escape", "raw_unicode_escape", "unicode-escape"))
+"""Python knows them and no browser does. The first takes hours for a large page."""
+
 
 def decoded(body: bytes, content_type: str) -> str:
     """The text of a page. It never fails: what is said of it counts where it fits, else UTF-8, else windows-1252."""
@@ -35,6 +38,8 @@ def _named(body: bytes, content_type: str) -> list[str]:
 def _fitting(name: str, body: bytes) -> str | None:
     """The text, but for a character cut in half at its end; None when it is not in that encoding or there is none."""
     try:
+        if codecs.lookup(name).name in _NOT_OF_PAGES:
+            return None
         b" ".decode(name, "replace")  # refuses what turns bytes into other bytes
         return codecs.getincrementaldecoder(name)("strict").decode(body, False)
     except (LookupError, ValueError):

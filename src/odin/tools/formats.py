@@ -1,5 +1,6 @@
 """Files that Read does not give as their lines: images and PDFs, told by their first bytes, and notebooks."""
 
+import asyncio
 import os
 from io import FileIO
 from pathlib import Path
@@ -46,7 +47,9 @@ class Formats:
 
             data = read_whole(file, info)
             file.seek(0)
-            return None if data is None else read_notebook(path, data, first, count, self._folder)
+            if data is None:
+                return None
+            return await asyncio.to_thread(read_notebook, path, data, first, count, self._folder)
         return None
 
     async def _read_pdf(self, path: str, info: os.stat_result, first: int, count: int, cwd: str) -> ToolOutput:

@@ -33,7 +33,7 @@ def _simple_commands(command: str) -> list[list[str]]:
     """The words of each command in a line. A line this cannot read is let through."""
     import shlex
 
-    lexer = shlex.shlex(command.replace("\n", " ; "), posix=True, punctuation_chars=";&|()<>")
+    lexer = shlex.shlex(_without_here_documents(command).replace("\n", " ; "), posix=True, punctuation_chars=";&|()<>")
     lexer.whitespace_split = True
     lexer.commenters = ""
     found: list[list[str]] = [[]]
@@ -46,6 +46,19 @@ def _simple_commands(command: str) -> list[list[str]]:
     except ValueError:
         return []
     return [_unwrapped(words) for words in found]
+
+
+def _without_here_documents(command: str) -> str:
+    """Only the lines that are commands: what a program is given to read may speak of editors."""
+    lines: list[str] = []
+    ends: list[str] = []
+    for line in command.split("\n"):
+        if not ends:
+            lines.append(line)
+            ends = re.findall(r"""(?<!<)<<-?[ \t]*\\?["']?([A-Za-z_]\w*)""", line)
+        elif line.lstrip("\t") == ends[0]:
+            ends.pop(0)
+    return "\n".join(lines)
 
 
 def _unwrapped(words: list[str]) -> list[str]:
@@ -125,7 +138,7 @@ def _git(rest: list[str]) -> str:
 def _is_message(word: str) -> bool:
     if word.startswith("--"):
         return word.partition("=")[0] in _COMMIT_MESSAGE
-    return word[:2] in _COMMIT_MESSAGE or bool(re.fullmatch(r"-[a-zA-Z]*[mFC]", word))
+    return word[:2] in _COMMIT_MESSAGE or bool(re.match(r"-[aeinopqsvz]*[mFC]", word))
 
 
 def _wants_terminal(rest: list[str]) -> bool:

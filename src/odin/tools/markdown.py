@@ -6,6 +6,7 @@ The library that converts is native code and holds up the whole process while it
 strangers. So it runs beside Odin, where it can be stopped. This file imports nothing of Odin.
 """
 
+import contextlib
 import json
 import re
 import sys
@@ -13,7 +14,14 @@ from html import unescape
 from pathlib import Path
 
 
+MEMORY = 2_000_000_000
+
+
 def main(path: str, address: str, limit: int) -> None:
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 
     options = ConversionOptions(
@@ -31,7 +39,7 @@ def main(path: str, address: str, limit: int) -> None:
 
 
 def title_of(html: str) -> str:
-    found = re.search(r"(?is)<title[^>]*>(.{0,2000}?)</title", html)
+    found = re.search(r"(?is)<title[^<>]{0,500}>(.{0,2000}?)</title", html)
     return " ".join(unescape(found[1]).split()) if found else ""
 
 

@@ -20,6 +20,8 @@ SECONDS = 30.0
 _PROGRAM = Path(__file__).with_name("markdown.py")
 _AS_IT_IS = r"text/|application/(?:[\w.+-]*\+)?(?:json|xml|yaml|toml|javascript|x-ndjson|x-sh|sql)$|image/svg\+xml$"
 _LITTLE = 200
+_BEGINNING = 20_000
+"""Characters in which a page without a type shows that it is HTML."""
 
 
 class Unreadable(Exception):
@@ -61,7 +63,10 @@ def _is_binary(kind: str, body: bytes) -> bool:
 
 
 def _looks_like_html(text: str) -> bool:
-    return re.match(r"(?is)\s*(?:<!--.{0,2000}?-->\s*)*<(?:!doctype html|html|head|body)\b", text) is not None
+    start = text[:_BEGINNING].lstrip()
+    while start.startswith("<!--"):
+        start = start.partition("-->")[2].lstrip()
+    return re.match(r"(?i)<(?:!doctype html|html|head|body)\b", start) is not None
 
 
 async def _from_html(html: str, address: str, runner: ProcessRunner) -> Page:
@@ -89,6 +94,6 @@ def _is_shell(html: str, text: str) -> bool:
     """Hardly any text, scripts, and an empty place for them to fill, or a note that asks to switch them on."""
     if len(text) > _LITTLE or not re.search(r"(?i)<script\b", html):
         return False
-    place = r"""<div[^>]{0,200}\bid\s*=\s*["']?(?:root|app|__next|__nuxt|___gatsby|main|svelte|q-app)\b|<app-root\b"""
+    place = r"""<div[^<>]{0,200}\bid\s{0,9}=\s{0,9}["']?(?:root|app|__next|__nuxt|___gatsby|main|svelte|q-app)\b|<app-root\b"""
     asks = r"<noscript\b.{0,2000}?(?:javascript|scripts?\b)"
     return re.search(f"(?is)(?:{place}|{asks})", html) is not None

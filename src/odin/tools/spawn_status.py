@@ -37,7 +37,7 @@ class SpawnStatus(Tool[SpawnStatusArgs]):
 def unknown(id: str, background: Background) -> str:
     """Why there is no such process, and which there are."""
     number = id.removeprefix("spawn-")
-    if number.isdecimal() and 0 < int(number) <= background.taken:
+    if number.isdecimal() and len(number) < 10 and 0 < int(number) <= background.taken:
         return f"{id} was started before this session was resumed and has been stopped."
     known = ", ".join(f"{spawned.id} ({spawned.status})" for spawned in background.all())
     return f"There is no background process {id!r}. Known are: {known or 'none'}."

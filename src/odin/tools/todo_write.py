@@ -1,5 +1,6 @@
 """TodoWrite: the list of what is to be done."""
 
+from collections import Counter
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -47,7 +48,7 @@ def _fault(items: tuple[TodoItem, ...]) -> str:
     if not items:
         return "The list is empty. Send every item, also the completed ones."
     ids = [item.id for item in items]
-    twice = next((one for one in ids if ids.count(one) > 1), None)
+    twice = next((one for one, times in Counter(ids).items() if times > 1), None)
     if twice is not None:
         return f"The id {twice!r} is used more than once. Give every item its own id."
     active = sum(item.status == "in_progress" for item in items)
