@@ -114,7 +114,7 @@ class Replay:
                 return self._speak(self._deletions.popleft())
             self._put_unsaid()
             if self._replies:
-                if self._full() and all(call.name in ("WriteFile", "Delete") for call in self._replies[0]):
+                if self._full() and not self._depends_on_reading():
                     return say("The rest of this commit is for another session.")
                 return self._speak(self._replies.popleft())
             if self._commit is not None:
@@ -127,6 +127,10 @@ class Replay:
                 self.done = True
                 return say("All commits are done.")
             self._begin(self._commit)
+
+    def _depends_on_reading(self) -> bool:
+        """Whether calls that are still to be said were planned on what this session has read."""
+        return any(call.name not in ("WriteFile", "Delete") for calls in self._replies for call in calls)
 
     def _full(self) -> bool:
         return self._steps >= SESSION_COMMITS or self._files >= SESSION_FILES or self._chars >= SESSION_CHARS

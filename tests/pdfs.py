@@ -20,6 +20,23 @@ def pdf(*pages: str, drawn: str = "") -> bytes:
     return _file(objects)
 
 
+def bomb() -> bytes:
+    """A file whose only page unpacks to far more than it is."""
+    import zlib
+
+    packed = zlib.compress(zlib.compress(b" " * 200_000_000), 9).decode("latin-1")
+    page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 5 0 R /Resources << /Font << /F1 3 0 R >> >> >>"
+    return _file(
+        [
+            "<< /Type /Catalog /Pages 2 0 R >>",
+            "<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
+            "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+            page,
+            f"<< /Length {len(packed)} /Filter [/FlateDecode /FlateDecode] >>\nstream\n{packed}\nendstream",
+        ]
+    )
+
+
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")
 

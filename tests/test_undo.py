@@ -111,8 +111,18 @@ def test_what_the_user_changed_is_left_alone_and_the_exit_code_says_so(here: Her
     assert (here("redo")[0], file.read_text()) == (0, "mine\n")
 
 
+def test_names_cannot_command_the_terminal(here: Here, workspace: Path) -> None:
+    script = [call("WriteFile", {"file_path": str(workspace / "a\x1b[2Jb"), "content": "x\n"}), say("done")]
+    with ScriptedServer(script) as server:
+        assert here("-p", "clear \x1b[2J it", "-y", env=server.env("anthropic"))[0] == 0
+    assert all("\x1b" not in here(*words)[1] for words in (("undo", "--list"), ("undo", "--dry-run"), ("undo",)))
+    assert list(workspace.iterdir()) == []
+
+
 def test_wrong_usage_is_said(here: Here, tmp_path: Path) -> None:
-    assert "There is no earlier session" in here("undo")[2]
+    said = here("undo")[2]
+    assert "There is no earlier session" in said
+    assert "--continue" not in said
     assert "There is no session nonsense" in here("redo", "--session", "nonsense")[2]
     assert "There is no folder" in here("undo", "--cwd", str(tmp_path / "nowhere"))[2]
 

@@ -428,6 +428,31 @@ class TestOutput:
             ("id_1", "fine", False),
         ]
 
+    @pytest.mark.parametrize("step", ["parse", "subject", "title"])
+    async def test_a_tool_that_fails_before_it_runs_does_not_end_the_turn(
+        self, start_with: StartWith, step: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def look(n: int, ctx: ToolContext) -> ToolOutput:
+            return ToolOutput("looked")
+
+        def fail(self: Probe, args: Any) -> Any:
+            raise ValueError("odd")
+
+        monkeypatch.setattr(Probe, step, fail)
+        talk = await start_with(Probe(look), [probes(1), say("ok")])
+        assert (await talk.say("go")).text == "ok"
+        assert talk.all(ToolEnded)[0].text == ("looked" if step == "title" else "Probe failed: odd")
+
+    async def test_a_long_result_with_half_characters_is_cut_and_saved(self, start_with: StartWith) -> None:
+        async def look(n: int, ctx: ToolContext) -> ToolOutput:
+            return ToolOutput("\ud800x" * MAX_CHARS)
+
+        talk = await start_with(Probe(look), [probes(1), say("ok")])
+        assert (await talk.say("go")).text == "ok"
+        saved = re.search(r"the full text: (\S+)", talk.all(ToolEnded)[0].text)
+        assert saved is not None
+        assert Path(saved[1]).read_text() == "\ufffdx" * MAX_CHARS
+
 
 class TestIds:
     async def test_calls_with_the_same_id_are_told_apart(self, start_with: StartWith) -> None:

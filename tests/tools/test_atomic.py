@@ -111,6 +111,34 @@ def test_a_new_file_does_not_replace_one_that_came_meanwhile(box: Toolbox) -> No
     assert Path(path).read_bytes() == b"theirs"
 
 
+@pytest.mark.parametrize("links", [1, 2])
+def test_a_change_at_the_last_moment_is_not_overwritten(
+    box: Toolbox, monkeypatch: pytest.MonkeyPatch, links: int
+) -> None:
+    """Waiting for the disk takes longest, so that is when somebody else is most likely to write."""
+    path = Path(box.write("a.txt", "old\n"))
+    if links == 2:
+        os.link(path, box.folder / "twin.txt")
+    fsync = os.fsync
+
+    def somebody_writes(fd: int) -> None:
+        path.write_text("of somebody else\n")
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", somebody_writes)
+    with pytest.raises(Refusal, match="changed on disk in the meantime"):
+        replace_file(str(path), b"new\n", b"old\n")
+    assert path.read_text() == "of somebody else\n"
+
+    def somebody_deletes(_: int) -> None:
+        path.unlink()
+
+    monkeypatch.setattr(os, "fsync", somebody_deletes)
+    with pytest.raises(Refusal, match="deleted in the meantime"):
+        replace_file(str(path), b"new\n", b"of somebody else\n")
+    assert not [name for name in os.listdir(box.folder) if name != "twin.txt"]
+
+
 def test_a_private_file_is_never_readable_by_others(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     path = box.write("secret", b"old")
     os.chmod(path, 0o600)
@@ -157,6 +185,9 @@ async def test_links_that_lead_nowhere_or_in_circles(box: Toolbox) -> None:
     os.symlink("loop", box.folder / "loop")
     assert "symbolic links" in await box.refused("WriteFile", file_path=str(box.folder / "loop"), content="x")
     os.symlink("not/yet/there.txt", box.folder / "link")
+    assert "link to not/yet/there.txt, which does not exist" in await box.refused(
+        "Read", file_path=str(box.folder / "link")
+    )
     await box.ok("WriteFile", file_path=str(box.folder / "link"), content="x\n")
     assert (box.folder / "link").is_symlink()
     assert (box.folder / "not/yet/there.txt").read_text() == "x\n"

@@ -130,6 +130,28 @@ async def test_an_unseen_part_must_be_read_first(box: Toolbox) -> None:
     assert "line 49.\nz\nline 52." in Path(path).read_text()
 
 
+async def test_unseen_lines_are_named_as_the_file_has_them_and_all_at_once(box: Toolbox) -> None:
+    path = box.write("a.txt", "".join(f"line {n}.\n" for n in range(1, 101)))
+    await box.ok("Read", file_path=path, offset=1, limit=20)
+    moved = {"old_string": "line 5.\n", "new_string": "5\nand\nmore\n"}
+    far = {"old_string": "0.\n", "new_string": "zero\n", "replace_all": True}
+    args = {"file_path": path, "edits": [moved, {"old_string": "line 50.", "new_string": "fifty"}]}
+    assert "Must read lines 50-50 first" in await box.refused("MultiEditTool", **args)
+    await box.ok("Read", file_path=path, offset=50, limit=1)
+    await box.ok("MultiEditTool", **args)
+    path = box.write("b.txt", "".join(f"line {n}.\n" for n in range(1, 51)))
+    await box.ok("Read", file_path=path, offset=1, limit=20)
+    text = await box.refused("EditTool", file_path=path, **far)
+    assert "lines 30-30 and 40-40 and 50-50" in text
+    assert "offset=30 and limit=1, then offset=40 and limit=1, then offset=50 and limit=1" in text
+    for line in (30, 40, 50):
+        await box.ok("Read", file_path=path, offset=line, limit=1)
+    await box.ok("EditTool", file_path=path, **far)
+    path = box.write("c.txt", "".join(f"line {n}.\n" for n in range(1, 101)))
+    await box.ok("Read", file_path=path, offset=1, limit=9)
+    assert "Must read lines 10-100 first" in await box.refused("EditTool", file_path=path, **far)
+
+
 async def test_lines_shown_by_grep_count_as_read(box: Toolbox) -> None:
     path = box.write("a.txt", "one\ntwo TODO\nthree\n")
     os.utime(path, (1, 1))
@@ -237,7 +259,7 @@ async def test_edits_that_cancel_out_are_refused(box: Toolbox) -> None:
 def test_unseen_lines_move_with_the_text() -> None:
     draft = Draft("a\nb\nc\nd\n", unseen=[(3, 3)])
     draft.apply(Edit("a", "a1\na2\na3"))
-    with pytest.raises(Refusal, match="Must read lines 5-5 first"):
+    with pytest.raises(Refusal, match="Must read lines 3-3 first"):
         draft.apply(Edit("c", "x"))
     draft.apply(Edit("d", "e"))
     assert draft.text == "a1\na2\na3\nb\nc\ne\n"

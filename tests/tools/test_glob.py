@@ -75,3 +75,20 @@ async def test_links_are_not_followed_in_circles(box: Toolbox) -> None:
     os.symlink(box.folder, box.folder / "src/loop")
     os.mkfifo(box.folder / "pipe.py")
     assert await found(box, "**/*.py") == ["src/a.py"]
+
+
+async def test_no_pattern_takes_forever(box: Toolbox) -> None:
+    """Matching holds up everything else in the process, so its time may not grow with the number of stars."""
+    name = "a" * 200
+    aged(box, f"{name}b.txt", "/".join("d" * 30) + "/deep.txt")
+    for pattern in (
+        "*" * 100 + "x",
+        "*a" * 60 + "x",
+        "{" + "*a" * 60 + "x,y}",
+        "**/" * 60 + "z",
+        "x/" + "*" * 90 + "y",
+    ):
+        assert await found(box, pattern) == ["No files found"]
+    for pattern in ("*" * 100 + ".txt", "*a" * 60 + "*b.txt", "{" + "*a" * 60 + "b.t*,y}"):
+        assert f"{name}b.txt" in await found(box, pattern)
+    assert len(await found(box, "**/" * 60 + "d/**/*.txt")) == 1

@@ -180,3 +180,12 @@ async def test_a_notebook_is_edited_by_its_raw_lines(box: Toolbox) -> None:
     await box.ok("Grep", pattern="x = 1", path=path, output_mode="content")
     await box.ok("EditTool", **edit)
     assert "x = 2" in (await box.ok("Read", file_path=path)).text
+
+
+async def test_of_many_images_only_a_few_are_unpacked(box: Toolbox) -> None:
+    """Unpacking one can take a second, and a notebook may hold thousands."""
+    broken = binascii.b2a_base64(pictures.png(4, 4)[:-20]).decode()
+    path = box.write("many.ipynb", notebook(code("x", *(display(**{"image/png": broken}) for _ in range(30)))))
+    text = (await box.call("Read", file_path=path)).text
+    assert text.count("(image output, not shown: ") == 10
+    assert text.count("bytes, not shown)") == 20

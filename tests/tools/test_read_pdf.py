@@ -6,7 +6,7 @@ import pytest
 
 from odin.tools.path import Refusal
 from odin.tools.read_pdf import PdfReader
-from tests.pdfs import encrypted, pdf
+from tests.pdfs import bomb, encrypted, pdf
 from tests.tools.toolbox import Toolbox
 
 SLOW = pdf("word\n" * 200_000)
@@ -54,6 +54,11 @@ async def test_encrypted_broken_and_scanned_files_each_have_their_own_sentence(b
     assert "is a broken PDF (" in await box.refused("Read", file_path=broken)
     scanned = box.write("scanned.pdf", pdf("", ""))
     assert "2 pages with no text on any page; it may be scanned" in await box.refused("Read", file_path=scanned)
+
+
+async def test_a_page_that_cannot_be_unpacked_is_not_called_scanned(box: Toolbox) -> None:
+    said = await box.refused("Read", file_path=box.write("bomb.pdf", bomb()))
+    assert "1 pages of which none gave text, because of faults in it or limits on what is unpacked (" in said
 
 
 async def test_a_file_that_only_its_owner_may_change_is_read(box: Toolbox) -> None:

@@ -86,7 +86,8 @@ async def test_what_a_finished_one_left_running_can_be_stopped(box: Toolbox) -> 
 
 
 async def test_unknown_ids_name_the_known(box: Toolbox) -> None:
-    assert "Known are: none." in await box.refused("SpawnStatus", id="spawn-7")
+    for unknown in ("spawn-7", "spawn-" + "9" * 5000):
+        assert "Known are: none." in await box.refused("SpawnStatus", id=unknown)
     await box.ok("Spawn", command="sleep 1000")
     for name in ("SpawnStatus", "SpawnStop"):
         assert "no background process 'x'. Known are: spawn-1 (running)." in await box.refused(name, id="x")

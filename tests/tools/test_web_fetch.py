@@ -347,6 +347,7 @@ def test_pages_made_to_be_slow_are_looked_at_quickly():
     """With patterns and codecs that look back, each of these takes minutes, in which nothing else could happen."""
     assert not _looks_like_html("<!---->" * 2000 + "no page")
     assert not _is_shell("<script></script>" + "<div id " * 600_000, "")
+    assert decoded(b"+2AA-", "text/plain; charset=utf-7") == "+2AA-"
     assert decoded(b"abc-" + b"a9" * 2_000_000, "text/plain; charset=punycode").startswith("abc-a9a9")
 
 
@@ -357,9 +358,8 @@ def test_a_page_without_a_type_that_begins_with_comments_is_html():
 
 
 async def test_html_made_to_fill_the_memory_is_stopped(browser: Browser):
-    """4000 columns and 100,000 rows are a megabyte of HTML and gigabytes of Markdown."""
-    rows = "<tr>" + "<td>x" * 4000 + "</tr>" + "<tr><td>y</tr>" * 100_000
-    output = await browser.call(browser.site.page("/wide", f"<table>{rows}</table>"))
+    """Every quotation within the others puts one more mark before all of its lines."""
+    output = await browser.call(browser.site.page("/deep", "<blockquote>x" * 380_000))
     assert output.is_error
     assert "its HTML could not be converted (" in output.text
     assert (await browser.call(browser.site.page("/next", "<p>fine</p>"))).text.endswith("The answer.")

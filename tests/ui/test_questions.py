@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odin.core.event import Option, Question
-from odin.testing import ScriptedServer, call, reply, say
+from odin.testing import ScriptedServer, Turn, call, reply, say
 from odin.ui.questions import chosen, sdk_answers
 from odin.ui.terminal import choices
 from tests.ui.pseudo import screen
@@ -122,6 +122,27 @@ def test_ctrl_c_at_a_question_ends_the_turn(workspace: Path) -> None:
         code, _ = terminal.end()
         assert len(server.requests) == 1
     assert code == 130
+
+
+@pytest.mark.parametrize(
+    "asked", [ASK, call("ExecuteCommand", {"command": "touch made"}, id="w")], ids=["question", "permission"]
+)
+def test_after_ctrl_c_at_a_question_the_chat_goes_on(workspace: Path, asked: Turn) -> None:
+    with (
+        ScriptedServer([asked, say("Still here.")]) as server,
+        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("Go.\n")
+        terminal.see("cancels): " if asked is ASK else "say why not: ")
+        terminal.type("\x03")
+        terminal.see("Interrupted.\r\nedit> ")
+        terminal.type("Are you there?\n")
+        terminal.see("Still here.")
+        terminal.see("edit> ")
+        terminal.type("\x04")
+        assert terminal.end()[0] == 0
+        assert len(server.requests) == 2
 
 
 def test_a_question_and_a_permission_come_one_after_the_other_in_a_chat(workspace: Path) -> None:

@@ -229,7 +229,11 @@ class _Composition:
         folder = self._log.path.parent / "outputs"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = folder / f"result-{time.time_ns():x}.txt"
-        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        try:
+            data = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            data = mended(text).encode()
+        path.write_bytes(data)
         return str(path)
 
     def _sub_kit(self, mode: Mode, name: str) -> Kit:

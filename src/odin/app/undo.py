@@ -12,7 +12,7 @@ from odin.app.checkpoints import Checkpoints
 from odin.bus.hub import Hub
 from odin.config import current_folder, home_dir, load, state_dir
 from odin.core.client import TurnRecord
-from odin.core.errors import SessionLocked, UsageError
+from odin.core.errors import SessionLocked, SessionNotFound, UsageError
 from odin.core.event import FileChange, KeptFile
 from odin.core.op import Redo, Rewind
 from odin.engine.recorder import Recorder
@@ -66,7 +66,7 @@ class Report(msgspec.Struct, frozen=True):
         """For people, with paths as they would type them."""
 
         def shown(path: str) -> str:
-            return os.path.relpath(path, cwd)
+            return _visible(os.path.relpath(path, cwd))
 
         lines = [f"{'Would go' if self.dry_run else 'Went'} {self.way}."]
         lines += [f"restored    {shown(path)}" for path in self.restored]
@@ -90,7 +90,7 @@ class _Session:
             raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
         config = load(cwd, os.environ, {})
         store = Store(state_dir(os.environ), config.root)
-        self.log = _held(store, wish.session or store.latest())
+        self.log = _held(store, wish.session or _latest(store, config.root))
         self.state = State.fold(read_log(self.log.path), self.log.session)
         self.recorder = Recorder(self.log, self.state, Hub())
         self.rewinder = Checkpoints(config, self.recorder, self.log.path, str(home_dir(os.environ))).rewinder()
@@ -105,6 +105,14 @@ class _Session:
         if not to.isdecimal() or not 1 <= int(to) <= len(turns):
             raise UsageError(f"There is no prompt {to!r} in session {self.log.session}.", "See `odin undo --list`.")
         return turns[-int(to)]
+
+
+def _latest(store: Store, root: str) -> str:
+    try:
+        return store.latest()
+    except SessionNotFound as error:
+        hint = f"Sessions belong to a folder, and this one is {root}; name another with --cwd."
+        raise SessionNotFound(str(error), hint) from error
 
 
 def _held(store: Store, session: str) -> SessionLog:
@@ -184,5 +192,10 @@ def _report(
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
+    line = _visible(" ".join(text.split()))
     return line if len(line) <= _TEXT else line[: _TEXT - 1] + "…"
+
+
+def _visible(text: str) -> str:
+    """Names and prompts may hold what would command a terminal; that is written out."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -168,6 +168,8 @@ class Gate:
         except msgspec.ValidationError as error:
             known = ", ".join(tool.spec().schema.get("properties", {}))
             return f"The arguments of {tool.name} do not fit its schema: {error}. Its fields are: {known}."
+        except Exception as error:
+            return _fault(tool, error)
 
     def _barred(self, tool: Tool[Any], mode: Mode) -> str:
         if self.registry.is_disabled(tool.name):
@@ -180,7 +182,10 @@ class Gate:
         return ""
 
     async def _judge(self, call: ToolCall, tool: Tool[Any], args: Any, scope: Scope) -> Admitted | Refused:
-        subject = tool.subject(args)
+        try:
+            subject = tool.subject(args)
+        except Exception as error:  # what cannot be judged is not run
+            return Refused(call, _fault(tool, error))
         verdict = self._policy().judge(tool.name, tool.kind, subject, scope.mode)
         if verdict.action == "allow" or (verdict.action == "ask" and self.registry.is_allowed(tool.name)):
             return Admitted(call, tool, args)
@@ -218,13 +223,13 @@ class Gate:
         if isinstance(item, Refused):
             return item, failed(item.text), 0
         call, tool, args = item.call, item.tool, item.args
-        self._recorder.emit(ToolStarted(call.id, tool.name, call.args, tool.title(args)), scope.agent)
+        self._recorder.emit(ToolStarted(call.id, tool.name, call.args, _title(tool, args)), scope.agent)
         started = time.monotonic()
         context = self._context(call, tool, scope, started)
         try:
             output = await self._run_steps(tool, args, context)
         except Exception as error:  # a tool must never end the turn: whatever it raises is its result
-            output = failed(f"{tool.name} failed: {str(error) or type(error).__name__}")
+            output = failed(_fault(tool, error))
         return item, output, int((time.monotonic() - started) * 1000)
 
     async def _run_steps(self, tool: Tool[Any], args: Any, context: ToolContext) -> ToolOutput:
@@ -310,6 +315,17 @@ def _together(one: Admitted | Refused, other: Admitted | Refused) -> bool:
         touched = {os.path.realpath(path) for path in one.tool.subject(one.args).paths}
         return touched.isdisjoint(os.path.realpath(path) for path in other.tool.subject(other.args).paths)
     return False
+
+
+def _fault(tool: Tool[Any], error: Exception) -> str:
+    return f"{tool.name} failed: {str(error) or type(error).__name__}"
+
+
+def _title(tool: Tool[Any], args: Any) -> str:
+    try:
+        return mended(tool.title(args))
+    except Exception:
+        return ""
 
 
 def _broke(item: Admitted | Refused, output: ToolOutput) -> bool:

@@ -156,7 +156,7 @@ class Policy:
     def _unusable(self, call: _Call) -> Verdict | None:
         """Paths that no file tool can use: reading a pipe may never end, and the project itself is not a file."""
         for path in call.subject.paths if call.kind in ("read", "edit") else ():
-            if "\0" in path:
+            if call.kind == "edit" and "\0" in path:
                 return Verdict("deny", f"{path!r} contains a NUL byte, so it is no path.")
             if paths.special(path, self.cwd):
                 return Verdict("deny", f"{path} is a pipe, a socket or a device, not a file.")

@@ -33,8 +33,9 @@ def replace_file(target: str, data: bytes, before: bytes | None) -> int:
     fd = create(temporary, private=before is not None)
     try:
         _write_all(fd, data)
-        replaceable = _prepare(fd, target, before) and not closed
+        replaceable = _make_alike(fd, target) and not closed
         os.fsync(fd)
+        _check_unchanged(target, before)
         if not (replaceable and _put(temporary, target, new=before is None)):
             _rewrite(temporary, target, before or b"")
     except BaseException:
@@ -45,26 +46,26 @@ def replace_file(target: str, data: bytes, before: bytes | None) -> int:
     return Path(target).stat().st_mtime_ns
 
 
-def _prepare(fd: int, target: str, before: bytes | None) -> bool:
-    """Check, as late as possible, that the old file is still what the edit was made from, and make the new one like it.
+def _make_alike(fd: int, target: str) -> bool:
+    """Make the new file like the old one, if there is one. False when it cannot take its place."""
+    try:
+        info = Path(target).stat()
+    except FileNotFoundError:
+        return True
+    return info.st_nlink == 1 and _keep_attributes(fd, target, info)
 
-    False when the new one cannot take its place.
-    """
-    info = _unchanged(target, before)
-    return info is None or (info.st_nlink == 1 and _keep_attributes(fd, target, info))
 
-
-def _unchanged(target: str, before: bytes | None) -> os.stat_result | None:
+def _check_unchanged(target: str, before: bytes | None) -> None:
+    """Check that the old file is still what the edit was made from: last of all, when only the rename is left to do."""
     try:
         fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         if before is None:
-            return None
+            return
         raise Refusal(f"{target} was deleted in the meantime. Nothing was written.") from None
     with open(fd, "rb", buffering=0) as file:  # noqa: PTH123
         if before is None or file.readall() != before:
             raise _changed(target)
-        return os.fstat(fd)
 
 
 def _changed(target: str) -> Refusal:

@@ -9,8 +9,8 @@ _DECLARED = rb"""(?i)<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^>]
 _WEB_NAMES = {"iso-8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "ascii": "cp1252"}
 """Browsers read these as windows-1252, and pages are written for browsers."""
 
-_NOT_OF_PAGES = frozenset(("punycode", "idna", "unicode_escape", "raw_unicode_escape", "unicode-escape"))
-"""Python knows them and no browser does. The first takes hours for a large page."""
+_NOT_OF_PAGES = frozenset(("punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "unicode-escape"))
+"""Python knows them and browsers do not. The first takes hours for a large page, others make half characters."""
 
 
 def decoded(body: bytes, content_type: str) -> str:

@@ -13,7 +13,6 @@ import sys
 from html import unescape
 from pathlib import Path
 
-
 MEMORY = 2_000_000_000
 
 

@@ -94,6 +94,7 @@ def _is_shell(html: str, text: str) -> bool:
     """Hardly any text, scripts, and an empty place for them to fill, or a note that asks to switch them on."""
     if len(text) > _LITTLE or not re.search(r"(?i)<script\b", html):
         return False
-    place = r"""<div[^<>]{0,200}\bid\s{0,9}=\s{0,9}["']?(?:root|app|__next|__nuxt|___gatsby|main|svelte|q-app)\b|<app-root\b"""
+    names = "root|app|__next|__nuxt|___gatsby|main|svelte|q-app"
+    place = rf"""<div[^<>]{{0,200}}\bid\s{{0,9}}=\s{{0,9}}["']?(?:{names})\b|<app-root\b"""
     asks = r"<noscript\b.{0,2000}?(?:javascript|scripts?\b)"
     return re.search(f"(?is)(?:{place}|{asks})", html) is not None

@@ -50,6 +50,8 @@ def absolute(path: str, cwd: str, field: str) -> str:
 
 def missing(path: str, cwd: str) -> Refusal:
     """The sentence for a path that does not exist, with the nearest one that does."""
+    if Path(path).is_symlink():
+        return Refusal(f"{path} is a symbolic link to {os.readlink(path)}, which does not exist.")  # noqa: PTH115
     return Refusal(f"{path} does not exist.{_suggestion(path, cwd)}")
 
 

@@ -6,6 +6,10 @@ from collections.abc import Callable
 
 from odin.tools.path import Refusal
 
+_STAR, _FOLDERS = "[^/]*", "(?:.*/)?"
+_OPEN = (_STAR, _FOLDERS, ".*", "(?:", "|", ")")
+"""Pieces of an expression of which it is not fixed what they match, and the marks of a list."""
+
 
 @functools.lru_cache(maxsize=256)
 def matcher(glob: str) -> Callable[[str], bool]:
@@ -43,13 +47,32 @@ def translate(glob: str) -> str:
         out.append(piece)
         depth += {"(?:": 1, ")": -1}.get(piece, 0)
         at += width
-    return "".join(out)
+    return "".join(_committed(out))
+
+
+def _committed(pieces: list[str]) -> list[str]:
+    """The same without a search that takes forever: what stands between two stars may as well be the first that fits,
+    because the second star takes whatever comes after it. And a folder at any depth need not be said twice."""
+    out: list[str] = []
+    at = 0
+    while at < len(pieces):
+        end = at + 1
+        while end < len(pieces) and pieces[end] not in _OPEN:
+            end += 1
+        if pieces[at] == _STAR and end < len(pieces) and pieces[end] == _STAR:
+            out.append(f"(?>{_STAR}?{''.join(pieces[at + 1 : end])})")
+            at = end
+            continue
+        if not (out and pieces[at] == out[-1] == _FOLDERS):
+            out.append(pieces[at])
+        at += 1
+    return out
 
 
 def _token(glob: str, at: int, depth: int) -> tuple[str, int]:
     rest = glob[at:]
     if rest.startswith("**/") and (at == 0 or glob[at - 1] in "/{,"):
-        return "(?:.*/)?", 3
+        return _FOLDERS, 3
     if rest == "**" and (at == 0 or glob[at - 1] == "/"):
         return ".*", 2
     char = rest[0]
@@ -61,7 +84,7 @@ def _token(glob: str, at: int, depth: int) -> tuple[str, int]:
         return (")" if char == "}" else "|"), 1
     if char == "\\" and len(rest) > 1:
         return re.escape(rest[1]), 2
-    return {"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char)), 1
+    return {"*": _STAR, "?": "[^/]"}.get(char, re.escape(char)), 1
 
 
 def _set(rest: str) -> tuple[str, int]:

@@ -19,6 +19,9 @@ LINES = 1900
 SOURCE_CHARS = 20_000
 OUTPUT_CHARS = 4000
 IMAGES = 5
+_TRIED = 2 * IMAGES
+"""Images that are unpacked to see whether they are sound; a notebook may hold thousands."""
+
 _EDITING = "(to edit it, see its raw lines with Grep in content mode first)"
 
 
@@ -61,6 +64,7 @@ class _Page:
         self._folder = folder
         self._chars = 0
         self._lines = 0
+        self._tried = 0
 
     def take(self, number: int, cell: Cell) -> bool:
         """Add a cell. False when there is no room for it; the first one always has room."""
@@ -99,6 +103,9 @@ class _Page:
     def _image(self, encoded: str) -> str:
         try:
             data = binascii.a2b_base64(encoded)
+            if self._folder is None or self._tried >= _TRIED:
+                return f"(image output, {size_text(len(data))}, not shown)"
+            self._tried += 1
             found = checked(data)
         except binascii.Error:
             return "(image output that is damaged)"
@@ -106,7 +113,7 @@ class _Page:
             return f"(image output, not shown: {broken})"
         if found is None:
             return "(image output of an unknown kind)"
-        if len(self.images) >= IMAGES or self._folder is None:
+        if len(self.images) >= IMAGES:
             return f"(image output, {size_text(len(data))}, not shown)"
         self.images.append(kept(found, self._folder))
         return f"(image {len(self.images)}: {found.described()})"

@@ -64,6 +64,12 @@ class PdfReader:
             raise Refusal(f"{path} is a PDF that cannot be read: {why}. Use a command, such as pdftotext.")
         if head.fault:
             raise Refusal(_fault(path, head))
+        faults = sorted({page.why for page in pages if page.why})
+        if faults and not any(page.text.strip() for page in pages):
+            raise Refusal(
+                f"{path} is a PDF of {head.pages} pages of which none gave text, because of faults in it or limits on "
+                f"what is unpacked ({', '.join(faults)[:200]}). Use a command, such as pdftotext."
+            )
         return _composed(head.pages, pages)
 
 

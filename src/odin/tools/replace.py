@@ -20,6 +20,8 @@ _TELLING = 4
 _EXACTLY = 1000
 _PLACES = 4
 _AROUND = 160
+_MOST_UNSEEN = 200
+_READS = 5
 
 
 class Edit(Struct, frozen=True):
@@ -45,6 +47,7 @@ class Draft:
     def __init__(self, text: str, unseen: list[tuple[int, int]] | None = None, *, unknown: bool = False) -> None:
         self.text = text
         self._blind = _char_spans(text, unseen or [])
+        self._blind_lines = [first for first, _ in unseen or []]
         self._unknown = unknown
 
     def apply(self, edit: Edit) -> int:
@@ -76,14 +79,27 @@ class Draft:
         return fitted
 
     def _check_seen(self, spans: list[Span]) -> None:
+        """Refuse what was not seen, with its lines as they are in the file: earlier edits may have moved them."""
+        missing = _joined(self._unseen_lines(spans))
+        if missing:
+            named = " and ".join(f"{first}-{last}" for first, last in missing)
+            calls = ", then ".join(f"offset={first} and limit={last - first + 1}" for first, last in missing)
+            raise Refusal(
+                f"Must read lines {named} first: you have not seen the part of the file to change. "
+                f"Read it with {calls}, then repeat the edit."
+            )
+
+    def _unseen_lines(self, spans: list[Span]) -> list[Span]:
+        found: list[Span] = []
         for start, end in spans:
-            for blind_start, blind_end in self._blind:
+            for (blind_start, blind_end), line in zip(self._blind, self._blind_lines, strict=True):
                 if start < blind_end and blind_start < end:
-                    first, last = _line_at(self.text, start), _line_at(self.text, max(start, end - 1))
-                    raise Refusal(
-                        f"Must read lines {first}-{last} first: you have not seen the part of the file to change. "
-                        f"Read it with offset={first} and limit={last - first + 1}, then repeat the edit."
-                    )
+                    first = line + self.text.count("\n", blind_start, max(start, blind_start))
+                    last = line + self.text.count("\n", blind_start, min(end, blind_end) - 1)
+                    found.append((first, last))
+            if len(found) > _MOST_UNSEEN:
+                break
+        return found
 
     def _check_whole(self, spans: list[Span], old: str) -> None:
         """A letter or two may be found inside a character of two bytes by mere chance; longer text hardly ever is."""
@@ -202,6 +218,17 @@ def _ending(text: str, span: Span) -> str:
     if at < 0:
         return "\r" if "\r" in text else "\n"
     return "\r\n" if at > 0 and text[at - 1] == "\r" else "\n"
+
+
+def _joined(ranges: list[Span]) -> list[Span]:
+    """Neighbours as one, and all as one when there are more than one would read one by one."""
+    joined: list[Span] = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined if len(joined) <= _READS else [(joined[0][0], joined[-1][1])]
 
 
 def _shift(spans: list[Span], fitted: list[str], place: int) -> int:

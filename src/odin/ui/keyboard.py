@@ -29,8 +29,6 @@ class Begun:
 
 async def next_line(client: Client, prompt: str) -> str | Begun | None:
     """What was typed, or the turn that began before it; None when there is nothing more to wait for."""
-    sys.stdout.write(prompt)
-    sys.stdout.flush()
     loop = asyncio.get_running_loop()
     events = client.events()
     turn = loop.create_task(_first_turn(events))
@@ -43,6 +41,8 @@ async def next_line(client: Client, prompt: str) -> str | Begun | None:
     fd = sys.stdin.fileno()
     loop.add_reader(fd, settle, True)
     loop.add_signal_handler(signal.SIGINT, settle, False)
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
     try:
         await asyncio.wait({turn, typed}, return_when=asyncio.FIRST_COMPLETED)
     finally:

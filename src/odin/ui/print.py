@@ -96,9 +96,9 @@ class _Run:
                 await asyncio.wait({pump, stopping.gone}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 pump.cancel()
-                self._quiet()
+                await self._quiet()
             self.code = stopping.code
-            ended = pump.result() if pump.done() else None
+            ended = pump.result() if pump.done() and not pump.cancelled() else None
         if ended is None and not self.code:
             self.code = 1
             put(self._err, "The session was closed before the answer was complete.\n")
@@ -144,7 +144,7 @@ class _Run:
         if self._questions is not None:
             self._questions.see(envelope)
 
-    def _quiet(self) -> None:
+    async def _quiet(self) -> None:
         if self._questions is not None:
-            self._questions.close()
+            await self._questions.close()
         self._progress.close()

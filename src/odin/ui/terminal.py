@@ -210,9 +210,13 @@ class Questions:
             self._asks.clear()
             self._drop(self._current)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Let go of the terminal. Whoever reads it next must find it free, so this waits until it is."""
         self._asks.clear()
+        task = self._task
         self._drop(self._current)
+        if task is not None:
+            await asyncio.wait([task], timeout=1.0)
 
     def _drop(self, ask_id: str) -> None:
         self._asks = deque(ask for ask in self._asks if ask.ask_id != ask_id)

@@ -1,0 +1,75 @@
+"""What is about to be replaced is in the log on disk before it is touched; what changes at that moment is spared."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import odin.engine.rewind
+import odin.tools.change
+from odin.core.event import Redone, Rewound
+from odin.core.op import Redo, Rewind
+from odin.testing import call, say
+
+from .conftest import Start, Talk
+
+
+def before(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, act: Callable[[], object]) -> None:
+    """Let something happen right before a function of the module."""
+    right = getattr(module, name)
+
+    def first_that(*args: Any) -> Any:
+        act()
+        return right(*args)
+
+    monkeypatch.setattr(module, name, first_that)
+
+
+async def edited(start: Start, file: Path) -> Talk:
+    file.write_text("old\n")
+    read = call("Read", {"file_path": str(file)})
+    edit = call("EditTool", {"file_path": str(file), "old_string": "old", "new_string": "new"})
+    talk = await start([read, edit, say("done")])
+    await talk.say("change it")
+    assert file.read_text() == "new\n"
+    return talk
+
+
+async def gone(talk: Talk, op: Rewind | Redo) -> Rewound | Redone:
+    events = talk.client.events()
+    await talk.client.submit(op)
+    async for envelope in events:
+        if isinstance(envelope.event, Rewound | Redone):
+            return envelope.event
+    raise AssertionError("the events ended")
+
+
+async def test_the_log_says_so_before_a_file_is_touched(
+    start: Start, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = workspace / "a"
+    known: list[tuple[str, int, int]] = []
+
+    def look() -> None:
+        log = next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl")).read_text()
+        known.append((file.read_text(), log.count("FilesSaved"), log.count("FilesLeft")))
+
+    before(monkeypatch, odin.tools.change, "replace_file", look)
+    before(monkeypatch, odin.engine.rewind, "carry_out", look)
+    talk = await edited(start, file)
+    await gone(talk, Rewind("p1"))
+    await gone(talk, Redo())
+    assert known == [("old\n", 1, 0), ("new\n", 2, 1), ("old\n", 3, 1)]
+
+
+async def test_what_changes_at_the_very_moment_is_left_alone(
+    start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = workspace / "a"
+    talk = await edited(start, file)
+    before(monkeypatch, odin.engine.rewind, "carry_out", lambda: file.write_text("mine\n"))
+    rewound = await gone(talk, Rewind("p1"))
+    assert file.read_text() == "mine\n"
+    assert [file.reason for file in rewound.kept] == ["somebody changed it at this very moment"]
+    assert rewound.changes == ()
