@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from random import Random
 from typing import Any, NamedTuple
 
-from odin.tools.text import Decoded, decode
+from odin.tools.files.text import Decoded, decode
 
 LARGEST = 4_000_000
 _COMPARED = 6000

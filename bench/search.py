@@ -13,7 +13,7 @@ from odin.core.tool import Tool, ToolContext
 from odin.policy.sandbox import ProcessRunner
 from odin.tools.glob import Glob
 from odin.tools.grep import Grep
-from odin.tools.ripgrep import find_ripgrep
+from odin.tools.searching.ripgrep import find_ripgrep
 from row import Row
 from tree import RARE, source_tree
 

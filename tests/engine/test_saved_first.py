@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import odin.engine.rewind
-import odin.tools.change
+import odin.tools.files.change
 from odin.core.event import Redone, Rewound
 from odin.core.op import Redo, Rewind
 from odin.testing import call, say
@@ -55,7 +55,7 @@ async def test_the_log_says_so_before_a_file_is_touched(
         log = next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl")).read_text()
         known.append((file.read_text(), log.count("FilesSaved"), log.count("FilesLeft")))
 
-    before(monkeypatch, odin.tools.change, "replace_file", look)
+    before(monkeypatch, odin.tools.files.change, "replace_file", look)
     before(monkeypatch, odin.engine.rewind, "carry_out", look)
     talk = await edited(start, file)
     await gone(talk, Rewind("p1"))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from odin.tools import temporary
-from odin.tools.atomic import replace_file
-from odin.tools.path import Refusal
-from odin.tools.temporary import is_temporary
+from odin.tools.files import temporary
+from odin.tools.files.atomic import replace_file
+from odin.tools.files.path import Refusal
+from odin.tools.files.temporary import is_temporary
 from tests.tools.toolbox import Toolbox
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +22,8 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files
 
 LIMITED = """
 import resource, sys
-from odin.tools.atomic import replace_file
-from odin.tools.path import Refusal
+from odin.tools.files.atomic import replace_file
+from odin.tools.files.path import Refusal
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 target = sys.argv[1]
 with open(target, "rb") as file:
@@ -210,7 +210,7 @@ tail -c +1001 "$1"
 
 REPLACE = """
 import sys
-from odin.tools.atomic import replace_file
+from odin.tools.files.atomic import replace_file
 replace_file(sys.argv[1], b"new" * 100_000, b"old" * 50_000)
 """
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from odin.context.files import FileCache
 from odin.context.settings import CacheSettings
-from odin.tools import Services, path, standard_tools
+from odin.tools import Services, standard_tools
+from odin.tools.files import path
 from tests.tools.toolbox import Toolbox
 
 _opened: list[str] = []
@@ -176,7 +177,7 @@ async def test_a_notebook_or_a_pdf_is_never_given_as_its_lines(box: Toolbox) -> 
 
 
 async def test_a_huge_file_is_hashed_once(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("path", "read"):
+    for module in ("files.path", "read"):
         monkeypatch.setattr(f"odin.tools.{module}.WHOLE_BYTES", 5000)
     name = thousand(box)
     assert Path(name).stat().st_size > path.WHOLE_BYTES

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.tools import change
-from odin.tools.atomic import replace_file
-from odin.tools.path import Refusal
-from odin.tools.replace import Draft, Edit
+from odin.tools.files import change
+from odin.tools.files.atomic import replace_file
+from odin.tools.files.path import Refusal
+from odin.tools.files.replace import Draft, Edit
 from tests.tools.toolbox import Toolbox
 
 

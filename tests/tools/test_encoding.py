@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.tools.encoding import recognised
-from odin.tools.text import decode
+from odin.tools.files.encoding import recognised
+from odin.tools.files.text import decode
 from tests.tools.toolbox import Toolbox
 
 CHINESE = "// 读取配置文件，如果文件不存在则返回默认值\nint count = 1;\n"

@@ -1,6 +1,6 @@
 """What a model reads when its text is not there, or there more than once."""
 
-from odin.tools.nearest import nearest
+from odin.tools.files.nearest import nearest
 from tests.tools.toolbox import Toolbox
 
 CODE = """def first(x):

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.tools.path import Refusal
-from odin.tools.query import Answer, Query
-from odin.tools.ripgrep import find_ripgrep, ripgrep_arguments
-from odin.tools.scan import scan
-from odin.tools.search import read_counts, read_lines, read_paths
+from odin.tools.files.path import Refusal
+from odin.tools.searching.query import Answer, Query
+from odin.tools.searching.ripgrep import find_ripgrep, ripgrep_arguments
+from odin.tools.searching.scan import scan
+from odin.tools.searching.search import read_counts, read_lines, read_paths
 from tests.tools.toolbox import Toolbox
 
 FOLDERS = ("", "", "a/", "src/", "src/gen/", "a/b/", ".hid/", "out/", "d-1/", "src/.hid/deep/")

@@ -18,7 +18,7 @@ from odin.core.sufficiency import EditQuestion, LineRange, PlannedEdit, Sufficie
 from odin.providers.offline.planner import reply
 from odin.tools import Services, standard_tools
 from odin.tools.edit import EditTool
-from odin.tools.sufficiency import Reviewer
+from odin.tools.files.sufficiency import Reviewer
 from tests.tools.toolbox import Toolbox
 
 Answer = Callable[[EditQuestion], Sufficiency | str]

@@ -17,10 +17,10 @@ from odin.core.tool import Subject, ToolOutput
 from odin.policy.sandbox import ProcessRunner
 from odin.providers.fetch import Fetcher
 from odin.providers.offline.jobs import do_job
-from odin.tools.charset import decoded
-from odin.tools.page import _is_shell, _looks_like_html  # pyright: ignore[reportPrivateUsage]
+from odin.tools.web.address import BadAddress, tidy_url
+from odin.tools.web.charset import decoded
+from odin.tools.web.page import _is_shell, _looks_like_html  # pyright: ignore[reportPrivateUsage]
 from odin.tools.web_fetch import FOR_THE_MODEL, INSTEAD, MAX_BYTES, WebFetch
-from odin.tools.weburl import BadAddress, tidy_url
 from tests.providers.servers import chunked
 from tests.tools.site import Site, open_site
 from tests.tools.toolbox import Toolbox

@@ -16,7 +16,6 @@ from odin.tools.context_summarizer import ContextSummarizer
 from odin.tools.delete import Delete
 from odin.tools.edit import EditTool
 from odin.tools.execute_command import ExecuteCommand
-from odin.tools.formats import Formats
 from odin.tools.glob import Glob
 from odin.tools.grep import Grep
 from odin.tools.init_tool import InitTool
@@ -25,6 +24,7 @@ from odin.tools.multi_edit import MultiEditTool
 from odin.tools.question import Question
 from odin.tools.read import Read
 from odin.tools.read_artifact import ReadArtifact
+from odin.tools.reading.formats import Formats
 from odin.tools.save_artifact import SaveArtifact
 from odin.tools.spawn import Spawn
 from odin.tools.spawn_status import SpawnStatus

@@ -8,11 +8,11 @@ from msgspec import Meta
 
 from odin.context.files import FileCache, count_lines, digest
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.tools.atomic import replace_file
-from odin.tools.diff import compare
-from odin.tools.path import FileTool, Refusal, absolute, open_regular, printable, read_whole
-from odin.tools.seen import remember_write
-from odin.tools.text import Decoded, decode, is_crlf
+from odin.tools.files.atomic import replace_file
+from odin.tools.files.diff import compare
+from odin.tools.files.path import FileTool, Refusal, absolute, open_regular, printable, read_whole
+from odin.tools.files.seen import remember_write
+from odin.tools.files.text import Decoded, decode, is_crlf
 
 
 class AppendArgs(Args, frozen=True):

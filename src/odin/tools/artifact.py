@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from odin.tools.path import Refusal
+from odin.tools.files.path import Refusal
 
 MAX_BYTES = 5_000_000
 """The largest artifact."""

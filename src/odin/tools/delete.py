@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from odin.context.files import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.tools.path import FileTool, Refusal, absolute, open_regular, printable
+from odin.tools.files.path import FileTool, Refusal, absolute, open_regular, printable
 
 _Fate = Literal["Deleted", "Already absent", "Blocked", "Failed", "Not attempted"]
 

@@ -2,10 +2,10 @@
 
 from odin.context.files import FileCache
 from odin.core.tool import Args, AskLesser, Subject, ToolContext, ToolOutput
-from odin.tools.change import change_file
-from odin.tools.path import FileTool
-from odin.tools.replace import Edit
-from odin.tools.sufficiency import Reviewer
+from odin.tools.files.change import change_file
+from odin.tools.files.path import FileTool
+from odin.tools.files.replace import Edit
+from odin.tools.files.sufficiency import Reviewer
 
 
 class EditArgs(Args, frozen=True):

@@ -8,9 +8,9 @@ from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, failed
 from odin.policy.background import Background
 from odin.policy.outcome import outcome
 from odin.policy.sandbox import Finished, ProcessRunner
-from odin.tools.interactive import refusal
-from odin.tools.last_line import LastLine
-from odin.tools.path import printable
+from odin.tools.files.path import printable
+from odin.tools.running.interactive import refusal
+from odin.tools.running.last_line import LastLine
 from odin.tools.spawn import SpawnArgs, cannot_start, start
 
 DEFAULT_MS = 120_000

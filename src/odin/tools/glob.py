@@ -12,13 +12,13 @@ from msgspec import Meta
 
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.policy.sandbox import ProcessRunner
-from odin.tools.newest import Choose, Newest
-from odin.tools.path import FileTool, Refusal, absolute, existing_folder, printable
-from odin.tools.pattern import matcher, name_filter
-from odin.tools.ripgrep import base_arguments, find_ripgrep
-from odin.tools.search import SEARCH_SECONDS, took_too_long
-from odin.tools.temporary import is_temporary
-from odin.tools.walk import walk
+from odin.tools.files.path import FileTool, Refusal, absolute, existing_folder, printable
+from odin.tools.files.temporary import is_temporary
+from odin.tools.searching.newest import Choose, Newest
+from odin.tools.searching.pattern import matcher, name_filter
+from odin.tools.searching.ripgrep import base_arguments, find_ripgrep
+from odin.tools.searching.search import SEARCH_SECONDS, took_too_long
+from odin.tools.searching.walk import walk
 
 SHOWN = 100
 _STOP_BYTES = 64_000_000

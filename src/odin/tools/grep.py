@@ -11,11 +11,11 @@ from msgspec import Meta, field
 from odin.context.files import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.policy.sandbox import ProcessRunner
-from odin.tools.path import FileTool, Refusal, absolute, missing, open_regular, printable
-from odin.tools.query import Query
-from odin.tools.ripgrep import find_ripgrep
-from odin.tools.search import Counts, Found, Hit, count_lines, find_in_range, find_lines, find_paths
-from odin.tools.seen import remember_lines
+from odin.tools.files.path import FileTool, Refusal, absolute, missing, open_regular, printable
+from odin.tools.files.seen import remember_lines
+from odin.tools.searching.query import Query
+from odin.tools.searching.ripgrep import find_ripgrep
+from odin.tools.searching.search import Counts, Found, Hit, count_lines, find_in_range, find_lines, find_paths
 
 HEAD_LIMIT = 250
 SHOWN_CHARS = 30_000

@@ -7,9 +7,9 @@ from pathlib import Path
 from odin.context.files import FileCache, count_lines, digest, fingerprint
 from odin.context.instructions import NAME
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.tools.atomic import replace_file
-from odin.tools.diff import compare
-from odin.tools.path import FileTool, Refusal, open_regular, printable, read_whole
+from odin.tools.files.atomic import replace_file
+from odin.tools.files.diff import compare
+from odin.tools.files.path import FileTool, Refusal, open_regular, printable, read_whole
 
 
 class InitArgs(Args, frozen=True):

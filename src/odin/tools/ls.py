@@ -8,9 +8,9 @@ from pathlib import Path
 
 from odin.context.files import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.tools.path import FileTool, absolute, existing_folder, printable
-from odin.tools.pattern import matcher
-from odin.tools.temporary import is_temporary
+from odin.tools.files.path import FileTool, absolute, existing_folder, printable
+from odin.tools.files.temporary import is_temporary
+from odin.tools.searching.pattern import matcher
 
 SHOWN = 200
 

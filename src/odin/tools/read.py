@@ -10,9 +10,9 @@ from msgspec import Meta, Struct, structs
 from odin.context.files import FileCache, Fingerprint, Recalled, fingerprint
 from odin.context.known import HEAD_BYTES
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.tools.formats import Formats, is_lines
-from odin.tools.path import WHOLE_BYTES, FileTool, Refusal, absolute, open_regular, printable, read_whole
-from odin.tools.text import decode
+from odin.tools.files.path import WHOLE_BYTES, FileTool, Refusal, absolute, open_regular, printable, read_whole
+from odin.tools.files.text import decode
+from odin.tools.reading.formats import Formats, is_lines
 
 LINES = 2000
 LINE_CHARS = 2000

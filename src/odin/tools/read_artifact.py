@@ -4,7 +4,7 @@ from pathlib import Path
 
 from odin.core.tool import Args, ToolContext, ToolOutput
 from odin.tools.artifact import Shelf
-from odin.tools.path import FileTool, Refusal, printable
+from odin.tools.files.path import FileTool, Refusal, printable
 from odin.tools.read import LINES, numbered
 
 _LISTED = 200

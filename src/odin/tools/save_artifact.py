@@ -5,8 +5,8 @@ from pathlib import Path
 from odin.context.files import count_lines
 from odin.core.tool import Args, ToolContext, ToolOutput
 from odin.tools.artifact import MAX_BYTES, Shelf
-from odin.tools.atomic import replace_file
-from odin.tools.path import FileTool, Refusal, printable
+from odin.tools.files.atomic import replace_file
+from odin.tools.files.path import FileTool, Refusal, printable
 
 
 class SaveArgs(Args, frozen=True):

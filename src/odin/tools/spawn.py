@@ -6,8 +6,8 @@ from msgspec import Meta
 
 from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, failed
 from odin.policy.background import MAX_SECONDS, Background, NotStarted, Order, Spawned
-from odin.tools.interactive import refusal
-from odin.tools.path import printable
+from odin.tools.files.path import printable
+from odin.tools.running.interactive import refusal
 
 
 class SpawnArgs(Args, frozen=True):

@@ -3,7 +3,7 @@
 from odin.core.tool import Args, Tool, ToolContext, ToolOutput, failed
 from odin.policy.background import Background, Spawned
 from odin.policy.outcome import outcome
-from odin.tools.path import printable
+from odin.tools.files.path import printable
 
 
 class SpawnStatusArgs(Args, frozen=True):

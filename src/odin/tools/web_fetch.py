@@ -8,8 +8,8 @@ from odin.core.passages import excerpt
 from odin.core.reading import PageQuestion
 from odin.core.tool import Args, AskLesser, Fetch, Fetched, Subject, Tool, ToolContext, ToolOutput, failed
 from odin.policy.sandbox import ProcessRunner
-from odin.tools.page import Page, Unreadable, read_page
-from odin.tools.weburl import BadAddress, tidy_url
+from odin.tools.web.address import BadAddress, tidy_url
+from odin.tools.web.page import Page, Unreadable, read_page
 
 MAX_BYTES = 5_000_000
 FOR_THE_MODEL = 50_000

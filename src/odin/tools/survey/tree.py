@@ -8,8 +8,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.context.instructions import NAME
-from odin.tools.path import Refusal
-from odin.tools.walk import walk
+from odin.tools.files.path import Refusal
+from odin.tools.searching.walk import walk
 
 MAX_FILES = 20_000
 MAX_DEPTH = 12

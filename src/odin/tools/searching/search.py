@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.policy.sandbox import Captured, ProcessRunner
-from odin.tools.path import Refusal
-from odin.tools.query import Answer, Query
-from odin.tools.ripgrep import ripgrep_arguments
-from odin.tools.scan import scan_arguments
+from odin.tools.files.path import Refusal
+from odin.tools.searching.query import Answer, Query
+from odin.tools.searching.ripgrep import ripgrep_arguments
+from odin.tools.searching.scan import scan_arguments
 
 SEARCH_SECONDS = 60.0
 

@@ -7,8 +7,8 @@ negated class matches them.
 
 import re
 
-from odin.tools.path import Refusal
-from odin.tools.query import Query
+from odin.tools.files.path import Refusal
+from odin.tools.searching.query import Query
 
 _ODD = r"\udc80-\udcff"
 

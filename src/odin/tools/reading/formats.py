@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from odin.core.picture import picture_kind
 from odin.core.tool import ToolOutput
 from odin.policy.sandbox import ProcessRunner
-from odin.tools.path import WHOLE_BYTES, read_whole
+from odin.tools.files.path import WHOLE_BYTES, read_whole
 
 if TYPE_CHECKING:
-    from odin.tools.read_pdf import PdfReader
+    from odin.tools.reading.pdf import PdfReader
 
 _HEAD = 16
 
@@ -37,13 +37,13 @@ class Formats:
         head = file.read(_HEAD) or b""
         file.seek(0)
         if picture_kind(head):
-            from odin.tools.read_image import read_image
+            from odin.tools.reading.image import read_image
 
             return await read_image(path, file, info, self._folder)
         if head.startswith(b"%PDF-"):
             return await self._read_pdf(path, info, first, count, cwd)
         if path.endswith(".ipynb") and info.st_size <= WHOLE_BYTES:
-            from odin.tools.read_notebook import read_notebook
+            from odin.tools.reading.cells import read_notebook
 
             data = read_whole(file, info)
             file.seek(0)
@@ -53,7 +53,7 @@ class Formats:
         return None
 
     async def _read_pdf(self, path: str, info: os.stat_result, first: int, count: int, cwd: str) -> ToolOutput:
-        from odin.tools.read_pdf import PdfReader, shown
+        from odin.tools.reading.pdf import PdfReader, shown
 
         self._pdf = self._pdf or PdfReader(self._runner)
         return shown(path, await self._pdf.text(path, info, cwd), first, count)

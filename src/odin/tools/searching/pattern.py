@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Callable
 
-from odin.tools.path import Refusal
+from odin.tools.files.path import Refusal
 
 _STAR, _FOLDERS = "[^/]*", "(?:.*/)?"
 _OPEN = (_STAR, _FOLDERS, ".*", "(?:", "|", ")")

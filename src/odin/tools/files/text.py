@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 from msgspec import Struct
 
-from odin.tools.path import Refusal
+from odin.tools.files.path import Refusal
 
 _PROBE = 8192
 _REMEMBERED = 500
@@ -102,7 +102,7 @@ def _remember(data: bytes, codec: str) -> None:
 
 
 def _not_utf8(body: bytes, bom: bytes) -> Decoded:
-    from odin.tools.encoding import recognised
+    from odin.tools.files.encoding import recognised
 
     found = recognised(body) if not bom else None
     if found is not None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from odin.core.tool import Fetched
 from odin.policy.sandbox import ProcessRunner
-from odin.tools.charset import decoded
+from odin.tools.web.charset import decoded
 
 MAX_TEXT = 200_000
 """Characters kept of one page."""

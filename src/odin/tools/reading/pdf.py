@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from odin.core.tool import ToolOutput
 from odin.policy.sandbox import ProcessRunner
-from odin.tools import pdf_text
-from odin.tools.path import WHOLE_BYTES, Refusal, printable
+from odin.tools.files.path import WHOLE_BYTES, Refusal, printable
+from odin.tools.reading import pdf_text
 
 SECONDS = 60.0
 _TEXT_BYTES = 20_000_000

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from odin.context.files import FileCache, Lines, fingerprint
-from odin.tools.diff import lines_of
-from odin.tools.path import Refusal, open_regular, read_whole
-from odin.tools.search import Hit
-from odin.tools.text import Decoded, decode
+from odin.tools.files.diff import lines_of
+from odin.tools.files.path import Refusal, open_regular, read_whole
+from odin.tools.files.text import Decoded, decode
+from odin.tools.searching.search import Hit
 
 RECORDED_BYTES = 10_000_000
 """The largest file that is read again to see whether lines of it still stand there."""

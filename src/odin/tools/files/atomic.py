@@ -6,8 +6,8 @@ import os
 import stat
 from pathlib import Path
 
-from odin.tools.path import Refusal
-from odin.tools.temporary import beside, copy_name, create, elsewhere, sweep
+from odin.tools.files.path import Refusal
+from odin.tools.files.temporary import beside, copy_name, create, elsewhere, sweep
 
 _WAIT_S = 60.0
 

@@ -9,9 +9,9 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from odin.tools.diff import lines_of
-from odin.tools.nearest import matching_start, nearest
-from odin.tools.path import Refusal
+from odin.tools.files.diff import lines_of
+from odin.tools.files.nearest import matching_start, nearest
+from odin.tools.files.path import Refusal
 from odin.tools.read import numbered
 
 Span = tuple[int, int]
@@ -251,7 +251,7 @@ def _line_at(text: str, place: int) -> int:
 
 
 def _halves(text: str, place: int) -> bool:
-    from odin.tools.encoding import splits_a_character
+    from odin.tools.files.encoding import splits_a_character
 
     before = len(text[:place].encode("utf-8", "surrogateescape"))
     return splits_a_character(text.encode("utf-8", "surrogateescape"), before)

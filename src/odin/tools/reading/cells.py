@@ -10,9 +10,9 @@ from pathlib import Path
 from odin.core.message import Image
 from odin.core.picture import BrokenPicture
 from odin.core.tool import ToolOutput
-from odin.tools.notebook import Cell, Notebook, Shown, parse_notebook
-from odin.tools.path import Refusal, printable
-from odin.tools.read_image import checked, kept, size_text
+from odin.tools.files.path import Refusal, printable
+from odin.tools.reading.image import checked, kept, size_text
+from odin.tools.reading.notebook import Cell, Notebook, Shown, parse_notebook
 
 CHARS = 48_000
 LINES = 1900

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 from odin.context.files import FileCache, digest
 from odin.core.tool import ToolContext, ToolOutput
-from odin.tools.atomic import replace_file
-from odin.tools.diff import Diff, compare
-from odin.tools.drift import describe_drift
-from odin.tools.path import Refusal, absolute, open_regular, printable, read_whole
+from odin.tools.files.atomic import replace_file
+from odin.tools.files.diff import Diff, compare
+from odin.tools.files.drift import describe_drift
+from odin.tools.files.path import Refusal, absolute, open_regular, printable, read_whole
+from odin.tools.files.replace import Draft, Edit
+from odin.tools.files.seen import remember_write
+from odin.tools.files.sufficiency import Reviewer
+from odin.tools.files.text import Decoded, decode
 from odin.tools.read import numbered
-from odin.tools.replace import Draft, Edit
-from odin.tools.seen import remember_write
-from odin.tools.sufficiency import Reviewer
-from odin.tools.text import Decoded, decode
 
 _SNIPPET_LINES = 40
 _SNIPPET_CHARS = 4000

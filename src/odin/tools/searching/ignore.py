@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.tools.pattern import translate
+from odin.tools.searching.pattern import translate
 
 
 class Rule(Struct, frozen=True):

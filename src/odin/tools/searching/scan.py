@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from odin.tools.dialect import compile_pattern
-from odin.tools.ignore import read_rule
-from odin.tools.path import Refusal
-from odin.tools.pattern import matcher
-from odin.tools.query import Answer, Query
-from odin.tools.walk import walk
+from odin.tools.files.path import Refusal
+from odin.tools.searching.dialect import compile_pattern
+from odin.tools.searching.ignore import read_rule
+from odin.tools.searching.pattern import matcher
+from odin.tools.searching.query import Answer, Query
+from odin.tools.searching.walk import walk
 
 TYPES = {
     "c": "*.[chH] *.[chH].in *.cats",
@@ -52,7 +52,7 @@ TYPES = {
 
 def scan_arguments(query: Query, answer: Answer) -> list[str]:
     """The path goes by itself, because it may hold bytes that JSON has no letters for."""
-    code = "from odin.tools.scan import main; main()"
+    code = "from odin.tools.searching.scan import main; main()"
     asked = msgspec.json.encode(msgspec.structs.replace(query, path="")).decode()
     return [sys.executable, "-I", "-c", code, answer, asked, query.path]
 

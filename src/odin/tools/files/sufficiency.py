@@ -17,8 +17,8 @@ from odin.core.errors import BadRequest, OdinError
 from odin.core.job import SUFFICIENCY
 from odin.core.sufficiency import EditQuestion, PlannedEdit, Sufficiency, answer_in, with_headers
 from odin.core.tool import AskLesser
-from odin.tools.path import Refusal, printable
-from odin.tools.replace import Edit, locate
+from odin.tools.files.path import Refusal, printable
+from odin.tools.files.replace import Edit, locate
 
 ASK_SECONDS = 20.0
 CONTENT_CHARS = 40_000

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from odin.tools.ignore import Rule, in_repository, last_word, read_rules
-from odin.tools.path import Refusal
+from odin.tools.files.path import Refusal
+from odin.tools.searching.ignore import Rule, in_repository, last_word, read_rules
 
 _FILES = (".rgignore", ".ignore", ".gitignore", ".git/info/exclude")
 """The ignore files. What one of them says goes before what a later one says, however near that is."""

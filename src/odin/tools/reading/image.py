@@ -15,8 +15,8 @@ from odin.context.files import digest
 from odin.core.message import Image
 from odin.core.picture import BrokenPicture, Picture, picture_of
 from odin.core.tool import ToolOutput
-from odin.tools.image_check import whole
-from odin.tools.path import Refusal, printable, read_whole
+from odin.tools.files.path import Refusal, printable, read_whole
+from odin.tools.reading.image_check import whole
 
 MAX_BYTES = 3_932_160
 """What becomes 5 MiB in base64, the most an API takes."""

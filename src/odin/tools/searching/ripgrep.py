@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from odin.tools.ignore import in_repository
-from odin.tools.query import Answer, Query
+from odin.tools.searching.ignore import in_repository
+from odin.tools.searching.query import Answer, Query
 
 _ANSWERS: dict[Answer, list[str]] = {
     "lines": ["--heading", "--line-number"],

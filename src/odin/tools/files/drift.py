@@ -1,8 +1,8 @@
 """What to say when a file is no longer what the model has read: which of its lines are different now."""
 
 from odin.context.files import FileCache, Part
-from odin.tools.diff import compare
-from odin.tools.text import decode
+from odin.tools.files.diff import compare
+from odin.tools.files.text import decode
 
 _DIFF_CHARS = 3000
 _PARTS = 10

@@ -1,0 +1,1 @@
+"""Files that Read does not give as their lines: images, PDFs, notebooks."""

@@ -1,0 +1,1 @@
+"""What the tools that run commands share."""

@@ -1,0 +1,1 @@
+"""What becomes of a web page before a model reads it."""
