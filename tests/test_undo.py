@@ -53,6 +53,20 @@ def file(workspace: Path) -> Path:
     return path
 
 
+WOULD, WENT = "The conversation would go with it.\n", "The conversation went with it.\n"
+
+
+def test_a_long_list_is_cut_and_says_so(run_odin: Run, workspace: Path) -> None:
+    make = call("ExecuteCommand", {"command": "for n in $(seq 60); do echo $n > made-$n; done"})
+    with ScriptedServer([make, say("done")]) as server:
+        assert run_odin("-p", "make many", "-y", env=server.env("anthropic")).returncode == 0
+    assert len(list(workspace.iterdir())) == 60
+    lines = run_odin("undo", "--files").stdout.splitlines()
+    assert len([line for line in lines if line.startswith("removed")]) == 50
+    assert lines[-1] == "... and 10 more of 60 (all of them with --json)"
+    assert list(workspace.iterdir()) == []
+
+
 def test_undo_and_redo_a_prompt(run_odin: Run, here: Here, file: Path) -> None:
     with ScriptedServer([*edits(file, ("one", "two")), say("I know nothing.")]) as server:
         env = server.env("anthropic")
@@ -60,11 +74,11 @@ def test_undo_and_redo_a_prompt(run_odin: Run, here: Here, file: Path) -> None:
         assert file.read_text() == "two\n"
         assert here("undo", "--list")[1].endswith("1 file   make it two\n")
         tried = here("undo", "--dry-run")
-        assert tried == (0, 'Would go back to before "make it two".\nrestored    a.txt\n', "")
+        assert tried == (0, 'Would go back to before "make it two".\nwould be restored    a.txt\n' + WOULD, "")
         assert file.read_text() == "two\n"
         undone = run_odin("undo")
         assert (undone.returncode, undone.stderr, file.read_text()) == (0, "", "one\n")
-        assert undone.stdout == 'Went back to before "make it two".\nrestored    a.txt\n'
+        assert undone.stdout == 'Went back to before "make it two".\nrestored    a.txt\n' + WENT
         redone = run_odin("redo")
         assert (redone.returncode, redone.stderr, file.read_text()) == (0, "", "two\n")
         assert here("undo")[0] == 0
@@ -149,7 +163,7 @@ def test_a_killed_session_can_be_undone(run_odin: Run, file: Path, workspace: Pa
     undone = run_odin("undo")
     assert (undone.returncode, undone.stderr) == (0, "")
     assert (file.read_text(), (workspace / "made").exists()) == ("one\n", False)
-    assert undone.stdout.splitlines()[1:] == ["restored    a.txt", "removed     made"]
+    assert undone.stdout.splitlines()[1:] == ["restored    a.txt", "removed     made", WENT.strip()]
 
 
 def test_undo_and_redo_in_a_conversation(file: Path, workspace: Path) -> None:

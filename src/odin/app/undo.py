@@ -22,6 +22,7 @@ from odin.session.state import State
 from odin.session.store import Store
 
 FORWARD = "forward again to before the undo"
+_SHOWN = 50
 _TEXT = 60
 
 
@@ -69,12 +70,22 @@ class Report(msgspec.Struct, frozen=True):
             return _visible(os.path.relpath(path, cwd))
 
         lines = [f"{'Would go' if self.dry_run else 'Went'} {self.way}."]
-        lines += [f"restored    {shown(path)}" for path in self.restored]
-        lines += [f"removed     {shown(path)}" for path in self.removed]
-        lines += [f"left alone  {shown(file.path)} ({file.reason})" for file in self.kept]
+        would = "would be " if self.dry_run else ""
+        lines += _some([f"{would}restored    {shown(path)}" for path in self.restored])
+        lines += _some([f"{would}removed     {shown(path)}" for path in self.removed])
+        lines += _some([f"{would}left alone  {shown(file.path)} ({file.reason})" for file in self.kept])
+        if self.chat:
+            lines.append(f"The conversation {'would go' if self.dry_run else 'went'} with it.")
         if self.way != FORWARD and not self.dry_run and any(file.reason in (FOREIGN, SHARED) for file in self.kept):
             lines.append("To take what was left alone back too: `odin redo`, then `odin undo --force`.")
         return "\n".join(lines) + "\n"
+
+
+def _some(lines: list[str]) -> list[str]:
+    """As many as a person reads."""
+    if len(lines) <= _SHOWN:
+        return lines
+    return [*lines[:_SHOWN], f"... and {len(lines) - _SHOWN} more of {len(lines)} (all of them with --json)"]
 
 
 def _as_json(value: Any) -> str:
