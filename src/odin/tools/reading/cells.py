@@ -52,7 +52,8 @@ def read_notebook(path: str, data: bytes, first: int, count: int, folder: Path |
 
 def _title(notebook: Notebook) -> str:
     language = f", {notebook.language}" if notebook.language else ""
-    return f"(notebook: {len(notebook.cells)} cells{language})"
+    count = len(notebook.cells)
+    return f"(notebook: {count} cell{'' if count == 1 else 's'}{language})"
 
 
 class _Page:
