@@ -10,7 +10,8 @@ from odin.context.files import FileCache, count_lines, digest
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.tools.files.atomic import replace_file
 from odin.tools.files.diff import compare
-from odin.tools.files.path import FileTool, Refusal, absolute, open_regular, printable, read_whole
+from odin.tools.files.path import FileTool, Refusal, absolute, printable
+from odin.tools.files.present import present_bytes
 from odin.tools.files.seen import remember_write
 from odin.tools.files.text import Decoded, decode, is_crlf
 
@@ -38,7 +39,7 @@ class AppendFile(FileTool[AppendArgs]):
 
     async def work(self, args: AppendArgs, ctx: ToolContext) -> ToolOutput:
         path = absolute(args.file_path, ctx.cwd, "file_path")
-        before = self._present(path, ctx.cwd)
+        before = present_bytes(self._files, path, ctx.cwd, too_large="append to safely; use a command instead")
         old = decode(before) if before is not None else Decoded("")
         if old is None:
             raise Refusal(f"{path} is a binary file; text cannot be appended to it. Use a command instead.")
@@ -62,19 +63,6 @@ class AppendFile(FileTool[AppendArgs]):
             view=printable(diff.text),
             files=(printable(target),),
         )
-
-    def _present(self, path: str, cwd: str) -> bytes | None:
-        """The bytes that are there now, or None. They need not have been read; those that were must be the same."""
-        if not Path(path).exists():
-            return None
-        file, info = open_regular(path, cwd)
-        with file:
-            data = read_whole(file, info)
-        if data is None:
-            raise Refusal(f"{path} is too large to append to safely ({info.st_size} bytes). Use a command instead.")
-        if self._files.standing(path, digest(data)) == "changed":
-            raise Refusal(f"{path} changed on disk since you read it. Nothing was written. Read it again first.")
-        return data
 
     def _knows_all(self, path: str, before: bytes | None) -> bool:
         if before is None:

@@ -3,12 +3,12 @@
 import os
 from pathlib import Path
 
-from odin.context.files import FileCache, count_lines, digest
+from odin.context.files import FileCache, count_lines
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.tools.files.atomic import replace_file
 from odin.tools.files.diff import compare
-from odin.tools.files.drift import describe_drift
-from odin.tools.files.path import FileTool, Refusal, absolute, open_regular, printable, read_whole
+from odin.tools.files.path import FileTool, Refusal, absolute, printable
+from odin.tools.files.present import present_bytes
 from odin.tools.files.seen import remember_write
 from odin.tools.files.text import Decoded, decode, is_crlf
 
@@ -38,7 +38,7 @@ class WriteFile(FileTool[WriteArgs]):
 
     async def work(self, args: WriteArgs, ctx: ToolContext) -> ToolOutput:
         path = absolute(args.file_path, ctx.cwd, "file_path")
-        before = self._present(path, ctx.cwd)
+        before = present_bytes(self._files, path, ctx.cwd, too_large="overwrite safely; remove it first")
         old = decode(before) if before is not None else Decoded("")
         text, kept = _in_the_style_of(old, args.content)
         after = (old or Decoded("")).encode(text)
@@ -57,20 +57,6 @@ class WriteFile(FileTool[WriteArgs]):
             view=printable(diff.text),
             files=(printable(target),),
         )
-
-    def _present(self, path: str, cwd: str) -> bytes | None:
-        """The bytes that are there now, or None. Refuses when they are not the ones this agent has read."""
-        if not Path(path).exists():
-            return None
-        file, info = open_regular(path, cwd)
-        with file:
-            data = read_whole(file, info)
-        if data is None:
-            raise Refusal(f"{path} is too large to overwrite safely ({info.st_size} bytes). Remove it first.")
-        if self._files.standing(path, digest(data)) == "changed":
-            drift = describe_drift(self._files, path, data)
-            raise Refusal(f"{path} changed on disk since you read it. Nothing was written.{drift} Read it again first.")
-        return data
 
 
 def _in_the_style_of(old: Decoded | None, content: str) -> tuple[str, str]:

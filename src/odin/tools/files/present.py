@@ -1,0 +1,25 @@
+"""What a file holds before all of it is written anew."""
+
+from pathlib import Path
+
+from odin.context.files import FileCache, digest
+from odin.tools.files.drift import describe_drift
+from odin.tools.files.path import Refusal, open_regular, read_whole
+
+
+def present_bytes(files: FileCache, path: str, cwd: str, *, too_large: str) -> bytes | None:
+    """The bytes that are there now, or None. Those that this agent has read must still be the same.
+
+    `too_large` says what a file is too large for, and what to do instead.
+    """
+    if not Path(path).exists():
+        return None
+    file, info = open_regular(path, cwd)
+    with file:
+        data = read_whole(file, info)
+    if data is None:
+        raise Refusal(f"{path} is too large ({info.st_size} bytes) to {too_large}.")
+    if files.standing(path, digest(data)) == "changed":
+        drift = describe_drift(files, path, data)
+        raise Refusal(f"{path} changed on disk since you read it. Nothing was written.{drift} Read it again first.")
+    return data
