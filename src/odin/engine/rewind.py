@@ -25,6 +25,8 @@ from odin.session.restore import NotRestored, clear, put
 FOREIGN = "somebody else changed it since"
 SHARED = "it changed while a process ran in the background, so it may be somebody else's change"
 UNSAVED = "its earlier bytes were not saved"
+_MANY = 100
+"""More files than this are brought to the disk together, because each by itself would take most of the time."""
 
 
 class Step(Struct, frozen=True):
@@ -120,13 +122,16 @@ def carry_out(plan: Plan, store: CheckpointStore) -> Outcome:
     """Put back what can be put back. One path that fails does not stop the others."""
     failed: dict[str, str] = {}
     cleared: set[str] = set()
+    many = len(plan.steps) > _MANY
     for step in sorted(plan.steps, key=lambda step: step.now.path, reverse=True):
         if step.target.kind == "absent" or (step.now.kind == "folder") != (step.target.kind == "folder"):
             _try(failed, step, lambda step=step: _clear(step))
             cleared.add(step.now.path)
     for step in sorted(plan.steps, key=lambda step: step.target.path):
         if step.target.kind != "absent" and step.target.path not in failed:
-            _try(failed, step, lambda step=step: _put(step, store, step.target.path in cleared))
+            _try(failed, step, lambda step=step: _put(step, store, step.target.path in cleared, sync=not many))
+    if many:
+        os.sync()
     done = tuple(FileChange(step.now, step.target) for step in plan.steps if step.target.path not in failed)
     named = tuple(KeptFile(path, reason) for path, reason in failed.items() if reason)
     return Outcome(done, (*plan.kept, *named))
@@ -141,11 +146,11 @@ def _clear(step: Step) -> None:
         clear(step.now)
 
 
-def _put(step: Step, store: CheckpointStore, cleared: bool) -> None:
+def _put(step: Step, store: CheckpointStore, cleared: bool, *, sync: bool) -> None:
     if not cleared:
         _check_unchanged(step)
     try:
-        put(step.target, store.fetch)
+        put(step.target, store.fetch, sync=sync)
     except (NotRestored, OdinError):
         if cleared and step.now.kind != "absent":
             put(step.now, store.fetch)

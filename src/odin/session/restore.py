@@ -33,8 +33,11 @@ def clear(now: FileState) -> None:
         raise NotRestored(f"it cannot be removed: {error.strerror or error}") from error
 
 
-def put(target: FileState, fetch: Callable[[str], bytes]) -> None:
-    """Make the path what it was. Missing folders above it are made; a file appears whole or not at all."""
+def put(target: FileState, fetch: Callable[[str], bytes], *, sync: bool = True) -> None:
+    """Make the path what it was. Missing folders above it are made; a file appears whole or not at all.
+
+    Without `sync` whoever puts very many brings them to the disk together.
+    """
     path = Path(unspelled(target.path))
     _refuse_detour(path)
     try:
@@ -47,7 +50,7 @@ def put(target: FileState, fetch: Callable[[str], bytes]) -> None:
             temporary.symlink_to(unspelled(target.target))
             _move(temporary, path)
         else:
-            _put_file(path, fetch(target.sha256), target.mode)
+            _put_file(path, fetch(target.sha256), target.mode, sync)
     except OSError as error:
         raise NotRestored(f"it cannot be written: {error.strerror or error}") from error
 
@@ -58,13 +61,13 @@ def _refuse_detour(path: Path) -> None:
         raise NotRestored("a folder above it is a link now")
 
 
-def _put_file(path: Path, data: bytes, mode: int) -> None:
+def _put_file(path: Path, data: bytes, mode: int, sync: bool) -> None:
     """A file with several hard links is rewritten in place, with the bytes safe beside it until that is done."""
     there = _regular(path)
     temporary = _beside(path)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        _fill(fd, data, mode, (path, there) if there is not None else None)
+        _fill(fd, data, mode, (path, there) if there is not None else None, sync=sync)
         if there is not None and there.st_nlink > 1:
             _fill(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), data, mode)
         else:
@@ -73,7 +76,9 @@ def _put_file(path: Path, data: bytes, mode: int) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _fill(fd: int, data: bytes, mode: int, like: tuple[Path, os.stat_result] | None = None) -> None:
+def _fill(
+    fd: int, data: bytes, mode: int, like: tuple[Path, os.stat_result] | None = None, *, sync: bool = True
+) -> None:
     with os.fdopen(fd, "wb") as file:
         file.write(data)
         file.truncate()
@@ -81,7 +86,8 @@ def _fill(fd: int, data: bytes, mode: int, like: tuple[Path, os.stat_result] | N
             _keep_owner(fd, *like)
         os.fchmod(fd, mode)
         file.flush()
-        os.fsync(fd)
+        if sync:
+            os.fsync(fd)
 
 
 def _keep_owner(fd: int, path: Path, there: os.stat_result) -> None:
