@@ -164,7 +164,10 @@ def main() -> int:
             whole_every=args.whole_every,
             seed=args.seed,
         )
-    except (subprocess.CalledProcessError, ValueError, LookupError) as error:
+    except subprocess.CalledProcessError:
+        sys.stderr.write(f"history: {args.repo} is not a git repository with such commits (what git said is above).\n")
+        return 2
+    except (ValueError, LookupError) as error:
         sys.stderr.write(f"history: {error}\n")
         return 2
     print(json.dumps(tally.as_json()) if args.json else report(tally))

@@ -28,7 +28,7 @@ def test_our_own_history() -> None:
         pytest.skip("there is no git history here")
     found = replayed(ROOT, "--commits", "40", "--most-changes", "120")
     assert found["commits"] >= 1
-    assert found["calls"]["Read"] + found["calls"].get("WriteFile", 0) > 0
+    assert sum(found["calls"].values()) > 0
 
 
 def test_a_history_full_of_oddities(tmp_path: Path) -> None:
