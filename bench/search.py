@@ -10,7 +10,7 @@ from typing import Any
 
 from odin.context.files import FileCache
 from odin.core.tool import Tool, ToolContext
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process.runner import ProcessRunner
 from odin.tools.glob import Glob
 from odin.tools.grep import Grep
 from odin.tools.searching.ripgrep import find_ripgrep

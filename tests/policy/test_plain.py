@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.policy.output import HeadAndTail
-from odin.policy.plain import Plain, cleaned, decoded
+from odin.policy.process.output import HeadAndTail
+from odin.policy.process.plain import Plain, cleaned, decoded
 
 
 def shown(*pieces: bytes) -> bytes:

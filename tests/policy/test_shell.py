@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odin.policy.critical import critical
-from odin.policy.grammar import MAX_CHARS, Unclear, parse
+from odin.policy.command.grammar import MAX_CHARS, Unclear, parse
+from odin.policy.command.ruinous import critical
 from odin.policy.shell import read_only, split, survey
 
 CASES = Path(__file__).parents[3] / "shared" / "safety" / "commands.json"

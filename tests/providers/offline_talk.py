@@ -8,7 +8,7 @@ from odin.core.message import AssistantMessage, Message, ToolCall, ToolMessage, 
 from odin.core.provider import Request
 from odin.core.reply import ReplyBuilder
 from odin.core.tool import Tool, ToolContext
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process.runner import ProcessRunner
 from odin.providers.offline import OfflinePlanner
 from odin.tools import Services, standard_tools
 

@@ -14,7 +14,7 @@ from odin.core.message import UserMessage
 from odin.core.provider import Request
 from odin.core.reading import PageQuestion
 from odin.core.tool import Subject, ToolOutput
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process.runner import ProcessRunner
 from odin.providers.fetch import Fetcher
 from odin.providers.offline.jobs import do_job
 from odin.tools.web.address import BadAddress, tidy_url

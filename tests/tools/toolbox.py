@@ -6,8 +6,8 @@ from typing import Any
 
 from odin.context.files import FileCache
 from odin.core.tool import Tool, ToolContext, ToolOutput
-from odin.policy.background import Background
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process.background import Background
+from odin.policy.process.runner import ProcessRunner
 from odin.tools import Services, standard_tools
 from odin.tools.glob import Glob
 from odin.tools.grep import Grep

@@ -37,10 +37,10 @@ from odin.engine.retry import RetryPolicy
 from odin.engine.team import Team
 from odin.engine.titler import give_title
 from odin.engine.wake import Waker
-from odin.policy.background import Background
 from odin.policy.modes import mode_of, spec_of
+from odin.policy.process.background import Background
+from odin.policy.process.runner import ProcessRunner
 from odin.policy.rules import Policy
-from odin.policy.sandbox import ProcessRunner
 from odin.session.log import SessionLog, read_log
 from odin.session.state import State
 from odin.session.store import Store

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from odin.core.event import CachedFile, Envelope, ExitReason, Mode, Todo
 from odin.core.message import Usage
 from odin.core.op import Op
+from odin.core.rule import RuleLine
 
 
 class ToolUse(Struct, frozen=True):
@@ -92,6 +93,7 @@ class SessionInfo(Struct, frozen=True):
     permission_mode: str
     tools: tuple[str, ...]
     notice: str = ""
+    sandbox: str = ""
     warnings: tuple[str, ...] = field(default_factory=tuple[str, ...])
 
 
@@ -114,5 +116,9 @@ class Client(Protocol):
         ...
 
     async def info(self) -> SessionInfo: ...
+
+    async def rules(self) -> tuple[RuleLine, ...]:
+        """The rules that hold, in the order in which they are shown."""
+        ...
 
     async def close(self) -> None: ...

@@ -8,7 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
 
+from odin.core.hook import Point
 from odin.core.message import AssistantMessage, Image, Usage
+from odin.core.rule import Action, RememberScope
 
 Mode = Literal["ask_mode", "plan_mode", "edit_mode"]
 
@@ -98,6 +100,15 @@ class Question(Struct, frozen=True, omit_defaults=True):
     text: str
     options: tuple[Option, ...] = ()
     multiple: bool = False
+
+
+class CallAudit(Struct, frozen=True, omit_defaults=True):
+    """What the model asked for and what really ran, when somebody changed it: the person, a program or a hook."""
+
+    original: dict[str, Any]
+    effective: dict[str, Any]
+    by: str = "user"
+    summary: str = ""
 
 
 class Event(Struct, frozen=True, tag=True):
@@ -333,7 +344,8 @@ class ToolStarted(Event, frozen=True):
 class ToolEnded(Event, frozen=True):
     """`text` is what the model reads, `view` what people see (a diff, a list), `note` the line for the tool history.
 
-    `images` are shown to the model beside the text. `asynchronous` says that work goes on after the call.
+    `images` are shown to the model beside the text. `asynchronous` says that work goes on after the call. `audit` tells
+    of arguments that a person or a hook changed, `redacted` which secrets were taken out of the result.
     """
 
     call_id: str
@@ -347,6 +359,8 @@ class ToolEnded(Event, frozen=True):
     duration_ms: int = 0
     images: tuple[Image, ...] = ()
     asynchronous: bool = False
+    audit: CallAudit | None = None
+    redacted: tuple[str, ...] = ()
 
 
 class ToolProgressed(Event, frozen=True):
@@ -375,16 +389,29 @@ class FileCached(Event, frozen=True):
 
 
 class PermissionAsked(Event, frozen=True):
+    """A call waits for a yes or a no.
+
+    `rules` are the rules that would answer it from now on, the narrowest first; each is exactly as broad as its text.
+    `preview` is what would change. `sandbox` names what the command would run in; with `outside` the question is
+    whether it may run again without it. `asked_paths` need this answer, `allowed_paths` of the same call would not.
+    """
+
     ask_id: str
     call_id: str
     name: str
     args: dict[str, Any]
     reason: str
     subject: str = ""
+    rules: tuple[str, ...] = ()
+    preview: str = ""
+    sandbox: str = ""
+    outside: bool = False
+    asked_paths: tuple[str, ...] = ()
+    allowed_paths: tuple[str, ...] = ()
 
 
 class PermissionAnswered(Event, frozen=True):
-    """`args` is what was approved when it differs from what was asked."""
+    """`args` is what was approved when it differs from what was asked; `rule` what is remembered, and for how long."""
 
     ask_id: str
     call_id: str
@@ -392,6 +419,32 @@ class PermissionAnswered(Event, frozen=True):
     by: str = "user"
     reason: str = ""
     args: dict[str, Any] | None = None
+    summary: str = ""
+    rule: str = ""
+    remember: RememberScope | None = None
+
+
+class RuleAdded(Event, frozen=True):
+    text: str
+    action: Action
+    scope: RememberScope = "session"
+
+
+class RuleRemoved(Event, frozen=True):
+    text: str
+    action: Action
+    scope: RememberScope = "session"
+
+
+class HookRan(Event, frozen=True):
+    """A hook was told of something. `outcome` is one word; `detail` is what it said, or what was wrong with it."""
+
+    point: Point
+    hook: str
+    outcome: Literal["silent", "allowed", "asked", "denied", "modified", "context", "halted", "failed", "timed_out"]
+    detail: str = ""
+    call_id: str = ""
+    duration_ms: int = 0
 
 
 class QuestionsAsked(Event, frozen=True):
@@ -487,6 +540,9 @@ AnyEvent = (
     | FileCached
     | PermissionAsked
     | PermissionAnswered
+    | RuleAdded
+    | RuleRemoved
+    | HookRan
     | QuestionsAsked
     | QuestionsAnswered
     | SpawnStarted

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from odin.core.event import Mode
+from odin.core.rule import Action, RememberScope
 
 
 class Prompt(Struct, frozen=True, tag=True):
@@ -32,7 +33,9 @@ class Interrupt(Struct, frozen=True, tag=True):
 class Answer(Struct, frozen=True, tag=True):
     """The reply to a permission question. The first answer wins; a late one is ignored.
 
-    `args` replaces the arguments; they are validated and judged again. `by` names who answered.
+    `args` replaces the arguments; they are validated and judged again; `summary` says what was changed. `by` names who
+    answered. `rule` is one of the rules the question offered, or another text a person wrote; with `remember` it is
+    added with this answer's action. A deny can be remembered, too.
     """
 
     ask_id: str
@@ -41,6 +44,23 @@ class Answer(Struct, frozen=True, tag=True):
     args: dict[str, Any] | None = None
     by: str = "user"
     interrupt: bool = False
+    summary: str = ""
+    rule: str = ""
+    remember: RememberScope | None = None
+
+
+class AddRule(Struct, frozen=True, tag=True):
+    """Allow, ask about or deny what this text means, from the next call on."""
+
+    text: str
+    action: Action = "allow"
+    scope: RememberScope = "session"
+
+
+class RemoveRule(Struct, frozen=True, tag=True):
+    """Take the rule with this number back; the numbers are those of `Client.rules`."""
+
+    number: int
 
 
 class AnswerQuestions(Struct, frozen=True, tag=True):
@@ -98,6 +118,8 @@ Op = (
     | Interrupt
     | Answer
     | AnswerQuestions
+    | AddRule
+    | RemoveRule
     | Rewind
     | Redo
     | SetModel

@@ -46,6 +46,13 @@ class Subject(Struct, frozen=True):
         return self.command or self.url or ", ".join(self.paths)
 
 
+class Confinement(Struct, frozen=True):
+    """How much a command may do: change the project and temporary files, or only look; `outside` the sandbox or not."""
+
+    writes: bool = True
+    outside: bool = False
+
+
 class ToolOutput(Struct, frozen=True):
     """What came of a call.
 
@@ -53,6 +60,7 @@ class ToolOutput(Struct, frozen=True):
     once unless `silent`. `note` is the one-line description that stays in the tool history. `todos` replaces the list.
     `images` go to the model beside the text; `media` marks a result that no model can be shown. `summary` takes the
     place of the collected context and of the results of the calls it `covers`. `asynchronous`: the work goes on.
+    `blocked` says what the sandbox seems to have kept a command from; a person may let it run again without it.
     """
 
     text: str
@@ -68,6 +76,7 @@ class ToolOutput(Struct, frozen=True):
     summary: str = ""
     covers: tuple[str, ...] = ()
     asynchronous: bool = False
+    blocked: str = ""
 
 
 def failed(text: str) -> ToolOutput:
@@ -87,6 +96,7 @@ class ToolContext(Struct, frozen=True):
     progress: Callable[[str], None]
     channel: str = "cli"
     chat: str = "direct"
+    confinement: Confinement = Confinement()
 
 
 AskLesser = Callable[[Job, str], Awaitable[str]]
@@ -178,6 +188,10 @@ class Tool(ABC, Generic[A]):
     def subject(self, args: A) -> Subject:
         """What the rules judge. The default is a call that touches nothing."""
         return Subject()
+
+    def refusal(self, args: A) -> str:
+        """Why a call makes no sense whatever anybody allows, or "". Nobody is asked about such a call."""
+        return ""
 
     def title(self, args: A) -> str:
         """One line that tells a person what this call does."""

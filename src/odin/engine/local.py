@@ -6,10 +6,11 @@ from typing import Protocol
 
 from odin.bus.hub import Subscription
 from odin.core.client import SessionInfo, Snapshot
-from odin.core.errors import EmptyPrompt, SessionBusy
+from odin.core.errors import EmptyPrompt, SessionBusy, UsageError
 from odin.core.event import ContextAdded, Envelope, ModelChanged, PermissionModeChanged, SessionOpened
 from odin.core.op import (
     AddContext,
+    AddRule,
     Answer,
     AnswerQuestions,
     DropPrompt,
@@ -17,14 +18,16 @@ from odin.core.op import (
     Op,
     Prompt,
     Redo,
+    RemoveRule,
     Rewind,
     SetModel,
     SetPermissionMode,
 )
+from odin.core.rule import RuleLine
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
 from odin.engine.recorder import Recorder
-from odin.policy.background import Background
+from odin.policy.process.background import Background
 
 
 class Checkpoints(Protocol):
@@ -78,6 +81,8 @@ class LocalClient:
                 self._asker.answer_questions(op)
             case Interrupt():
                 self._agent.interrupt()
+            case AddRule() | RemoveRule():
+                raise UsageError("Rules cannot be changed in this session.")
             case AddContext():
                 self._open()
                 self._agent.add_context(ContextAdded(op.content, op.path, op.command))
@@ -141,6 +146,9 @@ class LocalClient:
 
     async def info(self) -> SessionInfo:
         return self._info()
+
+    async def rules(self) -> tuple[RuleLine, ...]:
+        return ()
 
     async def close(self) -> None:
         if self._closed:

@@ -8,8 +8,8 @@ from odin.core.event import SpawnFinished, SpawnStarted
 from odin.core.op import Prompt
 from odin.engine.agent import Agent
 from odin.engine.recorder import Recorder
-from odin.policy.background import Spawned
-from odin.policy.outcome import outcome
+from odin.policy.process.background import Spawned
+from odin.policy.process.outcome import outcome
 
 
 class Waker:

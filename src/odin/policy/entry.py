@@ -17,7 +17,7 @@ from odin.core.errors import UsageError
 from odin.core.registry import canonical
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
-from odin.policy.grammar import Unclear, Word, parse
+from odin.policy.command.grammar import Unclear, Word, parse
 from odin.policy.shell import Part, Survey
 
 _FORM = r"(?s)\s*([\w*.:-]+)\s*(?:\((.*)\))?\s*"

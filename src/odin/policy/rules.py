@@ -14,11 +14,11 @@ from msgspec import Struct
 from odin.core.event import Mode
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
-from odin.policy.critical import critical
+from odin.policy.command.harmless import harmless, harmless_redirect, steps
+from odin.policy.command.reach import leaves, outside_word
+from odin.policy.command.ruinous import critical
 from odin.policy.entry import CommandPrefix, entries_of, host_of, prefixes_of
 from odin.policy.modes import PLAN, ModeSpec, PermissionMode, permission_mode_of, spec_of
-from odin.policy.reach import leaves, outside_word
-from odin.policy.readonly import harmless, harmless_redirect, steps
 from odin.policy.shell import Survey, read_only, survey
 
 Action = Literal["allow", "ask", "deny"]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from odin.policy.grammar import Redirect, Script, Simple, Unclear, Word, named, parse
-from odin.policy.readonly import harmless, harmless_redirect, steps
+from odin.policy.command.grammar import Redirect, Script, Simple, Unclear, Word, named, parse
+from odin.policy.command.harmless import harmless, harmless_redirect, steps
 
 SHELLS = named("sh bash dash zsh ksh mksh ash fish csh tcsh")
 _OPAQUE = named("source . alias parallel enable hash complete")

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from odin.context.files import FileCache
 from odin.core.tool import AskLesser, AskPerson, Collected, Fetch, SearchEngine, Tool
-from odin.policy.background import Background
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process.background import Background
+from odin.policy.process.runner import ProcessRunner
 from odin.tools.append_file import AppendFile
 from odin.tools.artifact import Shelf
 from odin.tools.context_summarizer import ContextSummarizer

@@ -5,9 +5,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, failed
-from odin.policy.background import Background
-from odin.policy.outcome import outcome
-from odin.policy.sandbox import Finished, ProcessRunner
+from odin.policy.process.background import Background
+from odin.policy.process.outcome import outcome
+from odin.policy.process.runner import Finished, ProcessRunner
 from odin.tools.files.path import printable
 from odin.tools.running.interactive import refusal
 from odin.tools.running.last_line import LastLine

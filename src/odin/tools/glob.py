@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process.runner import ProcessRunner
 from odin.tools.files.path import FileTool, Refusal, absolute, existing_folder, printable
 from odin.tools.files.temporary import is_temporary
 from odin.tools.searching.newest import Choose, Newest

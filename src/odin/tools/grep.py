@@ -10,7 +10,7 @@ from msgspec import Meta, field
 
 from odin.context.files import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process.runner import ProcessRunner
 from odin.tools.files.path import FileTool, Refusal, absolute, missing, open_regular, printable
 from odin.tools.files.seen import remember_lines
 from odin.tools.searching.query import Query

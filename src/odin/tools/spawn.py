@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, failed
-from odin.policy.background import MAX_SECONDS, Background, NotStarted, Order, Spawned
+from odin.policy.process.background import MAX_SECONDS, Background, NotStarted, Order, Spawned
 from odin.tools.files.path import printable
 from odin.tools.running.interactive import refusal
 

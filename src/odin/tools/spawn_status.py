@@ -1,8 +1,8 @@
 """SpawnStatus: how the background processes are, and what they have printed."""
 
 from odin.core.tool import Args, Tool, ToolContext, ToolOutput, failed
-from odin.policy.background import Background, Spawned
-from odin.policy.outcome import outcome
+from odin.policy.process.background import Background, Spawned
+from odin.policy.process.outcome import outcome
 from odin.tools.files.path import printable
 
 

@@ -1,8 +1,8 @@
 """SpawnStop: end a background process."""
 
 from odin.core.tool import Args, SideEffect, Tool, ToolContext, ToolOutput, failed
-from odin.policy.background import Background
-from odin.policy.outcome import outcome
+from odin.policy.process.background import Background
+from odin.policy.process.outcome import outcome
 from odin.tools.files.path import printable
 from odin.tools.spawn_status import unknown
 

@@ -7,7 +7,7 @@ from odin.core.job import WEB_ANSWER
 from odin.core.passages import excerpt
 from odin.core.reading import PageQuestion
 from odin.core.tool import Args, AskLesser, Fetch, Fetched, Subject, Tool, ToolContext, ToolOutput, failed
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process.runner import ProcessRunner
 from odin.tools.web.address import BadAddress, tidy_url
 from odin.tools.web.page import Page, Unreadable, read_page
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from odin.core.picture import picture_kind
 from odin.core.tool import ToolOutput
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process.runner import ProcessRunner
 from odin.tools.files.path import WHOLE_BYTES, read_whole
 
 if TYPE_CHECKING:

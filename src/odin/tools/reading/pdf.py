@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.tool import ToolOutput
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process.runner import ProcessRunner
 from odin.tools.files.path import WHOLE_BYTES, Refusal, printable
 from odin.tools.reading import pdf_text
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from odin.policy.plain import cleaned, decoded
+from odin.policy.process.plain import cleaned, decoded
 
 INTERVAL = 0.5
 """Seconds between two lines, however much is printed."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.policy.sandbox import Captured, ProcessRunner
+from odin.policy.process.runner import Captured, ProcessRunner
 from odin.tools.files.path import Refusal
 from odin.tools.searching.query import Answer, Query
 from odin.tools.searching.ripgrep import ripgrep_arguments

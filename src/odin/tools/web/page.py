@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.tool import Fetched
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process.runner import ProcessRunner
 from odin.tools.web.charset import decoded
 
 MAX_TEXT = 200_000

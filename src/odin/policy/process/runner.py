@@ -15,11 +15,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.policy.environment import quiet_environment
-from odin.policy.leftover import kill_marked, marked, signal_group, signal_marked
-from odin.policy.output import OUTPUT_LIMIT, Everything, HeadAndTail, Sink
-from odin.policy.process import Running
-from odin.policy.watchdog import Watchdog
+from odin.policy.process.environment import quiet_environment
+from odin.policy.process.leftover import kill_marked, marked, signal_group, signal_marked
+from odin.policy.process.output import OUTPUT_LIMIT, Everything, HeadAndTail, Sink
+from odin.policy.process.running import Running
+from odin.policy.process.watchdog import Watchdog
 
 _MARK = "ODIN_COMMAND"
 

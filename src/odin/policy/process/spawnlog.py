@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import IO
 
-from odin.policy.output import HeadAndTail
-from odin.policy.plain import cleaned, decoded
+from odin.policy.process.output import HeadAndTail
+from odin.policy.process.plain import cleaned, decoded
 
 LOG_LIMIT = 10_000_000
 """Bytes in one file. A full one becomes `<name>.1` and takes the place of the one before it."""

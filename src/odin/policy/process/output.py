@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Protocol
 
-from odin.policy.plain import Plain, decoded
+from odin.policy.process.plain import Plain, decoded
 
 OUTPUT_LIMIT = 30_000
 """How many characters of one command's output reach the model."""

@@ -8,8 +8,16 @@ import threading
 import time
 from collections.abc import Callable
 
-from odin.policy.leftover import any_alive, group_alive, kill_marked, marked, members, signal_group, signal_marked
-from odin.policy.output import Sink
+from odin.policy.process.leftover import (
+    any_alive,
+    group_alive,
+    kill_marked,
+    marked,
+    members,
+    signal_group,
+    signal_marked,
+)
+from odin.policy.process.output import Sink
 
 _CHUNK = 65_536
 

@@ -7,7 +7,7 @@ variable or a program's own code reaches cannot be seen here; such commands are 
 from collections.abc import Iterator
 
 from odin.policy import paths
-from odin.policy.readonly import steps
+from odin.policy.command.harmless import steps
 from odin.policy.shell import Survey
 
 

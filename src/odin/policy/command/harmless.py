@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from odin.policy.gitconfig import tame
-from odin.policy.grammar import Redirect, Script, Simple, Word, named
+from odin.policy.command.gitconfig import tame
+from odin.policy.command.grammar import Redirect, Script, Simple, Word, named
 from odin.policy.paths import contains, is_folder, real, special
 
 _SAFE_VARIABLES = r"(LANG|LANGUAGE|LC_[A-Z]+|TZ|NO_COLOR|FORCE_COLOR|CLICOLOR|TERM|COLUMNS|LINES|CI)=[\w.,:@+-]*"

@@ -10,9 +10,9 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from odin.core.event import Mode
-from odin.policy.process import Running
-from odin.policy.sandbox import ProcessRunner
-from odin.policy.spawnlog import SpawnLog
+from odin.policy.process.runner import ProcessRunner
+from odin.policy.process.running import Running
+from odin.policy.process.spawnlog import SpawnLog
 
 MAX_AT_ONCE = 50
 MAX_SECONDS = 600.0

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy import output
-from odin.policy.environment import quiet_environment
-from odin.policy.output import HeadAndTail
-from odin.policy.sandbox import ProcessRunner
+from odin.policy.process import output
+from odin.policy.process.environment import quiet_environment
+from odin.policy.process.output import HeadAndTail
+from odin.policy.process.runner import ProcessRunner
 
 STUBBORN = "trap '' TERM INT HUP"
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 
-from odin.policy.grammar import Word, named
+from odin.policy.command.grammar import Word, named
 from odin.policy.paths import contains
 from odin.policy.shell import Part, Survey
 

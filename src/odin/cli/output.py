@@ -1,0 +1,20 @@
+"""What a command prints: its result, and what it has to say beside it."""
+
+import sys
+
+from odin.core.errors import OdinError
+
+
+def put(text: str) -> int:
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise OdinError("Standard output is closed, so there is nowhere to write the list.")
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
+
+
+def say(text: str) -> None:
+    try:
+        sys.stderr.write(f"{text}\n")
+    except (OSError, ValueError):
+        return

@@ -1,0 +1,109 @@
+"""The flags of `odin`, and what they mean."""
+
+import argparse
+from typing import Any
+
+from odin.core.errors import UsageError
+
+EPILOG = """\
+commands:
+  odin models            the models that can be used, with local servers found on this machine
+  odin sessions          the sessions of this project, newest first
+  odin undo              take the last prompt back, with what it did to files; also --list and --to
+  odin redo              take that back
+
+exit codes: 0 done, 1 failed, 2 wrong usage, 75 failed but worth trying again, 130 interrupted, 143 terminated
+"""
+
+_NO_EFFECT = (
+    ("--add-dir", 1),
+    ("--agents", 1),
+    ("--betas", 1),
+    ("--effort", 1),
+    ("--fallback-model", 1),
+    ("--include-hook-events", 0),
+    ("--json-schema", 1),
+    ("--mcp-config", 1),
+    ("--permission-prompt-tool", 1),
+    ("--plugin-dir", 1),
+    ("--session-mirror", 0),
+    ("--setting-sources", 1),
+    ("--settings", 1),
+    ("--strict-mcp-config", 0),
+    ("--task-budget", 1),
+    ("--thinking", 1),
+    ("--thinking-display", 1),
+)
+"""Flags that agent SDKs may pass and that change nothing here. They are accepted so that those SDKs can start Odin."""
+
+MISSED = ("--add-dir", "--agents", "--fallback-model", "--json-schema", "--mcp-config", "--plugin-dir")
+"""Those of them that a person would miss, so their absence is said."""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise UsageError(f"{message[:1].upper()}{message[1:]}.", "See `odin --help`.")
+
+
+def formatter(prog: str) -> argparse.HelpFormatter:
+    """With a width of its own: argparse makes a formatter for every flag, and each would look for the terminal's."""
+    return argparse.RawDescriptionHelpFormatter(prog, width=100)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="odin",
+        description="A coding agent for the terminal.",
+        epilog=EPILOG,
+        formatter_class=formatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("prompt", nargs="?", help="what to do; with -p and without it, standard input is read")
+    add("-p", "--print", action="store_true", dest="headless", help="answer one prompt and exit")
+    add("-V", "--version", action="store_true", help="print the version")
+    add("--output-format", choices=("text", "json", "stream-json"), default="text", help="what -p prints (text)")
+    add("--input-format", choices=("text", "stream-json"), default="text", help="what -p reads (text)")
+    add("--include-partial-messages", action="store_true", help="stream-json: also every piece as it arrives")
+    add("--replay-user-messages", action="store_true", help="stream-json: repeat each prompt that was taken")
+    add("--mode", default="", help="ask, plan or edit (edit)")
+    add("-m", "--model", default="", help="provider/model, such as anthropic/claude-sonnet-4-5 or ollama/qwen3")
+    add("--max-turns", type=int, metavar="N", help="model calls for this prompt at most, 0 for no limit (100)")
+    add("--max-budget-usd", type=float, metavar="USD", help="stop before the call after which this is exceeded")
+    add("--max-thinking-tokens", type=int, metavar="N", help="tokens the model may think with")
+    add("--permission-mode", default="", help="default, acceptEdits, plan, dontAsk or bypassPermissions")
+    add("-y", "--yes", action="store_true", help="answer every permission question with yes")
+    add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="run without asking")
+    add("--disallowedTools", "--disallowed-tools", action="append", default=[], metavar="LIST", help="never run")
+    add("--tools", default=None, metavar="LIST", help='offer only these tools; "" for none, "default" for all')
+    add("--system-prompt", default=None, metavar="TEXT", help="replace the system prompt")
+    add("--system-prompt-file", default=None, metavar="FILE", help="replace the system prompt by a file's text")
+    add("--append-system-prompt", default="", metavar="TEXT", help="add to the system prompt")
+    add("-r", "--resume", default=None, metavar="ID", help="continue this session")
+    add("-c", "--continue", action="store_true", dest="continue_last", help="continue the latest session here")
+    add("--fork-session", action="store_true", help="with --resume or --continue: go on in a copy")
+    add("--session-id", default="", metavar="ID", help="the id of the new session")
+    add("--cwd", default="", metavar="DIR", help="work in this folder")
+    add("--verbose", action="store_true", help=argparse.SUPPRESS)
+    for name, count in _NO_EFFECT:
+        if count:
+            add(name, action="append", help=argparse.SUPPRESS)
+        else:
+            add(name, action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def split_list(values: list[str]) -> list[str]:
+    """Names separated by commas or spaces; what stands in parentheses stays together."""
+    found: list[str] = []
+    for value in values:
+        depth, word = 0, ""
+        for char in value:
+            depth += (char == "(") - (char == ")")
+            if char in ", " and depth <= 0:
+                found.append(word)
+                word = ""
+            else:
+                word += char
+        found.append(word)
+    return [word for word in found if word]

@@ -1,0 +1,1 @@
+"""What a command line does, told without running it."""

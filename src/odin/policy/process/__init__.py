@@ -1,0 +1,1 @@
+"""Processes that Odin starts: bounded, owned, and ended as a group."""
