@@ -16,7 +16,7 @@ from pathlib import Path
 from row import Row, table
 
 HERE = Path(__file__).resolve().parent
-GROUPS = ("agent", "search", "bigtree", "cache", "edit", "commands", "history")
+GROUPS = ("agent", "search", "bigtree", "cache", "edit", "commands", "classify", "history")
 
 
 def measure(group: str, args: argparse.Namespace) -> list[Row]:

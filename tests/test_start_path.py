@@ -42,6 +42,7 @@ OWN_AT_VERSION = {"odin", "odin.entry"}
 
 ODIN_LATE = {
     "odin.api",
+    "odin.policy.hook",
     "odin.providers.local",
     "odin.providers.offline",
     "odin.providers.openai_chat",

@@ -20,8 +20,10 @@ from odin.core.event import (
     AnyEvent,
     Envelope,
     ExitReason,
+    PermissionAnswered,
     PermissionAsked,
     PromptDropped,
+    QuestionsAnswered,
     QuestionsAsked,
     Replied,
     TextStreamed,
@@ -31,35 +33,33 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import ToolCall, Usage
-from odin.core.op import Answer, AnswerQuestions, DropPrompt, Interrupt, Op, Prompt
+from odin.core.op import AddRule, DropPrompt, Interrupt, Prompt, RemoveRule
 from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry
+from odin.core.rule import Action, RememberScope, RuleLine
 from odin.core.tool import Tool
 from odin.policy.modes import mode_of
+from odin.ui.deciding import Allow, CanUseTool, Deny, Hook, HookTable, callback_hooks, decide
 from odin.ui.ending import sentence
 from odin.ui.messages import Translator
-from odin.ui.questions import SDK_TOOL, sdk_answers, sdk_input
 from odin.ui.typed import Message, ResultMessage, typed
+
+__all__ = [
+    "Allow",
+    "Callbacks",
+    "CanUseTool",
+    "Deny",
+    "Hook",
+    "Query",
+    "Session",
+    "default_registry",
+    "error_of",
+    "new",
+    "query",
+]
 
 _NOTHING = SessionInfo("", "", "", "", "edit_mode", "", ())
 """What is known of a session that was given up before it was open."""
-
-
-class Allow(Struct, frozen=True):
-    """The call may run; `updated_input` replaces its arguments, which are then judged again."""
-
-    updated_input: dict[str, Any] | None = None
-
-
-class Deny(Struct, frozen=True):
-    """The call may not run. The model reads `message`; `interrupt` ends the turn as well."""
-
-    message: str = ""
-    interrupt: bool = False
-
-
-Permission = Allow | Deny | bool
-CanUseTool = Callable[[str, dict[str, Any]], Permission | Awaitable[Permission]]
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):
@@ -83,10 +83,11 @@ def query(
     provider: Provider | None = None,
     tools: Sequence[Tool[Any]] = (),
     can_use_tool: CanUseTool | None = None,
+    hooks: HookTable | None = None,
     callbacks: Callbacks | None = None,
 ) -> "Query":
     """Start a prompt in a session of its own and return at once. Call it where an event loop runs."""
-    session = new(provider, options, tools=tools, can_use_tool=can_use_tool)
+    session = new(provider, options, tools=tools, can_use_tool=can_use_tool, hooks=hooks)
     return Query(session, prompt, "", callbacks or Callbacks(), closes=True)
 
 
@@ -96,13 +97,14 @@ def new(
     *,
     tools: Sequence[Tool[Any]] = (),
     can_use_tool: CanUseTool | None = None,
+    hooks: HookTable | None = None,
 ) -> "Session":
     """A session for several prompts. Nothing is opened before the first one.
 
     Everything is allowed unless `options` names a permission mode or `can_use_tool` decides. `provider` replaces the
-    configured model; `tools` are added to the standard ones.
+    configured model; `tools` are added to the standard ones. `hooks` are told of events and may have a say in them.
     """
-    return Session(provider, options or Options(), tools, can_use_tool)
+    return Session(provider, options or Options(), tools, can_use_tool, hooks or {})
 
 
 def default_registry(cwd: str = "") -> Registry:
@@ -119,10 +121,12 @@ class Session:
         options: Options,
         tools: Sequence[Tool[Any]],
         can_use_tool: CanUseTool | None,
+        hooks: HookTable,
     ) -> None:
         self._provider = provider
         self._options = _with_permissions(options, can_use_tool)
         self._tools = tools
+        self._hooks = hooks
         self._client: Client | None = None
         self._opening = asyncio.Lock()
         self.can_use_tool = can_use_tool
@@ -135,8 +139,20 @@ class Session:
     async def open(self) -> Client:
         async with self._opening:
             if self._client is None:
-                self._client = await open_session(self._options, tools=self._tools, provider=self._model())
+                self._client = await self._opened()
             return self._client
+
+    async def rules(self) -> tuple[RuleLine, ...]:
+        """What is allowed, asked and denied, in the order in which people see it."""
+        return await (await self.open()).rules()
+
+    async def add_rule(self, text: str, action: Action = "allow", scope: RememberScope = "session") -> None:
+        """From the next call on. Raises UsageError for a text that is no rule."""
+        await (await self.open()).submit(AddRule(text, action, scope))
+
+    async def remove_rule(self, number: int) -> None:
+        """Take back the rule with this number in `rules()`."""
+        await (await self.open()).submit(RemoveRule(number))
 
     async def close(self) -> None:
         """End the session. What still runs is aborted and has its result."""
@@ -151,6 +167,16 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _opened(self) -> Client:
+        client = await open_session(self._options, tools=self._tools, provider=self._model())
+        try:
+            for hook in callback_hooks(self._hooks):
+                client.add_hook(hook)
+        except OdinError:
+            await client.close()
+            raise
+        return client
 
     def _model(self) -> tuple[Provider, ModelInfo] | None:
         if self._provider is None:
@@ -179,6 +205,7 @@ class Query:
         self._news = asyncio.Event()
         self._begun = self._given_up = False
         self._started = self._interrupted = False
+        self._deciding: dict[str, asyncio.Task[None]] = {}
         self.session_id = ""
         self.total_usage = Usage()
         self.total_cost_usd = 0.0
@@ -222,6 +249,16 @@ class Query:
         """Give the run up and wait until it is over. Nothing happens when it is over already."""
         self._give_up()
         await asyncio.wait({self._task})
+
+    async def rules(self) -> tuple[RuleLine, ...]:
+        """The rules of its session."""
+        return await self._session.rules()
+
+    async def add_rule(self, text: str, action: Action = "allow", scope: RememberScope = "session") -> None:
+        await self._session.add_rule(text, action, scope)
+
+    async def remove_rule(self, number: int) -> None:
+        await self._session.remove_rule(number)
 
     async def __aenter__(self) -> Self:
         return self
@@ -289,6 +326,8 @@ class Query:
             if self._closes:
                 await client.close()
             reading.cancel()
+            for task in self._deciding.values():
+                task.cancel()
             _let_go(events)
         await self._see_the_end(translator)
 
@@ -328,7 +367,10 @@ class Query:
                 self.result = message
         event = envelope.event
         if isinstance(event, PermissionAsked | QuestionsAsked):
-            await self._decide(event)
+            self._deciding[event.ask_id] = asyncio.get_running_loop().create_task(self._decide(event))
+        elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+            if task := self._deciding.pop(event.ask_id, None):
+                task.cancel()
         elif isinstance(event, UsageRecorded):
             self.total_usage += event.usage
             self.total_cost_usd += event.cost_usd
@@ -358,13 +400,9 @@ class Query:
             await _call(self._callbacks.on_error, self.last_error)
 
     async def _decide(self, ask: PermissionAsked | QuestionsAsked) -> None:
+        """Beside the reading, which has to see when a question no longer waits for us."""
         assert self._client is not None
-        checker = self._session.can_use_tool
-        if isinstance(ask, QuestionsAsked):
-            op = _choice(ask, await _verdict(checker, SDK_TOOL, sdk_input(ask.questions)))
-        else:
-            op = _answer(ask, await _verdict(checker, ask.name, dict(ask.args)))
-        await self._client.submit(op)
+        await self._client.submit(await decide(self._session.can_use_tool, ask))
 
 
 def error_of(ended: TurnEnded) -> OdinError:
@@ -383,34 +421,6 @@ def _with_permissions(options: Options, can_use_tool: CanUseTool | None) -> Opti
     if not options.permission_mode and not options.yes:
         return msgspec.structs.replace(options, permission_mode="bypassPermissions")
     return options
-
-
-async def _verdict(can_use_tool: CanUseTool | None, name: str, args: dict[str, Any]) -> Permission:
-    """What the checker says. One that fails has not allowed anything."""
-    if can_use_tool is None:
-        return Deny("Nobody can be asked.")
-    try:
-        said = can_use_tool(name, args)
-        return await said if inspect.isawaitable(said) else said
-    except Exception as error:  # the checker is the user's code: whatever it raises means no
-        return Deny(f"The permission check failed: {error}")
-
-
-def _answer(ask: PermissionAsked, verdict: Permission) -> Op:
-    if isinstance(verdict, Allow):
-        return Answer(ask.ask_id, allow=True, args=verdict.updated_input, by="api")
-    if isinstance(verdict, Deny):
-        return Answer(ask.ask_id, allow=False, reason=verdict.message, by="api", interrupt=verdict.interrupt)
-    return Answer(ask.ask_id, allow=verdict is True, by="api")
-
-
-def _choice(ask: QuestionsAsked, verdict: Permission) -> Op:
-    """Allowed with changed input that holds answers; allowed without takes every default."""
-    if isinstance(verdict, Deny) and verdict.interrupt:
-        return Interrupt()
-    changed = verdict.updated_input if isinstance(verdict, Allow) else None
-    cancelled = not isinstance(verdict, Allow) and verdict is not True
-    return AnswerQuestions(ask.ask_id, sdk_answers(ask.questions, changed), cancelled, by="api")
 
 
 def _let_go(events: AsyncIterator[Envelope]) -> None:

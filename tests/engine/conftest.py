@@ -3,17 +3,19 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from msgspec.structs import replace
 
 from odin.app import open_session
 from odin.config import Options
 from odin.core.client import Client
 from odin.core.event import AnyEvent, Envelope, Mode, PermissionAsked, TurnEnded
 from odin.core.op import Answer, Interrupt, Prompt
+from odin.core.tool import Tool
 from odin.testing import ScriptedServer
 
 FAST = {"retry": {"base_s": 0.01}}
@@ -69,10 +71,7 @@ class Talk:
                     self.interrupt_on = None
                     await self.client.submit(Interrupt())
                 if isinstance(event, PermissionAsked):
-                    answer = self.answers.pop(0)
-                    await self.client.submit(
-                        Answer(event.ask_id, answer.allow, answer.reason, answer.args, interrupt=answer.interrupt)
-                    )
+                    await self.client.submit(replace(self.answers.pop(0), ask_id=event.ask_id))
                 if isinstance(event, TurnEnded) and event.id == prompt_id:
                     return event
         raise AssertionError("the events ended before the turn did")
@@ -93,6 +92,7 @@ async def start(workspace: Path, home: Path) -> AsyncIterator[Start]:
         env: dict[str, str] | None = None,
         server: Any = None,
         config: dict[str, Any] | None = None,
+        own_tools: Sequence[Tool[Any]] = (),
         **options: Any,
     ) -> Talk:
         folder = home / ".config" / "odin"
@@ -102,7 +102,8 @@ async def start(workspace: Path, home: Path) -> AsyncIterator[Start]:
         if server is None:
             playing.start()
         settings: dict[str, Any] = {"cwd": str(workspace), "yes": True, **options}
-        client = await open_session(Options(env={**os.environ, **playing.env(api), **(env or {})}, **settings))
+        environ = {**os.environ, **playing.env(api), **(env or {})}
+        client = await open_session(Options(env=environ, **settings), tools=own_tools)
         talk = Talk(client, playing)
         open_things.append(talk)
         return talk

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odin.policy.process import output
-from odin.policy.process.environment import quiet_environment
+from odin.policy.process.environment import git_settings, quiet_environment
 from odin.policy.process.output import HeadAndTail
 from odin.policy.process.runner import ProcessRunner
 
@@ -279,7 +279,24 @@ async def test_nothing_prompts_and_no_secret_is_seen(tmp_path: Path) -> None:
         ("TOKEN", True),
         ("GOOGLE_APPLICATION_CREDENTIALS", True),
         ("AWS_ACCESS_KEY_ID", True),
+        ("AWS_PROFILE", True),
+        ("AWS_REGION", False),
+        ("STRIPE_KEY", True),
+        ("PGPASSWORD", True),
+        ("MYSQL_PWD", True),
+        ("SENTRY_DSN", True),
+        ("GITHUB_PAT", True),
+        ("NPM_CONFIG__AUTH", True),
+        ("DJANGO_SECRET_KEY_BASE", True),
+        ("ODIN_MODEL", True),
+        ("ODIN_COMMAND", False),
+        ("PWD", False),
+        ("OLDPWD", False),
         ("SSH_AUTH_SOCK", False),
+        ("PATH", False),
+        ("GIT_AUTHOR_NAME", False),
+        ("XDG_CACHE_HOME", False),
+        ("PYTHONPATH", False),
         ("TOKENIZERS_PARALLELISM", False),
         ("KEYBOARD", False),
         ("HOME", False),
@@ -287,6 +304,34 @@ async def test_nothing_prompts_and_no_secret_is_seen(tmp_path: Path) -> None:
 )
 def test_what_counts_as_a_secret(name: str, secret: bool) -> None:
     assert (name not in quiet_environment({name: "x"})) is secret
+
+
+@pytest.mark.parametrize(
+    ("value", "secret"),
+    [
+        ("postgres://user:word@localhost/db", True),
+        ("https://user:word@example.org", True),
+        ("redis://:word@localhost:6379", True),
+        ("postgres://localhost/db", False),
+        ("https://user@example.org:8080/x", False),
+        ("http://127.0.0.1:3000/a@b", False),
+        ("/usr/bin:/bin", False),
+    ],
+)
+def test_an_address_with_a_password_is_a_secret(value: str, secret: bool) -> None:
+    assert ("DATABASE_URL" not in quiet_environment({"DATABASE_URL": value})) is secret
+    assert "DATABASE_URL" in quiet_environment({"DATABASE_URL": value}, keep=["DATABASE_URL"])
+
+
+def test_settings_for_git_come_after_those_that_are_there() -> None:
+    given = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "a"}
+    found = {**given, **git_settings(given, hooks=True)}
+    count = int(found["GIT_CONFIG_COUNT"])
+    settings = {found[f"GIT_CONFIG_KEY_{at}"]: found[f"GIT_CONFIG_VALUE_{at}"] for at in range(count)}
+    assert settings["user.name"] == "a"
+    assert settings["core.fsmonitor"] == "false"
+    assert "core.hooksPath" not in settings
+    assert "/dev/null" in git_settings({"GIT_CONFIG_COUNT": "nonsense"}, hooks=False).values()
 
 
 async def test_git_does_not_wait_for_an_editor(runner: ProcessRunner, tmp_path: Path) -> None:

@@ -33,13 +33,13 @@ class Screen:
         os.close(terminal)
         self.shown = ""
 
-    def see(self, text: str) -> str:
-        """Wait until this was shown; everything shown until then."""
+    def see(self, text: str, times: int = 1) -> str:
+        """Wait until this was shown, so many times; everything shown until then."""
         deadline = time.monotonic() + PATIENCE
-        while text not in self.shown:
+        while self.shown.count(text) < times:
             assert time.monotonic() < deadline, f"{text!r} is not in {self.shown!r}"
             if not self._read(0.1):
-                assert text in self.shown, f"{text!r} is not in {self.shown!r}"
+                assert self.shown.count(text) >= times, f"{text!r} is not in {self.shown!r}"
         return self.shown
 
     def type(self, text: str) -> None:

@@ -1,9 +1,10 @@
 """The plain conversation in a real terminal."""
 
+import os
 from pathlib import Path
 
 from odin.testing import ScriptedServer, call, say
-from tests.policy.processes import gone, pids_in, wait_until
+from tests.policy.processes import running, wait_until
 from tests.ui.pseudo import screen
 
 WAIT = "echo $$ >>pids; until [ -e go ]; do sleep 0.02; done; echo broken; exit 3"
@@ -33,7 +34,8 @@ def test_a_process_that_ends_begins_a_turn_at_the_prompt(workspace: Path) -> Non
 
 
 def test_a_service_prints_while_nobody_types_and_ends_with_the_chat(workspace: Path) -> None:
-    command = "echo $$ >>pids; for i in $(seq 20000); do echo line $i; done; touch printed; sleep 1000"
+    service = f"sleep {1000 + os.getpid() / 1e7:.7f}"
+    command = f"for i in $(seq 20000); do echo line $i; done; touch printed; exec {service}"
     with (
         ScriptedServer([call("Spawn", {"command": command}), say("It runs.")]) as server,
         screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
@@ -41,11 +43,10 @@ def test_a_service_prints_while_nobody_types_and_ends_with_the_chat(workspace: P
         terminal.see("edit> ")
         terminal.type("start it\n")
         terminal.see("It runs.")
-        found = pids_in(workspace / "pids", 1)
-        wait_until(lambda: (workspace / "printed").exists())
+        wait_until(lambda: (workspace / "printed").exists() and running(service))
         terminal.type("\x04")
         assert terminal.end()[0] == 0
-        gone(found)
+        wait_until(lambda: not running(service))
 
 
 def test_an_interrupt_at_the_prompt_ends_the_chat_quietly(workspace: Path) -> None:

@@ -13,6 +13,7 @@ PRINTED = [
     "auth.py",
     "success end_turn 2\n",
     "hello, checked\n",
+    "['ExecuteCommand']\n",
     "calls ExecuteCommand\nended ExecuteCommand success\n",
     "DONE",
     "True\n",

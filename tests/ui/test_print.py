@@ -15,6 +15,7 @@ import pytest
 
 from odin.testing import ScriptedServer, Usage, call, fault, reply, say
 from tests.conftest import Run
+from tests.policy.processes import running, wait_until
 
 ODIN = [sys.executable, "-I", "-m", "odin"]
 
@@ -59,6 +60,15 @@ def test_the_offline_planner_is_named_on_standard_error(run_odin: Run) -> None:
     assert ran.stdout.strip()
     assert len(ran.stderr.splitlines()) == 1
     assert "offline planner" in ran.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_verbose_names_the_sandbox(run_odin: Run, form: str) -> None:
+    with ScriptedServer([say("Hi."), say("Hi.")]) as server:
+        quiet = run_odin("-p", "Hello.", "--output-format", form, env=server.env("anthropic"))
+        ran = run_odin("-p", "Hello.", "--output-format", form, "--verbose", env=server.env("anthropic"))
+    assert quiet.stderr == ""
+    assert ran.stderr.startswith("Commands run in ")
 
 
 def test_the_limit_of_turns(run_odin: Run, workspace: Path) -> None:
@@ -132,21 +142,16 @@ def test_signals_end_the_turn_and_the_program(workspace: Path, number: signal.Si
 
 
 def test_a_command_dies_with_the_program(workspace: Path) -> None:
-    command = {"command": "echo $$ > pid; sleep 60"}
-    pid = workspace / "pid"
+    command = f"sleep {60 + os.getpid() / 1e7:.7f}"
     with (
-        ScriptedServer([call("ExecuteCommand", command)]) as server,
+        ScriptedServer([call("ExecuteCommand", {"command": f"touch started; exec {command}"})]) as server,
         start("-p", "Run.", "--yes", cwd=workspace, env=server.env("anthropic")) as process,
     ):
-        deadline = time.monotonic() + 20
-        while not (pid.exists() and pid.read_text().strip()):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: (workspace / "started").exists() and running(command))
         process.terminate()
         process.communicate(timeout=20)
     assert process.returncode == 143
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid.read_text()), 0)
+    assert not running(command)
 
 
 @pytest.mark.parametrize("form", ["text", "json", "stream-json"])

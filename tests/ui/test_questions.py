@@ -7,8 +7,8 @@ import pytest
 
 from odin.core.event import Option, Question
 from odin.testing import ScriptedServer, Turn, call, reply, say
+from odin.ui.choosing import choices
 from odin.ui.questions import chosen, sdk_answers
-from odin.ui.terminal import choices
 from tests.ui.pseudo import screen
 
 ONE = Question("Colour", "Which?", (Option("Red"), Option("Dark blue"), Option("Green")))

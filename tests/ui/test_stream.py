@@ -219,11 +219,11 @@ def test_a_permission_update_can_change_the_mode(workspace: Path) -> None:
     ):
         talk.say(user("Write."))
         asked = talk.hear("control_request")
-        updates = [{"type": "setMode", "mode": "acceptEdits"}, {"type": "addRules"}]
+        updates = [{"type": "setMode", "mode": "acceptEdits"}, {"type": "addDirectories", "directories": ["/"]}]
         verdict = {"behavior": "allow", "updatedPermissions": updates}
         response = {"subtype": "success", "request_id": asked["request_id"], "response": verdict}
         talk.say(json.dumps({"type": "control_response", "response": response}) + "\n")
-        assert "'addRules'" in talk.hear("system")["text"]
+        assert "'addDirectories'" in talk.hear("system")["text"]
         rest = talk.end()
     assert not of_type(rest, "control_request")
     assert (first.exists(), second.exists()) == (True, True)

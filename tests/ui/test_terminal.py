@@ -1,5 +1,6 @@
 """What a person sees and answers on a terminal, with a real one."""
 
+import io
 import shlex
 import threading
 from pathlib import Path
@@ -8,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.event import PermissionAsked
 from odin.testing import ScriptedServer, Turn, call, reply, say
-from odin.ui.terminal import harmless, question, shorten, visible
+from odin.ui.progress import Progress
+from odin.ui.terminal import harmless, shorten, visible
 from tests.ui.pseudo import ODIN, screen
 
 
@@ -164,15 +165,12 @@ def test_an_answer_cannot_steer_the_terminal(workspace: Path) -> None:
         assert "Title: \\x1b]0;owned\\x07 end\r\n\tkept" in terminal.shown
 
 
-def test_a_question_without_a_subject_shows_the_arguments() -> None:
-    asked = question(PermissionAsked("a", "c", "Spawn", {"task": "x\ny"}, "It starts something."))
-    assert '  | {"task":"x\\ny"}\n' in asked
-    assert "It starts something.\n" in asked
-
-
 @given(st.text())
 def test_nothing_stays_hidden(text: str) -> None:
-    assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or char in "\u200b\u202e\ufeff" for char in visible(text))
+    assert not any(
+        ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or char in "\u200b\u202e\ufeff\u3164\U000e0041"
+        for char in visible(text)
+    )
     assert "\x1b" not in harmless(text)
 
 
@@ -183,3 +181,14 @@ def test_a_line_fits_its_room(text: str, room: int) -> None:
     short = shorten(text, room)
     assert sum(2 if east_asian_width(char) in "WF" else 1 for char in short) <= room
     assert short == text or short.endswith("…")
+
+
+@pytest.mark.parametrize("how", ["release", "close"])
+def test_a_line_waits_while_a_question_has_the_terminal(how: str) -> None:
+    err = io.StringIO()
+    progress = Progress(err)
+    progress.hold()
+    progress.line("A hook failed.")
+    assert err.getvalue() == ""
+    getattr(progress, how)()
+    assert err.getvalue() == "A hook failed.\n"

@@ -11,7 +11,12 @@ import msgspec
 
 from odin import __version__
 from odin.app.checkpoints import Checkpoints
+from odin.app.hooks import HookBook
 from odin.app.models import Models
+from odin.app.preview import preview
+from odin.app.rules import open_rulebook, policy_of
+from odin.app.sandbox import Confined
+from odin.app.secrets import redactor
 from odin.app.toolset import hidden, unknown_names
 from odin.app.web import Web
 from odin.bus.hub import Hub
@@ -29,18 +34,21 @@ from odin.core.tool import AskPerson, Tool
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
 from odin.engine.gate import Gate
+from odin.engine.hooking import Desk
 from odin.engine.lesser import Lesser
 from odin.engine.local import LocalClient
 from odin.engine.loop import Kit, Limits, Planner
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
+from odin.engine.rulenews import RuleNews
+from odin.engine.standin import KeepsSecrets
 from odin.engine.team import Team
 from odin.engine.titler import give_title
+from odin.engine.turnhooks import TurnHooks, Watchers
 from odin.engine.wake import Waker
 from odin.policy.modes import mode_of, spec_of
 from odin.policy.process.background import Background
 from odin.policy.process.runner import ProcessRunner
-from odin.policy.rules import Policy
 from odin.session.log import SessionLog, read_log
 from odin.session.state import State
 from odin.session.store import Store
@@ -69,7 +77,7 @@ async def open_session(
     cwd = os.path.realpath(options.cwd or current_folder())
     if not Path(cwd).is_dir():
         raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
-    config = load(cwd, env, options.flags())
+    config = load(cwd, env, options.flags(), trust=options.trust)
     store = Store(make_private(Path(options.state_dir) if options.state_dir else state_dir(env)), config.root)
     log, past = _open_log(store, options, cwd)
     models = Models(config, env)
@@ -122,12 +130,25 @@ class _Composition:
         self._planners: dict[tuple[str, Mode, tuple[str, ...]], Planner] = {}
         state = State.fold(past, log.session)
         self.recorder = Recorder(log, state, Hub())
-        self.asker = Asker(self.recorder, can_ask=options.can_ask, patience=config.question_timeout_s)
-        self.policy = self._make_policy()
+        self.sandbox = Confined(config, env, state=options.state_dir, shown=(str(log.path.parent),))
+        self._runner = ProcessRunner(
+            log.path.parent / "outputs", environ=env, keep_env=config.keep_env, sandbox=self.sandbox.get
+        )
+        self.hooks = self._make_hooks()
+        self.asker = Asker(
+            self.recorder,
+            hooks=self.hooks,
+            can_ask=options.can_ask,
+            patience=config.question_timeout_s,
+            confirm_timeout=config.confirm_timeout_s,
+        )
+        self.rulebook = open_rulebook(config, env, state.rules)
+        self.rules = RuleNews(self.rulebook, self.recorder)
+        self.policy = policy_of(config, options, cwd, self.rulebook)
         self.limits = self._make_limits()
         self.retry = RetryPolicy(attempts=config.retry.attempts, base_s=config.retry.base_s, max_s=config.retry.max_s)
-        self._runner = ProcessRunner(log.path.parent / "outputs", environ=env, keep_env=config.keep_env)
-        self._waker = Waker(self.recorder)
+        self.redact = redactor(config, env, past)
+        self._waker = Waker(self.recorder, self.redact)
         self._background = Background(
             self._runner, log.path.parent / "spawn-logs", taken=state.spawn_count, listener=self._waker
         )
@@ -146,29 +167,32 @@ class _Composition:
         self._instructions = load_instructions(config.root)
         self._instructions_stale = False
         self._prompter = assembler or self._make_prompter()
+        self.source = "resume" if past else "startup"
+        self.watchers = Watchers()
         self._main = _Workplace(self, "", AgentTool(self._team.run))
         self._main.restore(state.files)
         self.client = self._make_client(resumed=bool(past))
         self._titler = None if state.title else asyncio.create_task(give_title(self.recorder, self._lesser))
 
-    def _make_policy(self) -> Policy:
-        config, options = self._config, self._options
-        return Policy(
-            root=config.root,
+    def _make_hooks(self) -> HookBook:
+        return HookBook(
+            self._config.declared.get("hooks", ()),
+            session=self._log.session,
+            transcript=str(self._log.path),
             cwd=self._cwd,
-            permission_mode=config.permission_mode,
-            yes=options.yes,
-            allowed_commands=config.allowed_commands,
-            forbidden_commands=config.forbidden_commands,
-            allowed_tools=config.allowed_tools,
-            disallowed_tools=config.disallowed_tools,
-            restrict_to_workspace=config.restrict_to_workspace,
+            root=self._config.root,
+            runner=self._runner,
+            emit=self.recorder.emit,
+            redact=lambda text: self.redact(text),
+            swapped=self._config.trust.swapped,
+            permission_mode=lambda: self.policy.permission_mode,
+            model=lambda: self._models.ref,
         )
 
     def new_cache(self) -> FileCache:
         return FileCache(self._config.cache, read_first=self._config.read_before_edit)
 
-    def registry(self, agent: str, files: FileCache, *more: Tool[Any]) -> Registry:
+    def registry(self, agent: str, files: FileCache, desk: Desk, *more: Tool[Any]) -> Registry:
         """The tools of one agent. They are its own because they share what it has read."""
         services = Services(
             files=files,
@@ -176,16 +200,17 @@ class _Composition:
             folder=self._log.path.parent,
             root=self._config.root,
             instructions_written=self._renew_instructions,
-            lesser=lambda job, text: self._lesser.ask(job, text, agent),
+            lesser=lambda job, text: self._lesser.ask(job, self.redact(text).text, agent),
             fetch=self._web.fetch,
             search=self._web.search,
             collected=lambda: self.recorder.state.collected(agent),
             person=self._person(agent) if self.asker.can_ask else None,
             background=self._background,
+            hooks=desk,
         )
         tools = [*standard_tools(services), *self._extra_tools, *more]
         wanted = self._options.tools
-        return Registry(tools, disabled=hidden(tools, self._config.disallowed_tools, wanted), wanted=wanted or ())
+        return Registry(tools, disabled=hidden(tools, self.rulebook.denials, wanted), wanted=wanted or ())
 
     def _person(self, agent: str) -> AskPerson:
         return lambda call_id, questions: self.asker.ask_questions(call_id, questions, agent)
@@ -262,6 +287,7 @@ class _Composition:
             cwd=self._cwd,
             root=self._config.root,
             mode_for=self._narrowed,
+            rests=self._main.hooks.rests,
         )
         self._waker.enter(agent)
         opened = SessionOpened(
@@ -283,13 +309,17 @@ class _Composition:
             set_permission_mode=self._set_permission_mode,
             background=self._background,
             checkpoints=self.checkpoints,
+            rules=self.rules,
+            hooks=self._main.hooks,
+            add_hook=self.hooks.add,
+            redact=self.redact,
             on_close=self._close,
         )
 
     def _info(self) -> SessionInfo:
         mode = self._narrowed(mode_of(self._config.mode))
-        said = (self._instructions.warning, self._web.warning, *self._unknown_tools())
-        warnings = (*self._config.warnings, *filter(None, said))
+        said = (self._instructions.warning, self._web.warning, self.sandbox.warning(), *self._unknown_tools())
+        warnings = (*self._config.warnings, *self.rulebook.warnings, *self.hooks.warnings, *filter(None, said))
         return SessionInfo(
             session=self._log.session,
             cwd=self._cwd,
@@ -299,13 +329,14 @@ class _Composition:
             permission_mode=self.policy.permission_mode,
             tools=tuple(tool.name for tool in self._main.registry.offered(spec_of(mode).visible)),
             notice=self._models.notice,
+            sandbox=self.sandbox.describe(),
             warnings=warnings,
         )
 
     def _unknown_tools(self) -> list[str]:
-        registry, config = self._main.registry, self._config
+        registry = self._main.registry
         tools = [tool for name in registry.names() if (tool := registry.get(name))]
-        return unknown_names(tools, config.allowed_tools, config.disallowed_tools, self._options.tools or ())
+        return unknown_names(tools, (line.text for line in self.rulebook.lines()), self._options.tools or ())
 
     def _narrowed(self, mode: Mode) -> Mode:
         """Permission mode `plan` makes every prompt one that changes nothing."""
@@ -338,17 +369,25 @@ class _Workplace:
     def __init__(self, house: _Composition, agent: str, *more: Tool[Any]) -> None:
         self._house = house
         self.files = house.new_cache()
-        self.registry = house.registry(agent, self.files, *more)
+        desk = Desk(house.recorder, house.hooks)
+        self.hooks = TurnHooks(desk, house.watchers, agent, source=house.source)
+        self.registry = house.registry(agent, self.files, desk, *more)
         self._mark = 0
         self._fresh: list[CachedFile] = []
         self._gate = Gate(
+            desk=desk,
             registry=self.registry,
             policy=lambda: house.policy,
             asker=house.asker,
             recorder=house.recorder,
+            rules=house.rules,
+            preview=preview,
+            sandbox=house.sandbox.describe,
             seen_files=self._seen,
+            before=(KeepsSecrets(house.redact.placeholders),),
             around=house.checkpoints.around,
             save=house.save_output,
+            redact=house.redact,
         )
 
     def restore(self, files: Iterable[CachedFile]) -> None:
@@ -372,6 +411,7 @@ class _Workplace:
             retry=house.retry,
             planner=lambda: house.planner(mode, self.registry),
             fresh_files=self._take_fresh,
+            hooks=self.hooks,
         )
 
     def _seen(self) -> Sequence[CachedFile]:

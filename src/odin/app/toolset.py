@@ -5,15 +5,13 @@ from typing import Any
 
 from odin.core.registry import ALIASES, canonical
 from odin.core.tool import Tool
-from odin.policy.entry import entries_of
-
-_EVERYTHING = ("", "*", "**")
+from odin.policy.rule import Rule
 
 
-def hidden(tools: Sequence[Tool[Any]], disallowed: Iterable[str], wanted: Iterable[str] | None) -> set[str]:
+def hidden(tools: Sequence[Tool[Any]], denials: Iterable[Rule], wanted: Iterable[str] | None) -> set[str]:
     """The tools of which every call is denied, or that are not among the wanted ones: no model needs to know them."""
-    denied = [entry for entry in entries_of(disallowed) if entry.pattern in _EVERYTHING]
-    names = {tool.name for tool in tools if any(entry.names(tool.name) for entry in denied)}
+    denied = [rule for rule in denials if rule.bare and not rule.spared]
+    names = {tool.name for tool in tools if any(rule.names(tool.name) for rule in denied)}
     if "ExecuteCommand" in names:
         names.add("Spawn")
     if wanted is not None:

@@ -22,7 +22,16 @@ from odin.policy.modes import mode_of
 
 MAX_STDIN = 10_000_000
 
-_COMMANDS = {"models": "lists", "sessions": "lists", "undo": "undo", "redo": "undo"}
+_COMMANDS = {
+    "models": "lists",
+    "sessions": "lists",
+    "undo": "undo",
+    "redo": "undo",
+    "trust": "trust",
+    "rules": "rules",
+    "explain": "explain",
+    "doctor": "doctor",
+}
 """Which file answers a subcommand, with a function called after it."""
 
 
@@ -105,6 +114,7 @@ def _options(args: argparse.Namespace) -> Options:
         session_id=args.session_id,
         include_partial=args.include_partial_messages,
         can_ask=args.permission_prompt_tool is not None,
+        trust=args.trust,
     )
 
 
@@ -119,7 +129,7 @@ async def _print(args: argparse.Namespace, options: Options) -> int:
     show = run_json if args.output_format == "json" else run_text
     try:
         prompt = Prompt(_prompt_id(), text, await _mode(args, client))
-        return await show(client, prompt, out=sys.stdout, err=sys.stderr, tty_in=terminal)
+        return await show(client, prompt, out=sys.stdout, err=sys.stderr, tty_in=terminal, verbose=args.verbose)
     finally:
         await client.close()
 
@@ -188,6 +198,10 @@ def _chat(args: argparse.Namespace, options: Options) -> int:
     """Prompts typed one after the other. Without a terminal there is nobody to type, so it is one prompt and an end."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return asyncio.run(_print(args, options))
+    if not options.trust:
+        from odin.cli.trust import ask_once
+
+        ask_once(options.cwd)
     return asyncio.run(_converse(args, options))
 
 

@@ -11,6 +11,9 @@ commands:
   odin sessions          the sessions of this project, newest first
   odin undo              take the last prompt back, with what it did to files; also --list and --to
   odin redo              take that back
+  odin rules             what is allowed, asked about and denied here; also add and remove
+  odin explain COMMAND   whether a command would run, and which rule says so; also --tool NAME PATH
+  odin trust             what this folder asks to be trusted with; also add, remove and list
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 75 failed but worth trying again, 130 interrupted, 143 terminated
 """
@@ -84,6 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--fork-session", action="store_true", help="with --resume or --continue: go on in a copy")
     add("--session-id", default="", metavar="ID", help="the id of the new session")
     add("--cwd", default="", metavar="DIR", help="work in this folder")
+    add("--trust", action="store_true", help="trust this folder for this run: its hooks, rules and settings count")
     add("--verbose", action="store_true", help=argparse.SUPPRESS)
     for name, count in _NO_EFFECT:
         if count:

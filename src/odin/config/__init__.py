@@ -14,6 +14,7 @@ from odin.config.places import (
     project_root,
     state_dir,
 )
+from odin.config.sandbox import SandboxSettings
 from odin.config.web import SearchSettings, WebSettings
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Config",
     "Options",
     "Retry",
+    "SandboxSettings",
     "SearchSettings",
     "WebSettings",
     "cache_dir",

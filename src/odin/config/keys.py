@@ -8,8 +8,11 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field, to_builtins
 
 from odin.config.checkpoints import CheckpointSettings
+from odin.config.sandbox import SandboxSettings
+from odin.config.trust import Trust
 from odin.config.web import WebSettings
 from odin.context.settings import CacheSettings
+from odin.core.rule import Layer
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings
 
@@ -67,6 +70,10 @@ class Keys(Struct, frozen=True, kw_only=True):
         about("Calls that never run, in the same form. A bare name is not offered at all. All files add to them."),
     ] = ()
     restrict_to_workspace: Annotated[bool, about("Refuse what lies outside the project instead of asking.")] = False
+    confirm_timeout_s: Annotated[
+        float,
+        about("Seconds a permission question waits; then the answer is no. 0 means as long as it takes.", ge=0),
+    ] = 0.0
     question_timeout_s: Annotated[
         float, about("Seconds a question of the model waits for an answer; 0 means as long as it takes.", ge=0)
     ] = 0.0
@@ -77,6 +84,9 @@ class Keys(Struct, frozen=True, kw_only=True):
     checkpoints: Annotated[
         CheckpointSettings, about("What is saved before files change, so that undo can bring it back. User file only.")
     ] = CheckpointSettings()
+    sandbox: Annotated[
+        SandboxSettings, about("What commands are kept in, and what is let out of it. User file only.")
+    ] = SandboxSettings()
     keep_env: Annotated[
         Texts, about("Secret-looking environment variables that commands may see all the same. User file only.")
     ] = ()
@@ -88,23 +98,45 @@ class Keys(Struct, frozen=True, kw_only=True):
     system_header: Annotated[
         str, about("A block of text that stands before the system prompt, where an API wants one. User file only.")
     ] = ""
-    trusted_projects: Annotated[
-        Texts, about("Folders whose own odinconfig.json may also allow things, not only forbid them. User file only.")
-    ] = ()
+    rules: Annotated[
+        list[Any] | dict[str, Any],
+        about("What is allowed, asked about and denied, by tool and pattern. All files add to them, in their order."),
+    ] = field(default_factory=list[Any])
+    hooks: Annotated[
+        dict[str, Any],
+        about("Programs that are told what happens and may have a say in it, by event. All files add to them."),
+    ] = field(default_factory=dict[str, Any])
 
 
-_UNSEEN = ("providers", "web", "system_header", "keep_env", "trusted_projects")
+_UNSEEN = ("providers", "web", "system_header", "keep_env", "hooks")
+
+
+class Declared(Struct, frozen=True):
+    """What one layer says under a key, word for word, and where it is written.
+
+    A project's rules and hooks may allow or start something only when `trusted`.
+    """
+
+    value: Any
+    layer: Layer
+    source: str
+    trusted: bool = True
 
 
 class Config(Keys, frozen=True, kw_only=True):
     """What holds for one session: the keys after all layers, and how they came about.
 
     `sources` names the layer that set each key. `written` keeps, for a value that came from a variable, the text with
-    the variable's name, which is all that anyone but the session itself gets to see.
+    the variable's name, which is all that anyone but the session itself gets to see. `declared` keeps apart what each
+    layer says about rules and hooks, the strongest layer last. `wanted` is what the project's file asks for and gets
+    only when the folder is trusted, whether it is or not.
     """
 
     root: str = ""
     warnings: tuple[str, ...] = ()
+    trust: Trust = field(default_factory=Trust)
+    declared: dict[str, tuple[Declared, ...]] = field(default_factory=dict[str, tuple[Declared, ...]])
+    wanted: dict[str, Any] = field(default_factory=dict[str, Any])
     sources: dict[str, str] = field(default_factory=dict[str, str])
     written: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -142,6 +174,7 @@ class Options(Struct, frozen=True, kw_only=True):
     can_ask: bool = False
     include_partial: bool = False
     state_dir: str = ""
+    trust: bool = False
     env: dict[str, str] | None = None
 
     def flags(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Defaults, user file, project file, environment, flags: each over the one before, with the project held back.
 
 A project's file comes with the project, so it is somebody else's word. It may make Odin more careful; it may make it
-bolder only in a folder that the user's own file lists under `trusted_projects`. It never says where models are reached,
-with which key, or what commands get to see.
+bolder, choose the model or start programs only in a folder that the user trusts as it is. It never says where models
+are reached, with which key, or what commands get to see.
 """
 
 import os
@@ -12,14 +12,22 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from odin.config.keys import Config, Keys
-from odin.config.places import CONFIG_NAME, config_dir, project_root, with_home
-from odin.config.read import Sieve, read_object
+from odin.config.keys import Config, Declared, Keys
+from odin.config.places import CONFIG_NAME, config_dir, project_root
+from odin.config.read import Sieve, Variables, parse_object, read_file
+from odin.config.trust import Trust, standing
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
+from odin.core.rule import Layer
 from odin.policy.modes import mode_of, permission_mode_of
 
-USER_ONLY = ("providers", "web", "checkpoints", "system_header", "keep_env", "trusted_projects")
+USER_ONLY = ("providers", "web", "checkpoints", "sandbox", "system_header", "keep_env")
+
+VERBATIM = ("rules", "hooks")
+"""The keys whose texts are no templates: a `$` in them is for the shell or the pattern."""
+
+DECLARED = ("rules", "AllowedCommands", "ForbiddenCommands", "allowed_tools", "disallowed_tools", "hooks")
+"""The keys of which it is kept what each layer says."""
 
 FROM_ENVIRONMENT = (
     "model",
@@ -45,11 +53,23 @@ def _overlaid(before: Any, new: Any) -> Any:
     return {**before, **new}
 
 
+def _one_list(before: Any, new: Any) -> Any:
+    """Rules one after the other; a group of them written as an object stays together."""
+    return [*(before if isinstance(before, list) else [before]), *(new if isinstance(new, list) else [new])]  # pyright: ignore[reportUnknownVariableType]
+
+
+def _by_event(before: Any, new: Any) -> Any:
+    """Hooks of the same event one after the other."""
+    return {**before, **{event: _one_list(before.get(event, []), hooks) for event, hooks in new.items()}}
+
+
 MERGING: dict[str, Callable[[Any, Any], Any]] = {
     "ForbiddenCommands": _appended,
     "disallowed_tools": _appended,
     "retry": _overlaid,
     "cache": _overlaid,
+    "rules": _one_list,
+    "hooks": _by_event,
 }
 """The keys of which a later layer says more, instead of something else."""
 
@@ -83,9 +103,15 @@ def _careful_cache(new: Any, old: Any) -> bool:
     )
 
 
+def _same(new: Any, old: Any) -> bool:
+    return new == old
+
+
 TIGHTER: dict[str, Callable[[Any, Any], bool]] = {
     "AllowedCommands": _fewer,
     "allowed_tools": _fewer,
+    "model": _same,
+    "small_model": _same,
     "mode": lambda new, old: mode_of(new) in (mode_of(old), "ask_mode", "plan_mode"),
     "permission_mode": lambda new, old: _CAUTION[new] <= _CAUTION[old],
     "max_turns": _lower,
@@ -94,7 +120,10 @@ TIGHTER: dict[str, Callable[[Any, Any], bool]] = {
     "read_before_edit": _stricter,
     "cache": _careful_cache,
 }
-"""The keys that decide how much Odin may do, and when a new value is no bolder than the one that holds."""
+"""The keys that decide how much Odin may do and who gets to see the work, and when a new value is no bolder."""
+
+
+TRUST_HINT = "See what it asks for with `odin trust`; `odin trust add` trusts it as it is now."
 
 
 class _Layers:
@@ -106,14 +135,21 @@ class _Layers:
         self.sources: dict[str, str] = {}
         self.written: dict[str, Any] = {}
         self.warnings: list[str] = []
+        self.declared: dict[str, tuple[Declared, ...]] = {}
+        self.wanted: dict[str, Any] = {}
+        self.trust = Trust()
 
     def current(self, key: str) -> Any:
         if key in self.values:
             return self.values[key]
         return msgspec.to_builtins(Keys()).get(key)
 
-    def put(self, key: str, value: Any, source: str, written: Any = None) -> None:
+    def put(self, key: str, value: Any, layer: Layer, source: str, written: Any = None) -> None:
         shown = value if written is None else written
+        if key in DECLARED:
+            trusted = layer != "project" or self.trust.trusted
+            before = self.declared.get(key, ()) if key in MERGING else ()
+            self.declared[key] = (*before, Declared(value, layer, source, trusted))
         if key in MERGING and key in self.values:
             join = MERGING[key]
             shown = join(self.written.get(key, self.values[key]), shown)
@@ -127,68 +163,82 @@ class _Layers:
     def config(self) -> Config:
         how = {"root": self.root, "warnings": self.warnings, "sources": self.sources, "written": self.written}
         values = {**self.values, "mode": mode_of(self.current("mode"))}
-        return msgspec.convert({**values, **how}, Config)
+        found = msgspec.convert({**values, **how}, Config)
+        return msgspec.structs.replace(found, trust=self.trust, declared=self.declared, wanted=self.wanted)
 
 
-def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Config:
-    """The configuration of a session that works in `cwd`; `flags` are keys by their Python names: `Options.flags()`."""
+def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = None, *, trust: bool = False) -> Config:
+    """The configuration of a session that works in `cwd`; `flags` are keys by their Python names: `Options.flags()`.
+
+    `trust` means that the user trusts the folder for this run, whatever is in it.
+    """
     layers = _Layers(project_root(cwd, env))
     user = config_dir(env) / CONFIG_NAME
     project = Path(layers.root, CONFIG_NAME)
     _add_user(layers, user, env)
-    if os.path.realpath(project) != os.path.realpath(user):
-        _add_project(layers, project, user, env)
+    theirs = None if os.path.realpath(project) == os.path.realpath(user) else read_file(project)
+    layers.trust = standing(layers.root, env, theirs, once=trust)
+    layers.warnings.extend(_unsettled(layers.trust))
+    if theirs is not None:
+        _add_project(layers, theirs, project, user, env)
     _add_environment(layers, env)
     _add_flags(layers, flags or {})
     return layers.config()
 
 
-def _sifted(layers: _Layers, path: Path, env: Mapping[str, str], *, secrets: bool) -> tuple[dict[str, Any], Sieve]:
-    sieve = Sieve(path, env, secrets=secrets)
-    found = read_object(path)
-    if found is None:
-        return {}, sieve
-    raw, repeated = found
+def _unsettled(trust: Trust) -> list[str]:
+    """What is to be said about a folder that was trusted, or may have been."""
+    if trust.changed:
+        return [f"{trust.folder} is not trusted any more: {', '.join(trust.changed)} changed since. {TRUST_HINT}"]
+    return [trust.warning] if trust.warning else []
+
+
+def _sifted(
+    layers: _Layers, raw: bytes, path: Path, env: Mapping[str, str], variables: Variables
+) -> tuple[dict[str, Any], Sieve]:
+    sieve = Sieve(path, env, variables=variables, verbatim=VERBATIM)
+    found, repeated = parse_object(raw, path)
     for name in repeated:
         sieve.warn(f'"{name}" is written twice in one object; the last one counts.')
-    kept = sieve.keys(raw, Keys)
+    kept = sieve.keys(found, Keys)
     layers.warnings.extend(sieve.warnings)
     return kept, sieve
 
 
 def _add_user(layers: _Layers, path: Path, env: Mapping[str, str]) -> None:
-    kept, sieve = _sifted(layers, path, env, secrets=True)
+    raw = read_file(path)
+    if raw is None:
+        return
+    kept, sieve = _sifted(layers, raw, path, env, "all")
     for key, value in kept.items():
-        layers.put(key, value, str(path), sieve.written.get(key))
+        layers.put(key, value, "user", str(path), sieve.written.get(key))
 
 
-def _add_project(layers: _Layers, path: Path, user: Path, env: Mapping[str, str]) -> None:
-    kept, sieve = _sifted(layers, path, env, secrets=False)
-    trusted = _trusted(layers, env)
+def _add_project(layers: _Layers, raw: bytes, path: Path, user: Path, env: Mapping[str, str]) -> None:
+    kept, sieve = _sifted(layers, raw, path, env, "plain" if layers.trust.trusted else "none")
     for key, value in kept.items():
         if key in USER_ONLY:
             layers.warnings.append(f"{path}: {key} is ignored in a project file: set it in your user file, {user}.")
-            continue
-        tighter = TIGHTER.get(key)
-        if tighter is None or tighter(value, layers.current(key)):
-            layers.put(key, value, str(path), sieve.written.get(key))
         elif value == "bypassPermissions":
             layers.warnings.append(f"{path}: {key} {value} is ignored: no project file may switch every question off.")
-        elif trusted:
-            layers.put(key, value, str(path), sieve.written.get(key))
+        elif _needs_trust(layers, key, value):
+            layers.wanted[key] = sieve.written.get(key, value)
+            if layers.trust.trusted:
+                layers.put(key, value, "project", str(path), sieve.written.get(key))
         else:
-            layers.warnings.append(
-                f"{path}: {key} is ignored because it allows more than your own settings: set it in {user}, "
-                f"or trust this project by adding {layers.root} to trusted_projects there."
-            )
+            layers.put(key, value, "project", str(path), sieve.written.get(key))
+    if layers.wanted and not layers.trust.trusted:
+        layers.warnings.append(
+            f"{path}: ignored because this folder is not trusted: {', '.join(layers.wanted)}. {TRUST_HINT}"
+        )
 
 
-def _trusted(layers: _Layers, env: Mapping[str, str]) -> bool:
-    """Whether the user's file lists this folder or one above it: the real folder, by its full path."""
-    root = Path(os.path.realpath(layers.root))
-    listed = (with_home(name, env) for name in layers.values.get("trusted_projects", ()))
-    folders = (Path(os.path.realpath(folder)) for folder in listed if folder.is_absolute())
-    return any(root == folder or folder in root.parents for folder in folders)
+def _needs_trust(layers: _Layers, key: str, value: Any) -> bool:
+    """Whether a project's word would start programs, allow more or redirect. Its rules are looked at one by one."""
+    tighter = TIGHTER.get(key)
+    if tighter is not None:
+        return not tighter(value, layers.current(key))
+    return key == "hooks" and bool(value)
 
 
 def _add_environment(layers: _Layers, env: Mapping[str, str]) -> None:
@@ -196,14 +246,14 @@ def _add_environment(layers: _Layers, env: Mapping[str, str]) -> None:
         variable = f"ODIN_{name.upper()}"
         text = env.get(variable, "")
         if text:
-            layers.put(_KEY_OF[name], _checked(name, text.strip(), variable), variable)
+            layers.put(_KEY_OF[name], _checked(name, text.strip(), variable), "session", variable)
 
 
 def _add_flags(layers: _Layers, flags: Mapping[str, Any]) -> None:
     for name, value in flags.items():
         if name not in _KEY_OF:
             raise UsageError(f"There is no setting {name!r}.")
-        layers.put(_KEY_OF[name], _checked(name, value, f"--{name.replace('_', '-')}"), "flag")
+        layers.put(_KEY_OF[name], _checked(name, value, f"--{name.replace('_', '-')}"), "session", "flag")
 
 
 def _checked(name: str, value: Any, where: str) -> Any:

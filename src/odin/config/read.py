@@ -7,9 +7,9 @@ the wrong kind is reported and ignored. No file is ever written here.
 import json
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -22,11 +22,9 @@ _VARIABLE = r"\$(?:\$|(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P
 _SECRET = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH"
 
 
-def read_object(path: Path) -> tuple[dict[str, Any], list[str]] | None:
-    """The JSON object in a file and the keys it names twice; None when there is no such file."""
-    text = _text(path)
-    if text is None:
-        return None
+def parse_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The JSON object in the bytes of a file, and the keys it names twice."""
+    text = _text(raw, path)
     repeated: list[str] = []
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -59,7 +57,8 @@ def _expected(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _text(path: Path) -> str | None:
+def read_file(path: Path) -> bytes | None:
+    """The bytes of a configuration file; None when there is no such file."""
     hint = "Correct the file, or move it away to start without it."
     try:
         found = path.stat()
@@ -68,11 +67,14 @@ def _text(path: Path) -> str | None:
             raise ConfigError(f"{path} is {kind} and cannot be read as configuration.", hint)
         if found.st_size > MAX_BYTES:
             raise ConfigError(f"{path} is {found.st_size:,} bytes long; {MAX_BYTES:,} is the limit.", hint)
-        raw = path.read_bytes()
+        return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}.", hint) from error
+
+
+def _text(raw: bytes, path: Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -80,19 +82,29 @@ def _text(path: Path) -> str | None:
         raise ConfigError(f"{path}, line {line}: the text is not valid UTF-8.", "Save the file as UTF-8.") from error
 
 
+Variables = Literal["all", "plain", "none"]
+
+
 class Unset(Exception):
     """A value names a variable that has no value."""
 
 
 class Sieve:
-    """Keeps what is valid in one file and says what is not."""
+    """Keeps what is valid in one file and says what is not.
 
-    def __init__(self, where: Path, env: Mapping[str, str], *, secrets: bool) -> None:
+    Variables are expanded as far as the file is believed: all of them, only `plain` ones that name no secret, or none.
+    Under the keys of `verbatim` they never are, because those texts are meant for others to read.
+    """
+
+    def __init__(
+        self, where: Path, env: Mapping[str, str], *, variables: Variables, verbatim: Collection[str] = ()
+    ) -> None:
         self.warnings: list[str] = []
         self.written: dict[str, Any] = {}
         self._where = where
         self._env = env
-        self._secrets = secrets
+        self._variables = variables
+        self._verbatim = verbatim
         self._expanded = False
 
     def warn(self, text: str) -> None:
@@ -113,7 +125,8 @@ class Sieve:
                 continue
             if not at:
                 self._expanded = False
-            found = self._value(value, types[key], path)
+            verbatim = not at and key in self._verbatim
+            found = self._fitting(value, types[key], path) if verbatim else self._value(value, types[key], path)
             if found is not None:
                 kept[key] = found
                 if not at and self._expanded:
@@ -155,10 +168,15 @@ class Sieve:
             except Unset as error:
                 self.warn(f"{path} is dropped: {error}")
                 return None
+        return self._fitting(value, kind, path, raw)
+
+    def _fitting(self, value: Any, kind: Any, path: str, raw: Any = None) -> Any:
+        """The value when it is of the right kind. `raw` is the text it was made from, when that was another."""
+        same = raw is None or value is raw
         try:
-            return msgspec.to_builtins(msgspec.convert(value, kind, strict=value is raw))
+            return msgspec.to_builtins(msgspec.convert(value, kind, strict=same))
         except msgspec.ValidationError as error:
-            why = _plain(error) if value is raw else f"what {raw} stands for does not fit"  # it may be a secret
+            why = _plain(error) if same else f"what {raw} stands for does not fit"  # it may be a secret
             self.warn(f"{path} is ignored: {why}.")
             return None
 
@@ -167,7 +185,9 @@ class Sieve:
             name = found["plain"] or found["braced"]
             if not name:
                 return "$"
-            if not self._secrets and re.search(_SECRET, name):
+            if self._variables == "none":
+                raise Unset(f"${name} is expanded only in a folder that you trust.")
+            if self._variables == "plain" and re.search(_SECRET, name):
                 raise Unset(f"${name} looks like a secret, and a project file may not use it.")
             value = self._env.get(name) or found["default"]
             if value is None:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from odin.core.event import CachedFile, Envelope, ExitReason, Mode, Todo
+from odin.core.hook import CallbackHook
 from odin.core.message import Usage
 from odin.core.op import Op
 from odin.core.rule import RuleLine
@@ -119,6 +120,10 @@ class Client(Protocol):
 
     async def rules(self) -> tuple[RuleLine, ...]:
         """The rules that hold, in the order in which they are shown."""
+        ...
+
+    def add_hook(self, hook: CallbackHook) -> None:
+        """Have a callback of the front end told what happens. Raises UsageError when there is no such event."""
         ...
 
     async def close(self) -> None: ...

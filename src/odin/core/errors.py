@@ -81,6 +81,27 @@ class NeedsConfirmation(Denied):
     """It must be asked and there is nobody to ask."""
 
 
+class AgentShutdown(Denied):
+    """The session ends while somebody is being asked; the question is answered with a no."""
+
+    def __init__(self) -> None:
+        super().__init__("Odin is shutting down.")
+
+
+class PromptBlocked(Denied):
+    """A hook would not let a prompt through; the model never reads it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"A hook stopped this prompt: {reason or 'it gave no reason.'}")
+
+
+class TurnHalted(Denied):
+    """A hook ended the turn."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Stopped by a hook: {reason}")
+
+
 class ProviderError(OdinError):
     """Something between us and the model failed. `status`, `code` and `type` are what the API said."""
 

@@ -1,5 +1,10 @@
-"""Programs and callbacks that are told at certain points what is about to happen, and may have a say in it."""
+"""Programs and callbacks that are told at certain points what is about to happen, and may have a say in it.
 
+Programs come from `odinconfig.json`. A front end or the Python API brings callbacks of its own: it makes a
+`CallbackHook` and gives it to `Client.add_hook` before the first prompt.
+"""
+
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -28,8 +33,9 @@ Point = Literal[
 class HookCall(Struct, frozen=True):
     """What hooks are told. Only the fields that belong to the point are filled.
 
-    `text` is the prompt, the question, the answer or the error. `paths` are the files a call is about, `changed` those
-    that a batch of calls has changed. `again` says that a stop hook has already kept this turn going.
+    `text` is the prompt, the question, the answer, the summary or the error. `paths` are the files a call is about,
+    `changed` those that a batch of calls has changed, and `tools` the tools of such a batch. `reason` says why a
+    session begins or ends, or why a person is asked. `again` says that a stop hook has already kept this turn going.
     """
 
     point: Point
@@ -38,6 +44,7 @@ class HookCall(Struct, frozen=True):
     model: str = ""
     call_id: str = ""
     tool: str = ""
+    tools: tuple[str, ...] = ()
     args: dict[str, Any] | None = None
     output: str = ""
     is_error: bool = False
@@ -67,6 +74,25 @@ class HookVerdict(Struct, frozen=True):
 
 
 SILENT = HookVerdict()
+
+
+Told = dict[str, Any]
+"""What a hook is told and what it says, as JSON: the objects that a program reads and prints."""
+
+
+class CallbackHook(Struct, frozen=True):
+    """A hook that is a function instead of a program.
+
+    `event` is any name the configuration knows: `PreToolUse`, `Stop`, `on_idle`, … `call` gets the object that a
+    program would read, with `tool_use_id` among it, and gives what a program would print: an empty object or None says
+    nothing. What it raises counts as a hook that failed. `matcher` chooses tools, as in the configuration.
+    """
+
+    name: str
+    event: str
+    call: Callable[[Told], Awaitable[Told | None]]
+    matcher: str = ""
+    timeout: float = 30.0
 
 
 class Hooks(Protocol):

@@ -177,8 +177,11 @@ class Tool(ABC, Generic[A]):
 
     def parse(self, raw: dict[str, Any]) -> A:
         """Check the arguments against the schema; raises msgspec.ValidationError naming the field."""
-        named = {self._own_name(name, raw): value for name, value in raw.items()} if self.other_names else raw
-        return msgspec.convert(named, self.args)  # pyright: ignore[reportReturnType]
+        return msgspec.convert(self.renamed(raw), self.args)  # pyright: ignore[reportReturnType]
+
+    def renamed(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by the names they have here."""
+        return {self._own_name(name, raw): value for name, value in raw.items()} if self.other_names else raw
 
     def _own_name(self, name: str, raw: dict[str, Any]) -> str:
         """An argument given under both names keeps the foreign one and is refused, because one of them is a mistake."""

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from odin.context.prompt import environment, today
-from odin.core.errors import EmptyPrompt, SessionBusy
+from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy
 from odin.core.event import ContextAdded, Mode, PromptDropped, PromptQueued, TurnEnded, TurnStarted
 from odin.core.op import Prompt
-from odin.engine.gate import Scope
+from odin.engine.admitted import Scope
 from odin.engine.guard import RepetitionGuard
 from odin.engine.inbox import Inbox
 from odin.engine.loop import Kit, Turn
@@ -20,7 +20,7 @@ MAX_WAKES = 20
 class Agent:
     """`kit_for` gives the collaborators of a turn in one mode: tools and prompt are chosen anew for every prompt.
 
-    `mode_for` may narrow the mode a prompt asks for.
+    `mode_for` may narrow the mode a prompt asks for. `rests` hears when everything is answered.
     """
 
     def __init__(
@@ -32,11 +32,13 @@ class Agent:
         root: str,
         name: str = "",
         mode_for: Callable[[Mode], Mode] = lambda mode: mode,
+        rests: Callable[[TurnEnded], None] = lambda ended: None,
     ) -> None:
         self.name = name
         self._recorder = recorder
         self._kit_for = kit_for
         self._mode_for = mode_for
+        self._rests = rests
         self._cwd = cwd
         self._root = root
         self._inbox = Inbox()
@@ -51,6 +53,7 @@ class Agent:
         self.held = False
         """Whether it may not begin a turn by itself now."""
         self._wakes = 0
+        self._unasked: set[str] = set()
 
     @property
     def busy(self) -> bool:
@@ -81,6 +84,7 @@ class Agent:
             self._news.append(news)
             return
         self._wakes += 1
+        self._unasked.add(news.id)
         self._begin(news)
 
     def take_news(self) -> list[Prompt]:
@@ -126,8 +130,10 @@ class Agent:
 
     async def stop(self) -> None:
         """End the running turn as aborted, take back what waits, and leave."""
+        self.held = True
         if self._runner is not None and not self._runner.done():
-            self._runner.cancel()
+            if self.busy:
+                self._runner.cancel()
             await asyncio.wait([self._runner])
         while (prompt := self._inbox.take()) is not None:
             self._recorder.emit(PromptDropped(prompt.id), self.name)
@@ -140,6 +146,8 @@ class Agent:
             self._turn_task = task = asyncio.create_task(turn.run())
             try:
                 ended = await task
+                if ended.error_kind == PromptBlocked.__name__:
+                    self.start_over(self._recorder.state.untold)
             except asyncio.CancelledError:
                 task.cancel()
                 await asyncio.wait([task])
@@ -147,20 +155,25 @@ class Agent:
                 raise
             finally:
                 self._turn = None
+        if ended is not None:
+            self._rests(ended)
 
     def _woken(self, ended: TurnEnded | None) -> Prompt | None:
         """A prompt made of the news that came too late for the last turn. Not after one that did not end well."""
-        if not self._news or self._wakes >= MAX_WAKES or ended is None or ended.reason != "end_turn":
+        if self.held or not self._news or self._wakes >= MAX_WAKES or ended is None or ended.reason != "end_turn":
             return None
         self._wakes += 1
         news = self.take_news()
+        self._unasked.add(news[-1].id)
         return Prompt(news[-1].id, _merged(news), news[-1].mode)
 
     def _prepare(self, prompt: Prompt) -> Turn:
         mode = self._mode_for(prompt.mode)
         started = TurnStarted(prompt.id, prompt.text, mode, self._notes(mode))
         scope = Scope(self.name, mode, self._cwd, self._root, RepetitionGuard())
-        return Turn(self._kit_for(mode), started, scope, lambda: _merged(self.take_news()))
+        asked = prompt.id not in self._unasked
+        self._unasked.discard(prompt.id)
+        return Turn(self._kit_for(mode), started, scope, lambda: _merged(self.take_news()), asked=asked)
 
     def _notes(self, mode: Mode) -> tuple[str, ...]:
         """What the model must know beside this prompt and was not told before."""

@@ -1,8 +1,11 @@
 """The only way to a tool.
 
-    find → parse → mode → rules → ask → before → (around: run) → after → bound the output → record
+    find → guard → parse → mode → rules → refusal of the tool → tool_call hooks → ask          (admission)
+      → [before → around: run → outside the sandbox? → after]                                  (here)
+      → tool_result hooks → redact → bound → before_tool_result_append hooks → record          (result)
 
-Everything that can go wrong on the way becomes an error result that the model reads; nothing here ends the turn.
+After all calls of a reply: tool_batch_complete hooks. Everything that can go wrong on the way becomes an error result
+that the model reads; nothing here ends the turn.
 """
 
 import asyncio
@@ -14,35 +17,22 @@ from typing import Any
 
 import msgspec
 
-from odin.core.event import (
-    CachedFile,
-    CallStatus,
-    ContextSummarized,
-    FileCached,
-    Mode,
-    TodosChanged,
-    ToolEnded,
-    ToolProgressed,
-    ToolStarted,
-)
+from odin.core.errors import AgentShutdown
+from odin.core.event import CachedFile, ToolProgressed, ToolStarted
 from odin.core.message import ToolCall
+from odin.core.redaction import Redact, unredacted
 from odin.core.registry import Registry
 from odin.core.text import mended
-from odin.core.tool import Subject, Tool, ToolContext, ToolOutput, failed
+from odin.core.tool import Confinement, Tool, ToolContext, ToolOutput, failed
+from odin.engine.admission import Admission
+from odin.engine.admitted import Admitted, Refused, Scope, fault
 from odin.engine.asker import Asker
-from odin.engine.guard import RepetitionGuard
+from odin.engine.confirm import Confirm, Preview, Rules, no_preview
+from odin.engine.hooking import Desk, ToolHooks
 from odin.engine.recorder import Recorder
+from odin.engine.result import Results
 from odin.policy.modes import spec_of
 from odin.policy.rules import Policy
-
-MAX_CHARS = 51_200
-MAX_LINES = 2_000
-_HEAD = 0.4
-_WORTH = 0.8
-_REMARKS = 10
-"""Lines a tool may add to a full page to say what it left out."""
-
-UNSUPPORTED_MEDIA = "[Unsupported tool result type]"
 
 Before = Callable[[Tool[Any], Any, ToolContext], Awaitable[ToolOutput | None]]
 """A step before a call runs. An output stops the call and is its result."""
@@ -52,31 +42,6 @@ Around = Callable[[Tool[Any], Any, ToolContext], AbstractAsyncContextManager[Non
 
 After = Callable[[Tool[Any], Any, ToolOutput, ToolContext], Awaitable[ToolOutput]]
 """A step after a call ran. What it returns is the result."""
-
-
-class Scope(msgspec.Struct, frozen=True):
-    """Whose call it is and where it runs."""
-
-    agent: str
-    mode: Mode
-    cwd: str
-    root: str
-    guard: RepetitionGuard
-
-
-class Admitted(msgspec.Struct, frozen=True):
-    """A call that may run, with the arguments that will really be used."""
-
-    call: ToolCall
-    tool: Tool[Any]
-    args: Any
-
-
-class Refused(msgspec.Struct, frozen=True):
-    call: ToolCall
-    text: str
-    status: CallStatus = "error"
-    interrupt: bool = False
 
 
 class Gate:
@@ -92,161 +57,155 @@ class Gate:
         around: Around = lambda tool, args, context: nullcontext(),
         after: Sequence[After] = (),
         save: Callable[[str], str] | None = None,
+        desk: Desk | None = None,
+        redact: Redact = unredacted,
+        rules: Rules | None = None,
+        preview: Preview = no_preview,
+        sandbox: Callable[[], str] = lambda: "",
     ) -> None:
         self.registry = registry
         self._policy = policy
         self._asker = asker
         self._recorder = recorder
-        self._seen_files = seen_files
         self._before = before
         self._around = around
         self._after = after
-        self._save = save
+        self._redact = redact
+        self._desk = desk or Desk(recorder)
+        self._hooks = ToolHooks(self._desk)
+        self._confirm = Confirm(
+            asker=asker,
+            policy=policy,
+            recorder=recorder,
+            rules=rules,
+            redact=redact,
+            preview=preview,
+            sandbox=sandbox,
+        )
+        self._admission = Admission(registry=registry, policy=policy, confirm=self._confirm, hooks=self._hooks)
+        self._results = Results(recorder=recorder, hooks=self._hooks, redact=redact, seen_files=seen_files, save=save)
 
     async def run_all(self, calls: Sequence[ToolCall], scope: Scope) -> bool:
         """Run one reply's calls. Questions come in source order, results are recorded in call order.
 
         Calls that do not get in each other's way run together. When a command fails, the calls after it that are not
         mere looks are not run: they were planned on its success. True when the person asked wants the turn to stop.
+        Raises AgentShutdown, with every result recorded, when the session ends meanwhile.
         """
+        admitted, stop = await self._admit_all(calls, scope)
+        ran = _Ran()
+        for batch in _batches(admitted):
+            await self._run_batch([self._given_up(item, ran) for item in batch], scope, ran)
+        scope.guard.end_round()
+        await self._hooks.batch(ran.calls, scope)
+        if self._asker.closed:
+            raise AgentShutdown
+        return stop or ran.stopped
+
+    async def _admit_all(self, calls: Sequence[ToolCall], scope: Scope) -> tuple[list[Admitted | Refused], bool]:
+        """Which calls may run, asked in their order. Whoever wants the turn to stop is not asked about the rest."""
         stop = False
         admitted: list[Admitted | Refused] = []
         for call in calls:
-            if stop:
-                admitted.append(Refused(call, "Not run: the user stopped this turn.", "cancelled"))
+            if stop or self._desk.halted:
+                admitted.append(_not_run(call, _STOPPED if stop else "a hook ended this turn."))
                 continue
-            verdict = await self._admit(call, scope)
+            verdict = await self._admission.admit(call, scope)
             admitted.append(verdict)
             stop = isinstance(verdict, Refused) and verdict.interrupt
-        broken = False
-        for batch in _batches(admitted):
-            items = [_given_up(item) if broken else item for item in batch]
-            failed_command = await self._run_batch(items, scope)
-            broken = broken or failed_command
-        scope.guard.end_round()
-        return stop
+        return admitted, stop
 
-    async def _run_batch(self, batch: Sequence[Admitted | Refused], scope: Scope) -> bool:
-        """True when a command failed."""
-        if len(batch) == 1:
-            item, output, took = await self._run(batch[0], scope)
-            self._record(item, output, took, scope)
-            return _broke(item, output)
-        tasks = [asyncio.create_task(self._run(item, scope)) for item in batch]
-        broken = False
+    def _given_up(self, item: Admitted | Refused, ran: "_Ran") -> Admitted | Refused:
+        """A call that was admitted may have lost its reason to run since."""
+        if isinstance(item, Refused):
+            return item
+        if self._asker.closed:
+            return _not_run(item.call, str(AgentShutdown()))
+        if ran.stopped:
+            return _not_run(item.call, _STOPPED)
+        if ran.broken and item.tool.kind != "read":
+            return _not_run(item.call, "the command before it in the same reply failed.")
+        return item
+
+    async def _run_batch(self, batch: Sequence[Admitted | Refused], scope: Scope, ran: "_Ran") -> None:
+        """What was refused waits for nothing, so that a session that ends still records why."""
+        if len(batch) == 1 or all(isinstance(item, Refused) for item in batch):
+            for item in batch:
+                await self._record(item, *await self._run(item, scope, ran), scope, ran)
+            return
+        tasks = [asyncio.create_task(self._run(item, scope, ran)) for item in batch]
         try:
-            for task in tasks:
-                item, output, took = await task
-                self._record(item, output, took, scope)
-                broken = broken or _broke(item, output)
+            for item, task in zip(batch, tasks, strict=True):
+                await self._record(item, *await task, scope, ran)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return broken
 
-    async def _admit(self, call: ToolCall, scope: Scope) -> Admitted | Refused:
-        tool = self.registry.get(call.name)
-        if tool is None:
-            known = ", ".join(item.name for item in self._offered(scope.mode))
-            return Refused(call, f"There is no tool {call.name!r}. The tools are: {known}.")
-        circling = scope.guard.check(tool.name, call.args)
-        if circling:
-            return Refused(call, circling)
-        parsed = self._parse(tool, call.args)
-        if isinstance(parsed, str):
-            return Refused(call, parsed)
-        barred = self._barred(tool, scope.mode)
-        if barred:
-            return Refused(call, barred, "denied")
-        return await self._judge(call, tool, parsed, scope)
+    async def _record(
+        self, item: Admitted | Refused, output: ToolOutput, took_ms: int, scope: Scope, ran: "_Ran"
+    ) -> None:
+        await self._results.record(item, output, took_ms, scope)
+        ran.add(item, output)
 
-    def _parse(self, tool: Tool[Any], raw: dict[str, Any]) -> Any:
-        """The parsed arguments, or a sentence that names the field that is wrong."""
-        try:
-            return tool.parse(raw)
-        except msgspec.ValidationError as error:
-            known = ", ".join(tool.spec().schema.get("properties", {}))
-            return f"The arguments of {tool.name} do not fit its schema: {error}. Its fields are: {known}."
-        except Exception as error:
-            return _fault(tool, error)
+    # --- one call ---
 
-    def _barred(self, tool: Tool[Any], mode: Mode) -> str:
-        if self.registry.is_disabled(tool.name):
-            return f"{tool.name} is switched off in this session. Nothing was done."
-        if not spec_of(mode).shows(tool.kind):
-            return (
-                f"{tool.name} is not available in {mode}: it changes files, and in this mode nothing is changed. "
-                "Nothing was done. Describe the change instead."
-            )
-        return ""
-
-    async def _judge(self, call: ToolCall, tool: Tool[Any], args: Any, scope: Scope) -> Admitted | Refused:
-        try:
-            subject = tool.subject(args)
-        except Exception as error:  # what cannot be judged is not run
-            return Refused(call, _fault(tool, error))
-        verdict = self._policy().judge(tool.name, tool.kind, subject, scope.mode)
-        if verdict.action == "allow" or (verdict.action == "ask" and self.registry.is_allowed(tool.name)):
-            return Admitted(call, tool, args)
-        if verdict.action == "deny":
-            return Refused(call, f"Denied: {verdict.reason} {verdict.hint}".rstrip(), "denied")
-        if not self._asker.can_ask:
-            return Refused(
-                call,
-                f"{tool.name} requires confirmation: {verdict.reason} Nobody can be asked here, so nothing was done. "
-                f"{verdict.hint}".rstrip(),
-                "denied",
-            )
-        return await self._ask(call, tool, subject, args, verdict.reason, scope)
-
-    async def _ask(
-        self, call: ToolCall, tool: Tool[Any], subject: Subject, args: Any, reason: str, scope: Scope
-    ) -> Admitted | Refused:
-        answer = await self._asker.ask(
-            call_id=call.id, name=tool.name, args=call.args, reason=reason, subject=subject.text, agent=scope.agent
-        )
-        if not answer.allow:
-            why = f": {answer.reason}" if answer.reason else "."
-            return Refused(call, f"The user said no{why} Nothing was done.", "denied", answer.interrupt)
-        if answer.args is None:
-            return Admitted(call, tool, args)
-        parsed = self._parse(tool, answer.args)
-        if isinstance(parsed, str):
-            return Refused(call, parsed)
-        again = self._policy().judge(tool.name, tool.kind, tool.subject(parsed), scope.mode)
-        if again.action == "deny":
-            return Refused(call, f"Denied after the change: {again.reason} {again.hint}".rstrip(), "denied")
-        return Admitted(ToolCall(call.id, call.name, answer.args), tool, parsed)
-
-    async def _run(self, item: Admitted | Refused, scope: Scope) -> tuple[Admitted | Refused, ToolOutput, int]:
+    async def _run(self, item: Admitted | Refused, scope: Scope, ran: "_Ran") -> tuple[ToolOutput, int]:
         if isinstance(item, Refused):
-            return item, failed(item.text), 0
-        call, tool, args = item.call, item.tool, item.args
-        self._recorder.emit(ToolStarted(call.id, tool.name, call.args, _title(tool, args)), scope.agent)
+            return failed(item.text), 0
+        title = mended(self._redact(_title(item.tool, item.args)).text)
+        self._recorder.emit(ToolStarted(item.call.id, item.tool.name, item.call.args, title), scope.agent)
         started = time.monotonic()
-        context = self._context(call, tool, scope, started)
+        context = self._context(item.call, item.tool, scope, started)
         try:
-            output = await self._run_steps(tool, args, context)
+            output = await self._run_steps(item, context, scope, ran)
         except Exception as error:  # a tool must never end the turn: whatever it raises is its result
-            output = failed(_fault(tool, error))
-        return item, output, int((time.monotonic() - started) * 1000)
+            output = failed(fault(item.tool, error))
+        took = int((time.monotonic() - started) * 1000)
+        return await self._hooks.after(item.tool, item.call, item.args, output, scope), took
 
-    async def _run_steps(self, tool: Tool[Any], args: Any, context: ToolContext) -> ToolOutput:
+    async def _run_steps(self, item: Admitted, context: ToolContext, scope: Scope, ran: "_Ran") -> ToolOutput:
+        tool, args = item.tool, item.args
         for before in self._before:
             stopped = await before(tool, args, context)
             if stopped is not None:
                 return stopped
         async with self._around(tool, args, context):
             output = await tool.run(args, context)
+            if output.blocked:
+                output = await self._run_outside(item, output, context, scope, ran)
         for after in self._after:
             output = await after(tool, args, output, context)
         return output
 
+    async def _run_outside(
+        self, item: Admitted, output: ToolOutput, context: ToolContext, scope: Scope, ran: "_Ran"
+    ) -> ToolOutput:
+        """The sandbox kept a command from something: a person may let it run once more without it.
+
+        Only a person, asked once: no rule, hook or permission mode leads out of the sandbox. In a mode that changes
+        nothing it is not offered, because outside nothing would hold the command to that.
+        """
+        if not self._asker.can_ask or not context.confinement.writes or self._policy().permission_mode == "dontAsk":
+            return output
+        answer = await self._confirm.outside(item, output.blocked, scope)
+        ran.stopped = ran.stopped or answer.interrupt
+        if not answer.allow:
+            why = f": {answer.reason}" if answer.reason else "."
+            who = "Nobody let" if answer.by in ("timeout", "shutdown") else "The user would not let"
+            remark = f"[The sandbox kept it from {output.blocked}. {who} it run outside the sandbox{why}]"
+            return msgspec.structs.replace(output, text=f"{output.text}\n\n{remark}")
+        free = msgspec.structs.replace(context, confinement=Confinement(context.confinement.writes, outside=True))
+        again = await item.tool.run(item.args, free)
+        remark = f"The sandbox had kept it from {output.blocked}. The user let it run again outside the sandbox."
+        note = f"{again.note} (again, outside the sandbox, which had kept it from {output.blocked})".lstrip()
+        return msgspec.structs.replace(again, text=f"{again.text}\n\n[{remark}]", note=note)
+
     def _context(self, call: ToolCall, tool: Tool[Any], scope: Scope, started: float) -> ToolContext:
         def progress(text: str) -> None:
             elapsed = round(time.monotonic() - started, 3)
-            self._recorder.emit(ToolProgressed(call.id, tool.name, text, elapsed), scope.agent)
+            shown = mended(self._redact(text).text)
+            self._recorder.emit(ToolProgressed(call.id, tool.name, shown, elapsed), scope.agent)
 
         return ToolContext(
             cwd=scope.cwd,
@@ -256,40 +215,25 @@ class Gate:
             call_id=call.id,
             mode=scope.mode,
             progress=progress,
+            confinement=Confinement(writes=spec_of(scope.mode).changes and self._policy().permission_mode != "plan"),
         )
 
-    def _record(self, item: Admitted | Refused, output: ToolOutput, took_ms: int, scope: Scope) -> None:
-        emit = self._recorder.emit
-        name = item.tool.name if isinstance(item, Admitted) else item.call.name
-        status: CallStatus = "error" if output.is_error else "success"
-        if isinstance(item, Refused):
-            status = item.status
-        text = UNSUPPORTED_MEDIA if output.media else bounded(output.text, self._save)
-        emit(
-            ToolEnded(
-                call_id=item.call.id,
-                name=name,
-                status=status,
-                text=mended(text),
-                note=mended(output.note),
-                view=mended(output.view),
-                for_user="" if output.silent else mended(output.for_user),
-                files=tuple(mended(path) for path in output.files),
-                duration_ms=took_ms,
-                images=output.images,
-                asynchronous=output.asynchronous,
-            ),
-            scope.agent,
-        )
-        if output.summary:
-            emit(ContextSummarized(mended(output.summary), output.covers), scope.agent)
-        if output.todos is not None:
-            emit(TodosChanged(output.todos), scope.agent)
-        for file in self._seen_files():
-            emit(FileCached(msgspec.structs.replace(file, path=mended(file.path))), scope.agent)
 
-    def _offered(self, mode: Mode) -> tuple[Tool[Any], ...]:
-        return self.registry.offered(lambda tool: spec_of(mode).shows(tool.kind))
+class _Ran:
+    """The calls of one reply that ran so far, with what came of them.
+
+    `broken`: a command failed. `stopped`: the person wants the turn to end.
+    """
+
+    def __init__(self) -> None:
+        self.broken = False
+        self.stopped = False
+        self.calls: list[tuple[Tool[Any], Any, ToolOutput]] = []
+
+    def add(self, item: Admitted | Refused, output: ToolOutput) -> None:
+        if isinstance(item, Admitted):
+            self.broken = self.broken or (output.is_error and item.tool.kind == "execute")
+            self.calls.append((item.tool, item.args, output))
 
 
 def _batches(items: Sequence[Admitted | Refused]) -> list[list[Admitted | Refused]]:
@@ -317,51 +261,15 @@ def _together(one: Admitted | Refused, other: Admitted | Refused) -> bool:
     return False
 
 
-def _fault(tool: Tool[Any], error: Exception) -> str:
-    return f"{tool.name} failed: {str(error) or type(error).__name__}"
-
-
 def _title(tool: Tool[Any], args: Any) -> str:
     try:
-        return mended(tool.title(args))
+        return tool.title(args)
     except Exception:
         return ""
 
 
-def _broke(item: Admitted | Refused, output: ToolOutput) -> bool:
-    return output.is_error and isinstance(item, Admitted) and item.tool.kind == "execute"
+_STOPPED = "the user stopped this turn."
 
 
-def _given_up(item: Admitted | Refused) -> Admitted | Refused:
-    if isinstance(item, Refused) or item.tool.kind == "read":
-        return item
-    return Refused(item.call, "Not run: the command before it in the same reply failed.", "cancelled")
-
-
-def bounded(text: str, save: Callable[[str], str] | None = None) -> str:
-    """The last bound on what a result may add to the context: head and tail, and a line that says what is missing."""
-    lines = text.count("\n") + 1
-    if len(text) <= MAX_CHARS and lines <= MAX_LINES + _REMARKS:
-        return text
-    head, tail = _head(text), _tail(text)
-    kept = ""
-    if save is not None:
-        try:
-            kept = f"; the full text: {save(text)}"
-        except OSError as error:
-            kept = f"; the full text could not be saved ({error.strerror or error})"
-    shown = f"the first {len(head)} and the last {len(tail)} of {len(text)} characters ({lines} lines) are shown{kept}"
-    return f"{head}\n\n[... result cut: {shown} ...]\n\n{tail}"
-
-
-def _head(text: str) -> str:
-    """The beginning that is shown, to the end of a line unless that would cost much of it."""
-    part = "\n".join(text[: int(MAX_CHARS * _HEAD)].split("\n")[: int(MAX_LINES * _HEAD)])
-    end = part.rfind("\n")
-    return part[:end] if end > len(part) * _WORTH else part
-
-
-def _tail(text: str) -> str:
-    part = "\n".join(text[-int(MAX_CHARS * (1 - _HEAD)) :].split("\n")[-int(MAX_LINES * (1 - _HEAD)) :])
-    start = part.find("\n") + 1
-    return part[start:] if 0 < start < len(part) * (1 - _WORTH) else part
+def _not_run(call: ToolCall, why: str) -> Refused:
+    return Refused(call, f"Not run: {why}", "cancelled")

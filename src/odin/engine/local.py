@@ -6,8 +6,9 @@ from typing import Protocol
 
 from odin.bus.hub import Subscription
 from odin.core.client import SessionInfo, Snapshot
-from odin.core.errors import EmptyPrompt, SessionBusy, UsageError
+from odin.core.errors import EmptyPrompt, SessionBusy
 from odin.core.event import ContextAdded, Envelope, ModelChanged, PermissionModeChanged, SessionOpened
+from odin.core.hook import CallbackHook
 from odin.core.op import (
     AddContext,
     AddRule,
@@ -23,10 +24,13 @@ from odin.core.op import (
     SetModel,
     SetPermissionMode,
 )
+from odin.core.redaction import Redact
 from odin.core.rule import RuleLine
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
 from odin.engine.recorder import Recorder
+from odin.engine.rulenews import RuleNews
+from odin.engine.turnhooks import TurnHooks
 from odin.policy.process.background import Background
 
 
@@ -52,6 +56,10 @@ class LocalClient:
         set_permission_mode: Callable[[str], str],
         background: Background,
         checkpoints: Checkpoints,
+        rules: RuleNews,
+        hooks: TurnHooks,
+        add_hook: Callable[[CallbackHook], None],
+        redact: Redact,
         on_close: Callable[[], Awaitable[None]],
     ) -> None:
         self._agent = agent
@@ -64,6 +72,10 @@ class LocalClient:
         self._set_permission_mode = set_permission_mode
         self._background = background
         self._checkpoints = checkpoints
+        self._rules = rules
+        self._hooks = hooks
+        self._add_hook = add_hook
+        self._redact = redact
         self._moving = asyncio.Lock()
         self._on_close = on_close
         self._closed = False
@@ -81,11 +93,15 @@ class LocalClient:
                 self._asker.answer_questions(op)
             case Interrupt():
                 self._agent.interrupt()
-            case AddRule() | RemoveRule():
-                raise UsageError("Rules cannot be changed in this session.")
+            case AddRule():
+                self._open()
+                await self._rules.add(op.text, op.action, op.scope)
+            case RemoveRule():
+                self._open()
+                await self._rules.remove(op.number)
             case AddContext():
                 self._open()
-                self._agent.add_context(ContextAdded(op.content, op.path, op.command))
+                self._agent.add_context(ContextAdded(self._redact(op.content).text, op.path, op.command))
             case DropPrompt():
                 self._agent.drop(op.id)
             case SetModel():
@@ -148,7 +164,10 @@ class LocalClient:
         return self._info()
 
     async def rules(self) -> tuple[RuleLine, ...]:
-        return ()
+        return self._rules.lines()
+
+    def add_hook(self, hook: CallbackHook) -> None:
+        self._add_hook(hook)
 
     async def close(self) -> None:
         if self._closed:
@@ -157,8 +176,10 @@ class LocalClient:
         async with self._moving:
             pass
         self._background.quiet()
+        await self._asker.close()
         await self._agent.stop()
         await self._background.close()
+        await self._hooks.over()
         self._recorder.hub.close()
         self._recorder.close()
         await self._on_close()

@@ -11,7 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from odin.context.prompt import cached_files
-from odin.core.errors import EmptyReply, EmptyTruncation, OdinError, ProviderError
+from odin.core.errors import AgentShutdown, EmptyReply, EmptyTruncation, OdinError, ProviderError
 from odin.core.event import (
     ActivityChanged,
     AnyEvent,
@@ -29,10 +29,12 @@ from odin.core.event import (
 from odin.core.message import AssistantMessage, ToolCall, Usage
 from odin.core.provider import ModelInfo, Provider, Request, ToolSpec
 from odin.core.reply import BadCall, Reply
-from odin.engine.gate import Gate, Scope
+from odin.engine.admitted import Scope
+from odin.engine.gate import Gate
 from odin.engine.listen import GaveUp, Listener
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
+from odin.engine.turnhooks import TurnHooks
 from odin.session.thread import INTERRUPTED
 
 MAX_RECOVERIES = 2
@@ -75,13 +77,25 @@ class Kit(msgspec.Struct, frozen=True):
     """The planner for the next request: it may change between two requests."""
     fresh_files: Callable[[], list[CachedFile]]
     """Files that came into the cache since this was last called."""
+    hooks: TurnHooks
 
 
 class Turn:
     """The running turn. `interrupted` tells a cancel by the user from one by whoever owns the process."""
 
-    def __init__(self, kit: Kit, started: TurnStarted, scope: Scope, news: Callable[[], str] = lambda: "") -> None:
-        """`news` gives what happened outside the turn since it was last called; the model reads it at once."""
+    def __init__(
+        self,
+        kit: Kit,
+        started: TurnStarted,
+        scope: Scope,
+        news: Callable[[], str] = lambda: "",
+        *,
+        asked: bool = True,
+    ) -> None:
+        """`news` gives what happened outside the turn since it was last called; the model reads it at once.
+
+        `asked` says that somebody sent the prompt; the agent may also have begun by itself.
+        """
         self.interrupted = False
         self.begun = False
         self.ended = False
@@ -89,6 +103,8 @@ class Turn:
         self._started = started
         self._scope = scope
         self._news = news
+        self._asked = asked
+        self._kept_going = 0
         self._listener = Listener(kit.recorder, kit.retry, scope.agent)
         self._begun = time.monotonic()
         self._steps = 0
@@ -105,6 +121,8 @@ class Turn:
             self._emit(self._started)
             if self.interrupted:
                 return self._end("interrupted")
+            if self._asked:
+                await self._kit.hooks.submitted(self._started.text, self._scope.mode)
             return self._end(*await self._steps_until_done())
         except asyncio.CancelledError:
             self._keep_partial_text()
@@ -114,6 +132,8 @@ class Turn:
             raise
         except GaveUp as failure:
             return self._end_on_failure(failure.error)
+        except AgentShutdown as error:
+            return self._end("aborted", error=error)
         except OdinError as error:
             return self._end("error", error=error)
         except Exception as error:  # a fault of ours must not leave a front end waiting for the end of the turn
@@ -147,15 +167,28 @@ class Turn:
                 continue
             self._emit(Replied(message))
             self._text = message.text or self._text
+            await self._kit.hooks.after_reply(message, self._scope.mode)
             if not message.calls:
-                return ("max_tokens" if message.stop == "max_tokens" else "end_turn"), message.text
+                if message.stop == "max_tokens":
+                    return "max_tokens", message.text
+                if await self._goes_on(message.text):
+                    continue
+                return "end_turn", message.text
             if message.text.strip():
                 self._emit(Updated(message.text.strip()))
-            if await self._run_calls(message.calls):
+            stop = await self._run_calls(message.calls)
+            self._kit.hooks.heed()
+            if stop:
                 self.interrupted = True
                 return "interrupted", self._text
             if self._scope.guard.hopeless:
                 return "loop_detected", self._text
+
+    async def _goes_on(self, text: str) -> bool:
+        """Whether a stop hook wants more of a turn in which the model has answered."""
+        goes_on = await self._kit.hooks.keeps_going(text, self._scope.mode, self._kept_going)
+        self._kept_going += goes_on
+        return goes_on
 
     def _limit_reached(self) -> ExitReason | None:
         limits = self._kit.limits
@@ -171,6 +204,7 @@ class Turn:
             self._emit(Noted(cached_files(files)))
         if news := self._news():
             self._emit(Noted(news))
+        await self._kit.hooks.before_request(self._scope.mode)
         planner = self._kit.planner()
         limits = self._kit.limits
         request = Request(
@@ -273,6 +307,7 @@ class Turn:
         with suppress(OdinError):  # what could not be saved is said in the event itself
             self._emit(ended)
         self._emit(ActivityChanged("idle"))
+        self._kit.hooks.failed(ended, self._scope.mode)
         return ended
 
     def _emit(self, event: AnyEvent) -> None:

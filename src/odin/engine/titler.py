@@ -15,7 +15,7 @@ PAUSE_S = 0.2
 async def give_title(recorder: Recorder, lesser: Lesser) -> None:
     subscription = recorder.hub.subscribe("agent")
     async for envelope in subscription:
-        if isinstance(envelope.event, TurnEnded) and not envelope.agent:
+        if isinstance(envelope.event, TurnEnded) and not envelope.agent and recorder.state.turns:
             break
     subscription.close()
     await asyncio.sleep(PAUSE_S)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from odin.core.errors import OdinError
 from odin.core.event import SpawnFinished, SpawnStarted
 from odin.core.op import Prompt
+from odin.core.redaction import Redact, unredacted
 from odin.engine.agent import Agent
 from odin.engine.recorder import Recorder
 from odin.policy.process.background import Spawned
@@ -15,8 +16,9 @@ from odin.policy.process.outcome import outcome
 class Waker:
     """Knows the agents that live. What one did not read before it ended is told to the main agent."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, redact: Redact = unredacted) -> None:
         self._recorder = recorder
+        self._redact = redact
         self._agents: dict[str, Agent] = {}
 
     def enter(self, agent: Agent) -> None:
@@ -33,7 +35,7 @@ class Waker:
             SpawnStarted(
                 id=spawned.id,
                 call_id=order.call_id,
-                command=order.command,
+                command=self._redact(order.command).text,
                 description=order.description,
                 max_runtime_s=order.seconds,
                 log=spawned.log.path,
@@ -45,7 +47,8 @@ class Waker:
         """What was stopped on purpose is recorded and no news."""
         if spawned.status == "running":
             return
-        output = "" if spawned.status in ("finished", "stopped") else spawned.log.last_words()
+        said = "" if spawned.status in ("finished", "stopped") else spawned.log.last_words()
+        output = self._redact(said).text
         finished = SpawnFinished(spawned.id, spawned.status, spawned.code, output)
         with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
             self._recorder.emit(finished, spawned.order.agent)

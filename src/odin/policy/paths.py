@@ -3,23 +3,23 @@
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
+from odin.policy.untouchable import untouchable
+
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
+_UNREAL = ("/proc", "/sys", "/dev")
+"""Trees that hold no files: what is read there is made up by the system, and may be its secrets or never end."""
 
-_INVISIBLE = "[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]"
-"""Characters that some file systems leave out when they compare names."""
-
-_PROTECTED = """
-    .git .gitconfig .gitmodules .odin odinconfig.json
-    .claude .codex .gemini .cursor .agents .mcp.json
-    .vscode .idea .husky .devcontainer .cargo .yarn .mvn .npmrc bunfig.toml .bazelrc .pre-commit-config.yaml .envrc
-    .direnv .ripgreprc pyrightconfig.json gradle-wrapper.properties maven-wrapper.properties
-    .profile .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshrc .zshenv .zprofile .zlogin .zlogout
-    .kshrc .cshrc .tcshrc .inputrc .ssh .gnupg .netrc .pypirc .curlrc .wgetrc
-""".split()  # noqa: SIM905
-
-_PROTECTED_STARTS = (".yarnrc", ".pnp.", "lefthook.", ".lefthook.")
+_HOME = re.compile(r"~[\w.-]*(/|$)")
+_OWN = (
+    ("ODIN_CONFIG_DIR", ""),
+    ("ODIN_STATE_DIR", ""),
+    ("XDG_CONFIG_HOME", "/odin"),
+    ("XDG_STATE_HOME", "/odin"),
+)
+"""Variables that move the folders in which Odin keeps its rules and its records, and what follows their values."""
 
 
 def joined(cwd: str, path: str) -> str:
@@ -40,7 +40,9 @@ def contains(root: str, path: str) -> bool:
 
 
 def inside(path: str, root: str, cwd: str = "") -> bool:
-    """Whether a path, wherever its links lead, stays in the root."""
+    """Whether a path, wherever its links lead, stays in the root. A leading `~` is somebody's home."""
+    if path.startswith("~") and _HOME.match(path):
+        return False
     found, top = real(path, cwd or root), real(root, "/")
     return found is not None and top is not None and contains(top, found)
 
@@ -55,9 +57,22 @@ def is_folder(path: str) -> bool:
 
 
 def special(path: str, cwd: str) -> bool:
-    """A pipe, socket or device: reading it may never end."""
-    mode = _mode(joined(cwd, path))
-    return bool(mode) and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    """A pipe, socket or device, or what only looks like a file in /proc, /sys and /dev: reading it may never end."""
+    full = joined(cwd, path)
+    mode = _mode(full)
+    if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        return True
+    found = real(full, "/")
+    return found is not None and any(contains(top, found) for top in _UNREAL) and not contains("/dev/shm", found)
+
+
+def shared(path: str, cwd: str) -> bool:
+    """Whether a file has a second name: what is written to it also appears there, which may be anywhere."""
+    try:
+        found = os.stat(joined(cwd, path))  # noqa: PTH116
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_nlink > 1
 
 
 def _mode(path: str) -> int:
@@ -70,24 +85,23 @@ def _mode(path: str) -> int:
 def protected(path: str, root: str, cwd: str = "") -> str:
     """The part of a path that makes it one to ask about, or "".
 
-    These files make other programs run something: git, editors, shells, package managers, other agents, and Odin's own
-    rules. They are told by name, so that one that does not exist yet is protected too. What lies above the root is not
+    Such files make other programs run something, or are Odin's own rules and records. What lies above the root is not
     the path's own doing and does not count.
     """
     top = real(root, "/") or root
     there = cwd or top
     written = os.path.normpath(joined(there, path))
     for form in (written, real(path, there) or written):
-        names = [_folded(name) for name in (form[len(top) :] if contains(top, form) else form).split("/")]
-        for name in names:
-            if name in _PROTECTED or name.startswith(_PROTECTED_STARTS):
-                return name
-        if "/.config/git/" in "/".join([*names, ""]):
-            return ".config/git"
+        name = untouchable((form[len(top) :] if contains(top, form) else form).split("/"))
+        if name:
+            return name
+        if any(contains(folder, form) and not contains(folder, top) for folder in _own_folders()):
+            return "Odin's own folder"
     return ""
 
 
-def _folded(name: str) -> str:
-    """The name as a forgiving file system sees it: any case, trailing dots, invisible characters, short 8.3 names."""
-    plain = re.sub(_INVISIBLE, "", name).casefold().rstrip(". ").split(":", 1)[0]
-    return ".git" if re.fullmatch(r"git~\d+", plain) else plain
+def _own_folders() -> Iterator[str]:
+    for variable, below in _OWN:
+        value = os.environ.get(variable)
+        if value:
+            yield os.path.realpath(os.path.expanduser(value) + below)  # noqa: PTH111

@@ -1,52 +1,63 @@
-"""May this call run? One question, one answer with its reason, in one order:
+"""May this call run? One question, one answer with its reason and the rule it came from.
 
-    never (critical, forbidden, denied) → the mode → the workspace → bypass → protected → allow rules → the default
+Each call is judged from the top; the first line that applies decides:
 
-A deny beats an ask, an ask beats an allow. When a command cannot be read with certainty, the answer is never "allow"
-by default.
+ 1. built in: what would take the machine, a home or the project with it; pipes, devices and NUL bytes: never
+ 2. a rule of any layer that denies (`ForbiddenCommands` and `disallowed_tools` among them): no
+ 3. the mode: in ask and plan nothing is changed: no
+ 4. `restrict_to_workspace`: what lies outside the project: no
+ 5. where rules deny commands, one that cannot be read for certain, unless a rule allows exactly it: ask
+ 6. `--yes` and bypassPermissions: yes
+ 7. the rules that ask and allow; in ask and plan mode no rule lets a command run: ask or yes
+ 8. protected files, and files that hold secrets: ask
+ 9. the default: looking at the project is free, everything else is asked
+
+A deny beats an ask, an ask beats an allow. What would be asked is refused under dontAsk. Nothing after line 1 can
+overrule it, neither rule nor hook nor person.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.core.event import Mode
+from odin.core.rule import Action
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
-from odin.policy.command.harmless import harmless, harmless_redirect, steps
-from odin.policy.command.reach import leaves, outside_word
-from odin.policy.command.ruinous import critical
-from odin.policy.entry import CommandPrefix, entries_of, host_of, prefixes_of
-from odin.policy.modes import PLAN, ModeSpec, PermissionMode, permission_mode_of, spec_of
-from odin.policy.shell import Survey, read_only, survey
-
-Action = Literal["allow", "ask", "deny"]
+from odin.policy.call import Call
+from odin.policy.command.reach import outside_word
+from odin.policy.command.ruinous import critical, risky
+from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
+from odin.policy.rule import Rule, rule_of, sensitive
+from odin.policy.rulebook import Rulebook
+from odin.policy.ruleshapes import listed
+from odin.policy.ruling import allowed_by, exact_ruling, ruling
+from odin.policy.shell import survey
+from odin.policy.suggest import candidates
 
 
 class Verdict(Struct, frozen=True):
-    """`reason` says why in one sentence; `hint` how a person without a terminal could allow it."""
+    """`reason` says why in one sentence; `hint` how a person without a terminal could allow it.
+
+    `rule` is the rule that decided, with its layer, or the name of the built-in one. What is `builtin` holds whatever
+    a rule, a hook or a person says.
+    """
 
     action: Action
     reason: str = ""
     hint: str = ""
+    rule: str = ""
+    builtin: bool = False
 
 
-ALLOW = Verdict("allow")
-
-
-class _Call(Struct, frozen=True):
-    """One call with what several rules look at."""
-
-    name: str
-    kind: Kind
-    subject: Subject
-    spec: ModeSpec
-    seen: Survey | None
+_YES = "Allow it with --yes."
+_EDIT_MODE = "Use edit mode (--mode edit) for that."
 
 
 class Policy:
-    """The rules of one session. It holds no state: a changed permission mode is a new policy."""
+    """The rules of one session. A changed permission mode is a new policy with the same rulebook."""
 
     def __init__(
         self,
@@ -55,238 +66,225 @@ class Policy:
         cwd: str = "",
         permission_mode: str = "default",
         yes: bool = False,
+        restrict_to_workspace: bool = False,
+        rulebook: Rulebook | None = None,
         allowed_tools: Iterable[str] = (),
         disallowed_tools: Iterable[str] = (),
         allowed_commands: Iterable[str] = (),
         forbidden_commands: Iterable[str] = (),
-        restrict_to_workspace: bool = False,
     ) -> None:
+        """Without a rulebook, the four lists make one."""
         self.root = paths.real(root, "/") or root
         self.cwd = paths.real(cwd or root, "/") or self.root
         self.permission_mode: PermissionMode = permission_mode_of(permission_mode)
         self.yes = yes
-        self._allowed = entries_of(allowed_tools)
-        self._denied = entries_of(disallowed_tools)
-        self._allowed_commands = prefixes_of(allowed_commands)
-        self._forbidden = prefixes_of(forbidden_commands)
+        self.rulebook = rulebook or Rulebook(
+            listed(
+                allowed_tools=allowed_tools,
+                disallowed_tools=disallowed_tools,
+                allowed_commands=allowed_commands,
+                forbidden_commands=forbidden_commands,
+            )
+        )
         self._restricted = restrict_to_workspace
 
     def with_permission_mode(self, mode: str) -> "Policy":
         """The same rules under another permission mode."""
+        return self._with(permission_mode=permission_mode_of(mode))
+
+    def _with(self, **changed: Any) -> "Policy":
         other = object.__new__(Policy)
-        other.__dict__.update(self.__dict__)
-        other.permission_mode = permission_mode_of(mode)
+        other.__dict__.update(self.__dict__, **changed)
         return other
 
     def judge(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> Verdict:
+        return self._judge(self._call(name, kind, subject, mode))
+
+    def suggestions(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[str, ...]:
+        """Rules that would let the same call run, the narrowest first; none where no rule may answer."""
+        call = self._call(name, kind, subject, mode)
+        if self._judge(call).action != "ask" or (call.kind != "read" and self._sensitive(call)):
+            return ()
+        return tuple(text for text in dict.fromkeys(candidates(call)) if self._would_allow(text, call))
+
+    def meets(self, text: str, action: Action, name: str, kind: Kind, subject: Subject, mode: Mode) -> bool:
+        """Whether a rule somebody wrote would decide this call. Raises UsageError when it may not be added."""
+        call = self._call(name, kind, subject, mode)
+        rule = self.rulebook.check(text, action)
+        return self._would_allow(text, call) if action == "allow" else rule.touches(call)
+
+    def _would_allow(self, text: str, call: Call) -> bool:
+        book = self.rulebook.with_rule(rule_of(text))
+        return self._with(rulebook=book)._judge(call).action == "allow"
+
+    def _call(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> Call:
         spec = PLAN if self.permission_mode == "plan" else spec_of(mode)
         seen = survey(subject.command) if subject.command else None
-        call = _Call(name, kind, subject, spec, seen)
-        verdict = self._never(call) or self._by_mode(call) or self._unusable(call) or self._by_workspace(call)
+        return Call(name, kind, subject, spec, seen, self.root, self.cwd)
+
+    def _judge(self, call: Call) -> Verdict:
+        verdict = self._never(call) or self._denied(call) or self._by_mode(call) or self._by_workspace(call)
         if verdict is not None:
             return verdict
         doubt = self._doubt(call)
         if doubt is not None:
             return self._settled(doubt)
         if self.yes or self.permission_mode == "bypassPermissions":
-            return ALLOW
-        return self._settled(self._protected(call) or self._by_rule(call) or self._by_default(call))
+            how = "--yes" if self.yes else "the permission mode bypassPermissions"
+            return Verdict("allow", f"Nothing is asked with {how}.", rule=how)
+        return self._settled(self._by_rule(call) or self._protected(call) or self._by_default(call))
 
     def _settled(self, verdict: Verdict) -> Verdict:
         if verdict.action != "ask" or self.permission_mode != "dontAsk":
             return verdict
-        return Verdict(
-            "deny", f"{verdict.reason} The permission mode dontAsk refuses what would be asked.", verdict.hint
+        return replace(
+            verdict,
+            action="deny",
+            reason=f"{verdict.reason} The permission mode dontAsk refuses what would be asked.",
         )
 
     # --- what never runs ---
 
-    def _never(self, call: _Call) -> Verdict | None:
+    def _never(self, call: Call) -> Verdict | None:
         if call.seen is not None:
-            why = critical(call.subject.command, call.seen, self.root)
+            why = critical(call.command, call.seen, self.root, self.cwd)
             if why:
-                return Verdict(
-                    "deny", f"This command never runs: {why}.", "Name exactly what is meant, or do it by hand."
-                )
-            forbidden = self._forbidden_in(call)
-            if forbidden is not None:
-                return forbidden
-        for entry in self._denied:
-            if entry.touches(call.name, call.kind, call.subject, call.seen, self.root, self.cwd):
-                return Verdict(
-                    "deny", f"The rule {entry.text!r} denies it.", "Remove it from disallowed_tools to allow it."
-                )
+                hint = "Name exactly what is meant, or do it by hand."
+                return _never(f"This command never runs: {why}.", "commands that never run", hint)
+        for path in call.subject.paths if call.kind in ("read", "edit") else ():
+            if "\0" in path:
+                return _never(f"{path!r} contains a NUL byte, so it is no path.", "no path")
+            if paths.special(path, self.cwd):
+                return _never(f"{path} is a pipe, a socket or a device, not a file.", "special files")
+            if call.kind == "edit" and paths.contains(paths.real(path, self.cwd) or "/", self.root):
+                return _never(f"{path} is the project folder or one above it, not a file in it.", "folders")
         return None
 
-    def _forbidden_in(self, call: _Call) -> Verdict | None:
-        seen, command = call.seen, call.subject.command
-        if seen is None or not self._forbidden:
-            return None
-        for prefix in self._forbidden:
-            if any(prefix.forbids(part) for part in seen.parts):
-                return Verdict("deny", f"ForbiddenCommands names {prefix.text!r}.", "Remove it there to allow it.")
-            if not seen.sure and prefix.appears_in(command):
-                return Verdict(
-                    "deny", f"The command may run {prefix.text!r}, which ForbiddenCommands names.", "Write it plainly."
-                )
+    def _denied(self, call: Call) -> Verdict | None:
+        for rule in self.rulebook.denials:
+            if not rule.touches(call) or (rule.spared and allowed_by(call, rule.spared)):
+                continue
+            hint = f"Remove it from {rule.source} to allow it." if rule.source else "Remove it to allow it."
+            return Verdict("deny", f"The rule {rule.text!r} denies it.", hint, rule.label)
         return None
 
-    def _doubt(self, call: _Call) -> Verdict | None:
-        """Where commands are forbidden, one that cannot be read for certain is asked about even under a bypass."""
+    def _doubt(self, call: Call) -> Verdict | None:
+        """Where commands are denied, one that cannot be read for certain is asked about even under a bypass."""
         if call.seen is None or call.seen.sure:
             return None
-        if not self._forbidden and not any(entry.pattern and entry.names(call.name) for entry in self._denied):
+        rule = next((rule for rule in self.rulebook.denials if not rule.bare and _for_commands(rule, call)), None)
+        exact = exact_ruling(call, self.rulebook.speaking)
+        if rule is None or (exact is not None and exact.action == "allow"):
             return None
         why = "It cannot be told for certain that this command runs nothing that is forbidden."
-        return Verdict("ask", why, "Write it as plain commands.")
+        return Verdict("ask", why, "Write it as plain commands.", rule.label)
 
     # --- the mode and the workspace ---
 
-    def _by_mode(self, call: _Call) -> Verdict | None:
+    def _by_mode(self, call: Call) -> Verdict | None:
         spec = call.spec
+        name = f"{spec.short} mode"
         if not spec.shows(call.kind):
             why = f"{call.name} changes files, and in {spec.mode} nothing is changed."
-            return Verdict("deny", why, "Use edit mode (--mode edit) for that.")
+            return Verdict("deny", why, _EDIT_MODE, name)
         if call.kind == "execute" and not spec.changes and call.seen is not None and call.seen.writes:
             target = call.seen.writes[0].target.text
             why = f"The command writes to {target!r} by redirection, and in {spec.mode} nothing is changed."
-            return Verdict("deny", why, "Use edit mode (--mode edit) for that.")
+            return Verdict("deny", why, _EDIT_MODE, name)
         return None
 
-    def _unusable(self, call: _Call) -> Verdict | None:
-        """Paths that no file tool can use: reading a pipe may never end, and the project itself is not a file."""
-        for path in call.subject.paths if call.kind in ("read", "edit") else ():
-            if call.kind == "edit" and "\0" in path:
-                return Verdict("deny", f"{path!r} contains a NUL byte, so it is no path.")
-            if paths.special(path, self.cwd):
-                return Verdict("deny", f"{path} is a pipe, a socket or a device, not a file.")
-            if call.kind == "edit" and paths.contains(paths.real(path, self.cwd) or "/", self.root):
-                return Verdict("deny", f"{path} is the project folder or one above it, not a file in it.")
-        return None
-
-    def _by_workspace(self, call: _Call) -> Verdict | None:
-        if not self._restricted:
-            return None
-        outside = self._outside(call)
+    def _by_workspace(self, call: Call) -> Verdict | None:
+        outside = self._outside(call) if self._restricted else ""
         if not outside:
             return None
         why = f"{outside} is outside the project {self.root}, and restrict_to_workspace is on."
-        return Verdict("deny", why, "Switch restrict_to_workspace off in your user file to be asked instead.")
+        hint = "Switch restrict_to_workspace off in your user file to be asked instead."
+        return Verdict("deny", why, hint, "restrict_to_workspace")
 
-    def _outside(self, call: _Call) -> str:
+    def _outside(self, call: Call) -> str:
         """The first path of the call that leaves the project, or ""."""
         if call.seen is not None:
             return outside_word(call.seen, self.cwd, self.root)
-        for path in call.subject.paths:
-            if not paths.inside(path, self.root, self.cwd):
-                return path
-        return ""
+        return next((path for path in call.subject.paths if not paths.inside(path, self.root, self.cwd)), "")
 
     # --- rules and defaults ---
 
-    def _protected(self, call: _Call) -> Verdict | None:
-        if call.kind != "edit":
+    def _by_rule(self, call: Call) -> Verdict | None:
+        """What the rules say. In ask and plan mode none of them lets a command run unasked."""
+        rule = ruling(call, self.rulebook.speaking)
+        if rule is None:
             return None
-        for path in call.subject.paths:
-            name = paths.protected(path, self.root, self.cwd)
-            if name:
-                why = f"{path} is protected: a change to {name} can make programs run or rules change."
-                return Verdict("ask", why, _YES)
-        return None
+        if rule.action == "ask":
+            return Verdict("ask", f"The rule {rule.text!r} wants it asked about.", self._hint(call), rule.label)
+        if call.kind == "execute" and not call.spec.changes:
+            return None
+        return Verdict("allow", f"The rule {rule.text!r} allows it.", rule=rule.label)
 
-    def _by_rule(self, call: _Call) -> Verdict | None:
-        """An allow rule that covers the whole call. In ask and plan mode no rule lets a command run unasked."""
-        if call.kind == "execute":
-            return ALLOW if call.spec.changes and self._command_allowed(call) else None
-        for entry in self._allowed:
-            if entry.covers(call.name, call.kind, call.subject, self.root, self.cwd):
-                return ALLOW
-        return None
+    def _sensitive(self, call: Call) -> str:
+        return next((path for path in call.subject.paths if sensitive(path, call)), "")
 
-    def _command_allowed(self, call: _Call) -> bool:
-        entries = [entry for entry in self._allowed if entry.names(call.name)]
-        if any(entry.pattern == "*" or entry.is_exactly(call.subject.command) for entry in entries):
-            return True
-        seen = call.seen
-        if seen is None:
-            return any(not entry.pattern for entry in entries)
-        if any(not entry.pattern for entry in entries) and seen.sure:
-            named = [text for part in seen.parts for text in part.texts[1:]]
-            named += [redirect.target.text for redirect in seen.writes]
-            return not outside_word(seen, self.cwd, self.root) and not self._names_protected(named, self.cwd)
-        prefixes = [*self._allowed_commands, *(entry.command for entry in entries if entry.pattern)]
-        return bool(prefixes) and self._every_step_allowed(seen, prefixes)
+    def _protected(self, call: Call) -> Verdict | None:
+        path = self._sensitive(call)
+        if not path:
+            return None
+        reads = call.kind == "read"
+        name, hint = ("secret files", self._hint(call)) if reads else ("protected files", _YES)
+        return Verdict("ask", f"{path} {sensitive(path, call)}.", hint, name)
 
-    def _every_step_allowed(self, seen: Survey, prefixes: Sequence[CommandPrefix]) -> bool:
-        """Each command is harmless, or begins like an allowed one and then names nothing outside or protected."""
-        placed = steps(seen.script, self.cwd, self.root) if seen.script else None
-        if not placed:
-            return False
-        for simple, cwd in placed:
-            if harmless(simple, cwd, self.root):
-                continue
-            if not all(harmless_redirect(item) for item in simple.redirects):
-                return False
-            rest = next(
-                (found for found in (prefix.rest(simple.words) for prefix in prefixes) if found is not None), None
-            )
-            if rest is None or not all(word.literal for word in simple.words):
-                return False
-            named = [word.text for word in rest]
-            if any(leaves(text, cwd, self.root) for text in named) or self._names_protected(named, cwd):
-                return False
-        return True
-
-    def _names_protected(self, texts: Iterable[str], cwd: str) -> bool:
-        return any(paths.protected(text, self.root, cwd) for text in texts)
-
-    def _by_default(self, call: _Call) -> Verdict:
+    def _by_default(self, call: Call) -> Verdict:
         if call.kind == "talk":
-            return ALLOW
+            return _free("It only talks to the person.", "talking")
         if call.kind == "network":
-            return Verdict("ask", f"{call.name} reaches the network: {call.subject.text}.", self._hint(call))
+            why = f"{call.name} reaches the network: {call.subject.text}."
+            return Verdict("ask", why, self._hint(call), "the network")
         if call.kind == "execute":
             return self._command(call)
         outside = self._outside(call)
         if outside:
-            return Verdict("ask", f"{outside} is outside the project {self.root}.", self._hint(call))
-        if call.kind == "read" or (self.permission_mode == "acceptEdits" and call.subject.paths):
-            return ALLOW
-        return Verdict("ask", f"{call.name} changes {call.subject.text or 'files'}.", self._hint(call))
+            why = f"{outside} is outside the project {self.root}."
+            return Verdict("ask", why, self._hint(call), "outside the project")
+        if call.kind == "read":
+            return _free("It reads inside the project.", "reading the project")
+        if self.permission_mode == "acceptEdits" and call.subject.paths:
+            return _free("It changes files inside the project, and edits are accepted.", "acceptEdits")
+        return Verdict("ask", f"{call.name} changes {call.subject.text or 'files'}.", self._hint(call), "changes")
 
-    def _command(self, call: _Call) -> Verdict:
-        command, seen = call.subject.command, call.seen
-        if seen is None or not command.strip():
-            return Verdict("ask", f"{call.name} runs a program.", self._hint(call))
-        if read_only(command, self.cwd, self.root):
-            return ALLOW
+    def _command(self, call: Call) -> Verdict:
+        seen = call.seen
+        if seen is None or not call.command.strip():
+            return Verdict("ask", f"{call.name} runs a program.", self._hint(call), "programs")
+        if call.only_looks():
+            return _free("It only looks at the project.", "commands that only look")
         outside = outside_word(seen, self.cwd, self.root)
         if outside:
-            return Verdict("ask", f"The command names {outside}, outside the project {self.root}.", self._hint(call))
-        why = "The command may change things." if seen.sure else "What the command runs cannot be told for certain."
-        if not call.spec.changes:
+            why = f"The command names {outside}, outside the project {self.root}."
+            return Verdict("ask", why, self._hint(call), "outside the project")
+        why = "The command may change things."
+        danger = risky(seen, self.root, self.cwd)
+        if danger:
+            why = f"The command is dangerous: {danger}."
+        elif not seen.sure:
+            why = f"What the command runs cannot be told for certain: {seen.reason or 'it cannot be read'}."
+        elif not call.spec.changes:
             why = f"In {call.spec.mode} only commands that are known to change nothing run without a question."
-        return Verdict("ask", why, self._hint(call))
+        return Verdict("ask", why, self._hint(call), "commands")
 
-    def _hint(self, call: _Call) -> str:
+    def _hint(self, call: Call) -> str:
         if call.kind == "edit" and not self._outside(call):
             return "Allow it with --permission-mode acceptEdits, or everything with --yes."
         if call.kind == "execute" and not call.spec.changes:
             return "Allow it with --yes, or use --mode edit."
-        pattern = _suggestion(call)
-        return f"Allow it with --allowedTools '{call.name}({pattern})', or everything with --yes." if pattern else _YES
+        text = next(candidates(call), "")
+        return f"Allow it with --allowedTools '{text}', or everything with --yes." if text and "'" not in text else _YES
 
 
-_YES = "Allow it with --yes."
+def _never(reason: str, rule: str, hint: str = "") -> Verdict:
+    return Verdict("deny", reason, hint, rule, builtin=True)
 
 
-def _suggestion(call: _Call) -> str:
-    """A pattern that would allow this very call, when one can be written in a line."""
-    if call.kind == "execute":
-        text = call.subject.command.strip()
-        return text if len(text) <= 100 and text.isprintable() and "'" not in text else ""
-    if call.subject.url:
-        host = host_of(call.subject.url)
-        return f"domain:{host}" if host else ""
-    text = call.subject.paths[0] if len(call.subject.paths) == 1 else ""
-    return text if text.isprintable() and not set(text) & set("'()*?[") else ""
+def _free(reason: str, rule: str) -> Verdict:
+    return Verdict("allow", reason, rule=rule)
+
+
+def _for_commands(rule: Rule, call: Call) -> bool:
+    return rule.names(call.name) or rule.tool == "ExecuteCommand"

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from odin.core.client import ContextItem, QueuedPrompt, Snapshot, SubAgentRecord, ToolUse, TurnRecord
+from odin.core.errors import PromptBlocked
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
@@ -32,6 +33,8 @@ from odin.core.event import (
     Replied,
     ReplyDiscarded,
     Rewound,
+    RuleAdded,
+    RuleRemoved,
     SessionOpened,
     SpawnStarted,
     TitleSet,
@@ -44,6 +47,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Message, Usage
+from odin.core.rule import Action
 from odin.core.tool import Collected
 from odin.session.changes import Change, FileHistory
 from odin.session.summary import results_of
@@ -76,6 +80,7 @@ class State:
         self.todos: tuple[Todo, ...] = ()
         self.agent_count = 0
         self.spawn_count = 0
+        self.rules: tuple[tuple[str, Action], ...] = ()
         self.changes = FileHistory()
         self._undone: list[Undone] = []
         self._threads: dict[str, Thread] = {}
@@ -206,7 +211,9 @@ class State:
         if envelope.agent:
             return
         self.executing = False
-        if self._turns:
+        if self._turns and event.error_kind == PromptBlocked.__name__:
+            self._return_to(self._turns.pop().moment)
+        elif self._turns:
             turn = self._turns[-1]
             turn.answer = event.text
             turn.reason = event.reason
@@ -327,6 +334,18 @@ class State:
         number = event.id.rpartition("-")[2]
         self.spawn_count = max(self.spawn_count, int(number) if number.isdecimal() else 0)
 
+    def _rule_added(self, event: RuleAdded, envelope: Envelope) -> None:
+        """What a person allowed for this session stays allowed until it is taken back, also after a rewind."""
+        if event.scope == "session":
+            self.rules = (*self._rules_without(event), (event.text, event.action))
+
+    def _rule_removed(self, event: RuleRemoved, envelope: Envelope) -> None:
+        if event.scope == "session":
+            self.rules = self._rules_without(event)
+
+    def _rules_without(self, event: RuleAdded | RuleRemoved) -> tuple[tuple[str, Action], ...]:
+        return tuple(rule for rule in self.rules if rule != (event.text, event.action))
+
     def _title_set(self, event: TitleSet, envelope: Envelope) -> None:
         self.title = event.title
 
@@ -360,6 +379,8 @@ _STEPS: dict[type[AnyEvent], Callable[[State, Any, Envelope], None]] = {
     AgentStarted: State._agent_started,
     AgentEnded: State._agent_ended,
     SpawnStarted: State._spawn_started,
+    RuleAdded: State._rule_added,
+    RuleRemoved: State._rule_removed,
     TitleSet: State._title_set,
     ModelChanged: State._model_changed,
     PermissionModeChanged: State._permission_mode_changed,

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from odin.context.files import FileCache
+from odin.core.hook import Hooks, NoHooks
 from odin.core.tool import AskLesser, AskPerson, Collected, Fetch, SearchEngine, Tool
 from odin.policy.process.background import Background
 from odin.policy.process.runner import ProcessRunner
@@ -53,6 +54,7 @@ class Services(Struct, frozen=True):
     search: SearchEngine | None = None
     collected: Callable[[], Sequence[Collected]] | None = None
     background: Background | None = None
+    hooks: Hooks = NoHooks()
 
 
 def standard_tools(services: Services) -> tuple[Tool[Any], ...]:
@@ -86,7 +88,7 @@ def _reading_tools(services: Services) -> tuple[Tool[Any], ...]:
     if services.search is not None:
         tools.append(WebSearch(services.search))
     if services.lesser is not None and services.collected is not None:
-        tools.append(ContextSummarizer(services.collected, services.lesser, services.files))
+        tools.append(ContextSummarizer(services.collected, services.lesser, services.files, services.hooks))
     return tuple(tools)
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from odin.context.files import FileCache
 from odin.core.errors import OdinError
+from odin.core.hook import HookCall, Hooks, NoHooks
 from odin.core.job import CONTEXT
 from odin.core.reading import Gathered
 from odin.core.tool import Args, AskLesser, Collected, Tool, ToolContext, ToolOutput, failed
@@ -52,7 +53,14 @@ class ContextSummarizer(Tool[SummarizerArgs]):
     args = SummarizerArgs
     exclusive = True
 
-    def __init__(self, collected: Callable[[], Sequence[Collected]], lesser: AskLesser, files: FileCache) -> None:
+    def __init__(
+        self,
+        collected: Callable[[], Sequence[Collected]],
+        lesser: AskLesser,
+        files: FileCache,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self._hooks = hooks or NoHooks()
         self._collected = collected
         self._lesser = lesser
         self._files = files
@@ -66,6 +74,9 @@ class ContextSummarizer(Tool[SummarizerArgs]):
             return ToolOutput(
                 text="Nothing has been collected that a summary would shorten.", note="Nothing to summarise"
             )
+        said = await self._hooks.fire(HookCall("before_compress", ctx.agent, ctx.mode, text=args.focus, reason="auto"))
+        if said.decision == "deny":
+            return failed(f"A hook stopped the summary: {said.message} Nothing was replaced.")
         question = Gathered(args.focus.strip(), tuple((item.title, item.text) for item in chosen.items))
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -75,6 +86,7 @@ class ContextSummarizer(Tool[SummarizerArgs]):
             return failed(f"The lesser model could not summarise: {why} Nothing was replaced.")
         if len(summary) >= chosen.size:
             return ToolOutput(text="A summary would be longer than what it replaces. Nothing was replaced.")
+        await self._hooks.fire(HookCall("after_compress", ctx.agent, ctx.mode, text=summary, reason="auto"))
         return self._replaced(chosen, summary)
 
     def _replaced(self, chosen: _Choice, summary: str) -> ToolOutput:

@@ -9,12 +9,13 @@ from odin.policy.process.background import Background
 from odin.policy.process.outcome import outcome
 from odin.policy.process.runner import Finished, ProcessRunner
 from odin.tools.files.path import printable
-from odin.tools.running.interactive import refusal
 from odin.tools.running.last_line import LastLine
-from odin.tools.spawn import SpawnArgs, cannot_start, start
+from odin.tools.spawn import SpawnArgs, cannot_start, not_runnable, start
 
 DEFAULT_MS = 120_000
 MAX_MS = 600_000
+_NAMED = 5
+"""Files that are named at most."""
 
 
 class ExecuteArgs(Args, frozen=True):
@@ -39,19 +40,22 @@ class ExecuteCommand(Tool[ExecuteArgs]):
     def subject(self, args: ExecuteArgs) -> Subject:
         return Subject(command=args.command)
 
+    def refusal(self, args: ExecuteArgs) -> str:
+        return not_runnable(args.command)
+
     async def run(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
-        if not args.command.strip() or "\0" in args.command:
-            return failed("command is empty or contains a NUL byte.")
-        reason = refusal(args.command)
+        reason = not_runnable(args.command)
         if reason:
-            return failed(f"Not run: {reason}")
+            return failed(reason)
         if args.run_in_background:
             return self._spawn(args, ctx)
         asked = DEFAULT_MS if args.timeout is None or args.timeout <= 0 else args.timeout
         seconds = min(asked, MAX_MS) / 1000
         newest = LastLine(ctx.progress)
         try:
-            finished = await self._runner.run(args.command, cwd=ctx.cwd, timeout=seconds, on_output=newest.see)
+            finished = await self._runner.run(
+                args.command, cwd=ctx.cwd, timeout=seconds, on_output=newest.see, confinement=ctx.confinement
+            )
         except OSError as error:
             return failed(cannot_start(error, ctx.cwd))
         finally:
@@ -65,6 +69,8 @@ class ExecuteCommand(Tool[ExecuteArgs]):
             text=printable(text),
             is_error=finished.timed_out or finished.code != 0,
             note=printable(f"{args.description or 'Ran'}: {first[:200]}" + _outcome(finished)),
+            for_user=printable(_planted(finished)),
+            blocked=printable(finished.blocked),
         )
 
     def _spawn(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
@@ -85,7 +91,20 @@ def _remarks(finished: Finished, seconds: float) -> list[str]:
     if finished.background:
         later = f"; its further output goes to {finished.spill}" if finished.spill else ""
         remarks.append(f"(something it started still runs in the background until the session ends{later})")
+    if finished.blocked:
+        remarks.append(f"(the sandbox kept it from {finished.blocked})")
+    if finished.planted:
+        remarks.append(f"({_planted(finished)})")
     return remarks
+
+
+def _planted(finished: Finished) -> str:
+    """What a person should look at: a command that builds or tests does not do this."""
+    if not finished.planted:
+        return ""
+    more = f" and {len(finished.planted) - _NAMED} more" if len(finished.planted) > _NAMED else ""
+    names = ", ".join(finished.planted[:_NAMED])
+    return f"the command left or changed {names}{more}, which other programs obey: the user should look at it"
 
 
 def _outcome(finished: Finished) -> str:

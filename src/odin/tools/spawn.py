@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, failed
 from odin.policy.process.background import MAX_SECONDS, Background, NotStarted, Order, Spawned
+from odin.policy.process.guard import Unconfined
 from odin.tools.files.path import printable
 from odin.tools.running.interactive import refusal
 
@@ -30,17 +31,18 @@ class Spawn(Tool[SpawnArgs]):
     def subject(self, args: SpawnArgs) -> Subject:
         return Subject(command=args.command)
 
+    def refusal(self, args: SpawnArgs) -> str:
+        return not_runnable(args.command)
+
     async def run(self, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
         return start(self._background, args, ctx)
 
 
 def start(background: Background, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
     """Start it, or say why not."""
-    if not args.command.strip() or "\0" in args.command:
-        return failed("command is empty or contains a NUL byte.")
-    reason = refusal(args.command)
+    reason = not_runnable(args.command)
     if reason:
-        return failed(f"Not run: {reason}")
+        return failed(reason)
     asked = max(args.timeout or 0.0, 0.0) / 1000
     order = Order(
         command=args.command,
@@ -50,6 +52,7 @@ def start(background: Background, args: SpawnArgs, ctx: ToolContext) -> ToolOutp
         agent=ctx.agent,
         mode=ctx.mode,
         call_id=ctx.call_id,
+        confinement=ctx.confinement,
     )
     try:
         spawned = background.start(order)
@@ -69,7 +72,17 @@ def _told(spawned: Spawned) -> str:
     return f"id: {spawned.id}\nstatus: {spawned.status}\nmax_runtime: {limit}\nlog: {spawned.log.path}"
 
 
+def not_runnable(command: str) -> str:
+    """Why a command makes no sense to run, or ""."""
+    if not command.strip() or "\0" in command:
+        return "command is empty or contains a NUL byte."
+    reason = refusal(command)
+    return f"Not run: {reason}" if reason else ""
+
+
 def cannot_start(error: OSError, cwd: str) -> str:
+    if isinstance(error, Unconfined):
+        return f"Not run: {error}"
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return f"Not run: the working directory {cwd} no longer exists."
     return f"Not run: {error.strerror or error}."

@@ -10,6 +10,7 @@ from odin.core.client import Client
 from odin.core.event import PermissionAsked, QuestionsAsked
 from odin.core.op import Answer, AnswerQuestions, Interrupt, Op
 from odin.ui.questions import SDK_TOOL, sdk_answers, sdk_input
+from odin.ui.updates import suggestions
 
 Raw = dict[str, Any]
 Asked = PermissionAsked | QuestionsAsked
@@ -61,8 +62,8 @@ class Asking:
             await self._refuse(event, str(response.get("error") or "The permission callback failed."))
             return
         given = _object(response.get("response"))
-        updates: list[Any] = given.get("updatedPermissions") or []
-        for update in updates:
+        updates = given.get("updatedPermissions")
+        for update in cast("list[Any]", updates) if isinstance(updates, list) else ():
             await self._update(_object(update))
         await self._client.submit(_answer(event, given))
 
@@ -74,19 +75,44 @@ class Asking:
 
 
 def _about(event: Asked) -> Raw:
+    """In the fields that SDK clients know; what else a person would be shown is beside them."""
     if isinstance(event, QuestionsAsked):
-        reason, subject = "The model asks the user.", "; ".join(question.text for question in event.questions)
-        name, args = SDK_TOOL, sdk_input(event.questions)
-    else:
-        name, args, reason, subject = event.name, event.args, event.reason, event.subject
-    return {
-        "tool_name": name,
-        "input": args,
-        "permission_suggestions": [],
-        "blocked_path": None,
-        "decision_reason": reason,
-        "description": subject,
+        text = "; ".join(question.text for question in event.questions)
+        return {
+            "tool_name": SDK_TOOL,
+            "input": sdk_input(event.questions),
+            "permission_suggestions": [],
+            "blocked_path": None,
+            "decision_reason": "The model asks the user.",
+            "description": text,
+        }
+    more = {
+        "rules": list(event.rules),
+        "preview": event.preview,
+        "sandbox": event.sandbox,
+        "outside": event.outside,
+        "asked_paths": list(event.asked_paths),
+        "allowed_paths": list(event.allowed_paths),
     }
+    what = "run this again outside the sandbox" if event.outside else f"use {event.name}"
+    return {
+        "tool_name": event.name,
+        "input": event.args,
+        "permission_suggestions": [] if event.outside else suggestions(event.rules),
+        "blocked_path": _path(event),
+        "decision_reason": event.reason,
+        "title": f"Odin asks to {what}",
+        "display_name": event.name,
+        "description": event.subject,
+        **{name: value for name, value in more.items() if value},
+    }
+
+
+def _path(event: PermissionAsked) -> str | None:
+    """The file it is about, when it is about one."""
+    if event.asked_paths:
+        return event.asked_paths[0]
+    return event.subject if event.subject.startswith("/") and "command" not in event.args else None
 
 
 def _answer(event: Asked, given: Raw) -> Op:

@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from msgspec import to_builtins
+
 from odin.core.client import SessionInfo
 from odin.core.event import (
     AgentStarted,
@@ -15,6 +17,7 @@ from odin.core.event import (
     Envelope,
     Event,
     ExitReason,
+    HookRan,
     Mode,
     ModelChanged,
     PermissionModeChanged,
@@ -129,6 +132,7 @@ class Translator:
             ModelChanged: self._model_changed,
             PermissionModeChanged: self._permission_mode_changed,
             Warned: self._warned,
+            HookRan: self._hook_ran,
         }
 
     def messages(self, envelope: Envelope) -> Iterator[Raw]:
@@ -147,6 +151,7 @@ class Translator:
             tools=list(info.tools),
             permissionMode=self._permission_mode,
             mode=mode,
+            sandbox=info.sandbox,
             mcp_servers=[],
             slash_commands=[],
             agents=[],
@@ -316,7 +321,14 @@ class Translator:
         result: Raw = {"type": "tool_result", "tool_use_id": event.call_id, "content": event.text}
         if event.status != "success":
             result["is_error"] = True
-        seen = {"status": event.status, "note": event.note, "view": event.view, "files": list(event.files)}
+        seen = {
+            "status": event.status,
+            "note": event.note,
+            "view": event.view,
+            "files": list(event.files),
+            "redacted": list(event.redacted),
+            "audit": to_builtins(event.audit) if event.audit else None,
+        }
         yield self._message(
             "user",
             message={"role": "user", "content": [result]},
@@ -349,3 +361,8 @@ class Translator:
 
     def _warned(self, event: Warned, agent: str) -> Iterator[Raw]:
         yield self.note("warning", text=event.text)
+
+    def _hook_ran(self, event: HookRan, agent: str) -> Iterator[Raw]:
+        """One that changed nothing is not worth a message."""
+        if event.outcome != "silent":
+            yield self.note("hook", hook_name=event.hook, point=event.point, outcome=event.outcome, detail=event.detail)

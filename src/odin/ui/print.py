@@ -7,12 +7,15 @@ from typing import Any, TextIO
 import msgspec
 
 from odin.core.client import Client, SessionInfo
-from odin.core.event import Envelope, RetryScheduled, TurnEnded, Warned
+from odin.core.event import Envelope, TurnEnded
 from odin.core.op import Prompt
+from odin.ui.dialog import Questions
 from odin.ui.ending import NOWHERE, READER_GONE, exit_code, sentence
 from odin.ui.pipes import Output
+from odin.ui.progress import Progress
 from odin.ui.stopping import Stopping
-from odin.ui.terminal import Progress, Questions, harmless, put, retry_line
+from odin.ui.telling import told
+from odin.ui.terminal import harmless, put
 
 
 async def run_text(
@@ -24,13 +27,14 @@ async def run_text(
     tty_in: TextIO | None = None,
     first: bool = True,
     begun: AsyncIterator[Envelope] | None = None,
+    verbose: bool = False,
 ) -> int:
     """Print the answer. Why a turn ended early is said on `err`; text it has until then is printed all the same.
 
-    What there is to say about the session is said with the `first` prompt only. `begun` is what happens in a turn that
-    nobody has to ask for any more.
+    What there is to say about the session is said with the `first` prompt only, and more of it when `verbose`. `begun`
+    is what happens in a turn that nobody has to ask for any more.
     """
-    run = _Run(client, err, tty_in, first and begun is None)
+    run = _Run(client, err, tty_in, first and begun is None, verbose)
     if out is None:
         return run.refuse()
     ended = await run.follow(prompt, begun=begun)
@@ -42,12 +46,18 @@ async def run_text(
 
 
 async def run_json(
-    client: Client, prompt: Prompt, *, out: TextIO | None, err: TextIO | None, tty_in: TextIO | None = None
+    client: Client,
+    prompt: Prompt,
+    *,
+    out: TextIO | None,
+    err: TextIO | None,
+    tty_in: TextIO | None = None,
+    verbose: bool = False,
 ) -> int:
     """Print the result message as one JSON object. An error is in it and on `err`."""
     from odin.ui.messages import Translator  # the text format starts faster without it
 
-    run = _Run(client, err, tty_in)
+    run = _Run(client, err, tty_in, verbose=verbose)
     if out is None:
         return run.refuse()
     translator = Translator(await client.info())
@@ -65,9 +75,12 @@ async def run_json(
 class _Run:
     """Follows one turn to its end while the terminal shows what happens."""
 
-    def __init__(self, client: Client, err: TextIO | None, tty_in: TextIO | None, first: bool = True) -> None:
+    def __init__(
+        self, client: Client, err: TextIO | None, tty_in: TextIO | None, first: bool = True, verbose: bool = False
+    ) -> None:
         self.code = 0
         self._first = first
+        self._verbose = verbose
         self._client = client
         self._err = err
         self._progress = Progress(err)
@@ -116,7 +129,8 @@ class _Run:
         return self.code or exit_code(ended)
 
     def _introduce(self, info: SessionInfo) -> None:
-        for line in (info.notice, *info.warnings) if self._first else ():
+        more = f"Commands run in {info.sandbox}." if self._verbose and info.sandbox else ""
+        for line in (info.notice, *info.warnings, more) if self._first else ():
             if line:
                 self._progress.line(line)
         self._progress.start()
@@ -134,13 +148,9 @@ class _Run:
         return None
 
     def _show(self, envelope: Envelope) -> None:
-        event = envelope.event
-        if isinstance(event, Warned):
-            self._progress.line(event.text)
-        elif isinstance(event, RetryScheduled):
-            self._progress.line(retry_line(event))
-        else:
-            self._progress.see(envelope)
+        self._progress.see(envelope)
+        if line := told(envelope):
+            self._progress.line(line)
         if self._questions is not None:
             self._questions.see(envelope)
 

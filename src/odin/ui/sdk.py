@@ -6,7 +6,7 @@ sides may ask the other something with a `control_request`, answered by a `contr
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TextIO, cast, get_args
 
 import msgspec
@@ -25,9 +25,11 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.op import DropPrompt, Interrupt, Prompt, SetModel, SetPermissionMode
+from odin.core.op import DropPrompt, Interrupt, Prompt
 from odin.ui.asking import Asking
+from odin.ui.controls import Controls
 from odin.ui.ending import READER_GONE, exit_code
+from odin.ui.hookcalls import HookCalls
 from odin.ui.messages import Raw, Translator, new_uuid
 from odin.ui.pipes import Output
 from odin.ui.stopping import Stopping
@@ -100,8 +102,6 @@ class _Stream:
         self._info = info
         self._translator = translator
         self._output = output
-        self._first_mode: Mode = mode
-        self._mode: Mode = mode
         self._replay = replay
         self._watch = watch
         self._reads = False
@@ -109,20 +109,15 @@ class _Stream:
         self._prompts: set[str] = set()
         self._running = ""
         self._interrupts_next = False
-        self._asking = Asking(client, self._send, self._permission_update)
+        self._hooks = HookCalls(client, self._send)
+        self._controls = Controls(client, info, mode, hooks=self._hooks, interrupt=self._interrupt, warn=self._warn)
+        self._asking = Asking(client, self._send, self._controls.update)
         self._code = 0
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._lines: asyncio.Queue[tuple[_Line | str, int] | None] = asyncio.Queue()
         self._states = _wanted_states()
-        self._controls: dict[str, Callable[[Raw], Awaitable[Raw]]] = {
-            "initialize": self._initialize,
-            "interrupt": self._interrupt,
-            "set_permission_mode": self._set_permission_mode,
-            "set_model": self._set_model,
-            "get_context_usage": self._context_usage,
-            "mcp_status": self._mcp_status,
-        }
 
     async def serve(
         self, events: AsyncIterator[Envelope], lines: AsyncIterator[bytes] | None, prompt: Prompt | None
@@ -136,6 +131,7 @@ class _Stream:
                 await self._submit_prompt(prompt)
             if lines is not None:
                 self._spawn(self._read(lines))
+                self._spawn(self._work())
             self._settle()
             await self._done
         finally:
@@ -214,37 +210,53 @@ class _Stream:
         if self._states is not None:
             self._send(self._translator.note("session_state_changed", state=state, **self._states))
 
-    async def _permission_update(self, wanted: Raw) -> None:
-        if wanted.get("type") == "setMode":
-            await self._set_permission_mode(wanted)
+    def _warn(self, text: str) -> None:
+        self._send(self._translator.note("warning", text=text))
+
+    async def _interrupt(self) -> None:
+        """Stop what runs, or what was just submitted and is about to."""
+        if self._running:
+            await self._client.submit(Interrupt())
         else:
-            text = f"The permission update {wanted.get('type')!r} is not supported and was left out."
-            self._send(self._translator.note("warning", text=text))
+            self._interrupts_next = bool(self._prompts)
 
     # --- lines in ---
 
     async def _read(self, lines: AsyncIterator[bytes]) -> None:
+        """Answers are taken at once, because what came before them may be waiting for one; the rest in its order."""
         number = 0
         async for line in lines:
             number += 1
             if line.strip():
-                await self._take(line, number)
-        self._reads = False
+                await self._sort(line, number)
+        self._hooks.close()
         await self._asking.close()
-        self._settle()
+        self._lines.put_nowait(None)
 
-    async def _take(self, line: bytes, number: int) -> None:
+    async def _sort(self, line: bytes, number: int) -> None:
         try:
             said = msgspec.json.decode(line, type=_Line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self._complain(number, f"is not a message: {error}")
+            self._lines.put_nowait((f"is not a message: {error}", number))
             return
-        if said.type == "user":
+        if said.type != "control_response":
+            self._lines.put_nowait((said, number))
+        elif not self._hooks.answered(said.response):
+            await self._asking.answered(said.response)
+
+    async def _work(self) -> None:
+        while (item := await self._lines.get()) is not None:
+            await self._take(*item)
+        self._reads = False
+        self._settle()
+
+    async def _take(self, said: _Line | str, number: int) -> None:
+        if isinstance(said, str):
+            self._complain(number, said)
+        elif said.type == "user":
             await self._take_prompt(said, number)
         elif said.type == "control_request":
-            await self._control(said.request_id, said.request)
-        elif said.type == "control_response":
-            await self._asking.answered(said.response)
+            self._send(await self._controls.answer(said.request_id, said.request))
         elif said.type not in ("control_cancel_request", "keep_alive"):
             self._complain(number, f"has the unknown type {said.type!r}.")
 
@@ -257,14 +269,14 @@ class _Stream:
             return
         text, left_out = prompt_text(said.message.content)
         if left_out:
-            self._send(self._translator.note("warning", text=f"Left out of the prompt: {', '.join(left_out)}."))
+            self._warn(f"Left out of the prompt: {', '.join(left_out)}.")
         prompt_id = said.uuid if said.uuid and said.uuid not in self._prompts else new_uuid()
         if self._replay:
             message = {"role": "user", "content": said.message.content}
             echo = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
             self._send({**echo, "session_id": self._info.session, "uuid": prompt_id})
         try:
-            mode = mode_named(said.mode) if said.mode else self._mode
+            mode = mode_named(said.mode) if said.mode else self._controls.mode
         except UsageError as error:
             self._refuse(prompt_id, error)
             return
@@ -284,75 +296,6 @@ class _Stream:
         self._send(self._translator.failure(error.sentence(), error.kind, prompt_id))
         self._code = error.exit_code
         self._forget(prompt_id)
-
-    # --- control requests of the client ---
-
-    async def _control(self, request_id: str, request: Raw) -> None:
-        subtype = str(request.get("subtype"))
-        control = self._controls.get(subtype)
-        try:
-            if control is None:
-                raise UsageError(f"Odin does not support the control request {subtype!r}.")
-            answer = {"subtype": "success", "request_id": request_id, "response": await control(request)}
-        except OdinError as error:
-            answer = {"subtype": "error", "request_id": request_id, "error": error.sentence()}
-        self._send({"type": "control_response", "response": answer})
-
-    async def _initialize(self, request: Raw) -> Raw:
-        if request.get("hooks"):
-            raise UsageError("Odin cannot call hooks of an SDK client yet.", "Start it without hooks.")
-        for name in ("agents", "skills"):
-            if request.get(name):
-                self._send(self._translator.note("warning", text=f"Odin does not use the {name} of an SDK client yet."))
-        model = self._info.model
-        return {
-            "commands": [],
-            "agents": [],
-            "output_style": "default",
-            "available_output_styles": ["default"],
-            "models": [{"value": model, "displayName": model, "description": ""}],
-            "account": {},
-            "pid": os.getpid(),
-        }
-
-    async def _interrupt(self, request: Raw) -> Raw:
-        """Stop what runs, or what was just submitted and is about to."""
-        if self._running:
-            await self._client.submit(Interrupt())
-        else:
-            self._interrupts_next = bool(self._prompts)
-        return {}
-
-    async def _set_permission_mode(self, request: Raw) -> Raw:
-        """The permission mode `plan` of other agents is Odin's plan mode for the prompts that follow."""
-        mode = str(request.get("mode"))
-        await self._client.submit(SetPermissionMode(mode))
-        self._mode = "plan_mode" if mode == "plan" else self._first_mode
-        return {"mode": mode}
-
-    async def _set_model(self, request: Raw) -> Raw:
-        await self._client.submit(SetModel(str(request.get("model") or self._info.model)))
-        return {}
-
-    async def _context_usage(self, request: Raw) -> Raw:
-        snapshot = await self._client.snapshot()
-        used, limit = snapshot.context_tokens, snapshot.context_limit
-        return {
-            "categories": [{"name": "Conversation", "tokens": used, "color": "blue"}],
-            "totalTokens": used,
-            "maxTokens": limit,
-            "rawMaxTokens": limit,
-            "percentage": 100 * used / limit if limit else 0.0,
-            "model": snapshot.model,
-            "isAutoCompactEnabled": False,
-            "memoryFiles": [],
-            "mcpTools": [],
-            "agents": [],
-            "gridRows": [],
-        }
-
-    async def _mcp_status(self, request: Raw) -> Raw:
-        return {"mcpServers": []}
 
 
 def mode_named(name: str) -> Mode:

@@ -1,86 +1,257 @@
 """Whether a repository can be looked at with git without starting one of its own programs.
 
 A repository can make `git status` run anything: a file system monitor, diff drivers, filters, hooks. So the keys of its
-configuration are read here, as text, and git counts as harmless only when all of them are well known.
+configuration are read here, as text, and git counts as harmless only when all of them are well known. The same goes
+for every repository that git would go into from there. What was found is kept for as long as no file of it changes.
 """
 
 import os
 import re
+import stat
 from pathlib import Path
 
-from odin.policy.paths import contains, is_folder
+from odin.policy.command.gitindex import submodules
+from odin.policy.paths import contains, is_folder, real
 
 _MAX_CHARS = 100_000
+_MAX_REPOSITORIES = 50
+_MAX_KEPT = 200
 
-_SECTION = r'\s*\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]\s*'
-_KEY = r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(=.*)?"
+_SECTION = re.compile(r'\s*\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]\s*')
+_KEY = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(=.*)?")
 
-_HARMLESS: dict[str, str] = {
-    "core": "repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode autocrlf symlinks eol "
-    "safecrlf quotepath whitespace abbrev checkstat trustctime longpaths untrackedcache splitindex preloadindex "
-    "compression bigfilethreshold sharedrepository",
-    "remote": "url fetch pushurl push tagopt prune mirror skipfetchall partialclonefilter promisor gh-resolved",
-    "branch": "remote merge rebase description pushremote autosetuprebase autosetupmerge vscode-merge-base "
-    "gh-merge-base sort",
-    "user": "name email signingkey useconfigonly",
-    "pull": "rebase ff",
-    "push": "default autosetupremote followtags",
-    "fetch": "prune prunetags parallel",
-    "init": "defaultbranch",
-    "color": "ui diff status branch",
-    "gc": "auto autodetach",
-    "submodule": "active url path recurse",
-    "advice": "detachedhead",
-    "lfs": "repositoryformatversion",
-    "merge": "conflictstyle ff",
-    "rerere": "enabled autoupdate",
-    "commit": "gpgsign verbose",
-    "tag": "gpgsign sort",
-    "status": "showuntrackedfiles short branch",
+_HARMLESS: dict[str, frozenset[str]] = {
+    section: frozenset(keys.split())
+    for section, keys in {
+        "core": "repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode autocrlf symlinks "
+        "eol safecrlf quotepath whitespace abbrev checkstat trustctime longpaths untrackedcache splitindex "
+        "preloadindex compression loosecompression bigfilethreshold sharedrepository protecthfs protectntfs "
+        "hidedotfiles commentchar sparsecheckout sparsecheckoutcone multipackindex commitgraph fscache packedgitlimit "
+        "deltabasecachelimit createobject warnambiguousrefs",
+        "extensions": "objectformat refstorage worktreeconfig",
+        "remote": "url fetch pushurl push tagopt prune prunetags mirror skipfetchall skipdefaultupdate gh-resolved "
+        "github-pr-remote followremotehead pushdefault",
+        "branch": "remote merge rebase description pushremote autosetuprebase autosetupmerge vscode-merge-base "
+        "gh-merge-base github-pr-owner-number github-pr-base-branch sort lfs-remote gk-merge-base gk-last-accessed "
+        "gk-last-modified gk-merge-target gk-associated-issues",
+        "user": "name email signingkey useconfigonly",
+        "author": "name email",
+        "committer": "name email",
+        "pull": "rebase ff octopus",
+        "push": "default autosetupremote followtags recursesubmodules",
+        "fetch": "prune prunetags parallel recursesubmodules writecommitgraph showforcedupdates",
+        "init": "defaultbranch",
+        "color": "ui diff status branch interactive grep pager showbranch decorate",
+        "column": "ui branch status tag",
+        "gc": "auto autodetach autopacklimit pruneexpire reflogexpire",
+        "maintenance": "auto strategy",
+        "submodule": "active url path recurse ignore branch fetchjobs fetchrecursesubmodules shallow",
+        "advice": "detachedhead addembeddedrepo addignoredfile statushints pushnonfastforward skippedcherrypicks "
+        "mergeconflict diverging resolveconflict objectnametoolong defaultbranchname",
+        "lfs": "repositoryformatversion url access locksverify",
+        "merge": "conflictstyle ff log renames renamelimit stat directoryrenames verbosity",
+        "rebase": "autosquash autostash updaterefs stat missingcommitscheck",
+        "rerere": "enabled autoupdate",
+        "commit": "gpgsign verbose status cleanup",
+        "tag": "gpgsign sort forcesignannotated",
+        "status": "showuntrackedfiles short branch aheadbehind renames relativepaths showstash displaycommentprefix",
+        "diff": "algorithm renames renamelimit mnemonicprefix noprefix colormoved colormovedws context "
+        "interhunkcontext indentheuristic wserrorhighlight wordregex autorefreshindex ignoresubmodules statgraphwidth "
+        "xfuncname",
+        "log": "date decorate follow abbrevcommit graphcolors mailmap showroot initialdecorationset excludedecoration",
+        "format": "pretty",
+        "grep": "linenumber column patterntype extendedregexp threads fullname",
+        "blame": "coloring date showemail showroot ignorerevsfile markunblamablelines markignoredlines",
+        "index": "version threads sparse recordendofindexentries recordoffsettable skiphash",
+        "feature": "manyfiles experimental",
+        "pack": "threads windowmemory packsizelimit compression usesparse writereverseindex",
+        "http": "postbuffer sslverify extraheader version lowspeedlimit lowspeedtime",
+        "i18n": "commitencoding logoutputencoding",
+        "safe": "directory",
+        "stash": "showpatch showstat showincludeuntracked",
+        "versionsort": "suffix",
+        "worktree": "guessremote userelativepaths",
+        "gui": "wmstate geometry encoding",
+        "github": "user",
+        "url": "insteadof pushinsteadof",
+        "checkout": "defaultremote guess workers",
+        "credential": "username usehttppath",
+        "gitflow": "master main develop feature bugfix release hotfix support versiontag",
+    }.items()
 }
+
+_REDIRECTING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE")
+
+# --- the repository that git would find ---
+
+Stamp = tuple[int, int, int, int] | None
+_kept: dict[tuple[str, str], tuple[dict[str, Stamp], bool]] = {}
 
 
 def tame(cwd: str, root: str) -> bool:
     """Whether the repository that git would find from `cwd`, within the root, names no program of its own."""
-    folder = cwd
-    while contains(root, folder):
-        gate = f"{folder}/.git"
-        if os.path.lexists(gate):
-            return _folder_tame(gate)
-        if os.path.lexists(f"{folder}/HEAD") and os.path.lexists(f"{folder}/objects"):
-            return False
-        if folder == root:
-            break
-        folder = folder.rpartition("/")[0]
-    return False
+    if any(os.environ.get(name) for name in _REDIRECTING):
+        return False
+    kept = _kept.get((cwd, root))
+    if kept is not None and all(_stamp(path) == stamp for path, stamp in kept[0].items()):
+        return kept[1]
+    examined = _Examined(root)
+    verdict = examined.found_from(cwd)
+    if len(_kept) >= _MAX_KEPT:
+        _kept.clear()
+    _kept[cwd, root] = (examined.stamps, verdict)
+    return verdict
 
 
-def _folder_tame(folder: str) -> bool:
-    if Path(folder).is_symlink() or not is_folder(folder):
-        return False
-    if any(os.path.lexists(f"{folder}/{name}") for name in ("commondir", "config.worktree", "modules")):
-        return False
-    if os.path.lexists(f"{folder}/hooks/post-index-change"):
-        return False
+def _stamp(path: str) -> Stamp:
+    """What tells one state of a file from another. The time of the last change of status cannot be set by anyone."""
     try:
-        with Path(folder, "config").open(encoding="utf-8") as file:
-            text = file.read(_MAX_CHARS + 1)
+        found = os.lstat(path)
     except (OSError, ValueError):
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        return (0, 0, 0, found.st_ino)
+    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+
+
+class _Examined:
+    """One look at a repository and those inside it, with everything that was looked at."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.stamps: dict[str, Stamp] = {}
+        self._repositories: set[str] = set()
+
+    def found_from(self, cwd: str) -> bool:
+        folder = cwd
+        while contains(self.root, folder):
+            if self._there(f"{folder}/.git"):
+                return self._work_tree(folder)
+            if self._there(f"{folder}/HEAD") and self._there(f"{folder}/objects"):
+                return False
+            if folder == self.root:
+                break
+            folder = folder.rpartition("/")[0]
         return False
-    return len(text) <= _MAX_CHARS and _config_tame(text)
+
+    def _there(self, path: str) -> bool:
+        stamp = self.stamps[path] = _stamp(path)
+        return stamp is not None
+
+    def _text(self, path: str) -> str | None:
+        """A small file that is no link and no pipe, or None."""
+        self._there(path)
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                return None
+            with Path(path).open(encoding="utf-8") as file:
+                text = file.read(_MAX_CHARS + 1)
+        except (OSError, ValueError):
+            return None
+        return text if len(text) <= _MAX_CHARS else None
+
+    def _work_tree(self, folder: str) -> bool:
+        """A folder with a `.git` in it, and every repository that git would go into from there."""
+        gate = f"{folder}/.git"
+        if Path(gate).is_symlink():
+            return False
+        store = gate if is_folder(gate) else self._pointed(folder)
+        if store is None:
+            return False
+        if store in self._repositories:
+            return True
+        self._repositories.add(store)
+        if len(self._repositories) > _MAX_REPOSITORIES:
+            return False
+        return self._store(store, folder) and self._inner(store, folder)
+
+    def _pointed(self, folder: str) -> str | None:
+        """Where a `.git` file leads: into the project, or to a store that names this very folder as its work tree."""
+        text = self._text(f"{folder}/.git")
+        if text is None or not text.startswith("gitdir: ") or "\n" in text.rstrip("\n"):
+            return None
+        store = real(text[len("gitdir: ") :].rstrip("\n"), folder)
+        if store is None or not is_folder(store):
+            return None
+        if contains(self.root, store):
+            return store
+        return store if self._claims(store, folder) else None
+
+    def _claims(self, store: str, folder: str) -> bool:
+        """Whether a store outside the project says itself that its work tree is here."""
+        back = self._text(f"{store}/gitdir")
+        if back is not None:
+            return real(back.rstrip("\n"), store) == f"{folder}/.git"
+        text = self._text(f"{store}/config") or ""
+        return any(real(value.strip(), store) == folder for value in re.findall(r"(?m)^\s*worktree\s*=(.*)$", text))
+
+    def _store(self, store: str, folder: str) -> bool:
+        """The settings and hooks of a repository. A further work tree shares those of the first."""
+        common = store
+        if self._there(f"{store}/commondir"):
+            text = self._text(f"{store}/commondir")
+            common = (real(text.rstrip("\n"), store) or "") if text else ""
+            if common != store.rpartition("/worktrees/")[0]:
+                return False
+        if any(self._there(f"{place}/hooks/post-index-change") for place in (store, common)):
+            return False
+        if self._there(f"{store}/config.worktree") and not self._settings(f"{store}/config.worktree", store, folder):
+            return False
+        return self._settings(f"{common}/config", store, folder)
+
+    def _settings(self, path: str, store: str, folder: str) -> bool:
+        text = self._text(path)
+        return text is not None and _settings_tame(text, store, folder)
+
+    def _inner(self, store: str, folder: str) -> bool:
+        """Submodules: git asks each for its state, with the settings it has of its own."""
+        index = f"{store}/index"
+        shared = [f"{store}/{name}" for name in _names(store) if name.startswith("sharedindex.")]
+        for path in (index, *shared):
+            if not self._there(path):
+                continue
+            found = submodules(path)
+            if found is None:
+                return False
+            if not all(self._submodule(f"{folder}/{name}") for name in found):
+                return False
+        return True
+
+    def _submodule(self, folder: str) -> bool:
+        if real(folder, "/") != folder:
+            return False
+        return not self._there(f"{folder}/.git") or self._work_tree(folder)
 
 
-def _config_tame(text: str) -> bool:
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 (only names are needed)
+    except OSError:
+        return []
+
+
+def _settings_tame(text: str, store: str, folder: str) -> bool:
     section = ""
     for line in text.split("\n"):
         bare = line.strip()
         if not bare or bare[0] in "#;":
             continue
-        header = re.fullmatch(_SECTION, line)
+        if bare.endswith("\\"):
+            return False
+        header = _SECTION.fullmatch(line)
         if header:
             section = header[1].lower()
             continue
-        key = re.fullmatch(_KEY, line)
-        if key is None or key[1].lower() not in _HARMLESS.get(section, "").split():
+        key = _KEY.fullmatch(line)
+        if key is None:
+            return False
+        name, value = key[1].lower(), (key[2] or "")[1:].strip()
+        if (section, name) == ("core", "worktree"):
+            if real(value, store) != folder:
+                return False
+        elif name == "ignorerevsfile":
+            if section != "blame" or not contains(folder, real(value.strip('"'), folder) or "/"):
+                return False
+        elif name not in _HARMLESS.get(section, frozenset()) or "%G" in value:
             return False
     return True

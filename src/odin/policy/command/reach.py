@@ -4,48 +4,89 @@ Words are judged as paths whether they are meant as such or not, since a program
 variable or a program's own code reaches cannot be seen here; such commands are asked about for other reasons.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from odin.policy import paths
-from odin.policy.command.harmless import steps
-from odin.policy.shell import Survey
+from odin.policy.command.harmless import harmless, steps
+from odin.policy.command.shapes import Simple, Word
+from odin.policy.command.survey import Survey
+
+_HOMES = ("~", "$HOME", "${HOME}")
+_GLUE = re.compile(r"[=:,{}]")
+_GLUED_PATH = re.compile(r"/|~|\.\.(?:/|$)")
+_BUNDLE = re.compile(r"-[^-ILDWFECOo\W]\w{1,6}(?=/|~|\.\.)")
+"""Options in one word with a path behind the last: `-xvf/etc/x`. What `-Isrc/x` begins with takes all of the rest."""
+
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
 def outside_word(seen: Survey, cwd: str, root: str) -> str:
     """The first word that leads out of the project, or "". The names of programs do not count."""
-    return next((text for text, there in _words(seen, cwd, root) if leaves(text, there, root)), "")
+    for word, there in _words(seen, cwd, root):
+        if leaves(word.text, there, root) or (word.glob and _matches_leave(word.text, there, root)):
+            return word.text
+    return ""
 
 
-def _words(seen: Survey, cwd: str, root: str) -> Iterator[tuple[str, str]]:
-    """Each word with the folder it would be read from, which `cd` may have changed when that is certain."""
+def _words(seen: Survey, cwd: str, root: str) -> Iterator[tuple[Word, str]]:
+    """Each word with the folder it would be read from, which `cd` may have changed when that is certain.
+
+    A command that is known to stay inside is passed over: its words may be patterns and texts that look like paths.
+    """
     placed = steps(seen.script, cwd, root) if seen.script else None
     for simple, there in placed or ():
-        yield from ((word.text, there) for word in simple.words[1:])
-        yield from ((redirect.target.text, there) for redirect in simple.redirects)
+        if not harmless(simple, there, root):
+            yield from _of(simple, there)
     if placed:
-        yield from ((text, cwd) for part in seen.parts if part.found_inside for text in part.texts[1:])
+        yield from _each((part.words[1:] for part in seen.parts if part.found_inside), cwd)
         return
-    yield from ((redirect.target.text, cwd) for redirect in seen.redirects)
-    yield from ((text, cwd) for part in seen.parts for text in part.texts[1:])
+    yield from _each(([redirect.target] for redirect in seen.redirects), cwd)
+    yield from _each((part.words[1:] for part in seen.parts), cwd)
+
+
+def _of(simple: Simple, there: str) -> Iterator[tuple[Word, str]]:
+    assigned = "=" in simple.words[0].text if simple.words else False
+    yield from ((word, there) for word in (simple.words if assigned else simple.words[1:]))
+    yield from ((redirect.target, there) for redirect in simple.redirects if not redirect.op.startswith("<<"))
+
+
+def _each(groups: Iterable[Iterable[Word]], there: str) -> Iterator[tuple[Word, str]]:
+    return ((word, there) for words in groups for word in words)
 
 
 def leaves(word: str, cwd: str, root: str) -> bool:
-    """Whether a word, or the value glued to an option in it, is a path that leads out of the project."""
+    """Whether a word, or the value glued to an option or a name in it, is a path that leads out of the project."""
     return any(_leads_out(form, cwd, root) for form in _path_forms(word))
 
 
-def _path_forms(word: str) -> list[str]:
-    forms = [word]
-    if "=" in word:
-        forms.append(word.split("=", 1)[1])
+def _path_forms(word: str) -> Iterator[str]:
+    yield word
     if word.startswith("-") and len(word) > 2:
-        forms.append(word[2:])
-    return forms
+        yield word[2:]
+        bundle = _BUNDLE.match(word)
+        if bundle is not None:
+            yield word[bundle.end() :]
+    if _ADDRESS.match(word):
+        if word.casefold().startswith("file://"):
+            yield word[len("file://") :]
+    elif not any(char.isspace() for char in word):
+        yield from (piece for piece in _GLUE.split(word)[1:] if _GLUED_PATH.search(piece))
+    elif "=" in word:
+        yield word.split("=", 1)[1]
 
 
 def _leads_out(text: str, cwd: str, root: str) -> bool:
     if not text or text.startswith("-") or paths.is_stream(text):
         return False
-    if text.startswith(("~", "$HOME", "${HOME}")):
-        return True
-    return not paths.inside(text, root, cwd)
+    return text.startswith(_HOMES) or not paths.inside(text, root, cwd)
+
+
+def _matches_leave(pattern: str, cwd: str, root: str) -> bool:
+    """Whether a link among what the pattern stands for leads out. Of very many names, only the pattern is judged."""
+    from odin.policy.command.harmless.globs import TooMany, matches
+
+    try:
+        return any(not paths.inside(name, root, cwd) for name in matches(pattern, cwd))
+    except TooMany:
+        return False

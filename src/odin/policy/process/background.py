@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from odin.core.event import Mode
+from odin.core.tool import Confinement
 from odin.policy.process.runner import ProcessRunner
 from odin.policy.process.running import Running
 from odin.policy.process.spawnlog import SpawnLog
@@ -35,6 +36,7 @@ class Order(Struct, frozen=True):
     agent: str = ""
     mode: Mode = "edit_mode"
     call_id: str = ""
+    confinement: Confinement | None = None
 
 
 class NotStarted(Exception):
@@ -109,7 +111,7 @@ class Background:
             raise NotStarted(f"{MAX_AT_ONCE} background processes run already. Stop one with SpawnStop first.")
         name, log = self._new_log()
         try:
-            running = self._runner.begin(order.command, cwd=order.cwd, sink=log)
+            running = self._runner.begin(order.command, cwd=order.cwd, sink=log, confinement=order.confinement)
         except BaseException:
             log.close()
             Path(log.path).unlink(missing_ok=True)

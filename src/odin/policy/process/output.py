@@ -32,18 +32,19 @@ class Sink(Protocol):
 class Everything:
     """All of it, for output that a program reads; without `keep` it is only counted.
 
-    Whoever uses this bounds it by ending the process.
+    Whoever uses this bounds it by ending the process; of what comes until then no more than `most` bytes are kept.
     """
 
-    def __init__(self, *, keep: bool = True) -> None:
+    def __init__(self, *, keep: bool = True, most: int | None = None) -> None:
         self.data = bytearray()
         self.total = 0
         self._keep = keep
+        self._most = most
 
     def add(self, data: bytes) -> None:
         self.total += len(data)
         if self._keep:
-            self.data += data
+            self.data += data if self._most is None else data[: max(0, self._most - len(self.data))]
 
     def close(self) -> None:
         return

@@ -3,20 +3,11 @@
 import asyncio
 import os
 import signal
-import subprocess
-import threading
 import time
 from collections.abc import Callable
 
-from odin.policy.process.leftover import (
-    any_alive,
-    group_alive,
-    kill_marked,
-    marked,
-    members,
-    signal_group,
-    signal_marked,
-)
+from odin.policy.process.child import Child
+from odin.policy.process.leftover import any_alive, kill_marked, marked, signal_group, signal_marked
 from odin.policy.process.output import Sink
 
 _CHUNK = 65_536
@@ -84,24 +75,23 @@ class Pipe:
 class Running:
     """A started process: its pipes, the moment it ended, and what it left running in its group."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", mark: str, linger: float) -> None:
-        self.popen = popen
+    def __init__(self, child: Child, mark: str, linger: float) -> None:
+        self._child = child
         self.mark = mark
         self.pipes: list[Pipe] = []
         self.exited = False
         self.left_behind: dict[int, int] = {}
         self._linger = linger
         self._loop = asyncio.get_running_loop()
-        self._pidfd = -1
         self.done: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def pid(self) -> int:
-        return self.popen.pid
+        return self._child.pid
 
     @property
     def code(self) -> int:
-        return self.popen.returncode if self.exited else -signal.SIGKILL
+        return self._child.code if self.exited else -signal.SIGKILL
 
     @property
     def reading(self) -> bool:
@@ -112,24 +102,11 @@ class Running:
         self.pipes.append(Pipe(fd, sink, on_data, self._on_pipe_end))
 
     def watch(self) -> None:
-        """Learn of the end through a pidfd, or from a thread where the system has none."""
-        try:
-            self._pidfd = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):
-            threading.Thread(target=self._wait_in_thread, daemon=True).start()
-        else:
-            self._loop.add_reader(self._pidfd, self._on_exit)
-
-    def _wait_in_thread(self) -> None:
-        self.popen.wait()
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._on_exit)
+        self._child.watch(self._on_exit)
 
     def _on_exit(self) -> None:
-        self._unwatch()
-        self.popen.wait()
+        self.left_behind = self._child.collect()
         self.exited = True
-        self.left_behind = members(self.pid) if group_alive(self.pid) else {}
         for pipe in self.pipes:
             pipe.drain()
         if self.reading:
@@ -144,13 +121,6 @@ class Running:
     def _settle(self) -> None:
         if not self.done.done():
             self.done.set_result(None)
-
-    def _unwatch(self) -> None:
-        if self._pidfd >= 0:
-            if not self._loop.is_closed():
-                self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
 
     def signal(self, number: int) -> None:
         """To the whole group, and to everything that carries our mark wherever it moved."""
@@ -188,13 +158,10 @@ class Running:
         await self.gone(1.0)
 
     def reap(self) -> None:
-        """Collect a process that was just killed, without a loop."""
-        self._unwatch()
-        try:
-            self.popen.wait(1.0)
-        except subprocess.TimeoutExpired:
-            return
-        self.exited = True
+        """Collect a process that was just killed, without a loop. Whoever waits for it learns of its end."""
+        self.exited = self._child.reap() or self.exited
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._settle)
 
     def close(self) -> None:
         for pipe in self.pipes:

@@ -1,0 +1,70 @@
+"""What it takes to judge a command, once the first has been judged: the median, and the slowest of many.
+
+`rows()` gives the figures to `run.py`; run by itself, this file prints them. Judging stands before every command, and
+a person waits for it, so the bound is one millisecond for a typical command.
+"""
+
+import gc
+import statistics
+import subprocess
+import tempfile
+import time
+
+from row import Row, table
+
+ROUNDS = 50
+BOUND_MS = 1.0
+
+TYPICAL = (
+    "ls -la src/main",
+    "git status --short src/main",
+    "git diff HEAD~1 -- src/main.py",
+    "git log --oneline -n 20 src/main | head -5",
+    "cat src/main.py | head -50",
+    "grep -rn --include=*.py 'def main' src",
+    "find . -name 'main*.py' -type f",
+    "cd src && ls main && pwd",
+    "npm run test main 2>&1 | tail -20",
+    "python -m pytest -q tests/test_main.py",
+    "make build && make main",
+    "git add -A && git commit -m 'Say what main does'",
+    "sed -n 1,40p src/main.py",
+    "FOO=1 timeout 60 cargo test --all main",
+    "docker compose up -d && sleep 2 && curl -s localhost:8080/main",
+)
+"""Each holds the word `main`, which is another one every time, so that nothing is remembered from the time before."""
+
+RULES = ("Bash(npm run:*)", "Bash(make:*)", "Read(~/notes/**)", "Edit(src/**)")
+DENIED = ("Bash(git push:*)", "Bash(curl:*)", "Read(secrets/**)")
+
+
+def rows() -> list[Row]:
+    from odin.core.tool import Subject
+    from odin.policy.rules import Policy
+
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["git", "init", "-q", folder], check=True)
+        policy = Policy(root=folder, allowed_tools=RULES, disallowed_tools=DENIED)
+        policy.judge("ExecuteCommand", "execute", Subject(command="true"), "edit_mode")
+        medians: list[float] = []
+        gc.collect()
+        gc.disable()
+        try:
+            for command in TYPICAL:
+                times: list[float] = []
+                for number in range(ROUNDS):
+                    subject = Subject(command=command.replace("main", f"main{number}"))
+                    started = time.perf_counter()
+                    policy.judge("ExecuteCommand", "execute", subject, "edit_mode")
+                    times.append((time.perf_counter() - started) * 1000)
+                medians.append(statistics.median(times))
+        finally:
+            gc.enable()
+    return [
+        Row("judge a typical command", statistics.median(medians), None, BOUND_MS, "ms", False),
+        Row("judge the slowest of these", max(medians), None, BOUND_MS, "ms", False),
+    ]
+
+
+if __name__ == "__main__":
+    print(table(rows()))

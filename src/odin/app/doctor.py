@@ -1,0 +1,228 @@
+"""`odin doctor`: whether what Odin needs is here, which sandbox it uses, and why not another one."""
+
+import asyncio
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct, to_builtins
+
+from odin import __version__
+from odin.app.sandbox import Confined
+from odin.config import CONFIG_NAME, Config, cache_dir, config_dir, load, project_root, state_dir
+from odin.core.errors import OdinError
+from odin.policy.confine.proof import find_program
+from odin.policy.process.runner import ProcessRunner
+from odin.policy.sandbox import Sandbox
+from odin.providers.catalog import PRESETS
+from odin.tools.searching.ripgrep import find_ripgrep
+
+Health = Literal["ok", "note", "broken"]
+
+_PATIENCE = 10.0
+
+
+class Finding(Struct, frozen=True):
+    """One thing that was looked at. `note` is worth knowing and keeps nothing from working."""
+
+    topic: str
+    text: str
+    health: Health = "ok"
+
+
+class Report(Struct, frozen=True):
+    """What was found, for people; `facts` are the same for programs."""
+
+    findings: tuple[Finding, ...]
+    facts: dict[str, Any]
+
+    @property
+    def broken(self) -> bool:
+        return any(finding.health == "broken" for finding in self.findings)
+
+    def text(self) -> str:
+        width = max(len(finding.topic) for finding in self.findings)
+        marks = {"ok": " ", "note": "*", "broken": "!"}
+        lines = [f"{marks[item.health]} {item.topic:{width}}  {item.text}" for item in self.findings]
+        broken = sum(item.health == "broken" for item in self.findings)
+        end = f"{broken} broken (marked with !)." if broken else "Nothing is broken."
+        return "\n".join([*lines, "", end, ""])
+
+    def json(self) -> dict[str, Any]:
+        return {**self.facts, "ok": not self.broken, "findings": to_builtins(self.findings)}
+
+
+class _Examination:
+    """Everything that is looked at, one after the other."""
+
+    def __init__(self, cwd: str, env: Mapping[str, str]) -> None:
+        self._cwd = cwd
+        self._env = env
+        self._found: list[Finding] = []
+        self._facts: dict[str, Any] = {}
+
+    def report(self) -> Report:
+        self._program()
+        self._folders()
+        config = self._configuration()
+        asyncio.run(self._programs())
+        if config is not None:
+            self._sandbox(config)
+            self._keys(config)
+            self._trust(config)
+        self._terminal()
+        return Report(tuple(self._found), self._facts)
+
+    def _say(self, topic: str, text: str, health: Health = "ok") -> None:
+        self._found.append(Finding(topic, text, health))
+
+    def _program(self) -> None:
+        self._facts["odin"] = __version__
+        self._facts["python"] = {"version": platform.python_version(), "path": sys.executable}
+        self._facts["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
+        self._say("Odin", __version__)
+        self._say("Python", f"{platform.python_version()}, {sys.executable}")
+        self._say("system", self._facts["system"])
+
+    def _folders(self) -> None:
+        places = {"configuration": config_dir(self._env), "state": state_dir(self._env), "cache": cache_dir(self._env)}
+        self._facts["folders"] = {}
+        for name, path in places.items():
+            writable = _writable(path)
+            self._facts["folders"][name] = {"path": str(path), "exists": path.is_dir(), "writable": writable}
+            state = "writable" if writable else "not writable: make it so, or name another one in the environment"
+            health: Health = "ok" if writable else "broken" if name == "state" else "note"
+            self._say(name, f"{path}, {state}", health)
+
+    def _configuration(self) -> Config | None:
+        files = [config_dir(self._env) / CONFIG_NAME, Path(project_root(self._cwd, self._env), CONFIG_NAME)]
+        found = [str(path) for path in dict.fromkeys(files) if path.is_file()]
+        facts: dict[str, Any] = {"files": found, "warnings": []}
+        self._facts["configuration"] = facts
+        self._say("settings", ", ".join(found) or "no odinconfig.json, so the defaults hold")
+        try:
+            config = load(self._cwd, self._env)
+        except OdinError as error:
+            facts["error"] = error.sentence()
+            self._say("settings", error.sentence(), "broken")
+            return None
+        facts["warnings"] = list(config.warnings)
+        for warning in config.warnings:
+            self._say("settings", warning, "note")
+        return config
+
+    async def _programs(self) -> None:
+        path = self._env.get("PATH") or os.defpath
+        ripgrep = find_ripgrep() or ""
+        await self._tool("ripgrep", ripgrep, "searching is slower without it")
+        git = find_program("git", path)
+        await self._tool("git", git, "Odin itself works without it")
+
+    async def _tool(self, name: str, path: str, without: str) -> None:
+        version = await _version(path, self._env) if path else ""
+        self._facts[name] = {"path": path, "version": version}
+        if version:
+            self._say(name, f"{version}, {path}")
+        else:
+            self._say(name, f"{f'{path} does not start' if path else 'not found'}; {without}", "note")
+
+    def _sandbox(self, config: Config) -> None:
+        confined = Confined(config, self._env)
+        used = confined.get()
+        each = {name: _tried(confined.other(name)) for name in ("bubblewrap", "landlock")}
+        used.prove(anew=True)
+        used.kill()
+        network = "on" if config.sandbox.network else "off"
+        self._facts["sandbox"] = {
+            "use": config.sandbox.use,
+            "used": used.kind,
+            "network": network,
+            "description": used.describe(),
+            "available": {name: not why for name, why in each.items()},
+            "reasons": {name: why for name, why in each.items() if why},
+        }
+        health: Health = "broken" if used.problem else "note" if used.kind == "none" else "ok"
+        self._say("sandbox", used.problem or used.describe(), health)
+        for name, why in each.items():
+            self._say(name, f"not available: {why}" if why else "works")
+
+    def _keys(self, config: Config) -> None:
+        """By name only: no value of a key leaves the environment or the file."""
+        names = [name for preset in PRESETS.values() for name in preset.key_names]
+        found = [name for name in dict.fromkeys(names) if self._env.get(name)]
+        given = sorted(name for name, provider in config.providers.items() if provider.api_key)
+        self._facts["models"] = {"model": config.model, "keys": found, "providers": sorted(config.providers)}
+        said = [*found, *(f"providers.{name} in the settings" for name in given)]
+        self._say("model", config.model or "the first that is found; `odin models` lists them")
+        self._say("keys", ", ".join(said) or "none: a model on this machine or the offline planner is used")
+
+    def _trust(self, config: Config) -> None:
+        trust = config.trust
+        self._facts["trust"] = {"folder": config.root, "trusted": trust.trusted}
+        text = "trusted" if trust.trusted else "not trusted: its own settings may only restrict; see `odin trust`"
+        self._say("project", f"{config.root}, {text}")
+
+    def _terminal(self) -> None:
+        streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
+        on = [name for name, stream in streams.items() if stream is not None and stream.isatty()]  # pyright: ignore[reportUnnecessaryComparison]
+        term = self._env.get("TERM", "")
+        self._facts["terminal"] = {"streams": on, "term": term}
+        self._say("terminal", f"{', '.join(on)} ({term or 'no TERM'})" if on else "none: nobody can be asked here")
+
+
+def examine(cwd: str, env: Mapping[str, str]) -> Report:
+    """Look at everything. Sandboxes are really made, and ended again."""
+    return _Examination(cwd, env).report()
+
+
+def _tried(sandbox: Sandbox) -> str:
+    """Why a sandbox does not work, or ""."""
+    sandbox.prove()
+    sandbox.kill()
+    if sandbox.kind != "none":
+        return ""
+    why = next(iter(sandbox.reasons().values()), "it does not work here")
+    return f"{why}{_cause(why)}"
+
+
+def _cause(why: str) -> str:
+    """The switch of the system that explains why namespaces cannot be made, when there is one."""
+    if "namespace" not in why and "uid map" not in why and "ermi" not in why:
+        return ""
+    switches = {
+        "kernel/unprivileged_userns_clone": ("0", "user namespaces are forbidden to users"),
+        "user/max_user_namespaces": ("0", "no user namespaces are allowed"),
+        "kernel/apparmor_restrict_unprivileged_userns": ("1", "AppArmor forbids user namespaces without a profile"),
+    }
+    for name, (value, meaning) in switches.items():
+        try:
+            found = Path("/proc/sys", name).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if found == value:
+            return f" ({meaning}: {name.replace('/', '.')} is {value})"
+    return ""
+
+
+async def _version(path: str, env: Mapping[str, str]) -> str:
+    """The first line a program says about itself."""
+    runner = ProcessRunner(environ=env)
+    try:
+        said = await runner.capture([path, "--version"], cwd="/", timeout=_PATIENCE, stop_after=10_000)
+    except OSError:
+        return ""
+    finally:
+        await runner.close()
+    lines = said.data.decode("utf-8", "replace").splitlines()
+    return lines[0].strip() if said.code == 0 and lines else ""
+
+
+def _writable(folder: Path) -> bool:
+    """Whether files can be made there, or the folder itself where it is not there yet."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)

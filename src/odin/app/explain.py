@@ -1,0 +1,128 @@
+"""What would be said to one call, and why: the same configuration, rules and trust as a session would have."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from odin.app.compose import standard_registry
+from odin.app.rules import open_rulebook, policy_of
+from odin.config import Options, current_folder, load
+from odin.core.errors import UsageError
+from odin.core.event import Mode
+from odin.core.registry import canonical
+from odin.core.rule import Action
+from odin.core.tool import Kind, Subject
+from odin.policy.modes import mode_of
+from odin.policy.rules import Policy
+from odin.policy.shell import Part, Survey, survey
+from odin.tools.agent import AgentTool
+from odin.tools.web.address import BadAddress, tidy_url
+from odin.tools.web_fetch import WebFetch
+from odin.tools.web_search import WebSearch
+
+Said = Literal["auto", "ask", "deny"]
+
+_SAID: dict[Action, Said] = {"allow": "auto", "ask": "ask", "deny": "deny"}
+
+
+class PartVerdict(Struct, frozen=True):
+    """One command of several. `inside` when it was found inside another one; `verdict` when it can be told alone."""
+
+    command: str
+    inside: bool
+    verdict: Said | None = None
+    reason: str = ""
+
+
+class Explanation(Struct, frozen=True):
+    """`unclear` says what cannot be read for certain; `suggestions` are rules that would let the call run."""
+
+    verdict: Said
+    reason: str
+    rule: str
+    hint: str
+    builtin: bool
+    tool: str
+    subject: str
+    mode: Mode
+    permission_mode: str
+    root: str
+    cwd: str
+    parts: tuple[PartVerdict, ...] = ()
+    unclear: str = ""
+    suggestions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> Explanation:
+    """Judge `text` as the command, path or address that `tool` would be called with."""
+    cwd = os.path.realpath(options.cwd or current_folder())
+    if not Path(cwd).is_dir():
+        raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
+    config = load(cwd, env, options.flags(), trust=options.trust)
+    book = open_rulebook(config, env)
+    policy = policy_of(config, options, cwd, book)
+    name, kind = _tool(tool, cwd)
+    subject = _subject(text, kind, cwd)
+    mode = mode_of(config.mode)
+    verdict = policy.judge(name, kind, subject, mode)
+    seen = survey(subject.command) if subject.command else None
+    return Explanation(
+        verdict=_SAID[verdict.action],
+        reason=verdict.reason,
+        rule=verdict.rule,
+        hint=verdict.hint,
+        builtin=verdict.builtin,
+        tool=name,
+        subject=subject.text,
+        mode=mode,
+        permission_mode=policy.permission_mode,
+        root=policy.root,
+        cwd=policy.cwd,
+        parts=_parts(seen, policy, name, mode) if seen is not None else (),
+        unclear=seen.reason if seen is not None and not seen.sure else "",
+        suggestions=policy.suggestions(name, kind, subject, mode),
+        warnings=(*config.warnings, *book.warnings),
+    )
+
+
+def _tool(name: str, cwd: str) -> tuple[str, Kind]:
+    registry = standard_registry(cwd)
+    kinds: dict[str, Kind] = {tool.name: tool.kind for known in registry.names() if (tool := registry.get(known))}
+    kinds |= {tool.name: tool.kind for tool in (WebFetch, WebSearch, AgentTool)}
+    wanted = canonical(name)
+    if wanted not in kinds:
+        raise UsageError(f"There is no tool {name!r}.", f"The tools are: {', '.join(kinds)}.")
+    return wanted, kinds[wanted]
+
+
+def _subject(text: str, kind: Kind, cwd: str) -> Subject:
+    if kind == "execute":
+        return Subject(command=text)
+    if kind == "network":
+        try:
+            return Subject(url=tidy_url(text))
+        except BadAddress:
+            return Subject(url=text)
+    if kind == "talk" or not text:
+        return Subject()
+    return Subject(paths=(os.path.join(cwd, text),))  # noqa: PTH118 (a Path would resolve what is to be judged)
+
+
+def _parts(seen: Survey, policy: Policy, name: str, mode: Mode) -> tuple[PartVerdict, ...]:
+    """The commands that were found; what each would be told by itself, where it stands by itself."""
+    alone = len(seen.parts) < 2
+    return tuple(_part(part, alone, policy, name, mode) for part in seen.parts)
+
+
+def _part(part: Part, alone: bool, policy: Policy, name: str, mode: Mode) -> PartVerdict:
+    plain = all(word.literal for word in part.words) and part.folder == ""
+    shown = shlex.join(part.texts) if plain else " ".join(part.texts)
+    if alone or not plain:
+        return PartVerdict(shown, part.found_inside)
+    verdict = policy.judge(name, "execute", Subject(command=shown), mode)
+    return PartVerdict(shown, part.found_inside, _SAID[verdict.action], verdict.reason)

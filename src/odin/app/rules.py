@@ -1,0 +1,80 @@
+"""The rules of a session: from the settings, from what the person has remembered, and from the session itself."""
+
+from collections.abc import Iterable, Mapping
+
+from odin.config import Config, Options, config_dir
+from odin.config.keys import Declared
+from odin.core.errors import UsageError
+from odin.core.rule import Action
+from odin.policy.rule import Rule, objection
+from odin.policy.rulebook import Rulebook
+from odin.policy.rulefile import RuleFile
+from odin.policy.rules import Policy
+from odin.policy.ruleshapes import Shapes, listed
+
+RULES_NAME = "rules.json"
+
+_LISTS = {
+    "AllowedCommands": "allowed_commands",
+    "ForbiddenCommands": "forbidden_commands",
+    "allowed_tools": "allowed_tools",
+    "disallowed_tools": "disallowed_tools",
+}
+_FLAG = "flag"
+
+
+def open_rulebook(config: Config, env: Mapping[str, str], session: Iterable[tuple[str, Action]] = ()) -> Rulebook:
+    """`session` are the rules an earlier run of the same session remembered for itself."""
+    rules: list[Rule] = []
+    warnings: list[str] = []
+    for key, declarations in config.declared.items():
+        for declared in declarations:
+            if key in _LISTS:
+                found, said = _listed(key, declared)
+            elif key == "rules":
+                shapes = Shapes(declared.layer, declared.source, trusted=declared.trusted).read(declared.value)
+                found, said = shapes.rules, shapes.warnings
+            else:
+                continue
+            rules += found
+            warnings += said
+    store = RuleFile(config_dir(env) / RULES_NAME, config.root)
+    book = Rulebook(rules, store=store, warnings=warnings)
+    book.warnings = (*warnings, *store.warnings)
+    book.restore(session)
+    return book
+
+
+def _listed(key: str, declared: Declared) -> tuple[list[Rule], list[str]]:
+    """One of the plain lists. A flag that is no rule stops the start; an entry of a file is reported and ignored."""
+    rules: list[Rule] = []
+    warnings: list[str] = []
+    given = declared.source == _FLAG
+    for number, text in enumerate(declared.value):
+        at = f"--{key.replace('_', '-')}" if given else f"{declared.source}: {key}[{number}]"
+        where = "" if given else declared.source
+        try:
+            found = listed(**{_LISTS[key]: [text]}, layer="session" if given else declared.layer, where=where)
+        except UsageError as error:
+            if given:
+                raise
+            warnings.append(f"{at} is ignored: {error}")
+            continue
+        for rule in found:
+            why = objection(rule)
+            if why:
+                warnings.append(f"{at} is ignored: {why}")
+            else:
+                rules.append(rule)
+    return rules, warnings
+
+
+def policy_of(config: Config, options: Options, cwd: str, rulebook: Rulebook) -> Policy:
+    return Policy(
+        root=config.root,
+        cwd=cwd,
+        permission_mode=config.permission_mode,
+        yes=options.yes,
+        restrict_to_workspace=config.restrict_to_workspace,
+        rulebook=rulebook,
+    )

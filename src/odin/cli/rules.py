@@ -1,0 +1,92 @@
+"""`odin rules`: what is allowed, asked about and denied here, and changing what is remembered."""
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any
+
+from odin.cli.output import put, say
+from odin.cli.parser import Parser, formatter
+from odin.config import current_folder
+from odin.core.errors import UsageError
+from odin.core.rule import Action, RuleLine
+
+if TYPE_CHECKING:
+    from odin.app.rules import Rulebook
+
+_ABOUT = "The rules that hold here, the strongest last. Those with a number are remembered and can be removed."
+
+
+def rules_command(argv: list[str]) -> int:
+    args = _parse(argv)
+    book = _open(args)
+    for warning in () if args.json else book.warnings:
+        say(warning)
+    return {"list": _list, "add": _add, "remove": _remove}[args.what](args, book)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="odin rules", description=_ABOUT, formatter_class=formatter)
+    add = parser.add_argument
+    add("what", nargs="?", choices=("list", "add", "remove"), default="list", help="(list)")
+    add("rule", nargs="?", default="", metavar="TEXT|N", help="add: such as 'Bash(npm test:*)'; remove: its number")
+    add("--scope", choices=("user", "project"), default="project", help="add: for every project, or this one (project)")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--deny", action="store_const", const="deny", dest="action", help="add: never run it")
+    kind.add_argument("--ask", action="store_const", const="ask", dest="action", help="add: ask about it")
+    kind.add_argument("--allow", action="store_const", const="allow", dest="action", help="add: run it (the default)")
+    add("--json", action="store_true", help="print JSON")
+    add("--cwd", default="", metavar="DIR", help="the project's folder")
+    return parser.parse_intermixed_args(argv)
+
+
+def _open(args: argparse.Namespace) -> "Rulebook":
+    from odin.app.rules import open_rulebook
+    from odin.config import load
+
+    cwd = os.path.realpath(args.cwd or current_folder())
+    if not os.path.isdir(cwd):  # noqa: PTH112
+        raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
+    return open_rulebook(load(cwd, os.environ), os.environ)
+
+
+def _list(args: argparse.Namespace, book: "Rulebook") -> int:
+    if args.rule:
+        raise UsageError("The list takes no rule.", "To add one: odin rules add TEXT.")
+    lines = book.lines()
+    if args.json:
+        return _json({"rules": lines, "warnings": book.warnings})
+    return put("".join(_row(line) for line in lines) or "There are no rules beside the defaults.\n")
+
+
+def _row(line: RuleLine) -> str:
+    from odin.ui.terminal import visible
+
+    number = str(line.number) if line.number else "-"
+    source = f"   {visible(line.source)}" if line.source else ""
+    return f"{number:>3}  {line.layer:<8} {line.action:<6} {visible(line.text)}{source}\n"
+
+
+def _add(args: argparse.Namespace, book: "Rulebook") -> int:
+    if not args.rule.strip():
+        raise UsageError("There is no rule to add.", "Write odin rules add 'Bash(npm test:*)'.")
+    action: Action = args.action or "allow"
+    rule = book.add(args.rule, action, args.scope)
+    if args.json:
+        return _json({"added": {"text": rule.text, "action": action, "scope": args.scope}})
+    where = "in every project" if args.scope == "user" else "in this project"
+    return put(f"Added, {where}: {action} {rule.text}\n")
+
+
+def _remove(args: argparse.Namespace, book: "Rulebook") -> int:
+    if not args.rule.isdecimal():
+        raise UsageError("A rule is removed by its number.", "See `odin rules`.")
+    rule = book.remove(int(args.rule))
+    if args.json:
+        return _json({"removed": {"text": rule.text, "action": rule.action, "scope": rule.layer}})
+    return put(f"Removed: {rule.action} {rule.text}\n")
+
+
+def _json(value: Any) -> int:
+    import msgspec
+
+    return put(msgspec.json.encode(value).decode() + "\n")

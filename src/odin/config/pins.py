@@ -1,0 +1,148 @@
+"""What trust in a folder is pinned to: the bytes of everything in a project that executes, redirects or allows."""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+from odin.config.places import CONFIG_NAME
+from odin.core.errors import ConfigError
+
+PINNED_FILES = (CONFIG_NAME, ".mcp.json")
+PINNED_FOLDERS = (".odin/commands", ".odin/agents", ".odin/skills")
+MAX_FILES = 2_000
+MAX_FILE_BYTES = 10_000_000
+
+_PROJECT = re.compile(r"\$(?:\{(?:CLAUDE|ODIN)_PROJECT_DIR\}|(?:CLAUDE|ODIN)_PROJECT_DIR\b)")
+_BETWEEN = re.compile(r"[;|&()\n]+|\{|then|do|else|!")
+_SCRIPTS = (".sh", ".bash", ".zsh", ".fish", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".ps1")
+_SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "fish", "source", ""))
+_LANGUAGES = frozenset(("python", "node", "ruby", "perl", "php", "lua", "deno", "bun", "tsx", "uv", "run"))
+_WRAPPERS = frozenset(("exec", "env", "sudo", "nohup", "time", "timeout", "nice", "command", "if"))
+_RUNNERS = _SHELLS | _LANGUAGES | _WRAPPERS
+"""What takes the name of a program, or of a file that is one, as its next word."""
+
+
+def fingerprints(folder: str, config_text: bytes | None) -> dict[str, str]:
+    """The digests of everything in a project that executes, redirects or allows, by path below the folder."""
+    found: dict[str, str] = {}
+    if config_text is not None:
+        found[CONFIG_NAME] = _digest(config_text)
+    for name in _present(folder):
+        found[name] = _digest(_bytes(Path(folder, name)))
+    return found | {name: digest for name, digest in programs(folder, config_text).items() if digest}
+
+
+def programs(folder: str, config_text: bytes | None) -> dict[str, str]:
+    """The files of the project that its hooks run, with their digests; "" for one that is not there, or not yet.
+
+    A program that is run is as good as the configuration. A file that a hook merely writes or reads is none of them, or
+    its own log would end the trust in it.
+    """
+    found: dict[str, str] = {}
+    for text in _texts(_hooks(config_text)):
+        for word in _run_by(_PROJECT.sub(lambda _: folder, text)):
+            path = Path(os.path.normpath(Path(folder, word)))
+            if path.is_relative_to(folder) and path not in (Path(folder), Path(folder, CONFIG_NAME)):
+                found[str(path.relative_to(folder))] = program_digest(path)
+    return found
+
+
+def program_digest(path: Path) -> str:
+    return _digest(_bytes(path)) if path.is_file() else ""
+
+
+def _present(folder: str) -> Iterator[str]:
+    for name in PINNED_FILES:
+        if name != CONFIG_NAME and os.path.lexists(Path(folder, name)):
+            yield name
+    found = chain.from_iterable(_below(Path(folder, name)) for name in PINNED_FOLDERS)
+    for count, path in enumerate(found):
+        if count >= MAX_FILES:
+            raise ConfigError(f"{folder} holds more than {MAX_FILES:,} files under .odin.", "Remove some.")
+        yield str(path.relative_to(folder))
+
+
+def _below(top: Path) -> Iterator[Path]:
+    """Every file under a folder. A link to a folder cannot be pinned, because it may mean another one tomorrow."""
+    if not os.path.lexists(top):
+        return
+    if top.is_symlink() or not top.is_dir():
+        yield top
+        return
+    for where, folders, files in os.walk(top, onerror=_unreadable):
+        folders.sort()
+        yield from (Path(where, name) for name in folders if Path(where, name).is_symlink())
+        yield from (Path(where, name) for name in sorted(files))
+
+
+def _unreadable(error: OSError) -> None:
+    raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.", "Make it readable or remove it.")
+
+
+def _run_by(command: str) -> Iterator[str]:
+    """The words of a command line that may be programs: where one begins, after an interpreter, scripts anywhere."""
+    first = True
+    for word in _words(command):
+        if _BETWEEN.fullmatch(word):
+            first = True
+        elif not word.startswith("-"):
+            if first or word.endswith(_SCRIPTS):
+                yield word
+            first = first and ("=" in word or Path(word).name.rstrip("0123456789.") in _RUNNERS)
+
+
+def _words(command: str) -> list[str]:
+    from shlex import shlex
+
+    reader = shlex(command, posix=True, punctuation_chars=";|&()\n")
+    reader.whitespace = " \t\r"
+    reader.whitespace_split = True
+    reader.commenters = ""
+    try:
+        return list(reader)
+    except ValueError:  # a quotation mark is missing
+        return [word for word in re.split(r"[\s\"'`;|&()]+", command) if word]
+
+
+def _hooks(config_text: bytes | None) -> Any:
+    try:
+        value: Any = json.loads((config_text or b"null").decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value).get("hooks") if isinstance(value, dict) else None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a declaration, at whatever depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _texts(item)
+    elif isinstance(value, dict):
+        for item in cast("dict[str, Any]", value).values():
+            yield from _texts(item)
+
+
+def _bytes(path: Path) -> bytes:
+    hint = "Remove it, or go on untrusted."
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigError(f"{path} is not a regular file, so its content cannot be pinned.", hint)
+        if found.st_size > MAX_FILE_BYTES:
+            raise ConfigError(f"{path} is {found.st_size:,} bytes long; {MAX_FILE_BYTES:,} is the limit.", hint)
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}.", hint) from error
+
+
+def _digest(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()

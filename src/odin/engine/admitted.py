@@ -1,0 +1,63 @@
+"""The words of the way to a tool: whose call it is, whether it may run, and why not."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from odin.core.event import CallAudit, CallStatus, Mode
+from odin.core.message import ToolCall
+from odin.core.tool import Subject, Tool
+from odin.engine.guard import RepetitionGuard
+from odin.policy.rules import Verdict
+
+
+class Scope(Struct, frozen=True):
+    """Whose call it is and where it runs."""
+
+    agent: str
+    mode: Mode
+    cwd: str
+    root: str
+    guard: RepetitionGuard
+
+
+class Judged(Struct, frozen=True):
+    """A call whose arguments fit and that nothing forbids; the verdict allows it or wants a person to be asked.
+
+    `asked_paths` need an answer; `allowed_paths` of the same call would not. `audit` tells of changed arguments.
+    A question that a hook wants is put whatever rules are added meanwhile.
+    """
+
+    call: ToolCall
+    tool: Tool[Any]
+    args: Any
+    subject: Subject
+    verdict: Verdict
+    asked_paths: tuple[str, ...] = ()
+    allowed_paths: tuple[str, ...] = ()
+    audit: CallAudit | None = None
+    asked_by_hook: bool = False
+
+
+class Admitted(Struct, frozen=True):
+    """A call that may run, with the arguments that will really be used."""
+
+    call: ToolCall
+    tool: Tool[Any]
+    args: Any
+    audit: CallAudit | None = None
+
+
+class Refused(Struct, frozen=True):
+    """A call that does not run. `interrupt` says that whoever refused it wants the turn to stop."""
+
+    call: ToolCall
+    text: str
+    status: CallStatus = "error"
+    interrupt: bool = False
+    audit: CallAudit | None = None
+
+
+def fault(tool: Tool[Any], error: Exception) -> str:
+    """What the model reads when a tool raised."""
+    return f"{tool.name} failed: {str(error) or type(error).__name__}"

@@ -1,0 +1,59 @@
+"""Arguments that somebody changed before a call ran: what was asked for, what ran, and how the model is told."""
+
+import json
+from typing import Any
+
+from odin.core.event import CallAudit
+
+_SHORT = 300
+_DIFF_LINES = 60
+_DIFF_CHARS = 4_000
+_COMPARED = 100_000
+"""Texts together longer than this are not compared line by line."""
+
+
+def audited(original: dict[str, Any], effective: dict[str, Any], by: str, summary: str = "") -> CallAudit | None:
+    """None when nothing differs in the end."""
+    return CallAudit(original, effective, by, summary) if original != effective else None
+
+
+def how_changed(audit: CallAudit) -> str:
+    """One or more lines for the model: who changed what, with the old and the new."""
+    who = "A hook" if audit.by == "hook" else "The user"
+    why = f" ({audit.summary})" if audit.summary else ""
+    names = [*audit.original, *(name for name in audit.effective if name not in audit.original)]
+    changes = [_change(name, audit) for name in names if _differs(name, audit)]
+    return f"[{who} changed the arguments of this call{why}: {'; '.join(changes)}.]"
+
+
+def _differs(name: str, audit: CallAudit) -> bool:
+    return (name in audit.original) != (name in audit.effective) or audit.original.get(name) != audit.effective.get(
+        name
+    )
+
+
+def _change(name: str, audit: CallAudit) -> str:
+    if name not in audit.effective:
+        return f"{name} was left out"
+    new = audit.effective[name]
+    if name not in audit.original:
+        return f"{name} = {_short(new)} was added"
+    old = audit.original[name]
+    if isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) > _SHORT:
+        return f"{name} was changed as follows:\n{_diff(old, new)}\n"
+    return f"{name} was {_short(old)} and is {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({len(text)} characters)"
+
+
+def _diff(old: str, new: str) -> str:
+    if len(old) + len(new) > _COMPARED:
+        return f"({len(old)} characters before, {len(new)} now)"
+    import difflib
+
+    lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), "asked", "ran", lineterm="", n=1))
+    text = "\n".join(lines[:_DIFF_LINES])[:_DIFF_CHARS]
+    return f"{text}\n… (the rest of the change is not shown)" if len(text) < len("\n".join(lines)) else text

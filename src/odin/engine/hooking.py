@@ -1,0 +1,142 @@
+"""The hooks as one agent meets them at its tool calls, and what they said to the model until it can be told."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from odin.core.event import Noted, Warned
+from odin.core.hook import SILENT, HookCall, Hooks, HookVerdict, NoHooks, Point
+from odin.core.message import ToolCall
+from odin.core.tool import Tool, ToolOutput
+from odin.engine.admitted import Scope
+from odin.engine.recorder import Recorder
+
+WITHHELD = "A hook withheld this result"
+HALTED = "A hook ended the turn."
+
+
+class Desk:
+    """The hooks of one agent, and what they said beside their decisions.
+
+    What is for the person is shown at once. What is for the model may come while calls are still open, where the
+    history must not be cut, so it waits here until they are over. `halted` is why the turn shall end, or "".
+    """
+
+    def __init__(self, recorder: Recorder, hooks: Hooks | None = None) -> None:
+        self.halted = ""
+        self.recorder = recorder
+        self._hooks = hooks or NoHooks()
+        self._notes: list[str] = []
+
+    def listens(self, point: Point) -> bool:
+        return self._hooks.listens(point)
+
+    async def fire(self, call: HookCall) -> HookVerdict:
+        verdict = await self._hooks.fire(call)
+        if verdict.context and not _dropped(call, verdict):
+            self._notes.append(verdict.context)
+        if verdict.notice:
+            self.recorder.emit(Warned(verdict.notice), call.agent)
+        if verdict.halt:
+            self.halted = verdict.message or HALTED
+        return verdict
+
+    def tell(self, agent: str) -> None:
+        """Put what waits beside the newest message. No call may be open."""
+        if self._notes:
+            notes, self._notes = "\n\n".join(self._notes), []
+            self.recorder.emit(Noted(notes), agent)
+
+    def take_halt(self) -> str:
+        halted, self.halted = self.halted, ""
+        return halted
+
+
+def _dropped(call: HookCall, verdict: HookVerdict) -> bool:
+    """What is said beside a prompt that is not let through goes with it."""
+    return call.point == "prompt_submit" and verdict.decision == "deny"
+
+
+class ToolHooks:
+    """The points around tool calls. The gate asks here only about calls that the rules let through."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._changes = desk.recorder.state.changes
+        self._mark = self._changes.mark()
+
+    async def before(self, tool: Tool[Any], call: ToolCall, args: Any, scope: Scope) -> HookVerdict:
+        """`tool_call`: a call the rules would allow or ask about. It may be denied, asked about or changed."""
+        verdict = await self._about("tool_call", tool, call, args, scope)
+        same = verdict.args is not None and verdict.args == tool.renamed(call.args)
+        return msgspec.structs.replace(verdict, args=None) if same else verdict
+
+    async def after(self, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: Scope) -> ToolOutput:
+        """`tool_result`: the call ran. What it gave may be replaced; a no is an objection beside it."""
+        verdict = await self._look("tool_result", tool, call, args, output, scope)
+        output = _replaced(output, verdict)
+        if verdict.decision == "deny" and verdict.message:
+            output = msgspec.structs.replace(output, text=f"{output.text}\n\n[A hook objects: {verdict.message}]")
+        return output
+
+    async def appended(
+        self, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: Scope
+    ) -> ToolOutput:
+        """`before_tool_result_append`: the last look at a result before it is recorded. A no withholds it."""
+        verdict = await self._look("before_tool_result_append", tool, call, args, output, scope)
+        if verdict.decision != "deny":
+            return _replaced(output, verdict)
+        text = f"{WITHHELD}: {verdict.message}" if verdict.message else f"{WITHHELD}."
+        return ToolOutput(text=text, is_error=output.is_error, files=output.files, todos=output.todos)
+
+    async def batch(self, ran: Sequence[tuple[Tool[Any], Any, ToolOutput]], scope: Scope) -> None:
+        """`tool_batch_complete`: every call of one reply has its result. Now the model can be told what hooks said.
+
+        `ran` are the calls that ran, in order.
+        """
+        mark, self._mark = self._mark, self._changes.mark()
+        if ran and self._desk.listens("tool_batch_complete"):
+            await self._desk.fire(self._batch_call(ran, mark, scope))
+        self._desk.tell(scope.agent)
+
+    def _batch_call(self, ran: Sequence[tuple[Tool[Any], Any, ToolOutput]], mark: int, scope: Scope) -> HookCall:
+        edits = [output for tool, _, output in ran if tool.kind == "edit" and not output.is_error]
+        edited = [path for output in edits for path in output.files]
+        watched = [change.before_after.before.path for change in self._changes.since(mark)]
+        return HookCall(
+            "tool_batch_complete",
+            scope.agent,
+            scope.mode,
+            tools=tuple(dict.fromkeys(tool.name for tool, _, _ in ran)),
+            paths=tuple(dict.fromkeys(path for tool, args, _ in ran for path in _paths(tool, args))),
+            changed=tuple(dict.fromkeys([*edited, *watched])),
+            is_error=any(output.is_error for _, _, output in ran),
+        )
+
+    async def _look(
+        self, point: Point, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: Scope
+    ) -> HookVerdict:
+        return await self._about(point, tool, call, args, scope, output=output.text, is_error=output.is_error)
+
+    async def _about(
+        self, point: Point, tool: Tool[Any], call: ToolCall, args: Any, scope: Scope, **more: Any
+    ) -> HookVerdict:
+        if not self._desk.listens(point):
+            return SILENT
+        about = {"call_id": call.id, "tool": tool.name, "args": tool.renamed(call.args), "paths": _paths(tool, args)}
+        return await self._desk.fire(HookCall(point, scope.agent, scope.mode, **about, **more))
+
+
+def _replaced(output: ToolOutput, verdict: HookVerdict) -> ToolOutput:
+    """With the text a hook wants; what people would have seen of the old one goes with it."""
+    if verdict.output is None or verdict.output == output.text:
+        return output
+    return msgspec.structs.replace(output, text=verdict.output, view="", for_user="")
+
+
+def _paths(tool: Tool[Any], args: Any) -> tuple[str, ...]:
+    try:
+        return tool.subject(args).paths
+    except Exception:  # whoever judged the call has reported it
+        return ()

@@ -1,0 +1,97 @@
+"""What came of a call becomes its result: without secrets, bounded, seen by hooks, and then part of the log.
+
+redact → bound → before_tool_result_append hooks → record
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from odin.core.event import CachedFile, CallStatus, ContextSummarized, FileCached, TodosChanged, ToolEnded
+from odin.core.redaction import Redact
+from odin.core.text import mended
+from odin.core.tool import ToolOutput
+from odin.engine.admitted import Admitted, Refused, Scope
+from odin.engine.bound import bounded
+from odin.engine.changed import how_changed
+from odin.engine.hooking import ToolHooks
+from odin.engine.recorder import Recorder
+
+UNSUPPORTED_MEDIA = "[Unsupported tool result type]"
+
+
+class Results:
+    """`save` keeps the whole of a text that is too long for the model and says where; it only gets redacted text."""
+
+    def __init__(
+        self,
+        *,
+        recorder: Recorder,
+        hooks: ToolHooks,
+        redact: Redact,
+        seen_files: Callable[[], Iterable[CachedFile]],
+        save: Callable[[str], str] | None,
+    ) -> None:
+        self._recorder = recorder
+        self._hooks = hooks
+        self._redact = redact
+        self._seen_files = seen_files
+        self._save = save
+
+    async def record(self, item: Admitted | Refused, output: ToolOutput, took_ms: int, scope: Scope) -> None:
+        ended = await self._result(item, output, took_ms, scope)
+        emit = self._recorder.emit
+        emit(ended, scope.agent)
+        if output.summary:
+            emit(ContextSummarized(self._clean(output.summary), output.covers), scope.agent)
+        if output.todos is not None:
+            emit(TodosChanged(output.todos), scope.agent)
+        for file in self._seen_files():
+            emit(FileCached(msgspec.structs.replace(file, path=mended(file.path))), scope.agent)
+
+    async def _result(self, item: Admitted | Refused, output: ToolOutput, took_ms: int, scope: Scope) -> ToolEnded:
+        output, found = self._bounded(output)
+        output = msgspec.structs.replace(output, text=self._remarked(output.text, item, found))
+        if isinstance(item, Admitted):
+            told = await self._hooks.appended(item.tool, item.call, item.args, output, scope)
+            if told is not output:
+                output, more = self._bounded(told)
+                found = tuple(dict.fromkeys((*found, *more)))
+        return ToolEnded(
+            call_id=item.call.id,
+            name=item.tool.name if isinstance(item, Admitted) else item.call.name,
+            status=_status(item, output),
+            text=mended(output.text),
+            note=mended(output.note),
+            view=mended(output.view),
+            for_user="" if output.silent else mended(output.for_user),
+            files=tuple(mended(path) for path in output.files),
+            duration_ms=took_ms,
+            images=output.images,
+            asynchronous=output.asynchronous,
+            audit=item.audit,
+            redacted=found,
+        )
+
+    def _bounded(self, output: ToolOutput) -> tuple[ToolOutput, tuple[str, ...]]:
+        """The output without its secrets and no longer than the model may read, and what was taken out."""
+        clean = [self._redact(text) for text in (output.text, output.note, output.view, output.for_user)]
+        found = tuple(dict.fromkeys(secret for one in clean for secret in one.found))
+        text, note, view, for_user = (one.text for one in clean)
+        text = UNSUPPORTED_MEDIA if output.media else bounded(text, self._save)
+        return msgspec.structs.replace(output, text=text, note=note, view=view, for_user=for_user), found
+
+    def _remarked(self, text: str, item: Admitted | Refused, found: tuple[str, ...]) -> str:
+        """What the model must know of the way this result took."""
+        if isinstance(item, Admitted) and item.audit is not None:
+            text = f"{text}\n\n{self._clean(how_changed(item.audit))}"
+        return f"{text}\n\n[redacted: {', '.join(found)}]" if found else text
+
+    def _clean(self, text: str) -> str:
+        return mended(self._redact(text).text)
+
+
+def _status(item: Admitted | Refused, output: ToolOutput) -> CallStatus:
+    if isinstance(item, Refused):
+        return item.status
+    return "error" if output.is_error else "success"

@@ -1,0 +1,83 @@
+"""What may be asked of compilers, interpreters and package managers: their version, and what is installed.
+
+Asking for a version is not always harmless: some of them look for settings in the project first, and those may name
+the program that then runs. Where such a file lies on the way up, the question is put to the user.
+"""
+
+from collections.abc import Callable, Sequence
+
+from odin.policy.command.harmless.options import Known, Taken, names
+from odin.policy.command.harmless.place import Place
+from odin.policy.command.shapes import named
+
+_PLAIN = named(
+    "python python2 python3 python3.9 python3.10 python3.11 python3.12 python3.13 python3.14 pip pip3 uv pipx ruff "
+    "mypy black node deno ruby gem perl php Rscript julia gcc g++ cc c++ clang clang++ ld make cmake ninja "
+    "meson bash zsh fish git gh svn docker podman kubectl helm sqlite3 psql mysql redis-cli jq rg fd tree sed awk "
+    "gawk grep find ls tar zip unzip openssl java javac kotlin swift ghc cabal stack zig nim ffmpeg "
+    "convert tmux vim nvim emacs shellcheck"
+)
+_VERSION = (["--version"], ["-V"])
+_OTHER_VERSION: dict[str, Sequence[list[str]]] = {
+    "node": (["-v"],),
+    "ruby": (["-v"],),
+    "perl": (["-v"],),
+    "php": (["-v"],),
+    "gcc": (["-dumpversion"], ["-dumpmachine"], ["-v"]),
+    "java": (["-version"],),
+    "javac": (["-version"],),
+    "openssl": (["version"],),
+    "docker": (["-v"],),
+    "git": (),
+    "zig": (["version"],),
+    "helm": (["version"],),
+    "kubectl": (["version", "--client"],),
+}
+_NO_CAPITAL = named("mysql ffmpeg java javac zip unzip bash psql find ls redis-cli tmux emacs make ninja")
+"""Programs for which -V is something else than the version, or is not known."""
+
+_CHAINED: dict[str, tuple[Sequence[str], Sequence[list[str]]]] = {
+    "cargo": (("rust-toolchain", "rust-toolchain.toml", ".cargo"), (["--version"], ["-V"], ["version"])),
+    "rustc": (("rust-toolchain", "rust-toolchain.toml"), (["--version"], ["-V"], ["-vV"])),
+    "rustup": (("rust-toolchain", "rust-toolchain.toml"), (["--version"],)),
+    "go": (("go.mod", "go.work"), (["version"],)),
+    "npm": ((".npmrc",), (["--version"], ["-v"])),
+    "dotnet": (("global.json",), (["--version"],)),
+    "npx": ((".npmrc",), (["--version"], ["-v"])),
+}
+"""Programs that obey these files of the project, and what they may be asked without them."""
+
+
+def _npm(taken: Taken, place: Place) -> bool:
+    return taken.operands[:1] in (["ls"], ["list"]) and not place.configured((".npmrc",))
+
+
+def _pip(taken: Taken, place: Place) -> bool:
+    return taken.operands[:1] in (["list"], ["show"], ["freeze"]) and names(taken, place)
+
+
+_PIP = Known(_pip, "vqfl", "verbose quiet format= local user files not-required exclude-editable no-color")
+_LISTS: dict[str, Known] = {
+    "npm": Known(_npm, "agl", "depth= all json long parseable global prod dev omit= include= link"),
+    "pip": _PIP,
+    "pip3": _PIP,
+}
+
+
+def asks_a_tool(name: str) -> Callable[[Sequence[str], Place], bool] | None:
+    """The check for this program, or None when nothing about it is known."""
+    if name not in _PLAIN and name not in _CHAINED:
+        return None
+
+    def check(words: Sequence[str], place: Place) -> bool:
+        if name in _LISTS and _LISTS[name].accepts(words, place):
+            return True
+        given = list(words)
+        if name in _CHAINED:
+            files, asked = _CHAINED[name]
+            return given in asked and not place.configured(files)
+        if given == ["-V"] and name in _NO_CAPITAL:
+            return False
+        return given in _VERSION or given in _OTHER_VERSION.get(name, ())
+
+    return check

@@ -1,0 +1,132 @@
+"""A second, much smaller reader, for the one question that matters most: what may run without being asked about.
+
+It knows literal words, quotes without expansions, patterns, four operators and newlines, and redirections to plain
+words; everything else it refuses. A command counts as plain only when this reader and the grammar see the same words.
+"""
+
+import re
+from collections.abc import Sequence
+
+from odin.policy.command.shapes import Redirect, Simple, Word, named
+
+_BARE = re.compile(r"[\w%+,./:@=~^!*?\[\]{}#-]+")
+_QUOTED = re.compile(r"'([^']*)'")
+_DOUBLE = re.compile(r'"([^"$`\\]*)"')
+_DOUBLE_ESCAPED = re.compile(r'"((?:[^"$`\\]|\\["$`\\]|\\[^"$`\\\n])*)"')
+_ESCAPED = re.compile(r"\\([^\n])")
+_BLANK = re.compile(r"(?:[ \t]|\\\n)+")
+_OPERATOR = re.compile(r"(?:&&|\|\|)[ \t\n]*|\|(?!&)[ \t\n]*|;(?!;)[ \t\n]*|\n[ \t\n]*")
+_REDIRECT = re.compile(r"(?:(?<![\w/.-])(\d?))(&>>?|>>|>&|>\||<(?![<&>(])|>(?![>&|(]))[ \t]*")
+_RESERVED = named("! [[ ]] { } case coproc do done elif else esac fi for function if in select then until while")
+_BRACE = re.compile(r"\{[^}]*(,|\.\.)")
+
+
+def agrees(text: str, commands: Sequence[Simple]) -> bool:
+    """Whether the commands are all there is to this text, read a second time in another way."""
+    again = _read(text.strip(" \t\n"))
+    if again is None or len(again) != len(commands):
+        return False
+    return all(
+        simple.after == other.after
+        and not simple.nested
+        and _shown(simple.words) == _shown(other.words)
+        and [(item.fd, item.op, *_shown([item.target])) for item in simple.redirects]
+        == [(item.fd, item.op, *_shown([item.target])) for item in other.redirects]
+        for simple, other in zip(commands, again, strict=True)
+    )
+
+
+def _shown(words: Sequence[Word]) -> list[tuple[str, bool, bool]]:
+    return [(word.text, word.expands, word.glob) for word in words]
+
+
+def _read(text: str) -> list[Simple] | None:
+    found: list[Simple] = []
+    words: list[Word] = []
+    redirects: list[Redirect] = []
+    after = ""
+    at = 0
+    while at < len(text):
+        blank = _BLANK.match(text, at)
+        if blank:
+            at = blank.end()
+            continue
+        operator = _OPERATOR.match(text, at)
+        if operator:
+            if not words or _reserved(words):
+                return None
+            found.append(Simple(tuple(words), tuple(redirects), after))
+            words, redirects = [], []
+            at = operator.end()
+            after = operator[0].strip(" \t\n") or "\n"
+            continue
+        redirect = _REDIRECT.match(text, at)
+        if redirect:
+            target = _word(text, redirect.end())
+            if target is None:
+                return None
+            redirects.append(Redirect(redirect[1], redirect[2], target[0]))
+            at = target[1]
+            continue
+        taken = _word(text, at)
+        if taken is None:
+            return None
+        words.append(taken[0])
+        at = taken[1]
+    if words and not _reserved(words):
+        found.append(Simple(tuple(words), tuple(redirects), after))
+    elif words or redirects or after not in ("", ";", "\n"):
+        return None
+    return found
+
+
+def _reserved(words: Sequence[Word]) -> bool:
+    """Whether a command begins with a word of the grammar. `time` only stands before one, like any program would."""
+    rest = list(words)
+    while rest[1:] and rest[0].text in ("time", "-p", "--"):
+        rest.pop(0)
+    return rest[0].text in _RESERVED and not rest[0].quoted
+
+
+def _word(text: str, start: int) -> tuple[Word, int] | None:
+    """One literal word or pattern and where it ends; None when it is anything else."""
+    at = start
+    made: list[str] = []
+    bare: list[str] = []
+    quoted = False
+    while at < len(text):
+        piece = _BARE.match(text, at)
+        if piece:
+            if at == start and piece[0][0] in "#~=^":
+                return None
+            made.append(piece[0])
+            bare.append(piece[0])
+        else:
+            piece = _QUOTED.match(text, at) or _DOUBLE.match(text, at)
+            if piece:
+                made.append(piece[1])
+            elif (piece := _DOUBLE_ESCAPED.match(text, at)) is not None:
+                made.append(re.sub(r'\\(["$`\\])', r"\1", piece[1]))
+            elif (piece := _ESCAPED.match(text, at)) is not None:
+                made.append(piece[1])
+            else:
+                break
+            quoted = True
+        at = piece.end()
+    plain = "".join(bare)
+    if at == start or (at < len(text) and text[at] not in " \t\n;&|<>\\"):
+        return None
+    if _surprises(plain):
+        return None
+    whole = "".join(made)
+    glob = any(char in plain for char in "*?") or ("[" in plain and "]" in plain[plain.index("[") :])
+    return Word(whole, glob=glob, quoted=quoted), at
+
+
+def _surprises(bare: str) -> bool:
+    """Tildes after `=` or `:`, braces that expand, and history: what is unquoted and not just text."""
+    if "~" in bare and re.search(r"[=:]~", bare):
+        return True
+    if "{" in bare and _BRACE.search(bare):
+        return True
+    return "!" in bare and re.search(r"![\w!?#-]", bare) is not None

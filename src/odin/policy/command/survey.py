@@ -1,0 +1,45 @@
+"""What was found in a command line: every command it would run, and whether these are all."""
+
+from msgspec import Struct
+
+from odin.policy.command.shapes import Redirect, Script, Word
+
+
+class Part(Struct, frozen=True):
+    """One command as words, and whether it stands in the text as such or was found inside something.
+
+    `folder` is where it would run, as in `Simple.folder`.
+    """
+
+    words: tuple[Word, ...]
+    found_inside: bool = False
+    folder: str | None = ""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(word.text for word in self.words)
+
+    @property
+    def name(self) -> str:
+        return self.words[0].text.rsplit("/", 1)[-1] if self.words else ""
+
+
+class Survey(Struct, frozen=True):
+    """`sure` when every command that would run is among the parts; if not, `reason` says why ("it ...", "a ...").
+
+    `redirects` are those that touch a file; `writes` the ones among them that open it for writing. `script` is there
+    when the text could be read. `assigned` are the values given to variables, None where it is not a literal, and
+    `functions` the names that the text defines.
+    """
+
+    parts: tuple[Part, ...]
+    sure: bool
+    redirects: tuple[Redirect, ...] = ()
+    script: Script | None = None
+    reason: str = ""
+    assigned: tuple[tuple[str, str | None], ...] = ()
+    functions: tuple[str, ...] = ()
+
+    @property
+    def writes(self) -> tuple[Redirect, ...]:
+        return tuple(item for item in self.redirects if item.op not in ("<", "<&"))

@@ -1,0 +1,112 @@
+"""The last steps of making a sandbox, done from inside it, before anything is started there.
+
+`private`: what is mounted on the machine from now on does not appear here, where it could be written. `landlock`: the
+kernel holds this process, and what it starts, to the files that are named. Last, every privilege is given up that
+was needed for it. Only what the kernel offers is used, through the C library.
+"""
+
+import ctypes
+import os
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_BENEATH = 1
+_VERSION = 1
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEV
+_TCP = 0b11
+_SCOPED = 0b11
+
+_KEPT_BY_ROOT = 0b11011
+"""Owning and overriding owners: root's tools need them, and they lead through no mount that is read-only."""
+
+_CAPABILITIES_V3 = 0x20080522
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _PathRule(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32))
+
+
+def abi() -> int:
+    """The version of Landlock this kernel offers; 0 when it has none, or it is switched off."""
+    found: int = _LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
+    return max(found, 0)
+
+
+def close_in(setup: "tuple[str, ...]") -> None:
+    """What is still to be done: `private`, or `landlock` with `+PATH` to write and `-PATH` to read; `net` leaves it."""
+    if setup[:1] == ("private",):
+        _LIBC.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None)
+    elif setup[:1] == ("landlock",):
+        words = setup[1:]
+        restrict(
+            [word[1:] for word in words if word.startswith("+")],
+            [word[1:] for word in words if word.startswith("-")],
+            network="net" in words,
+        )
+    _drop_privileges()
+
+
+def restrict(writable: "list[str]", readable: "list[str]", *, network: bool) -> None:
+    """Hold this process to these files: those may be changed, these read and run, and names be listed everywhere."""
+    version = abi()
+    handled = _handled(version)
+    rules = _Ruleset(handled, _TCP if version >= 4 and not network else 0, _SCOPED if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    fd = _checked(_LIBC.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), ctypes.c_uint32(0)))
+    _allow(fd, "/", READ_DIR)
+    for path in readable:
+        _allow(fd, path, EXECUTE | READ_FILE | READ_DIR)
+    for path in writable:
+        _allow(fd, path, handled)
+    _checked(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked(_LIBC.syscall(_RESTRICT_SELF, ctypes.c_int(fd), ctypes.c_uint32(0)))
+    os.close(fd)
+
+
+def _handled(version: int) -> int:
+    """What this version can hold back: thirteen things at first, then moving, cutting short, and orders to devices."""
+    bits = 13 + (version >= 2) + (version >= 3) + (version >= 5)
+    return (1 << bits) - 1
+
+
+def _allow(ruleset: int, path: str, allowed: int) -> None:
+    """What is not there needs no rule. A rule for a file may only name what can be done with a file."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        here = allowed if os.path.isdir(path) else allowed & _ON_FILES  # noqa: PTH112
+        rule = _PathRule(here & _handled(abi()), fd)
+        _checked(_LIBC.syscall(_ADD_RULE, ctypes.c_int(ruleset), _BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)))
+    finally:
+        os.close(fd)
+
+
+def _drop_privileges() -> None:
+    """Nothing may look into this process either: it holds the way back to Odin."""
+    head = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
+    had = (ctypes.c_uint32 * 6)()
+    _checked(_LIBC.capget(head, had))
+    kept = int(had[1]) & (_KEPT_BY_ROOT if os.getuid() == 0 else 0)
+    _checked(_LIBC.capset(head, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)))
+    _checked(_LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result

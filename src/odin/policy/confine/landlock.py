@@ -1,0 +1,49 @@
+"""Sandboxes made with Landlock: what the kernel is to allow a process that gives up everything else."""
+
+import os
+from collections.abc import Sequence
+
+from odin.policy.confine.layout import Layout
+from odin.policy.paths import contains
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm")
+
+_ENTRIES = 2_000
+"""Entries of one folder that are named one by one at most."""
+
+
+def setup(plan: Layout, *, network: bool) -> list[str]:
+    """The words that tell the program inside what to allow. Landlock only ever allows, so what lies beside a secret is
+    named, and the secret is not."""
+    words = ["landlock", *(f"+{path}" for path in (*_DEVICES, *temporary(plan), *plan.writable))]
+    words += [f"-{path}" for path in (*readable(plan.hidden), *plan.shown)]
+    return [*words, "net"] if network else words
+
+
+def temporary(plan: Layout) -> list[str]:
+    """The folders for temporary files that hold nothing else; out of the others nothing can be taken."""
+    return [folder for folder in plan.temporary if not any(contains(folder, path) for path in plan.kept)]
+
+
+def readable(hidden: Sequence[str]) -> list[str]:
+    """Everything but the hidden: the neighbours of each, and of each folder above it."""
+    above = {"/"}
+    for path in hidden:
+        folder = path.rpartition("/")[0]
+        while folder:
+            above.add(folder)
+            folder = folder.rpartition("/")[0]
+    found: list[str] = []
+    for folder in sorted(above):
+        inside = sorted(_entries(folder))[:_ENTRIES]
+        found.extend(path for path in inside if path not in above and path not in hidden)
+    return found
+
+
+def _entries(folder: str) -> list[str]:
+    """What lies in a folder. A link is left out: what it leads to is allowed where it lies, or not."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.path for entry in entries if not entry.is_symlink()]
+    except OSError:
+        return []

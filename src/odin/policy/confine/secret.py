@@ -1,0 +1,84 @@
+"""Where people keep their keys: what a command never needs to see to build or test a project."""
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+
+_IN_HOME = """
+    .ssh .gnupg .aws .azure .kube .docker .password-store .netrc _netrc .git-credentials .pypirc .npmrc .pgpass .my.cnf
+    .mylogin.cnf .s3cfg .boto .vault-token .databrickscfg .terraform.d/credentials.tfrc.json .cargo/credentials
+    .cargo/credentials.toml .gem/credentials .composer/auth.json .m2/settings.xml .m2/settings-security.xml
+    .gradle/gradle.properties .config/git/credentials .config/gh .config/glab-cli .config/hub .config/gcloud
+    .config/doctl .config/op .config/rclone .config/sops .config/age .config/containers/auth.json
+    .config/composer/auth.json .config/github-copilot .config/1Password .config/Bitwarden .config/Signal .config/Slack
+    .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge .config/vivaldi .config/opera
+    .mozilla .thunderbird .local/share/keyrings .local/share/kwalletd .local/share/opencode/auth.json
+    .claude/.credentials.json .claude.json .codex/auth.json .gemini/oauth_creds.json .electrum .bitcoin .ethereum
+    .Xauthority .bash_history .zsh_history .python_history .psql_history .mysql_history .node_repl_history
+    .local/share/fish/fish_history
+    Library/Keychains
+""".split()  # noqa: SIM905
+
+_OF_THE_MACHINE = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d")
+
+_SOCKETS = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO")
+
+NOT_INSIDE = (*_SOCKETS, "DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "KRB5CCNAME", "TMUX", "SSH_ASKPASS")
+"""Variables that lead to agents, screens and daemons outside. Inside a sandbox they lead nowhere."""
+
+_LOOKED_AT = 500
+"""Entries of a folder for temporary files that are looked at for sockets."""
+
+
+def secret_places(home: str, own: Iterable[str], root: str) -> list[str]:
+    """The files and folders to hide, as they really are, without any that holds the project itself."""
+    wanted = [*(f"{home}/{name}" for name in _IN_HOME), *own, *_OF_THE_MACHINE]
+    real = (os.path.realpath(path) for path in wanted if os.path.lexists(path))
+    return list(dict.fromkeys(path for path in real if not _holds(path, root) and path != "/"))
+
+
+def sockets_in(folders: Iterable[str], env: Mapping[str, str]) -> list[str]:
+    """Ways out of a sandbox that lie where commands may write: sockets of agents, screens and terminals.
+
+    A folder that holds one is hidden whole.
+    """
+    found: list[str] = []
+    for folder in folders:
+        found.extend(_sockets(folder))
+    agent = os.path.realpath(env.get("SSH_AUTH_SOCK", "") or "/")
+    if _is_socket(agent):
+        found.append(agent)
+    return list(dict.fromkeys(found))
+
+
+def _sockets(folder: str) -> list[str]:
+    found: list[str] = []
+    for count, entry in enumerate(_entries(folder)):
+        if count >= _LOOKED_AT:
+            break
+        if entry.is_dir(follow_symlinks=False):
+            inner = (item for _, item in zip(range(_LOOKED_AT), _entries(entry.path), strict=False))
+            if any(_is_socket(item.path) for item in inner if not item.is_file() and not item.is_dir()):
+                found.append(entry.path)
+        elif not entry.is_file(follow_symlinks=False) and _is_socket(entry.path):
+            found.append(entry.path)
+    return found
+
+
+def _entries(folder: str) -> "list[os.DirEntry[str]]":
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _holds(path: str, root: str) -> bool:
+    return root == path or root.startswith(f"{path}/")

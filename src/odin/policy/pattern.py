@@ -1,0 +1,232 @@
+"""Patterns of rules: the words of a command, the path of a file, the address of a page.
+
+Each is read with one of two kinds of care. To allow, everything must be exactly as the pattern says. To deny or to ask,
+it is enough that something looks like it: options in another order, another path to the same program, other letters of
+the same name.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from odin.policy import paths
+from odin.policy.command.shapes import Word
+from odin.policy.shell import Part
+
+_GIT_VALUED = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix"))
+_QUOTES = str.maketrans("", "", "'\"\\")
+
+
+def wild(text: str) -> bool:
+    return "*" in text or "?" in text
+
+
+class CommandPattern(Struct, frozen=True):
+    """The words a command begins with; with `open` more may follow. No words at all mean every command."""
+
+    words: tuple[str, ...]
+    open: bool = False
+
+    def rest(self, words: Sequence[Word]) -> Sequence[Word] | None:
+        """To allow: the words that the pattern does not name itself, or None when the command is not what it says.
+
+        Every word must be literal, and a wildcard stands for one word that is not an option.
+        """
+        size = len(self.words)
+        if len(words) < size or (not self.open and len(words) > size) or not all(word.literal for word in words):
+            return None
+        loose: list[Word] = []
+        for wanted, word in zip(self.words, words, strict=False):
+            if wild(wanted):
+                if word.text.startswith("-") or not _glob(wanted, False).fullmatch(word.text):
+                    return None
+                loose.append(word)
+            elif wanted != word.text:
+                return None
+        return [*loose, *words[size:]]
+
+    def means(self, part: Part) -> bool:
+        """To deny or ask: whether a command is this one, whatever path, options or order it is written with."""
+        if not self.words:
+            return self.open
+        named, flags = _sorted_out((self.words[0].rsplit("/", 1)[-1], *self.words[1:]))
+        plain, given = _sorted_out((part.name, *_without_git_values(part.name, part.texts[1:])))
+        if self.open or self.words[-1].endswith("*"):
+            return bool(named) and _begins(named, plain) and flags <= given
+        wildcards = any(wild(word) for word in self.words)
+        return _begins(named, plain, whole=True) and (flags <= given if wildcards else flags == given)
+
+    def appears_in(self, text: str) -> bool:
+        """The crude look, for a text that could not be read: the words in a row, whatever stands between them."""
+        words = [re.escape(word).replace(r"\*", r"\S*").replace(r"\?", r"\S") for word in self.words]
+        crude = r"(?<![\w-])" + r"[^\w]+".join(words) + r"(?![\w-])"
+        return bool(words) and any(re.search(crude, form) for form in (text, text.translate(_QUOTES)))
+
+
+def command_pattern(text: str) -> CommandPattern:
+    """`git log:*` and `git log *` begin a command, `git log` is all of it, `*` is any."""
+    text = text.strip()
+    if text in ("", "*", "**", ":*"):
+        return CommandPattern((), open=True)
+    for suffix in (":*", " *"):
+        if text.endswith(suffix):
+            return CommandPattern(words_of(text.removesuffix(suffix)), open=True)
+    return CommandPattern(words_of(text))
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    if not set(text) & set("'\"\\"):
+        return tuple(text.split())
+    import shlex
+
+    try:
+        return tuple(shlex.split(text))
+    except ValueError:
+        return tuple(text.split())
+
+
+def _begins(named: Sequence[str], plain: Sequence[str], *, whole: bool = False) -> bool:
+    """Whether the plain words begin with the named ones, where a lone `*` stands for any number of words."""
+    if not named:
+        return not whole or not plain
+    if named[0] == "*":
+        return any(_begins(named[1:], plain[start:], whole=whole) for start in range(len(plain) + 1))
+    return bool(plain) and _same(named[0], plain[0]) and _begins(named[1:], plain[1:], whole=whole)
+
+
+def _same(wanted: str, word: str) -> bool:
+    return _glob(wanted, False).fullmatch(word) is not None if wild(wanted) else wanted == word
+
+
+def _without_git_values(name: str, texts: Sequence[str]) -> list[str]:
+    if name != "git":
+        return list(texts)
+    rest = list(texts)
+    while rest and rest[0].startswith("-"):
+        rest = rest[2 if rest[0] in _GIT_VALUED else 1 :]
+    return rest
+
+
+def _sorted_out(words: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Plain words in order, and options as a set with bundles of short ones taken apart."""
+    plain = [word for word in words if not word.startswith("-") or word == "-"]
+    flags: set[str] = set()
+    for word in words:
+        if word.startswith("--"):
+            flags.add(word.split("=", 1)[0])
+        elif word.startswith("-"):
+            flags.update(word[1:])
+    return plain, flags
+
+
+# --- paths ---
+
+
+def path_allowed(pattern: str, path: str, root: str) -> bool:
+    """Whether a real path is meant. What lies outside the project must be named from `/` or `~/` on, by a folder."""
+    if not paths.contains(root, path) and not re.match(r"(//?|~/)[^/*?]", pattern):
+        return False
+    return _path_matches(_full(pattern), path, root, loose=False)
+
+
+def path_touched(pattern: str, path: str, root: str) -> bool:
+    """Whether a path may be meant: letters of any case, and `/x` both from the top and from the project's root."""
+    full = _full(pattern)
+    if _path_matches(full, path, root, loose=True):
+        return True
+    rooted = pattern.startswith("/") and not pattern.startswith("//")
+    return rooted and _path_matches(f".{full}", path, root, loose=True)
+
+
+def names_exactly(pattern: str) -> bool:
+    """Whether a pattern is the name or path of one thing, so that a person can be said to have meant that thing."""
+    return bool(pattern) and not wild(pattern)
+
+
+def anchored(pattern: str, root: str) -> str:
+    """The full path that a pattern without wildcards stands for, when it is read as a path and not as a name."""
+    full = _full(pattern).removeprefix("./")
+    return full if full.startswith("/") else f"{root.rstrip('/')}/{full}"
+
+
+def _full(pattern: str) -> str:
+    if pattern == "~" or pattern.startswith("~/"):
+        pattern = f"{Path.home()}{pattern[1:]}"
+    if pattern.startswith("//"):
+        pattern = pattern[1:]
+    return f"{pattern}**" if pattern.endswith("/") else pattern
+
+
+def _path_matches(pattern: str, path: str, root: str, *, loose: bool) -> bool:
+    """Without a slash a name anywhere in the project, with one a path from its root, or from `/` on."""
+    if pattern.startswith("/"):
+        return _glob(pattern, loose).fullmatch(path) is not None
+    if not paths.contains(root, path):
+        return False
+    inner = path[len(root.rstrip("/")) :].lstrip("/")
+    if "/" not in pattern:
+        return pattern in ("*", "**") or any(_glob(pattern, loose).fullmatch(name) for name in inner.split("/"))
+    return _glob(pattern.removeprefix("./"), loose).fullmatch(inner) is not None
+
+
+@lru_cache(maxsize=1024)
+def _glob(pattern: str, loose: bool) -> re.Pattern[str]:
+    """`*` and `?` stay within one folder, `**` crosses them; `dir/**` also means the folder itself."""
+    body = re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"/\*\*", "(?:/.*)?").replace(r"\*\*", ".*")
+    flags = re.DOTALL | (re.IGNORECASE if loose else 0)
+    return re.compile(body.replace(r"\*", "[^/]*").replace(r"\?", "[^/]"), flags)
+
+
+def name_matches(pattern: str, name: str) -> bool:
+    """Whether a tool's name is meant. `mcp__server` means every tool of that server."""
+    if pattern.startswith("mcp__") and pattern.count("__") == 1 and name.startswith(f"{pattern}__"):
+        return True
+    return pattern == name or (wild(pattern) and _glob(pattern, False).fullmatch(name) is not None)
+
+
+# --- addresses ---
+
+
+def url_allowed(pattern: str, url: str) -> bool:
+    """`domain:example.org` means that host and those below it; a wildcard may only follow a complete host."""
+    if pattern.startswith("domain:"):
+        return _in_domain(pattern, host_of(url))
+    if not wild(pattern):
+        return pattern == url
+    fixed = re.split(r"[*?]", pattern, maxsplit=1)[0]
+    return re.match(r"\w+://[^/]+/", fixed) is not None and _any_glob(pattern).fullmatch(url) is not None
+
+
+def url_touched(pattern: str, url: str) -> bool:
+    """As above, but an address whose host cannot be told is taken for the one it mentions."""
+    if pattern.startswith("domain:"):
+        host = host_of(url)
+        return _in_domain(pattern, host) if host else _domain(pattern) in url.casefold()
+    return _any_glob(pattern.casefold()).fullmatch(url.casefold()) is not None
+
+
+def _domain(pattern: str) -> str:
+    return pattern.removeprefix("domain:").strip().lower().removeprefix("*.").rstrip(".")
+
+
+def _in_domain(pattern: str, host: str) -> bool:
+    domain = _domain(pattern)
+    return bool(domain) and (host == domain or host.endswith(f".{domain}"))
+
+
+@lru_cache(maxsize=256)
+def _any_glob(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+
+
+def host_of(url: str) -> str:
+    """The host of an address, or "" when it has none that could be a host."""
+    try:
+        host = (urlsplit(url).hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+    return host if re.fullmatch(r"[a-z0-9.-]+", host) else ""

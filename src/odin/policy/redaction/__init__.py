@@ -1,0 +1,1 @@
+"""How secrets are recognised in a text: by their shape, by what they are assigned to, and by their known values."""

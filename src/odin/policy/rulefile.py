@@ -1,0 +1,162 @@
+"""`rules.json`: the rules a person has given, for every project and for single ones, in the person's own folder.
+
+    {"rules": [{"rule": "Bash(npm test)", "action": "allow"}], "projects": {"/home/me/shop": [...]}}
+
+A project is known by its real folder; nothing is ever written into the project itself. Whatever else is in the file
+stays in it. A file that cannot be read is left as it is: its rules do not hold, and that is said.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from odin.core.errors import ConfigError, UsageError
+from odin.core.rule import Action, RememberScope
+from odin.policy.rule import Rule
+from odin.policy.ruleshapes import Shapes
+
+MAX_BYTES = 1_000_000
+_PATIENCE_S = 5.0
+_REPAIR = "Correct it, or move it away to begin anew."
+
+
+class RuleFile:
+    def __init__(self, path: Path, root: str) -> None:
+        self.path = path
+        self.warnings: list[str] = []
+        self._root = os.path.realpath(root)
+
+    def rules(self) -> list[Rule]:
+        """What holds here: the rules for every project, then those for this one."""
+        self.warnings.clear()
+        try:
+            value = self._read()
+        except ConfigError as error:
+            self.warnings.append(f"{error.sentence()} Its rules do not hold until then.")
+            return []
+        found: list[Rule] = []
+        for shapes, entries, at in (
+            (Shapes("user", str(self.path)), value.get("rules", []), "rules"),
+            (Shapes("project", str(self.path)), self._projects(value).get(self._root, []), f"projects.{self._root}"),
+        ):
+            found += shapes.read(entries, at).rules
+            self.warnings += shapes.warnings
+        return found
+
+    def add(self, text: str, action: Action, scope: RememberScope) -> None:
+        """Write a rule down, after the others. One that is there already moves to the end."""
+
+        def change(entries: list[Any]) -> list[Any]:
+            others = [entry for entry in entries if not _is(entry, text, action)]
+            return [*others, {"rule": text, "action": action}]
+
+        self._change(scope, change)
+
+    def remove(self, text: str, action: Action, scope: RememberScope) -> None:
+        def change(entries: list[Any]) -> list[Any]:
+            kept = [entry for entry in entries if not _is(entry, text, action)]
+            if len(kept) == len(entries):
+                raise UsageError(f"{self.path} does not hold the rule {text} as an entry of its own.", "Edit the file.")
+            return kept
+
+        self._change(scope, change)
+
+    def _change(self, scope: RememberScope, change: Callable[[list[Any]], list[Any]]) -> None:
+        try:
+            self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
+            with self._locked():
+                value = self._read()
+                if scope == "user":
+                    value["rules"] = change(_entries(value.get("rules", [])))
+                else:
+                    projects = self._projects(value)
+                    mine = change(_entries(projects.pop(self._root, [])))
+                    value["projects"] = {**projects, self._root: mine} if mine else projects
+                self._write(value)
+        except OSError as error:
+            why = error.strerror or error
+            raise ConfigError(f"{self.path} cannot be written: {why}.", "Make it writable.") from error
+
+    def _projects(self, value: dict[str, Any]) -> dict[str, Any]:
+        projects = value.get("projects", {})
+        if not isinstance(projects, dict):
+            raise ConfigError(f"{self.path}: projects must be an object.", _REPAIR)
+        return cast("dict[str, Any]", projects)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            if self.path.exists() and not self.path.is_file():
+                raise ConfigError(f"{self.path} is not a regular file.", _REPAIR)
+            with self.path.open("rb") as file:
+                raw = file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read: {error.strerror or error}.", _REPAIR) from error
+        if len(raw) > MAX_BYTES:
+            raise ConfigError(f"{self.path} is longer than {MAX_BYTES:,} bytes.", _REPAIR)
+        try:
+            value = json.loads(raw.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{self.path} is not valid JSON: {error}.", _REPAIR) from error
+        if not isinstance(value, dict):
+            raise ConfigError(f"{self.path} must hold one JSON object.", _REPAIR)
+        found = cast("dict[str, Any]", value)
+        self._projects(found)
+        return found
+
+    def _write(self, value: dict[str, Any]) -> None:
+        """Whole or not at all. A link is followed, so that a file kept elsewhere stays there."""
+        target = Path(os.path.realpath(self.path))
+        new = target.with_name(f".{target.name}.{os.getpid()}.{time.monotonic_ns():x}")
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                json.dump(value, file, indent=2, ensure_ascii=False)
+                file.write("\n")
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(target)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        """Alone among processes, or a clear sentence when another one does not let go."""
+        try:
+            import fcntl
+        except ImportError:  # Windows has no flock; there the last writer wins.
+            yield
+            return
+        fd = os.open(self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            until = time.monotonic() + _PATIENCE_S
+            while True:
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        raise ConfigError(f"{self.path} is held by another process.", "Try again.") from None
+                    time.sleep(0.02)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _entries(value: Any) -> list[Any]:
+    """The entries as a list; a group that somebody wrote as an object stays one entry."""
+    return list(cast("list[Any]", value)) if isinstance(value, list) else [value]
+
+
+def _is(entry: Any, text: str, action: Action) -> bool:
+    """Whether an entry is this rule and nothing else."""
+    if isinstance(entry, dict) and not ({"rule", "tool"} & set(cast("dict[str, Any]", entry))):
+        return False
+    found = Shapes("user", "").read(entry).rules
+    return len(found) == 1 and (found[0].text, found[0].action) == (text, action)

@@ -1,0 +1,203 @@
+"""The permission question as a person sees it, and what a typed answer means. Nothing here reads or writes anything."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.event import PermissionAnswered, PermissionAsked
+from odin.core.rule import RememberScope
+from odin.ui.terminal import harmless, shorten, visible
+
+PREVIEW_LINES = 24
+_PREVIEW_COLUMNS = 160
+
+SCOPES: dict[RememberScope, str] = {
+    "session": "for this session",
+    "project": "in this project",
+    "user": "everywhere",
+}
+
+_SCOPE_KEYS: dict[str, RememberScope] = {
+    "s": "session",
+    "session": "session",
+    "p": "project",
+    "project": "project",
+    "u": "user",
+    "user": "user",
+}
+
+_YES = ("y", "yes")
+_NO = ("", "n", "no")
+_NEARLY_YES = frozenset(("y", "yes", "yep", "yeah", "ok", "okay", "sure", "allow", "allowed", "always", "go"))
+
+Act = Literal["allow", "deny", "remember", "forbid", "edit", "view", "help", "unclear"]
+
+
+class Reply(Struct, frozen=True):
+    """What a person wants. `words` is the reason of a no, or what was not understood; `scope` how long it is kept."""
+
+    act: Act
+    words: str = ""
+    scope: RememberScope = "session"
+
+
+def offered(ask: PermissionAsked) -> tuple[str, ...]:
+    """The rules a person may take over: those that are on the screen exactly as they will be remembered."""
+    return () if ask.outside else tuple(rule for rule in ask.rules if visible(rule) == rule)
+
+
+# --- what is shown ---
+
+
+def question(ask: PermissionAsked, agent: str = "") -> str:
+    """What a person decides on: who asks, everything it is about, why, and where it would run."""
+    who = f"The sub-agent {visible(agent)}" if agent else "Odin"
+    what = "run this again outside the sandbox" if ask.outside else f"use {visible(ask.name)}"
+    lines = [f"{who} asks to {what}:", *_framed(subject(ask)), *_paths(ask)]
+    if ask.reason:
+        lines.append(visible(ask.reason))
+    if ask.sandbox and not ask.outside:
+        lines.append(f"It would run in {visible(ask.sandbox)}.")
+    lines += preview(ask.preview, PREVIEW_LINES)
+    return "\n".join(lines) + "\n"
+
+
+def prompt(ask: PermissionAsked) -> str:
+    """The line behind which the answer is typed."""
+    if ask.outside:
+        return "Run it without the sandbox? [y]es, [n]o, or say why not: "
+    always = "[s]ession, [p]roject or [u]ser to remember it, [d]eny for good, " if offered(ask) else ""
+    return f"Allow it? [y]es, {always}[e]dit, [v]iew all, [?] help, [n]o, or say why not: "
+
+
+def helped(ask: PermissionAsked) -> str:
+    """What the keys do."""
+    lines = ["y    allow it this once"]
+    if offered(ask):
+        lines += [
+            "s    allow it and remember a rule for this session; it is shown before it is kept",
+            "p    the same, for this project",
+            "u    the same, for all your projects",
+            "d    deny it and remember that",
+        ]
+    if not ask.outside:
+        lines.append("e    change the arguments first, in $EDITOR or on this line")
+    lines += [
+        "v    show everything there is to know about the call",
+        "n    deny it; n and some words, or just words, deny it and tell the model why",
+    ]
+    return "\n".join(f"  {line}" for line in lines) + "\n"
+
+
+def everything(ask: PermissionAsked) -> str:
+    """All arguments and the whole preview."""
+    args = msgspec.json.format(msgspec.json.encode(ask.args), indent=2).decode()
+    lines = [f"Arguments of {visible(ask.name)}:", *_framed(args), *preview(ask.preview, 0)]
+    return "\n".join(lines) + "\n"
+
+
+def subject(ask: PermissionAsked) -> str:
+    return ask.subject or msgspec.json.encode(ask.args).decode()
+
+
+def preview(text: str, most: int) -> list[str]:
+    """What would change, and how much of it is not shown here. `most` 0 is all of it."""
+    if not text:
+        return []
+    lines = text.rstrip("\n").split("\n")
+    if not most:
+        return ["What would change:", *(f"  {visible(line)}" for line in lines)]
+    shown = [shorten(visible(line), _PREVIEW_COLUMNS) for line in lines[:most]]
+    left = [f"  … {len(lines) - most} more lines, v shows them"] if len(lines) > most else []
+    cut = any(short.endswith("…") and not line.endswith("…") for short, line in zip(shown, lines, strict=False))
+    left += ["  … long lines are cut, v shows them whole"] if cut else []
+    return ["What would change:", *(f"  {line}" for line in shown), *left]
+
+
+def _framed(text: str) -> list[str]:
+    return [f"  | {visible(line)}" for line in text.split("\n")]
+
+
+def _paths(ask: PermissionAsked) -> list[str]:
+    """The paths this answer is about, apart from those of the same call that need none."""
+    if not ask.allowed_paths and len(ask.asked_paths) < 2:
+        return []
+    lines = ["Needs your answer:", *(f"  {visible(path)}" for path in ask.asked_paths)] if ask.asked_paths else []
+    if ask.allowed_paths:
+        lines += ["Allowed already:", *(f"  {visible(path)}" for path in ask.allowed_paths)]
+    return lines
+
+
+def rule_choice(rules: Sequence[str], wording: str) -> str:
+    """The rules on offer, in the very words that would be remembered."""
+    lines = [f"{wording}:", *(f"  {number}. {rule}" for number, rule in enumerate(rules, 1))]
+    which = f"1 to {len(rules)}, Enter for 1" if len(rules) > 1 else "Enter for yes"
+    return "\n".join([*lines, f"{which}, [e]dit the rule, [b]ack: "])
+
+
+def taken_back(answered: PermissionAnswered) -> str:
+    """Who has answered a question that was on the screen. When nobody did, the session itself says so."""
+    if answered.by in ("interrupt", "shutdown", "timeout"):
+        return ""
+    verdict = "allowed" if answered.allowed else "denied"
+    return f"This was answered elsewhere: {verdict} by {visible(answered.by)}."
+
+
+# --- what is typed ---
+
+
+def understand(ask: PermissionAsked, typed: str) -> Reply:
+    """What a line means. The end of the input is a no; a stray key is a question, never an answer."""
+    line = typed.strip()
+    word = line.casefold()
+    if word in _YES:
+        return Reply("allow")
+    if word in _NO:
+        return Reply("deny")
+    if harmless(line) != line:
+        return Reply("unclear", "That holds keys that cannot be read as words.")
+    key = _key(ask, word)
+    if key is not None:
+        return key
+    if len(line) <= 2:
+        return Reply("unclear", f"{line!r} is no answer here; ? explains the keys.")
+    first = word.replace(",", " ").split()[0]
+    if first in _NEARLY_YES:
+        return Reply("unclear", "Only y or yes by itself allows it. Words are a no with a reason: begin them with n.")
+    return Reply("deny", line[1:].strip() if word.startswith("n ") else line)
+
+
+def _key(ask: PermissionAsked, word: str) -> Reply | None:
+    """The keys beside yes and no, where they are offered."""
+    if word in ("?", "h", "help"):
+        return Reply("help")
+    if word in ("v", "view"):
+        return Reply("view")
+    if ask.outside:
+        return Reply("unclear", "This can be allowed once or denied: y or n.") if word in _REMEMBERING else None
+    if word in ("e", "edit"):
+        return Reply("edit")
+    if word in _REMEMBERING and not offered(ask):
+        return Reply("unclear", "There is no rule that would remember this: y allows it once, n denies it.")
+    if word in _SCOPE_KEYS:
+        return Reply("remember", scope=_SCOPE_KEYS[word])
+    return Reply("forbid") if word in ("d", "deny") else None
+
+
+_REMEMBERING = frozenset((*_SCOPE_KEYS, "d", "deny", "e", "edit"))
+
+
+def scope_of(typed: str) -> RememberScope | None:
+    """For how long, when a deny is to be remembered; Enter is the shortest."""
+    word = typed.strip().casefold()
+    return "session" if not word and typed else _SCOPE_KEYS.get(word)
+
+
+def rule_number(typed: str, count: int) -> int | None:
+    """Which of the rules on offer was chosen, from 0."""
+    word = typed.strip().casefold()
+    if typed and (not word or (count == 1 and word in _YES)):
+        return 0
+    return int(word) - 1 if word.isdecimal() and len(word) < 4 and 1 <= int(word) <= count else None

@@ -1,0 +1,124 @@
+"""A gate by itself, with hooks, secrets and a sandbox that do what a test says, and a person who answers at once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+
+from odin.bus.hub import Hub
+from odin.core.event import AnyEvent, Mode, PermissionAsked
+from odin.core.hook import SILENT, HookCall, HookVerdict, Point
+from odin.core.message import ToolCall
+from odin.core.op import Answer
+from odin.core.redaction import Redact, unredacted
+from odin.core.registry import Registry
+from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
+from odin.engine.admitted import Scope
+from odin.engine.asker import Asker
+from odin.engine.gate import Gate
+from odin.engine.guard import RepetitionGuard
+from odin.engine.hooking import Desk
+from odin.engine.recorder import Recorder
+from odin.policy.rules import Policy
+from odin.session.state import State
+
+Saying = Callable[[HookCall], HookVerdict]
+
+
+class Said:
+    """Hooks that say what the test says; all they were told is kept."""
+
+    def __init__(self, **points: Saying) -> None:
+        self.told: list[HookCall] = []
+        self._points = points
+
+    def listens(self, point: Point) -> bool:
+        return point in self._points
+
+    async def fire(self, call: HookCall) -> HookVerdict:
+        self.told.append(call)
+        say = self._points.get(call.point)
+        return say(call) if say else SILENT
+
+
+class RunArgs(Args, frozen=True):
+    command: str
+
+
+class Run(Tool[RunArgs]):
+    """Pretends to run a command."""
+
+    name: ClassVar[str] = "Run"
+    kind: ClassVar[Kind] = "execute"
+    short: ClassVar[str] = "Pretends to run a command."
+    args: ClassVar[type[Args]] = RunArgs
+
+    def __init__(self, deed: Callable[[str, ToolContext], Awaitable[ToolOutput]] | None = None) -> None:
+        self.ran: list[tuple[str, ToolContext]] = []
+        self._deed = deed
+
+    def subject(self, args: RunArgs) -> Subject:
+        return Subject(command=args.command)
+
+    async def run(self, args: RunArgs, ctx: ToolContext) -> ToolOutput:
+        self.ran.append((args.command, ctx))
+        return await self._deed(args.command, ctx) if self._deed else ToolOutput(f"ran {args.command}")
+
+
+class Bench:
+    """`answers` are given in their order; a question too many fails the test."""
+
+    def __init__(
+        self,
+        root: Path,
+        tool: Tool[Any],
+        *,
+        answers: Sequence[Answer] | None = None,
+        hooks: Said | None = None,
+        redact: Redact = unredacted,
+        save: Callable[[str], str] | None = None,
+        mode: Mode = "edit_mode",
+        policy: Policy | None = None,
+        **rules: Any,
+    ) -> None:
+        self.recorder = Recorder(None, State("s"), Hub())
+        self.asker = Asker(self.recorder, can_ask=answers is not None)
+        self.desk = Desk(self.recorder, hooks)
+        self.events: list[AnyEvent] = []
+        self._answers = list(answers or ())
+        self._tool = tool.name
+        self._scope = Scope("", mode, str(root), str(root), RepetitionGuard())
+        self._policy = policy or Policy(root=str(root), **rules)
+        self._gate = Gate(
+            registry=Registry([tool]),
+            policy=lambda: self._policy,
+            asker=self.asker,
+            recorder=self.recorder,
+            desk=self.desk,
+            redact=redact,
+            save=save,
+            sandbox=lambda: "a box",
+        )
+
+    async def call(self, *calls: dict[str, Any]) -> bool:
+        """Run these calls as those of one reply; whether the turn is to stop."""
+        listening = self.recorder.hub.subscribe(durable=True, size=1024)
+        person = asyncio.create_task(self._listen(listening))
+        try:
+            async with asyncio.timeout(30):
+                named = [ToolCall(f"c{number}", self._tool, args) for number, args in enumerate(calls)]
+                return await self._gate.run_all(named, self._scope)
+        finally:
+            self.recorder.hub.close()
+            await person
+
+    async def _listen(self, events: Any) -> None:
+        async for envelope in events:
+            self.events.append(envelope.event)
+            if isinstance(envelope.event, PermissionAsked):
+                self.asker.answer(replace(self._answers.pop(0), ask_id=envelope.event.ask_id))
+
+    def all(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]

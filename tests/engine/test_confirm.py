@@ -1,0 +1,462 @@
+"""A call that waits for a yes: who may answer, what the answers mean, and what the model and the log make of them."""
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from msgspec.structs import replace
+
+from odin.core.event import (
+    AnyEvent,
+    Envelope,
+    PermissionAnswered,
+    PermissionAsked,
+    RuleAdded,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    Warned,
+)
+from odin.core.op import AddRule, Answer, Interrupt
+from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
+from odin.testing import call, reply, say
+
+from .conftest import Start, Talk
+from .test_questions import asked, seen
+
+ASKING: dict[str, Any] = {"yes": False, "can_ask": True}
+
+
+def write(path: Path, content: str = "x\n", id: str = "w") -> Any:
+    return call("WriteFile", {"file_path": str(path), "content": content}, id=id)
+
+
+def kinds(events: list[AnyEvent], *wanted: type[Any]) -> list[Any]:
+    return [event for event in events if isinstance(event, wanted)]
+
+
+class TestAnswers:
+    async def test_a_yes_is_for_once(self, start: Start, workspace: Path) -> None:
+        talk = await start([write(workspace / "a", id="1"), write(workspace / "b", id="2"), say("ok")], **ASKING)
+        talk.answers = [Answer("", True), Answer("", False)]
+        await talk.say("go")
+        assert [event.status for event in talk.all(ToolEnded)] == ["success", "denied"]
+        assert (workspace / "a").exists()
+        assert not (workspace / "b").exists()
+
+    async def test_the_reason_of_a_no_reaches_the_model_as_it_was_written(self, start: Start, workspace: Path) -> None:
+        why = 'Use "b" instead:\n  it is  empty — already {made}'
+        talk = await start([write(workspace / "a"), say("ok")], **ASKING)
+        talk.answers = [Answer("", False, why)]
+        await talk.say("go")
+        assert talk.server.requests[1].results["w"] == f"The user said no: {why}\nNothing was done."
+        (answered,) = talk.all(PermissionAnswered)
+        assert (answered.allowed, answered.reason, answered.by) == (False, why, "user")
+
+    async def test_a_rule_is_remembered_exactly_as_it_was_offered(self, start: Start, workspace: Path) -> None:
+        (workspace / "src").mkdir()
+        calls = [write(workspace / "src" / "a", id="1"), write(workspace / "src" / "a", "y\n", id="2")]
+        talk = await start([*calls, write(workspace / "b", id="3"), say("ok")], **ASKING)
+        prompt = await talk.submit("go")
+        question = await asked(talk, PermissionAsked)
+        assert question.rules
+        rule = question.rules[0]
+        talk.answers = [Answer("", True, rule=rule, remember="session"), Answer("", False)]
+        await talk.until_end(prompt)
+        assert [event.call_id for event in talk.all(PermissionAsked)] == ["1", "3"]
+        assert [(event.text, event.action, event.scope) for event in talk.all(RuleAdded)] == [
+            (rule, "allow", "session")
+        ]
+        first = talk.all(PermissionAnswered)[0]
+        assert (first.rule, first.remember) == (rule, "session")
+        assert not talk.all(Warned)
+
+    @pytest.mark.parametrize(
+        ("rule", "why"),
+        [
+            ("WriteFile(other/**)", "is not about this call"),
+            ("Read", "is not about this call"),
+            ("", "no rule was named"),
+            ("((", "not a rule"),
+        ],
+    )
+    async def test_a_rule_that_does_not_fit_is_not_remembered_and_that_is_said(
+        self, start: Start, workspace: Path, rule: str, why: str
+    ) -> None:
+        calls = [write(workspace / "a", id="1"), write(workspace / "a", "y\n", id="2"), say("ok")]
+        talk = await start(calls, **ASKING)
+        talk.answers = [Answer("", True, rule=rule, remember="session"), Answer("", False)]
+        await talk.say("go")
+        assert [event.status for event in talk.all(ToolEnded)] == ["success", "denied"]
+        assert talk.all(RuleAdded) == []
+        (warning,) = talk.all(Warned)
+        assert "was not remembered" in warning.text
+        assert why in warning.text
+        assert [(event.rule, event.remember) for event in talk.all(PermissionAnswered)] == [("", None)] * 2
+
+    async def test_a_remembered_no_denies_by_rule_without_a_question(self, start: Start, workspace: Path) -> None:
+        calls = [write(workspace / "a", id="1"), write(workspace / "a", "y\n", id="2"), say("ok")]
+        talk = await start(calls, **ASKING)
+        talk.answers = [Answer("", False, "never", rule="WriteFile(a)", remember="session")]
+        await talk.say("go")
+        assert [event.action for event in talk.all(RuleAdded)] == ["deny"]
+        said = talk.server.requests[2].results
+        assert said["1"].startswith("The user said no: never")
+        assert said["2"].startswith("Denied by rule ")
+        assert "WriteFile(a)" in said["2"]
+        assert not (workspace / "a").exists()
+
+    async def test_who_wants_the_turn_to_stop_is_asked_nothing_more(self, start: Start, workspace: Path) -> None:
+        calls = [write(workspace / name, id=name) for name in "ab"]
+        talk = await start([reply(calls=calls), say("ok")], **ASKING)
+        talk.answers = [Answer("", False, interrupt=True)]
+        assert (await talk.say("go")).reason == "interrupted"
+        assert [event.status for event in talk.all(ToolEnded)] == ["denied", "cancelled"]
+        assert (await talk.say("again")).text == "ok"
+        assert not talk.server.rejected
+
+
+class TestEditedArguments:
+    async def test_they_run_and_the_audit_says_what_was_asked(self, start: Start, workspace: Path) -> None:
+        talk = await start([write(workspace / "a"), say("ok")], **ASKING)
+        args = {"file_path": str(workspace / "b"), "content": "x\n"}
+        talk.answers = [Answer("", True, args=args, summary="another name")]
+        await talk.say("go")
+        assert (workspace / "b").read_text() == "x\n"
+        assert not (workspace / "a").exists()
+        (ended,) = talk.all(ToolEnded)
+        assert ended.audit is not None
+        assert (ended.audit.original["file_path"], ended.audit.effective) == (str(workspace / "a"), args)
+        assert (ended.audit.by, ended.audit.summary) == ("user", "another name")
+        assert talk.all(ToolStarted)[0].args == args
+        told = talk.server.requests[1].results["w"]
+        assert "[The user changed the arguments of this call (another name): file_path was" in told
+        assert str(workspace / "a") in told
+        assert (talk.all(PermissionAnswered)[0].args, talk.all(PermissionAnswered)[0].summary) == (args, "another name")
+
+    async def test_the_same_arguments_are_no_change(self, start: Start, workspace: Path) -> None:
+        talk = await start([write(workspace / "a"), say("ok")], **ASKING)
+        talk.answers = [Answer("", True, args={"file_path": str(workspace / "a"), "content": "x\n"})]
+        await talk.say("go")
+        assert talk.all(ToolEnded)[0].audit is None
+        assert talk.all(PermissionAnswered)[0].args is None
+
+    async def test_what_was_typed_is_approved_even_outside_the_project(
+        self, start: Start, workspace: Path, tmp_path: Path
+    ) -> None:
+        outside = tmp_path.resolve() / "outside"
+        talk = await start([write(workspace / "a"), say("ok")], **ASKING)
+        talk.answers = [Answer("", True, args={"file_path": str(outside), "content": "x\n"})]
+        await talk.say("go")
+        assert len(talk.all(PermissionAsked)) == 1
+        assert outside.exists()
+
+    async def test_a_deny_holds_after_the_change_and_is_audited(self, start: Start, workspace: Path) -> None:
+        talk = await start(
+            [write(workspace / "a"), say("ok")], config={"disallowed_tools": ["WriteFile(secret)"]}, **ASKING
+        )
+        args = {"file_path": str(workspace / "secret"), "content": "x\n"}
+        talk.answers = [Answer("", True, args=args)]
+        await talk.say("go")
+        (ended,) = talk.all(ToolEnded)
+        assert ended.status == "denied"
+        assert ended.audit is not None
+        assert ended.audit.effective == args
+        assert ended.text.startswith("Denied by rule ")
+        assert "The user changed the arguments" in ended.text
+        assert talk.all(ToolStarted) == []
+        assert list(workspace.iterdir()) == []
+        assert not talk.server.rejected
+
+    async def test_arguments_that_do_not_fit_are_refused_by_field(self, start: Start, workspace: Path) -> None:
+        talk = await start([write(workspace / "a"), say("ok")], **ASKING)
+        talk.answers = [Answer("", True, args={"file_path": 7})]
+        await talk.say("go")
+        (ended,) = talk.all(ToolEnded)
+        assert ended.status == "error"
+        assert "do not fit its schema" in ended.text
+        assert ended.audit is not None
+
+    async def test_what_the_tool_itself_refuses_is_not_run(self, start: Start) -> None:
+        talk = await start([call("Picky", {"word": "fine"}, id="p"), say("ok")], own_tools=[Picky()], **ASKING)
+        talk.answers = [Answer("", True, args={"word": "senseless"})]
+        await talk.say("go")
+        assert talk.server.requests[1].results["p"].startswith("senseless makes no sense")
+        assert talk.all(ToolStarted) == []
+
+    async def test_nobody_is_asked_about_what_makes_no_sense(self, start: Start) -> None:
+        talk = await start([call("Picky", {"word": "senseless"}), say("ok")], own_tools=[Picky()], **ASKING)
+        await talk.say("go")
+        assert talk.all(PermissionAsked) == []
+
+    async def test_a_long_text_is_told_as_a_difference(self, start: Start, workspace: Path) -> None:
+        lines = [f"line {number}\n" for number in range(200)]
+        changed = [*lines[:100], "inserted by hand\n", *lines[100:]]
+        talk = await start([write(workspace / "a", "".join(lines)), say("ok")], **ASKING)
+        talk.answers = [Answer("", True, args={"file_path": str(workspace / "a"), "content": "".join(changed)})]
+        await talk.say("go")
+        told = talk.server.requests[1].results["w"]
+        assert "+inserted by hand" in told
+        assert "line 3\n" not in told
+
+
+class PickyArgs(Args, frozen=True):
+    word: str
+
+
+class Picky(Tool[PickyArgs]):
+    """Refuses what makes no sense."""
+
+    name: ClassVar[str] = "Picky"
+    kind: ClassVar[Kind] = "execute"
+    short: ClassVar[str] = "Refuses what makes no sense."
+    args: ClassVar[type[Args]] = PickyArgs
+
+    def subject(self, args: PickyArgs) -> Subject:
+        return Subject(command=f"say {args.word}")
+
+    def refusal(self, args: PickyArgs) -> str:
+        return "senseless makes no sense." if args.word == "senseless" else ""
+
+    async def run(self, args: PickyArgs, ctx: ToolContext) -> ToolOutput:
+        return ToolOutput(f"did {args.word}")
+
+
+class TestWhoAnswers:
+    async def test_two_front_ends_answer_at_once_and_the_first_wins(self, start: Start, workspace: Path) -> None:
+        talk = await start([write(workspace / "a"), say("ok")], **ASKING)
+        prompt = await talk.submit("go")
+        question = await asked(talk, PermissionAsked)
+        answers = [Answer("ask-of-yesterday", False), Answer(question.ask_id, False, "no", by="desk")]
+        answers += [Answer(question.ask_id, True, by="phone"), Answer(question.ask_id, True, by="web")]
+        await asyncio.gather(*(talk.client.submit(answer) for answer in answers))
+        talk.answers = [Answer("", True)]
+        assert (await talk.until_end(prompt)).text == "ok"
+        assert [(event.allowed, event.by) for event in talk.all(PermissionAnswered)] == [(False, "desk")]
+        assert not (workspace / "a").exists()
+        await talk.client.submit(Answer(question.ask_id, True))
+        assert not (workspace / "a").exists()
+        assert not talk.server.rejected
+
+    async def test_with_nobody_to_ask_it_is_refused_and_says_so(self, start: Start, workspace: Path) -> None:
+        talk = await start([write(workspace / "a"), say("ok")], yes=False)
+        await talk.say("go")
+        told = talk.server.requests[1].results["w"]
+        assert told.startswith("WriteFile requires confirmation: ")
+        assert "Nobody can be asked here" in told
+        assert talk.all(ToolEnded)[0].status == "denied"
+        assert not (workspace / "a").exists()
+
+    async def test_nobody_in_time_means_no(self, start: Start, workspace: Path) -> None:
+        talk = await start([write(workspace / "a"), say("ok"), say("on")], config={"confirm_timeout_s": 0.05}, **ASKING)
+        prompt = await talk.submit("go")
+        question = await asked(talk, PermissionAsked)
+        answered = await asked(talk, PermissionAnswered)
+        assert (answered.allowed, answered.by) == (False, "timeout")
+        await talk.client.submit(Answer(question.ask_id, True))
+        talk.answers = [Answer("", True)]
+        assert (await talk.until_end(prompt)).text == "ok"
+        told = talk.server.requests[1].results["w"]
+        assert told.startswith("Denied: the question timed out.")
+        assert talk.all(ToolEnded)[0].status == "denied"
+        assert answered.reason == "Nobody answered within 0.05 s."
+        assert not (workspace / "a").exists()
+        assert (await talk.say("and now")).text == "on"
+        assert not talk.server.rejected
+
+    async def test_an_interrupt_at_the_question_ends_the_turn_cleanly(self, start: Start, workspace: Path) -> None:
+        talk = await start([write(workspace / "a"), say("on")], **ASKING)
+        prompt = await talk.submit("go")
+        question = await asked(talk, PermissionAsked)
+        await talk.client.submit(Interrupt())
+        talk.answers = [Answer("", True)]
+        assert (await talk.until_end(prompt)).reason == "interrupted"
+        assert [(event.allowed, event.by) for event in talk.all(PermissionAnswered)] == [(False, "interrupt")]
+        await talk.client.submit(Answer(question.ask_id, True))
+        assert (await talk.say("and now")).text == "on"
+        assert not (workspace / "a").exists()
+        assert not talk.server.rejected
+
+
+async def rest(talk: Talk) -> list[AnyEvent]:
+    return [envelope.event async for envelope in talk.remaining()]
+
+
+class TestShutdown:
+    async def test_it_says_no_for_whoever_is_asked_and_nothing_runs(self, start: Start, workspace: Path) -> None:
+        calls = [call("ExecuteCommand", {"command": "true"}, id="first"), write(workspace / "a", id="second")]
+        talk = await start([reply(calls=calls)], **ASKING)
+        await talk.submit("go")
+        await asked(talk, PermissionAsked)
+        session = (await talk.client.info()).session
+        async with asyncio.timeout(20):
+            await talk.client.close()
+        events = await rest(talk)
+        (answered,) = kinds(events, PermissionAnswered)
+        assert (answered.allowed, answered.by, answered.reason) == (False, "shutdown", "Odin is shutting down.")
+        ended = {event.call_id: event for event in kinds(events, ToolEnded)}
+        assert ended["second"].status == "denied"
+        assert ended["second"].text == "Denied: Odin is shutting down. Nothing was done."
+        assert ended["first"].status == "cancelled"
+        assert kinds(events, ToolStarted) == []
+        (turn,) = kinds(events, TurnEnded)
+        assert (turn.reason, turn.error_kind) == ("aborted", "AgentShutdown")
+        assert list(workspace.iterdir()) == []
+        later = await start([say("here again")], resume=session)
+        assert (await later.say("and now")).text == "here again"
+        assert "Odin is shutting down" in later.server.requests[0].results["second"]
+        assert not later.server.rejected
+
+    async def test_those_who_wait_for_their_question_are_released_too(self, start: Start, workspace: Path) -> None:
+        tasks = [call("AgentTool", {"description": f"task {n}", "prompt": "Write."}, id=f"t{n}") for n in range(2)]
+        talk = await start([reply(calls=tasks), write(workspace / "a"), write(workspace / "b")], **ASKING)
+        await talk.submit("go")
+        await asked(talk, PermissionAsked)
+        async with asyncio.timeout(20):
+            await talk.client.close()
+        events = await rest(talk)
+        assert len(kinds(events, PermissionAsked)) == len(kinds(events, PermissionAnswered))
+        assert {event.call_id for event in kinds(events, ToolStarted)} == {"t0", "t1"}
+        assert list(workspace.iterdir()) == []
+
+
+class TestSeveralAgents:
+    async def test_a_rule_added_meanwhile_answers_the_question_that_waits(self, start: Start, workspace: Path) -> None:
+        tasks = [call("AgentTool", {"description": f"task {n}", "prompt": "Write."}, id=f"t{n}") for n in range(2)]
+        (workspace / "src").mkdir()
+        writes = [write(workspace / "src" / name, id=name) for name in "ab"]
+        talk = await start([reply(calls=tasks), *writes, say("one"), say("two"), say("ok")], **ASKING)
+        prompt = await talk.submit("go")
+        await asked(talk, PermissionAsked)
+        while len(talk.server.requests) < 3:  # both agents have their call
+            await asyncio.sleep(0.01)
+        talk.answers = [Answer("", True, rule="WriteFile(src/**)", remember="session")]
+        assert (await talk.until_end(prompt)).text == "ok"
+        assert len(talk.all(PermissionAsked)) == 1
+        assert {path.name for path in (workspace / "src").iterdir()} == {"a", "b"}
+        assert not talk.server.rejected
+
+    async def test_a_rule_of_another_front_end_can_deny_it(self, start: Start, workspace: Path) -> None:
+        tasks = [call("AgentTool", {"description": f"task {n}", "prompt": "Write."}, id=f"t{n}") for n in range(2)]
+        writes = [write(workspace / name, id=name) for name in "ab"]
+        talk = await start([reply(calls=tasks), *writes, say("one"), say("two"), say("ok")], **ASKING)
+        prompt = await talk.submit("go")
+        await asked(talk, PermissionAsked)
+        while len(talk.server.requests) < 3:
+            await asyncio.sleep(0.01)
+        await talk.client.submit(AddRule("WriteFile(**)", "deny"))
+        talk.answers = [Answer("", True)]
+        await talk.until_end(prompt)
+        assert len(talk.all(PermissionAsked)) == 1
+        inner = [event for event in talk.all(ToolEnded) if event.call_id in "ab"]
+        assert sorted(event.status for event in inner) == ["denied", "success"]
+
+    async def test_the_question_says_which_agent_asks(self, start: Start, workspace: Path) -> None:
+        task = call("AgentTool", {"description": "task", "prompt": "Write."}, id="t")
+        talk = await start([task, write(workspace / "a"), say("done"), say("ok")], **ASKING)
+        talk.answers = [Answer("", False, "not there")]
+        await talk.say("go")
+        said: list[Envelope] = [
+            item for item in talk.heard if isinstance(item.event, PermissionAsked | PermissionAnswered)
+        ]
+        assert [item.agent for item in said] == ["agent-1", "agent-1"]
+        assert talk.server.requests[2].results["w"].startswith("The user said no: not there")
+        assert not (workspace / "a").exists()
+
+    async def test_a_sub_agent_without_anybody_to_ask_is_refused_like_everybody(
+        self, start: Start, workspace: Path
+    ) -> None:
+        task = call("AgentTool", {"description": "task", "prompt": "Write."}, id="t")
+        talk = await start([task, write(workspace / "a"), say("done"), say("ok")], yes=False)
+        await talk.say("go")
+        assert "requires confirmation" in talk.server.requests[2].results["w"]
+        assert not (workspace / "a").exists()
+
+
+class TestSeveralPaths:
+    async def test_the_question_tells_apart_what_needs_it(self, start: Start, workspace: Path) -> None:
+        for name in ("a", "b"):
+            (workspace / name).write_text("x\n")
+        paths = [str(workspace / name) for name in "ab"]
+        talk = await start(
+            [call("Delete", {"paths": paths, "reason": "old"}, id="d"), say("ok")],
+            config={"allowed_tools": [f"Delete({paths[0]})"]},
+            **ASKING,
+        )
+        talk.answers = [Answer("", True)]
+        await talk.say("go")
+        (question,) = talk.all(PermissionAsked)
+        assert (question.asked_paths, question.allowed_paths) == ((paths[1],), (paths[0],))
+        assert list(workspace.iterdir()) == []
+
+    async def test_one_denied_path_denies_the_call(self, start: Start, workspace: Path) -> None:
+        for name in ("a", "b"):
+            (workspace / name).write_text("x\n")
+        paths = [str(workspace / name) for name in "ab"]
+        talk = await start(
+            [call("Delete", {"paths": paths, "reason": "old"}, id="d"), say("ok")],
+            config={"disallowed_tools": ["Delete(b)"]},
+            **ASKING,
+        )
+        await talk.say("go")
+        assert talk.all(PermissionAsked) == []
+        assert talk.server.requests[1].results["d"].startswith("Denied by rule ")
+        assert len(list(workspace.iterdir())) == 2
+
+
+class TestOutside:
+    async def test_a_command_that_is_kept_from_the_network_may_run_again_outside(
+        self, start: Start, workspace: Path
+    ) -> None:
+        if shutil.which("curl") is None:
+            pytest.skip("there is no curl here")
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as web:
+            command = f"curl -sS http://127.0.0.1:{web.sockets[0].getsockname()[1]}/"
+            talk = await start([call("ExecuteCommand", {"command": command}, id="c"), say("ok")], can_ask=True)
+            talk.answers = [Answer("", True)]
+            await talk.say("go")
+        if not talk.all(PermissionAsked):
+            pytest.skip("commands have the network of the machine here")
+        assert [event.outside for event in talk.all(PermissionAsked)] == [True], "with --yes only this is asked"
+        told = talk.server.requests[1].results["c"]
+        assert told.startswith("reached")
+        assert "The user let it run again outside the sandbox" in told
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\nConnection: close\r\n\r\nreached\n")
+    await writer.drain()
+    writer.close()
+
+
+class TestPreview:
+    async def test_the_question_shows_what_would_change(self, start: Start, workspace: Path) -> None:
+        (workspace / "a").write_text("one\ntwo\n")
+        talk = await start([write(workspace / "a", "one\nthree\n"), say("ok")], **ASKING)
+        prompt = await talk.submit("go")
+        question = await asked(talk, PermissionAsked)
+        assert "-two\n+three" in question.preview
+        assert (workspace / "a").read_text() == "one\ntwo\n", "looking at it changed nothing"
+        talk.answers = [Answer("", False)]
+        await talk.until_end(prompt)
+
+    async def test_a_command_has_none(self, start: Start) -> None:
+        talk = await start([call("Picky", {"word": "x"}), say("ok")], own_tools=[Picky()], **ASKING)
+        talk.answers = [Answer("", True)]
+        await talk.say("go")
+        assert talk.all(PermissionAsked)[0].preview == ""
+
+
+async def test_everything_durable_can_be_read_again(start: Start, workspace: Path) -> None:
+    """The log is what other front ends and a later run see: question, answer and audit come back from it."""
+    talk = await start([write(workspace / "a"), say("ok")], **ASKING)
+    args = {"file_path": str(workspace / "b"), "content": "x\n"}
+    talk.answers = [Answer("", True, args=args, by="phone", summary="elsewhere")]
+    await talk.say("go")
+    again = await seen(talk)
+    assert kinds(again, PermissionAnswered) == [replace(talk.all(PermissionAnswered)[0])]
+    (ended,) = kinds(again, ToolEnded)
+    assert (ended.audit.by, ended.audit.summary, ended.audit.effective) == ("phone", "elsewhere", args)

@@ -1,0 +1,135 @@
+"""A session's commands are kept in: what the model and the person are told, and the one way out."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from odin.core.event import PermissionAsked, ToolEnded
+from odin.core.op import Answer
+from odin.policy.confine.layout import Session
+from odin.policy.sandbox import Sandbox, Wanted
+from odin.testing import call, say
+
+from .conftest import Start, Talk
+
+YES, NO = Answer("", True), Answer("", False, "stay inside")
+
+
+@pytest.fixture(autouse=True)
+def bubblewrap(tmp_path: Path, workspace: Path) -> None:
+    import os
+
+    sandbox = Sandbox(Session(root=str(workspace), home=str(tmp_path), env=os.environ), Wanted("bubblewrap"))
+    sandbox.prove()
+    sandbox.kill()
+    if sandbox.kind != "bubblewrap":
+        pytest.skip(f"bubblewrap does not work here: {sandbox.reasons()}")
+
+
+def run(command: str) -> object:
+    return call("ExecuteCommand", {"command": command})
+
+
+def last(talk: Talk) -> ToolEnded:
+    return talk.all(ToolEnded)[-1]
+
+
+async def test_a_command_stays_in_and_the_model_reads_why(start: Start, workspace: Path) -> None:
+    canary = workspace.parent / "canary"
+    talk = await start([run(f"touch {canary}"), say("ok")])
+    await talk.say("go")
+    assert not canary.exists()
+    assert last(talk).status == "error"
+    assert f"(the sandbox kept it from writing {canary})" in last(talk).text
+    assert f"kept it from writing {canary}" in str(talk.server.requests[-1])
+
+
+async def test_a_person_may_let_it_out_once(start: Start, workspace: Path) -> None:
+    canary = workspace.parent / "canary"
+    talk = await start([run(f"touch {canary}"), say("ok")], yes=True, can_ask=True)
+    talk.answers = [YES]
+    await talk.say("go")
+    assert canary.exists()
+    (asked,) = talk.all(PermissionAsked)
+    assert asked.outside
+    assert str(canary) in asked.reason
+    assert asked.sandbox == "bubblewrap, network off"
+
+
+async def test_a_person_may_say_no(start: Start, workspace: Path) -> None:
+    canary = workspace.parent / "canary"
+    talk = await start([run(f"touch {canary}"), say("ok")], yes=True, can_ask=True)
+    talk.answers = [NO]
+    await talk.say("go")
+    assert not canary.exists()
+    assert "stay inside" in last(talk).text
+
+
+@pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
+async def test_modes_that_change_nothing_see_what_cannot_be_written(start: Start, workspace: Path, mode: str) -> None:
+    (workspace / "file").write_text("alive")
+    talk = await start([run('cat file && python3 -c \'open("made", "w")\''), say("ok")], yes=True, can_ask=True)
+    talk.answers = [YES, YES]
+    await talk.say("go", mode)  # pyright: ignore[reportArgumentType]
+    assert not (workspace / "made").exists()
+    assert not any(asked.outside for asked in talk.all(PermissionAsked))
+
+
+async def test_a_server_that_was_spawned_is_reached_by_the_next_command(start: Start, workspace: Path) -> None:
+    (workspace / "served").write_text("hello from inside")
+    serve = "exec python3 -u -m http.server 0 --bind 127.0.0.1 >port 2>&1"
+    fetch = (
+        "until grep -q 'port [0-9]' port; do sleep 0.05; done; port=$(grep -o 'port [0-9]*' port | head -1);"
+        " exec 3<>/dev/tcp/127.0.0.1/${port#port }; printf 'GET /served HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
+    )
+    talk = await start([call("Spawn", {"command": serve}), run(fetch), say("ok")])
+    await talk.say("go")
+    assert "hello from inside" in last(talk).text
+
+
+async def test_the_session_says_what_its_commands_run_in(start: Start) -> None:
+    talk = await start([run("true"), say("ok")])
+    await talk.say("go")
+    assert (await talk.client.info()).sandbox == "bubblewrap, network off"
+    again = await start([say("ok")])
+    assert (await again.client.info()).sandbox == "bubblewrap, network off", "it was proved, and is remembered"
+    without = await start([say("ok")], config={"sandbox": {"use": "off"}})
+    assert (await without.client.info()).sandbox == "no sandbox, as configured"
+
+
+async def test_a_sandbox_that_does_not_work_is_no_reason_to_go_without(start: Start, workspace: Path) -> None:
+    talk = await start(
+        [run("touch made"), say("ok")],
+        config={"sandbox": {"use": "bubblewrap"}},
+        env={"PATH": str(workspace)},
+    )
+    await talk.say("go")
+    assert not (workspace / "made").exists()
+    assert "bwrap is not installed" in last(talk).text
+    assert any("sandbox bubblewrap" in text for text in (await talk.client.info()).warnings)
+
+
+async def test_what_other_programs_obey_is_pointed_out(start: Start, workspace: Path) -> None:
+    talk = await start([run("echo 'echo hi' >.envrc"), say("ok")], permission_mode="bypassPermissions")
+    await talk.say("go")
+    if (workspace / ".envrc").exists():
+        assert re.search(r"left or changed \.envrc, which other programs obey", last(talk).text)
+        assert ".envrc" in last(talk).for_user
+
+
+async def test_keys_and_odins_own_folders_stay_out_of_sight(start: Start, home: Path) -> None:
+    talk = await start(
+        [run(f"cat {home}/.config/odin/odinconfig.json; env"), say("ok")], env={"MY_API_KEY": "hush-hush"}
+    )
+    await talk.say("go")
+    assert "base_s" not in last(talk).text
+    assert "hush-hush" not in last(talk).text
+
+
+async def test_a_command_that_would_wait_for_ever_is_refused_before_anybody_is_asked(start: Start) -> None:
+    talk = await start([run("git commit"), run("vim file"), say("ok")], yes=False, can_ask=True)
+    await talk.say("go")
+    assert talk.all(PermissionAsked) == []
+    assert [ended.status for ended in talk.all(ToolEnded)] == ["error", "error"]
+    assert "git commit -m MESSAGE" in talk.all(ToolEnded)[0].text

@@ -1,0 +1,162 @@
+"""Secrets in what tools return: neither the person, nor the log, nor the model gets to see them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from odin.core.event import ContextAdded, SpawnFinished, ToolEnded, ToolProgressed
+from odin.core.op import AddContext
+from odin.testing import call, say
+from tests.engine.conftest import Start
+
+KEY = "ghp_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1234"
+PASSWORD = "tr0ub4dor&3 with spaces"
+SECRETS = {"SHOP_PASSWORD": PASSWORD}
+
+
+def log_of(home: Path) -> str:
+    (path,) = (home / ".local" / "state" / "odin").rglob("*.jsonl")
+    return path.read_text()
+
+
+def everything(talk: Any, home: Path) -> str:
+    """What was sent to the model, written to the log, and shown."""
+    sent = "".join(request.body.decode() for request in talk.server.requests)
+    return sent + log_of(home) + repr(talk.events)
+
+
+async def test_a_command_that_prints_keys(start: Start, workspace: Path, home: Path):
+    (workspace / "notes.txt").write_text(f"the key is {KEY}\nand {PASSWORD}\n")
+    talk = await start([call("ExecuteCommand", {"command": "cat notes.txt"}), say("done")], env=SECRETS)
+    await talk.say("go")
+    (ended,) = talk.all(ToolEnded)
+    assert ended.redacted == ("GitHub token", "SHOP_PASSWORD")
+    assert "the key is [redacted: GitHub token]\nand [redacted: SHOP_PASSWORD]" in ended.text
+    assert "[redacted: GitHub token]" in talk.server.requests[1].body.decode()
+    seen = everything(talk, home)
+    assert KEY not in seen
+    assert KEY[4:] not in seen
+    assert PASSWORD not in seen
+    assert not any(KEY in event.text for event in talk.all(ToolProgressed))
+
+
+async def test_a_file_that_is_read_and_found(start: Start, workspace: Path, home: Path):
+    path = workspace / "settings.py"
+    path.write_text(f'TOKEN = "{KEY}"\n')
+    script = [call("Read", {"file_path": str(path)}), call("Grep", {"pattern": "TOKEN"}), say("done")]
+    talk = await start(script, env=SECRETS)
+    await talk.say("go")
+    assert [event.redacted for event in talk.all(ToolEnded)] == [("GitHub token",), ("GitHub token",)]
+    assert KEY not in everything(talk, home)
+
+
+async def test_the_end_of_a_background_process(start: Start, workspace: Path, home: Path):
+    (workspace / "key").write_text(KEY)
+    command = "until [ -e go ]; do sleep 0.02; done; cat key; exit 3"
+    script = [call("Spawn", {"command": command}), call("ExecuteCommand", {"command": "touch go"})]
+    talk = await start([*script, call("SpawnStatus", {"id": "spawn-1"}), say("done"), say("seen")])
+    await talk.say("go")
+    await talk.until(SpawnFinished)
+    await talk.say("and now?")
+    (finished,) = talk.all(SpawnFinished)
+    assert "[redacted: GitHub token]" in finished.output
+    assert KEY not in everything(talk, home)
+
+
+async def test_context_that_is_added(start: Start, home: Path):
+    talk = await start([say("done")])
+    await talk.client.submit(AddContext(f"export T={KEY}", command="env"))
+    await talk.say("go")
+    assert [event.content for event in talk.all(ContextAdded)] == ["export T=[redacted: GitHub token]"]
+    assert KEY not in everything(talk, home)
+
+
+async def test_keys_of_the_configuration(start: Start, workspace: Path, home: Path):
+    (workspace / "x").write_text("my-w0rk-key and Tok3n-in-a-header")
+    provider = {"api_key": "my-w0rk-key", "headers": {"X-Auth": "Tok3n-in-a-header"}, "base_url": "http://127.0.0.1:1"}
+    talk = await start(
+        [call("Read", {"file_path": str(workspace / "x")}), say("done")],
+        config={"providers": {"work": {**provider, "type": "openai-chat"}}},
+    )
+    await talk.say("go")
+    (ended,) = talk.all(ToolEnded)
+    assert ended.redacted == ("key of work", "X-Auth of work")
+    assert "my-w0rk-key" not in everything(talk, home)
+    assert "Tok3n-in-a-header" not in everything(talk, home)
+
+
+async def test_what_stands_for_a_secret_is_not_written_in_its_place(start: Start, workspace: Path):
+    path = workspace / "settings.py"
+    path.write_text(f'TOKEN = "{KEY}"\nNAME = "a"\n')
+    shown = 'TOKEN = "[redacted: GitHub token]"'
+    script = [
+        call("Read", {"file_path": str(path)}),
+        call("WriteFile", {"file_path": str(path), "content": f'{shown}\nNAME = "b"\n'}),
+        call("EditTool", {"file_path": str(path), "old_string": shown, "new_string": f"{shown} #"}),
+        call("AppendFile", {"file_path": str(workspace / "new.py"), "content": shown}),
+        call("EditTool", {"file_path": str(path), "old_string": 'NAME = "a"', "new_string": 'NAME = "b"'}),
+        say("done"),
+    ]
+    talk = await start(script)
+    await talk.say("go")
+    _, *refused, edited = talk.all(ToolEnded)
+    assert [event.status for event in refused] == ["error"] * 3
+    for event in refused:
+        assert "[redacted: GitHub token] stands for a secret" in event.text
+    assert edited.status == "success"
+    assert path.read_text() == f'TOKEN = "{KEY}"\nNAME = "b"\n'
+    assert not (workspace / "new.py").exists()
+
+
+async def test_a_file_that_holds_such_words_itself_can_be_edited(start: Start, workspace: Path):
+    path = workspace / "guide.md"
+    path.write_text(f"Keys are shown as [redacted: GitHub token]. Not {KEY}.\n")
+    change = {"old_string": "shown as [redacted: GitHub token]", "new_string": "[redacted: GitHub token]"}
+    script = [
+        call("Read", {"file_path": str(path)}),
+        call("EditTool", {"file_path": str(path), **change}),
+        call("WriteFile", {"file_path": str(workspace / "other.md"), "content": "[redacted: something else]"}),
+        say("done"),
+    ]
+    talk = await start(script)
+    await talk.say("go")
+    assert [event.status for event in talk.all(ToolEnded)] == ["success"] * 3
+    assert path.read_text() == f"Keys are [redacted: GitHub token]. Not {KEY}.\n"
+
+
+async def test_after_a_resume_it_still_is_not_written(start: Start, workspace: Path, home: Path):
+    path = workspace / "settings.py"
+    path.write_text(f'TOKEN = "{KEY}"\n')
+    first = await start([call("Read", {"file_path": str(path)}), say("done")])
+    await first.say("go")
+    await first.client.close()
+    again = await start(
+        [call("WriteFile", {"file_path": str(path), "content": "[redacted: GitHub token]"}), say("done")],
+        resume=json.loads(log_of(home).splitlines()[0])["session"],
+    )
+    await again.say("write it")
+    assert "stands for a secret" in again.all(ToolEnded)[-1].text
+    assert KEY in path.read_text()
+
+
+async def test_the_lesser_model_is_not_shown_them_either(start: Start, workspace: Path, home: Path):
+    path = workspace / "long.py"
+    path.write_text(f'KEY = "{KEY}"\n' + "".join(f"line{n}\n" for n in range(100)))
+    planner = iter(
+        [
+            call("Read", {"file_path": str(path), "offset": 1, "limit": 20}),
+            call("EditTool", {"file_path": str(path), "old_string": "line5\n", "new_string": "line five\n"}),
+            say("done"),
+        ]
+    )
+
+    def models(seen: Any) -> Any:
+        return next(planner) if seen.json["model"] != "small" else say('{"sufficient": true}')
+
+    talk = await start(models, config={"small_model": "anthropic/small"})
+    await talk.say("go")
+    asked = [request.body.decode() for request in talk.server.requests if "edit-sufficiency" in request.body.decode()]
+    assert len(asked) == 1
+    assert "[redacted: GitHub token]" in asked[0]
+    assert KEY not in everything(talk, home)
+    assert "line five" in path.read_text()

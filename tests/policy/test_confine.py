@@ -1,0 +1,160 @@
+"""What a sandbox shows and hides, what is remembered of it, and what is told of its refusals."""
+
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from odin.policy.confine.blocked import blocked
+from odin.policy.confine.bubblewrap import WAYS, sandbox_argv
+from odin.policy.confine.landlock import readable
+from odin.policy.confine.layout import Layout, Session, layout
+from odin.policy.confine.planted import obeyed
+from odin.policy.confine.proof import Candidate, Proof, Wanted, describe, proof_key, remember, remembered
+
+NOTHING = Layout(temporary=(), kept=(), writable=(), pinned=(), guarded=(), hidden=(), shown=())
+
+
+def session(folder: Path, **more: object) -> Session:
+    home, root = folder / "home", folder / "project"
+    for path in (home, root):
+        path.mkdir(exist_ok=True)
+    return msgspec.convert({"root": str(root), "home": str(home), "env": {}, **more}, Session)
+
+
+def test_a_mode_that_only_looks_writes_nowhere(tmp_path: Path) -> None:
+    plan = layout(session(tmp_path), writes=False)
+    assert (plan.temporary, plan.writable, plan.pinned) == ((), (), ())
+    argv = sandbox_argv("bwrap", WAYS[0], plan, "python", 9, network=False)
+    assert "--bind" not in argv
+    assert "--unshare-net" in argv
+
+
+def test_a_secret_that_holds_the_project_is_shown(tmp_path: Path) -> None:
+    project = tmp_path / "home/.config/gh/project"
+    project.mkdir(parents=True)
+    (tmp_path / "home/.ssh").mkdir()
+    plan = layout(session(tmp_path, root=str(project)), writes=True)
+    assert str(tmp_path / "home/.ssh") in plan.hidden
+    assert str(tmp_path / "home/.config/gh") not in plan.hidden
+
+
+def test_a_link_to_a_secret_is_hidden_where_it_leads(tmp_path: Path) -> None:
+    found = session(tmp_path)
+    (tmp_path / "vault").mkdir()
+    (tmp_path / "home/.ssh").symlink_to(tmp_path / "vault")
+    assert str(tmp_path / "vault") in layout(found, writes=True).hidden
+
+
+def test_sockets_among_temporary_files_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "tmux-0"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("default")
+        plan = layout(session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
+    assert str(folder) in plan.hidden
+
+
+def test_a_home_among_temporary_files_is_no_temporary_file(tmp_path: Path) -> None:
+    plan = layout(session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
+    assert str(tmp_path / "home") in plan.kept
+
+
+def test_the_whole_machine_is_never_writable(tmp_path: Path) -> None:
+    plan = layout(session(tmp_path, root="/", writable=("/",)), writes=True)
+    assert "/" not in plan.writable
+
+
+def test_the_neighbours_of_a_secret_are_readable_and_it_is_not(tmp_path: Path) -> None:
+    for name in ("secret", "plain"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    found = readable([str(tmp_path / "secret")])
+    assert str(tmp_path / "plain") in found
+    assert str(tmp_path / "secret") not in found
+    assert str(tmp_path / "link") not in found, "it leads to what holds the secret"
+    assert not any(str(tmp_path).startswith(f"{path}/") or path == str(tmp_path) for path in found)
+
+
+def test_what_other_programs_obey_is_found(tmp_path: Path) -> None:
+    for name in (".git/hooks", ".github/workflows", ".vscode", "src"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in (".git/config", ".git/index", ".envrc", "README.md", ".github/CODEOWNERS"):
+        (tmp_path / name).write_text("")
+    found = {os.path.relpath(path, tmp_path) for path in obeyed(str(tmp_path))}
+    assert found == {".git/config", ".git/hooks", ".github/workflows", ".vscode", ".envrc"}
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("touch: cannot touch '/opt/x': Read-only file system", "writing /opt/x"),
+        ("bash: line 1: /opt/x: Read-only file system", "writing /opt/x"),
+        ("/bin/bash: line 1: out.txt: Read-only file system", "writing /work/out.txt"),
+        ("OSError: [Errno 30] Read-only file system: '/opt/x y'", "writing /opt/x y"),
+        ("Error: EROFS: read-only file system, open '/opt/x'", "writing /opt/x"),
+        ("Read-only file system (os error 30)", "writing outside the project and the temporary folders"),
+        ("error: could not write config file .git/config: Device or resource busy", "changing /work/.git/config"),
+        ("curl: (6) Could not resolve host: example.org", "reaching the network"),
+        ("ping: connect: Network is unreachable", "reaching the network"),
+        ("getaddrinfo EAI_AGAIN registry.example.org", "reaching the network"),
+        ("fatal: unable to access 'https://example.org/': Could not resolve host: example.org", "reaching the network"),
+        ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "reaching the network"),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "reaching the container daemon"),
+        ("cat: /home/u/.ssh/id: Permission denied", "reading /home/u/.ssh/id"),
+        ("1 test failed: expected 3, got 4", ""),
+        ("rm: cannot remove 'x': Device or resource busy", ""),
+        ("cat: /proc/1/mem: Permission denied", ""),
+        ("cat: /nowhere/at/all: Permission denied", ""),
+        ("connect to 127.0.0.1 port 1: Connection refused", ""),
+    ],
+)
+def test_what_a_sandbox_kept_a_command_from(line: str, what: str) -> None:
+    plan = msgspec.structs.replace(NOTHING, hidden=("/home/u/.ssh",), guarded=("/work/.git/config",))
+    assert blocked(f"before\n{line}\nafter\n", 1, "/work", plan, network=False) == what
+
+
+def test_with_a_network_its_failures_are_its_own() -> None:
+    line = "curl: (6) Could not resolve host: example.org"
+    assert blocked(line, 6, "/work", NOTHING, network=True) == ""
+
+
+def test_a_file_that_is_no_program_was_not_kept_from_anything(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("")
+    line = f"bash: {script}: Permission denied"
+    assert blocked(line, 126, "/work", NOTHING, network=False) == ""
+    assert blocked(line, 1, "/work", NOTHING, network=False) == f"writing {script}"
+
+
+def test_a_proof_holds_while_the_machine_is_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "cache/sandbox.json"
+    proof = Proof("key", Candidate("landlock"), {"bubblewrap": "bwrap is not installed"})
+    assert remembered(file, lambda: "key") is None
+    remember(file, proof)
+    assert remembered(file, lambda: "key") == proof
+    assert remembered(file, lambda: "another") is None
+    file.write_text("{")
+    assert remembered(file, lambda: "key") is None
+    assert file.parent.stat().st_mode & 0o077 == 0
+
+
+def test_another_program_is_another_machine(tmp_path: Path) -> None:
+    without = proof_key(Wanted(), str(tmp_path))
+    (tmp_path / "bwrap").write_text("")
+    (tmp_path / "bwrap").chmod(0o755)
+    assert proof_key(Wanted(), str(tmp_path)) != without
+    assert proof_key(Wanted(), str(tmp_path)) == proof_key(Wanted(), str(tmp_path))
+
+
+def test_what_is_used_is_said_in_one_line() -> None:
+    none = Proof("", Candidate("none"), {"bubblewrap": "bwrap is not installed", "landlock": "the kernel has none"})
+    assert describe(Wanted(), Proof("", Candidate("bubblewrap"))) == "bubblewrap, network off"
+    assert describe(Wanted(network=True), Proof("", Candidate("landlock"))) == "landlock, network on"
+    assert describe(Wanted(), none) == "no sandbox (bubblewrap: bwrap is not installed; landlock: the kernel has none)"
+    assert describe(Wanted("landlock"), none) == "no landlock, so no commands"
+    old = Proof("", Candidate("landlock"), leaks=True)
+    assert describe(Wanted(), old) == "landlock, which cannot switch the network off on this kernel"

@@ -1,0 +1,157 @@
+"""The collected cases: what may run unasked, what may not, poisoned repositories, and paths that pretend.
+
+The workspace is written /ws/proj in them, and becomes the folder of the test.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.event import Mode
+from odin.core.tool import Confinement, Kind, Subject
+from odin.policy.process.runner import ProcessRunner
+from odin.policy.rules import Policy
+from tests.policy.everyday import make_repository
+
+CORPUS = Path(__file__).parent / "corpus"
+MODES: dict[str, Mode] = {"ask": "ask_mode", "plan": "plan_mode", "edit": "edit_mode"}
+VERDICTS = {"allow": "auto", "ask": "ask", "deny": "deny"}
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    return json.loads((CORPUS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def repo(workspace: Path, home: Path) -> Path:
+    """The project of the collection, with a home beside it that is not empty, and links that lead there."""
+    make_repository(workspace)
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "id_rsa").write_text("PRIVATE\n")
+    (home / ".bashrc").write_text("# mine\n")
+    (workspace / "linkdir").symlink_to(home)
+    return workspace
+
+
+def at_home(text: str, repo: Path, home: Path) -> str:
+    return (
+        text.replace("/ws/proj", str(repo))
+        .replace("/home/u", str(home))
+        .replace("../proj-evil", f"../{repo.name}-evil")
+    )
+
+
+def verdict(repo: Path, mode: str, kind: Kind, subject: Subject, name: str = "ExecuteCommand") -> str:
+    policy = Policy(root=str(repo), cwd=str(repo))
+    return VERDICTS[policy.judge(name, kind, subject, MODES[mode]).action]
+
+
+# --- commands ---
+
+
+def accepted(case: dict[str, Any]) -> list[str]:
+    """`ask` means that it must not run silently: a refusal with a reason is as good where nothing may be changed."""
+    return case.get("accept") or ([case["expect"], "deny"] if case["expect"] == "ask" else [case["expect"]])
+
+
+def judged(case: dict[str, Any], repo: Path, home: Path) -> str:
+    return verdict(repo, case["mode"], "execute", Subject(command=at_home(case["command"], repo, home)))
+
+
+def test_every_benign_command_runs_unasked(repo: Path, home: Path):
+    benign = [case for case in cases("commands") if case["kind"] == "benign"]
+    assert len(benign) == 63
+    assert [case["command"] for case in benign if judged(case, repo, home) != "auto"] == []
+
+
+def test_no_adversarial_command_runs_unasked(repo: Path, home: Path):
+    """Even those that could: nobody is asked in vain once in a while, and a mistake would cost more."""
+    hostile = [case for case in cases("commands") if case["kind"] == "adversarial"]
+    assert len(hostile) > 150
+    harmless = {"grep -r SECRET ."}
+    assert [
+        case["command"] for case in hostile if judged(case, repo, home) == "auto" and case["command"] not in harmless
+    ] == []
+
+
+def test_every_command_is_judged_as_it_should_be(repo: Path, home: Path):
+    found = [(case, judged(case, repo, home)) for case in cases("commands")]
+    assert [(case["command"][:200], given) for case, given in found if given not in accepted(case)] == []
+
+
+def test_a_search_of_everything_is_asked_about_when_there_is_something_to_find(repo: Path, home: Path):
+    search = {"command": "grep -r SECRET .", "mode": "ask"}
+    assert judged(search, repo, home) == "auto"
+    (repo / ".env").write_text("SECRET=1\n")
+    assert judged(search, repo, home) == "ask"
+
+
+# --- poisoned repositories ---
+
+
+@pytest.mark.parametrize("case", cases("repos"), ids=lambda case: case["id"])
+async def test_nothing_of_a_poisoned_repository_ever_executes(
+    repo: Path, home: Path, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    canary = repo / "PWNED"
+    (repo / "evil.sh").write_text(f"#!/bin/sh\ntouch {canary}\n")
+    setup = at_home(case["setup"], repo, home).replace("/tmp/c", str(repo.parent / "commit"))
+    subprocess.run(["bash", "-c", setup], cwd=repo, check=True, capture_output=True)
+    if "export PATH=" in setup:
+        monkeypatch.setenv("PATH", f"{repo}:{os.environ['PATH']}")
+    assert not canary.exists()
+    runner = ProcessRunner()
+    for command in case["commands"]:
+        for mode in MODES:
+            if verdict(repo, mode, "execute", Subject(command=command)) == "auto":
+                confinement = Confinement(writes=mode == "edit")
+                done = await runner.run(command, cwd=str(repo), timeout=60, confinement=confinement)
+                assert "PRIVATE" not in done.output
+            assert not canary.exists(), command
+    await runner.close()
+
+
+def test_the_poisoned_repositories_are_asked_about(repo: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
+    """Not only do they not execute: with settings that would, git is not run unasked at all."""
+    for case in cases("repos"):
+        if case["id"] in ("path-dot", "symlink-read", "gitfile"):
+            continue
+        config = repo / ".git" / "config"
+        kept = config.read_text()
+        for key in (
+            "core.fsmonitor",
+            "diff.evil.textconv",
+            "filter.evil.clean",
+            "gpg.program",
+            "core.pager",
+            "include.path",
+        ):
+            if key in case["setup"]:
+                subprocess.run(["git", "-C", str(repo), "config", key, "./evil.sh"], check=True)
+        assert config.read_text() != kept, case["id"]
+        for command in case["commands"]:
+            assert verdict(repo, "edit", "execute", Subject(command=command)) == "ask", (case["id"], command)
+        config.write_text(kept)
+    assert verdict(repo, "edit", "execute", Subject(command="git status")) == "auto"
+
+
+# --- paths ---
+
+
+@pytest.mark.parametrize("case", cases("paths"), ids=lambda case: repr(case["path"]))
+def test_every_path_is_judged_as_it_should_be(repo: Path, home: Path, case: dict[str, Any]):
+    if "setup" in case:
+        setup = at_home(case["setup"], repo, home)
+        subprocess.run(["bash", "-c", setup], cwd=repo, check=True, capture_output=True)
+    path = at_home(case["path"], repo, home).replace("/ws/proj-evil", f"{repo}-evil")
+    if case["tool"] == "webfetch":
+        found = verdict(repo, case["mode"], "network", Subject(url=path), "WebFetch")
+    else:
+        kind: Kind = "read" if case["tool"] == "read" else "edit"
+        full = path if path.startswith(("/", "~")) else str(repo / path)
+        found = verdict(repo, case["mode"], kind, Subject(paths=(full,)), "ReadFile" if kind == "read" else "WriteFile")
+    assert found in case.get("accept", [case["expect"]])

@@ -1,0 +1,334 @@
+"""Whether a repository can be looked at without starting one of its programs, and that none of them ever starts."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from odin.core.tool import Confinement
+from odin.policy.command.gitconfig import tame
+from odin.policy.command.gitindex import submodules
+from odin.policy.process.runner import ProcessRunner
+from odin.policy.shell import read_only
+from tests.policy.everyday import make_repository
+
+
+def git(folder: Path, *args: str) -> str:
+    who = {f"GIT_{role}_{part}": f"a@{role}" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
+    allow = ["-c", "protocol.file.allow=always"]
+    done = subprocess.run(
+        ["git", "-C", str(folder), *allow, *args], check=True, capture_output=True, text=True, env={**os.environ, **who}
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repo(workspace: Path) -> Path:
+    make_repository(workspace)
+    return workspace
+
+
+def harmless(command: str, repo: Path) -> bool:
+    return read_only(command, str(repo), str(repo))
+
+
+POISON = [
+    "core.fsmonitor ./evil.sh",
+    "core.hooksPath ./hooks",
+    "core.pager ./evil.sh",
+    "core.editor ./evil.sh",
+    "core.sshCommand ./evil.sh",
+    "core.askPass ./evil.sh",
+    "core.gitProxy ./evil.sh",
+    "core.worktree /etc",
+    "core.attributesFile /etc/passwd",
+    "core.excludesFile /etc/passwd",
+    "diff.external ./evil.sh",
+    "diff.evil.textconv ./evil.sh",
+    "diff.evil.command ./evil.sh",
+    "diff.submodule diff",
+    "diff.orderFile /etc/passwd",
+    "filter.evil.clean ./evil.sh",
+    "filter.evil.smudge ./evil.sh",
+    "filter.evil.process ./evil.sh",
+    "merge.evil.driver ./evil.sh",
+    "gpg.program ./evil.sh",
+    "gpg.ssh.program ./evil.sh",
+    "log.showSignature true",
+    "format.pretty %G?",
+    "pretty.x %G?",
+    "alias.status '!./evil.sh'",
+    "pager.log ./evil.sh",
+    "credential.helper ./evil.sh",
+    "include.path ../inc",
+    "includeIf.gitdir:/.path ../inc",
+    "uploadpack.packObjectsHook ./evil.sh",
+    "remote.origin.uploadpack ./evil.sh",
+    "remote.origin.vcs evil",
+    "remote.origin.promisor true",
+    "extensions.partialClone origin",
+    "protocol.ext.allow always",
+    "mailmap.file /etc/passwd",
+    "blame.ignoreRevsFile /etc/passwd",
+    "trailer.x.command ./evil.sh",
+    "difftool.x.cmd ./evil.sh",
+    "sequence.editor ./evil.sh",
+    "status.submoduleSummary true",
+    "unknown.key x",
+]
+
+
+def test_a_repository_that_names_programs_makes_git_a_question(repo: Path):
+    config = repo / ".git" / "config"
+    kept = config.read_text()
+    for setting in POISON:
+        assert harmless("git status", repo), setting
+        key, value = setting.split(" ", 1)
+        git(repo, "config", key, value)
+        assert not harmless("git status", repo), setting
+        assert not harmless("git -C src status", repo), setting
+        assert not harmless("cd src && git log", repo), setting
+        assert harmless("git --version", repo)
+        config.write_text(kept)
+
+
+def test_ordinary_settings_of_a_repository_change_nothing(repo: Path):
+    for setting in (
+        "user.name me",
+        "remote.origin.url https://x/y",
+        "remote.origin.fetch +refs/heads/*:refs/remotes/origin/*",
+        "branch.main.remote origin",
+        "branch.feature/x.vscode-merge-base origin/main",
+        "core.autocrlf input",
+        "extensions.worktreeConfig true",
+        "diff.algorithm histogram",
+        "blame.ignoreRevsFile .git-blame-ignore-revs",
+        "commit.gpgSign true",
+        "pull.rebase true",
+        "http.postBuffer 1000",
+    ):
+        key, value = setting.split(" ", 1)
+        git(repo, "config", key, value)
+        assert harmless("git status", repo), setting
+
+
+SPELLINGS = [
+    "[core] fsmonitor = x\n",
+    "[core]\n\tfsmonitor = x",
+    "[Core]\nFSMonitor=x\n",
+    "[core]\n\tabbrev = 7\\\n[user]\n\tname = x\n",
+    "[core]\r\n\tfsmonitor = x\r\n",
+    "fsmonitor = x\n",
+    "nonsense\n",
+    "[diff.evil]\n\ttextconv = x\n",
+    "[include]\n\tpath = x\n",
+    '[includeIf "gitdir:~/"]\n\tpath = x\n',
+]
+
+
+def test_the_configuration_is_read_as_git_reads_it(repo: Path):
+    config = repo / ".git" / "config"
+    kept = config.read_text()
+    for text in SPELLINGS:
+        assert harmless("git status", repo), text
+        config.write_text(kept + text)
+        assert not harmless("git status", repo), text
+        config.write_text(kept)
+
+
+def test_a_changed_configuration_is_noticed_although_the_answer_is_kept(repo: Path):
+    config = repo / ".git" / "config"
+    for _ in range(3):
+        assert tame(str(repo), str(repo))
+        kept = config.read_bytes()
+        before = config.stat()
+        poisoned = kept.replace(b"filemode", b"fsmonito") + b"#"
+        config.write_bytes(poisoned.replace(b"fsmonito", b"pager   ")[: len(kept)])
+        os.utime(config, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert config.stat().st_size == before.st_size
+        assert not tame(str(repo), str(repo))
+        config.write_bytes(kept)
+    assert tame(str(repo), str(repo))
+
+
+def test_a_configuration_that_is_no_plain_file_is_a_question(repo: Path):
+    config = repo / ".git" / "config"
+    kept = config.read_bytes()
+    config.unlink()
+    assert not harmless("git status", repo)
+    os.mkfifo(config)
+    assert not harmless("git status", repo)
+    config.unlink()
+    (repo / "elsewhere").write_bytes(kept)
+    config.symlink_to(repo / "elsewhere")
+    assert not harmless("git status", repo)
+
+
+def test_a_hook_that_a_look_would_start_is_a_question(repo: Path):
+    (repo / ".git" / "hooks").mkdir(exist_ok=True)
+    (repo / ".git" / "hooks" / "pre-commit").write_text("")
+    assert harmless("git status", repo)
+    (repo / ".git" / "hooks" / "post-index-change").write_text("")
+    assert not harmless("git status", repo)
+
+
+def test_without_a_repository_in_the_project_git_is_a_question(workspace: Path):
+    assert not harmless("git status", workspace)
+    subprocess.run(["git", "init", "-q", str(workspace.parent)], check=True)
+    assert not harmless("git status", workspace)
+
+
+def test_a_repository_in_the_environment_is_a_question(repo: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GIT_DIR", "/elsewhere")
+    assert not harmless("git status", repo)
+
+
+# --- repositories in repositories ---
+
+
+def test_an_embedded_bare_repository_is_a_question(repo: Path):
+    subprocess.run(["git", "init", "-q", "--bare", str(repo / "vendor")], check=True)
+    assert not harmless("cd vendor && git status", repo)
+    assert not harmless("git -C vendor log", repo)
+    (repo / "vendor" / "deep").mkdir()
+    assert not harmless("cd vendor/deep && git status", repo)
+    assert harmless("git status", repo)
+
+
+def test_a_git_file_is_followed_to_the_settings_it_brings(repo: Path):
+    inner = repo / "src"
+    other = repo / "other"
+    subprocess.run(["git", "init", "-q", str(other)], check=True)
+    (inner / ".git").write_text("gitdir: ../other/.git\n")
+    assert harmless("cd src && git status", repo)
+    git(other, "config", "core.fsmonitor", "./evil.sh")
+    assert not harmless("cd src && git status", repo)
+    for text in ("gitdir: /etc\n", "gitdir: nowhere\n", "nonsense\n", "gitdir: ../other/.git\nmore\n"):
+        (inner / ".git").write_text(text)
+        assert not harmless("cd src && git status", repo), text
+
+
+def test_a_git_file_that_leads_out_counts_only_when_the_other_side_agrees(repo: Path):
+    outside = repo.parent / "private"
+    subprocess.run(["git", "init", "-q", str(outside)], check=True)
+    (repo / "src" / ".git").write_text(f"gitdir: {outside}/.git\n")
+    assert not harmless("cd src && git log", repo)
+    (repo / "src" / ".git").unlink()
+    (repo / "src" / ".git").symlink_to(outside / ".git")
+    assert not harmless("cd src && git log", repo)
+
+
+def test_a_further_work_tree_shares_the_settings_of_the_first(repo: Path):
+    tree = repo.parent / "tree"
+    git(repo, "worktree", "add", "-q", str(tree), "feature")
+    assert harmless("git status", tree)
+    git(repo, "config", "core.fsmonitor", "./evil.sh")
+    assert not harmless("git status", tree)
+    git(repo, "config", "--unset", "core.fsmonitor")
+    assert harmless("git status", tree)
+    git(repo, "config", "extensions.worktreeConfig", "true")
+    git(tree, "config", "--worktree", "core.pager", "./evil.sh")
+    assert not harmless("git status", tree)
+    assert harmless("git status", repo)
+
+
+def test_a_shared_store_that_is_not_the_first_work_trees_is_a_question(repo: Path):
+    (repo / "tracked").mkdir()
+    (repo / "tracked" / "config").write_text((repo / ".git" / "config").read_text())
+    (repo / ".git" / "commondir").write_text("../tracked\n")
+    assert not harmless("git status", repo)
+
+
+@pytest.fixture
+def module(repo: Path) -> Path:
+    """A submodule at `lib`, committed."""
+    origin = repo.parent / "origin"
+    origin.mkdir()
+    make_repository(origin)
+    git(repo, "submodule", "--quiet", "add", str(origin), "lib")
+    git(repo, "commit", "-qm", "lib")
+    return repo / "lib"
+
+
+def test_a_submodule_is_judged_with_the_repository_around_it(repo: Path, module: Path):
+    assert submodules(str(repo / ".git" / "index")) == ["lib"]
+    assert harmless("git status", repo)
+    assert harmless("cd lib && git status", repo)
+    git(module, "config", "core.fsmonitor", "./evil.sh")
+    assert not harmless("git status", repo)
+    assert not harmless("cd lib && git status", repo)
+
+
+@pytest.mark.parametrize("version", ["2", "3", "4"])
+def test_submodules_are_found_in_every_form_of_the_index(repo: Path, module: Path, version: str):
+    git(repo, "update-index", "--index-version", version)
+    if version == "3":
+        (repo / "intended").write_text("x\n")
+        git(repo, "add", "-N", "intended")
+    assert submodules(str(repo / ".git" / "index")) == ["lib"]
+    listed = [line.split("\t")[1] for line in git(repo, "ls-files", "-s").split("\n") if line.startswith("160000")]
+    assert listed == ["lib"]
+
+
+def test_submodules_are_found_in_an_index_in_two_parts(repo: Path, module: Path):
+    git(repo, "update-index", "--split-index")
+    assert harmless("git status", repo)
+    git(module, "config", "core.fsmonitor", "./evil.sh")
+    assert not harmless("git status", repo)
+
+
+def test_submodules_are_found_where_ids_are_longer(workspace: Path):
+    subprocess.run(["git", "init", "-q", "--object-format=sha256", str(workspace)], check=True)
+    (workspace / "a").write_text("x\n")
+    git(workspace, "add", "a")
+    git(workspace, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 64},lib")
+    assert submodules(str(workspace / ".git" / "index")) == ["lib"]
+    assert harmless("git status", workspace)
+
+
+def test_an_index_that_cannot_be_read_is_a_question(repo: Path):
+    (repo / ".git" / "index").write_bytes(b"nonsense")
+    assert not harmless("git status", repo)
+    (repo / ".git" / "index").write_bytes(b"DIRC\x00\x00\x00\x02\x00\x00\x00\x05\x00\x00\xe0\x00")
+    assert not harmless("git status", repo)
+
+
+async def test_a_filter_in_a_submodule_never_starts(repo: Path, module: Path):
+    """The environment alone does not stop this one, which is why submodules are looked into."""
+    (module / "evil").write_text(f"#!/bin/sh\ntouch {repo}/PWNED\ncat\n")
+    (module / "evil").chmod(0o755)
+    git(module, "config", "filter.evil.clean", "./evil")
+    (module / ".gitattributes").write_text("*.md filter=evil\n")
+    text = (module / "README.md").read_text()
+    (module / "README.md").write_text(text.replace("TODO", "DONE"))  # of the same size, so that git has to read it
+    assert not harmless("git status", repo)
+    runner = ProcessRunner()
+    await runner.run("git status", cwd=str(repo), timeout=60, confinement=Confinement())
+    await runner.close()
+    assert (repo / "PWNED").exists(), "git has learned not to do this: the check may be given up"
+
+
+async def test_the_environment_of_commands_keeps_git_from_starting_programs(repo: Path):
+    """A second wall, for commands that somebody allowed: what only serves a look does not start."""
+    (repo / "evil.sh").write_text(f"#!/bin/sh\ntouch {repo}/PWNED\n")
+    git(repo, "config", "core.fsmonitor", str(repo / "evil.sh"))
+    git(repo, "config", "core.pager", str(repo / "evil.sh"))
+    git(repo, "config", "log.showSignature", "true")
+    git(repo, "config", "gpg.program", str(repo / "evil.sh"))
+    (repo / "PWNED").unlink(missing_ok=True)
+    runner = ProcessRunner()
+    for command in ("git status", "git diff", "git log -1", "git ls-files"):
+        await runner.run(command, cwd=str(repo), timeout=60, confinement=Confinement())
+    await runner.close()
+    assert not (repo / "PWNED").exists()
+
+
+def test_a_kept_answer_is_quick(repo: Path):
+    """Not a measure of the machine: a look at all files would take several times as long as a look at their dates."""
+    tame(str(repo), str(repo))
+    started = time.perf_counter()
+    for _ in range(200):
+        assert tame(str(repo), str(repo))
+    assert time.perf_counter() - started < 5

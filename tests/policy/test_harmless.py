@@ -1,0 +1,751 @@
+"""Which commands are known to change nothing and to look at nothing but the project."""
+
+import os
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from odin.policy.command.grammar import parse
+from odin.policy.command.harmless import steps
+from odin.policy.command.harmless.git import _GIT
+from odin.policy.command.harmless.judge import _LISTS
+from odin.policy.command.harmless.options import _long_options, _short_options
+from odin.policy.shell import read_only
+from tests.policy.everyday import EVERYDAY, make_repository
+
+
+@pytest.fixture
+def repo(workspace: Path) -> Path:
+    """A small repository with two links that lead out of it."""
+    make_repository(workspace)
+    outside = workspace.parent / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret\n")
+    (workspace / "linkdir").symlink_to(outside)
+    (workspace / "notes.txt").symlink_to(outside / "secret")
+    return workspace
+
+
+def harmless(command: str, repo: Path, cwd: Path | None = None) -> bool:
+    return read_only(command, str(cwd or repo), str(repo))
+
+
+def test_everyday_looking_is_harmless(workspace: Path):
+    make_repository(workspace)
+    assert [command for command in EVERYDAY if not harmless(command, workspace)] == []
+
+
+NOT_HARMLESS = [
+    # --- writing through an operand, an option or a little program ---
+    "uniq names.txt out",
+    "xxd -r names.txt",
+    "xxd -r names.txt out",
+    "xxd names.txt out",
+    "sort names.txt -o out",
+    "sort -uo out names.txt",
+    "sort --outpu=out names.txt",
+    "sort -T . names.txt",
+    "sort --files0-from=names.txt",
+    "shuf -o out names.txt",
+    "base64 names.txt out",
+    "split names.txt",
+    "csplit names.txt 1",
+    "tee out",
+    "sed -i s/x/z/ names.txt",
+    "sed -ni p names.txt",
+    "sed --in-place=.b s/x/z/ names.txt",
+    "sed -n 'w out' names.txt",
+    "sed s/x/z/w names.txt",
+    "sed 's/x/z/w out' names.txt",
+    "sed 's/x/touch out/e' names.txt",
+    "sed 's/x/z/ge' names.txt",
+    "sed 1e names.txt",
+    "sed '1e touch out' names.txt",
+    "sed -n '/x/w out' names.txt",
+    "sed 'r names.txt' README.md",
+    "sed -n p -e 'w out' names.txt",
+    "sed -nf script.sed README.md",
+    "sed --file=script.sed README.md",
+    "sed 's/x/\\\nw out/' names.txt",
+    "sed 'a\\' -e 'w out' names.txt",
+    "sed '1{p;w out\n}' names.txt",
+    "sed -n p /etc/passwd",
+    "sed -n p .env",
+    "awk 'BEGIN{system(\"touch out\")}'",
+    "awk '{print > \"out\"}' README.md",
+    "awk '{print $1 > $2}' README.md",
+    "awk '{print(1) > \"out\"}' README.md",
+    'awk \'BEGIN{print "touch out" | "sh"}\'',
+    "awk 'BEGIN{\"touch out\" | getline}'",
+    "awk 'BEGIN{while((getline l < \"/etc/passwd\")>0) print l}'",
+    "awk 'BEGIN{print ENVIRON[\"HOME\"]}'",
+    "awk '@load \"filefuncs\"'",
+    "awk -f prog.awk README.md",
+    "awk -i inplace '{print}' README.md",
+    'awk \'{print /"/, system("touch out"), /"/}\' README.md',
+    "awk '{x = $1 / system(\"touch out\") / 2}' README.md",
+    'awk \'BEGIN{for (print "x" > "out"; 0;) x}\'',
+    "awk 'BEGIN{ARGV[1]=\"/etc/passwd\"; ARGC=2} {print}'",
+    "awk '{print}' /etc/passwd",
+    "jq -n env",
+    "jq -n '$ENV'",
+    "jq -n '$ENV.HOME'",
+    "jq -n '{a: env}'",
+    "jq -n '\"\\(env)\"'",
+    'jq -n \'"\\(.a) \\("x" | env)"\'',
+    "jq -n '\"\\((env))\"'",
+    "jq -f prog.jq data.json",
+    "jq -L . . data.json",
+    "jq 'include \"x\"; .' data.json",
+    "jq 'import \"x\" as $d; $d' data.json",
+    "jq --slurpfile x /etc/passwd . data.json",
+    "jq . /etc/passwd",
+    "jq -n '.[env:2]'",
+    "jq --arg a . data.json",
+    # --- reading lists of files, or elsewhere ---
+    "wc --files0-from=names.txt",
+    "du --files0-from=names.txt",
+    "file -f names.txt",
+    "file -m names.txt README.md",
+    "file -z names.txt",
+    "file --files-from names.txt",
+    "date -f names.txt",
+    "date --file=names.txt",
+    "date -s tomorrow",
+    "date --set tomorrow",
+    "md5sum -c names.txt",
+    "cat .env",
+    "cat ./.env.local",
+    "head -1 server.pem",
+    "grep KEY .env",
+    "grep -r KEY . --include=.env",
+    "wc -l < .env",
+    "base64 id_rsa",
+    "strings @names.txt",
+    "strings -n @names.txt README.md",
+    "grep -d recurse KEY .",
+    "grep -r KEY . --include='[[:punct:]]env'",
+    "grep -r KEY . --include='\\.env'",
+    "git show HEAD:.env",
+    "git diff README.md .env",
+    "git diff --no-index README.md .env",
+    "date -r /etc/passwd",
+    "cat < /etc/passwd",
+    "cat < notes.txt",
+    "cat <> README.md",
+    "cat 3< README.md",
+    "ls *",
+    "cat n*",
+    "cat [n]otes.txt",
+    "cat .e*",
+    "cat */secret",
+    "echo /etc/*",
+    "echo ../*",
+    "head -c *",
+    # --- searches that run or follow something ---
+    "rg --pre ./evil.sh TODO",
+    "rg --pre=./evil.sh TODO",
+    "rg --hostname-bin ./evil.sh TODO",
+    "rg -z TODO",
+    "rg -nz TODO",
+    "rg --search-zip TODO",
+    "rg -L TODO",
+    "rg --follow TODO",
+    "rg -f names.txt",
+    "rg TODO /etc",
+    "rg --ignore-file /etc/passwd TODO",
+    "fd -x touch",
+    "fd -X touch",
+    "fd --exec touch",
+    "fd -Hx touch",
+    "fd -l",
+    "fd -L x",
+    "fd x /etc",
+    "find -L . -name x",
+    "find . -follow -name x",
+    "find . -fls out",
+    "find . -fprint0 out",
+    "find . -files0-from names.txt",
+    "find . -newerXm /etc/passwd",
+    "find . -ok cat {} +",
+    "find linkdir",
+    "tree -o out",
+    "tree -R",
+    "tree -l",
+    "tree --fromfile names.txt",
+    "diff -r . linkdir",
+    "diff -r . src",
+    "diff --from-file=/etc/passwd README.md",
+    "diff -l README.md Makefile",
+    "diff a b c",
+    "grep -R TODO .",
+    "grep --dereference-recursive TODO .",
+    "grep --file=names.txt x",
+    "grep",
+    "ls -L linkdir",
+    # --- the machine ---
+    "hostname newname",
+    "hostname -F names.txt",
+    "hostname -f",
+    "env",
+    "printenv",
+    "printenv OPENAI_API_KEY",
+    "export",
+    "set",
+    "declare -p",
+    "history",
+    "ps eww",
+    "ps auxe",
+    "ps -auxe",
+    "ps -auxeww",
+    "ps -u xe",
+    "ps -o environ",
+    "ps -eo pid,environ",
+    "ss -K dst 10.0.0.1",
+    "ss -D out",
+    "tput reset",
+    "free -s 1",
+    "sleep 100000",
+    "sleep 61",
+    "yes",
+    "shuf -re a b",
+    "seq 1 inf",
+    "seq 1 99999999999",
+    "awk 'BEGIN{while(1) print}'",
+    "jq -n 'repeat(1)'",
+    "less README.md",
+    "more README.md",
+    "vim README.md",
+    "man ls",
+    "top",
+    "watch ls",
+    "kill 1",
+    "ping -c1 example.com",
+    "dig example.com",
+    "nslookup example.com",
+    "host example.com",
+    "getent hosts example.com",
+    "curl https://example.com",
+    "wget https://example.com",
+    "ssh host",
+    "nc -l 1",
+    "docker -H tcp://evil:2375 ps",
+    "docker run x",
+    "docker exec x ls",
+    "docker ps x",
+    "ulimit -n 1",
+    "umask 022",
+    "exit x",
+    # --- programs that run the project ---
+    "python3",
+    "python3 -c 1",
+    "python3 -m pip list",
+    "python3 -m json.tool data.json out",
+    "python3 src/app.py --version",
+    "pytest --version",
+    "node",
+    "node -e 1",
+    "node -p 1",
+    "yarn --version",
+    "pnpm --version",
+    "npm test",
+    "npm run build",
+    "npm install",
+    "npm ls --workspace x --foo",
+    "npx foo --version",
+    "pip install x",
+    "pip list --outdated",
+    "pip freeze -r names.txt",
+    "cargo tree",
+    "cargo build",
+    "go list ./...",
+    "go env -w X=1",
+    "make -n",
+    "make --version -f Makefile",
+    "mvn -v",
+    "gradle --version",
+    "bundle --version",
+    "bash --version -c ls",
+    # --- wrappers ---
+    "timeout 5 touch x",
+    "timeout -k 1 5 touch x",
+    "timeout 5 ./ls",
+    "timeout",
+    "timeout 5",
+    "nice touch x",
+    "nice -n 5 touch x",
+    "nohup touch x",
+    "stdbuf -oL touch x",
+    "command touch x",
+    "time touch x",
+    "time -o out ls",
+    "command -p ls",
+    "xargs ls",
+    "setsid ls",
+    "watch -n1 ls",
+    "env ls",
+    "env -i ls",
+    "sudo ls",
+    "busybox ls",
+    "timeout 5 nice nohup stdbuf -oL command time nice ls",
+    "PAGER=./evil.sh ls",
+    "GIT_PAGER=cat git log",
+    "GIT_DIR=x git log",
+    "PATH=. ls",
+    "TZ=/etc/passwd date",
+    # --- git ---
+    "git -C .. status",
+    "git -C linkdir status",
+    "git -C /etc status",
+    "git -C nowhere status",
+    "git -c alias.x=!ls x",
+    "git -c core.fsmonitor=./evil.sh status",
+    "git -c core.pager=./evil.sh log",
+    "git -ccolor.ui=false status",
+    "git --config-env=core.pager=X log",
+    "git -p log",
+    "git --paginate log",
+    "git help log",
+    "git log --help",
+    "git log --output=x",
+    "git log --outpu=x",
+    "git log --show-signature",
+    "git log --format='%h %G?'",
+    "git log --pretty=format:%GK",
+    "git show --ext-diff",
+    "git rev-list --output=x HEAD",
+    "git blame --output=x README.md",
+    "git diff --submodule=diff",
+    "git describe --dirty",
+    "git branch new",
+    "git branch -v new",
+    "git branch -a new",
+    "git branch --sort=x new",
+    "git branch -m a b",
+    "git branch -d x",
+    "git branch --delete x",
+    "git branch --edit-description",
+    "git branch --set-upstream-to=x",
+    "git branch --unset-upstream",
+    "git tag v2",
+    "git tag -n1 v2",
+    "git tag -a v2 -m x",
+    "git tag --sort=x v2",
+    "git tag -v v1",
+    "git for-each-ref '--format=%(signature)'",
+    "git remote show origin",
+    "git remote update",
+    "git remote add x y",
+    "git remote set-url origin x",
+    "git remote prune origin",
+    "git stash",
+    "git stash push",
+    "git stash pop",
+    "git stash drop",
+    "git stash show a b",
+    "git reflog expire --all",
+    "git reflog delete HEAD@1",
+    "git reflog -5 expire",
+    "git config user.name me",
+    "git config --unset user.name",
+    "git config --add a.b c",
+    "git config edit",
+    "git config set a.b c",
+    "git config -e",
+    "git config --file /etc/passwd --list",
+    "git config -f x -l",
+    "git config --blob HEAD:x -l",
+    "git worktree add x",
+    "git worktree prune",
+    "git submodule update",
+    "git submodule status",
+    "git bisect log",
+    "git for-each-ref --sort=signature",
+    "git submodule foreach ls",
+    "git symbolic-ref HEAD refs/heads/x",
+    "git symbolic-ref -d HEAD",
+    "git cat-file --textconv HEAD:README.md",
+    "git cat-file --filters HEAD:README.md",
+    "git cat-file --batch",
+    "git ls-remote",
+    "git ls-remote --upload-pack=./evil.sh .",
+    "git fetch",
+    "git pull",
+    "git push",
+    "git grep -O./evil.sh TODO",
+    "git grep --open-fi=./evil.sh TODO",
+    "git grep -f names.txt",
+    "git grep --no-index TODO",
+    "git notes add -m x",
+    "git bisect run ls",
+    "git archive HEAD",
+    "git bundle create x HEAD",
+    "git format-patch -1",
+    "git hash-object -w README.md",
+    "git update-index --refresh",
+    "git gc",
+    "git unknown",
+    "git st",
+]
+
+OLDER = [
+    "",
+    "   ",
+    "touch x",
+    "ls; touch x",
+    "ls && touch x",
+    "ls || touch x",
+    "ls | tee x",
+    "ls\ntouch x",
+    "ls & touch x",
+    "ls &",
+    "! ls",
+    "(ls)",
+    "{ ls; }",
+    "ls # comment",
+    "if true; then ls; fi",
+    "ls $(touch x)",
+    "ls `touch x`",
+    "ls <(touch x)",
+    "echo $HOME",
+    "echo ${x@P}",
+    "echo ~",
+    "echo {a,b}",
+    "echo $'a'",
+    "ls ~/x",
+    "echo hi > x",
+    "echo hi >> x",
+    "echo hi >| x",
+    "echo hi &> x",
+    "ls 1<> x",
+    "> x",
+    "cat <<EOF\nx\nEOF",
+    "ls >& x",
+    "ls 2>&3",
+    "./ls",
+    "/bin/ls",
+    "cat /etc/passwd",
+    "cat ../outside/secret",
+    "cat src/../../outside/secret",
+    "cat notes.txt",
+    "cat linkdir/secret",
+    "ls linkdir/*",
+    "ls /*",
+    "ls -- *.md /etc",
+    "cat /dev/zero",
+    "cat pipe",
+    "tail -f app.log",
+    "tail -5f app.log",
+    "head -n",
+    "uniq names.txt out",
+    "sort -o out names.txt",
+    "sort -onames.txt data.csv",
+    "sort --compress-program=./evil.sh names.txt",
+    "sort --output=x names.txt",
+    "tree -o x",
+    "file -f names.txt",
+    "file -C -m names.txt",
+    "date -f names.txt",
+    "date -s tomorrow",
+    "date 01010000",
+    "hostname newname",
+    "wc --files0-from=names.txt",
+    "du --files0-from=names.txt",
+    "diff --to-file=/etc/passwd README.md",
+    "diff -r . /etc",
+    "grep -R --include=x y .",
+    "grep -f names.txt README.md",
+    "grep -rf names.txt --include=x .",
+    "find . -delete",
+    "find . -exec touch x \\;",
+    "find . -fprint x",
+    'find . "-del"ete',
+    "find / -name x",
+    "find -L . -name x",
+    "find . -newer /etc/passwd",
+    "printf -v 'a[$(touch x)]' y",
+    "test -v 'a[$(touch x)]'",
+    "[ 'a[$(touch x)]' -eq 0 ]",
+    "[[ -d src ]]",
+    "ps eww",
+    "env",
+    "set",
+    "export X=1",
+    "LD_PRELOAD=./x.so ls",
+    "GIT_EXTERNAL_DIFF=./evil.sh git diff",
+    "TZ=/etc/passwd date",
+    "X=1",
+    "timeout 5 touch x",
+    "command -v ./evil.sh",
+    "python3 -c 1 --version",
+    "sudo ls",
+    "cd",
+    "cd .. && ls",
+    "cd - && ls",
+    "cd /etc && ls",
+    "cd linkdir && cat secret",
+    "cd nowhere && cat ../x",
+    "cd src || cat ../README.md",
+    "false && cd src; cat ../README.md",
+    "cd src | ls",
+    "LANG=C cd .. && ls",
+    "cd $HOME && ls",
+    "git",
+    "git -C / status",
+    "git -c core.pager=./evil.sh log",
+    "git --exec-path=. status",
+    "git --git-dir=/x status",
+    "git commit -m x",
+    "git push",
+    "git branch new",
+    "git branch -D main",
+    "git tag v1",
+    "git tag -d v1",
+    "git checkout .",
+    "git log --output=x",
+    "git log --outpu=x",
+    "git shortlog --output=x HEAD",
+    "git diff --no-index /etc/passwd README.md",
+    "git diff /etc/passwd README.md",
+    "git diff ../outside/secret README.md",
+    "git diff --ext-diff",
+    "git show --textconv HEAD",
+    "git log --format=%G?",
+    "git log --format %GK",
+    "git grep -O./evil.sh TODO",
+    "git grep --open-fi=./evil.sh TODO",
+    "git stash",
+    "git reflog expire --all",
+    "git blame --contents /etc/passwd README.md",
+    "git status -- /etc",
+    "git cat-file --textconv HEAD:README.md",
+    "git ls-remote --upload-pack=./evil.sh .",
+]
+
+
+def test_everything_else_is_not(repo: Path):
+    os.mkfifo(repo / "pipe")
+    for name in (".env", "server.pem", "id_rsa"):
+        (repo / name).write_text("KEY=1\n")
+    assert [command for command in (*OLDER, *NOT_HARMLESS) if harmless(command, repo)] == []
+
+
+# --- options ---
+
+
+def test_an_option_that_is_not_listed_is_always_a_question(repo: Path):
+    """Every letter and a few hundred words are tried on every command, alone and in a bundle."""
+    words = re.findall(r"[a-z][a-z0-9-]{2,}", " ".join(known.long for known in (*_LISTS.values(), *_GIT.values())))
+    words += [
+        "output",
+        "exec",
+        "pre",
+        "in-place",
+        "compress-program",
+        "upload-pack",
+        "follow",
+        "files0-from",
+        "help-all",
+    ]
+    letters = [chr(code) for code in range(33, 127) if chr(code) not in "'\"`$\\&;|<>(){}*?[]!~#"]
+    chosen = random.Random(7)
+    lists = {
+        **{(name,): known for name, known in _LISTS.items()},
+        **{("git", name): known for name, known in _GIT.items()},
+    }
+    wrong: list[str] = []
+    for name, known in lists.items():
+        short, long = _short_options(known.short), _long_options(known.long)
+        tried = [f"-{letter}" for letter in letters if letter not in short and letter != "-"]
+        tried += [f"--{word}" for word in words if word not in long]
+        tried += [f"--{word}=x" for word in words if word not in long]
+        tried += [f"--{word[:-1]}" for word in long if word[:-1] not in long]
+        tried += [f"-{letter}{bad[1:]}" for letter in short if not short[letter] for bad in tried[:5]]
+        for option in chosen.sample(tried, min(len(tried), 40)):
+            command = [*name, option, "README.md"]
+            if _asks_for_itself(option, command) or (known.number and option[1:].isdigit()):
+                continue
+            if harmless(" ".join(command), repo):
+                wrong.append(" ".join(command))
+    assert wrong == []
+
+
+def _asks_for_itself(option: str, command: list[str]) -> bool:
+    """`--help` and `--version` are known for all, but only alone."""
+    return option in ("--help", "--version") and len(command) == 2
+
+
+def test_a_listed_command_leaves_alone_what_is_outside(repo: Path):
+    """Whatever a command takes, a path that leads out of the project makes it a question, unless it takes no paths."""
+    texts = {"tr", "seq", "factor", "numfmt", "basename", "dirname", "true", "false", ":", "printf", "cal", "shuf"}
+    texts |= {"pgrep", "ss"}
+    names = {"which", "whereis", "id", "groups", "pidof", "locale"}
+    wrong: list[str] = []
+    for name in _LISTS.keys() - texts:
+        for path in ("/etc/passwd", "../outside/secret", "notes.txt", "linkdir/secret"):
+            command = f"{name} x {path}" if name in ("grep", "egrep", "fgrep", "rg") else f"{name} {path}"
+            if harmless(command, repo) and not (name in names and "/" not in path):
+                wrong.append(command)
+    assert wrong == []
+
+
+def test_a_file_named_like_an_option_does_not_become_one(repo: Path):
+    assert harmless("sort *.txt", repo) is False  # notes.txt leads out
+    (repo / "notes.txt").unlink()
+    (repo / "linkdir").unlink()
+    assert harmless("sort *.txt", repo)
+    assert harmless("ls *", repo)
+    (repo / "-r").write_text("")
+    assert not harmless("ls *", repo)
+    (repo / "-r").unlink()
+    (repo / "-ox.txt").write_text("")
+    assert not harmless("sort *.txt", repo)
+    assert not harmless("ls *", repo)
+    assert harmless("sort -- *.txt", repo)
+    assert harmless("sort ./*.txt", repo)
+    (repo / "--compress-program=x.txt").write_text("")
+    assert not harmless("sort *.txt", repo)
+
+
+def test_a_pattern_is_not_the_value_of_an_option(repo: Path):
+    (repo / "linkdir").unlink()
+    (repo / "notes.txt").unlink()
+    assert harmless("head -n 1 *.md", repo)
+    assert not harmless("head -n *.md", repo)
+    assert not harmless("git log --format *.md", repo)
+
+
+def test_secrets_are_not_printed_by_a_search_of_the_whole_tree(repo: Path):
+    assert harmless("grep -rn KEY .", repo)
+    (repo / ".env").write_text("KEY=1\n")
+    assert not harmless("grep -rn KEY .", repo)
+    assert not harmless("grep -rn KEY", repo)
+    assert harmless("grep -rn KEY src", repo)
+    assert harmless("grep -rn --include='*.py' KEY .", repo)
+    assert not harmless("grep -rn --include='.e*' KEY .", repo)
+    assert harmless("rg KEY", repo)
+    assert not harmless("rg --hidden KEY", repo)
+    assert not harmless("rg -uu KEY", repo)
+    assert not harmless("cat .env", repo)
+    assert harmless("ls -la .env", repo)
+    (repo / "src" / "server.key").write_text("x\n")
+    assert not harmless("rg KEY", repo)
+    assert not harmless("grep -rn KEY src", repo)
+    (repo / "link").symlink_to(".env")
+    assert not harmless("cat link", repo)
+
+
+def test_a_tree_that_is_too_large_to_look_at_is_a_question(repo: Path, monkeypatch: pytest.MonkeyPatch):
+    from odin.policy.command.harmless import place
+
+    monkeypatch.setattr(place, "_MAX_ENTRIES", 3)
+    assert not harmless("grep -rn KEY .", repo)
+    assert harmless("grep -n KEY README.md", repo)
+
+
+def test_folders_are_compared_only_without_links(repo: Path):
+    assert harmless("diff -r src tests", repo)
+    (repo / "tests" / "link").symlink_to("/etc/passwd")
+    assert not harmless("diff -r src tests", repo)
+    assert not harmless("diff src tests", repo)
+    assert harmless("diff src/app.py tests/test_app.py", repo)
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        ("cargo --version", "rust-toolchain.toml"),
+        ("rustc --version", "rust-toolchain"),
+        ("go version", "go.mod"),
+        ("npm --version", ".npmrc"),
+        ("npm ls", ".npmrc"),
+    ],
+)
+def test_a_version_is_not_asked_of_a_program_that_obeys_the_project(repo: Path, command: str, file: str):
+    assert harmless(command, repo)
+    assert harmless(command, repo, repo / "src")
+    (repo / file).write_text("")
+    assert not harmless(command, repo)
+    assert not harmless(command, repo, repo / "src")
+
+
+def test_ripgrep_with_settings_of_the_project_is_a_question(repo: Path, monkeypatch: pytest.MonkeyPatch):
+    assert harmless("rg TODO", repo)
+    monkeypatch.setenv("RIPGREP_CONFIG_PATH", str(repo / ".ripgreprc"))
+    assert not harmless("rg TODO", repo)
+
+
+def test_docker_on_another_machine_is_a_question(repo: Path, monkeypatch: pytest.MonkeyPatch):
+    assert harmless("docker ps", repo)
+    monkeypatch.setenv("DOCKER_HOST", "tcp://10.0.0.1:2375")
+    assert not harmless("docker ps", repo)
+
+
+# --- where a command runs ---
+
+
+def test_a_command_that_runs_elsewhere_is_not_harmless(repo: Path):
+    assert harmless("cat README.md", repo)
+    assert not harmless("cat README.md", repo, repo.parent)
+    assert harmless("cat ../README.md", repo, repo / "src")
+    assert not harmless("cat ../../outside/secret", repo, repo / "src")
+
+
+@pytest.mark.parametrize(
+    ("line", "places"),
+    [
+        ("cd src && a", ["", "src"]),
+        ("cd src; a", ["", "", "src"]),
+        ("a; cd src && b; c", ["", "", "src", "", "src"]),
+        ("a || cd src && b", ["", "", "", "src"]),
+        ("cd src && cd .. && a", ["", "src", ""]),
+        ("a && cd src && b && c", ["", "", "src", "src"]),
+        ("cd src/../tests && a", ["", "tests"]),
+    ],
+)
+def test_cd_is_followed_through_a_line(repo: Path, line: str, places: list[str]):
+    placed = steps(parse(line), str(repo), str(repo))
+    assert placed is not None
+    assert [str(Path(folder).relative_to(repo)).removeprefix(".") for _, folder in placed] == places
+
+
+@pytest.mark.parametrize(
+    "line", ["cd", "cd ..", "cd -", "cd ~", "cd nowhere", "cd README.md", "cd src | a", "a | cd src", "cd linkdir"]
+)
+def test_cd_to_who_knows_where_makes_a_line_uncertain(repo: Path, line: str):
+    assert steps(parse(f"{line} && ls"), str(repo), str(repo)) is None
+
+
+def test_cd_through_a_link_is_uncertain_since_the_shell_remembers_the_name(repo: Path):
+    """After `cd link`, `..` is what holds the link for the shell, and what holds its target for everybody else."""
+    (repo / "src" / "deep").mkdir()
+    (repo / "door").symlink_to("src/deep")
+    assert harmless("cd src/deep && cat ../app.py", repo)
+    assert not harmless("cd door && cat ../app.py", repo)
+    assert not harmless("cd door/.. && cat README.md", repo)
+    assert not harmless("cd door && cd .. && cat README.md", repo)
+
+
+def test_a_program_of_the_project_does_not_pass_for_the_systems(repo: Path, monkeypatch: pytest.MonkeyPatch):
+    tools = repo / "bin"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    assert harmless("ls", repo)
+    for name in ("ls", "timeout"):
+        (tools / name).write_text("#!/bin/sh\ntouch PWNED\n")
+    assert not harmless("ls", repo)
+    assert not harmless("timeout 5 cat README.md", repo)
+    assert harmless("cat README.md", repo)
+    monkeypatch.setenv("PATH", f"bin:{os.environ['PATH'].split(':', 1)[1]}")
+    assert not harmless("ls", repo)
+    monkeypatch.setenv("PATH", f":{os.environ['PATH'].split(':', 1)[1]}")
+    assert harmless("ls", repo)
+    (repo / "ls").write_text("")
+    assert not harmless("ls", repo)
+
+
+def test_cdpath_makes_cd_uncertain(repo: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CDPATH", "/")
+    assert not harmless("cd src && ls", repo)

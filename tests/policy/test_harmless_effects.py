@@ -1,0 +1,94 @@
+"""What is judged to change nothing is really run, outside of any sandbox: not a byte of the project may change."""
+
+import asyncio
+import os
+import random
+import stat
+import time
+from pathlib import Path
+
+from odin.core.tool import Confinement
+from odin.policy.command.harmless.git import _GIT
+from odin.policy.command.harmless.judge import _LISTS
+from odin.policy.command.harmless.options import _long_options, _short_options
+from odin.policy.process.runner import ProcessRunner
+from odin.policy.shell import read_only
+from tests.policy.everyday import EVERYDAY, make_repository
+
+
+def state(folder: Path) -> dict[str, object]:
+    """Every file below a folder with its kind, its rights and its content."""
+    found: dict[str, object] = {}
+    for top, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(top, name)
+            kept = path.lstat()
+            content = path.read_bytes() if stat.S_ISREG(kept.st_mode) else b""
+            found[str(path)] = (kept.st_mode, kept.st_ino, content)
+    return found
+
+
+async def test_everyday_commands_change_nothing(workspace: Path, home: Path):
+    make_repository(workspace)
+    for name in ("Makefile", "data.csv", "src/app.py"):
+        os.utime(workspace / name, (1_000_000_000, 1_000_000_000))  # git would like to refresh its index for these
+    before = state(workspace)
+    runner = ProcessRunner()
+    some = asyncio.Semaphore(6)
+
+    async def play(command: str) -> None:
+        assert read_only(command, str(workspace), str(workspace)), command
+        async with some:
+            done = await runner.run(command, cwd=str(workspace), timeout=60, confinement=Confinement(writes=True))
+        assert not done.timed_out, command
+        assert not done.background, command
+
+    await asyncio.gather(*map(play, EVERYDAY))
+    await runner.close()
+    after = state(workspace)
+    assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} == set()
+    assert [name for name in os.listdir(home) if name not in (".rustup", ".npm", ".cargo", ".docker", ".cache")] == []
+
+
+async def test_a_command_that_changes_something_would_be_seen(workspace: Path):
+    make_repository(workspace)
+    before = state(workspace)
+    runner = ProcessRunner()
+    await runner.run("git diff > docs/x", cwd=str(workspace), timeout=60)
+    await runner.close()
+    assert state(workspace).keys() - before.keys() == {str(workspace / "docs" / "x")}
+
+
+OPERANDS = ["", "README.md", "README.md names.txt", "OUT", "README.md OUT", "HEAD", "list", "1", ". data.json"]
+
+
+def random_command(chosen: random.Random) -> str:
+    """A listed command with a few of its listed options, and values and operands that are names of new files, too."""
+    name, known = chosen.choice([*_LISTS.items(), *((f"git {name}", known) for name, known in _GIT.items())])
+    options = [(f"-{letter}", kind) for letter, kind in _short_options(known.short).items()]
+    options += [(f"--{word}", kind) for word, kind in _long_options(known.long).items()]
+    words: list[str] = []
+    for option, kind in chosen.sample(options, min(len(options), 2)):
+        value = chosen.choice(["OUT", "1", "README.md"])
+        glued = f"{option}={value}" if option.startswith("--") else f"{option}{value}"
+        words += [chosen.choice([glued, option])] if kind else [option]
+    return " ".join([name, *words, chosen.choice(OPERANDS)]).strip()
+
+
+async def test_no_listed_option_writes_anything(workspace: Path):
+    make_repository(workspace)
+    before = state(workspace)
+    chosen = random.Random(time.time_ns())
+    tried = [random_command(chosen) for _ in range(400)]
+    known = [command for command in tried if read_only(command, str(workspace), str(workspace))][:120]
+    assert len(known) > 20
+    runner = ProcessRunner()
+    some = asyncio.Semaphore(6)
+
+    async def play(command: str) -> None:
+        async with some:
+            await runner.run(command, cwd=str(workspace), timeout=60, confinement=Confinement(writes=True))
+
+    await asyncio.gather(*map(play, known))
+    await runner.close()
+    assert state(workspace) == before, known

@@ -1,0 +1,141 @@
+"""What a file may declare as hooks: two shapes, checked entry by entry, with the faulty ones named and left out."""
+
+from typing import Any
+
+import pytest
+
+from odin.core.hook import CallbackHook
+from odin.policy.hook.declared import EVENTS, TIMEOUT, Filters, declared, of_callback
+
+
+def read(value: Any) -> tuple[list[Any], list[str]]:
+    found = declared(value, "file")
+    return list(found.hooks), list(found.warnings)
+
+
+def test_claude_codes_shape_is_read():
+    hooks, warnings = read(
+        {
+            "PreToolUse": [
+                {
+                    "matcher": "Bash|Edit",
+                    "hooks": [
+                        {"type": "command", "command": "one", "timeout": 5},
+                        {"type": "command", "command": "two"},
+                    ],
+                }
+            ]
+        }
+    )
+    assert warnings == []
+    assert [(hook.event, hook.command, hook.timeout, hook.matcher) for hook in hooks] == [
+        ("PreToolUse", "one", 5, "Bash|Edit"),
+        ("PreToolUse", "two", TIMEOUT, "Bash|Edit"),
+    ]
+    assert hooks[0].kind.points == ("tool_call",)
+
+
+def test_our_own_shape_is_read_with_its_filters():
+    hooks, warnings = read(
+        {
+            "on_tool_batch_complete": [
+                {
+                    "name": "lint",
+                    "command": ["make", "lint now"],
+                    "tools": ["EditTool"],
+                    "paths": ["src/**"],
+                    "agents": ["main"],
+                    "models": ["*"],
+                    "min_changed_files": 2,
+                    "only_on_error": True,
+                    "append": "toast",
+                },
+                {"shell": "echo $HOME"},
+            ]
+        }
+    )
+    assert warnings == []
+    lint, echo = hooks
+    assert (lint.name, lint.command, lint.append) == ("lint", ("make", "lint now"), "toast")
+    assert lint.filters == Filters(
+        tools=("EditTool",),
+        paths=("src/**",),
+        agents=("main",),
+        models=("*",),
+        min_changed_files=2,
+        only_on_error=True,
+    )
+    assert (echo.command, echo.name, echo.filters) == ("echo $HOME", "echo $HOME", Filters())
+
+
+def test_every_point_has_a_name_of_ours_and_claudes_names_are_aliases():
+    assert EVENTS["on_tool_call"].points == EVENTS["PreToolUse"].points == ("tool_call",)
+    assert EVENTS["on_tool_result"].points == EVENTS["PostToolUse"].points == EVENTS["PostToolUseFailure"].points
+    assert EVENTS["on_session_start"].points == EVENTS["SessionStart"].points
+    assert EVENTS["on_before_compress"].points == EVENTS["PreCompact"].points
+    wanted = (
+        "session_start session_end before_llm_call after_llm_call tool_call tool_result before_tool_result_append "
+        "tool_batch_complete before_compress after_compress idle wait_confirm wait_question agent_error"
+    )
+    assert {f"on_{name}" for name in wanted.split()} <= set(EVENTS)
+
+
+WRONG: list[tuple[Any, str]] = [
+    ("text", "file: hooks must be an object with events as its keys; it is ignored."),
+    ({"PreTolUse": []}, 'file: there is no event "PreTolUse" for hooks. Did you mean "PreToolUse"? It is ignored.'),
+    (
+        {"tool_call": []},
+        'file: there is no event "tool_call" for hooks. Did you mean "on_tool_call"? It is ignored.',
+    ),
+    ({"Stop": {}}, "file: hooks.Stop must be a list; it is ignored."),
+    ({"Stop": ["echo"]}, "file: hooks.Stop[0] must be an object; this hook is ignored."),
+    ({"Stop": [{}]}, "file: hooks.Stop[0] names no command; this hook is ignored."),
+    ({"Stop": [{"command": "  "}]}, "file: hooks.Stop[0] names no command; this hook is ignored."),
+    ({"Stop": [{"command": []}]}, "file: hooks.Stop[0] names no command; this hook is ignored."),
+    ({"Stop": [{"command": 7}]}, "file: hooks.Stop[0] is ignored: command: expected str | array, got int."),
+    (
+        {"Stop": [{"hooks": [{"type": "prompt", "prompt": "hm"}]}]},
+        'file: there is no key "hooks.Stop[0].hooks[0].prompt"; it is ignored.',
+    ),
+    (
+        {"Stop": [{"command": "x", "timeout": -1}]},
+        "file: hooks.Stop[0] is ignored: timeout: expected float > 0.0.",
+    ),
+    (
+        {"PreToolUse": [{"matcher": "(", "command": "x"}]},
+        "file: hooks.PreToolUse[0]: the matcher '(' is no regular expression (missing ), unterminated subpattern "
+        "at position 0). This hook is ignored.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "said"), WRONG)
+def test_what_is_wrong_is_named_and_ignored(value: Any, said: str):
+    hooks, warnings = read(value)
+    assert hooks == []
+    assert warnings[0] == said
+
+
+def test_an_unknown_key_is_named_and_the_hook_stays():
+    hooks, warnings = read({"Stop": [{"command": "x", "timeut": 5}]})
+    assert [hook.command for hook in hooks] == ["x"]
+    assert warnings == ['file: there is no key "hooks.Stop[0].timeut"; it is ignored. Did you mean "timeout"?']
+
+
+def test_the_good_ones_beside_a_bad_one_hold():
+    hooks, warnings = read(
+        {"Stop": [{"command": 7}, {"command": "good"}], "Nothing": [], "Notification": [{"shell": "n"}]}
+    )
+    assert [hook.command for hook in hooks] == ["good", "n"]
+    assert len(warnings) == 2
+
+
+def test_a_callback_names_any_event_and_nothing_else():
+    async def silent(told: dict[str, Any]) -> None:
+        return None
+
+    assert of_callback(CallbackHook("mine", "PreToolUse", silent, "Bash", 3)).kind.points == ("tool_call",)
+    with pytest.raises(ValueError, match=r'no event "PreToolUze".*Did you mean "PreToolUse"'):
+        of_callback(CallbackHook("mine", "PreToolUze", silent))
+    with pytest.raises(ValueError, match="no regular expression"):
+        of_callback(CallbackHook("mine", "PreToolUse", silent, "["))

@@ -1,0 +1,125 @@
+"""Whom a hook is meant for: matchers over every name of a tool, and filters that must all fit."""
+
+from typing import Any
+
+import pytest
+
+from odin.core.hook import HookCall
+from odin.policy.hook.declared import EVENTS, Filters, Hook
+from odin.policy.hook.matching import meant
+
+ROOT = "/work/project"
+
+
+def hook(event: str = "PreToolUse", matcher: str = "", **filters: Any) -> Hook:
+    return Hook(event=event, name="h", command="x", matcher=matcher, filters=Filters(**filters))
+
+
+def about(tool: str, **fields: Any) -> HookCall:
+    return HookCall("tool_call", tool=tool, **fields)
+
+
+@pytest.mark.parametrize(
+    ("matcher", "tool", "named"),
+    [
+        ("", "ExecuteCommand", "Bash"),
+        ("*", "ExecuteCommand", "Bash"),
+        (".*", "EditTool", "Edit"),
+        ("Bash", "ExecuteCommand", "Bash"),
+        ("ExecuteCommand", "ExecuteCommand", "ExecuteCommand"),
+        ("shell", "ExecuteCommand", "shell"),
+        ("Bash|Edit", "EditTool", "Edit"),
+        ("Edit|Write", "WriteFile", "Write"),
+        ("Bash", "Spawn", "Bash"),
+        ("Write|Edit", "AppendFile", "Write"),
+        ("Write|Edit", "Delete", "Write"),
+        ("Delete", "Delete", "Delete"),
+        ("ExecuteCommand", "Spawn", None),
+        ("Edit", "MultiEditTool", None),
+        ("Multi.*", "MultiEditTool", "MultiEdit"),
+        ("^Web", "WebFetch", "WebFetch"),
+        ("bas", "ExecuteCommand", None),
+        ("Bas", "ExecuteCommand", None),
+        ("mcp__.*", "ExecuteCommand", None),
+        ("mcp__.*", "mcp__files__read", "mcp__files__read"),
+    ],
+)
+def test_a_matcher_knows_a_tool_by_every_name(matcher: str, tool: str, named: str | None):
+    assert meant(hook(matcher=matcher), about(tool), ROOT) == named
+
+
+def test_under_our_own_events_tools_have_our_own_names():
+    assert meant(hook("on_tool_call"), about("ExecuteCommand"), ROOT) == "ExecuteCommand"
+    assert meant(hook("on_tool_call", "Bash"), about("ExecuteCommand"), ROOT) == "Bash"
+
+
+def test_a_hook_hears_only_of_its_points():
+    assert meant(hook("Stop"), about("Read"), ROOT) is None
+    assert meant(hook("Stop", matcher="whatever"), HookCall("stop"), ROOT) == ""
+
+
+@pytest.mark.parametrize(
+    ("event", "good", "bad"), [("PostToolUse", 1, 0), ("PostToolUseFailure", 0, 1), ("on_tool_result", 1, 1)]
+)
+def test_results_go_to_the_event_that_is_about_them(event: str, good: int, bad: int):
+    for wrong, wanted in ((False, good), (True, bad)):
+        call = HookCall("tool_result", tool="Read", is_error=wrong)
+        assert (meant(hook(event), call, ROOT) is not None) == bool(wanted)
+
+
+def test_the_matcher_of_a_session_is_how_it_began_and_of_a_notification_its_kind():
+    assert meant(hook("SessionStart", "resume"), HookCall("session_start", reason="startup"), ROOT) is None
+    assert meant(hook("SessionStart", "resume"), HookCall("session_start", reason="resume"), ROOT) == ""
+    assert meant(hook("Notification", "idle_prompt"), HookCall("idle"), ROOT) == ""
+    assert meant(hook("Notification", "idle_prompt"), HookCall("wait_confirm"), ROOT) is None
+    assert EVENTS["Notification"].points == ("wait_confirm", "wait_question", "idle")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "path", "fits"),
+    [
+        (("src/**",), "/work/project/src/a/b.py", True),
+        (("src/**",), "/work/project/lib/b.py", False),
+        (("src/*.py",), "/work/project/src/b.py", True),
+        (("src/*.py",), "/work/project/src/a/b.py", False),
+        (("*.py",), "/work/project/src/a/b.py", True),
+        (("**/*.py",), "/work/project/b.py", True),
+        (("/etc/**",), "/etc/passwd", True),
+        (("/etc/**",), "/work/project/etc/passwd", False),
+        (("./src/?.py",), "/work/project/src/b.py", True),
+        (("a.b",), "/work/project/axb", False),
+        (("nothing", "*.md"), "/work/project/x.md", True),
+    ],
+)
+def test_paths_are_below_the_project(patterns: tuple[str, ...], path: str, fits: bool):
+    assert (meant(hook(paths=patterns), about("EditTool", paths=(path,)), ROOT) is not None) == fits
+
+
+@pytest.mark.parametrize(
+    ("filters", "fits"),
+    [
+        ({"tools": ("Edit",)}, True),
+        ({"tools": ("EditTool",)}, True),
+        ({"tools": ("*Tool",)}, True),
+        ({"tools": ("Bash",)}, False),
+        ({"agents": ("main",)}, True),
+        ({"agents": ("agent-*",)}, False),
+        ({"models": ("claude-*",)}, True),
+        ({"models": ("anthropic/*",)}, True),
+        ({"models": ("gpt-*",)}, False),
+        ({"min_changed_files": 2}, True),
+        ({"min_changed_files": 3}, False),
+        ({"only_on_error": True}, False),
+        ({"tools": ("Edit",), "models": ("gpt-*",)}, False),
+        ({"tools": ("Edit",), "agents": ("main",), "min_changed_files": 1}, True),
+    ],
+)
+def test_every_filter_that_is_given_must_fit(filters: dict[str, Any], fits: bool):
+    call = about("EditTool", model="anthropic/claude-x", changed=("/work/project/a", "/work/project/b"))
+    assert (meant(hook(**filters), call, ROOT) is not None) == fits
+
+
+def test_a_batch_fits_when_one_of_its_tools_does():
+    call = HookCall("tool_batch_complete", tools=("Read", "EditTool"))
+    assert meant(hook("on_tool_batch_complete", "Edit"), call, ROOT) == "Edit"
+    assert meant(hook("on_tool_batch_complete", tools=("Bash",)), call, ROOT) is None

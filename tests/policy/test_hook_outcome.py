@@ -1,0 +1,184 @@
+"""What a hook says by its exit code and what it prints, in every form, at every point."""
+
+import json
+from typing import Any
+
+import pytest
+
+from odin.core.hook import SILENT, HookCall, HookVerdict, Point
+from odin.policy.hook.declared import Hook
+from odin.policy.hook.outcome import MAX_TEXT, answered, heard, together
+from odin.policy.process.runner import Captured
+
+
+def said(point: Point, printed: Any = "", code: int = 0, errors: str = "", *, again: bool = False, **fields: Any):
+    data = (
+        printed
+        if isinstance(printed, bytes)
+        else (printed if isinstance(printed, str) else json.dumps(printed)).encode()
+    )
+    hook = Hook(event=f"on_{point}", name="h", command="x", **fields)
+    return heard(hook, HookCall(point, again=again), Captured(code, data, errors))
+
+
+@pytest.mark.parametrize(
+    ("printed", "verdict", "word"),
+    [
+        ("", SILENT, "silent"),
+        ("plain text", SILENT, "silent"),
+        ({}, SILENT, "silent"),
+        ({"suppressOutput": True, "continue": True}, SILENT, "silent"),
+        ({"decision": "", "message": ""}, SILENT, "silent"),
+        ({"decision": "allow"}, HookVerdict("allow"), "allowed"),
+        ({"decision": "approve", "reason": "fine"}, HookVerdict("allow", "fine"), "allowed"),
+        ({"decision": "ask", "message": "sure?"}, HookVerdict("ask", "sure?"), "asked"),
+        ({"decision": "deny", "message": "no"}, HookVerdict("deny", "no"), "denied"),
+        ({"decision": "block", "reason": "no"}, HookVerdict("deny", "no"), "denied"),
+        ({"action": "block", "message": "no"}, HookVerdict("deny", "no"), "denied"),
+        ({"action": "continue"}, SILENT, "silent"),
+        ({"action": "modify", "args": {"a": 1}}, HookVerdict(args={"a": 1}), "modified"),
+        (
+            {"hookSpecificOutput": {"permissionDecision": "allow", "updatedInput": {"a": 1}}},
+            HookVerdict("allow", args={"a": 1}),
+            "modified",
+        ),
+        (
+            {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "because"}},
+            HookVerdict("deny", "because"),
+            "denied",
+        ),
+        (
+            {"hookSpecificOutput": {"permissionDecision": "ask"}, "decision": "approve"},
+            HookVerdict("ask"),
+            "asked",
+        ),
+        ({"hookSpecificOutput": {"additionalContext": "know this"}}, HookVerdict(context="know this"), "context"),
+        ({"systemMessage": "look"}, HookVerdict(context="look", notice="look"), "context"),
+        ({"continue": False, "stopReason": "enough"}, HookVerdict(message="enough", halt=True), "halted"),
+    ],
+)
+def test_before_a_call(printed: Any, verdict: HookVerdict, word: str):
+    found = said("tool_call", printed)
+    assert (found.verdict, found.outcome, found.problem) == (verdict, word, "")
+
+
+@pytest.mark.parametrize(
+    ("point", "verdict"),
+    [
+        ("tool_call", HookVerdict("deny", "no")),
+        ("prompt_submit", HookVerdict("deny", "no")),
+        ("wait_confirm", HookVerdict("deny", "no")),
+        ("before_compress", HookVerdict("deny", "no")),
+        ("tool_result", HookVerdict("deny", "no")),
+        ("before_tool_result_append", HookVerdict("deny", "no")),
+        ("stop", HookVerdict(message="no", go_on=True)),
+        ("subagent_stop", HookVerdict(message="no", go_on=True)),
+        ("before_llm_call", HookVerdict(message="no", halt=True)),
+        ("tool_batch_complete", HookVerdict(context="no")),
+        ("session_start", HookVerdict(notice="no")),
+        ("idle", HookVerdict(notice="no")),
+    ],
+)
+def test_exit_code_2_blocks_what_the_point_can_block(point: Point, verdict: HookVerdict):
+    assert said(point, code=2, errors="no\n").verdict == verdict
+    assert said(point, {"decision": "block", "reason": "no"}).verdict == verdict
+
+
+def test_the_reason_of_exit_code_2_is_standard_error_and_else_what_was_printed():
+    assert said("tool_call", "out", code=2, errors="err").verdict.message == "err"
+    assert said("tool_call", "out", code=2).verdict.message == "out"
+    assert said("tool_call", {"reason": "in json"}, code=2).verdict.message == "in json"
+    assert said("tool_call", code=2).verdict.message == "The hook h gave no reason."
+
+
+@pytest.mark.parametrize(
+    ("printed", "code", "errors", "problem"),
+    [
+        ("", 1, "broken pipe dream", "exit code 1. broken pipe dream"),
+        ("", 127, "", "exit code 127."),
+        ("", -9, "", "killed by signal 9."),
+        ({"decision": "deny"}, 1, "", "exit code 1."),
+        ('{"decision": "deny"', 0, "", "it printed broken JSON: Input data was truncated."),
+        ('{"decision": NaN}', 0, "", "it printed broken JSON: "),
+        (b'{"reason": "\xff"}', 0, "", "it printed broken JSON: "),
+        ('{"a":' * 5000, 0, "", "it printed broken JSON: "),
+        ({"decision": "maybe"}, 0, "", "its answer cannot be used: 'maybe' is no decision."),
+        ({"decision": 7}, 0, "", "its answer cannot be used: decision is no text."),
+        ({"continue": "no"}, 0, "", "its answer cannot be used: continue is neither true nor false."),
+        ({"hookSpecificOutput": []}, 0, "", ""),
+        ({"hookSpecificOutput": "x"}, 0, "", "its answer cannot be used: hookSpecificOutput is no object."),
+        ({"args": "x"}, 0, "", "its answer cannot be used: args is no object."),
+        ({"systemMessage": {}}, 0, "", "its answer cannot be used: systemMessage is no text."),
+    ],
+)
+def test_a_hook_that_fails_changes_nothing_and_says_why(printed: Any, code: int, errors: str, problem: str):
+    found = said("tool_call", printed, code, errors)
+    assert found.verdict == SILENT
+    assert found.problem.startswith(problem)
+    assert found.outcome == ("failed" if problem else "silent")
+
+
+def test_a_hang_and_a_flood_are_named():
+    hook = Hook(event="Stop", name="h", command="x", timeout=2)
+    hang = heard(hook, HookCall("stop"), Captured(-9, b"", timed_out=True))
+    assert (hang.outcome, hang.problem) == ("timed_out", "it did not end within 2 s and was stopped.")
+    flood = heard(hook, HookCall("stop"), Captured(-9, b"{", stopped=True))
+    assert (flood.outcome, flood.problem) == ("failed", "it printed more than 1,000,000 bytes and was stopped.")
+
+
+def test_plain_text_is_context_where_a_prompt_or_a_session_begins_and_where_it_is_asked_for():
+    assert said("prompt_submit", "today is Monday\n").verdict == HookVerdict(context="today is Monday")
+    assert said("session_start", "branch main").verdict == HookVerdict(context="branch main")
+    assert said("tool_batch_complete", "lint is red").verdict == SILENT
+    assert said("tool_batch_complete", "lint is red", append="context").verdict == HookVerdict(context="lint is red")
+    assert said("tool_batch_complete", "lint is red", append="toast").verdict == HookVerdict(notice="lint is red")
+
+
+def test_a_result_may_be_replaced_and_a_call_may_not_get_one():
+    assert said("tool_result", {"output": "clean"}).verdict == HookVerdict(output="clean")
+    own = {"hookSpecificOutput": {"updatedToolOutput": {"a": 1}}}
+    assert said("before_tool_result_append", own).verdict == HookVerdict(output='{"a":1}')
+    assert said("tool_call", {"output": "clean"}).verdict == SILENT
+    assert said("tool_result", {"args": {"a": 1}}).verdict == SILENT
+
+
+def test_allow_means_something_only_where_something_may_be_allowed():
+    for point in ("prompt_submit", "tool_result", "stop", "session_start"):
+        assert said(point, {"decision": "allow", "reason": "yes"}).verdict == SILENT
+    request = {"hookSpecificOutput": {"decision": {"behavior": "allow", "updatedInput": {"a": 1}}}}
+    assert said("wait_confirm", request).verdict == HookVerdict("allow", args={"a": 1})
+    refusal = {"hookSpecificOutput": {"decision": {"behavior": "deny", "message": "not now"}}}
+    assert said("wait_confirm", refusal).verdict == HookVerdict("deny", "not now")
+
+
+def test_at_a_stop_continue_true_keeps_going_and_false_ends():
+    assert said("stop", {"continue": True, "message": "tests are red"}).verdict == HookVerdict(
+        message="tests are red", go_on=True
+    )
+    assert said("stop", {"continue": True}).verdict.go_on
+    assert not said("stop", {"continue": True}, again=True).verdict.go_on
+    assert said("stop", {"continue": True, "reason": "more"}, again=True).verdict.go_on
+    ended = said("stop", {"continue": False, "decision": "block", "reason": "x"}).verdict
+    assert (ended.halt, ended.go_on) == (True, False)
+
+
+def test_long_texts_are_cut():
+    assert len(said("prompt_submit", "x" * 50_000).verdict.context) < MAX_TEXT + 100
+    assert len(said("tool_call", {"decision": "deny", "reason": "x" * 50_000}).verdict.message) < MAX_TEXT + 100
+
+
+def test_several_hooks_deny_beats_ask_beats_allow():
+    allow, ask, deny = HookVerdict("allow", "a"), HookVerdict("ask", "b"), HookVerdict("deny", "c")
+    assert together([allow, ask]) == ask
+    assert together([deny, ask, allow]) == deny
+    assert together([allow, SILENT]) == allow
+    both = together([HookVerdict("deny", "c", context="one"), HookVerdict("deny", "d", context="two", notice="n")])
+    assert both == HookVerdict("deny", "c\n\nd", context="one\n\ntwo", notice="n")
+    assert together([HookVerdict(args={"a": 1}), HookVerdict(args={"a": 2})]).args == {"a": 2}
+
+
+def test_a_callback_answers_with_the_same_object():
+    call = HookCall("tool_call")
+    assert answered(call, None).verdict == answered(call, {}).verdict == SILENT
+    assert answered(call, {"decision": "block", "reason": "no"}).verdict == HookVerdict("deny", "no")
+    assert answered(call, "text").outcome == "failed"

@@ -1,0 +1,372 @@
+"""Where paths lead, which of them other programs obey, and where the words of a command lead."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from odin.policy import paths
+from odin.policy.command.reach import leaves, outside_word
+from odin.policy.confidential import confidential
+from odin.policy.shell import survey
+
+
+@pytest.fixture
+def root(workspace: Path) -> Path:
+    (workspace / "src").mkdir()
+    (workspace / "src" / "app.py").write_text("x\n")
+    outside = workspace.parent / f"{workspace.name}-evil"
+    outside.mkdir()
+    (outside / "secret").write_text("x\n")
+    (workspace / "link").symlink_to(outside)
+    (workspace / "inner").symlink_to("src")
+    return workspace
+
+
+# --- inside or not ---
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("src/app.py", True),
+        ("src/new/file", True),
+        (".", True),
+        ("inner/app.py", True),
+        ("inner/../README.md", True),
+        ("./a b", True),
+        ("...", True),
+        ("..data", True),
+        ("..", False),
+        ("src/../..", False),
+        ("src/../../project-evil/secret", False),
+        ("link", False),
+        ("link/secret", False),
+        ("link/new", False),
+        ("inner/../../x", False),
+        ("/etc/passwd", False),
+        ("/", False),
+        ("~", False),
+        ("~/x", False),
+        ("~root/x", False),
+        ("a\0b", False),
+    ],
+)
+def test_containment_is_of_resolved_components(root: Path, path: str, expected: bool):
+    assert paths.inside(path, str(root)) is expected
+
+
+def test_a_folder_whose_name_begins_like_the_projects_is_outside(root: Path):
+    assert not paths.inside(f"{root}-evil/secret", str(root))
+    assert not paths.contains(str(root), f"{root}-evil")
+    assert paths.contains(str(root), f"{root}/x")
+    assert paths.contains("/", "/x")
+
+
+def test_a_link_that_is_put_in_the_way_later_counts(root: Path):
+    assert paths.inside("later/file", str(root))
+    (root / "later").symlink_to("/etc")
+    assert not paths.inside("later/file", str(root))
+
+
+def test_a_link_that_leads_nowhere_yet_is_judged_by_where_it_would_lead(root: Path):
+    (root / "dangling").symlink_to("/nowhere/at/all")
+    assert not paths.inside("dangling", str(root))
+    (root / "loop").symlink_to("loop")
+    assert paths.special("loop", str(root)) is False
+
+
+# --- special files ---
+
+
+def test_what_is_no_file_is_told_apart(root: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(root)
+    os.mkfifo(root / "pipe")
+    (root / "door").symlink_to(root / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("sock")
+        for name in (
+            "pipe",
+            "door",
+            "sock",
+            "/dev/zero",
+            "/dev/sda",
+            "/proc/self/environ",
+            "/sys/kernel",
+            "/dev/tcp/x/1",
+        ):
+            assert paths.special(name, str(root)), name
+    for name in ("src", "src/app.py", "nowhere", "/etc/passwd", "/process", "/system"):
+        assert not paths.special(name, str(root)), name
+
+
+def test_a_second_name_of_a_file_is_noticed(root: Path):
+    assert not paths.shared("src/app.py", str(root))
+    os.link(root.parent / f"{root.name}-evil" / "secret", root / "hard.txt")
+    assert paths.shared("hard.txt", str(root))
+    assert not paths.shared("nowhere", str(root))
+    assert not paths.shared("src", str(root))
+
+
+# --- protected names ---
+
+PROTECTED = [
+    ".git/config",
+    ".git",
+    "vendor/x/.git/hooks/pre-commit",
+    ".GIT/config",
+    ".Git/config",
+    ".git./config",
+    ".git /config",
+    ".git. . /config",
+    ".git::$INDEX_ALLOCATION/config",
+    ".gi\u200ct/config",
+    ".g\u200dit/config",
+    "GIT~1/config",
+    "git~2/config",
+    "CLAUDE~1/settings.json",
+    "VSCODE~1/tasks.json",
+    "ODINCO~1.JSO",
+    ".odin/settings.json",
+    "odinconfig.json",
+    "OdinConfig.json",
+    "odinconfig.json::$DATA",
+    ".claude/settings.json",
+    ".codex/config.toml",
+    ".gemini/x",
+    ".Cursor/MCP.json",
+    ".agents/x",
+    ".mcp.json",
+    ".vscode/tasks.json",
+    ".v\u017fcode/tasks.json",
+    ".idea/workspace.xml",
+    ".husky/pre-commit",
+    ".devcontainer/devcontainer.json",
+    ".cargo/config.toml",
+    ".yarn/plugins/x",
+    ".yarnrc.yml",
+    ".pnp.cjs",
+    ".mvn/jvm.config",
+    ".npmrc",
+    "bunfig.toml",
+    ".bazelrc",
+    ".pre-commit-config.yaml",
+    "lefthook.yml",
+    ".lefthook.toml",
+    ".envrc",
+    ".ripgreprc",
+    "pyrightconfig.json",
+    "gradle/wrapper/gradle-wrapper.properties",
+    ".gitconfig",
+    ".gitmodules",
+    ".config/git/config",
+    ".config/odin/odinconfig.json",
+    ".local/state/odin/x",
+    ".bashrc",
+    ".BashRC",
+    ".zshenv",
+    ".profile",
+    ".config/fish/config.fish",
+    ".ssh/authorized_keys",
+    ".vimrc",
+    ".github/workflows/ci.yml",
+    ".GitHub/Workflows/ci.yml",
+    ".gitlab-ci.yml",
+    "rust-toolchain.toml",
+]
+
+
+@pytest.mark.parametrize("path", PROTECTED, ids=repr)
+def test_protected_names_are_protected_before_they_exist(root: Path, path: str):
+    assert paths.protected(path, str(root))
+    assert paths.protected(f"src/{path}", str(root))
+    assert paths.protected(f"{root}/{path}", str(root))
+    assert paths.protected(f"src/../{path}", str(root))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "src/app.py",
+        ".gitignore",
+        ".gitattributes",
+        ".github/ISSUE_TEMPLATE.md",
+        ".github/dependabot.yml",
+        "git/config",
+        "digit~1",
+        "config",
+        "my.git.md",
+        ".config/other/x",
+        "workflows/x",
+        "package.json",
+        "claude.md",
+        "github/workflows/x",
+        "café.txt",
+    ],
+)
+def test_ordinary_names_are_not(root: Path, path: str):
+    assert paths.protected(path, str(root)) == ""
+
+
+def test_a_link_to_a_protected_file_is_protected(root: Path):
+    (root / ".git").mkdir()
+    (root / "innocent").symlink_to(".git")
+    assert paths.protected("innocent/config", str(root))
+    (root / "x.txt").symlink_to(".bashrc")
+    assert paths.protected("x.txt", str(root))
+
+
+def test_what_lies_above_the_project_is_not_its_doing(root: Path):
+    inner = root / ".git" / "worktree"
+    inner.mkdir(parents=True)
+    assert paths.protected("file", str(inner)) == ""
+    assert paths.protected(".bashrc", str(inner))
+
+
+@pytest.mark.parametrize("variable", ["ODIN_CONFIG_DIR", "ODIN_STATE_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"])
+def test_odins_own_folders_are_protected_wherever_they_are(root: Path, variable: str, monkeypatch: pytest.MonkeyPatch):
+    place = root / "mine"
+    own = place if variable.startswith("ODIN") else place / "odin"
+    assert paths.protected(f"{own}/x", str(root)) == ""
+    monkeypatch.setenv(variable, str(place))
+    assert paths.protected(f"{own}/x", str(root))
+    assert paths.protected(f"{place}-other/x", str(root)) == ""
+    own.mkdir(parents=True)
+    assert paths.protected("x", str(own)) == "", "a project that lies in there is not protected from itself"
+
+
+# --- secrets ---
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (".env", True),
+        (".env.local", True),
+        (".env.production", True),
+        (".ENV", True),
+        ("prod.env", True),
+        ("server.pem", True),
+        ("server.key", True),
+        ("id_rsa", True),
+        ("id_ed25519", True),
+        ("keys/ID_RSA", True),
+        ("credentials", True),
+        ("credentials.json", True),
+        (".netrc", True),
+        (".npmrc", True),
+        (".aws/config", True),
+        (".ssh/known_hosts", True),
+        ("x.p12", True),
+        (".env.example", False),
+        (".env.sample", False),
+        ("id_rsa.pub", False),
+        ("README.md", False),
+        ("environment.py", False),
+        ("key.py", False),
+        ("credentials.py", False),
+        ("env", False),
+    ],
+)
+def test_files_that_usually_hold_secrets_are_known_by_name(path: str, expected: bool):
+    assert confidential(path) is expected
+
+
+# --- where words lead ---
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "/etc/passwd",
+        "../x",
+        "src/../../x",
+        "link/secret",
+        "~/x",
+        "~root",
+        "$HOME/x",
+        "${HOME}",
+        "--file=/etc/passwd",
+        "--file=../x",
+        "--file=link/secret",
+        "-I/usr/include",
+        "-I../include",
+        "-xvf/etc/x",
+        "-C..",
+        "if=/etc/passwd",
+        "of=../x",
+        "X=~/x",
+        "PATH=src:/bin",
+        "a=b=/etc",
+        "-Wl,-rpath,/etc",
+        "host:/etc/passwd",
+        "{/etc/passwd,x}",
+        "file:///etc/passwd",
+        "a\0b",
+    ],
+    ids=repr,
+)
+def test_words_that_lead_out(root: Path, word: str):
+    assert leaves(word, str(root), str(root))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "src/app.py",
+        "inner/app.py",
+        "--file=src/app.py",
+        "-Isrc",
+        "-Isrc/include",
+        "-Lsrc/lib",
+        "-n",
+        "--",
+        "-",
+        "a=b",
+        "x=src/app.py",
+        "HEAD~1",
+        "main..feature",
+        "main...feature",
+        "HEAD^",
+        "/dev/null",
+        "2>/dev/null",
+        "https://example.com/x/y",
+        "s/a/b/",
+        "fix: a thing",
+        "feat(x): look at this, and that",
+        "node:20",
+        "@scope/name",
+    ],
+)
+def test_words_that_stay(root: Path, word: str):
+    assert not leaves(word, str(root), str(root))
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        ("cp README.md /etc/x", "/etc/x"),
+        ("cp README.md ../x", "../x"),
+        ("cd src && cp app.py ../../x", "../../x"),
+        ("cd src && cp app.py ../x", ""),
+        ("echo x > /etc/x", "/etc/x"),
+        ("echo x > ~/x", "~/x"),
+        ("make -C /etc", "/etc"),
+        ("cp link/* .", "link/*"),
+        ("cp */secret .", "*/secret"),
+        ("cp l* .", "l*"),
+        ("cp s* x", ""),
+        ("PYTHONPATH=/evil make", "PYTHONPATH=/evil"),
+        ("bash -c 'cat /etc/passwd'", "/etc/passwd"),
+        ("make test", ""),
+        ("git commit -m 'fix /etc/passwd: it was wrong'", ""),
+        ("grep -rn /api/v1 src", ""),
+        ("echo /etc/passwd", ""),
+        ("ls 2>/dev/null", ""),
+        ("make > /dev/null", ""),
+    ],
+)
+def test_the_first_word_that_leads_out_is_named(root: Path, command: str, word: str):
+    found = outside_word(survey(command), str(root), str(root))
+    assert found == word or (word and found.startswith(word))

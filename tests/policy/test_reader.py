@@ -1,0 +1,541 @@
+"""How a command line is read: words as bash makes them, what is unclear and why, and where each command would run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from odin.policy.command.grammar import MAX_CHARS, Unclear, Word, examine, parse
+from odin.policy.shell import Survey, survey
+
+
+def words(command: str) -> list[Word]:
+    """The words of the command itself, which comes after those inside of its words."""
+    return list(parse(command).commands[-1].words)
+
+
+def plain(command: str) -> bool:
+    script, _ = examine(command)
+    return script.plain
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("abc", "abc"),
+        ("'a b'", "a b"),
+        ('"a b"', "a b"),
+        ("a\\ b", "a b"),
+        ("'a'b\"c\"\\d", "abcd"),
+        ("''", ""),
+        ('""', ""),
+        ("'it'\\''s'", "it's"),
+        ('"a\\"b\\\\c\\d\\$e\\`"', 'a"b\\c\\d$e`'),
+        ("'a\\b$c`'", "a\\b$c`"),
+        ("--format='%h %s'", "--format=%h %s"),
+        ("a=b", "a=b"),
+        ("HEAD^", "HEAD^"),
+        ("HEAD~1", "HEAD~1"),
+        ("stash@{0}", "stash@{0}"),
+        ("{}", "{}"),
+        ("a#b", "a#b"),
+        ("!", "!"),
+        ("!=", "!="),
+        ("\\*", "*"),
+        ("'*'", "*"),
+        ('"?"', "?"),
+        ("\\~", "~"),
+        ("a,b", "a,b"),
+        ("é漢", "é漢"),
+        ("a\\\nb", "ab"),
+        ("'a\nb'", "a\nb"),
+    ],
+)
+def test_literal_words(text: str, word: str):
+    found = words(f"x {text}")[1]
+    assert found.text == word
+    assert found.literal
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$x",
+        "${x}",
+        '"$x"',
+        "a$x",
+        "$1",
+        "$@",
+        "$(a)",
+        "`a`",
+        '"`a`"',
+        "<(a)",
+        "$((1))",
+        "$[1]",
+        "${x:-y}",
+        "${x@P}",
+        "~",
+        "~/x",
+        "~root",
+        "a=~/x",
+        "a:~/x",
+        "{a,b}",
+        "{1..3}",
+        "x{a,b}y",
+        '{"a",b}',
+        "$'a'",
+        '$"a"',
+        "=ls",
+        "^a^b",
+        "!x",
+        "!!",
+        '"!x"',
+    ],
+)
+def test_words_that_the_shell_would_change(text: str):
+    assert not words(f"x {text}")[1].literal
+    assert words(f"x {text}")[1].expands
+
+
+@pytest.mark.parametrize("text", ["*", "*.md", "a?b", "[ab]", "src/*", "'a'*"])
+def test_patterns_are_marked(text: str):
+    found = words(f"x {text}")[1]
+    assert found.glob
+    assert not found.expands
+
+
+PIECES = st.sampled_from(
+    [
+        *("a", "b", "-", "=", ".", "/", ",", ":", "@", "%", "+", "#", "!", "~", "^", "é", "0", "1", "_"),
+        *("'a b'", "'", '"', '"a b"', "''", '""', "\\", "\\ ", "\\'", '\\"', "\\\\", "\\$", "\\*", "\\\n"),
+        *(" ", "  ", "\t", "$$", "x$", "\\\n#"),
+        *("'$x'", "'`'", '"\'"', "'\"'", '"\\""', '"\\a"', "*", "?", "[", "]", "{", "}", "{a,b}", "$", "$x"),
+        *("$'a'", "(", ")", "{fd}>", '$""', "$-", "$#"),
+        *("=~", "\\#", " #", "<", ">", "|", "&", ";", "\n", "1>", "2>&1", '"!', "!a", "''#", '$"', "\\~", ":~"),
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(PIECES, min_size=1, max_size=8).map("".join))
+def test_words_that_count_as_literal_are_those_that_bash_makes(tmp_path_factory: pytest.TempPathFactory, text: str):
+    """The claim behind everything that runs unasked. Nothing that is generated here can name a program."""
+    command = f"printf '%s\\0' x{text}"
+    script, why = examine(command)
+    if why or len(script.commands) != 1 or script.commands[0].redirects or script.doubts:
+        return
+    found = script.commands[0].words
+    if not all(word.literal for word in found):
+        return
+    folder = tmp_path_factory.mktemp("words")
+    ran = subprocess.run(
+        ["/bin/bash", "--norc", "--noprofile", "-c", command],
+        cwd=folder,
+        env={"PATH": str(folder)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=20,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.decode().split("\0")[:-1] == [word.text for word in found[2:]]
+    assert not list(folder.iterdir())
+
+
+# --- two readers ---
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls",
+        "  ls -la  ",
+        "ls -la src tests",
+        "ls *.md",
+        "git log --format='%h %s' | head -5",
+        'grep -n "a b" x && echo "c"',
+        "a; b",
+        "a;b;",
+        "a\nb\n\nc\n",
+        "a ||\nb",
+        "a \\\n  -b",
+        "ls 2>/dev/null >&2",
+        "ls 2>&1",
+        "ls > x",
+        "[ -d src ] && echo yes",
+        "NO_COLOR=1 git status",
+        "find . \\( -name a -o -name 'b*' \\) -print",
+    ],
+)
+def test_plain_commands(command: str):
+    assert plain(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "coproc ls",
+        "time -p ! ls",
+        "time -p -- { ls",
+        "time time ! ls",
+        "time coproc ls",
+        "time ! ls",
+        "! ls",
+        "ls &",
+        "ls & pwd",
+        "ls |& cat",
+        "(ls)",
+        "{ ls; }",
+        "if a; then b; fi",
+        "for x in a; do b; done",
+        "case x in x) a;; esac",
+        "f() { a; }",
+        "[[ a ]]",
+        "(( 1 ))",
+        "ls # x",
+        "ls $x",
+        "ls $(a)",
+        "ls `a`",
+        "ls <(a)",
+        "ls {a,b}",
+        "ls ~",
+        "ls $'a'",
+        "ls <<E\nE",
+        "ls <<< x",
+        "ls <&0",
+        "ls 1<>x",
+        "ls {fd}>x",
+        "ls 12>x",
+        "a\\\nb",
+        "echo \\ x",
+        "then ls",
+        "do",
+        "ls\\",
+        "=ls",
+        "^a^b",
+        "echo !x",
+        "a=(1)",
+        "a[1]=2",
+    ],
+)
+def test_what_is_not_plain(command: str):
+    assert not plain(command)
+
+
+# --- what is unclear, and why ---
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("ls\0", "NUL"),
+        ("ls\x1b[2K", "control character (U+001B)"),
+        ("ls\x7f", "control character"),
+        ("ls\r\nx", "carriage return"),
+        ("ls\x85", "control character"),
+        ("ls \u202e x", "direction of writing (U+202E)"),
+        ("ls \u2066 x", "direction of writing"),
+        ("ls\u200b", "invisible character (U+200B)"),
+        ("ls\ufeff", "invisible"),
+        ("ls\u00ad", "invisible"),
+        ("ls\u3164x", "invisible"),
+        ("ls\u2800x", "invisible"),
+        ("ls\ufe0f", "invisible"),
+        ("ls\U000e0041", "invisible"),
+        ("ls\u00a0x", "space that is not the usual one (U+00A0)"),
+        ("ls\u3000x", "space"),
+        ("ls\u2028x", "line separator"),
+        ("ls \ud800", "half of a character"),
+        ("ls \ue000", "private"),
+        ("a" * (MAX_CHARS + 1), "too long"),
+        ("a 'b", "not complete"),
+        ("a $(b", "not complete"),
+        ("a && ", "not complete"),
+        ("(a", "not complete"),
+        ("if a; then b", "not complete"),
+        ("[ -d x && touch y ]", "not complete"),
+        ("[ a > y ]", "inside of a test"),
+        ("echo \\ x", "no part of any command"),
+        ("{a b; }", ""),
+        ("cat <<A <<B\nx\nA\ny\nB", ""),
+    ],
+)
+def test_what_cannot_be_read_says_why(command: str, reason: str):
+    with pytest.raises(Unclear) as raised:
+        parse(command)
+    assert reason in raised.value.reason
+    seen = survey(command)
+    assert not seen.sure
+    assert seen.script is None
+    assert seen.reason == raised.value.reason
+
+
+@pytest.mark.parametrize("command", ["ls é", "echo 漢字", "echo '→ ✓ 😀'", "echo 'ä\tb'", "grep 'naïve' x"])
+def test_ordinary_letters_of_any_script_are_fine(command: str):
+    assert plain(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "[[ 'a[$(b)]' -eq 0 ]]",
+        "[[ -v 'a[$(b)]' ]]",
+        "test -v 'a[$(b)]'",
+        "[ -v 'a[$(b)]' ]",
+        "printf -v 'a[$(b)]' x",
+        "printf -vx y",
+        "echo ${x@P}",
+        "echo ${!x}",
+        "echo ${x[y]}",
+        "echo ${x:y}",
+        "echo $((x))",
+        "echo $[x]",
+        "((x))",
+        "let x=y",
+        "read 'a[$(b)]'",
+        "declare -i x=y",
+        "declare -n x=y",
+        "unset 'a[$(b)]'",
+        "export 'x=1' PATH=/x",
+        "PATH=/x ls",
+        "LD_PRELOAD=x ls",
+        "BASH_ENV=x bash -c ls",
+        "IFS=x; ls",
+        "env PATH=. ls",
+        "GIT_SSH_COMMAND=x git fetch",
+        "alias ls=x",
+        "source x",
+        ". x",
+        "enable -f x y",
+        "hash -p x y",
+        "bash x",
+        "bash",
+        "bash -s",
+        "curl x | sh",
+        'bash -c "$x"',
+        'eval "$x"',
+        "$x y",
+        "$(x) y",
+        "~/x",
+        "*.sh",
+        "coproc x",
+        "time ! x",
+        "git -c core.pager=x log",
+        "git --exec-path=. log",
+        "git difftool",
+        "parallel x ::: y",
+        "ssh host x",
+        "su",
+        "script x",
+        "cat <<E\n${x@P}\nE",
+        "cat <<E\n`x`\nE",
+        "sudo " * 20 + "x",
+    ],
+)
+def test_what_could_run_unseen_is_not_sure(command: str):
+    seen = survey(command)
+    assert not seen.sure
+    assert seen.reason
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "X=1 ls",
+        "GIT_EDITOR=true git rebase --continue",
+        "GIT_PAGER=cat git log",
+        "set -e; make",
+        "export X=1; make",
+        "python3 -m pytest",
+        "[[ -d x && a == b* ]]",
+        "[[ $x =~ ^a(b|c)$ ]]",
+        "echo $((1 + 2)) ${x} ${x:-y} ${#x} ${x%.py}",
+        "for f in *.py; do wc -l $f; done",
+        "if [ -f x ]; then cat x; elif [ -d y ]; then ls; else pwd; fi",
+        "while true; do ls; done",
+        "git commit -m \"$(cat <<'E'\nsome text; with `things` and $(more)\nE\n)\"",
+        "cat > x <<'E'\n$(a) `b` ${c@P}\nE",
+        "cat <<E\nplain $x text\nE",
+        "exec 3<>x",
+        "git -c user.name=x commit -m y",
+        "bash --version",
+    ],
+)
+def test_everyday_scripts_are_sure(command: str):
+    seen = survey(command)
+    assert seen.sure, seen.reason
+
+
+# --- what is found ---
+
+
+def found(command: str) -> list[str]:
+    return [" ".join(part.texts) for part in survey(command).parts]
+
+
+@pytest.mark.parametrize(
+    ("command", "inner"),
+    [
+        ("timeout -k 5 --signal KILL 10 a b", "a b"),
+        ("sudo -u x -g y -- a b", "a b"),
+        ("sudo X=1 a b", "a b"),
+        ("env -u X -C d Y=1 a b", "a b"),
+        ("env -S 'a b'", "a b"),
+        ("env -S'a b' c", "a b c"),
+        ("env --split-string='a b'", "a b"),
+        ("env -vS 'a b'", "a b"),
+        ("env -S -- a b", "a b"),
+        ("env -S '-i X=1 a' b", "a b"),
+        ("env --spl='a b'", "a b"),
+        ("timeout --sig KILL 5 a b", "a b"),
+        ("bash -euo pipefail -c 'a b'", "a b"),
+        ("bash -O extglob -c 'a b'", "a b"),
+        ("bash -c -- 'a b' x", "a b"),
+        ("su - x -c 'a b'", "a b"),
+        ("su x --command='a b'", "a b"),
+        ("runuser -u x -c 'a b'", "a b"),
+        ("script -q -c 'a b' log", "a b"),
+        ("flock -w 5 lock a b", "a b"),
+        ("flock lock -c 'a b'", "a b"),
+        ("xargs -0 -n 1 -I {} a b", "a b"),
+        ("xargs -I{} sh -c 'a b'", "a b"),
+        ("find . -ok a b \\;", "a b"),
+        ("find . -okdir a b \\;", "a b"),
+        ("parallel -j 4 a b ::: 1", "a b 1"),
+        ("git submodule foreach --recursive 'a b'", "a b"),
+        ("git bisect run a b", "a b"),
+        ("git rebase --exec 'a b' x", "a b"),
+        ("git -c alias.q='!a b' q", "a b"),
+        ("trap 'a b' EXIT", "a b"),
+        ("watch -n 5 'a b'", "a b"),
+        ("nsenter -t 1 -m a b", "a b"),
+        ("systemd-run --user -p X=1 a b", "a b"),
+        ("coproc N { a b; }", "a b"),
+        ("time { a b; }", "a b"),
+        ("! a b", "a b"),
+        ("bash <<< 'a b'", "a b"),
+        ("cat <<A | b && c\nx\nA", "c"),
+        ("cat <<A > f b\nx\nA", "cat b"),
+        ("a > f b", "a b"),
+        ("> f a b", "a b"),
+        ("${x:-$(a b)}", "a b"),
+        ('"${x:-$(a b)}"', "a b"),
+        ("echo $((1 + $(a b)))", "a b"),
+        ("x[$(a b)]=1", "a b"),
+        ("x=(1 $(a b))", "a b"),
+        ("declare x=$(a b)", "a b"),
+        ("[[ $(a b) == c ]]", "a b"),
+        ('[ "$(a b)" = c ]', "a b"),
+        ("case $(a b) in x) ;; esac", "a b"),
+        ("case x in $(a b)) ;; esac", "a b"),
+        ("for x in $(a b); do c; done", "a b"),
+        ("for ((i=0; i<$(a b); i++)); do c; done", "a b"),
+        ("a b 'unclosed", "a b unclosed"),
+        ("a b && (", "a b"),
+        ("a b; if", "a b"),
+    ],
+)
+def test_commands_inside_of_others_are_found(command: str, inner: str):
+    assert inner in found(command) or (command.endswith("unclosed") and found(command)[0].startswith("a"))
+
+
+def test_very_many_commands_are_all_found():
+    text = "true;" * 1500 + "a b"
+    assert len(found(text)) == 1501
+    assert found(text)[-1] == "a b"
+    assert survey(text).sure
+
+
+def test_a_text_that_is_too_long_still_shows_what_it_runs():
+    seen = survey("true;" * 3000 + "a b")
+    assert not seen.sure
+    assert seen.parts[-1].texts == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [
+        ("q", ""),
+        ("cd d && q", "d"),
+        ("cd d; q", "d"),
+        ("cd d\nq", "d"),
+        ("cd /d && q", "/d"),
+        ("cd d && cd e && q", "d/e"),
+        ("cd ~/d && q", "~/d"),
+        ("cd && q", "~"),
+        ("cd $HOME/d && q", "~/d"),
+        ("cd - && q", None),
+        ("cd $x && q", None),
+        ("cd d* && q", None),
+        ("popd && q", None),
+        ("pushd d && q", "d"),
+        ("cd -P -- d && q", "d"),
+        ("cd d || q", ""),
+        ("cd d || exit 1; q", "d"),
+        ("(cd d); q", ""),
+        ("(cd d && q)", "d"),
+        ("{ cd d; q; }", "d"),
+        ("{ cd d; }; q", "d"),
+        ("cd d | q", ""),
+        ("x=$(cd d); q", ""),
+        ("x=$(cd d && q)", "d"),
+        ("if cd d; then q; fi", "d"),
+        ("if x; then cd d; fi; q", None),
+        ("for x in a; do cd d; done; q", None),
+        ("cd d && bash -c 'q'", "d"),
+        ("bash -c 'cd d'; q", ""),
+        ("cd d && sudo q", "d"),
+        ("env -C d q", "d"),
+        ("command cd d && q", "d"),
+        ("unset HOME; cd; q", None),
+        ("HOME=/x; cd; q", None),
+        ('cd "$(pwd)" && q', "."),
+    ],
+)
+def test_the_folder_is_tracked_through_a_compound(command: str, folder: str | None):
+    seen = survey(command)
+    assert [part.folder for part in seen.parts if part.name == "q"] == [folder]
+
+
+# --- anything at all ---
+
+
+def never_fails(text: str) -> Survey:
+    seen = survey(text)
+    assert seen.sure == (not seen.reason)
+    assert seen.script is not None or not seen.sure
+    return seen
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_surveyed(text: str):
+    never_fails(text)
+
+
+@given(st.text(st.sampled_from(list("ab01 '\"\\$(){}[]`;|&<>#*?~=!^-+/%@:,\n\t")), max_size=60))
+def test_any_shell_like_text_is_surveyed(text: str):
+    never_fails(text)
+
+
+OPENINGS = [
+    *("(", "$(", "{ ", "((", "$((", "`", '"$(', "<(", "[[ ( ", "if ", "${x:-", "case x in x) ", "while ", "a=(", "! "),
+    *("\\", "'", '"', "<<E\n", "[", "eval ", "bash -c '", "sudo ", "$x[", "a|", "a&&", "function f { "),
+]
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_deep_nesting_ends(opening: str):
+    """Bounded work, however deep: also an overlong text is read to its end."""
+    never_fails((opening * MAX_CHARS)[:MAX_CHARS])
+    assert not never_fails(opening * (MAX_CHARS + 1)).sure
+
+
+def test_the_parser_is_not_loaded_before_it_is_needed(tmp_path: Path):
+    code = "import sys, odin.policy.rules; assert not [n for n in sys.modules if n.startswith('tree_sitter')]"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)

@@ -1,0 +1,85 @@
+"""Sandboxes made by another user, and inside another sandbox."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import odin
+
+PROGRAM = """
+import asyncio, json, os, sys
+from pathlib import Path
+from odin.core.tool import Confinement
+from odin.policy.confine.layout import Session
+from odin.policy.process.runner import ProcessRunner
+from odin.policy.sandbox import Sandbox, Wanted
+
+async def main(use, folder):
+    root, beside = folder / "project", folder / "beside"
+    session = Session(root=str(root), home=str(folder / "home"), env=dict(os.environ))
+    sandbox = Sandbox(session, Wanted(use))
+    runner = ProcessRunner(sandbox=lambda: sandbox)
+    said = {}
+    for name, writes in (("write", True), ("look", False)):
+        command = f"touch {name}; touch {beside}/{name}; echo done"
+        sandbox.prove()
+        if sandbox.kind == "none":
+            break
+        finished = await runner.run(command, cwd=str(root), timeout=30, confinement=Confinement(writes=writes))
+        said[name] = finished.output.splitlines()[-1]
+    await runner.close()
+    sandbox.kill()
+    print(json.dumps({"kind": sandbox.kind, "reasons": sandbox.reasons(), "said": said}))
+
+asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
+"""
+
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+_CAN = "import os, sys, odin.policy.sandbox; sys.exit(not os.access(sys.executable, os.X_OK))"
+INSIDE = ["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--unshare-net", "--die-with-parent"]
+
+
+@pytest.mark.parametrize("around", [NOBODY, INSIDE], ids=["nobody", "nested"])
+@pytest.mark.parametrize("use", ["bubblewrap", "landlock"])
+def test_it_holds_there_too(around: list[str], use: str, tmp_path: Path) -> None:
+    if around is NOBODY and os.getuid() != 0:
+        pytest.skip("only root can become somebody else")
+    python = _python_for(around)
+    for name in ("project", "beside", "home"):
+        (tmp_path / name).mkdir(mode=0o777)
+        (tmp_path / name).chmod(0o777)
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(0o755)
+    done = _run([*around, python, "-c", PROGRAM, use, str(tmp_path)], home=str(tmp_path / "home"))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    if told["kind"] == "none":
+        pytest.skip(f"{use} does not work there: {told['reasons']}")
+    assert told["said"] == {"write": "done", "look": "done"}
+    assert os.listdir(tmp_path / "project") == ["write"]
+    assert os.listdir(tmp_path / "beside") == []
+
+
+def _run(argv: list[str], home: str = "/") -> "subprocess.CompletedProcess[str]":
+    package = str(Path(odin.__file__).parent.parent)
+    env = {**os.environ, "HOME": home, "PYTHONPATH": f"{package}:{sysconfig.get_path('purelib')}"}
+    return subprocess.run(argv, capture_output=True, text=True, env=env, check=False, timeout=120)
+
+
+def _python_for(around: list[str]) -> str:
+    """An interpreter that can be started there and knows what we need."""
+    tried = ""
+    for python in (sys.executable, "/usr/bin/python3"):
+        try:
+            done = _run([*around, python, "-c", _CAN])
+        except FileNotFoundError as error:
+            pytest.skip(f"{error.filename} is not installed")
+        if done.returncode == 0:
+            return python
+        tried = done.stderr
+    pytest.skip(f"no interpreter can be started there: {tried.strip()[-200:]}")

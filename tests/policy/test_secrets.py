@@ -1,0 +1,282 @@
+"""What is taken out of a text and what stays. The keys are made up here, piece by piece, and are nobody's."""
+
+import base64
+import json
+import random
+import string
+import time
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odin.policy.secrets import Redactor
+
+MIXED = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA"
+HEX = "0123456789abcdef" * 4
+NOBODY = Redactor({})
+
+KEYS = [
+    ("Anthropic key", "sk-ant-" + "api03-" + MIXED * 2),
+    ("OpenAI key", "sk-" + "proj-" + MIXED + "_" + MIXED),
+    ("OpenAI key", "sk-" + "svcacct-" + MIXED),
+    ("OpenRouter key", "sk-" + "or-v1-" + HEX),
+    ("API key", "sk-" + MIXED + MIXED[:16]),
+    ("GitHub token", "ghp_" + MIXED + "1234"),
+    ("GitHub token", "gho_" + MIXED + "1234"),
+    ("GitHub token", "ghs_" + MIXED + "1234"),
+    ("GitHub token", "github" + "_pat_" + MIXED[:22] + "_" + MIXED + MIXED[:27]),
+    ("GitLab token", "glpat-" + MIXED[:20]),
+    ("Slack token", "xoxb-" + "123456789012-123456789012-" + MIXED[:24]),
+    ("AWS access key id", "AKIA" + "Q3EGRGS4XMPL7ZY2"),
+    ("AWS access key id", "ASIA" + "Q3EGRGS4XMPL7ZY2"),
+    ("Google API key", "AIza" + MIXED + "-_9"),
+    ("Google OAuth token", "ya29." + MIXED),
+    ("Stripe key", "sk_" + "live_" + MIXED[:24]),
+    ("Stripe key", "rk_" + "live_" + MIXED[:24]),
+    ("npm token", "npm_" + MIXED + "1234"),
+    ("PyPI token", "pypi-" + "AgEIcHlwaS5vcmc" + MIXED * 2),
+    ("Hugging Face token", "hf_" + MIXED + "ab"),
+    ("Twilio key", "SK" + HEX[:32]),
+    ("SendGrid key", "SG." + MIXED[:22] + "." + MIXED + MIXED[:11]),
+    ("Telegram bot token", "123456789:AA" + MIXED + "z"),
+    ("Discord token", "M" + MIXED[:23] + "." + MIXED[:6] + "." + MIXED[:27]),
+    ("JWT", "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0In0." + MIXED),
+    ("Vault token", "hvs." + MIXED),
+]
+
+
+@pytest.mark.parametrize(("name", "key"), KEYS)
+@pytest.mark.parametrize(
+    "frame", ["{}", "key: {}\n", '{{"a": "{}"}}', "x={};", "curl -H '{}' u", "   12\t{}", "a\n{}\nb"]
+)
+def test_a_key_of_a_known_shape_is_taken_out(name: str, key: str, frame: str):
+    done = NOBODY(frame.format(key))
+    assert key not in done.text
+    assert key[8:-2] not in done.text
+    assert frame.split("{}")[0].replace("{{", "{") in done.text
+    assert done.found
+    assert f"[redacted: {done.found[0]}]" in done.text
+    if frame == "{}":
+        assert done.text == f"[redacted: {name}]"
+        assert done.found == (name,)
+
+
+def pem(kind: str = "RSA ", lines: int = 6) -> str:
+    body = "\n".join(MIXED + MIXED for _ in range(lines))
+    return f"-----BEGIN {kind}PRIVATE KEY-----\n{body}\nabc=\n-----END {kind}PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "])
+def test_a_private_key_goes_as_a_whole(kind: str):
+    assert NOBODY(f"before\n{pem(kind)}\nafter").text == "before\n[redacted: private key]\nafter"
+
+
+def test_a_private_key_is_found_in_json_in_a_listing_and_without_its_end():
+    assert NOBODY(json.dumps({"private_key": pem()})).text == '{"private_key": "[redacted: private key]"}'
+    numbered = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(pem().splitlines(), 1))
+    assert MIXED not in NOBODY(numbered).text
+    cut = NOBODY("\n".join(pem().splitlines()[:4]) + "\n\nThe file is longer.")
+    assert cut.text == "[redacted: private key]\n\nThe file is longer."
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("postgres://app:Sup3rS3cret@db:5432/x", "postgres://app:[redacted: password in an address]@db:5432/x"),
+        (f"Authorization: Bearer {MIXED}", "Authorization: Bearer [redacted: authorization header]"),
+        (f"authorization: Basic {MIXED}==", "authorization: Basic [redacted: authorization header]"),
+        (f"-H 'X-Api-Key: {MIXED}'", "-H 'X-Api-Key: [redacted: api key]'"),
+        (f'"aws_secret_access_key": "{MIXED}+/Abcdef"', '"aws_secret_access_key": "[redacted: api key]"'),
+        (f"SecretAccessKey = {MIXED}/x1+Zzzz", "SecretAccessKey = [redacted: api key]"),
+        (f"client_secret: '{MIXED}'", "client_secret: '[redacted: secret]'"),
+        ("DB_PASSWORD=tr0ub4dor3", "DB_PASSWORD=[redacted: password]"),
+        (f'{{"access_token":"{MIXED}"}}', '{"access_token":"[redacted: token]"}'),
+        (json.dumps(json.dumps({"password": MIXED})), '"{\\"password\\": \\"[redacted: password]\\"}"'),
+    ],
+)
+def test_a_value_in_a_telling_place_is_taken_out(text: str, kept: str):
+    assert NOBODY(text).text == kept
+
+
+INNOCENT = [
+    "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+    "sha256:" + HEX,
+    '"integrity": "sha512-' + base64.b64encode(bytes(range(64))).decode() + '"',
+    "id = 123e4567-e89b-12d3-a456-426614174000",
+    "token: 123e4567-e89b-12d3-a456-426614174000",
+    "use a key such as sk-... or ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    'api_key = os.environ["OPENAI_API_KEY"]',
+    "password = config.database.password2",
+    "token = generate_token_2(user_id_1, 16)",
+    "private_key: Ed25519PrivateKey | None",
+    "const accessToken = await getAccessTokenFromStore2();",
+    'password="${DB_PASSWORD}"',
+    "PASSWORD=changeme",
+    "API_KEY=your-api-key-123",
+    "https://user:password@example.com/",
+    "redis://user:$PASS@host",
+    "max_tokens: 4096",
+    '"nextPageToken": "CAUQAA1234567890abcdEFGH"',
+    "git@github.com:me/repo.git",
+    "class sk-fading-circle-and-some-more-words { }",
+    "-----BEGIN PUBLIC KEY-----\n" + MIXED * 4 + "\n-----END PUBLIC KEY-----",
+    'if "-----BEGIN RSA PRIVATE KEY-----" in text and "-----END RSA PRIVATE KEY-----" in text: pass',
+    "Authorization: Bearer $TOKEN",
+    "Authorization: Bearer <your-token-here>",
+    "the bearer of this authentication-certificate-document",
+    "eyJhbGciOiJIUzI1NiJ9",
+    "tokenizer_revision: 3f786850e387550fdab836ed7e6dc881de23001b",
+    "SKIP_TESTS=1 ASIA AKIA AIza hf_ npm_config_yes=true",
+]
+
+
+@pytest.mark.parametrize("text", INNOCENT)
+def test_what_only_looks_like_it_stays(text: str):
+    assert NOBODY(text) == type(NOBODY(text))(text)
+
+
+# --- the values of the environment ---
+
+VALUE = "pa$$w0rd/with+'odd\" chars"
+MINE = Redactor({"SHOP_PASSWORD": VALUE, "DEPLOY_TOKEN": MIXED[:20], "PATH": "/usr/bin:/bin", "HOME": "/home/me"})
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        VALUE,
+        quote(VALUE, safe=""),
+        json.dumps(VALUE),
+        "'" + VALUE.replace("'", "'\\''") + "'",
+        base64.b64encode(VALUE.encode()).decode(),
+        base64.b64encode(b"user:" + VALUE.encode()).decode(),
+        base64.b64encode(b"me:" + VALUE.encode() + b"\n").decode(),
+        base64.urlsafe_b64encode(VALUE.encode()).decode(),
+        VALUE.encode().hex(),
+    ],
+)
+def test_a_value_of_the_environment_is_found_in_every_form(form: str):
+    done = MINE(f"before {form} after")
+    assert done.found == ("SHOP_PASSWORD",)
+    assert "[redacted: SHOP_PASSWORD]" in done.text
+    assert form not in done.text
+    assert done.text.startswith("before ")
+    assert done.text.endswith(" after")
+
+
+def test_every_secret_is_named_once_and_in_order():
+    done = MINE(f"{MIXED[:20]} and {VALUE} and {MIXED[:20]}")
+    assert done.text == "[redacted: DEPLOY_TOKEN] and [redacted: SHOP_PASSWORD] and [redacted: DEPLOY_TOKEN]"
+    assert done.found == ("DEPLOY_TOKEN", "SHOP_PASSWORD")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("API_TOKEN", "true"),
+        ("API_TOKEN", "disabled"),
+        ("API_TOKEN", "password"),
+        ("API_TOKEN", "1234567890"),
+        ("API_TOKEN", "short7"),
+        ("SSH_KEY", "/home/me/.ssh/id_ed25519"),
+        ("SSH_KEY", "~/.ssh/id_ed25519"),
+        ("SORT_KEY", "created_at"),
+        ("A_SECRET", "aaaaaaaaaaaa"),
+        ("EDITOR", "a-value-of-Some-2-kind"),
+        ("KEYBOARD", "a-value-of-Some-2-kind"),
+    ],
+)
+def test_everyday_values_stay(name: str, value: str):
+    text = f"say {value} twice: {value}"
+    assert Redactor({name: value})(text).text == text
+
+
+@pytest.mark.parametrize("value", ["supersecret", "hunter2hunter2", "correct-horse-battery-staple", "s3cr3t!!"])
+def test_a_password_that_is_a_word_is_one_all_the_same(value: str):
+    assert Redactor({"DB_PASSWORD": value})(f"say {value}").text == "say [redacted: DB_PASSWORD]"
+
+
+def test_the_password_in_an_address_of_the_environment_is_known():
+    made = Redactor({"DATABASE_URL": "postgres://app:correct-h0rse@db/shop"})
+    assert made("it is correct-h0rse").text == "it is [redacted: DATABASE_URL]"
+    assert made("host db, user app").found == ()
+
+
+def test_the_lines_of_a_key_in_the_environment_are_known_but_not_its_frame():
+    made = Redactor({"DEPLOY_PRIVATE_KEY": pem()})
+    assert made(f"1: {MIXED}{MIXED}").text == "1: [redacted: DEPLOY_PRIVATE_KEY]"
+    assert made("-----BEGIN RSA PRIVATE KEY-----").found == ()
+
+
+def test_configured_keys_are_known_by_their_names():
+    made = Redactor({}, {"key of work": "w0rk-key-of-mine"})
+    assert made("w0rk-key-of-mine").text == "[redacted: key of work]"
+
+
+def test_a_value_that_is_part_of_a_name_is_not_looked_for():
+    made = Redactor({"THE_T0KEN_AB_KEY": "T0KEN_AB", "OTHER_TOKEN": MIXED})
+    assert made(f"T0KEN_AB {MIXED}").text == "T0KEN_AB [redacted: OTHER_TOKEN]"
+
+
+# --- what holds for every text ---
+
+PIECES = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from([key for _, key in KEYS]),
+    st.sampled_from(INNOCENT),
+    st.sampled_from(
+        [VALUE, pem(), "token=", "password: ", "Authorization: Bearer ", "://a:", "@host", "[redacted: ", "]"]
+    ),
+)
+
+
+@given(st.lists(PIECES, max_size=8))
+def test_a_second_look_changes_nothing(pieces: list[str]):
+    once = MINE("".join(pieces))
+    assert MINE(once.text).text == once.text
+    assert bool(once.found) == (once.text != "".join(pieces))
+
+
+@given(st.text(max_size=60), st.sampled_from(KEYS), st.text(max_size=60))
+def test_a_key_between_spaces_never_stays(before: str, key: tuple[str, str], after: str):
+    assert key[1] not in NOBODY(f"{before} {key[1]} {after}").text
+
+
+def test_a_stand_in_hides_nothing():
+    key = KEYS[5][1]
+    assert key not in NOBODY(f"[redacted: {key}]").text
+
+
+ENDLESS = [
+    "a" * 1_000_000,
+    "sk-" * 333_000,
+    "sk-ant-" * 140_000,
+    "eyJ" * 333_000,
+    "eyJaaaaaaaaa." * 77_000,
+    "-----BEGIN RSA PRIVATE KEY-----\n" * 31_000,
+    ("-----BEGIN PRIVATE KEY-----" + "\n" * 50) * 13_000,
+    "-----BEGIN PRIVATE KEY-----" + ("\n" + "A" * 19) * 50_000,
+    "token=" * 166_000,
+    "token : " * 120_000,
+    "token" + " " * 999_000,
+    "bearer " * 140_000,
+    "://a:b" * 160_000,
+    "://" + "a" * 500_000 + ":" + "b" * 499_000,
+    "Mabcdefghijklmnopqrstuvw.abcdef." * 31_000,
+    "12345678:AA" * 90_000,
+    "SG." + "a" * 32 + "." * 900_000,
+    "İ" * 300_000 + "token=",
+]
+
+
+def test_no_text_takes_the_square_of_its_length():
+    """Each of these takes a fraction of a second; one that grew with the square would take hours."""
+    made = Redactor(
+        {f"SERVICE{n}_TOKEN": "".join(random.Random(n).choices(string.ascii_letters, k=40)) for n in range(9)}
+    )
+    started = time.process_time()
+    for text in ENDLESS:
+        made(text)
+    assert time.process_time() - started < 60

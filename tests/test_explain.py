@@ -1,0 +1,130 @@
+"""`odin explain`: the verdict of a session, without a session."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Run
+
+
+def explained(run_odin: Run, *args: str) -> dict[str, Any]:
+    done = run_odin("explain", "--json", *args)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("args", "verdict", "rule"),
+    [
+        (("ls -la",), "auto", "commands that only look"),
+        (("make all",), "ask", "commands"),
+        (("cat /etc/hosts",), "ask", "outside the project"),
+        (("shutdown now",), "deny", "commands that never run"),
+        (("make all", "--yes"), "auto", "--yes"),
+        (("make all", "--permission-mode", "dontAsk"), "deny", "commands"),
+        (("make > x", "--mode", "plan"), "deny", "plan mode"),
+        (("make all", "--allowedTools", "Bash(make:*)"), "auto", "allow Bash(make:*) (session, allowed_tools)"),
+        (("make all", "--disallowedTools", "Bash(make:*)"), "deny", "deny Bash(make:*) (session, disallowed_tools)"),
+        (("--tool", "WriteFile", "new.txt"), "ask", "changes"),
+        (("--tool", "WriteFile", "new.txt", "--mode", "ask"), "deny", "ask mode"),
+        (("--tool", "Write", "new.txt", "--permission-mode", "acceptEdits"), "auto", "acceptEdits"),
+        (("--tool", "Edit", ".git/config", "--permission-mode", "acceptEdits"), "ask", "protected files"),
+        (("--tool", "Read", "src/x"), "auto", "reading the project"),
+        (("--tool", "Read", ".env"), "ask", "secret files"),
+        (("--tool", "Read", "../x"), "ask", "outside the project"),
+        (("--tool", "Read", "/dev/zero"), "deny", "special files"),
+        (("--tool", "WebFetch", "https://a.example/x"), "ask", "the network"),
+        (("--tool", "TodoWrite", ""), "auto", "talking"),
+    ],
+)
+def test_verdict_and_rule(run_odin: Run, args: tuple[str, ...], verdict: str, rule: str) -> None:
+    found = explained(run_odin, *args)
+    assert (found["verdict"], found["rule"]) == (verdict, rule)
+    assert found["reason"]
+    assert found["builtin"] is (rule in ("commands that never run", "special files"))
+
+
+def test_it_judges_with_the_rules_of_every_place(run_odin: Run, home: Path, workspace: Path) -> None:
+    user = home / ".config" / "odin"
+    user.mkdir(parents=True)
+    (user / "odinconfig.json").write_text(json.dumps({"AllowedCommands": ["make"], "mode": "edit"}))
+    (workspace / "odinconfig.json").write_text(
+        json.dumps({"rules": [{"deny": ["Bash(make deploy:*)"], "allow": ["Bash(npm:*)"]}]})
+    )
+    run_odin("rules", "add", "Bash(cargo test:*)")
+    assert (
+        explained(run_odin, "make all")["rule"]
+        == f"allow Bash(make:*) (user, AllowedCommands in {user}/odinconfig.json)"
+    )
+    assert explained(run_odin, "make all && cargo test")["verdict"] == "auto"
+    denied = explained(run_odin, "make all && make deploy")
+    assert denied["verdict"] == "deny"
+    assert denied["rule"] == f"deny Bash(make deploy:*) (project, {workspace}/odinconfig.json)"
+    assert explained(run_odin, "npm test")["verdict"] == "ask"
+    assert explained(run_odin, "npm test", "--trust")["verdict"] == "auto"
+
+
+def test_the_parts_of_a_command_with_a_verdict_for_each(run_odin: Run) -> None:
+    found = explained(run_odin, "ls && sudo touch x; pwd | head -1")
+    assert [(part["command"], part["inside"], part["verdict"]) for part in found["parts"]] == [
+        ("ls", False, "auto"),
+        ("sudo touch x", False, "ask"),
+        ("touch x", True, "ask"),
+        ("pwd", False, "auto"),
+        ("head -1", False, "auto"),
+    ]
+
+
+def test_what_is_unclear_is_said(run_odin: Run) -> None:
+    found = explained(run_odin, "make a\u202eb")
+    assert found["verdict"] == "ask"
+    assert "202E" in found["unclear"]
+    assert explained(run_odin, "ls 'unclosed")["unclear"]
+    assert explained(run_odin, "ls")["unclear"] == ""
+    shown = run_odin("explain", "make a\u202eb").stdout
+    assert "\u202e" not in shown
+    assert "unclear" in shown
+
+
+def test_rules_that_would_allow_it_are_offered_and_do(run_odin: Run) -> None:
+    found = explained(run_odin, "npm run test 2>&1 | tail -3")
+    assert found["suggestions"] == ["Bash(npm run test 2>&1 | tail -3)", "Bash(npm run test:*)"]
+    run_odin("rules", "add", found["suggestions"][1])
+    assert explained(run_odin, "npm run test 2>&1 | tail -3")["verdict"] == "auto"
+    assert explained(run_odin, "npm run tests")["verdict"] == "ask"
+
+
+def test_the_page_for_people(run_odin: Run) -> None:
+    lines = run_odin("explain", "make all && ls").stdout.splitlines()
+    assert lines[0] == "ask: ExecuteCommand make all && ls"
+    assert lines[1].split() == ["why", "The", "command", "may", "change", "things."]
+    assert lines[2].split() == ["rule", "commands"]
+    assert [line.split() for line in lines[4:6]] == [["ask", "make", "all"], ["auto", "ls"]]
+    assert "--allowedTools 'Bash(make all && ls)'" in lines[6]
+    built_in = run_odin("explain", "shutdown now").stdout
+    assert "built in" in built_in
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--tool", "Nothing", "x"), "There is no tool 'Nothing'"),
+        ((), "required"),
+        (("ls", "--mode", "swim"), "swim"),
+        (("ls", "--permission-mode", "swim"), "no permission mode"),
+        (("ls", "--cwd", "/no/such/folder"), "There is no folder"),
+        (("ls", "--allowedTools", "(("), "is not a rule"),
+    ],
+)
+def test_wrong_usage_is_a_sentence(run_odin: Run, args: tuple[str, ...], said: str) -> None:
+    done = run_odin("explain", *args)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_nothing_is_left_behind(run_odin: Run, workspace: Path, home: Path) -> None:
+    explained(run_odin, "make")
+    assert list(workspace.iterdir()) == []
+    assert list(home.iterdir()) == []

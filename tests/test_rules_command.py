@@ -1,0 +1,145 @@
+"""`odin rules`, and the rules of a configuration, of a person and of a session together."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Run
+
+
+@pytest.fixture
+def user(home: Path) -> Path:
+    folder = home / ".config" / "odin"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def listed(run_odin: Run, *args: str) -> list[dict[str, Any]]:
+    done = run_odin("rules", "--json", *args)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["rules"]
+
+
+def test_without_rules_it_says_so(run_odin: Run) -> None:
+    assert run_odin("rules").stdout == "There are no rules beside the defaults.\n"
+
+
+def test_rules_are_added_listed_and_removed_by_number(run_odin: Run, user: Path, workspace: Path) -> None:
+    assert run_odin("rules", "add", "Bash(npm test:*)").stdout == "Added, in this project: allow Bash(npm test:*)\n"
+    added = run_odin("rules", "add", "--deny", "--scope", "user", "Bash(git push:*)")
+    assert added.stdout == "Added, in every project: deny Bash(git push:*)\n"
+    assert run_odin("rules", "add", "--ask", "Edit(docs/**)").returncode == 0
+    source = str(user / "rules.json")
+    assert listed(run_odin) == [
+        {"number": 1, "layer": "user", "action": "deny", "text": "Bash(git push:*)", "source": source},
+        {"number": 2, "layer": "project", "action": "allow", "text": "Bash(npm test:*)", "source": source},
+        {"number": 3, "layer": "project", "action": "ask", "text": "Edit(docs/**)", "source": source},
+    ]
+    shown = run_odin("rules").stdout.splitlines()
+    assert shown[0].split() == ["1", "user", "deny", "Bash(git", "push:*)", source]
+    assert run_odin("rules", "remove", "2").stdout == "Removed: allow Bash(npm test:*)\n"
+    assert [rule["text"] for rule in listed(run_odin)] == ["Bash(git push:*)", "Edit(docs/**)"]
+    assert "npm" not in (user / "rules.json").read_text()
+    assert list(workspace.iterdir()) == []
+
+
+def test_the_rules_of_a_project_stay_in_it(run_odin: Run, user: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    run_odin("rules", "add", "Bash(make)")
+    run_odin("rules", "add", "--scope", "user", "Bash(ls)")
+    assert [rule["text"] for rule in listed(run_odin, "--cwd", str(other))] == ["Bash(ls)"]
+
+
+def test_rules_of_files_are_listed_with_where_they_are_written_and_cannot_be_removed(
+    run_odin: Run, user: Path, workspace: Path
+) -> None:
+    mine = user / "odinconfig.json"
+    mine.write_text(
+        json.dumps(
+            {
+                "AllowedCommands": ["make"],
+                "ForbiddenCommands": ["git push"],
+                "allowed_tools": ["Read(~/notes/**)"],
+                "rules": {"permissions": {"ask": ["Bash(make deploy:*)"]}},
+            }
+        )
+    )
+    theirs = workspace / "odinconfig.json"
+    theirs.write_text(
+        json.dumps({"ForbiddenCommands": ["deploy"], "rules": [{"ask": ["Edit(law/**)"], "allow": ["Bash"]}]})
+    )
+    rules = listed(run_odin)
+    assert {rule["number"] for rule in rules} == {0}
+    found = [(rule["layer"], rule["action"], rule["text"], rule["source"]) for rule in rules]
+    assert ("user", "allow", "Bash(make:*)", f"AllowedCommands in {mine}") in found
+    assert ("user", "deny", "Bash(git push:*)", f"ForbiddenCommands in {mine}") in found
+    assert ("user", "allow", "Read(~/notes/**)", f"allowed_tools in {mine}") in found
+    assert ("user", "ask", "Bash(make deploy:*)", str(mine)) in found
+    assert ("project", "deny", "Bash(deploy:*)", f"ForbiddenCommands in {theirs}") in found
+    assert ("project", "ask", "Edit(law/**)", str(theirs)) in found
+    assert not [rule for rule in found if rule[2] == "Bash"]
+    refused = run_odin("rules", "remove", "1")
+    assert refused.returncode == 2
+    assert "no rule with the number 1" in refused.stderr
+
+
+def test_what_an_untrusted_project_allows_is_ignored_and_said(run_odin: Run, workspace: Path) -> None:
+    (workspace / "odinconfig.json").write_text(json.dumps({"rules": ["Bash(make:*)"]}))
+    done = run_odin("rules")
+    assert "rules[0] (Bash(make:*)) is ignored" in done.stderr
+    assert "not trusted" in done.stderr
+    assert done.stdout == "There are no rules beside the defaults.\n"
+
+
+def test_what_is_wrong_in_a_file_is_said_with_its_place(run_odin: Run, user: Path) -> None:
+    (user / "odinconfig.json").write_text(
+        json.dumps(
+            {"rules": ["Bash(a)", "((", "Delete(x/**)"], "allowed_tools": ["b))", "Read"], "AllowedCommands": ["c"]}
+        )
+    )
+    done = run_odin("rules")
+    path = user / "odinconfig.json"
+    assert f"{path}: rules[1] is ignored: '((' is not a rule." in done.stderr
+    assert f"{path}: rules[2] is ignored: Delete(x/**) would allow deletions unseen" in done.stderr
+    assert f"{path}: allowed_tools[0] is ignored: 'b))' is not a rule." in done.stderr
+    assert [line.split()[3] for line in done.stdout.splitlines()] == ["Bash(a)", "Read", "Bash(c:*)"]
+
+
+def test_a_damaged_file_of_rules_is_said_and_left_alone(run_odin: Run, user: Path) -> None:
+    (user / "rules.json").write_text("{")
+    done = run_odin("rules")
+    assert done.returncode == 0
+    assert "rules.json is not valid JSON" in done.stderr
+    refused = run_odin("rules", "add", "Bash(a)")
+    assert refused.returncode == 2
+    assert (user / "rules.json").read_text() == "{"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("add",), "There is no rule to add"),
+        (("add", "(("), "is not a rule"),
+        (("add", "Delete(build/**)"), "exact paths only"),
+        (("add", "Delete"), "exact paths only"),
+        (("remove",), "by its number"),
+        (("remove", "x"), "by its number"),
+        (("remove", "7"), "no rule with the number 7"),
+        (("list", "x"), "takes no rule"),
+        (("--cwd", "/no/such/folder"), "There is no folder"),
+        (("add", "--deny", "--ask", "Bash"), "not allowed with argument"),
+    ],
+)
+def test_wrong_usage_is_a_sentence(run_odin: Run, args: tuple[str, ...], said: str) -> None:
+    done = run_odin("rules", *args)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_hostile_rule_cannot_steer_the_terminal(run_odin: Run, workspace: Path) -> None:
+    (workspace / "odinconfig.json").write_text(json.dumps({"rules": [{"deny": ["Bash(\x1b[2Jx)"]}]}))
+    assert "\x1b" not in run_odin("rules").stdout

@@ -1,0 +1,126 @@
+"""What a person sees and types about permissions in a conversation."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from odin.core.errors import UsageError
+from odin.core.op import AddRule
+from odin.core.rule import RuleLine
+from odin.testing import ScriptedServer, call, say
+from odin.ui.rules import listing, wanted
+from tests.ui.pseudo import screen
+
+TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="toolu_c")
+
+
+@pytest.mark.parametrize(
+    ("text", "op"),
+    [
+        ("Bash(make)", AddRule("Bash(make)")),
+        ("  Bash(a  b) ", AddRule("Bash(a  b)")),
+        ("--deny Bash(make)", AddRule("Bash(make)", "deny")),
+        ("--project --ask Edit(src/**)", AddRule("Edit(src/**)", "ask", "project")),
+        ("--user --allow Read", AddRule("Read", "allow", "user")),
+    ],
+)
+def test_a_rule_that_is_typed(text: str, op: AddRule) -> None:
+    assert wanted(text) == op
+
+
+@pytest.mark.parametrize("text", ["", "--deny", "--forever Bash"])
+def test_a_rule_that_is_not_understood(text: str) -> None:
+    with pytest.raises(UsageError):
+        wanted(text)
+
+
+def test_the_list_shows_everything_as_it_is() -> None:
+    lines = (
+        RuleLine(0, "default", "deny", "Bash(sudo:*)", "odinconfig.json"),
+        RuleLine(1, "session", "allow", "Bash(make\u202e)"),
+    )
+    assert listing(lines) == (
+        "  –  default  deny   Bash(sudo:*)   (odinconfig.json)\n"
+        "  1  session  allow  Bash(make\\u202e)\n"
+        "/rules remove N takes a numbered one back.\n"
+    )
+    assert listing(()).startswith("There are no rules")
+
+
+def test_rules_are_added_listed_and_removed(workspace: Path) -> None:
+    script = [TOUCH, say("Made."), TOUCH, say("Not made.")]
+    with (
+        ScriptedServer(script) as server,
+        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("/rules add Bash(touch made)\n")
+        terminal.see("Remembered for this session: allow Bash(touch made)\r\n")
+        terminal.see("edit> ", 2)
+        terminal.type("go\n")
+        terminal.see("Made.")
+        terminal.see("edit> ", 3)
+        assert "say why not" not in terminal.shown
+        terminal.type("/rules\n")
+        shown = terminal.see("/rules remove N takes")
+        numbers = re.findall(r"^ *(\d+)  session  allow  Bash\(touch made\)", shown, re.MULTILINE)
+        terminal.see("edit> ", 4)
+        terminal.type(f"/rules remove {numbers[0]}\n")
+        terminal.see("Removed: allow Bash(touch made)\r\n")
+        terminal.see("edit> ", 5)
+        terminal.type("again\n")
+        terminal.see("say why not: ")
+        terminal.type("n\n")
+        terminal.see("Not made.")
+        terminal.type("/exit\n")
+        assert terminal.end()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("/rules remove 99", "There is no rule number '99' to remove."),
+        ("/rules remove x", "There is no rule number 'x' to remove."),
+        ("/rules frobnicate", "/rules does not know 'frobnicate'."),
+        ("/rules add", "/rules add needs the text of a rule."),
+        ("/yolo perhaps", "/yolo does not know 'perhaps'."),
+        ("/permissions anything", "anything"),
+        ("/permissions", "Permission mode: default (of default, acceptEdits"),
+        ("/yolo", "/yolo is off. Permission mode: default"),
+    ],
+)
+def test_what_is_wrong_is_said_and_the_chat_goes_on(workspace: Path, typed: str, said: str) -> None:
+    with (
+        ScriptedServer([]) as server,
+        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type(f"{typed}\n")
+        assert said in terminal.see("edit> ", 2)
+        terminal.type("\x04")
+        assert terminal.end()[0] == 0
+        assert server.requests == []
+
+
+def test_yolo_is_plain_to_see_and_goes_back_to_what_was(workspace: Path) -> None:
+    with (
+        ScriptedServer([TOUCH, say("Made.")]) as server,
+        screen(
+            "--permission-mode", "acceptEdits", cwd=workspace, env=server.env("anthropic"), all_of_it=True
+        ) as terminal,
+    ):
+        first = terminal.see("edit> ")
+        terminal.type("/yolo on\n")
+        terminal.see("edit (yolo: nothing is asked)> ")
+        terminal.type("go\n")
+        terminal.see("Made.")
+        terminal.see("edit (yolo: nothing is asked)> ", 2)
+        assert "say why not" not in terminal.shown
+        terminal.type("/yolo off\n")
+        terminal.see("Questions are asked again. Permission mode: acceptEdits\r\n")
+        terminal.see("edit> ", 2)
+        terminal.type("/exit\n")
+        assert terminal.end()[0] == 0
+    assert (workspace / "made").exists()
+    assert re.search(r"^Odin \S+ · anthropic/\S+ · edit · permissions acceptEdits · commands run in .+ · ", first)

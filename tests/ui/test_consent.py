@@ -1,0 +1,316 @@
+"""Every key of the permission question, on a real terminal."""
+
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from odin.testing import ScriptedServer, Turn, call, say
+from tests.policy.processes import running, wait_until
+from tests.ui.pseudo import Screen, screen
+
+ASKED = "say why not: "
+
+
+def touch(name: str, id: str = "toolu_c") -> Turn:
+    return call("ExecuteCommand", {"command": f"touch {name}"}, id=id)
+
+
+def the_rule(terminal: Screen, number: int = 1) -> str:
+    """The text of the rule that is offered under this number."""
+    found = re.findall(rf"^  {number}\. (.*)\r$", terminal.see("[b]ack: "), re.MULTILINE)
+    return found[-1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("n\n", "The user said no. Nothing was done."),
+        ("n use another name\n", "The user said no: use another name"),
+        ("not in here, please\n", "The user said no: not in here, please"),
+        ("\x04", "The user said no. Nothing was done."),
+    ],
+)
+def test_a_no_reaches_the_model_with_its_reason_and_the_person_reads_it(workspace: Path, typed: str, told: str) -> None:
+    with (
+        ScriptedServer([touch("made"), say("So be it.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type(typed)
+        assert terminal.end() == (0, "So be it.\n")
+        assert told in server.requests[1].results["toolu_c"]
+        assert "ExecuteCommand was not run. The user said no" in terminal.shown
+    assert not (workspace / "made").exists()
+
+
+@pytest.mark.parametrize("typed", ["x\n", "yes please\n", "7\n", "\x1b[A\n"])
+def test_a_wrong_key_is_explained_and_decides_nothing(workspace: Path, typed: str) -> None:
+    with (
+        ScriptedServer([touch("made"), say("Done.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type(typed)
+        terminal.see(ASKED, 2)
+        assert not (workspace / "made").exists()
+        terminal.type("y\n")
+        assert terminal.end() == (0, "Done.\n")
+    assert (workspace / "made").exists()
+
+
+def test_help_and_view_answer_nothing(workspace: Path) -> None:
+    write = call("WriteFile", {"file_path": str(workspace / "new.txt"), "content": "a\x1bb\n"}, id="toolu_w")
+    with (
+        ScriptedServer([write, say("Done.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type("?\n")
+        assert "y    allow it this once" in terminal.see(ASKED, 2)
+        terminal.type("v\n")
+        shown = terminal.see(ASKED, 3)
+        terminal.type("y\n")
+        assert terminal.end() == (0, "Done.\n")
+    assert "Arguments of WriteFile:" in shown
+    assert '"content": "a\\u001bb\\n"' in shown
+    assert "\x1bb" not in shown
+
+
+@pytest.mark.parametrize(
+    ("key", "scope", "told"),
+    [
+        ("s", "session", "for this session"),
+        ("p", "project", "in this project"),
+        ("u", "user", "everywhere"),
+    ],
+)
+def test_a_yes_is_remembered_in_the_words_that_were_shown(workspace: Path, key: str, scope: str, told: str) -> None:
+    script = [touch("made"), touch("made", "toolu_2"), say("Done.")]
+    with (
+        ScriptedServer(script) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type(f"{key}\n")
+        terminal.see(f"Allow it and remember {told}:")
+        rule = the_rule(terminal)
+        terminal.type("1\n")
+        assert terminal.end() == (0, "Done.\n")
+        assert terminal.shown.count(ASKED) == 1
+        assert f"Remembered {told}: allow {rule}\r\n" in terminal.shown
+    assert "touch made" in rule
+
+
+def test_what_was_remembered_for_the_project_holds_in_the_next_run(workspace: Path) -> None:
+    with ScriptedServer([touch("made"), say("Done."), touch("made"), say("Again.")]) as server:
+        with screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal:
+            terminal.see(ASKED)
+            terminal.type("p\n")
+            terminal.see("[b]ack: ")
+            terminal.type("\n")
+            assert terminal.end() == (0, "Done.\n")
+        (workspace / "made").unlink()
+        with screen("-p", "Again.", cwd=workspace, env=server.env("anthropic")) as terminal:
+            assert terminal.end() == (0, "Again.\n")
+            assert ASKED not in terminal.shown
+    assert (workspace / "made").exists()
+
+
+def test_going_back_from_a_rule_keeps_the_question_open(workspace: Path) -> None:
+    with (
+        ScriptedServer([touch("made"), say("Done.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type("s\n")
+        terminal.see("[b]ack: ")
+        terminal.type("b\n")
+        terminal.see(ASKED, 2)
+        terminal.type("n\n")
+        assert terminal.end() == (0, "Done.\n")
+        assert "Remembered" not in terminal.shown
+    assert not (workspace / "made").exists()
+
+
+def test_a_rule_can_be_rewritten_before_it_is_kept(workspace: Path) -> None:
+    script = [touch("one"), touch("two", "toolu_2"), say("Done.")]
+    with (
+        ScriptedServer(script) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type("s\n")
+        rule = the_rule(terminal)
+        terminal.type("e\n")
+        terminal.see(f"Rule: {rule}")
+        terminal.type("\x7f" * len(rule) + "Bash(touch:*)\n")
+        terminal.see("  1. Bash(touch:*)\r\n")
+        terminal.type("\n")
+        assert terminal.end() == (0, "Done.\n")
+        assert terminal.shown.count(ASKED) == 1
+        assert "Remembered for this session: allow Bash(touch:*)" in terminal.shown
+    assert (workspace / "two").exists()
+
+
+def test_a_no_can_be_remembered(workspace: Path) -> None:
+    script = [touch("made"), touch("made", "toolu_2"), say("Done.")]
+    with (
+        ScriptedServer(script) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type("d\n")
+        terminal.see("Deny it and remember:")
+        rule = the_rule(terminal)
+        terminal.type("1\n")
+        terminal.see("Enter for s: ")
+        terminal.type("\n")
+        assert terminal.end() == (0, "Done.\n")
+        assert terminal.shown.count(ASKED) == 1
+        assert f"Remembered for this session: deny {rule}\r\n" in terminal.shown
+        assert "enied" in server.requests[2].results["toolu_2"]
+    assert not (workspace / "made").exists()
+
+
+def test_a_command_is_changed_on_the_line(workspace: Path) -> None:
+    with (
+        ScriptedServer([touch("one"), say("Done.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env={**server.env("anthropic"), "VISUAL": "", "EDITOR": ""}) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type("e\n")
+        terminal.see("Command: touch one")
+        terminal.type("\x7f\x7f\x7ftwo\n")
+        terminal.see("Instead of what was asked:\r\n  | touch two\r\n")
+        terminal.type("y\n")
+        assert terminal.end() == (0, "Done.\n")
+    assert not (workspace / "one").exists()
+    assert (workspace / "two").exists()
+
+
+def test_arguments_are_changed_in_the_editor(workspace: Path, tmp_path: Path) -> None:
+    editor = tmp_path / "my editor"
+    seen = tmp_path / "seen"
+    editor.write_text(
+        f'#!/bin/sh\nstat -c %a "$(dirname "$1")" >{shlex.quote(str(seen))}\nsed -i s/one/two/ "$1"\ntest -t 0\n'
+    )
+    editor.chmod(0o755)
+    write = call("WriteFile", {"file_path": str(workspace / "one"), "content": "of one\n"}, id="toolu_w")
+    with (
+        ScriptedServer([write, say("Done.")]) as server,
+        screen(
+            "-p", "Go.", cwd=workspace, env={**server.env("anthropic"), "VISUAL": shlex.quote(str(editor))}
+        ) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type("e\n")
+        shown = terminal.see("anything else goes back: ")
+        terminal.type("y\n")
+        assert terminal.end() == (0, "Done.\n")
+    assert f'"file_path":"{workspace}/two"' in shown
+    assert (workspace / "two").exists()
+    assert seen.read_text() == "700\n"
+
+
+@pytest.mark.parametrize(
+    ("editor", "said"),
+    [
+        ("false", "The editor false ended with exit code 1, so nothing was changed."),
+        ("true", "Nothing was changed."),
+        ("/no/such/editor", "cannot be started"),
+        ("sed -i s/{/[/", "That is not JSON"),
+        ("sed -i '1 s/.*/7/; 2,$ d'", "have to be one JSON object"),
+        ("it's", "$VISUAL cannot be read as a command"),
+    ],
+)
+def test_an_editor_that_gives_nothing_leaves_the_question_open(workspace: Path, editor: str, said: str) -> None:
+    with (
+        ScriptedServer([touch("made"), say("Done.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env={**server.env("anthropic"), "VISUAL": editor}) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type("e\n")
+        assert said in terminal.see(ASKED, 2)
+        terminal.type("n\n")
+        assert terminal.end() == (0, "Done.\n")
+    assert not (workspace / "made").exists()
+
+
+def test_without_an_editor_only_a_command_of_one_line_can_be_changed(workspace: Path) -> None:
+    command = call("ExecuteCommand", {"command": "touch one\ntouch two"}, id="toolu_c")
+    with (
+        ScriptedServer([command, say("Done.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env={**server.env("anthropic"), "VISUAL": "", "EDITOR": ""}) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type("e\n")
+        assert "Set $EDITOR" in terminal.see(ASKED, 2)
+        terminal.type("n\n")
+        terminal.end()
+
+
+def test_what_is_typed_too_early_is_no_answer_to_a_later_step(workspace: Path) -> None:
+    """Keys for the rule that come with the key for the question are not taken: nobody had seen the rule."""
+    with (
+        ScriptedServer([touch("made"), say("Done.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type("s\n1\n")
+        terminal.see("[b]ack: ")
+        terminal.type("b\n")
+        terminal.see(ASKED, 2)
+        terminal.type("n\n")
+        assert terminal.end() == (0, "Done.\n")
+    assert not (workspace / "made").exists()
+
+
+def test_a_question_that_nobody_answers_in_time_is_taken_back(workspace: Path) -> None:
+    (workspace / "odinconfig.json").write_text(json.dumps({"confirm_timeout_s": 1}))
+    with (
+        ScriptedServer([touch("made"), say("Nobody there.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.see("ExecuteCommand was not run. Denied: the question timed out.")
+        assert terminal.end() == (0, "Nobody there.\n")
+        assert "timed out" in server.requests[1].results["toolu_c"]
+    assert not (workspace / "made").exists()
+
+
+def test_an_editor_that_is_open_when_the_time_is_over_is_ended(workspace: Path) -> None:
+    (workspace / "odinconfig.json").write_text(json.dumps({"confirm_timeout_s": 2}))
+    editor = f"sleep {600 + os.getpid() / 1e7:.7f}"
+    with (
+        ScriptedServer([touch("made"), say("Nobody there.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env={**server.env("anthropic"), "VISUAL": f"sh -c '{editor}'"}) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type("e\n")
+        terminal.see("ExecuteCommand was not run. Denied: the question timed out.")
+        assert terminal.end() == (0, "Nobody there.\n")
+        wait_until(lambda: not running(editor))
+
+
+def test_after_ctrl_c_on_a_line_that_is_changed_the_keyboard_is_as_before(workspace: Path) -> None:
+    with (
+        ScriptedServer([touch("made"), say("Here.")]) as server,
+        screen(cwd=workspace, env={**server.env("anthropic"), "VISUAL": "", "EDITOR": ""}, all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("go\n")
+        terminal.see(ASKED)
+        terminal.type("e\n")
+        terminal.see("Command: touch made")
+        terminal.type("\x03")
+        terminal.see("Interrupted.\r\nedit> ")
+        terminal.type("are you there\n")
+        terminal.see("edit> are you there\r\n")
+        terminal.see("Here.")
+        terminal.type("/exit\n")
+        assert terminal.end()[0] == 0
+    assert not (workspace / "made").exists()

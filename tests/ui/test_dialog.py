@@ -1,0 +1,95 @@
+"""A question on a terminal while others listen to the same session."""
+
+import asyncio
+import os
+import pty
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from odin.app import open_session
+from odin.config import Options
+from odin.core.client import Client
+from odin.core.event import PermissionAsked, TurnEnded
+from odin.core.op import Answer, Prompt
+from odin.testing import ScriptedServer, call, say
+from odin.ui.dialog import Questions
+from odin.ui.progress import Progress
+
+
+class Desk:
+    """A session, and a terminal of its own in this process."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._keyboard, terminal = pty.openpty()
+        self._terminal = os.fdopen(terminal, "r+b", buffering=0)
+        self.questions = Questions(client, self._terminal, None, Progress(None))  # pyright: ignore[reportArgumentType]
+        self.asked: asyncio.Queue[PermissionAsked] = asyncio.Queue()
+        self._events = client.events()
+        self.turn = asyncio.create_task(self._follow())
+        self.shown = ""
+        os.set_blocking(self._keyboard, False)
+
+    async def _follow(self) -> TurnEnded:
+        async for envelope in self._events:
+            self.questions.see(envelope)
+            if isinstance(envelope.event, PermissionAsked):
+                self.asked.put_nowait(envelope.event)
+            if isinstance(envelope.event, TurnEnded):
+                return envelope.event
+        raise AssertionError("the session is over")
+
+    async def see(self, text: str) -> None:
+        async with asyncio.timeout(20):
+            while text not in self.shown:
+                try:
+                    self.shown += os.read(self._keyboard, 65536).decode()
+                except BlockingIOError:
+                    await asyncio.sleep(0.01)
+
+    def type(self, text: str) -> None:
+        os.write(self._keyboard, text.encode())
+
+    async def close(self) -> None:
+        self.turn.cancel()
+        await self.questions.close()
+        self._terminal.close()
+        os.close(self._keyboard)
+
+
+@asynccontextmanager
+async def desk(server: ScriptedServer, workspace: Path) -> AsyncGenerator[Desk]:
+    env = {**os.environ, **server.env("anthropic")}
+    client = await open_session(Options(cwd=str(workspace), env=env, can_ask=True))
+    found = Desk(client)
+    try:
+        await client.submit(Prompt("p1", "Go."))
+        yield found
+    finally:
+        await found.close()
+        await client.close()
+
+
+async def test_whoever_answers_first_is_named_where_it_was_also_asked(workspace: Path) -> None:
+    script = [
+        call("ExecuteCommand", {"command": "touch one"}, id="c1"),
+        call("ExecuteCommand", {"command": "touch two"}, id="c2"),
+        say("Done."),
+    ]
+    with ScriptedServer(script) as server:
+        async with desk(server, workspace) as at:
+            first = await asyncio.wait_for(at.asked.get(), 20)
+            await at.see("say why not: ")
+            await at.client.submit(Answer(first.ask_id, allow=True, by="phone"))
+            await at.see("This was answered elsewhere: allowed by phone.\r\n")
+            second = await asyncio.wait_for(at.asked.get(), 20)
+            await at.see("touch two")
+            await at.see("This was answered elsewhere: allowed by phone.\r\nOdin asks to use ExecuteCommand:")
+            at.type("n\n")
+            ended = await asyncio.wait_for(at.turn, 20)
+            assert ended.text == "Done."
+            await at.client.submit(Answer(second.ask_id, allow=True, by="phone"))
+        assert "The user said no" in server.requests[2].results["c2"]
+    assert (workspace / "one").exists()
+    assert not (workspace / "two").exists()

@@ -1,0 +1,74 @@
+"""A line that is changed in place."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odin.ui.lineedit import Line, can_change
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ("!", "make test!"),
+        ("\x7f\x7f", "make te"),
+        ("\x15ls", "ls"),
+        ("\x01g", "gmake test"),
+        ("\x1b[Hg", "gmake test"),
+        ("\x1b[1~\x1b[3~", "ake test"),
+        ("\x1b[D\x1b[Dx", "make texst"),
+        ("\x1bOD\x1bOCx", "make testx"),
+        ("\x1b[D\x05x", "make testx"),
+        ("\x02\x02\x06\x0b", "make tes"),
+        ("\x1b[A\x1b[5~\x1b[1;5D\t\x00", "make test"),
+        ("ä漢", "make testä漢"),
+        ("\u202e\u200b", "make test"),
+    ],
+)
+def test_the_keys(keys: str, text: str) -> None:
+    line = Line("make test")
+    assert line.press(keys) == ""
+    assert line.text == text
+
+
+def test_the_end_of_the_line_is_the_end() -> None:
+    line = Line("a")
+    assert line.press("b\rc") == "done"
+    assert line.text == "ab"
+
+
+def test_ctrl_d_closes_an_empty_line_only() -> None:
+    line = Line("a")
+    assert line.press("\x04") == ""
+    assert line.press("\x7f\x04") == "closed"
+
+
+def test_a_key_that_comes_in_two_pieces() -> None:
+    line = Line("ab")
+    assert [line.press("\x1b"), line.press("["), line.press("D"), line.press("x")] == [""] * 4
+    assert line.text == "axb"
+
+
+@given(st.text(), st.lists(st.text()))
+def test_nothing_hidden_gets_in(first: str, keys: list[str]) -> None:
+    line = Line(first if can_change(first) else "")
+    for key in keys:
+        if line.press(key):
+            break
+    assert can_change(line.text.replace(" " * 16, ""))
+    assert 0 <= line.at <= len(line.text)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Mn", "Me", "Zl", "Zp", "Zs"])), st.integers(0, 60))
+def test_what_is_drawn_fits_the_terminal(text: str, at: int) -> None:
+    from unicodedata import east_asian_width
+
+    line = Line(text)
+    line.at = min(at, len(text))
+    drawn = line.drawn("Rule: ", 40).removeprefix("\r\x1b[KRule: ").partition("\x1b")[0]
+    assert sum(2 if east_asian_width(char) in "WF" else 1 for char in drawn) <= 33
+    assert drawn in text
+
+
+def test_several_lines_or_hidden_characters_need_an_editor() -> None:
+    assert [can_change(text) for text in ("ls -l", "a\nb", "a\u200bb", "a\x1bb")] == [True, False, False, False]

@@ -1,0 +1,221 @@
+"""The words of a permission question and what an answer means, without a terminal."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odin.core.event import PermissionAnswered, PermissionAsked
+from odin.ui.permission import (
+    PREVIEW_LINES,
+    Reply,
+    everything,
+    helped,
+    offered,
+    prompt,
+    question,
+    rule_choice,
+    rule_number,
+    scope_of,
+    taken_back,
+    understand,
+)
+
+HIDDEN = "\x1b\x07\r\u202e\u200b\u2066\ufeff\u00ad\u3164\U000e0041"
+
+
+def ask(**more: object) -> PermissionAsked:
+    fields: dict[str, object] = {
+        "ask_id": "a",
+        "call_id": "c",
+        "name": "ExecuteCommand",
+        "args": {"command": "make"},
+        "reason": "The command may change things.",
+        "subject": "make",
+        "rules": ("Bash(make)", "Bash(make:*)"),
+    }
+    return PermissionAsked(**{**fields, **more})  # pyright: ignore[reportArgumentType]
+
+
+PLAIN = ask()
+ONCE = ask(rules=())
+OUTSIDE = ask(outside=True, sandbox="bubblewrap")
+
+
+@pytest.mark.parametrize(
+    ("typed", "reply"),
+    [
+        ("y\n", Reply("allow")),
+        (" YES \n", Reply("allow")),
+        ("", Reply("deny")),
+        ("\n", Reply("deny")),
+        ("n\n", Reply("deny")),
+        ("No\n", Reply("deny")),
+        ("n use another name\n", Reply("deny", "use another name")),
+        ("no files there\n", Reply("deny", "no files there")),
+        ("use another name\n", Reply("deny", "use another name")),
+        ("never touch that\n", Reply("deny", "never touch that")),
+        ("だめ\u3000です\n", Reply("deny", "だめ\u3000です")),
+        ("s\n", Reply("remember", scope="session")),
+        ("Project\n", Reply("remember", scope="project")),
+        ("u\n", Reply("remember", scope="user")),
+        ("d\n", Reply("forbid")),
+        ("e\n", Reply("edit")),
+        ("v\n", Reply("view")),
+        ("?\n", Reply("help")),
+    ],
+)
+def test_what_a_line_means(typed: str, reply: Reply) -> None:
+    assert understand(PLAIN, typed) == reply
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["x\n", "j\n", "1\n", "yy\n", "yn\n", "yes, but carefully\n", "ok then\n", "y!\n", "sure thing\n", "\x1b[A\n"],
+)
+def test_what_could_be_an_accident_is_asked_again(typed: str) -> None:
+    reply = understand(PLAIN, typed)
+    assert reply.act == "unclear"
+    assert reply.words
+
+
+@pytest.mark.parametrize("typed", ["s\n", "p\n", "u\n", "d\n", "session\n"])
+def test_what_is_not_offered_cannot_be_remembered(typed: str) -> None:
+    assert understand(ONCE, typed).act == "unclear"
+    assert understand(OUTSIDE, typed).act == "unclear"
+
+
+def test_outside_the_sandbox_there_is_yes_and_no_only() -> None:
+    assert offered(OUTSIDE) == ()
+    assert prompt(OUTSIDE) == "Run it without the sandbox? [y]es, [n]o, or say why not: "
+    assert understand(OUTSIDE, "e\n").act == "unclear"
+    assert understand(OUTSIDE, "y\n").act == "allow"
+    shown = question(OUTSIDE)
+    assert shown.startswith("Odin asks to run this again outside the sandbox:\n  | make\n")
+    assert "remember" not in helped(OUTSIDE)
+
+
+@given(st.text())
+def test_only_yes_is_a_yes(typed: str) -> None:
+    if understand(PLAIN, typed).act == "allow":
+        assert typed.strip().casefold() in ("y", "yes")
+
+
+def test_the_question_names_everything_that_matters() -> None:
+    asked = ask(
+        sandbox="bubblewrap, project writable",
+        asked_paths=("/etc/one", "/etc/two"),
+        allowed_paths=("/project/three",),
+        preview="-old\n+new\n",
+    )
+    assert question(asked, "explorer") == (
+        "The sub-agent explorer asks to use ExecuteCommand:\n"
+        "  | make\n"
+        "Needs your answer:\n"
+        "  /etc/one\n"
+        "  /etc/two\n"
+        "Allowed already:\n"
+        "  /project/three\n"
+        "The command may change things.\n"
+        "It would run in bubblewrap, project writable.\n"
+        "What would change:\n"
+        "  -old\n"
+        "  +new\n"
+    )
+
+
+def test_one_path_is_not_listed_twice() -> None:
+    assert "Needs your answer" not in question(ask(asked_paths=("/etc/one",)))
+
+
+def test_a_question_without_a_subject_shows_the_arguments() -> None:
+    asked = question(PermissionAsked("a", "c", "Spawn", {"task": "x\ny"}, "It starts something."))
+    assert '  | {"task":"x\\ny"}\n' in asked
+    assert "It starts something.\n" in asked
+
+
+def test_nothing_in_a_question_is_hidden() -> None:
+    poison = f"fine{HIDDEN}"
+    asked = ask(
+        name=poison,
+        args={poison: poison},
+        subject=poison,
+        reason=poison,
+        sandbox=poison,
+        preview=poison,
+        asked_paths=(poison, poison),
+        allowed_paths=(poison,),
+        rules=(poison,),
+    )
+    texts = [question(asked, poison), prompt(asked), helped(asked), everything(asked)]
+    texts.append(taken_back(PermissionAnswered("a", "c", allowed=True, by=poison)))
+    assert not set("".join(texts)) & set(HIDDEN)
+    assert "fine\\x1b\\x07\\r\\u202e\\u200b" in texts[0]
+
+
+def test_a_rule_that_cannot_be_shown_as_it_is_is_not_offered() -> None:
+    assert offered(ask(rules=("Bash(make\u200b)", "Bash(make)", "Bash(a\nb)"))) == ("Bash(make)",)
+
+
+def test_a_long_preview_is_cut_and_the_rest_is_counted() -> None:
+    asked = ask(preview="\n".join(f"+line {number}" for number in range(100)))
+    shown = question(asked)
+    assert f"+line {PREVIEW_LINES - 1}\n" in shown
+    assert f"+line {PREVIEW_LINES}\n" not in shown
+    assert f"  … {100 - PREVIEW_LINES} more lines, v shows them\n" in shown
+    assert "+line 99\n" in everything(asked)
+
+
+def test_long_lines_of_a_preview_are_cut_and_that_is_said() -> None:
+    asked = ask(preview="+" + "x" * 500)
+    assert "x" * 200 not in question(asked)
+    assert "long lines are cut" in question(asked)
+    assert "x" * 500 in everything(asked)
+
+
+def test_the_rules_on_offer_are_shown_word_for_word() -> None:
+    assert rule_choice(offered(PLAIN), "Allow it and remember for this session") == (
+        "Allow it and remember for this session:\n"
+        "  1. Bash(make)\n"
+        "  2. Bash(make:*)\n"
+        "1 to 2, Enter for 1, [e]dit the rule, [b]ack: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "count", "chosen"),
+    [
+        ("\n", 2, 0),
+        ("2\n", 2, 1),
+        ("3\n", 2, None),
+        ("0\n", 2, None),
+        ("-1\n", 2, None),
+        ("y\n", 1, 0),
+        ("y\n", 2, None),
+        ("", 1, None),
+        ("b\n", 1, None),
+        ("²\n", 2, None),
+    ],
+)
+def test_which_rule_was_chosen(typed: str, count: int, chosen: int | None) -> None:
+    assert rule_number(typed, count) == chosen
+
+
+@pytest.mark.parametrize(
+    ("typed", "scope"), [("\n", "session"), ("p\n", "project"), ("USER\n", "user"), ("", None), ("x\n", None)]
+)
+def test_how_long_a_deny_is_remembered(typed: str, scope: str | None) -> None:
+    assert scope_of(typed) == scope
+
+
+@pytest.mark.parametrize(
+    ("by", "allowed", "said"),
+    [
+        ("sdk", True, "This was answered elsewhere: allowed by sdk."),
+        ("api", False, "This was answered elsewhere: denied by api."),
+        ("timeout", False, ""),
+        ("interrupt", False, ""),
+        ("shutdown", False, ""),
+    ],
+)
+def test_why_a_question_is_taken_back(by: str, allowed: bool, said: str) -> None:
+    assert taken_back(PermissionAnswered("a", "c", allowed=allowed, by=by)) == said

@@ -1,0 +1,68 @@
+"""The lines a person reads beside the answer."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from odin.core.event import Envelope, Event, HookRan, RuleAdded, RuleRemoved, TextStreamed, ToolEnded, Warned
+from odin.testing import ScriptedServer, call, say
+from odin.ui.telling import told
+from tests.conftest import Run
+
+
+def line(event: Event, agent: str = "") -> str:
+    return told(Envelope(1, 0.0, "s", event, agent))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (Warned("Mind the gap."), "Mind the gap."),
+        (
+            HookRan("tool_call", "lint", "failed", "no JSON"),
+            "The hook lint (tool_call) failed and was left out: no JSON",
+        ),
+        (HookRan("stop", "lint", "timed_out"), "The hook lint (stop) took too long and was left out."),
+        (HookRan("tool_call", "lint", "denied", "not today"), "The hook lint (tool_call) said no: not today"),
+        (HookRan("tool_call", "lint", "denied"), "The hook lint (tool_call) said no"),
+        (HookRan("stop", "lint", "halted", "enough"), "The hook lint (stop) ended the turn: enough"),
+        (HookRan("tool_call", "lint", "silent"), ""),
+        (HookRan("tool_call", "lint", "allowed"), ""),
+        (RuleAdded("Bash(make)", "allow", "project"), "Remembered in this project: allow Bash(make)"),
+        (RuleRemoved("Bash(make)", "deny", "user"), "No longer remembered everywhere: deny Bash(make)"),
+        (
+            ToolEnded("c", "Bash", "denied", "Denied by rule Bash(x): no.\nNothing was done."),
+            "Bash was not run. Denied by rule Bash(x): no. Nothing was done.",
+        ),
+        (
+            ToolEnded("c", "Read", "success", "…", redacted=("an API key", "a token")),
+            "Taken out of the result of Read: an API key, a token.",
+        ),
+        (ToolEnded("c", "Read", "success", "fine"), ""),
+        (TextStreamed("fine"), ""),
+    ],
+)
+def test_what_is_said(event: Event, said: str) -> None:
+    assert line(event) == said
+
+
+def test_who_it_is_about() -> None:
+    assert line(Warned("Mind the gap."), "explorer") == "[explorer] Mind the gap."
+
+
+def test_a_call_that_nobody_could_be_asked_about_is_said(run_odin: Run, workspace: Path) -> None:
+    with ScriptedServer([call("ExecuteCommand", {"command": "touch made"}), say("Oh.")]) as server:
+        ran = run_odin("-p", "Go.", env=server.env("anthropic"))
+    assert ran.stdout == "Oh.\n"
+    assert "ExecuteCommand was not run. ExecuteCommand requires confirmation: " in ran.stderr
+    assert "Nobody can be asked here" in ran.stderr
+    assert not (workspace / "made").exists()
+
+
+def test_a_call_that_a_rule_denies_is_said(run_odin: Run, workspace: Path) -> None:
+    (workspace / "odinconfig.json").write_text(json.dumps({"ForbiddenCommands": ["touch"]}))
+    with ScriptedServer([call("ExecuteCommand", {"command": "touch made"}), say("Oh.")]) as server:
+        ran = run_odin("-p", "Go.", "--yes", env=server.env("anthropic"))
+    assert "ExecuteCommand was not run. Denied" in ran.stderr
+    assert not (workspace / "made").exists()
