@@ -566,7 +566,7 @@ async def test_a_call_that_was_cut_off_by_a_crash_is_taken_back_after_a_resume(
     (workspace / "a").write_text("old\n")
     sessions = home / ".local/state/odin/sessions"
     copy = f"for s in {sessions}/*; do mkdir $s/crashed; cp $s/*/main.jsonl $s/crashed/; done; echo new > a; echo > b"
-    talk = await start([run(copy), say("unused"), say("on we go")])
+    talk = await start([run(copy), say("unused"), say("on we go")], config={"sandbox": {"use": "off"}})
     await talk.say("go")
     await talk.client.close()
     again = await start(None, server=talk.server, resume="crashed")

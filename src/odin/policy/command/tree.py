@@ -1,8 +1,9 @@
 """A command line as tree-sitter's grammar of bash reads it, flattened into the simple commands it would run."""
 
 import re
+import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from odin.policy.command.compound import MAX_DEPTH, CompoundReader
@@ -15,12 +16,18 @@ if TYPE_CHECKING:
 _MAX_CHARS = 50_000
 
 
-@cache
-def _parser() -> "Parser":
-    import tree_sitter_bash
-    from tree_sitter import Language, Parser
+class _Parsers(threading.local):
+    """A parser of its own for every thread: one parser must not read two texts at once."""
 
-    return Parser(Language(tree_sitter_bash.language()))
+    @cached_property
+    def bash(self) -> "Parser":
+        import tree_sitter_bash
+        from tree_sitter import Language, Parser
+
+        return Parser(Language(tree_sitter_bash.language()))
+
+
+_PARSERS = _Parsers()
 
 
 def read(text: str, folder: str | None = "") -> tuple[Script, str]:
@@ -51,7 +58,7 @@ class _TreeReader(CompoundReader):
     """Reads a whole text, and the texts inside of it."""
 
     def program(self, *, nested: bool = False) -> None:
-        root = _parser().parse(self.source).root_node
+        root = _PARSERS.bash.parse(self.source).root_node
         children = root.children
         if children:
             self.blank(0, children[0].start_byte, lines=True)
