@@ -166,7 +166,9 @@ async def test_a_permission_that_is_refused(configure: Configure, workspace: Pat
     (block,) = cast("list[ToolResultBlock]", blocks(messages, ToolResultBlock))
     assert block.is_error
     result = the_result(messages)
-    assert result.permission_denials == [{"tool_name": "WriteFile", "tool_use_id": "toolu_w", "tool_input": args}]
+    assert result.permission_denials == [
+        {"tool_name": "WriteFile", "tool_use_id": "toolu_w", "tool_input": args, "reason": told}
+    ]
     assert result.result == "Understood."
 
 

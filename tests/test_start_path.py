@@ -48,8 +48,8 @@ ODIN_LATE = {
     "odin.providers.openai_chat",
     "odin.providers.openai_responses",
     "odin.testing",
-    "odin.ui.chat",
-    "odin.ui.sdk",
+    "odin.ui.chat.chat",
+    "odin.ui.stream.sdk",
 }
 """Parts of Odin that one headless prompt to Anthropic does not need."""
 

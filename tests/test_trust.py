@@ -312,6 +312,9 @@ def test_a_change_a_removal_and_a_new_file_end_it(workspace: Path, run_odin: Any
         '"${ODIN_PROJECT_DIR}/tool"',
         "'./tool",
         ". ./tool",
+        "sh -c './tool --all | cat'",
+        'bash -ec "cd . && exec ./tool"',
+        '"$PWD"/tool',
     ],
 )
 def test_the_programs_that_hooks_run_are_pinned(workspace: Path, run_odin: Any, command: Any):
@@ -320,6 +323,37 @@ def test_the_programs_that_hooks_run_are_pinned(workspace: Path, run_odin: Any, 
     give(run_odin, workspace)
     (workspace / "tool").write_text("2")
     assert load(str(workspace), os.environ).trust.changed == ("tool",)
+
+
+@pytest.mark.parametrize("command", ["cd sub && ./tool", "pushd sub >/dev/null; sh tool", "bash -c 'cd sub; ./tool'"])
+def test_a_program_that_is_found_after_a_change_of_folder_is_pinned(workspace: Path, run_odin: Any, command: str):
+    (workspace / "odinconfig.json").write_text(json.dumps({"hooks": {"Stop": [{"command": command}]}}))
+    (workspace / "sub").mkdir()
+    (workspace / "sub" / "tool").write_text("1")
+    give(run_odin, workspace)
+    (workspace / "sub" / "tool").write_text("2")
+    assert load(str(workspace), os.environ).trust.changed == ("sub/tool",)
+
+
+@pytest.mark.parametrize("depth", [60, 940, 975, 100_000])
+@pytest.mark.parametrize("key", ["rules", "hooks"])
+def test_a_file_nested_without_end_is_a_sentence(workspace: Path, run_odin: Any, key: str, depth: int):
+    (workspace / "odinconfig.json").write_text(f'{{"{key}": {"[" * depth}"Bash"{"]" * depth}}}')
+    for args in (("explain", "ls"), ("explain", "ls", "--trust"), ("rules",), ("trust",)):
+        done = run_odin(*args)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+        assert "odinconfig.json" in done.stderr
+
+
+def test_what_a_file_says_cannot_steer_the_terminal(workspace: Path, run_odin: Any):
+    strange = "\x1b[2J\u202e\r\x07"
+    config: dict[str, Any] = {strange: 1, "rules": {strange: "perhaps"}, "hooks": {strange: []}, "mode": strange}
+    (workspace / "odinconfig.json").write_text(json.dumps(config))
+    for args in (("explain", "ls"), ("rules",), ("doctor",), ("trust",), ("sessions",)):
+        done = run_odin(*args)
+        assert not set(strange) & set(done.stdout + done.stderr) - set("[2J"), args
+    assert r'there is no key "\x1b[2J\u202e\r\x07"' in run_odin("doctor").stdout
 
 
 @pytest.mark.parametrize("exists", [True, False])

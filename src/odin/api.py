@@ -41,7 +41,7 @@ from odin.core.tool import Tool
 from odin.policy.modes import mode_of
 from odin.ui.deciding import Allow, CanUseTool, Deny, Hook, HookTable, callback_hooks, decide
 from odin.ui.ending import sentence
-from odin.ui.messages import Translator
+from odin.ui.stream.messages import Translator
 from odin.ui.typed import Message, ResultMessage, typed
 
 __all__ = [

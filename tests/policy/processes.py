@@ -35,8 +35,8 @@ def pids_in(path: Path, count: int) -> list[int]:
 def _out_here(number: int, folder: Path) -> list[int]:
     """What we call the process that calls itself so and works in that folder; the number itself if it is not inside."""
     inside = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _names(pid)[1:] == [number]]
-    found = [pid for pid in inside if _folder(pid) == folder]
-    stranger = alive(number) and _folder(number) != folder
+    found = [pid for pid in inside if folder_of(pid) == folder]
+    stranger = alive(number) and folder_of(number) != folder
     return found or ([] if stranger else [number])
 
 
@@ -52,7 +52,8 @@ def _names(pid: int) -> list[int]:
     return []
 
 
-def _folder(pid: int) -> Path | None:
+def folder_of(pid: int) -> Path | None:
+    """Where a process works."""
     try:
         return Path(f"/proc/{pid}/cwd").readlink()
     except OSError:

@@ -55,7 +55,7 @@ def test_sockets_among_temporary_files_are_hidden(tmp_path: Path, monkeypatch: p
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("default")
         plan = layout(session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
-    assert str(folder) in plan.hidden
+    assert str(folder) in plan.sockets
 
 
 def test_a_home_among_temporary_files_is_no_temporary_file(tmp_path: Path) -> None:

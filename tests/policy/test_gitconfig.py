@@ -174,8 +174,13 @@ def test_a_hook_that_a_look_would_start_is_a_question(repo: Path):
     assert not harmless("git status", repo)
 
 
-def test_without_a_repository_in_the_project_git_is_a_question(workspace: Path):
-    assert not harmless("git status", workspace)
+def test_without_a_repository_git_only_says_so(workspace: Path):
+    assert harmless("git status", workspace)
+    (workspace / "src").mkdir(exist_ok=True)
+    assert harmless("cd src && git log --oneline", workspace)
+
+
+def test_a_repository_above_the_project_is_a_question(workspace: Path):
     subprocess.run(["git", "init", "-q", str(workspace.parent)], check=True)
     assert not harmless("git status", workspace)
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from odin.core.tool import Subject
 from odin.policy.command.grammar import parse
 from odin.policy.command.harmless import steps
-from odin.policy.command.harmless.git import _GIT
-from odin.policy.command.harmless.judge import _LISTS
+from odin.policy.command.harmless.git import KNOWN
+from odin.policy.command.harmless.judge import LISTS
 from odin.policy.command.harmless.options import _long_options, _short_options
+from odin.policy.rules import Policy
 from odin.policy.shell import read_only
 from tests.policy.everyday import EVERYDAY, make_repository
 
@@ -73,6 +75,100 @@ NOT_HARMLESS = [
     "sed '1{p;w out\n}' names.txt",
     "sed -n p /etc/passwd",
     "sed -n p .env",
+    "sed 's/[/]/;s/w src//g' names.txt",
+    "sed 's/[^/]*/;s/w src//g' names.txt",
+    "sed -n '/[/]/p;/w src/p' names.txt",
+    "sed '1a\\' names.txt",
+    "sed -n '1{p;w out\n}' names.txt",
+    "sed '1{e\n}' names.txt",
+    "sed ':a;ba' names.txt",
+    "sed 'y/a/b/;w out' names.txt",
+    "sed -n '\\|x|w out' names.txt",
+    'awk \'{ if (1) /"/; system("sh x"); /"/ }\' README.md',
+    'awk \'{ for (i in a) /"/; system("sh x"); /"/ }\' README.md',
+    'awk \'{ x\n/"/; system("sh x"); /"/ }\' README.md',
+    'awk \'{ x++ /"/; system("sh x"); /"/ }\' README.md',
+    'awk \'{ print length /"/; system("sh x"); /"/ }\' README.md',
+    "awk '{ system (\"sh x\") }' README.md",
+    "awk '{ cmd | getline line }' README.md",
+    "awk '{ getline line < \"x\" }' README.md",
+    "awk '{ run(\"x\") }' README.md",
+    "awk '{ print line > file }' README.md",
+    "awk '{ print ENVIRON[name] }' README.md",
+    "awk 'BEGIN { while (1) print }'",
+    # --- archives, and names that patterns stand for ---
+    "unzip data.csv",
+    "unzip -o data.csv",
+    "gzip data.csv",
+    "gzip -d data.csv",
+    "gunzip data.csv",
+    "xz data.csv",
+    "zcat linkdir/secret",
+    "tar -xf data.csv",
+    "tar -tf host:data.csv",
+    "tar -tf data.csv --to-command=x",
+    "tar -tf data.csv -I ./evil.sh",
+    "tar -tf /etc/x.tar",
+    "ls linkdir/*",
+    "ls *dir",
+    "ls -l *dir/",
+    "ls -lC *dir",
+    "ls -ld *dir/",
+    "stat -L *dir",
+    "stat -f *dir",
+    "file -L *",
+    "du -sh */",
+    "find */ -name x",
+    "find -H *dir -name x",
+    "cat *",
+    "wc -l *",
+    "md5sum *",
+    "readlink -f linkdir",
+    # --- what only seems to tell ---
+    "top -b",
+    "vmstat 1",
+    "ip -b names.txt",
+    "ip link set lo down",
+    "ip netns exec x ls",
+    "tput init",
+    "tput reset",
+    "fuser -k README.md",
+    "sysctl kernel.x=1",
+    "sysctl -w kernel.x=1",
+    "mount /dev/x",
+    "getent hosts example.invalid",
+    "systemctl stop x",
+    "dpkg -i x",
+    "jobs -x ls",
+    "npm run test",
+    "npm explain x --prefix=/etc",
+    "docker container rm x",
+    "grep -f /etc/passwd README.md",
+    "grep -f .env README.md",
+    "rg --file=/etc/passwd",
+    "git diff --no-index README.md .env",
+    "git diff --no-index src tests",
+    "git remote show origin",
+    "git submodule update",
+    "git submodule foreach ls",
+    "git bisect start",
+    "git fsck --lost-found",
+    "git hash-object -w README.md",
+    "git hash-object --stdin-paths",
+    "git cat-file --batch",
+    "git -c diff.external=x diff",
+    "TZ=/etc/passwd date",
+    "GIT_PAGER=./evil.sh git log",
+    "GIT_OPTIONAL_LOCKS=1 git status",
+    "/bin/env ls",
+    "/usr/local/bin/ls",
+    "./ls",
+    "[[ -v x ]]",
+    "[[ a -eq b ]]",
+    "[[ linkdir/secret -nt README.md ]]",
+    "[[ -f linkdir/secret ]]",
+    "test -f README.md -a -v x",
+    "test -f README.md -o -f /etc/passwd",
     "awk 'BEGIN{system(\"touch out\")}'",
     "awk '{print > \"out\"}' README.md",
     "awk '{print $1 > $2}' README.md",
@@ -153,7 +249,6 @@ NOT_HARMLESS = [
     "rg --search-zip TODO",
     "rg -L TODO",
     "rg --follow TODO",
-    "rg -f names.txt",
     "rg TODO /etc",
     "rg --ignore-file /etc/passwd TODO",
     "fd -x touch",
@@ -182,7 +277,6 @@ NOT_HARMLESS = [
     "diff a b c",
     "grep -R TODO .",
     "grep --dereference-recursive TODO .",
-    "grep --file=names.txt x",
     "grep",
     "ls -L linkdir",
     # --- the machine ---
@@ -291,7 +385,6 @@ NOT_HARMLESS = [
     "busybox ls",
     "timeout 5 nice nohup stdbuf -oL command time nice ls",
     "PAGER=./evil.sh ls",
-    "GIT_PAGER=cat git log",
     "GIT_DIR=x git log",
     "PATH=. ls",
     "TZ=/etc/passwd date",
@@ -360,8 +453,6 @@ NOT_HARMLESS = [
     "git worktree add x",
     "git worktree prune",
     "git submodule update",
-    "git submodule status",
-    "git bisect log",
     "git for-each-ref --sort=signature",
     "git submodule foreach ls",
     "git symbolic-ref HEAD refs/heads/x",
@@ -404,7 +495,6 @@ OLDER = [
     "! ls",
     "(ls)",
     "{ ls; }",
-    "ls # comment",
     "if true; then ls; fi",
     "ls $(touch x)",
     "ls `touch x`",
@@ -425,7 +515,6 @@ OLDER = [
     "ls >& x",
     "ls 2>&3",
     "./ls",
-    "/bin/ls",
     "cat /etc/passwd",
     "cat ../outside/secret",
     "cat src/../../outside/secret",
@@ -456,8 +545,6 @@ OLDER = [
     "diff --to-file=/etc/passwd README.md",
     "diff -r . /etc",
     "grep -R --include=x y .",
-    "grep -f names.txt README.md",
-    "grep -rf names.txt --include=x .",
     "find . -delete",
     "find . -exec touch x \\;",
     "find . -fprint x",
@@ -468,7 +555,6 @@ OLDER = [
     "printf -v 'a[$(touch x)]' y",
     "test -v 'a[$(touch x)]'",
     "[ 'a[$(touch x)]' -eq 0 ]",
-    "[[ -d src ]]",
     "ps eww",
     "env",
     "set",
@@ -537,7 +623,7 @@ def test_everything_else_is_not(repo: Path):
 
 def test_an_option_that_is_not_listed_is_always_a_question(repo: Path):
     """Every letter and a few hundred words are tried on every command, alone and in a bundle."""
-    words = re.findall(r"[a-z][a-z0-9-]{2,}", " ".join(known.long for known in (*_LISTS.values(), *_GIT.values())))
+    words = re.findall(r"[a-z][a-z0-9-]{2,}", " ".join(known.long for known in (*LISTS.values(), *KNOWN.values())))
     words += [
         "output",
         "exec",
@@ -552,8 +638,8 @@ def test_an_option_that_is_not_listed_is_always_a_question(repo: Path):
     letters = [chr(code) for code in range(33, 127) if chr(code) not in "'\"`$\\&;|<>(){}*?[]!~#"]
     chosen = random.Random(7)
     lists = {
-        **{(name,): known for name, known in _LISTS.items()},
-        **{("git", name): known for name, known in _GIT.items()},
+        **{(name,): known for name, known in LISTS.items()},
+        **{("git", name): known for name, known in KNOWN.items()},
     }
     wrong: list[str] = []
     for name, known in lists.items():
@@ -581,11 +667,12 @@ def test_a_listed_command_leaves_alone_what_is_outside(repo: Path):
     """Whatever a command takes, a path that leads out of the project makes it a question, unless it takes no paths."""
     texts = {"tr", "seq", "factor", "numfmt", "basename", "dirname", "true", "false", ":", "printf", "cal", "shuf"}
     texts |= {"pgrep", "ss"}
-    names = {"which", "whereis", "id", "groups", "pidof", "locale"}
+    names = {"which", "whereis", "id", "groups", "pidof", "locale", "pstree", "pwdx", "w", "last", "sysctl", "readlink"}
+    first_is_text = {"grep", "egrep", "fgrep", "rg", "awk", "gawk", "mawk", "nawk", "look", "jq", "sed"}
     wrong: list[str] = []
-    for name in _LISTS.keys() - texts:
+    for name in LISTS.keys() - texts:
         for path in ("/etc/passwd", "../outside/secret", "notes.txt", "linkdir/secret"):
-            command = f"{name} x {path}" if name in ("grep", "egrep", "fgrep", "rg") else f"{name} {path}"
+            command = f"{name} x {path}" if name in first_is_text else f"{name} {path}"
             if harmless(command, repo) and not (name in names and "/" not in path):
                 wrong.append(command)
     assert wrong == []
@@ -749,3 +836,28 @@ def test_a_program_of_the_project_does_not_pass_for_the_systems(repo: Path, monk
 def test_cdpath_makes_cd_uncertain(repo: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CDPATH", "/")
     assert not harmless("cd src && ls", repo)
+
+
+# --- what the person is told ---
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("ls; echo $SHELL", "what '$SHELL' stands for is only known when it runs"),
+        ("(ls; pwd)", "it is more than plain commands one after the other"),
+        ("ls && rg -z TODO", "rg -z is not known to only look"),
+        ("git log --oneline --show-signature", "git log --show-signature is not known to only look"),
+        ("docker logs x", "docker is not known to only look with these words"),
+        ("ls | xargs wc", "'xargs' is not one of them"),
+    ],
+)
+def test_the_part_that_makes_it_a_question_is_named(repo: Path, command: str, said: str):
+    verdict = Policy(root=str(repo)).judge("ExecuteCommand", "execute", Subject(command=command), "ask_mode")
+    assert verdict.action == "ask"
+    assert verdict.reason.endswith(f"run without a question: {said}.")
+
+
+def test_a_pattern_that_leads_out_is_told_by_the_link_it_stands_for(repo: Path):
+    verdict = Policy(root=str(repo)).judge("ExecuteCommand", "execute", Subject(command="cat li*"), "ask_mode")
+    assert verdict.reason.startswith("The command names linkdir, outside the project")

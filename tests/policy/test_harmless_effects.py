@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from odin.core.tool import Confinement
-from odin.policy.command.harmless.git import _GIT
-from odin.policy.command.harmless.judge import _LISTS
+from odin.policy.command.harmless.git import KNOWN
+from odin.policy.command.harmless.judge import LISTS
 from odin.policy.command.harmless.options import _long_options, _short_options
 from odin.policy.process.runner import ProcessRunner
 from odin.policy.shell import read_only
@@ -64,7 +64,7 @@ OPERANDS = ["", "README.md", "README.md names.txt", "OUT", "README.md OUT", "HEA
 
 def random_command(chosen: random.Random) -> str:
     """A listed command with a few of its listed options, and values and operands that are names of new files, too."""
-    name, known = chosen.choice([*_LISTS.items(), *((f"git {name}", known) for name, known in _GIT.items())])
+    name, known = chosen.choice([*LISTS.items(), *((f"git {name}", known) for name, known in KNOWN.items())])
     options = [(f"-{letter}", kind) for letter, kind in _short_options(known.short).items()]
     options += [(f"--{word}", kind) for word, kind in _long_options(known.long).items()]
     words: list[str] = []

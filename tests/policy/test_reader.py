@@ -198,7 +198,7 @@ def test_plain_commands(command: str):
         "f() { a; }",
         "[[ a ]]",
         "(( 1 ))",
-        "ls # x",
+        "ls\\\n# x",
         "ls $x",
         "ls $(a)",
         "ls `a`",
@@ -207,7 +207,12 @@ def test_plain_commands(command: str):
         "ls ~",
         "ls $'a'",
         "ls <<E\nE",
-        "ls <<< x",
+        "ls <<< $x",
+        "[[ -v x ]]",
+        "[[ a -eq b ]]",
+        "[[ a == b* ]]",
+        "[[ a =~ b ]]",
+        "[[ -f a && -f b ]]",
         "ls <&0",
         "ls 1<>x",
         "ls {fd}>x",
@@ -449,7 +454,8 @@ def test_very_many_commands_are_all_found():
     text = "true;" * 1500 + "a b"
     assert len(found(text)) == 1501
     assert found(text)[-1] == "a b"
-    assert survey(text).sure
+    assert not survey(text).sure
+    assert survey("true;" * 400 + "a b").sure
 
 
 def test_a_text_that_is_too_long_still_shows_what_it_runs():
@@ -511,6 +517,14 @@ def never_fails(text: str) -> Survey:
     assert seen.sure == (not seen.reason)
     assert seen.script is not None or not seen.sure
     return seen
+
+
+@pytest.mark.parametrize("before", ["{", "{1", "{1..", "{1..2", "a{{", "$(echo {", "`echo {1.."])
+def test_a_character_after_a_brace_ends_nothing(before: str):
+    """The grammar looks these up in a table that is too short for them, which crashes for some and not for others."""
+    for code in range(0x100, 0x110000, 0x3FF):
+        if not 0xD800 <= code < 0xE000:
+            assert not never_fails(f"{before}{chr(code)}").sure
 
 
 @given(st.text(max_size=200))

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odin.core.tool import Subject
 from odin.policy.command.ruinous import critical, risky
+from odin.policy.rules import Policy
 from odin.policy.shell import survey
 
 ROOT = "/ws/project"
@@ -535,6 +537,31 @@ def test_the_folder_it_starts_in_counts():
     assert why("rm -rf ../..", ROOT, f"{ROOT}/build/deep")
     assert why("rm -rf ..", ROOT, f"{ROOT}/build/deep") == ""
     assert why("cd .. && rm -rf *", ROOT, f"{ROOT}/build")
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("git checkout -- .", "not committed"),
+        ("git checkout -f main", "not committed"),
+        ("git restore .", "not committed"),
+        ("git restore --staged --worktree a", "not committed"),
+        ("git -C src reset --hard HEAD~1", "not committed"),
+        ("git switch --discard-changes main", "not committed"),
+        ("git clean -fdx", "does not keep"),
+        ("bash -c 'git clean -xdf'", "does not keep"),
+        ("git stash -u && git stash drop", "put aside"),
+        ("git checkout main", ""),
+        ("git restore --staged a", ""),
+        ("git reset HEAD a", ""),
+        ("git clean -n", ""),
+        ("git stash", ""),
+    ],
+)
+def test_what_git_throws_away_is_named_in_the_question(command: str, says: str):
+    verdict = Policy(root=ROOT).judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
+    assert verdict.action == "ask"
+    assert (says in verdict.reason) if says else (verdict.reason == "The command may change things.")
 
 
 def test_links_do_not_hide_the_project(tmp_path: Path):

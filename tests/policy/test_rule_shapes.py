@@ -86,11 +86,31 @@ def test_denying_the_rest_spares_what_is_allowed_beside_it() -> None:
     assert verdict([value, "Bash(touch:*)"], "touch x") == "deny"
 
 
+def test_denying_the_rest_of_all_tools_spares_what_is_allowed_beside_it(workspace: Path) -> None:
+    value = {"read": "allow", "bash": {"git *": "allow"}, "*": "deny"}
+    assert verdict(value, "git fetch") == "allow"
+    assert verdict(value, "make") == "deny"
+    assert verdict(value, "git fetch && ls") == "deny", "what reading allows is no command"
+    policy = Policy(root=str(workspace), rulebook=Rulebook(read(value).rules))
+    file = Subject(paths=(str(workspace / "a.txt"),))
+    assert policy.judge("Read", "read", file, "edit_mode").action == "allow"
+    assert policy.judge("WriteFile", "edit", file, "edit_mode").action == "deny"
+    assert policy.judge("WebFetch", "network", Subject(url="https://a.example/"), "edit_mode").action == "deny"
+
+
+@pytest.mark.parametrize("value", [["bash", "git *", "allow"], [["bash", "git *", "allow"], "Read"]])
+def test_a_rule_as_three_texts_allows_no_more_than_it_says(value: Any) -> None:
+    assert lines(value)[0] == ("allow", "bash(git *)")
+    assert verdict(value, "git fetch") == "allow"
+    assert verdict(value, "make") == "ask"
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
         ("Bash(", "rules is ignored: 'Bash(' is not a rule"),
         (["Read", "a b"], "rules[1] is ignored: 'a b' is not a rule"),
+        (["allow"], "rules[0] is ignored: it is no tool"),
         ([3], "rules[0] is ignored: it must be a rule, a list or an object"),
         ([{"tool": "Bash", "action": "maybe"}], 'rules[0] is ignored: it needs an "action": one of allow, ask, deny'),
         ([{"tool": "Bash", "argument": 3, "action": "deny"}], "rules[0] is ignored: it must have texts in its fields"),

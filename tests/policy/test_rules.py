@@ -126,7 +126,12 @@ def test_restricted_to_the_workspace_outside_is_denied(root: Path, settings: dic
     assert judge.run("make -C /etc") == "deny"
     assert judge.run("make --directory=/etc") == "deny"
     assert judge.run("make > /tmp/x") == "deny"
+    assert judge.run("X=/etc; cat $X/hostname") == "deny"
+    assert judge.run("X=..; ls $X") == "deny"
+    assert judge.run('cat "$PWD/../x"') == "deny"
+    assert judge.run("cat $OLDPWD/x") == "deny"
     assert judge.run("make 2>&1") != "deny"
+    assert judge.run("X=src; cat $X/main.py") != "deny"
     assert judge.run("cd src && cat ../README.md") == "allow"
 
 

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,25 +46,31 @@ _CAN = "import os, sys, odin.policy.sandbox; sys.exit(not os.access(sys.executab
 INSIDE = ["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--unshare-net", "--die-with-parent"]
 
 
+@pytest.fixture
+def everybodys() -> Iterator[Path]:
+    """A folder that another user can enter, which the folder for tests is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder).resolve()
+
+
 @pytest.mark.parametrize("around", [NOBODY, INSIDE], ids=["nobody", "nested"])
 @pytest.mark.parametrize("use", ["bubblewrap", "landlock"])
-def test_it_holds_there_too(around: list[str], use: str, tmp_path: Path) -> None:
+def test_it_holds_there_too(around: list[str], use: str, everybodys: Path) -> None:
     if around is NOBODY and os.getuid() != 0:
         pytest.skip("only root can become somebody else")
     python = _python_for(around)
     for name in ("project", "beside", "home"):
-        (tmp_path / name).mkdir(mode=0o777)
-        (tmp_path / name).chmod(0o777)
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(0o755)
-    done = _run([*around, python, "-c", PROGRAM, use, str(tmp_path)], home=str(tmp_path / "home"))
+        (everybodys / name).mkdir()
+        (everybodys / name).chmod(0o777)
+    done = _run([*around, python, "-c", PROGRAM, use, str(everybodys)], home=str(everybodys / "home"))
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     if told["kind"] == "none":
         pytest.skip(f"{use} does not work there: {told['reasons']}")
     assert told["said"] == {"write": "done", "look": "done"}
-    assert os.listdir(tmp_path / "project") == ["write"]
-    assert os.listdir(tmp_path / "beside") == []
+    assert os.listdir(everybodys / "project") == ["write"]
+    assert os.listdir(everybodys / "beside") == []
 
 
 def _run(argv: list[str], home: str = "/") -> "subprocess.CompletedProcess[str]":

@@ -44,6 +44,19 @@ KEYS = [
     ("Discord token", "M" + MIXED[:23] + "." + MIXED[:6] + "." + MIXED[:27]),
     ("JWT", "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0In0." + MIXED),
     ("Vault token", "hvs." + MIXED),
+    ("Shopify token", "shpat" + "_" + HEX[:32]),
+    ("Figma token", "figd" + "_" + MIXED + MIXED[:8]),
+    ("Notion token", "ntn" + "_" + MIXED + MIXED[:14]),
+    ("New Relic key", "NRAK" + "-" + "Q3EGRGS4XMPL7ZY2Q3EGRGS4XMP"),
+    ("Perplexity key", "pplx" + "-" + MIXED + MIXED[:16]),
+    ("Replicate token", "r8" + "_" + MIXED + MIXED[:5]),
+    ("PlanetScale secret", "pscale" + "_tkn_" + MIXED + MIXED[:11]),
+    ("Grafana token", "glsa" + "_" + MIXED + "_" + HEX[:8]),
+    ("Heroku key", "HRKU" + "-" + MIXED + MIXED[:8]),
+    ("Supabase token", "sbp" + "_" + HEX[:40]),
+    ("Doppler token", "dp" + ".pt." + MIXED + MIXED[:11]),
+    ("Linear key", "lin" + "_api_" + MIXED + MIXED[:8]),
+    ("Terraform token", MIXED[:14] + ".atlasv1." + MIXED + MIXED),
 ]
 
 
@@ -66,6 +79,13 @@ def test_a_key_of_a_known_shape_is_taken_out(name: str, key: str, frame: str):
 def pem(kind: str = "RSA ", lines: int = 6) -> str:
     body = "\n".join(MIXED + MIXED for _ in range(lines))
     return f"-----BEGIN {kind}PRIVATE KEY-----\n{body}\nabc=\n-----END {kind}PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize("mark", ["ghp_", "github" + "_pat_", "gsk_", "xai-", "pypi-" + "Ag", "dop_v1_"])
+def test_a_key_that_was_cut_is_taken_out_too(mark: str):
+    """An output may end in the middle of one."""
+    rest = HEX[:30] if mark == "dop_v1_" else MIXED[:30]
+    assert NOBODY(f"2591 line {mark}{rest}").text.startswith("2591 line [redacted: ")
 
 
 @pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "])
@@ -92,6 +112,7 @@ def test_a_private_key_is_found_in_json_in_a_listing_and_without_its_end():
         (f"SecretAccessKey = {MIXED}/x1+Zzzz", "SecretAccessKey = [redacted: api key]"),
         (f"client_secret: '{MIXED}'", "client_secret: '[redacted: secret]'"),
         ("DB_PASSWORD=tr0ub4dor3", "DB_PASSWORD=[redacted: password]"),
+        ("mysql --password=tr0ub4dor3 shop", "mysql --password=[redacted: password] shop"),
         (f'{{"access_token":"{MIXED}"}}', '{"access_token":"[redacted: token]"}'),
         (json.dumps(json.dumps({"password": MIXED})), '"{\\"password\\": \\"[redacted: password]\\"}"'),
     ],
@@ -128,6 +149,7 @@ INNOCENT = [
     "the bearer of this authentication-certificate-document",
     "eyJhbGciOiJIUzI1NiJ9",
     "tokenizer_revision: 3f786850e387550fdab836ed7e6dc881de23001b",
+    "mysql --password=mysecret --token=$TOKEN --passwords=yes",
     "SKIP_TESTS=1 ASIA AKIA AIza hf_ npm_config_yes=true",
 ]
 

@@ -19,6 +19,7 @@ from odin.core.event import (
     Todo,
     TodosChanged,
     ToolEnded,
+    ToolStarted,
     TurnEnded,
     TurnStarted,
     Updated,
@@ -26,7 +27,7 @@ from odin.core.event import (
 )
 from odin.core.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, Usage, UserMessage
 from odin.session.state import State
-from odin.session.thread import INTERRUPTED
+from odin.session.thread import INTERRUPTED, NOT_BEGUN
 
 from ..core.strategies import envelopes
 
@@ -96,8 +97,16 @@ def test_a_crash_between_two_calls_leaves_a_result_for_each() -> None:
     state = State.fold(wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b"), ended("a", "fine")))
     last = state.history()[-1]
     assert isinstance(last, ToolMessage)
-    assert [(result.text, result.is_error) for result in last.results] == [("fine", False), (INTERRUPTED, True)]
+    assert [(result.text, result.is_error) for result in last.results] == [("fine", False), (NOT_BEGUN, True)]
     assert [call.id for call in state.thread().open_calls] == ["b"]
+
+
+def test_what_an_interrupted_call_may_have_changed_depends_on_whether_it_began() -> None:
+    began = ToolStarted("a", "ExecuteCommand", {}, "")
+    state = State.fold(wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b"), began))
+    last = state.history()[-1]
+    assert isinstance(last, ToolMessage)
+    assert [result.text for result in last.results] == [INTERRUPTED, NOT_BEGUN]
 
 
 def test_a_note_after_a_discarded_reply_does_not_change_what_was_sent() -> None:

@@ -55,7 +55,7 @@ def test_a_linked_file_that_cannot_be_rewritten_is_put_back(box: Toolbox, tmp_pa
     shell = tmp_path / "cat"
     shell.write_text('#!/bin/sh\nulimit -f 8\nexec /bin/cat "$@"\n')
     shell.chmod(0o755)
-    code = f"import os; os.environ['PATH'] = {str(tmp_path)!r} + ':' + os.environ['PATH']\n" + LIMITED
+    code = f"from odin.tools.files import atomic; atomic.SYSTEM_PATH = {f'{tmp_path}:/usr/bin:/bin'!r}\n" + LIMITED
     argv = [sys.executable, "-c", code, path, "100000"]
     said = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert "could not be rewritten" in said
@@ -209,9 +209,10 @@ tail -c +1001 "$1"
 """
 
 REPLACE = """
-import sys
-from odin.tools.files.atomic import replace_file
-replace_file(sys.argv[1], b"new" * 100_000, b"old" * 50_000)
+import os, sys
+from odin.tools.files import atomic
+atomic.SYSTEM_PATH = os.environ.get("TOOLS", atomic.SYSTEM_PATH)
+atomic.replace_file(sys.argv[1], b"new" * 100_000, b"old" * 50_000)
 """
 
 
@@ -223,7 +224,7 @@ def test_a_rewrite_in_place_is_finished_when_its_process_is_killed(box: Toolbox,
     tools.mkdir()
     (tools / "cat").write_text(SLOW_CAT)
     (tools / "cat").chmod(0o755)
-    env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "HOLD": str(tmp_path)}
+    env = {**os.environ, "TOOLS": f"{tools}:{os.environ['PATH']}", "HOLD": str(tmp_path)}
     writer = subprocess.Popen([sys.executable, "-c", REPLACE, path], cwd=ROOT, env=env, start_new_session=True)
     wait_until((tmp_path / "begun").exists)
     os.killpg(writer.pid, signal.SIGKILL)
@@ -233,6 +234,19 @@ def test_a_rewrite_in_place_is_finished_when_its_process_is_killed(box: Toolbox,
     wait_until(lambda: len(os.listdir(box.folder)) == 2)
     assert Path(path).read_bytes() == b"new" * 100_000
     assert (box.folder / "twin.txt").read_bytes() == b"new" * 100_000
+
+
+def test_a_program_of_the_project_does_not_rewrite(box: Toolbox) -> None:
+    """What a command left in a folder of the PATH is not started by Odin, outside every sandbox."""
+    path = box.write("a.txt", b"old" * 50_000)
+    os.link(path, box.folder / "twin.txt")
+    for name in ("mv", "cat", "sync", "rm"):
+        (box.folder / name).write_text(f"#!/bin/sh\ntouch {box.folder}/ran\n")
+        (box.folder / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{box.folder}:{os.environ['PATH']}"}
+    subprocess.run([sys.executable, "-c", REPLACE, path], cwd=ROOT, env=env, check=True, timeout=60)
+    assert (box.folder / "twin.txt").read_bytes() == b"new" * 100_000
+    assert not (box.folder / "ran").exists()
 
 
 def wait_until(true: Callable[[], bool]) -> None:

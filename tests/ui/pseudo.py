@@ -4,22 +4,28 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
 import termios
+import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Screen:
-    """Standard error and input are the terminal; standard output is a pipe unless `all_of_it`."""
+    """Standard error and input are the terminal; standard output is a pipe unless `all_of_it`.
 
-    def __init__(self, command: list[str], cwd: Path, env: Mapping[str, str], all_of_it: bool) -> None:
+    It is so wide that nothing is folded, unless a test is about that.
+    """
+
+    def __init__(self, command: list[str], cwd: Path, env: Mapping[str, str], all_of_it: bool, columns: int) -> None:
         self._keyboard, terminal = pty.openpty()
+        termios.tcsetwinsize(terminal, (50, columns))
         self.process = subprocess.Popen(
             command,
             cwd=cwd,
@@ -32,14 +38,22 @@ class Screen:
         )
         os.close(terminal)
         self.shown = ""
+        self._printed = b""
 
     def see(self, text: str, times: int = 1) -> str:
         """Wait until this was shown, so many times; everything shown until then."""
+        return self._wait(lambda: self.shown.count(text) >= times, text)
+
+    def match(self, pattern: str) -> str:
+        """Wait until something of this form was shown."""
+        return self._wait(lambda: re.search(pattern, self.shown) is not None, pattern)
+
+    def _wait(self, seen: Callable[[], bool], what: str) -> str:
         deadline = time.monotonic() + PATIENCE
-        while self.shown.count(text) < times:
-            assert time.monotonic() < deadline, f"{text!r} is not in {self.shown!r}"
-            if not self._read(0.1):
-                assert self.shown.count(text) >= times, f"{text!r} is not in {self.shown!r}"
+        alive = True
+        while not seen():
+            assert alive and time.monotonic() < deadline, f"{what!r} is not in {self.shown!r}"
+            alive = self._read(0.1)
         return self.shown
 
     def type(self, text: str) -> None:
@@ -47,10 +61,17 @@ class Screen:
 
     def end(self) -> tuple[int, str]:
         """The exit code and what was printed on standard output."""
-        printed, _ = self.process.communicate(timeout=PATIENCE)
+        deadline = time.monotonic() + PATIENCE
+        reading = threading.Thread(target=self._take_printed)
+        reading.start()
         while self._read(0.05):
-            continue
-        return self.process.returncode, (printed or b"").decode()
+            assert time.monotonic() < deadline, f"it does not end: {self.shown!r}"
+        reading.join(PATIENCE)
+        return self.process.wait(PATIENCE), self._printed.decode()
+
+    def _take_printed(self) -> None:
+        if self.process.stdout is not None:
+            self._printed = self.process.stdout.read()
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -78,10 +99,10 @@ ODIN = [sys.executable, "-I", "-m", "odin"]
 
 @contextlib.contextmanager
 def screen(
-    *args: str, cwd: Path, env: Mapping[str, str], all_of_it: bool = False, shell: str = ""
+    *args: str, cwd: Path, env: Mapping[str, str], all_of_it: bool = False, shell: str = "", columns: int = 1000
 ) -> Generator[Screen]:
     """Odin with these arguments, or a shell with a line of its own, in a new terminal."""
-    shown = Screen(["/bin/sh", "-c", shell] if shell else [*ODIN, *args], cwd, env, all_of_it)
+    shown = Screen(["/bin/sh", "-c", shell] if shell else [*ODIN, *args], cwd, env, all_of_it, columns)
     try:
         yield shown
     finally:

@@ -9,7 +9,7 @@ from odin.core.errors import UsageError
 from odin.core.op import AddRule
 from odin.core.rule import RuleLine
 from odin.testing import ScriptedServer, call, say
-from odin.ui.rules import listing, wanted
+from odin.ui.chat.rules import listing, wanted
 from tests.ui.pseudo import screen
 
 TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="toolu_c")
@@ -123,4 +123,5 @@ def test_yolo_is_plain_to_see_and_goes_back_to_what_was(workspace: Path) -> None
         terminal.type("/exit\n")
         assert terminal.end()[0] == 0
     assert (workspace / "made").exists()
-    assert re.search(r"^Odin \S+ · anthropic/\S+ · edit · permissions acceptEdits · commands run in .+ · ", first)
+    assert re.search(r"^Odin \S+ · anthropic/\S+ · /", first)
+    assert re.search(r"^edit · permissions acceptEdits · commands in .*network off\r$", first, re.MULTILINE)

@@ -43,7 +43,7 @@ def test_a_no_reaches_the_model_with_its_reason_and_the_person_reads_it(workspac
         terminal.type(typed)
         assert terminal.end() == (0, "So be it.\n")
         assert told in server.requests[1].results["toolu_c"]
-        assert "ExecuteCommand was not run. The user said no" in terminal.shown
+        assert "ExecuteCommand was not run. You said no" in terminal.shown
     assert not (workspace / "made").exists()
 
 
@@ -313,4 +313,21 @@ def test_after_ctrl_c_on_a_line_that_is_changed_the_keyboard_is_as_before(worksp
         terminal.see("Here.")
         terminal.type("/exit\n")
         assert terminal.end()[0] == 0
+        assert "interrupted before this call began" in server.requests[1].results["toolu_c"]
     assert not (workspace / "made").exists()
+
+
+def test_at_eighty_columns_no_word_of_the_question_is_torn(workspace: Path) -> None:
+    command = call("ExecuteCommand", {"command": f"touch {'x' * 100} made"}, id="toolu_c")
+    with (
+        ScriptedServer([command, say("Done.")]) as server,
+        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic"), columns=80) as terminal,
+    ):
+        terminal.see(ASKED)
+        terminal.type("n it has a name that nobody could ever read aloud without taking a breath or two\n")
+        terminal.end()
+    question, _, after = terminal.shown.partition("Odin asks to use ")[2].partition(ASKED)
+    assert all(len(row) < 80 for row in question.split("\r\n"))
+    assert re.search(r"  \| touch x+\r\n  : x+ made\r\n", question)
+    told = after.partition("ExecuteCommand was not run. ")[2].replace("\r\n", " ")
+    assert "You said no: it has a name that nobody could ever read aloud without taking a breath" in told

@@ -13,8 +13,8 @@ from odin.core.client import Client
 from odin.core.event import PermissionAsked, TurnEnded
 from odin.core.op import Answer, Prompt
 from odin.testing import ScriptedServer, call, say
-from odin.ui.dialog import Questions
 from odin.ui.progress import Progress
+from odin.ui.question.dialog import Questions
 
 
 class Desk:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.ui.lineedit import Line, can_change
+from odin.ui.question.lineedit import Line, can_change
 
 
 @pytest.mark.parametrize(

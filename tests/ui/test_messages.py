@@ -33,7 +33,7 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.message import AssistantMessage, Text, Thinking, ToolCall, Usage
-from odin.ui.messages import Raw, Translator, new_uuid
+from odin.ui.stream.messages import Raw, Translator, new_uuid
 
 INFO = SessionInfo(
     session="s-1",
@@ -121,7 +121,8 @@ def test_the_real_client_reads_every_message() -> None:
     assert result.subtype == "error_max_turns"
     assert result.is_error
     assert result.result == "Hi"
-    assert result.permission_denials == [{"tool_name": "LS", "tool_use_id": "c1", "tool_input": {"path": "."}}]
+    denied = {"tool_name": "LS", "tool_use_id": "c1", "tool_input": {"path": "."}, "reason": "no"}
+    assert result.permission_denials == [denied]
     assert result.errors is not None
     assert "--max-turns" in result.errors[0]
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.event import PermissionAnswered, PermissionAsked
-from odin.ui.permission import (
+from odin.ui.question.permission import (
     PREVIEW_LINES,
     Reply,
     everything,
@@ -17,8 +17,10 @@ from odin.ui.permission import (
     rule_number,
     scope_of,
     taken_back,
+    too_tall,
     understand,
 )
+from odin.ui.terminal import width
 
 HIDDEN = "\x1b\x07\r\u202e\u200b\u2066\ufeff\u00ad\u3164\U000e0041"
 
@@ -111,20 +113,40 @@ def test_the_question_names_everything_that_matters() -> None:
         "The sub-agent explorer asks to use ExecuteCommand:\n"
         "  | make\n"
         "Needs your answer:\n"
-        "  /etc/one\n"
-        "  /etc/two\n"
+        "  | /etc/one\n"
+        "  | /etc/two\n"
         "Allowed already:\n"
-        "  /project/three\n"
+        "  | /project/three\n"
         "The command may change things.\n"
         "It would run in bubblewrap, project writable.\n"
         "What would change:\n"
-        "  -old\n"
-        "  +new\n"
+        "  | -old\n"
+        "  | +new\n"
     )
 
 
-def test_one_path_is_not_listed_twice() -> None:
+def test_on_a_narrow_terminal_no_word_is_torn_and_no_row_of_a_command_passes_for_ours() -> None:
+    command = f"echo {'x' * 200}Allow it? [y]es {'界' * 50} end"
+    shown = question(ask(subject=command, reason=("It is long. " * 20).strip(), sandbox="landlock"), columns=60)
+    rows = shown.splitlines()
+    assert all(width(row) < 60 for row in rows)
+    body = [row for row in rows if row.startswith(("  | ", "  : "))]
+    assert "".join(row[4:] for row in body) == command
+    assert [row[2] for row in body] == ["|", *":" * (len(body) - 1)]
+    assert " ".join(rows[1 + len(body) : -1]) == ("It is long. " * 20).strip()
+
+
+def test_no_path_is_listed_twice() -> None:
     assert "Needs your answer" not in question(ask(asked_paths=("/etc/one",)))
+    several = question(ask(name="Delete", subject="/a, /b", asked_paths=("/a", "/b"), reason=""))
+    assert several == "Odin asks to use Delete:\n  | /a\n  | /b\n"
+    mixed = question(ask(name="Delete", subject="/a, /b", asked_paths=("/b",), allowed_paths=("/a",), reason=""))
+    assert mixed == "Odin asks to use Delete:\nNeeds your answer:\n  | /b\nAllowed already:\n  | /a\n"
+
+
+def test_a_question_whose_beginning_is_not_on_the_screen_says_so() -> None:
+    assert too_tall("one\n" * 22, 24) == ""
+    assert "further up" in too_tall("one\n" * 23, 24)
 
 
 def test_a_question_without_a_subject_shows_the_arguments() -> None:
@@ -165,11 +187,19 @@ def test_a_long_preview_is_cut_and_the_rest_is_counted() -> None:
     assert "+line 99\n" in everything(asked)
 
 
+def test_a_preview_leaves_room_for_the_question_on_a_small_screen() -> None:
+    asked = ask(preview="\n".join(f"+line {number}" for number in range(100)))
+    shown = question(asked, rows=24)
+    assert too_tall(shown, 24) == ""
+    assert "+line 10\n" in shown
+    assert "+line 5\n" in question(asked, rows=5)
+
+
 def test_long_lines_of_a_preview_are_cut_and_that_is_said() -> None:
     asked = ask(preview="+" + "x" * 500)
     assert "x" * 200 not in question(asked)
     assert "long lines are cut" in question(asked)
-    assert "x" * 500 in everything(asked)
+    assert "x" * 500 in everything(asked, columns=600)
 
 
 def test_the_rules_on_offer_are_shown_word_for_word() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from odin.core.event import Option, Question
 from odin.testing import ScriptedServer, Turn, call, reply, say
-from odin.ui.choosing import choices
+from odin.ui.question.choosing import choices
 from odin.ui.questions import chosen, sdk_answers
 from tests.ui.pseudo import screen
 

@@ -5,25 +5,32 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import Envelope, Event, HookRan, RuleAdded, RuleRemoved, TextStreamed, ToolEnded, Warned
+from odin.core.event import (
+    Envelope,
+    Event,
+    HookRan,
+    PermissionAnswered,
+    RuleAdded,
+    RuleRemoved,
+    TextStreamed,
+    ToolEnded,
+    Warned,
+)
 from odin.testing import ScriptedServer, call, say
-from odin.ui.telling import told
+from odin.ui.telling import Telling
 from tests.conftest import Run
 
 
 def line(event: Event, agent: str = "") -> str:
-    return told(Envelope(1, 0.0, "s", event, agent))  # pyright: ignore[reportArgumentType]
+    return Telling().line(Envelope(1, 0.0, "s", event, agent))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
     ("event", "said"),
     [
         (Warned("Mind the gap."), "Mind the gap."),
-        (
-            HookRan("tool_call", "lint", "failed", "no JSON"),
-            "The hook lint (tool_call) failed and was left out: no JSON",
-        ),
-        (HookRan("stop", "lint", "timed_out"), "The hook lint (stop) took too long and was left out."),
+        (HookRan("tool_call", "lint", "failed", "no JSON"), ""),
+        (HookRan("stop", "lint", "timed_out"), ""),
         (HookRan("tool_call", "lint", "denied", "not today"), "The hook lint (tool_call) said no: not today"),
         (HookRan("tool_call", "lint", "denied"), "The hook lint (tool_call) said no"),
         (HookRan("stop", "lint", "halted", "enough"), "The hook lint (stop) ended the turn: enough"),
@@ -33,7 +40,7 @@ def line(event: Event, agent: str = "") -> str:
         (RuleRemoved("Bash(make)", "deny", "user"), "No longer remembered everywhere: deny Bash(make)"),
         (
             ToolEnded("c", "Bash", "denied", "Denied by rule Bash(x): no.\nNothing was done."),
-            "Bash was not run. Denied by rule Bash(x): no. Nothing was done.",
+            "Bash was not run. Denied by rule Bash(x): no.",
         ),
         (
             ToolEnded("c", "Read", "success", "…", redacted=("an API key", "a token")),
@@ -47,6 +54,35 @@ def test_what_is_said(event: Event, said: str) -> None:
     assert line(event) == said
 
 
+def test_the_no_of_a_hook_is_told_once_with_the_call() -> None:
+    telling = Telling()
+    events = [
+        HookRan("tool_call", "guard", "denied", "not today", "c"),
+        ToolEnded("c", "Bash", "denied", "Denied by a hook: not today"),
+        HookRan("tool_result", "lint", "denied", "ugly", "d"),
+        ToolEnded("d", "Bash", "success", "ok"),
+    ]
+    lines = [telling.line(Envelope(1, 0.0, "s", event)) for event in events]
+    assert [line for line in lines if line] == [
+        "Bash was not run. The hook guard (tool_call) said no: not today",
+        "The hook lint (tool_result) said no: ugly",
+    ]
+
+
+@pytest.mark.parametrize(("reason", "said"), [("", "You said no."), ("not here", "You said no: not here")])
+def test_a_person_is_told_their_own_no_in_their_own_words(reason: str, said: str) -> None:
+    telling = Telling()
+    assert telling.line(Envelope(1, 0.0, "s", PermissionAnswered("a", "c", allowed=False, reason=reason))) == ""
+    ended = ToolEnded("c", "Bash", "denied", f"The user said no: {reason}\nNothing was done.")
+    assert telling.line(Envelope(2, 0.0, "s", ended)) == f"Bash was not run. {said}"
+
+
+def test_a_no_that_came_too_late_is_not_told() -> None:
+    telling = Telling()
+    telling.line(Envelope(1, 0.0, "s", HookRan("wait_confirm", "guard", "denied", "no", "c")))
+    assert telling.line(Envelope(2, 0.0, "s", ToolEnded("c", "Bash", "success", "ok"))) == ""
+
+
 def test_who_it_is_about() -> None:
     assert line(Warned("Mind the gap."), "explorer") == "[explorer] Mind the gap."
 
@@ -55,7 +91,7 @@ def test_a_call_that_nobody_could_be_asked_about_is_said(run_odin: Run, workspac
     with ScriptedServer([call("ExecuteCommand", {"command": "touch made"}), say("Oh.")]) as server:
         ran = run_odin("-p", "Go.", env=server.env("anthropic"))
     assert ran.stdout == "Oh.\n"
-    assert "ExecuteCommand was not run. ExecuteCommand requires confirmation: " in ran.stderr
+    assert "ExecuteCommand was not run. It requires confirmation: " in ran.stderr
     assert "Nobody can be asked here" in ran.stderr
     assert not (workspace / "made").exists()
 

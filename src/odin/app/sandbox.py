@@ -34,7 +34,9 @@ class Confined:
         """One line that says what commands run in."""
         from odin.policy.confine.proof import describe
 
-        return self._made.describe() if self._made is not None else describe(self._wanted(), self._proof())
+        if self._made is not None:
+            return self._made.describe()
+        return describe(self._wanted(), self._proof(), self._path())
 
     def warning(self) -> str:
         """Why no command will run, when that is known."""
@@ -53,7 +55,12 @@ class Confined:
     def _proof(self) -> "Proof | None":
         from odin.policy.confine.proof import proof_key, remembered
 
-        return remembered(self._proofs(), lambda: proof_key(self._wanted(), self._env.get("PATH") or os.defpath))
+        return remembered(self._proofs(), lambda: proof_key(self._wanted(), self._path()))
+
+    def _path(self) -> str:
+        from odin.policy.confine.layout import programs_path
+
+        return programs_path(self._session())
 
     def _proofs(self) -> Path:
         return cache_dir(self._env) / PROOFS
@@ -80,7 +87,7 @@ class Confined:
             root=os.path.realpath(self._config.root),
             home=home,
             env=env,
-            own=(str(config_dir(env)), self._state or str(state_dir(env))),
+            own=(str(config_dir(env)), self._state or str(state_dir(env)), str(cache_dir(env))),
             shown=self._shown,
             writable=tuple(path for path in writable if path.startswith("/")),
         )

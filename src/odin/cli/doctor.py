@@ -20,5 +20,7 @@ def doctor_command(argv: list[str]) -> int:
 
         put(msgspec.json.format(msgspec.json.encode(report.json()), indent=2).decode() + "\n")
     else:
-        put(report.text())
+        from odin.ui.terminal import visible
+
+        put("\n".join(map(visible, report.text().split("\n"))))
     return 1 if report.broken else 0

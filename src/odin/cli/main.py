@@ -136,7 +136,7 @@ async def _print(args: argparse.Namespace, options: Options) -> int:
 
 async def _stream(args: argparse.Namespace, options: Options, reading: bool) -> int:
     from odin.ui.pipes import read_lines
-    from odin.ui.sdk import run_stream
+    from odin.ui.stream.sdk import run_stream
 
     text = "" if reading and args.prompt is None else _prompt_text(args)
     import msgspec
@@ -208,7 +208,7 @@ def _chat(args: argparse.Namespace, options: Options) -> int:
 async def _converse(args: argparse.Namespace, options: Options) -> int:
     import msgspec
 
-    from odin.ui.chat import run_chat
+    from odin.ui.chat.chat import run_chat
 
     client = await open_session(msgspec.structs.replace(options, can_ask=True))
     try:

@@ -14,7 +14,11 @@ def put(text: str) -> int:
 
 
 def say(text: str) -> None:
+    """A message. What it repeats of a file cannot steer the terminal or hide in it."""
+    from odin.ui.terminal import visible
+
+    shown = "\n".join(map(visible, text.split("\n")))
     try:
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{shown}\n")
     except (OSError, ValueError):
         return

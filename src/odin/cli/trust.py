@@ -36,7 +36,7 @@ def ask_once(cwd: str) -> None:
 
 
 def _agreed(wish: "Demand") -> bool:
-    from odin.ui.trust import ask
+    from odin.ui.question.trust import ask
 
     return ask(**_shown(wish), keyboard=sys.stdin, screen=sys.stderr)
 
@@ -60,7 +60,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 def _status(args: argparse.Namespace) -> int:
     from odin.app.trust import demand
-    from odin.ui.trust import page
+    from odin.ui.question.trust import page
 
     wish = demand(args.path, os.environ)
     if args.json:
@@ -72,7 +72,7 @@ def _status(args: argparse.Namespace) -> int:
 
 def _add(args: argparse.Namespace) -> int:
     from odin.app.trust import demand, give
-    from odin.ui.trust import page
+    from odin.ui.question.trust import page
 
     wish = demand(args.path, os.environ)
     if args.yes:

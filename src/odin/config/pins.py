@@ -17,7 +17,7 @@ PINNED_FOLDERS = (".odin/commands", ".odin/agents", ".odin/skills")
 MAX_FILES = 2_000
 MAX_FILE_BYTES = 10_000_000
 
-_PROJECT = re.compile(r"\$(?:\{(?:CLAUDE|ODIN)_PROJECT_DIR\}|(?:CLAUDE|ODIN)_PROJECT_DIR\b)")
+_PROJECT = re.compile(r"\$(?:\{(?:(?:CLAUDE|ODIN)_PROJECT_DIR|PWD)\}|(?:(?:CLAUDE|ODIN)_PROJECT_DIR|PWD)\b)")
 _BETWEEN = re.compile(r"[;|&()\n]+|\{|then|do|else|!")
 _SCRIPTS = (".sh", ".bash", ".zsh", ".fish", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".ps1")
 _SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "fish", "source", ""))
@@ -85,14 +85,22 @@ def _unreadable(error: OSError) -> None:
 
 
 def _run_by(command: str) -> Iterator[str]:
-    """The words of a command line that may be programs: where one begins, after an interpreter, scripts anywhere."""
-    first = True
+    """The words of a command line that may be programs: where one begins, after an interpreter, scripts anywhere.
+
+    After `cd sub` they are looked for in that folder as well. A word with spaces in it may be a command line itself.
+    """
+    first, entering, folder = True, False, ""
     for word in _words(command):
         if _BETWEEN.fullmatch(word):
-            first = True
+            first, entering = True, False
+        elif entering:
+            folder, entering = str(Path(folder, word)), False
         elif not word.startswith("-"):
             if first or word.endswith(_SCRIPTS):
-                yield word
+                yield from (word, str(Path(folder, word))) if folder else (word,)
+            if " " in word and word != command:
+                yield from (str(Path(folder, inner)) for inner in _run_by(word))
+            entering = first and word in ("cd", "pushd")
             first = first and ("=" in word or Path(word).name.rstrip("0123456789.") in _RUNNERS)
 
 
@@ -119,14 +127,15 @@ def _hooks(config_text: bytes | None) -> Any:
 
 def _texts(value: Any) -> Iterator[str]:
     """Every text in a declaration, at whatever depth."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in cast("list[Any]", value):
-            yield from _texts(item)
-    elif isinstance(value, dict):
-        for item in cast("dict[str, Any]", value).values():
-            yield from _texts(item)
+    waiting: list[Any] = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, list):
+            waiting += cast("list[Any]", item)
+        elif isinstance(item, dict):
+            waiting += cast("dict[str, Any]", item).values()
 
 
 def _bytes(path: Path) -> bytes:

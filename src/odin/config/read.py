@@ -7,7 +7,7 @@ the wrong kind is reported and ignored. No file is ever written here.
 import json
 import re
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
 
@@ -17,6 +17,8 @@ from msgspec import Struct
 from odin.core.errors import ConfigError
 
 MAX_BYTES = 1_000_000
+MAX_DEPTH = 50
+"""How deep lists and objects may be nested. Nothing that means something goes deeper."""
 
 _VARIABLE = r"\$(?:\$|(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})"
 _SECRET = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH"
@@ -50,7 +52,25 @@ def parse_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:
         raise ConfigError(
             f"{path}, line 1: the file must hold one JSON object.", 'Begin it with "{" and end it with "}".'
         )
+    if deeper_than(MAX_DEPTH, value):
+        raise ConfigError(f"{path} is nested more than {MAX_DEPTH} levels deep.", "Correct the file or remove it.")
     return cast("dict[str, Any]", value), repeated
+
+
+def deeper_than(levels: int, value: Any) -> bool:
+    """Whether lists and objects are nested deeper than that. It goes level by level, so no depth is too much for it."""
+    level: list[Any] = [value]
+    for _ in range(levels):
+        level = [inner for item in level for inner in _inside(item)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
 def _expected(message: str) -> str:

@@ -84,8 +84,15 @@ def failed(text: str) -> ToolOutput:
     return ToolOutput(text=text, is_error=True)
 
 
+def keeps_nothing_back(path: str) -> bool:
+    return False
+
+
 class ToolContext(Struct, frozen=True):
-    """Where a call runs. `progress` shows people a line; `channel` and `chat` name the conversation it came from."""
+    """Where a call runs. `progress` shows people a line; `channel` and `chat` name the conversation it came from.
+
+    `keeps_back` tells of a file that a search comes upon whether the rules keep it out of the results.
+    """
 
     cwd: str
     root: str
@@ -97,6 +104,7 @@ class ToolContext(Struct, frozen=True):
     channel: str = "cli"
     chat: str = "direct"
     confinement: Confinement = Confinement()
+    keeps_back: Callable[[str], bool] = keeps_nothing_back
 
 
 AskLesser = Callable[[Job, str], Awaitable[str]]

@@ -113,8 +113,8 @@ class Admission:
         heard = self._rewritten(judged, said, scope)
         if isinstance(heard, Refused):
             return heard
-        if said.decision == "deny":
-            return Refused(heard.call, _hook_said_no(said), "denied", audit=heard.audit)
+        if said.decision == "deny" or said.halt:
+            return Refused(heard.call, _hook_said_no(said.message), "denied", audit=heard.audit)
         if said.decision == "allow" and not heard.verdict.builtin:
             return msgspec.structs.replace(heard, verdict=Verdict("allow"))
         if said.decision == "ask" and heard.verdict.action == "allow":
@@ -180,8 +180,8 @@ class Admission:
         if isinstance(changed, Refused):
             return changed
         said = await self._hooks.before(changed.tool, changed.call, changed.args, scope)
-        if said.decision == "deny":
-            return Refused(changed.call, _hook_said_no(said), "denied", audit=changed.audit)
+        if said.decision == "deny" or said.halt:
+            return Refused(changed.call, _hook_said_no(said.message), "denied", audit=changed.audit)
         heard = self._rewritten(changed, said, scope)
         return _admitted(changed) if heard is changed else heard
 
@@ -205,8 +205,8 @@ def _denied(verdict: Verdict) -> str:
     return f"{by}: {verdict.reason} {verdict.hint}".rstrip()
 
 
-def _hook_said_no(said: HookVerdict) -> str:
-    return f"Denied by a hook: {said.message or 'it gave no reason.'}"
+def _hook_said_no(message: str) -> str:
+    return f"Denied by a hook: {message or 'it gave no reason.'}"
 
 
 def _asked_by_hook(said: HookVerdict) -> Verdict:
@@ -225,11 +225,9 @@ def _said_no(answer: Answer) -> str:
     if answer.by == "timeout":
         return f"Denied: the question timed out. {answer.reason} Nothing was done."
     if answer.by == "hook":
-        return f"Denied by a hook: {answer.reason or 'it gave no reason.'} Nothing was done."
-    if answer.by == "shutdown":
+        return _hook_said_no(answer.reason)
+    if answer.by in ("shutdown", "nobody"):
         return f"Denied: {answer.reason} Nothing was done."
-    if answer.by == "hook":
-        return f"Denied by a hook: {answer.reason or 'it gave no reason.'}"
     return (
         f"The user said no: {answer.reason}\nNothing was done."
         if answer.reason

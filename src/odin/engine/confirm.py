@@ -93,7 +93,7 @@ class Confirm:
             call_id=item.call.id,
             name=item.tool.name,
             args=item.call.args,
-            reason=f"The sandbox kept it from {blocked}. Run it again outside the sandbox?",
+            reason=f"The sandbox kept it from {blocked}.",
             subject=self._clean(item.tool.subject(item.args).text),
             sandbox=self._sandbox(),
             outside=True,

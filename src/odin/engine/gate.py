@@ -1,8 +1,8 @@
 """The only way to a tool.
 
-    find → guard → parse → mode → rules → refusal of the tool → tool_call hooks → ask          (admission)
-      → [before → around: run → outside the sandbox? → after]                                  (here)
-      → tool_result hooks → redact → bound → before_tool_result_append hooks → record          (result)
+    find → guard → parse → mode → rules → refusal of the tool → tool_call hooks → ask        (admission)
+      → before → around: run → outside the sandbox? → after → tool_result hooks              (here)
+      → redact → bound → remarks → before_tool_result_append hooks → record                  (result)
 
 After all calls of a reply: tool_batch_complete hooks. Everything that can go wrong on the way becomes an error result
 that the model reads; nothing here ends the turn.
@@ -23,7 +23,7 @@ from odin.core.message import ToolCall
 from odin.core.redaction import Redact, unredacted
 from odin.core.registry import Registry
 from odin.core.text import mended
-from odin.core.tool import Confinement, Tool, ToolContext, ToolOutput, failed
+from odin.core.tool import Confinement, Tool, ToolContext, ToolOutput, failed, keeps_nothing_back
 from odin.engine.admission import Admission
 from odin.engine.admitted import Admitted, Refused, Scope, fault
 from odin.engine.asker import Asker
@@ -156,7 +156,7 @@ class Gate:
         title = mended(self._redact(_title(item.tool, item.args)).text)
         self._recorder.emit(ToolStarted(item.call.id, item.tool.name, item.call.args, title), scope.agent)
         started = time.monotonic()
-        context = self._context(item.call, item.tool, scope, started)
+        context = self._context(item, scope, started)
         try:
             output = await self._run_steps(item, context, scope, ran)
         except Exception as error:  # a tool must never end the turn: whatever it raises is its result
@@ -201,7 +201,9 @@ class Gate:
         note = f"{again.note} (again, outside the sandbox, which had kept it from {output.blocked})".lstrip()
         return msgspec.structs.replace(again, text=f"{again.text}\n\n[{remark}]", note=note)
 
-    def _context(self, call: ToolCall, tool: Tool[Any], scope: Scope, started: float) -> ToolContext:
+    def _context(self, item: Admitted, scope: Scope, started: float) -> ToolContext:
+        call, tool = item.call, item.tool
+
         def progress(text: str) -> None:
             elapsed = round(time.monotonic() - started, 3)
             shown = mended(self._redact(text).text)
@@ -216,7 +218,14 @@ class Gate:
             mode=scope.mode,
             progress=progress,
             confinement=Confinement(writes=spec_of(scope.mode).changes and self._policy().permission_mode != "plan"),
+            keeps_back=self._keeps_back(item, scope),
         )
+
+    def _keeps_back(self, item: Admitted, scope: Scope) -> Callable[[str], bool]:
+        """What a search must not show of what it finds. Other calls name what they are about."""
+        if item.tool.kind != "read":
+            return keeps_nothing_back
+        return self._policy().keeps_back(item.tool.name, "read", item.tool.subject(item.args), scope.mode)
 
 
 class _Ran:

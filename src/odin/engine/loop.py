@@ -35,7 +35,6 @@ from odin.engine.listen import GaveUp, Listener
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
 from odin.engine.turnhooks import TurnHooks
-from odin.session.thread import INTERRUPTED
 
 MAX_RECOVERIES = 2
 MAX_MALFORMED = 3
@@ -287,7 +286,7 @@ class Turn:
     def _end(self, reason: ExitReason, text: str = "", error: OdinError | None = None) -> TurnEnded:
         thread = self._kit.recorder.state.thread(self._scope.agent)
         for call in thread.open_calls:
-            self._emit(ToolEnded(call.id, call.name, "cancelled", INTERRUPTED))
+            self._emit(ToolEnded(call.id, call.name, "cancelled", thread.unfinished(call.id)))
         if reason == "end_turn" and not text.strip():
             text = self._kit.limits.default_response
         ended = TurnEnded(

@@ -1,6 +1,6 @@
 """What came of a call becomes its result: without secrets, bounded, seen by hooks, and then part of the log.
 
-redact → bound → before_tool_result_append hooks → record
+redact → bound → remarks → before_tool_result_append hooks → record
 """
 
 from collections.abc import Callable, Iterable

@@ -54,6 +54,15 @@ class Call(Struct, frozen=True):
         placed = self.steps()
         return bool(placed) and all(self.harmless(simple, folder) for simple, folder in placed)
 
+    def doubt(self) -> str:
+        """Which part of a command is not known to only look, as the end of a sentence, or ""."""
+        script = self.seen.script if self.seen is not None else None
+        if script is None:
+            return ""
+        from odin.policy.command.harmless.doubt import doubt
+
+        return doubt(script, self.steps(), self.harmless, every=not self.spec.changes)
+
     def forms(self) -> list[str]:
         """Every path the call may be about, as it is written and as it really is: more rather than fewer."""
         if "forms" not in self.known:

@@ -16,8 +16,10 @@ _HOME = re.compile(r"~[\w.-]*(/|$)")
 _OWN = (
     ("ODIN_CONFIG_DIR", ""),
     ("ODIN_STATE_DIR", ""),
+    ("ODIN_CACHE_DIR", ""),
     ("XDG_CONFIG_HOME", "/odin"),
     ("XDG_STATE_HOME", "/odin"),
+    ("XDG_CACHE_HOME", "/odin"),
 )
 """Variables that move the folders in which Odin keeps its rules and its records, and what follows their values."""
 
@@ -43,8 +45,13 @@ def inside(path: str, root: str, cwd: str = "") -> bool:
     """Whether a path, wherever its links lead, stays in the root. A leading `~` is somebody's home."""
     if path.startswith("~") and _HOME.match(path):
         return False
-    found, top = real(path, cwd or root), real(root, "/")
-    return found is not None and top is not None and contains(top, found)
+    found = real(path, cwd or root)
+    if found is None:
+        return False
+    if contains(root, found):  # what is resolved lies below no link, so that the root is resolved as well
+        return True
+    top = real(root, "/")
+    return top is not None and top != root and contains(top, found)
 
 
 def is_stream(path: str) -> bool:

@@ -7,7 +7,6 @@ the same name.
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ from msgspec import Struct
 from odin.policy import paths
 from odin.policy.command.shapes import Word
 from odin.policy.shell import Part
+from odin.policy.wildcard import matcher
 
 _GIT_VALUED = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix"))
 _QUOTES = str.maketrans("", "", "'\"\\")
@@ -42,7 +42,7 @@ class CommandPattern(Struct, frozen=True):
         loose: list[Word] = []
         for wanted, word in zip(self.words, words, strict=False):
             if wild(wanted):
-                if word.text.startswith("-") or not _glob(wanted, False).fullmatch(word.text):
+                if word.text.startswith("-") or not matcher(wanted)(word.text):
                     return None
                 loose.append(word)
             elif wanted != word.text:
@@ -62,7 +62,7 @@ class CommandPattern(Struct, frozen=True):
 
     def appears_in(self, text: str) -> bool:
         """The crude look, for a text that could not be read: the words in a row, whatever stands between them."""
-        words = [re.escape(word).replace(r"\*", r"\S*").replace(r"\?", r"\S") for word in self.words]
+        words = [_crudely(word) for word in self.words]
         crude = r"(?<![\w-])" + r"[^\w]+".join(words) + r"(?![\w-])"
         return bool(words) and any(re.search(crude, form) for form in (text, text.translate(_QUOTES)))
 
@@ -89,17 +89,30 @@ def words_of(text: str) -> tuple[str, ...]:
         return tuple(text.split())
 
 
+def _crudely(word: str) -> str:
+    """A word as a regular expression; whatever follows its first wildcard is taken for anything."""
+    fixed, star, _ = word.partition("*")
+    return re.escape(fixed).replace(r"\?", r"\S") + (r"\S*+" if star else "")
+
+
 def _begins(named: Sequence[str], plain: Sequence[str], *, whole: bool = False) -> bool:
-    """Whether the plain words begin with the named ones, where a lone `*` stands for any number of words."""
-    if not named:
-        return not whole or not plain
-    if named[0] == "*":
-        return any(_begins(named[1:], plain[start:], whole=whole) for start in range(len(plain) + 1))
-    return bool(plain) and _same(named[0], plain[0]) and _begins(named[1:], plain[1:], whole=whole)
+    """Whether the plain words begin with the named ones, where a lone `*` stands for any number of words.
+
+    `reached` are the places up to which the plain words may have been used up by the named ones so far.
+    """
+    reached = {0}
+    for wanted in named:
+        if wanted == "*":
+            reached = set(range(min(reached), len(plain) + 1))
+        else:
+            reached = {at + 1 for at in reached if at < len(plain) and _same(wanted, plain[at])}
+        if not reached:
+            return False
+    return not whole or len(plain) in reached
 
 
 def _same(wanted: str, word: str) -> bool:
-    return _glob(wanted, False).fullmatch(word) is not None if wild(wanted) else wanted == word
+    return matcher(wanted)(word) if wild(wanted) else wanted == word
 
 
 def _without_git_values(name: str, texts: Sequence[str]) -> list[str]:
@@ -164,28 +177,20 @@ def _full(pattern: str) -> str:
 def _path_matches(pattern: str, path: str, root: str, *, loose: bool) -> bool:
     """Without a slash a name anywhere in the project, with one a path from its root, or from `/` on."""
     if pattern.startswith("/"):
-        return _glob(pattern, loose).fullmatch(path) is not None
+        return matcher(pattern, loose=loose)(path)
     if not paths.contains(root, path):
         return False
     inner = path[len(root.rstrip("/")) :].lstrip("/")
     if "/" not in pattern:
-        return pattern in ("*", "**") or any(_glob(pattern, loose).fullmatch(name) for name in inner.split("/"))
-    return _glob(pattern.removeprefix("./"), loose).fullmatch(inner) is not None
-
-
-@lru_cache(maxsize=1024)
-def _glob(pattern: str, loose: bool) -> re.Pattern[str]:
-    """`*` and `?` stay within one folder, `**` crosses them; `dir/**` also means the folder itself."""
-    body = re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"/\*\*", "(?:/.*)?").replace(r"\*\*", ".*")
-    flags = re.DOTALL | (re.IGNORECASE if loose else 0)
-    return re.compile(body.replace(r"\*", "[^/]*").replace(r"\?", "[^/]"), flags)
+        return pattern in ("*", "**") or any(map(matcher(pattern, loose=loose), inner.split("/")))
+    return matcher(pattern.removeprefix("./"), loose=loose)(inner)
 
 
 def name_matches(pattern: str, name: str) -> bool:
     """Whether a tool's name is meant. `mcp__server` means every tool of that server."""
     if pattern.startswith("mcp__") and pattern.count("__") == 1 and name.startswith(f"{pattern}__"):
         return True
-    return pattern == name or (wild(pattern) and _glob(pattern, False).fullmatch(name) is not None)
+    return pattern == name or (wild(pattern) and matcher(pattern)(name))
 
 
 # --- addresses ---
@@ -198,7 +203,7 @@ def url_allowed(pattern: str, url: str) -> bool:
     if not wild(pattern):
         return pattern == url
     fixed = re.split(r"[*?]", pattern, maxsplit=1)[0]
-    return re.match(r"\w+://[^/]+/", fixed) is not None and _any_glob(pattern).fullmatch(url) is not None
+    return re.match(r"\w+://[^/]+/", fixed) is not None and matcher(pattern, flat=True)(url)
 
 
 def url_touched(pattern: str, url: str) -> bool:
@@ -206,7 +211,7 @@ def url_touched(pattern: str, url: str) -> bool:
     if pattern.startswith("domain:"):
         host = host_of(url)
         return _in_domain(pattern, host) if host else _domain(pattern) in url.casefold()
-    return _any_glob(pattern.casefold()).fullmatch(url.casefold()) is not None
+    return matcher(pattern, loose=True, flat=True)(url)
 
 
 def _domain(pattern: str) -> str:
@@ -216,11 +221,6 @@ def _domain(pattern: str) -> str:
 def _in_domain(pattern: str, host: str) -> bool:
     domain = _domain(pattern)
     return bool(domain) and (host == domain or host.endswith(f".{domain}"))
-
-
-@lru_cache(maxsize=256)
-def _any_glob(pattern: str) -> re.Pattern[str]:
-    return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
 
 
 def host_of(url: str) -> str:

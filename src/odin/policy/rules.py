@@ -29,6 +29,8 @@ from odin.policy import paths
 from odin.policy.call import Call
 from odin.policy.command.reach import outside_word
 from odin.policy.command.ruinous import critical, risky
+from odin.policy.command.ruinous.discard import discarded
+from odin.policy.keptback import KeptBack
 from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
 from odin.policy.rule import Rule, rule_of, sensitive
 from odin.policy.rulebook import Rulebook
@@ -112,6 +114,12 @@ class Policy:
         call = self._call(name, kind, subject, mode)
         rule = self.rulebook.check(text, action)
         return self._would_allow(text, call) if action == "allow" else rule.touches(call)
+
+    def keeps_back(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> KeptBack:
+        """Which files an admitted search must not show."""
+        free = self.yes or self.permission_mode == "bypassPermissions"
+        call = self._call(name, kind, subject, mode)
+        return KeptBack(call, self.rulebook.denials, self.rulebook.speaking, free=free)
 
     def _would_allow(self, text: str, call: Call) -> bool:
         book = self.rulebook.with_rule(rule_of(text))
@@ -260,13 +268,18 @@ class Policy:
             why = f"The command names {outside}, outside the project {self.root}."
             return Verdict("ask", why, self._hint(call), "outside the project")
         why = "The command may change things."
-        danger = risky(seen, self.root, self.cwd)
+        danger = risky(seen, self.root, self.cwd) or discarded(seen)
         if danger:
             why = f"The command is dangerous: {danger}."
         elif not seen.sure:
             why = f"What the command runs cannot be told for certain: {seen.reason or 'it cannot be read'}."
-        elif not call.spec.changes:
-            why = f"In {call.spec.mode} only commands that are known to change nothing run without a question."
+        else:
+            doubt = call.doubt()
+            if doubt:
+                why = f"The command may change things: {doubt}."
+            if not call.spec.changes:
+                why = f"In {call.spec.mode} only commands that are known to change nothing run without a question"
+                why += f": {doubt}." if doubt else "."
         return Verdict("ask", why, self._hint(call), "commands")
 
     def _hint(self, call: Call) -> str:

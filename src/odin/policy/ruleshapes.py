@@ -3,6 +3,7 @@
     "Bash(git log:*)"                                             allowed
     {"rule": "Bash(git push:*)", "action": "ask"}
     {"tool": "shell", "argument": "git *", "action": "allow"}     also with "pattern"
+    ["shell", "git *", "allow"]
     {"allow": ["Read(~/notes/**)"], "ask": [], "deny": []}        also inside "permissions"
     {"bash": {"*": "ask", "git *": "allow"}, "edit": "deny"}      tool, pattern and action
 
@@ -19,6 +20,7 @@ from odin.policy.rule import Rule, objection, rule_of
 
 _ACTIONS: tuple[str, ...] = get_args(Action)
 _EVERYTHING = ("*", "**")
+_DEEPEST = 20
 _ELSEWHERE = ("defaultMode", "additionalDirectories", "disableBypassPermissionsMode")
 
 
@@ -32,29 +34,35 @@ class Shapes:
         self._source = source
         self._trusted = trusted
 
-    def read(self, value: Any, at: str = "rules") -> "Shapes":
+    def read(self, value: Any, at: str = "rules", depth: int = 0) -> "Shapes":
         match value:
             case str():
                 self._add(value, "allow", at)
+            case [str(tool), str(argument), "allow" | "ask" | "deny" as action]:
+                self._entry({"tool": tool, "argument": argument, "action": action}, at)
+            case list() | dict() if depth > _DEEPEST:
+                self._warn(at, "is nested too deeply")
             case list():
                 for number, item in enumerate(cast("list[Any]", value)):
-                    self.read(item, f"{at}[{number}]")
+                    self.read(item, f"{at}[{number}]", depth + 1)
             case dict():
-                self._object(cast("dict[str, Any]", value), at)
+                self._object(cast("dict[str, Any]", value), at, depth)
             case _:
                 self._warn(at, "must be a rule, a list or an object")
         return self
 
-    def _object(self, value: dict[str, Any], at: str) -> None:
+    def _object(self, value: dict[str, Any], at: str, depth: int) -> None:
         if "tool" in value or "rule" in value:
             self._entry(value, at)
         elif "permissions" in value:
-            self.read(value["permissions"], f"{at}.permissions")
+            self.read(value["permissions"], f"{at}.permissions", depth + 1)
         elif set(value) & set(_ACTIONS):
             self._by_action(value, at)
         else:
-            for tool, wanted in value.items():
+            begun = len(self.rules)
+            for tool, wanted in sorted(value.items(), key=lambda item: item[0] != "*"):
                 self._by_tool(tool, wanted, f"{at}.{tool}")
+            self._spare(begun, "*")
 
     def _entry(self, value: dict[str, Any], at: str) -> None:
         """One rule in fields of its own."""
@@ -98,12 +106,12 @@ class Shapes:
             self._add(text, action, f"{at}.{pattern}")
         self._spare(begun)
 
-    def _spare(self, begun: int) -> None:
-        """A denial of the rest is not one of what is allowed beside it."""
+    def _spare(self, begun: int, tool: str = "") -> None:
+        """A denial of the rest, of one tool or of all, is not one of what is allowed beside it."""
         allowed = tuple(rule for rule in self.rules[begun:] if rule.action == "allow")
         for number in range(begun, len(self.rules)):
             rule = self.rules[number]
-            if rule.action == "deny" and rule.everything and allowed:
+            if rule.action == "deny" and rule.everything and allowed and tool in ("", rule.tool):
                 from msgspec.structs import replace
 
                 self.rules[number] = replace(rule, spared=allowed)
@@ -114,7 +122,7 @@ class Shapes:
         except UsageError as error:
             self._warn(at, str(error).rstrip(".").removeprefix(f"{text!r} "), f"{text!r} ")
             return
-        why = objection(rule)
+        why = "it is no tool." if text in _ACTIONS else objection(rule)
         if why:
             self.warnings.append(f"{self._source}: {at} is ignored: {why}")
         elif action == "allow" and not self._trusted:

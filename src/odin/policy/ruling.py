@@ -177,5 +177,6 @@ def _sensitive(text: str, folder: str, root: str) -> bool:
 def allowed_by(call: Call, rules: Sequence[Rule]) -> bool:
     """Whether these rules, which only allow, mean every part of the call."""
     parts = call.seen.parts if call.seen is not None else ()
-    meant = all(any(rule.bare or rule.command.rest(part.words) is not None for rule in rules) for part in parts)
+    named = [rule for rule in rules if rule.names(call.name)]
+    meant = all(any(rule.bare or rule.command.rest(part.words) is not None for rule in named) for part in parts)
     return meant and ruling(call, rules) is not None

@@ -14,10 +14,10 @@ from pathlib import Path
 from odin.core.tool import Confinement
 from odin.policy.confine.blocked import blocked
 from odin.policy.confine.bubblewrap import WAYS, inner_argv
-from odin.policy.confine.choice import candidates, landlock_abi, make
+from odin.policy.confine.choice import candidates, leaks, make, possible
 from odin.policy.confine.keeper import ConfinedChild, Keeper, KeeperGone, NotConfined, open_inner
 from odin.policy.confine.landlock import temporary
-from odin.policy.confine.layout import Layout, Session, layout
+from odin.policy.confine.layout import Layout, Session, exposed, layout, programs_path
 from odin.policy.confine.planted import Stamps, obeyed, planted, stamps
 from odin.policy.confine.proof import (
     Candidate,
@@ -38,8 +38,7 @@ _SHELL_SIGNS = re.compile(r"[;&|<>`$(){}\n\\\"'*?\[\]~#!]")
 
 _PRIVATE_TMP = "/dev/shm"
 
-_ABI_WITH_TCP = 4
-"""The first version of Landlock that can hold back connections."""
+_TRIES = 3
 
 
 class Sandbox:
@@ -49,7 +48,8 @@ class Sandbox:
         self._session = session
         self._wanted = wanted or Wanted()
         self._proofs = proofs
-        self._path = session.env.get("PATH") or os.defpath
+        self._path = programs_path(session)
+        self._fault = ""
         self._proof: Proof | None = None
         self._keepers: dict[bool, Keeper] = {}
         self._layouts: dict[bool, Layout] = {}
@@ -71,8 +71,8 @@ class Sandbox:
 
     @property
     def problem(self) -> str:
-        """Why commands do not run at all: the sandbox that was asked for does not work."""
-        return problem(self._wanted, self._known())
+        """Why commands do not run at all: the sandbox that was asked for does not work, or not for this project."""
+        return self._fault or problem(self._wanted, self._known())
 
     def reasons(self) -> dict[str, str]:
         """Why the sandboxes that were tried do not work."""
@@ -81,7 +81,7 @@ class Sandbox:
 
     def describe(self) -> str:
         """One line for people."""
-        return describe(self._wanted, self._known())
+        return describe(self._wanted, self._known(), self._path)
 
     def prove(self, *, anew: bool = False) -> None:
         """Find out now which sandbox works, instead of with the first command, whatever was found before."""
@@ -102,8 +102,9 @@ class Sandbox:
             return False
         if self.kind is None:
             self._keeper(writes=confinement.writes)
-        if self.problem:
-            raise Unconfined(0, self.problem)
+        lacking = problem(self._wanted, self._known())
+        if lacking:
+            raise Unconfined(0, lacking)
         return self.kind != "none"
 
     def _is_outside(self, command: str | Sequence[str]) -> bool:
@@ -129,14 +130,14 @@ class Sandbox:
         """Start a command inside. Raises OSError when it cannot be started."""
         keeper = self._keeper(writes=confinement.writes)
         if keeper is None:
-            raise Unconfined(0, "the sandbox that worked before does not work any more; try again without it")
+            raise Unconfined(0, self.problem or "the sandbox that worked before does not work any more")
         try:
             return keeper.start(argv, cwd, env, out, err)
         except KeeperGone:
             self.kill()
         keeper = self._keeper(writes=confinement.writes)
         if keeper is None:
-            raise Unconfined(0, "the sandbox has ended and cannot be made again")
+            raise Unconfined(0, self.problem or "the sandbox has ended and cannot be made again")
         return keeper.start(argv, cwd, env, out, err)
 
     def before(self, cwd: str, confinement: Confinement) -> Stamps | None:
@@ -188,13 +189,16 @@ class Sandbox:
         return self._keepers[writes]
 
     def _renew(self) -> None:
-        """Begin anew when the project's folder is another one, or there is more in it to guard and nothing runs."""
-        writing = self._keepers.get(True)
-        if writing is None:
-            return
-        moved = self._identity() != self._root
-        if moved or (tuple(obeyed(self._session.root)) != self._layouts[True].guarded and self._alone(writing)):
+        """Begin anew when the project's folder is another one, or there is more to guard or hide and nothing runs."""
+        moved = True in self._keepers and self._identity() != self._root
+        if moved or (self._outdated() and all(self._alone(keeper) for keeper in self._keepers.values())):
             self.kill()
+
+    def _outdated(self) -> bool:
+        plans = [self._layouts[writes] for writes in self._keepers if writes in self._layouts]
+        if any(plan.guarded != tuple(obeyed(self._session.root)) for plan in plans if plan.writable):
+            return True
+        return any(exposed(plan, self._session) for plan in plans)
 
     def _alone(self, keeper: Keeper) -> bool:
         """Whether nothing but our own programs runs in a sandbox."""
@@ -229,27 +233,46 @@ class Sandbox:
             if known.found.kind == "none":
                 return None
             try:
-                return self._open(known.found, writes=writes)
+                return self._open_or_stop(known.found, writes=writes)
             except NotConfined:
                 self._proof = None
         return self._try_all(writes=writes)
 
+    def _open_or_stop(self, candidate: Candidate, *, writes: bool) -> Keeper | None:
+        """A sandbox of this kind; None when the machine can make one, and not this one.
+
+        A project must not be able to choose a weaker one by what it puts in the way. What was to be hidden may have
+        gone in the meantime, so it is tried again with what is there now. Raises NotConfined when the machine cannot.
+        """
+        self._fault = ""
+        for _ in range(_TRIES):
+            try:
+                return self._open(candidate, writes=writes)
+            except NotConfined as error:
+                self._layouts.pop(writes, None)
+                if not error.passing and not possible(candidate, network=self._wanted.network, path=self._path):
+                    raise
+                self._fault = (
+                    f"The sandbox {candidate.kind} works on this machine and could not be made now: {error}. "
+                    'If it stays so, set sandbox.use to "landlock" or "off" in your user file.'
+                )
+                if error.passing:
+                    break
+        return None
+
     def _try_all(self, *, writes: bool) -> Keeper | None:
         reasons: dict[str, str] = {}
-        passing = False
         keeper, found = None, Candidate("none")
         for candidate in candidates(self._wanted.use):
             try:
-                keeper, found = self._open(candidate, writes=writes), candidate
+                keeper, found = self._open_or_stop(candidate, writes=writes), candidate
             except NotConfined as error:
                 reasons.setdefault(candidate.kind, str(error))
-                passing = passing or error.passing
             else:
                 reasons.pop(candidate.kind, None)
                 break
-        leaks = found.kind == "landlock" and landlock_abi() < _ABI_WITH_TCP
-        self._proof = Proof(proof_key(self._wanted, self._path), found, reasons, leaks)
-        if not passing:
+        self._proof = Proof(proof_key(self._wanted, self._path), found, reasons, leaks(found))
+        if not self._fault:
             remember(self._proofs, self._proof)
         return keeper
 

@@ -128,7 +128,7 @@ def _for_path(call: Call) -> list[str]:
     if canonical(call.name) == "Delete":
         return [f"Delete({shown})"]
     exact = f"{tool}({shown.removeprefix('./') if shown.count('/') > 1 and inside else shown})"
-    folder = shown.rpartition("/")[0].removeprefix("./")
+    folder = (shown if paths.is_folder(found) else shown.rpartition("/")[0]).removeprefix("./")
     if folder in ("", ".") or (not inside and (call.kind != "read" or folder.count("/") < 2)):
         return [exact]
     return [exact, f"{tool}({folder}/**)"]

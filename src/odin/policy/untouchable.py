@@ -35,7 +35,7 @@ _CHAINS = tuple(
     tuple(chain.split("/"))
     for chain in (  # noqa: SIM905
         ".config/git .config/odin .config/fish .config/systemd .config/autostart .config/nvim .config/direnv "
-        ".config/mise .local/state/odin .local/bin .github/workflows .github/actions library/launchagents"
+        ".config/mise .local/state/odin .cache/odin .local/bin .github/workflows .github/actions library/launchagents"
     ).split()
 )
 """Folders that are protected where they stand below the one before them."""

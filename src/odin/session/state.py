@@ -41,6 +41,7 @@ from odin.core.event import (
     Todo,
     TodosChanged,
     ToolEnded,
+    ToolStarted,
     TurnEnded,
     TurnStarted,
     Updated,
@@ -222,6 +223,9 @@ class State:
     def _replied(self, event: Replied, envelope: Envelope) -> None:
         self.thread(envelope.agent).reply(event.message)
 
+    def _tool_started(self, event: ToolStarted, envelope: Envelope) -> None:
+        self.thread(envelope.agent).begin(event.call_id)
+
     def _tool_ended(self, event: ToolEnded, envelope: Envelope) -> None:
         self.thread(envelope.agent).result(event)
         if self._turns and not envelope.agent:
@@ -361,6 +365,7 @@ _STEPS: dict[type[AnyEvent], Callable[[State, Any, Envelope], None]] = {
     TurnStarted: State._turn_started,
     TurnEnded: State._turn_ended,
     Replied: State._replied,
+    ToolStarted: State._tool_started,
     ToolEnded: State._tool_ended,
     Noted: State._noted,
     ReplyDiscarded: State._reply_discarded,

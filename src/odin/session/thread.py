@@ -7,6 +7,7 @@ from odin.core.message import AssistantMessage, Message, ToolCall, ToolMessage, 
 from odin.session.summary import Cover, new_cover, shortened
 
 INTERRUPTED = "Interrupted: this call did not finish, and what it changed before that is not known."
+NOT_BEGUN = "Not run: the turn was interrupted before this call began."
 
 Mark = tuple[list[Message], int]
 """A moment of a conversation: the list of messages then, and how many there were."""
@@ -19,6 +20,7 @@ class Thread:
         self._messages: list[Message] = []
         self._open: tuple[ToolCall, ...] = ()
         self._results: dict[str, ToolResult] = {}
+        self._begun: set[str] = set()
         self._sealed = False
         self._covers: list[Cover] = []
 
@@ -50,7 +52,7 @@ class Thread:
         """Be as it was; a mark taken before this call still leads forward again."""
         messages, count = mark
         self._messages = messages[:count]
-        self._open, self._results, self._sealed = (), {}, False
+        self._open, self._results, self._begun, self._sealed = (), {}, set(), False
 
     def start(self, event: TurnStarted) -> None:
         self._close()
@@ -64,6 +66,10 @@ class Thread:
         self._messages.append(message)
         self._open = message.calls
         self._sealed = False
+
+    def begin(self, call_id: str) -> None:
+        """A call starts to run. Whether one that was interrupted may have changed something depends on that."""
+        self._begun.add(call_id)
 
     def result(self, event: ToolEnded) -> None:
         if any(call.id == event.call_id for call in self._open) and event.call_id not in self._results:
@@ -93,8 +99,15 @@ class Thread:
             self._messages.append(self._tool_message())
             self._open = ()
             self._results = {}
+            self._begun = set()
 
     def _tool_message(self) -> ToolMessage:
         return ToolMessage(
-            tuple(self._results.get(call.id) or ToolResult(call.id, INTERRUPTED, True) for call in self._open)
+            tuple(
+                self._results.get(call.id) or ToolResult(call.id, self.unfinished(call.id), True) for call in self._open
+            )
         )
+
+    def unfinished(self, call_id: str) -> str:
+        """What the model reads of an open call whose turn is over."""
+        return INTERRUPTED if call_id in self._begun else NOT_BEGUN

@@ -14,6 +14,7 @@ from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.policy.process.runner import ProcessRunner
 from odin.tools.files.path import FileTool, Refusal, absolute, existing_folder, printable
 from odin.tools.files.temporary import is_temporary
+from odin.tools.searching.kept import left_out, parted
 from odin.tools.searching.newest import Choose, Newest
 from odin.tools.searching.pattern import matcher, name_filter
 from odin.tools.searching.ripgrep import base_arguments, find_ripgrep
@@ -44,7 +45,7 @@ class Glob(FileTool[GlobArgs]):
         self._rg = rg
 
     def subject(self, args: GlobArgs) -> Subject:
-        folder = args.path or (_split(args.pattern)[0] if args.pattern.startswith("/") else "")
+        folder = _split(args.pattern)[0] if args.pattern.startswith("/") else args.path
         return Subject(paths=(folder,) if folder else ())
 
     def title(self, args: GlobArgs) -> str:
@@ -58,18 +59,22 @@ class Glob(FileTool[GlobArgs]):
             folder, pattern = _split(pattern)
         if not pattern or "\0" in pattern or printable(pattern) != pattern:
             raise Refusal("pattern is empty or contains what no file name can contain.")
-        found = await self._newest(existing_folder(folder, ctx.cwd), pattern)
+        kept: list[str] = []
+        found = await self._newest(existing_folder(folder, ctx.cwd), pattern, ctx.keeps_back, kept)
         note = printable(f"Found {found.total} files for {args.pattern}")
         lines = found.first(SHOWN)
         if not lines:
-            return ToolOutput(text="No files found", note=note)
+            return ToolOutput(text=printable("\n".join(["No files found", *left_out(kept)])), note=note)
         if len(lines) < found.total or not found.complete:
             total = f"{found.total}" if found.complete else f"more than {found.total}"
             lines = [*lines, f"(showing the newest {len(lines)} of {total} files; use a narrower pattern or path)"]
-        return ToolOutput(text=printable("\n".join(lines)), note=note)
+        return ToolOutput(text=printable("\n".join([*lines, *left_out(kept)])), note=note)
 
-    async def _newest(self, folder: str, pattern: str) -> Newest:
-        """The files that match and are neither ignored nor hidden. What a pattern names is not skipped."""
+    async def _newest(self, folder: str, pattern: str, keeps_back: Callable[[str], bool], kept: list[str]) -> Newest:
+        """The files that match and are neither ignored nor hidden. What a pattern names is not skipped.
+
+        What the rules keep back is put into `kept` instead.
+        """
         hidden = bool(re.search(r"(?:^|/)\.(?!\.?/)", pattern))
         skip = frozenset(name for name in _SKIPPED if name not in pattern)
         matches = matcher(pattern)
@@ -78,7 +83,10 @@ class Glob(FileTool[GlobArgs]):
 
         def choose(paths: Iterable[str], exact: bool = False) -> Iterable[str]:
             shown = [path for path in paths if (not is_temporary(path) if hidden else path.find("/.", start - 1) < 0)]
-            return shown if exact else [path for path in shown if matches(path[start:])]
+            wanted = shown if exact else [path for path in shown if matches(path[start:])]
+            chosen, rest = parted(wanted, str, keeps_back)
+            kept.extend(rest)
+            return chosen
 
         rg = self._rg()
         if rg is not None:

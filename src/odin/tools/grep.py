@@ -9,13 +9,14 @@ from typing import Annotated, Literal, TypeVar
 from msgspec import Meta, field
 
 from odin.context.files import FileCache
-from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.core.tool import Args, Subject, ToolContext, ToolOutput, keeps_nothing_back
 from odin.policy.process.runner import ProcessRunner
 from odin.tools.files.path import FileTool, Refusal, absolute, missing, open_regular, printable
 from odin.tools.files.seen import remember_lines
+from odin.tools.searching.kept import left_out, parted
 from odin.tools.searching.query import Query
 from odin.tools.searching.ripgrep import find_ripgrep
-from odin.tools.searching.search import Counts, Found, Hit, count_lines, find_in_range, find_lines, find_paths
+from odin.tools.searching.search import Found, Hit, count_lines, find_in_range, find_lines, find_paths
 
 HEAD_LIMIT = 250
 SHOWN_CHARS = 30_000
@@ -67,23 +68,25 @@ class Grep(FileTool[GrepArgs]):
 
     async def work(self, args: GrepArgs, ctx: ToolContext) -> ToolOutput:
         query = _query(args, ctx)
+        keeps_back = keeps_nothing_back if Path(query.path).is_file() else ctx.keeps_back
         if args.output_mode in (None, "content"):
             if args.offset or args.limit:
                 first, last = _range(args)
                 found = await find_in_range(query, first, last, self._rg(), self._runner)
             else:
                 found = await find_lines(query, self._rg(), self._runner)
-            return self._content(found, args, query)
+            return self._content(found, args, query, keeps_back)
         if args.output_mode == "count":
             found = await count_lines(query, self._rg(), self._runner)
-            matches = sum(count for _, count in found.files)
-            total = f"{matches} matching lines in {len(found.files)} files"
-            return _listed(found, (f"{path}:{count}" for path, count in found.files), args, total)
+            files, kept = parted(found.files, _path, keeps_back)
+            total = f"{sum(count for _, count in files)} matching lines in {len(files)} files"
+            return _listed([f"{path}:{count}" for path, count in files], args, found.complete, total, kept)
         found = await find_paths(query, self._rg(), self._runner)
-        return _listed(found, (path for path, _ in found.files), args, f"{len(found.files)} files")
+        files, kept = parted(found.files, _path, keeps_back)
+        return _listed([path for path, _ in files], args, found.complete, f"{len(files)} files", kept)
 
-    def _content(self, found: Found, args: GrepArgs, query: Query) -> ToolOutput:
-        files = found.files
+    def _content(self, found: Found, args: GrepArgs, query: Query, keeps_back: Callable[[str], bool]) -> ToolOutput:
+        files, kept = parted(found.files, lambda file: file.path, keeps_back)
         rows = sum(file.rows for file in files) + (max(0, len(files) - 1) if query.context else 0)
         matches = sum(file.matches for file in files)
         hits = (hit for file in files for hit in file.hits())
@@ -94,7 +97,11 @@ class Grep(FileTool[GrepArgs]):
             seen += [hit] if hit is not None else []
         remember_lines(self._files, seen, LINE_CHARS)
         total = _total(found.complete, f"{matches} matches")
-        return _output(args, shown, _remark(len(shown), rows, found.complete), total)
+        return _output(args, shown, [*_remark(len(shown), rows, found.complete), *left_out(kept)], total)
+
+
+def _path(counted: tuple[str, int]) -> str:
+    return counted[0]
 
 
 def _query(args: GrepArgs, ctx: ToolContext) -> Query:
@@ -169,30 +176,28 @@ def _limited(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple[st
         yield text, what
 
 
-def _listed(found: Counts, lines: Iterable[str], args: GrepArgs, total: str) -> ToolOutput:
+def _listed(lines: list[str], args: GrepArgs, complete: bool, total: str, kept: list[str]) -> ToolOutput:
     shown = [line for line, _ in _limited(((line, None) for line in lines), args)]
-    remark = _remark(len(shown), len(found.files), found.complete)
-    return _output(args, shown, remark, _total(found.complete, total))
+    remarks = [*_remark(len(shown), len(lines), complete), *left_out(kept)]
+    return _output(args, shown, remarks, _total(complete, total))
 
 
 def _total(complete: bool, total: str) -> str:
     return total if complete else f"more than {total}"
 
 
-def _remark(shown: int, total: int, complete: bool) -> str:
+def _remark(shown: int, total: int, complete: bool) -> list[str]:
     if not complete:
-        return (
+        return [
             f"(showing the first {shown} results; there are so many that the search was stopped; "
             "narrow it down by pattern, path, glob or type)"
-        )
+        ]
     if shown < total:
-        return f"(showing the first {shown} of {total} results; narrow it down or raise head_limit)"
-    return ""
+        return [f"(showing the first {shown} of {total} results; narrow it down or raise head_limit)"]
+    return []
 
 
-def _output(args: GrepArgs, shown: list[str], remark: str, total: str) -> ToolOutput:
+def _output(args: GrepArgs, shown: list[str], remarks: list[str], total: str) -> ToolOutput:
     where = f" in {args.path}" if args.path else ""
     note = printable(f"Searched {args.pattern!r}{where}: {total}")
-    if not shown:
-        return ToolOutput(text="No matches found", note=note)
-    return ToolOutput(text=printable("\n".join([*shown, *([remark] if remark else [])])), note=note)
+    return ToolOutput(text=printable("\n".join([*(shown or ["No matches found"]), *remarks])), note=note)

@@ -9,13 +9,13 @@ import msgspec
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, TurnEnded
 from odin.core.op import Prompt
-from odin.ui.dialog import Questions
 from odin.ui.ending import NOWHERE, READER_GONE, exit_code, sentence
 from odin.ui.pipes import Output
 from odin.ui.progress import Progress
+from odin.ui.question.dialog import Questions
 from odin.ui.stopping import Stopping
-from odin.ui.telling import told
-from odin.ui.terminal import harmless, put
+from odin.ui.telling import Telling
+from odin.ui.terminal import harmless, put, say
 
 
 async def run_text(
@@ -55,7 +55,7 @@ async def run_json(
     verbose: bool = False,
 ) -> int:
     """Print the result message as one JSON object. An error is in it and on `err`."""
-    from odin.ui.messages import Translator  # the text format starts faster without it
+    from odin.ui.stream.messages import Translator  # the text format starts faster without it
 
     run = _Run(client, err, tty_in, verbose=verbose)
     if out is None:
@@ -84,6 +84,7 @@ class _Run:
         self._client = client
         self._err = err
         self._progress = Progress(err)
+        self._telling = Telling()
         self._questions = Questions(client, tty_in, err, self._progress) if tty_in is not None else None
 
     def refuse(self) -> int:
@@ -125,7 +126,8 @@ class _Run:
         if not await output.drain():
             return READER_GONE
         if said := sentence(ended):
-            put(self._err, f"{said}\n")
+            for line in said.split("\n"):
+                say(self._err, line)
         return self.code or exit_code(ended)
 
     def _introduce(self, info: SessionInfo) -> None:
@@ -149,7 +151,7 @@ class _Run:
 
     def _show(self, envelope: Envelope) -> None:
         self._progress.see(envelope)
-        if line := told(envelope):
+        if line := self._telling.line(envelope):
             self._progress.line(line)
         if self._questions is not None:
             self._questions.see(envelope)

@@ -6,7 +6,7 @@ import time
 from typing import TextIO
 
 from odin.core.event import ActivityChanged, Envelope, ToolEnded, ToolStarted, Updated
-from odin.ui.terminal import put, shorten, visible
+from odin.ui.terminal import put, say, shorten, size_of, visible
 
 _ACTIVITIES = {
     "connecting": "connecting to the model",
@@ -67,7 +67,7 @@ class Progress:
             self._later.append(text)
             return
         self._clear()
-        self._put(f"{visible(text)}\n")
+        say(self._err, text)
         self._draw()
 
     def hold(self) -> None:
@@ -108,7 +108,7 @@ class Progress:
         what, since = next(reversed(self._tools.values()), (self._what, self._since))
         more = f" (+{len(self._tools) - 1})" if len(self._tools) > 1 else ""
         time_spent = f" {int(time.monotonic() - since)}s"
-        room = max(self._columns() - len(more) - len(time_spent) - 1, 8)
+        room = max(size_of(self._err)[0] - len(more) - len(time_spent) - 1, 8)
         shown = shorten(visible(what), room)
         self._put(f"\r\x1b[K{self._dim[0]}{shown}{more}{time_spent}{self._dim[1]}")
         self._drawn = True
@@ -117,12 +117,6 @@ class Progress:
         if self._drawn:
             self._put("\r\x1b[K")
             self._drawn = False
-
-    def _columns(self) -> int:
-        try:
-            return (os.get_terminal_size(self._err.fileno()).columns if self._err else 0) or 80
-        except OSError:
-            return 80
 
     def _put(self, text: str) -> None:
         put(self._err, text)

@@ -1,51 +1,91 @@
 """What happens beside the answer and a person should know, in one calm line each."""
 
-from odin.core.event import Envelope, Event, HookRan, RetryScheduled, RuleAdded, RuleRemoved, ToolEnded, Warned
+from odin.core.event import (
+    Envelope,
+    Event,
+    HookRan,
+    PermissionAnswered,
+    RetryScheduled,
+    RuleAdded,
+    RuleRemoved,
+    ToolEnded,
+    Warned,
+)
 from odin.core.rule import RememberScope
 
-_SCOPES: dict[RememberScope, str] = {"session": "for this session", "project": "in this project", "user": "everywhere"}
+SCOPES: dict[RememberScope, str] = {
+    "session": "for this session",
+    "project": "in this project",
+    "user": "everywhere",
+}
 
 _HOOKS = {
-    "failed": "The hook {hook} ({point}) failed and was left out: {detail}",
-    "timed_out": "The hook {hook} ({point}) took too long and was left out.",
     "denied": "The hook {hook} ({point}) said no: {detail}",
     "halted": "The hook {hook} ({point}) ended the turn: {detail}",
     "modified": "The hook {hook} ({point}) changed it. {detail}",
 }
 
+_BEFORE_A_CALL = ("tool_call", "wait_confirm")
+"""Where the no of a hook is the end of a call, which is told with the call."""
 
-def told(envelope: Envelope) -> str:
-    """The line for an event, or ""."""
-    line = _line(envelope.event)
-    return f"[{envelope.agent}] {line}" if line and envelope.agent else line
+_NOTHING_DONE = "Nothing was done."
+"""The model is told so; a person reads that the call was not run."""
 
 
-def _line(event: Event) -> str:
-    match event:
-        case Warned():
-            return event.text
-        case RetryScheduled():
-            return retry_line(event)
-        case HookRan():
-            form = _HOOKS.get(event.outcome, "")
-            return form.format(hook=event.hook, point=event.point, detail=event.detail).rstrip(" :")
-        case ToolEnded():
-            return _ended(event)
-        case RuleAdded():
-            return f"Remembered {_SCOPES[event.scope]}: {event.action} {event.text}"
-        case RuleRemoved():
-            return f"No longer remembered {_SCOPES[event.scope]}: {event.action} {event.text}"
-        case _:
+class Telling:
+    """Remembers who said no to a call until the call ends, so that both are told in one line."""
+
+    def __init__(self) -> None:
+        self._denied: dict[str, str] = {}
+
+    def line(self, envelope: Envelope) -> str:
+        """The line for an event, or ""."""
+        line = self._line(envelope.event)
+        return f"[{envelope.agent}] {line}" if line and envelope.agent else line
+
+    def _line(self, event: Event) -> str:
+        match event:
+            case Warned():
+                return event.text
+            case RetryScheduled():
+                return retry_line(event)
+            case HookRan():
+                return self._hook(event)
+            case PermissionAnswered(allowed=False, by="user"):
+                self._denied[event.call_id] = f"You said no: {event.reason}" if event.reason else "You said no."
+                return ""
+            case ToolEnded():
+                return self._ended(event)
+            case RuleAdded():
+                return f"Remembered {SCOPES[event.scope]}: {event.action} {event.text}"
+            case RuleRemoved():
+                return f"No longer remembered {SCOPES[event.scope]}: {event.action} {event.text}"
+            case _:
+                return ""
+
+    def _hook(self, event: HookRan) -> str:
+        form = _HOOKS.get(event.outcome, "")
+        line = form.format(hook=event.hook, point=event.point, detail=event.detail).rstrip(" :")
+        if event.outcome == "denied" and event.call_id and event.point in _BEFORE_A_CALL:
+            self._denied[event.call_id] = line
             return ""
+        return line
+
+    def _ended(self, event: ToolEnded) -> str:
+        """A call that was denied, with the sentence that says who denied it; else what was taken out of its result."""
+        denied = self._denied.pop(event.call_id, "")
+        if event.status == "denied":
+            return f"{event.name} was not run. {denied or _why(event)}"
+        if event.redacted:
+            return f"Taken out of the result of {event.name}: {', '.join(event.redacted)}."
+        return ""
 
 
-def _ended(event: ToolEnded) -> str:
-    """A call that was denied, with the sentence that says who denied it; else what was taken out of its result."""
-    if event.status == "denied":
-        return f"{event.name} was not run. {' '.join(event.text.split())}"
-    if event.redacted:
-        return f"Taken out of the result of {event.name}: {', '.join(event.redacted)}."
-    return ""
+def _why(event: ToolEnded) -> str:
+    """What the model reads, without what was said already."""
+    text = " ".join(event.text.split()).removesuffix(_NOTHING_DONE).rstrip()
+    own = f"{event.name} "
+    return f"It {text.removeprefix(own)}" if text.startswith(own) else text
 
 
 def retry_line(event: RetryScheduled) -> str:

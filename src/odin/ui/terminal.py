@@ -1,5 +1,6 @@
 """Text for a terminal: with everything hidden shown, unable to steer it, and no wider than there is room."""
 
+import os
 import re
 from typing import TextIO
 
@@ -65,15 +66,72 @@ def put(err: TextIO | None, text: str) -> None:
         return
 
 
-def shorten(text: str, room: int) -> str:
-    """At most `room` columns, wide characters counted as two."""
-    if len(text) <= room and text.isascii():
-        return text
+def size_of(stream: TextIO | int | None) -> tuple[int, int]:
+    """Columns and rows of this terminal; 80 and 24 when it does not say."""
+    try:
+        size = os.get_terminal_size(
+            stream if isinstance(stream, int) else stream.fileno() if stream is not None else -1
+        )
+    except (OSError, ValueError):
+        return 80, 24
+    return size.columns or 80, size.lines or 24
+
+
+def say(err: TextIO | None, text: str) -> None:
+    """A line of ours, with nothing hidden in it; on a terminal broken between words."""
+    shown = visible(text)
+    if err is not None and err.isatty():
+        shown = folded(shown, size_of(err)[0])
+    put(err, f"{shown}\n")
+
+
+def width(text: str) -> int:
+    """Columns a text takes: wide characters count as two."""
+    if text.isascii():
+        return len(text)
     from unicodedata import east_asian_width
 
-    used = 0
+    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def shorten(text: str, room: int) -> str:
+    """At most `room` columns, with a mark where something is missing."""
+    return text if width(text) <= room else _pieces(text, room - 1)[0] + "…"
+
+
+def folded(text: str, columns: int, indent: str = "") -> str:
+    """A sentence in rows of a terminal, broken between words. Rows after the first begin with the indent."""
+    row, *words = text.split(" ")
+    rows: list[str] = []
+    for word in words:
+        if row.strip() and width(row) + 1 + width(word) >= columns:
+            rows.append(row)
+            row = indent + word
+        else:
+            row = f"{row} {word}"
+    return "\n".join([*rows, row])
+
+
+def framed(text: str, columns: int) -> list[str]:
+    """Text that is not ours, whole and with nothing hidden: a bar before each line, a colon where a line goes on.
+
+    No row reaches the edge of the terminal, so that none can pass for one of ours.
+    """
+    rows: list[str] = []
+    for line in text.split("\n"):
+        first, *more = _pieces(visible(line), max(columns - 5, 20))
+        rows += [f"  | {first}", *(f"  : {piece}" for piece in more)]
+    return rows
+
+
+def _pieces(text: str, room: int) -> list[str]:
+    """A text cut into what fits into so many columns each; at least one piece."""
+    if text.isascii():
+        return [text[start : start + room] for start in range(0, len(text), room)] or [""]
+    cuts, used = [0], 0
     for index, character in enumerate(text):
-        used += 2 if east_asian_width(character) in "WF" else 1
+        used += width(character)
         if used > room:
-            return text[: max(index - 1, 0)] + "…"
-    return text
+            cuts.append(index)
+            used = width(character)
+    return [text[start:end] for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]

@@ -195,7 +195,7 @@ class CompoundReader(SimpleReader):
 
     def _assign_each(self, name: str, values: Sequence["Node"]) -> None:
         for word in self.words(values):
-            self.assigned.append((name, word.text if word.literal else None))
+            self._assign(name, word)
 
     def _c_for(self, node: "Node", after: str, nested: bool) -> None:
         for child in node.children:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 
+from odin.policy.command.feeding import inputs, loose_words
 from odin.policy.command.folder import led
 from odin.policy.command.grammar import examine
 from odin.policy.command.shapes import MAX_CHARS, Redirect, Script, Simple, Word, named
@@ -43,6 +44,8 @@ def look(command: str) -> Survey:
         reason,
         tuple(finder.assigned),
         tuple(finder.functions),
+        tuple(finder.given),
+        tuple(finder.unread),
     )
 
 
@@ -55,6 +58,9 @@ class Finder:
         self.reason = ""
         self.assigned: list[tuple[str, str | None]] = []
         self.functions: list[str] = []
+        self.given: list[tuple[str, Word]] = []
+        self.unread: list[str] = []
+        self._fed: tuple[str, ...] = ()
         self._layers = 0
 
     def doubt(self, reason: str) -> None:
@@ -73,20 +79,20 @@ class Finder:
             self.doubt(reason)
         self.assigned += script.assigned
         self.functions += script.functions
+        self.given += script.given
         fed: list[str | None] = []
-        for simple in script.commands:
+        before = self._fed
+        for simple, texts in zip(script.commands, inputs(script.commands), strict=True):
             self.redirects.extend(item for item in simple.redirects if _touches_a_file(item))
+            self._fed = texts or before
             if self._simple(simple, inside=inside):
                 fed.append(simple.folder)
-                self._here_strings(simple)
+                for text in texts:
+                    self._text(text, simple.folder)
+        self._fed = before
         for folder in fed[:1]:
             for body in script.bodies:
                 self._text(body, folder)
-
-    def _here_strings(self, simple: Simple) -> None:
-        for item in simple.redirects:
-            if item.op == "<<<" and item.target.literal:
-                self._text(item.target.text, simple.folder)
 
     def _simple(self, simple: Simple, *, inside: bool) -> bool:
         """Record one command and what it wraps; True when a shell reads its script from elsewhere."""
@@ -97,7 +103,7 @@ class Finder:
         return self._words(words, simple.folder, inside=inside) if words else False
 
     def _words(self, words: Sequence[Word], folder: str | None, *, inside: bool) -> bool:
-        part = Part(tuple(words), inside, folder)
+        part = Part(tuple(words), inside, folder, self._fed)
         self.parts.append(part)
         if not words[0].literal:
             self.doubt(f"the name of a command is not written out: {words[0].text}")
@@ -141,11 +147,15 @@ class Finder:
 
     def _switched_user(self, words: Sequence[Word], folder: str | None) -> bool:
         """`su` and `runuser` run a shell as another user."""
+        login = any(re.fullmatch(r"-|--login|-\w*l\w*", word.text) for word in words[1:])
         given = option_value(words[1:], "c", "command")
         if given is not None:
-            self._joined([given], None)
+            self._joined([given], "~" if login else folder)
             return False
         self.doubt("a shell runs a script that cannot be seen here")
+        rest = [word for word in words[1:] if word.text == "--"]
+        if words[0].text.endswith("runuser") and rest:
+            return self._inner(words[list(words).index(rest[0]) + 1 :], folder)
         return True
 
     def _recorded(self, words: Sequence[Word], folder: str | None) -> bool:
@@ -168,10 +178,12 @@ class Finder:
     def _text(self, text: str, folder: str | None) -> None:
         if self._layers > _MAX_LAYERS or len(text) > MAX_CHARS:
             self.doubt("it is nested too deeply")
+            self.unread.append(text)
             return
         script, flaw = read(text, folder)
         if flaw:
             self.doubt(flaw)
+            self.unread.append(text)
         self.script(script, inside=True)
 
     def _keyword(self, words: Sequence[Word], folder: str | None) -> bool:
@@ -195,13 +207,14 @@ class Finder:
         """`cmd /c ...` and `powershell -Command ...`."""
         self.doubt("a shell runs a script that cannot be seen here")
         for index, word in enumerate(words[1:], 1):
-            if re.fullmatch(r"/[ckCK]|-(c|command)", word.text.casefold()):
-                self._joined(words[index + 1 :], folder)
+            text = word.text.casefold()
+            if re.fullmatch(r"/[ck]|-c(o(m(m(a(n(d)?)?)?)?)?)?", text) or " " in text:
+                self._joined(words[index if " " in text else index + 1 :], folder)
                 break
         return False
 
     def _trap(self, words: Sequence[Word], folder: str | None) -> bool:
-        self._joined(after_options(words[1:], "")[:1], None)
+        self._joined(after_options(words[1:], "")[:1], folder)
         return False
 
     # --- programs that run others ---
@@ -212,6 +225,8 @@ class Finder:
         while rest and assigns(rest[0]):
             rest = list(after_options(rest[1:], wrapper.valued, wrapper.long))
         rest = rest[wrapper.operands :]
+        if name == "xargs" and rest:
+            rest += [word for text in self._fed for word in loose_words(text)]
         if wrapper.folder and len(rest) < len(args):
             into = option_value(args[: len(args) - len(rest)], wrapper.folder, "chdir")
             folder = led(folder, into) if into is not None else folder

@@ -6,12 +6,13 @@ from odin.policy.command.shapes import Word
 
 _HERE = ("$PWD", "${PWD}", "$(pwd)", "`pwd`")
 _HOMES = ("$HOME", "${HOME}")
+_BEFORE = ("command", "builtin", "time", "-p", "--", "!", "{")
 
 
 def moved(folder: str | None, words: Sequence[Word], *, home: bool = True) -> str | None:
     """The folder after this command, supposing it succeeds. `home` is False when HOME may have been changed."""
     rest = list(words)
-    while rest and rest[0].text in ("command", "builtin"):
+    while rest and rest[0].text in _BEFORE:
         rest.pop(0)
     if not rest or rest[0].text not in ("cd", "pushd", "popd"):
         return folder

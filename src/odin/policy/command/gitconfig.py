@@ -123,16 +123,17 @@ class _Examined:
         self._repositories: set[str] = set()
 
     def found_from(self, cwd: str) -> bool:
+        """The first repository on the way up. Without any, git only says so; one above the project is a question."""
         folder = cwd
-        while contains(self.root, folder):
+        while True:
+            inside = contains(self.root, folder)
             if self._there(f"{folder}/.git"):
-                return self._work_tree(folder)
+                return inside and self._work_tree(folder)
             if self._there(f"{folder}/HEAD") and self._there(f"{folder}/objects"):
                 return False
-            if folder == self.root:
-                break
+            if not folder:
+                return contains(self.root, cwd)
             folder = folder.rpartition("/")[0]
-        return False
 
     def _there(self, path: str) -> bool:
         stamp = self.stamps[path] = _stamp(path)

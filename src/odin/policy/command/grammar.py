@@ -15,6 +15,9 @@ from odin.policy.command.tree import read
 
 __all__ = ["MAX_CHARS", "Redirect", "Script", "Simple", "Unclear", "Word", "examine", "named", "parse"]
 
+_MAX_COMMANDS = 500
+_MAX_WORDS = 2_000
+
 
 def parse(text: str) -> Script:
     """Read a command line. Raises Unclear when it is too long, cannot be read, or hides characters."""
@@ -28,7 +31,14 @@ def parse(text: str) -> Script:
 def examine(text: str) -> tuple[Script, str]:
     """What can be read of a command line, and why it cannot be read with certainty, or ""."""
     script, flaw = read(text)
-    why = hidden(text) or flaw
+    why = hidden(text) or flaw or _endless(script)
     if why or not agrees(text, script.commands):
         return script, why
     return replace(script, plain=True), ""
+
+
+def _endless(script: Script) -> str:
+    """Whether there is more in a text than anybody would read before saying yes to it."""
+    if len(script.commands) > _MAX_COMMANDS or sum(len(simple.words) for simple in script.commands) > _MAX_WORDS:
+        return f"it has too many parts to be read (at most {_MAX_COMMANDS} commands and {_MAX_WORDS} words)"
+    return ""

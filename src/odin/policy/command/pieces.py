@@ -25,6 +25,9 @@ _SUBSTITUTIONS = frozenset(("command_substitution", "process_substitution"))
 _PLAIN_PARAMETER = re.compile(r"\$\{[#]?(?:[A-Za-z_]\w*|\d+|[@*#?$!-])\}")
 _CLEAR_PARAMETER = re.compile(r"\$\{[A-Za-z_]\w*(?::?[-+?=]|##?|%%?|//?|\^\^?|,,?)(?![@!])")
 _AFTER_DOLLAR = (b"", *(bytes([code]) for code in b" \t\n;&|)/.,:=+%"))
+_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
+_ESCAPED = dict(zip("abeEfnrtv\\'\"?", "\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
+_TABBED = re.compile(r"(?:\\[tn])+")
 _ARITHMETIC = re.compile(r"[A-Za-z_$`\[]")
 
 
@@ -48,6 +51,10 @@ class PieceReader:
 
     def substitution(self, node: "Node") -> None:
         """Read the commands inside of `$( )`, backticks, `<( )` or `>( )`."""
+        raise NotImplementedError
+
+    def again(self, text: str) -> None:
+        """Read a text of its own that was quoted inside of this one."""
         raise NotImplementedError
 
     def touching(self, start: int, end: int) -> bool:
@@ -109,7 +116,8 @@ class PieceReader:
         elif kind in ("concatenation", "command_name", "translated_string"):
             self._pieces(node.children, making)
         elif kind == "ansi_c_string":
-            making.expand(_ansi(self.text(node)[2:-1]))
+            inner = self.text(node)[2:-1]
+            (making.quote if _TABBED.fullmatch(inner) else making.expand)(_ansi(inner))
         elif kind in (
             "simple_expansion",
             "expansion",
@@ -137,11 +145,12 @@ class PieceReader:
                 continue
             if child.type == "$" and child.end_byte < node.end_byte:
                 continue
-            literal = self.source[at : child.start_byte].decode("utf-8", "replace")
+            closing = child.type == '"' and child.end_byte == node.end_byte
+            literal = self.source[at : child.end_byte - 1 if closing else child.start_byte].decode("utf-8", "replace")
             if literal:
                 self._literal(literal, making)
             at = child.end_byte
-            if child.start_byte >= node.end_byte - 1:
+            if closing:  # the quote may have taken the blanks before it
                 break
             self._piece(child, making)
 
@@ -177,6 +186,8 @@ class PieceReader:
             return
         if any(char in text for char in "'\"\\`"):
             self.doubt("a parameter expansion holds quotes")
+            for inner in re.findall(r"`([^`]*)`", text):
+                self.again(inner)
         elif not _CLEAR_PARAMETER.match(text):
             self.doubt("a parameter expansion may run what a variable holds")
 
@@ -191,11 +202,20 @@ class PieceReader:
 
 
 def _ansi(text: str) -> str:
-    """`$'...'` with its escapes resolved, as far as that is possible."""
-    try:
-        return text.encode("latin-1", "backslashreplace").decode("unicode_escape")
-    except UnicodeDecodeError:
-        return text
+    """`$'...'` with its escapes resolved, as far as that is possible. What is no escape stays as it is."""
+    return _ESCAPE.sub(lambda found: _unescaped(found[1]), text)
+
+
+def _unescaped(code: str) -> str:
+    kind, rest = code[0], code[1:]
+    if rest and kind in "xuU":
+        number = int(rest, 16)
+        return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else f"\\{code}"
+    if kind in "01234567":
+        return chr(int(code, 8) & 0xFF)
+    if kind == "c":
+        return chr(ord(rest) & 0x1F)
+    return _ESCAPED.get(code, f"\\{code}")
 
 
 def _shown(text: str) -> str:

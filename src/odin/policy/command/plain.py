@@ -1,24 +1,30 @@
 """A second, much smaller reader, for the one question that matters most: what may run without being asked about.
 
-It knows literal words, quotes without expansions, patterns, four operators and newlines, and redirections to plain
-words; everything else it refuses. A command counts as plain only when this reader and the grammar see the same words.
+It knows literal words, quotes without expansions, patterns, four operators and newlines, comments, and redirections to
+plain words; everything else it refuses. A command counts as plain only when this reader and the grammar see the same
+words.
 """
 
 import re
 from collections.abc import Sequence
 
 from odin.policy.command.shapes import Redirect, Simple, Word, named
+from odin.policy.command.words import braced
 
 _BARE = re.compile(r"[\w%+,./:@=~^!*?\[\]{}#-]+")
 _QUOTED = re.compile(r"'([^']*)'")
-_DOUBLE = re.compile(r'"([^"$`\\]*)"')
-_DOUBLE_ESCAPED = re.compile(r'"((?:[^"$`\\]|\\["$`\\]|\\[^"$`\\\n])*)"')
+_DOUBLE = re.compile(r'"((?:[^"$`\\]|\$(?=["|) ]))*)"')
+_DOUBLE_ESCAPED = re.compile(r'"((?:[^"$`\\]|\$(?=["|) ])|\\["$`\\]|\\[^"$`\\\n])*)"')
+"""A dollar sign is text where what follows it could not begin a name."""
+
+_TABBED = re.compile(r"\$'((?:\\[tn])+)'")
 _ESCAPED = re.compile(r"\\([^\n])")
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
+_COMMENT = re.compile(r"(?<![^ \t\n;&|])(?<!\\\n)#[^\n]*")
 _OPERATOR = re.compile(r"(?:&&|\|\|)[ \t\n]*|\|(?!&)[ \t\n]*|;(?!;)[ \t\n]*|\n[ \t\n]*")
-_REDIRECT = re.compile(r"(?:(?<![\w/.-])(\d?))(&>>?|>>|>&|>\||<(?![<&>(])|>(?![>&|(]))[ \t]*")
+_REDIRECT = re.compile(r"(?:(?<![\w/.-])(\d?))(&>>?|>>|>&|>\||<<<|<(?![<&>(])|>(?![>&|(]))[ \t]*")
 _RESERVED = named("! [[ ]] { } case coproc do done elif else esac fi for function if in select then until while")
-_BRACE = re.compile(r"\{[^}]*(,|\.\.)")
+_UNARY = named("-d -e -f -r -w -x -s -L -h -n -z")
 
 
 def agrees(text: str, commands: Sequence[Simple]) -> bool:
@@ -50,6 +56,12 @@ def _read(text: str) -> list[Simple] | None:
         blank = _BLANK.match(text, at)
         if blank:
             at = blank.end()
+            continue
+        comment = _COMMENT.match(text, at)
+        if comment:
+            at = comment.end()
+            while not words and not redirects and text[at : at + 1].isspace():
+                at += 1
             continue
         operator = _OPERATOR.match(text, at)
         if operator:
@@ -85,7 +97,18 @@ def _reserved(words: Sequence[Word]) -> bool:
     rest = list(words)
     while rest[1:] and rest[0].text in ("time", "-p", "--"):
         rest.pop(0)
-    return rest[0].text in _RESERVED and not rest[0].quoted
+    if rest[0].quoted or rest[0].text not in _RESERVED:
+        return False
+    return not (rest[0].text == "[[" and _one_test(rest[1:]))
+
+
+def _one_test(words: Sequence[Word]) -> bool:
+    """`-f x ]]` or `! a = b ]]`: one test of literal words, which means the same between single brackets."""
+    texts = [word.text for word in words]
+    if not texts or texts.pop() != "]]" or words[-1].quoted or any(word.glob for word in words):
+        return False
+    rest = texts[1:] if texts[:1] == ["!"] else texts
+    return (len(rest) == 2 and rest[0] in _UNARY) or (len(rest) == 3 and rest[1] in ("=", "==", "!="))
 
 
 def _word(text: str, start: int) -> tuple[Word, int] | None:
@@ -97,7 +120,7 @@ def _word(text: str, start: int) -> tuple[Word, int] | None:
     while at < len(text):
         piece = _BARE.match(text, at)
         if piece:
-            if at == start and piece[0][0] in "#~=^":
+            if at == start and piece[0][0] in "#~=^" and piece[0] not in ("=", "=="):
                 return None
             made.append(piece[0])
             bare.append(piece[0])
@@ -105,6 +128,8 @@ def _word(text: str, start: int) -> tuple[Word, int] | None:
             piece = _QUOTED.match(text, at) or _DOUBLE.match(text, at)
             if piece:
                 made.append(piece[1])
+            elif (piece := _TABBED.match(text, at)) is not None:
+                made.append(piece[1].replace("\\t", "\t").replace("\\n", "\n"))
             elif (piece := _DOUBLE_ESCAPED.match(text, at)) is not None:
                 made.append(re.sub(r'\\(["$`\\])', r"\1", piece[1]))
             elif (piece := _ESCAPED.match(text, at)) is not None:
@@ -127,6 +152,6 @@ def _surprises(bare: str) -> bool:
     """Tildes after `=` or `:`, braces that expand, and history: what is unquoted and not just text."""
     if "~" in bare and re.search(r"[=:]~", bare):
         return True
-    if "{" in bare and _BRACE.search(bare):
+    if "{" in bare and braced(bare):
         return True
     return "!" in bare and re.search(r"![\w!?#-]", bare) is not None

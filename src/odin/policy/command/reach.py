@@ -1,7 +1,8 @@
 """Where the words of a command lead: the first that names something outside the project.
 
-Words are judged as paths whether they are meant as such or not, since a program may take any of them for one. What a
-variable or a program's own code reaches cannot be seen here; such commands are asked about for other reasons.
+Words are judged as paths whether they are meant as such or not, since a program may take any of them for one. So are
+the values that variables are given in the text. What other variables and a program's own code reach cannot be seen
+here; such commands are asked about for other reasons.
 """
 
 import re
@@ -12,7 +13,8 @@ from odin.policy.command.harmless import harmless, steps
 from odin.policy.command.shapes import Simple, Word
 from odin.policy.command.survey import Survey
 
-_HOMES = ("~", "$HOME", "${HOME}")
+_HOMES = ("~", "$HOME", "${HOME}", "$OLDPWD", "${OLDPWD}")
+_STEPS = re.compile(r"[/=:]")
 _GLUE = re.compile(r"[=:,{}]")
 _GLUED_PATH = re.compile(r"/|~|\.\.(?:/|$)")
 _BUNDLE = re.compile(r"-[^-ILDWFECOo\W]\w{1,6}(?=/|~|\.\.)")
@@ -23,10 +25,15 @@ _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 def outside_word(seen: Survey, cwd: str, root: str) -> str:
     """The first word that leads out of the project, or "". The names of programs do not count."""
-    for word, there in _words(seen, cwd, root):
-        if leaves(word.text, there, root) or (word.glob and _matches_leave(word.text, there, root)):
+    for word, there in dict.fromkeys(_words(seen, cwd, root)):
+        if leaves(word.text, there, root):
             return word.text
-    return ""
+        found = _leaving(word.text, there, root) if word.glob else ""
+        if found:
+            return found
+        if word.expands and ".." in _STEPS.split(word.text):
+            return word.text
+    return next((value for _, value in seen.assigned if value and leaves(value, cwd, root)), "")
 
 
 def _words(seen: Survey, cwd: str, root: str) -> Iterator[tuple[Word, str]]:
@@ -82,11 +89,11 @@ def _leads_out(text: str, cwd: str, root: str) -> bool:
     return text.startswith(_HOMES) or not paths.inside(text, root, cwd)
 
 
-def _matches_leave(pattern: str, cwd: str, root: str) -> bool:
-    """Whether a link among what the pattern stands for leads out. Of very many names, only the pattern is judged."""
+def _leaving(pattern: str, cwd: str, root: str) -> str:
+    """A link that leads out, among what the pattern stands for. Of very many names, only the pattern is judged."""
     from odin.policy.command.harmless.globs import TooMany, matches
 
     try:
-        return any(not paths.inside(name, root, cwd) for name in matches(pattern, cwd))
+        return next((name for name in matches(pattern, cwd) if not paths.inside(name, root, cwd)), "")
     except TooMany:
-        return False
+        return ""

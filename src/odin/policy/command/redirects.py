@@ -33,10 +33,6 @@ class RedirectReader(PieceReader):
     def is_statement(self, kind: str) -> bool:
         raise NotImplementedError
 
-    def again(self, text: str) -> None:
-        """Read a text of its own that was quoted inside of this one."""
-        raise NotImplementedError
-
     def take_body(self, body: str) -> None:
         """Keep the text of a here-document."""
         raise NotImplementedError

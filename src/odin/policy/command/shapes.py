@@ -62,7 +62,8 @@ class Script(Struct, frozen=True):
 
     `plain` when there is nothing but them and the operators between them, and a second reader saw the same words.
     `bodies` are here-documents. `doubts` say what could run something that is not among the commands. `assigned` are
-    the values that variables are given in the text, None where it is not a literal. `functions` are the names defined.
+    the values that variables are given in the text, None where it is not a literal; `given` are the same as words.
+    `functions` are the names defined.
     """
 
     commands: tuple[Simple, ...]
@@ -71,3 +72,4 @@ class Script(Struct, frozen=True):
     doubts: tuple[str, ...] = ()
     assigned: tuple[tuple[str, str | None], ...] = ()
     functions: tuple[str, ...] = ()
+    given: tuple[tuple[str, Word], ...] = ()

@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from odin.policy.command.folder import moved
 from odin.policy.command.pieces import WORDS
 from odin.policy.command.redirects import REDIRECTS, Open, RedirectReader
@@ -27,6 +29,7 @@ class SimpleReader(RedirectReader):
         self.commands: list[Simple] = []
         self.bodies: list[str] = []
         self.assigned: list[tuple[str, str | None]] = []
+        self.given: list[tuple[str, Word]] = []
 
     def statement(self, node: "Node", after: str, *, nested: bool) -> None:
         """Read any command, simple or not."""
@@ -64,7 +67,19 @@ class SimpleReader(RedirectReader):
             else:
                 self.unknown(child)
             end = child.end_byte
+        if body is not None and not opened.rest and self._for_last(body):
+            last = self.commands.pop()
+            self.commands.append(replace(last, redirects=(*last.redirects, *opened.redirects)))
+            return
         self._finish(opened, after, nested=nested)
+
+    @staticmethod
+    def _for_last(body: "Node") -> bool:
+        """`a || b 2>x`: the grammar gives a redirection to the whole, but it is only meant for the last command."""
+        last = body
+        while last.type in ("list", "pipeline", "redirected_statement") and last.children:
+            last = last.children[0 if last.type == "redirected_statement" else -1]
+        return body.type in ("list", "pipeline") and last.type == "command"
 
     def _finish(self, opened: Open, after: str, *, nested: bool) -> None:
         self._flush(opened, after, nested=nested)
@@ -132,9 +147,13 @@ class SimpleReader(RedirectReader):
         value = self._value(children[2:])
         if steers(name, value.text if value.literal else None):
             self.doubt(f"it changes {name}, on which it depends what other programs do")
-        self.assigned.append((name, value.text if value.literal else None))
+        self._assign(name, value)
         whole = name + self.text(children[1]) + value.text
         return Word(whole, value.expands or children[0].type == "subscript", value.glob, value.quoted)
+
+    def _assign(self, name: str, value: Word) -> None:
+        self.assigned.append((name, value.text if value.literal else None))
+        self.given.append((name, value))
 
     def _value(self, nodes: Sequence["Node"]) -> Word:
         if not nodes:

@@ -8,12 +8,14 @@ from odin.policy.command.shapes import Redirect, Script, Word
 class Part(Struct, frozen=True):
     """One command as words, and whether it stands in the text as such or was found inside something.
 
-    `folder` is where it would run, as in `Simple.folder`.
+    `folder` is where it would run, as in `Simple.folder`. `fed` are texts that it reads from its standard input, as far
+    as they stand in the command line.
     """
 
     words: tuple[Word, ...]
     found_inside: bool = False
     folder: str | None = ""
+    fed: tuple[str, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -28,8 +30,9 @@ class Survey(Struct, frozen=True):
     """`sure` when every command that would run is among the parts; if not, `reason` says why ("it ...", "a ...").
 
     `redirects` are those that touch a file; `writes` the ones among them that open it for writing. `script` is there
-    when the text could be read. `assigned` are the values given to variables, None where it is not a literal, and
-    `functions` the names that the text defines.
+    when the text could be read. `assigned` are the values given to variables, None where it is not a literal, `given`
+    the same as words, and `functions` the names that the text defines. `unread` are texts inside of the command that a
+    shell would run, and that could not be read.
     """
 
     parts: tuple[Part, ...]
@@ -39,6 +42,8 @@ class Survey(Struct, frozen=True):
     reason: str = ""
     assigned: tuple[tuple[str, str | None], ...] = ()
     functions: tuple[str, ...] = ()
+    given: tuple[tuple[str, Word], ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def writes(self) -> tuple[Redirect, ...]:

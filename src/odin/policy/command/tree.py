@@ -13,7 +13,16 @@ from odin.policy.command.shapes import MAX_CHARS, Script
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-_MAX_CHARS = 50_000
+_AT_ONCE = 3_000
+"""How much is read at once without a look at it: the work grows with the square of the length where it is broken."""
+_SKIMMED = 5_000
+_MAX_DOCUMENTS = 10
+_DOCUMENT = re.compile(r"(<<-?[ \t]*(['\"]?)(\w+)\2[^\n]*\n)(?s:.*?\n)??(\t*\3(?=\n|$))")
+_QUOTED = re.compile(r"(?<!<<)(?<!<<-)(?<!<< )'[^']*'|(?<!<<)(?<!<<-)(?<!<< )\"(?:[^\"\\$`]|\\.)*\"", re.DOTALL)
+
+_AFTER_BRACE = re.compile(rb"(\{[0-9]*(?:\.\.[0-9]*)?)([\xc4-\xf4][\x80-\xbf]*)")
+"""Where the grammar looks for a digit in a table of 256 characters, and finds a character that the table does not have:
+what it reads there is not its own, and may end the whole program."""
 
 
 class _Parsers(threading.local):
@@ -34,6 +43,8 @@ def read(text: str, folder: str | None = "") -> tuple[Script, str]:
     """The commands of a text as far as they can be found, and why they may not be all of it, or ""."""
     if len(text) > MAX_CHARS:
         return _skimmed(text), "it is too long to be read"
+    if len(text) > _AT_ONCE and not _sound(text):
+        return _skimmed(text), "it is too long to be read at once, and it has errors or too many parts"
     reader = _TreeReader(text.encode("utf-8", "replace"), folder, 0)
     reader.program()
     script = Script(
@@ -43,22 +54,47 @@ def read(text: str, folder: str | None = "") -> tuple[Script, str]:
         doubts=tuple(reader.doubts),
         assigned=tuple(reader.assigned),
         functions=tuple(reader.functions),
+        given=tuple(reader.given),
     )
     return script, reader.flaw
 
 
 def _skimmed(text: str) -> Script:
-    """The commands of an overlong text, read in short pieces, since the work grows with the square of the length."""
-    pieces = re.findall(r"(?s).{1,2000}(?:[;\n]|$)|.{1,2000}", text[:_MAX_CHARS] + text[_MAX_CHARS:][-_MAX_CHARS:])
+    """The commands of an overlong text, read in short pieces."""
+    pieces = re.findall(r"(?s).{1,400}(?:[;\n]|$)|.{1,400}", text[:_SKIMMED] + text[_SKIMMED:][-_SKIMMED:])
     commands = [simple for piece in pieces for simple in read(piece)[0].commands]
     return Script(tuple(commands), plain=False)
+
+
+def _sound(text: str) -> bool:
+    """Whether a long text is one of few commands with much text in quotes, and those commands can be read."""
+    if text.count("<<") > _MAX_DOCUMENTS:
+        return False
+    bones = _QUOTED.sub("''", _DOCUMENT.sub(r"\1\4", text))
+    if len(bones) > _AT_ONCE:
+        return False
+    return not _PARSERS.bash.parse(_tamed(bones.encode("utf-8", "replace"))).root_node.has_error
+
+
+def _tamed(source: bytes) -> bytes:
+    """The text without what the grammar must not be given."""
+    return _AFTER_BRACE.sub(lambda found: found[1] + b"_" * len(found[2]), source)
+
+
+def _is_quoted(root: "Node", at: int) -> bool:
+    """Whether the byte there is text and nothing else."""
+    node = root.descendant_for_byte_range(at, at + 1)
+    return node is not None and node.type in ("raw_string", "string_content")
 
 
 class _TreeReader(CompoundReader):
     """Reads a whole text, and the texts inside of it."""
 
     def program(self, *, nested: bool = False) -> None:
-        root = _PARSERS.bash.parse(self.source).root_node
+        source = _tamed(self.source)
+        root = _PARSERS.bash.parse(source).root_node
+        if not all(_is_quoted(root, found.start(2)) for found in _AFTER_BRACE.finditer(self.source)):
+            self.broken("it has an unusual character right after a brace")
         children = root.children
         if children:
             self.blank(0, children[0].start_byte, lines=True)
@@ -107,7 +143,7 @@ class _TreeReader(CompoundReader):
 
     def again(self, text: str) -> None:
         """Read a text of its own that was quoted inside of this one."""
-        if self.depth > MAX_DEPTH:
+        if self.depth > MAX_DEPTH or len(text) > _AT_ONCE:
             self.broken("it is nested too deeply")
             return
         inner = _TreeReader(text.encode("utf-8", "replace"), self.folder, self.depth + 1)
@@ -116,6 +152,7 @@ class _TreeReader(CompoundReader):
         self.bodies += inner.bodies
         self.assigned += inner.assigned
         self.functions += inner.functions
+        self.given += inner.given
         for reason in inner.doubts:
             self.doubt(reason)
         if inner.flaw:

@@ -5,7 +5,6 @@ import re
 from odin.policy.command.shapes import Word
 
 _TILDE = re.compile(r"(?:^|[=:])~")
-_BRACE = re.compile(r"\{[^}]*(,|\.\.)")
 _HISTORY = re.compile(r"![\w!?#-]")
 _BREAKING = frozenset(" \t\n\"'`;&|<>()$")
 
@@ -76,6 +75,12 @@ def _changes(bare: str) -> bool:
         return True
     if "~" in bare and _TILDE.search(bare):
         return True
-    if "{" in bare and _BRACE.search(bare):
+    if "{" in bare and braced(bare):
         return True
     return "!" in bare and _HISTORY.search(bare) is not None
+
+
+def braced(bare: str) -> bool:
+    """Whether braces in unquoted text may stand for several words: after an opening one comes a comma or two dots."""
+    insides = (piece.partition("{")[2] for piece in bare.split("}"))
+    return any("," in inside or ".." in inside for inside in insides)

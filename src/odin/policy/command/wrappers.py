@@ -77,6 +77,14 @@ WRAPPERS: dict[str, Wrapper] = {
     "su": Wrapper("sgGw", "shell group supp-group whitelist-environment"),
     "runuser": Wrapper("sgGuw", "shell group user"),
     "doit": Wrapper(),
+    **dict.fromkeys(
+        named(
+            "chronic ts proxychains proxychains4 torsocks tsocks dbus-launch catchsegv linux32 linux64 eatmydata "
+            "dumb-init tini coreutils winpty softlimit"
+        ),
+        Wrapper(),
+    ),
+    **dict.fromkeys(named("faketime setarch gosu su-exec pidproxy"), Wrapper("", "", 1)),
 }
 
 JOINED = {"eval": "", "watch": "nd"}

@@ -19,6 +19,10 @@ _SHOWN_OF_RUN = (
 
 INNER_FD = 3
 
+_FAMILIES = "=1,2,10,16,38"
+"""Sockets to the files, the network and the kernel itself. Others, such as those to a virtual machine's host, know
+nothing of a network of one's own."""
+
 
 class Way(Struct, frozen=True):
     """How namespaces are made: with a user namespace when root may not do without, with processes of its own or not."""
@@ -31,9 +35,15 @@ WAYS = (Way(), Way(user=True), Way(user=True, processes=False))
 """From the strongest to the one that works in the most places."""
 
 
-def sandbox_argv(bwrap: str, way: Way, plan: Layout, python: str, fd: int, *, network: bool) -> list[str]:
-    """Everything read-only, then what may be written, then what of it may not, then what nobody needs to see."""
-    argv = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *_namespaces(way, network=network), *_privileges(way)]
+def sandbox_argv(
+    bwrap: str, way: Way, plan: Layout, python: str, fd: int, *, network: bool, joins: bool = False
+) -> list[str]:
+    """Everything read-only, then what may be written, then what of it may not, then what nobody needs to see.
+
+    `joins` says that it is begun in a network that is not the machine's already.
+    """
+    spaces = _namespaces(way, network=network or joins)
+    argv = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *spaces, *_privileges(way)]
     argv += _run_folder()
     for path in plan.temporary:
         argv += ["--bind", path, path]
@@ -43,10 +53,10 @@ def sandbox_argv(bwrap: str, way: Way, plan: Layout, python: str, fd: int, *, ne
         argv += ["--bind", path, path]
     for path in plan.guarded:
         argv += ["--ro-bind-try", path, path]
-    argv += _hidden(plan.hidden)
+    argv += _hidden((*plan.hidden, *plan.sockets))
     for path in plan.shown:
         argv += ["--ro-bind-try", path, path]
-    return [*argv, "--", *program(python, fd, "private")]
+    return [*argv, "--", *program(python, fd, "private", "net" if network else _FAMILIES)]
 
 
 def inner_argv(bwrap: str, python: str) -> list[str]:

@@ -6,7 +6,7 @@ import sys
 from odin.policy.confine.bubblewrap import WAYS, Way, sandbox_argv
 from odin.policy.confine.keeper import Keeper, NotConfined, open_keeper, program
 from odin.policy.confine.landlock import setup
-from odin.policy.confine.layout import Layout
+from odin.policy.confine.layout import NOTHING, Layout
 from odin.policy.confine.proof import Candidate, find_program
 
 
@@ -36,8 +36,17 @@ def make(
     before = [find_program("nsenter", path) or "nsenter", f"--net={join}", "--"] if join else []
     way = WAYS[candidate.way]
     return open_keeper(
-        lambda fd: [*before, *sandbox_argv(bwrap, way, plan, python, fd, network=network or bool(join))], env
+        lambda fd: [*before, *sandbox_argv(bwrap, way, plan, python, fd, network=network, joins=bool(join))], env
     )
+
+
+def possible(candidate: Candidate, *, network: bool, path: str) -> bool:
+    """Whether the machine can make a sandbox of this kind at all, for a project with nothing in it."""
+    try:
+        make(candidate, NOTHING, network=network, path=path).kill()
+    except NotConfined as error:
+        return error.passing
+    return True
 
 
 def landlock_abi() -> int:
@@ -47,3 +56,10 @@ def landlock_abi() -> int:
     from odin.policy.confine.enclosure import abi
 
     return abi()
+
+
+def leaks(candidate: Candidate) -> bool:
+    """Whether it cannot switch the network off here: Landlock alone holds back connections at most."""
+    from odin.policy.confine.enclosure import can_filter
+
+    return candidate.kind == "landlock" and not can_filter()

@@ -1,12 +1,15 @@
 """The last steps of making a sandbox, done from inside it, before anything is started there.
 
 `private`: what is mounted on the machine from now on does not appear here, where it could be written. `landlock`: the
-kernel holds this process, and what it starts, to the files that are named. Last, every privilege is given up that
-was needed for it. Only what the kernel offers is used, through the C library.
+kernel holds this process, and what it starts, to the files that are named. `net`: the network is the machine's, so what
+has no name among the files is out of reach another way. `=1,2`: only sockets of these families can be made. Last, every
+privilege is given up that was needed for it. Only what the kernel offers is used, through the C library.
 """
 
 import ctypes
+import errno
 import os
+import struct
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -22,15 +25,33 @@ _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 _ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEV
 _TCP = 0b11
 _SCOPED = 0b11
+_ABSTRACT = 0b01
+_ABI_WITH_SCOPES = 6
 
 _KEPT_BY_ROOT = 0b11011
 """Owning and overriding owners: root's tools need them, and they lead through no mount that is read-only."""
 
 _CAPABILITIES_V3 = 0x20080522
 
+_PR_SET_SECCOMP = 22
+_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
+_AT_CALL, _AT_ARCH, _AT_FIRST = 0, 4, 16
+_ALLOW, _FAIL = 0x7FFF0000, 0x00050000
+_RING, _X32 = 425, 0x40000000
+
+_CALLS = {
+    "x86_64": {0xC000003E: (41, (_RING, _X32 + 41, _X32 + _RING)), 0x40000003: (359, (_RING, 102))},
+    "aarch64": {0xC00000B7: (198, (_RING,)), 0x40000028: (281, (_RING,))},
+}
+"""For each machine the kinds of programs it runs: the call that makes a socket, and other calls that could."""
+
 
 class _Ruleset(ctypes.Structure):
     _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
 class _PathRule(ctypes.Structure):
@@ -45,16 +66,22 @@ def abi() -> int:
 
 
 def close_in(setup: "tuple[str, ...]") -> None:
-    """What is still to be done: `private`, or `landlock` with `+PATH` to write and `-PATH` to read; `net` leaves it."""
+    """What is still to be done: `private`, or `landlock` with `+PATH` to write and `-PATH` to read."""
+    words = setup[1:]
     if setup[:1] == ("private",):
         _LIBC.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None)
+        if "net" in words and abi() >= _ABI_WITH_SCOPES:
+            _enforce(_Ruleset(0, 0, _ABSTRACT))
     elif setup[:1] == ("landlock",):
-        words = setup[1:]
         restrict(
             [word[1:] for word in words if word.startswith("+")],
             [word[1:] for word in words if word.startswith("-")],
             network="net" in words,
         )
+    for word in words:
+        if word.startswith("="):
+            _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            filter_sockets([int(number) for number in word[1:].split(",")])
     _drop_privileges()
 
 
@@ -62,14 +89,18 @@ def restrict(writable: "list[str]", readable: "list[str]", *, network: bool) -> 
     """Hold this process to these files: those may be changed, these read and run, and names be listed everywhere."""
     version = abi()
     handled = _handled(version)
-    rules = _Ruleset(handled, _TCP if version >= 4 and not network else 0, _SCOPED if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    fd = _checked(_LIBC.syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), ctypes.c_uint32(0)))
-    _allow(fd, "/", READ_DIR)
-    for path in readable:
-        _allow(fd, path, EXECUTE | READ_FILE | READ_DIR)
-    for path in writable:
-        _allow(fd, path, handled)
+    scoped = _SCOPED if version >= _ABI_WITH_SCOPES else 0
+    rules = [("/", READ_DIR), *((path, EXECUTE | READ_FILE | READ_DIR) for path in readable)]
+    rules += [(path, handled) for path in writable]
+    _enforce(_Ruleset(handled, _TCP if version >= 4 and not network else 0, scoped), rules)
+
+
+def _enforce(ruleset: _Ruleset, rules: "list[tuple[str, int]] | tuple[()]" = ()) -> None:
+    version = abi()
+    size = 24 if version >= _ABI_WITH_SCOPES else 16 if version >= 4 else 8
+    fd = _checked(_LIBC.syscall(_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0)))
+    for path, allowed in rules:
+        _allow(fd, path, allowed)
     _checked(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _checked(_LIBC.syscall(_RESTRICT_SELF, ctypes.c_int(fd), ctypes.c_uint32(0)))
     os.close(fd)
@@ -93,6 +124,31 @@ def _allow(ruleset: int, path: str, allowed: int) -> None:
         _checked(_LIBC.syscall(_ADD_RULE, ctypes.c_int(ruleset), _BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)))
     finally:
         os.close(fd)
+
+
+def filter_sockets(families: "list[int]") -> None:
+    """Only sockets of these families can be made from now on, on machines whose calls are known.
+
+    The ring that makes system calls without making them is closed too; programs do without it.
+    """
+    program: list[tuple[int, int, int, int]] = [(_LOAD, 0, 0, _AT_ARCH)]
+    for arch, (make, ways) in _CALLS.get(os.uname().machine, {}).items():
+        block = [(_LOAD, 0, 0, _AT_CALL)]
+        for number in ways:
+            block += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _FAIL | errno.ENOSYS)]
+        block += [(_EQUAL, 1, 0, make), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _AT_FIRST)]
+        for family in families:
+            block += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
+        block += [(_RETURN, 0, 0, _FAIL | errno.ENETUNREACH)]
+        program += [(_EQUAL, 0, len(block), arch), *block]
+    if not can_filter():
+        return
+    code = b"".join(struct.pack("HBBI", *step) for step in [*program, (_RETURN, 0, 0, _ALLOW)])
+    _LIBC.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(_Program(len(code) // 8, code)), 0, 0)
+
+
+def can_filter() -> bool:
+    return os.uname().machine in _CALLS
 
 
 def _drop_privileges() -> None:

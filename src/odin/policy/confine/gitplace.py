@@ -33,12 +33,14 @@ def git_folders(root: str) -> list[str]:
 
 
 def obeyed_files(folder: str) -> list[str]:
-    """What exists in a folder of git that could make it run something, its submodules and worktrees included."""
-    found = [f"{folder}/{name}" for name in _OBEYED]
-    for kind in ("modules", "worktrees"):
-        for inner in _folders(f"{folder}/{kind}"):
-            found.extend(f"{inner}/{name}" for name in _OBEYED)
-    return [path for path in found if os.path.lexists(path) and not os.path.islink(path)]  # noqa: PTH114
+    """What exists in a folder of git that could make it run something."""
+    return [path for path in (f"{folder}/{name}" for name in _OBEYED) if os.path.lexists(path)]
+
+
+def obeyed_below(folder: str) -> list[str]:
+    """The same of its submodules and worktrees."""
+    inner = [path for kind in ("modules", "worktrees") for path in _folders(f"{folder}/{kind}")]
+    return [path for folder in inner for path in obeyed_files(folder)]
 
 
 def _module_of(folder: str, root: str) -> bool:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from odin.policy.confine.layout import Layout
+from odin.policy.confine.secret import reachable
 from odin.policy.paths import contains
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm")
@@ -15,9 +16,28 @@ _ENTRIES = 2_000
 def setup(plan: Layout, *, network: bool) -> list[str]:
     """The words that tell the program inside what to allow. Landlock only ever allows, so what lies beside a secret is
     named, and the secret is not."""
-    words = ["landlock", *(f"+{path}" for path in (*_DEVICES, *temporary(plan), *plan.writable))]
+    words = ["landlock", *(f"+{path}" for path in (*_DEVICES, *temporary(plan), *_writable(plan)))]
     words += [f"-{path}" for path in (*readable(plan.hidden), *plan.shown)]
-    return [*words, "net"] if network else words
+    families = _families(network=network)
+    return [*words, *(["net"] if network else []), *([f"={families}"] if families else [])]
+
+
+def _families(*, network: bool) -> str:
+    """The kinds of sockets that can be made. Landlock lets everybody speak to whoever has a socket among the files, so
+    where there is somebody, nobody can; and it holds back connections, not messages."""
+    files = "" if reachable() else "1"
+    if network:
+        return "" if files else "2,10,16,17,38"
+    return f"{files},16".lstrip(",")
+
+
+def _writable(plan: Layout) -> list[str]:
+    """Where a secret lies in a folder that may be written, what is in the folder, one by one, and not the secret."""
+    found: list[str] = []
+    for place in plan.writable:
+        inside = [path for path in plan.hidden if contains(place, path) and path != place]
+        found.extend(path for path in readable(inside) if contains(place, path)) if inside else found.append(place)
+    return found
 
 
 def temporary(plan: Layout) -> list[str]:

@@ -2,7 +2,7 @@
 
 import os
 
-from odin.policy.confine.gitplace import git_folders, obeyed_files
+from odin.policy.confine.gitplace import git_folders, obeyed_below, obeyed_files
 from odin.policy.untouchable import untouchable
 
 _MOST = 500
@@ -14,26 +14,37 @@ Stamps = dict[str, tuple[int, int, int]]
 
 
 def obeyed(root: str) -> list[str]:
-    """What exists in the project's own folder, and in its folders of git, that other programs obey."""
-    found = [path for folder in git_folders(root) for path in obeyed_files(folder)]
+    """What exists in the project's own folder, and in its folders of git, that other programs obey.
+
+    What is reached through a link is left out: it lies elsewhere, and nothing can be mounted there.
+    """
+    real = os.path.realpath(root)
+    return [path for path in _named(root) if _is_there(path, root, real)][:_MOST_GUARDED]
+
+
+def _named(root: str) -> list[str]:
+    repositories = git_folders(root)
+    found = [path for folder in repositories for path in obeyed_files(folder)]
     for name in _names(root):
-        if name == ".git":
-            continue
         path = f"{root}/{name}"
-        if untouchable([name]):
+        if name == ".git":
+            found.extend([] if os.path.isdir(path) and not os.path.islink(path) else [path])  # noqa: PTH112, PTH114
+        elif untouchable([name]):
             found.append(path)
         elif name.startswith(".") and os.path.isdir(path):  # noqa: PTH112
             found.extend(f"{path}/{inner}" for inner in _names(path) if untouchable([name, inner]))
-    if os.path.isfile(f"{root}/.git"):  # noqa: PTH113
-        found.append(f"{root}/.git")
-    return [path for path in found if not os.path.islink(path)][:_MOST_GUARDED]  # noqa: PTH114
+    return [*found, *(path for folder in repositories for path in obeyed_below(folder))]
+
+
+def _is_there(path: str, root: str, real: str) -> bool:
+    below = path.removeprefix(root) if path.startswith(f"{root}/") else ""
+    return os.path.realpath(path) == (f"{real}{below}" if below else path)
 
 
 def stamps(root: str, cwd: str) -> Stamps:
-    """How those files are now, so that a change can be told later."""
-    paths = obeyed(root) if cwd == root else [*obeyed(root), *obeyed(cwd)]
+    """How those files are now, so that a change can be told later. A link in their place is told as well."""
     found: Stamps = {}
-    for path in paths:
+    for path in _named(root) if cwd == root else [*_named(root), *_named(cwd)]:
         try:
             status = os.lstat(path)
         except OSError:

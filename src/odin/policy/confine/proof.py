@@ -73,13 +73,13 @@ def problem(wanted: Wanted, proof: Proof | None) -> str:
     )
 
 
-def describe(wanted: Wanted, proof: Proof | None) -> str:
-    """One line for people: what commands run in."""
+def describe(wanted: Wanted, proof: Proof | None, path: str = os.defpath) -> str:
+    """One line for people: what commands run in, or before it was tried, what is there to run them in."""
     network = "network on" if wanted.network else "network off"
     if wanted.use == "off":
         return "no sandbox, as configured"
     if proof is None:
-        return f"sandbox chosen with the first command, {network}"
+        return f"{_expected(wanted, path)} (untried), {network}"
     if proof.found.kind != "none" and proof.leaks and not wanted.network:
         return f"{proof.found.kind}, which cannot switch the network off on this kernel"
     if proof.found.kind != "none":
@@ -88,6 +88,14 @@ def describe(wanted: Wanted, proof: Proof | None) -> str:
         return f"no {wanted.use}, so no commands"
     why = "; ".join(f"{name}: {reason}" for name, reason in proof.reasons.items())
     return f"no sandbox ({why})" if why else "no sandbox"
+
+
+def _expected(wanted: Wanted, path: str) -> str:
+    if wanted.use != "auto":
+        return wanted.use
+    if not sys.platform.startswith("linux"):
+        return "no sandbox"
+    return "bubblewrap" if find_program("bwrap", path) else "landlock"
 
 
 def _machine(path: str) -> str:

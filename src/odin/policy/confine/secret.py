@@ -29,6 +29,11 @@ NOT_INSIDE = (*_SOCKETS, "DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "KRB5CCNAME
 _LOOKED_AT = 500
 """Entries of a folder for temporary files that are looked at for sockets."""
 
+_UNIX_BYTES = 1_000_000
+
+_NOT_SHOWN = ("/run/", "/var/run/", "/dev/", "/proc/")
+"""Folders that a sandbox with files of its own has its own of."""
+
 
 def secret_places(home: str, own: Iterable[str], root: str) -> list[str]:
     """The files and folders to hide, as they really are, without any that holds the project itself."""
@@ -46,9 +51,32 @@ def sockets_in(folders: Iterable[str], env: Mapping[str, str]) -> list[str]:
     for folder in folders:
         found.extend(_sockets(folder))
     agent = os.path.realpath(env.get("SSH_AUTH_SOCK", "") or "/")
-    if _is_socket(agent):
-        found.append(agent)
+    alone = [agent, *listening()] if _is_socket(agent) else listening()
+    found.extend(path for path in alone if not any(_holds(folder, path) for folder in found))
     return list(dict.fromkeys(found))
+
+
+def listening() -> list[str]:
+    """The sockets with a name that somebody holds open outside, where a sandbox with files of its own shows them."""
+    return [path for path in _held() if not path.startswith(_NOT_SHOWN)][:_LOOKED_AT]
+
+
+def reachable() -> bool:
+    """Whether there is a socket with a name, anywhere, that we could speak to."""
+    return any(os.access(path, os.W_OK) for path in _held())
+
+
+def _held() -> list[str]:
+    """The sockets with a name that somebody holds open. Those in a sandbox with a network of its own are not among
+    them."""
+    try:
+        with open("/proc/net/unix", "rb") as file:  # noqa: PTH123
+            lines = file.read(_UNIX_BYTES).splitlines()[1:]
+    except OSError:
+        return []
+    named = (os.fsdecode(line.split(maxsplit=7)[7]) for line in lines if line.count(b"/"))
+    real = (os.path.realpath(path) for path in named if path.startswith("/"))
+    return [path for path in dict.fromkeys(real) if _is_socket(path)]
 
 
 def _sockets(folder: str) -> list[str]:

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Collection, Mapping
 
+SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin"
+"""Where Odin's own helpers are found. What the user's PATH names may lie in the project, where commands write."""
+
 _QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_EDITOR": "true",

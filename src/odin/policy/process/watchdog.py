@@ -11,6 +11,8 @@ import subprocess
 import threading
 import weakref
 
+from odin.policy.process.environment import SYSTEM_PATH
+
 _SCRIPT = """
 trap '' HUP INT QUIT TERM TSTP PIPE
 left=
@@ -54,7 +56,7 @@ class Watchdog:
             popen = subprocess.Popen(
                 ["/bin/sh", "-c", _SCRIPT, "odin-watchdog", self._mark],
                 cwd="/",
-                env={"PATH": os.environ.get("PATH", os.defpath)},
+                env={"PATH": SYSTEM_PATH},
                 stdin=reading,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

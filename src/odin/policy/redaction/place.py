@@ -85,9 +85,14 @@ def _is_secret(text: str, stem: str, found: "re.Match[str]") -> bool:
         return False
     if _UUID.fullmatch(value) or not _is_opaque(value):
         return False
-    if found["sign"] == "=" and not found["gap"] and text.startswith(stem.upper(), found.start()):
-        return True  # a line of an environment file
+    if found["sign"] == "=" and not found["gap"] and _is_set_by(text, stem, found.start()):
+        return True
     return len(value) >= 16 and len(set(value)) >= 8 and sum(char.isdigit() for char in value) >= 2
+
+
+def _is_set_by(text: str, stem: str, start: int) -> bool:
+    """Whether a name is one of an environment file, or an option of a command."""
+    return text.startswith(stem.upper(), start) or text[max(0, start - 2) : start] == "--"
 
 
 def _whole(opening: str, after: str) -> bool:

@@ -1,7 +1,8 @@
 """Secrets that can be recognised by how they look, wherever they stand.
 
 A shape begins with one of its `marks`, where no word is already running, and goes on as its `rest` says. No pattern
-runs past a character after which it could begin again, so the time grows with the text and not with its square.
+runs past a character after which it could begin again, so the time grows with the text and not with its square. Where
+the marks leave no doubt less than the whole is enough, since an output may be cut in the middle of a secret.
 """
 
 import re
@@ -38,8 +39,8 @@ SHAPES = (
     Shape("OpenAI key", ("sk-proj-", "sk-svcacct-", "sk-admin-"), rf"{_WORD}{{20,}}+"),
     Shape("OpenRouter key", ("sk-or-",), rf"{_WORD}{{20,}}+"),
     Shape("API key", ("sk-",), rf"[A-Za-z0-9]{{32,}}+{_END}"),
-    Shape("GitHub token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9]{36,}+"),
-    Shape("GitHub token", ("github_pat_",), r"[A-Za-z0-9_]{50,}+"),
+    Shape("GitHub token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9]{20,}+"),
+    Shape("GitHub token", ("github_pat_",), r"[A-Za-z0-9_]{24,}+"),
     Shape(
         "GitLab token",
         ("glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glsoat-", "glagent-", "glimt-"),
@@ -57,17 +58,29 @@ SHAPES = (
     Shape("Stripe key", ("sk_live_", "rk_live_"), r"[A-Za-z0-9]{16,}+"),
     Shape("Stripe webhook secret", ("whsec_",), r"[A-Za-z0-9+/]{24,}+=*"),
     Shape("npm token", ("npm_",), rf"[A-Za-z0-9]{{36}}{_END}"),
-    Shape("PyPI token", ("pypi-Ag",), rf"{_WORD}{{50,}}+"),
+    Shape("PyPI token", ("pypi-Ag",), rf"{_WORD}{{24,}}+"),
     Shape("Hugging Face token", ("hf_",), rf"[A-Za-z0-9]{{30,}}+{_END}"),
     Shape("Twilio key", ("SK",), rf"[0-9a-f]{{32}}{_END}"),
     Shape("SendGrid key", ("SG.",), rf"{_WORD}{{16,32}}\.{_WORD}{{32,64}}{_END}"),
     Shape("Azure key", ("AccountKey=", "SharedAccessKey="), r"[A-Za-z0-9+/]{40,}+=*"),
-    Shape("DigitalOcean token", ("dop_v1_", "doo_v1_", "dor_v1_"), r"[0-9a-f]{64}"),
+    Shape("DigitalOcean token", ("dop_v1_", "doo_v1_", "dor_v1_"), r"[0-9a-f]{24,}+"),
     Shape("Docker token", ("dckr_pat_",), rf"{_WORD}{{20,}}+"),
     Shape("Databricks token", ("dapi",), rf"[0-9a-f]{{32}}(?:-\d)?{_END}"),
-    Shape("Groq key", ("gsk_",), r"[A-Za-z0-9]{40,}+"),
-    Shape("xAI key", ("xai-",), r"[A-Za-z0-9]{60,}+"),
+    Shape("Groq key", ("gsk_",), r"[A-Za-z0-9]{24,}+"),
+    Shape("xAI key", ("xai-",), r"[A-Za-z0-9]{24,}+"),
     Shape("Vault token", ("hvs.", "hvb."), rf"{_WORD}{{24,}}+"),
+    Shape("Shopify token", ("shpat_", "shpss_", "shpca_", "shppa_"), rf"[0-9a-fA-F]{{32}}{_END}"),
+    Shape("Figma token", ("figd_",), rf"{_WORD}{{35,}}+"),
+    Shape("Notion token", ("ntn_",), r"[A-Za-z0-9]{40,}+"),
+    Shape("New Relic key", ("NRAK-",), rf"[A-Z0-9]{{27}}{_END}"),
+    Shape("Perplexity key", ("pplx-",), r"[A-Za-z0-9]{40,}+"),
+    Shape("Replicate token", ("r8_",), rf"[A-Za-z0-9]{{37}}{_END}"),
+    Shape("PlanetScale secret", ("pscale_tkn_", "pscale_pw_"), rf"{_WORD}{{32,}}+"),
+    Shape("Grafana token", ("glsa_",), rf"[A-Za-z0-9]{{32}}_[0-9a-f]{{8}}{_END}"),
+    Shape("Heroku key", ("HRKU-",), rf"{_WORD}{{36,}}+"),
+    Shape("Supabase token", ("sbp_",), rf"[0-9a-f]{{40}}{_END}"),
+    Shape("Doppler token", ("dp.pt.", "dp.st.", "dp.ct."), r"[A-Za-z0-9]{40,}+"),
+    Shape("Linear key", ("lin_api_",), r"[A-Za-z0-9]{32,}+"),
     Shape("age key", ("AGE-SECRET-KEY-1",), r"[A-Z0-9]{58}"),
     Shape("JWT", ("eyJ",), rf"{_WORD}{{8,}}+\.eyJ{_WORD}{{8,}}+\.{_WORD}{{16,}}+"),
 )
@@ -86,6 +99,7 @@ class Tail(Struct, frozen=True):
 TAILS = (
     Tail("Telegram bot token", ":AA", rf":AA{_WORD}{{32,35}}{_END}", r"(?<![A-Za-z0-9])\d{8,10}$", 12),
     Tail("Discord token", ".", r"\.[\w-]{6}\.[\w-]{27,45}(?![\w.-])", r"(?<![\w.-])[MNO][\w-]{23,27}$", 30),
+    Tail("Terraform token", ".atlasv1.", r"\.atlasv1\.[\w-]{60,}+", r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}$", 16),
     Tail("Slack webhook", "hooks.slack.com/", r"/(?:services|workflows)/[\w/-]{20,}+", r"hooks\.slack\.com$", 16),
     Tail("Discord webhook", "/api/webhooks/", r"/\d{15,22}/[\w-]{50,}+", r"/api/webhooks$", 16),
 )

@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+from odin.policy.process.environment import SYSTEM_PATH
 from odin.tools.files.path import Refusal
 from odin.tools.files.temporary import beside, copy_name, create, elsewhere, sweep
 
@@ -132,8 +133,9 @@ def _rewrite(temporary: str, target: str, before: bytes) -> None:
     copy = copy_name(temporary)
     argv = ["/bin/sh", "-c", _REWRITE, "sh", temporary, copy, target]
     nothing = subprocess.DEVNULL
+    env = {**os.environ, "PATH": SYSTEM_PATH}
     process = subprocess.Popen(
-        argv, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, start_new_session=True, cwd="/"
+        argv, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, start_new_session=True, cwd="/", env=env
     )
     try:
         _, said = process.communicate(timeout=_WAIT_S)

@@ -5,75 +5,44 @@ This is a courtesy, not a guard: a program that slips through finds no terminal 
 
 import re
 
+from odin.policy.shell import survey
+
 _SUSPECT = (
-    r"(?:^|[\s;&|(`/])(?:vi|vim|nvim|nano|pico|emacs|micro|hx|less|more|most"
-    r"|top|htop|watch|sudo|ssh|git|docker|podman|gh)\b"
+    r"(?:^|[\s;&|(`/'\"])(?:vi|vim|nvim|view|vimdiff|nano|pico|emacs|micro|hx|less|more|most"
+    r"|top|htop|watch|sudo|ssh|git|docker|podman|kubectl|gh)\b"
 )
 
-_EDITORS = {"vi", "vim", "nvim", "nano", "pico", "emacs", "micro", "hx"}
+_EDITORS = {"vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "emacs", "micro", "hx"}
 _BATCH_FLAGS = {"--batch", "-batch", "--headless", "-es", "-Es", "-e", "--version", "--help"}
 _PAGERS = {"less", "more", "most"}
-_WRAPPERS = {"env", "nohup", "time", "command", "exec", "nice", "setsid", "then", "do", "else", "!", "{", "("}
 _SSH_WITH_VALUE = set("BbcDEeFIiJLlmOoPpQRSWw")
 _COMMIT_MESSAGE = {"-m", "-F", "-C", "--message", "--file", "--no-edit", "--fixup", "--reuse-message", "--dry-run"}
+_WITH_VALUE = {"-H", "--host", "-c", "--context", "--config", "-l", "--log-level", "-n", "--namespace", "--kubeconfig"}
+"""Options of docker and kubectl before the subcommand that are followed by a value."""
+
+_EDITOR_SET = re.compile(r"(?:\b(?:GIT_EDITOR|GIT_SEQUENCE_EDITOR|EDITOR)|core\.editor)=")
 
 
 def refusal(command: str) -> str:
-    """Why this command would wait for ever and what to run instead; "" when nothing is known against it."""
+    """Why this command would wait for ever and what to run instead; "" when nothing is known against it.
+
+    Every command in the text counts, also behind wrappers and inside `bash -c`.
+    """
     if not re.search(_SUSPECT, command):
         return ""
-    for words in _simple_commands(command):
-        reason = _judge(words)
+    parts = survey(command).parts
+    looked_up = {part.texts[2:] for part in parts if part.texts[:2] in (("command", "-v"), ("command", "-V"))}
+    edits = _EDITOR_SET.search(command) is not None
+    for part in parts:
+        if not part.words or part.texts in looked_up or (edits and part.name == "git"):
+            continue
+        reason = _judge([part.name, *part.texts[1:]])
         if reason:
             return reason
     return ""
 
 
-def _simple_commands(command: str) -> list[list[str]]:
-    """The words of each command in a line. A line this cannot read is let through."""
-    import shlex
-
-    lexer = shlex.shlex(_without_here_documents(command).replace("\n", " ; "), posix=True, punctuation_chars=";&|()<>")
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    found: list[list[str]] = [[]]
-    try:
-        for word in lexer:
-            if word and not word.strip(";&|()"):
-                found.append([])
-            else:
-                found[-1].append(word)
-    except ValueError:
-        return []
-    return [_unwrapped(words) for words in found]
-
-
-def _without_here_documents(command: str) -> str:
-    """Only the lines that are commands: what a program is given to read may speak of editors."""
-    lines: list[str] = []
-    ends: list[str] = []
-    for line in command.split("\n"):
-        if not ends:
-            lines.append(line)
-            ends = re.findall(r"""(?<!<)<<-?[ \t]*\\?["']?([A-Za-z_]\w*)""", line)
-        elif line.lstrip("\t") == ends[0]:
-            ends.pop(0)
-    return "\n".join(lines)
-
-
-def _unwrapped(words: list[str]) -> list[str]:
-    """Without assignments and words that only introduce the real command."""
-    for at, word in enumerate(words):
-        if word not in _WRAPPERS and not re.match(r"[A-Za-z_]\w*=", word):
-            return [word.rpartition("/")[2], *words[at + 1 :]]
-        if word.startswith(("GIT_EDITOR=", "GIT_SEQUENCE_EDITOR=", "EDITOR=")):
-            return []
-    return []
-
-
 def _judge(words: list[str]) -> str:
-    if not words:
-        return ""
     program, rest = words[0], words[1:]
     if program in _EDITORS and not _BATCH_FLAGS & set(rest):
         return f"{program} is an interactive editor. Use EditTool or WriteFile."
@@ -87,7 +56,7 @@ def _judge(words: list[str]) -> str:
         return "This opens a login shell. Give ssh a command to run, with -o BatchMode=yes."
     if program == "git":
         return _git(rest)
-    if program in ("docker", "podman") and _wants_terminal(rest):
+    if program in ("docker", "podman", "kubectl") and _wants_terminal(rest):
         return f"{program} -it needs a terminal. Leave out -t and -i."
     if program == "gh" and rest[:2] == ["auth", "login"] and "--with-token" not in rest:
         return "gh auth login is interactive. Ask the user to run it, or use --with-token."
@@ -142,6 +111,8 @@ def _is_message(word: str) -> bool:
 
 
 def _wants_terminal(rest: list[str]) -> bool:
+    while rest and rest[0].startswith("-"):
+        rest = rest[2:] if rest[0] in _WITH_VALUE else rest[1:]
     if not rest or rest[0] not in ("run", "exec", "container", "attach", "start"):
         return False
     short = {letter for word in rest if re.fullmatch(r"-[a-z]+", word) for letter in word[1:]}

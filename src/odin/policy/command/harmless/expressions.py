@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 
+from odin.policy.command.harmless.options import Globbed
 from odin.policy.command.harmless.place import Place
 from odin.policy.command.shapes import named
 
@@ -23,10 +24,15 @@ _FIND_PATHS = named("-newer -anewer -cnewer -samefile")
 def find(words: Sequence[str], place: Place) -> bool:
     """Starting points, then tests and actions that only print. Links are not followed: -L and -follow are not known."""
     rest = list(reversed(words))
-    while rest and rest[-1] in ("-P", "-O1", "-O2", "-O3"):
+    while rest and rest[-1] in ("-P", "-H", "-O1", "-O2", "-O3"):
         rest.pop()
     while rest and not rest[-1].startswith(("-", "(", "!")):
-        if not place.holds(rest.pop()):
+        start = rest.pop()
+        if not (
+            place.lies(start)
+            if isinstance(start, Globbed) and start[-1:] != "/" and "-H" not in words
+            else place.holds(start)
+        ):
             return False
     while rest:
         word = rest.pop()
@@ -42,13 +48,18 @@ def find(words: Sequence[str], place: Place) -> bool:
 
 # --- test ---
 
-_FILE_TESTS = named("-d -e -f -r -w -x -s -L -h -b -c -p -S -g -u -k -O -G -N -a")
+_FILE_TESTS = named("-d -e -f -r -w -x -s -b -c -p -S -g -u -k -O -G -N -a")
+_LINK_TESTS = named("-L -h")
 _FILE_PAIRS = named("-nt -ot -ef")
 _NUMBERS = named("-eq -ne -lt -le -gt -ge")
 
 
 def test(words: Sequence[str], place: Place) -> bool:
-    """One test of a file, of a text, or of two whole numbers. What names a variable could run something."""
+    """Tests of files, texts and whole numbers. What names a variable could run something."""
+    for joint in ("-a", "-o"):
+        if joint in words[1:]:
+            at = list(words).index(joint, 1)
+            return at > 1 and len(words) > at + 2 and test(words[:at], place) and test(words[at + 1 :], place)
     rest = list(words)
     while rest and rest[0] == "!":
         rest.pop(0)
@@ -57,13 +68,17 @@ def test(words: Sequence[str], place: Place) -> bool:
             return not text.startswith("-")
         case [operator, path] if operator in _FILE_TESTS:
             return place.holds(path)
+        case [operator, path] if operator in _LINK_TESTS:
+            return place.lies(path)
+        case ["-t", number]:
+            return number in ("0", "1", "2")
         case ["-n" | "-z", _]:
             return True
         case [first, operator, second] if operator in _NUMBERS:
             return all(re.fullmatch(r"-?\d{1,18}", number) for number in (first, second))
         case [first, operator, second] if operator in _FILE_PAIRS:
             return place.holds(first) and place.holds(second)
-        case [_, "=" | "==" | "!=", _]:
+        case [_, "=" | "==" | "!=" | "<" | ">", _]:
             return True
         case _:
             return False
@@ -71,6 +86,10 @@ def test(words: Sequence[str], place: Place) -> bool:
 
 def bracket(words: Sequence[str], place: Place) -> bool:
     return bool(words) and words[-1] == "]" and test(words[:-1], place)
+
+
+def brackets(words: Sequence[str], place: Place) -> bool:
+    return bool(words) and words[-1] == "]]" and test(words[:-1], place)
 
 
 # --- the shell's own ---
@@ -98,6 +117,34 @@ def limits(words: Sequence[str], place: Place) -> bool:
     return all(re.fullmatch(r"-[HS]?[acdflmnstuv]", word) for word in words)
 
 
+_IP = named("-4 -6 -br -brief -c -color -j -json -o -oneline -s -stats -d -details -p -pretty")
+"""Its options are words, which may be shortened: -b would read commands from a file."""
+
+
+def ip(words: Sequence[str], place: Place) -> bool:
+    rest = [word for word in words if word not in _IP]
+    known = rest[:1] != [] and rest[0] in ("a", "addr", "address", "l", "link", "r", "route", "neigh")
+    return known and (not rest[1:] or rest[1:] in (["show"], ["list"], ["ls"]))
+
+
+def tar(words: Sequence[str], place: Place) -> bool:
+    """What is in an archive. A colon in its name would mean another machine."""
+    flags, archive, members = words[:1], words[1:2], words[2:]
+    if not flags or not archive or not re.fullmatch(r"-?[tvzjJ]*t[tvzjJ]*f", flags[0]):
+        return False
+    named_well = not isinstance(archive[0], Globbed) and ":" not in archive[0] and archive[0] != "-"
+    return named_well and place.shows(archive[0]) and not any(word.startswith("-") for word in members)
+
+
+def help_(words: Sequence[str], place: Place) -> bool:
+    return all(re.fullmatch(r"-[dms]|[\w.:\[]+", word) for word in words)
+
+
+def told(words: Sequence[str], place: Place) -> bool:
+    """What the shell knows about itself: its jobs, its times, its folders."""
+    return not words or list(words) in (["-l"], ["-p"], ["-v"])
+
+
 def leave(words: Sequence[str], place: Place) -> bool:
     return len(words) <= 1 and all(re.fullmatch(r"\d{1,3}", word) for word in words)
 
@@ -106,10 +153,17 @@ EXPRESSIONS: dict[str, Callable[[Sequence[str], Place], bool]] = {
     "find": find,
     "test": test,
     "[": bracket,
+    "[[": brackets,
     "echo": echo,
     "expr": expr,
     "command": command,
     "type": type_,
     "ulimit": limits,
     "exit": leave,
+    "ip": ip,
+    "tar": tar,
+    "help": help_,
+    "jobs": told,
+    "times": told,
+    "dirs": told,
 }

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Sequence
 
 from odin.policy.command.gitconfig import tame
-from odin.policy.command.harmless.options import Check, Known, Taken, nothing
+from odin.policy.command.harmless.options import Check, Known, Taken, anything, nothing
 from odin.policy.command.harmless.place import Place
 from odin.policy.command.shapes import named
 from odin.policy.confidential import confidential
-from odin.policy.paths import contains, is_folder, real
+from odin.policy.paths import contains, is_folder, joined, real
 
 _NO_SIGNATURES = r"(?s)(?!.*%G)(?!.*signature).*"
 """A format with %G makes git call a signature program."""
@@ -23,7 +23,8 @@ _DIFF_LONG = (
     "word-diff-regex= no-prefix default-prefix src-prefix= dst-prefix= line-prefix= full-index unified= diff-filter= "
     "abbrev? no-abbrev no-ext-diff no-textconv text binary pickaxe-all pickaxe-regex relative? no-relative "
     "inter-hunk-context= exit-code quiet check ignore-submodules? ita-visible-in-index ita-invisible-in-index cc "
-    "combined-all-paths root rotate-to= skip-to= ws-error-highlight= no-rename-empty rename-empty find-object= "
+    "combined-all-paths root rotate-to= skip-to= ws-error-highlight= no-rename-empty rename-empty "
+    "find-object= "
 )
 _WALK_LONG = (
     "all branches? tags? remotes? glob= exclude= merges no-merges first-parent reverse parents children left-right "
@@ -51,6 +52,15 @@ def _revisions(taken: Taken, place: Place) -> bool:
 
 def _revision(word: str, place: Place) -> bool:
     return place.within(word) and not confidential(word.rpartition(":")[2])
+
+
+def _diff(taken: Taken, place: Place) -> bool:
+    """With --no-index git compares two files of its own accord, and shows them whatever they are."""
+    if taken.has("no-index") and not all(
+        place.shows(word) and not is_folder(joined(place.cwd, word)) for word in taken.operands
+    ):
+        return False
+    return _revisions(taken, place)
 
 
 def _up_to(most: int) -> Check:
@@ -89,7 +99,11 @@ def _first_is(*allowed: str) -> Check:
 
 
 def _remote(taken: Taken, place: Place) -> bool:
-    return not taken.operands or (taken.operands[0] == "get-url" and len(taken.operands) == 2)
+    """To show a remote, git asks it, unless -n says not to."""
+    verb, rest = taken.operands[:1], taken.operands[1:]
+    if verb == ["show"]:
+        return not rest or taken.has("n")
+    return not verb or (verb == ["get-url"] and len(rest) == 1)
 
 
 def _stash(taken: Taken, place: Place) -> bool:
@@ -97,8 +111,14 @@ def _stash(taken: Taken, place: Place) -> bool:
     return verb in (["list"], ["show"]) and len(rest) <= int(verb == ["show"]) and _revisions(taken, place)
 
 
+def _hashed(taken: Taken, place: Place) -> bool:
+    return bool(taken.operands) and all(place.shows(word) for word in taken.operands)
+
+
 def _objects(taken: Taken, place: Place) -> bool:
     words = taken.operands
+    if taken.has("batch-check", "batch-all-objects", "unordered", "buffer"):
+        return not words and taken.has("batch-check")
     typed = len(words) == 2 and words[0] in ("blob", "tree", "commit", "tag") and not taken.options
     return (typed or (len(words) == 1 and bool(taken.options))) and _revision(words[-1], place)
 
@@ -106,7 +126,7 @@ def _objects(taken: Taken, place: Place) -> bool:
 _REFS_LONG = (
     "sort= format= contains? no-contains? merged? no-merged? points-at= ignore-case omit-empty color? no-color abbrev? "
 )
-_DIFF = Known(_revisions, _DIFF_SHORT, _DIFF_LONG + "cached staged merge-base", values=_NO_SIGNATURES)
+_DIFF = Known(_diff, _DIFF_SHORT, _DIFF_LONG + "cached staged merge-base no-index", values=_NO_SIGNATURES)
 _LOG = Known(_revisions, _DIFF_SHORT + "n:iEFPgL:", _LOG_LONG, number=True, values=_NO_SIGNATURES)
 _DIFF_TREE = Known(
     _revisions,
@@ -121,7 +141,7 @@ _BLAME = Known(
     "abbrev= color-lines color-by-age first-parent root show-stats minimal",
 )
 
-_GIT: dict[str, Known] = {
+KNOWN: dict[str, Known] = {
     "status": Known(
         _revisions,
         "sbvu?z",
@@ -187,7 +207,7 @@ _GIT: dict[str, Known] = {
     "show-branch": Known(
         _revisions, "rag", "remotes all current topo-order date-order sparse more= list sha1-name no-name"
     ),
-    "cat-file": Known(_objects, "ptse"),
+    "cat-file": Known(_objects, "ptse", "batch-check? batch-all-objects unordered buffer"),
     "count-objects": Known(nothing, "vH", "verbose human-readable"),
     "grep": Known(
         _grep,
@@ -207,7 +227,26 @@ _GIT: dict[str, Known] = {
         "get get-all get-regexp list local global system worktree show-origin show-scope name-only null includes "
         "no-includes type= bool int bool-or-int path expiry-date default= all",
     ),
-    "remote": Known(_remote, "v", "verbose all push"),
+    "remote": Known(_remote, "vn", "verbose all push"),
+    "submodule": Known(lambda taken, place: taken.operands in ([], ["status"]), "q", "quiet recursive cached"),
+    "bisect": Known(_first_is("log")),
+    "fsck": Known(
+        nothing,
+        "v",
+        "full no-full strict dangling no-dangling unreachable connectivity-only name-objects root tags cache "
+        "no-reflogs verbose progress no-progress",
+    ),
+    "range-diff": Known(
+        _revisions,
+        _DIFF_SHORT,
+        _DIFF_LONG + "creation-factor= no-dual-color left-only right-only",
+        values=_NO_SIGNATURES,
+    ),
+    "hash-object": Known(_hashed, "t:", "no-filters"),
+    "stripspace": Known(nothing, "s", "strip-comments"),
+    "patch-id": Known(nothing, "", "stable unstable verbatim"),
+    "check-ref-format": Known(lambda taken, place: len(taken.operands) == 1, "", "branch normalize allow-onelevel"),
+    "check-mailmap": Known(anything),
     "worktree": Known(_first_is("list"), "vz", "porcelain verbose"),
     "stash": Known(
         _stash, "pn:", "patch stat? name-only name-status oneline shortstat numstat format= date=", number=True
@@ -221,13 +260,14 @@ _GLOBAL = named(
     "--no-replace-objects"
 )
 _SETTING = re.compile(
-    r"color\.\w+=\w+|core\.quotepath=\w+|core\.pager=(cat)?|pager\.\w+=(false|cat)?|advice\.\w+=\w+", re.I
+    r"color\.\w+=\w+|core\.quotepath=\w+|log\.showsignature=false|diff\.(renames|noprefix|context|algorithm)=\w+|core\.pager=(cat)?|pager\.\w+=(false|cat)?|advice\.\w+=\w+",
+    re.I,
 )
 _TOLD = (["--version"], ["version"], ["-v"], ["--help"], ["help"], ["help", "-a"], ["help", "-g"], ["--exec-path"])
 
 
 def git(words: Sequence[str], place: Place) -> bool:
-    if list(words) in _TOLD or (len(words) == 2 and words[0] in _GIT and words[1] == "-h"):
+    if list(words) in _TOLD or (len(words) == 2 and words[0] in KNOWN and words[1] == "-h"):
         return True
     rest = list(words)
     while rest:
@@ -243,7 +283,7 @@ def git(words: Sequence[str], place: Place) -> bool:
             del rest[:2]
         else:
             break
-    known = _GIT.get(rest[0]) if rest else None
+    known = KNOWN.get(rest[0]) if rest else None
     return known is not None and known.accepts(rest[1:], place) and tame(place.cwd, place.root)
 
 

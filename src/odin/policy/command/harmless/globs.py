@@ -47,7 +47,7 @@ def matches(pattern: str, cwd: str) -> list[str]:
     budget = [_MAX_ENTRIES]
     found: list[str] = []
     for name in _walk(start, [part for part in parts if part], cwd, budget):
-        found.append(name)
+        found.append(name + "/" if pattern.endswith("/") else name)
         if len(found) > _MAX_MATCHES:
             raise TooMany
     return found

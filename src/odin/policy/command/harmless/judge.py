@@ -20,17 +20,32 @@ from odin.policy.command.harmless.tools import asks_a_tool
 from odin.policy.command.shapes import Redirect, Simple, Word, named
 from odin.policy.paths import contains, real
 
-_LISTS: dict[str, Known] = {**FILES, **TEXT, **SYSTEM, **SEARCH, **PROGRAMS}
+LISTS: dict[str, Known] = {**FILES, **TEXT, **SYSTEM, **SEARCH, **PROGRAMS}
 _CHECKS = {**EXPRESSIONS, **GIT}
 
-_BUILTINS = named("echo printf [ test pwd true false : cd command type umask ulimit exit time")
+_BUILTINS = named("echo printf [ [[ test pwd true false : cd command type umask ulimit exit time help jobs times dirs")
 _VARIABLES = re.compile(
-    r"(LANG|LANGUAGE|LC_[A-Z]+|TZ|NO_COLOR|FORCE_COLOR|CLICOLOR|TERM|COLUMNS|LINES|CI)=[\w.,:@+-]*|PAGER=cat"
+    r"(LANG|LANGUAGE|LC_[A-Z]+|TZ|NO_COLOR|FORCE_COLOR|CLICOLOR|TERM|COLUMNS|LINES|CI)=[\w.,:@+-]*"
+    r"|TZ=[A-Za-z]+(/[A-Za-z_+-]+){1,2}|((GIT_|MAN)?PAGER)=(cat)?|GIT_(OPTIONAL_LOCKS|TERMINAL_PROMPT)=0"
 )
 _DURATION = re.compile(r"\d{1,6}(\.\d{1,6})?[smh]?")
 _MAX_WRAPPERS = 4
-_HELPERS = {"egrep": "grep", "fgrep": "grep", "npm": "node", "npx": "node", "gem": "ruby"}
-"""Commands that are scripts, and the program of the search path that runs them."""
+_EXPLAINED = named(
+    "cp mv rm mkdir rmdir touch ln chmod chown chgrp install split csplit truncate tee dd mktemp xargs env tar zip "
+    "pkill patch python3 python node curl wget rsync make cmake"
+)
+"""Programs that do something, and can be asked how they do it."""
+
+_NOT_FOLLOWING = named("echo ls stat file du find readlink")
+_HELPERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("egrep", "fgrep"), ("grep",)),
+    **dict.fromkeys(("npm", "npx"), ("node",)),
+    **dict.fromkeys(("zcat", "gunzip"), ("gzip",)),
+    "gem": ("ruby",),
+    "shasum": ("perl",),
+    "tar": ("gzip", "bzip2", "xz", "zstd", "lzip", "lzma", "lzop", "compress", "pigz"),
+}
+"""Commands that run others, and which those are: they must be the system's as well."""
 
 
 def only_looks(simple: Simple, cwd: str, root: str) -> bool:
@@ -60,7 +75,7 @@ def _reads(redirect: Redirect, place: Place) -> bool:
 def _command(words: Sequence[Word], place: Place, wrappers: int) -> bool:
     if not words or not words[0].literal or any(word.expands for word in words):
         return False
-    name = words[0].text
+    name = _plain_name(words[0].text, place)
     if not _on_path(name, place):
         return False
     inner = _unwrapped(name, words[1:])
@@ -73,12 +88,12 @@ def _command(words: Sequence[Word], place: Place, wrappers: int) -> bool:
 
 
 def _stays(text: str, name: str, place: Place) -> bool:
-    """Whether a name that a pattern stands for may be used. To print it, it does not matter where a link leads."""
-    return place.within(os.path.dirname(text) or ".") if name == "echo" else place.holds(text)  # noqa: PTH120
+    """Whether a name that a pattern stands for may be used. Some show a link as a link, and judge that themselves."""
+    return place.lies(text) if name in _NOT_FOLLOWING else place.holds(text)
 
 
 def _known(name: str, texts: Sequence[str], place: Place) -> bool:
-    known = _LISTS.get(name)
+    known = LISTS.get(name)
     if known is not None and known.accepts(texts, place):
         return True
     check = _CHECKS.get(name) or asks_a_tool(name)
@@ -89,7 +104,9 @@ def _known(name: str, texts: Sequence[str], place: Place) -> bool:
 
 def _asked_for_help(name: str, texts: Sequence[str]) -> bool:
     """Programs that are known print how they are used, and do nothing else, when that is all they are asked."""
-    return list(texts) in (["--help"], ["--version"]) and name in _LISTS and name not in _BUILTINS
+    if list(texts) not in (["--help"], ["--version"]) or name in _BUILTINS:
+        return False
+    return name in LISTS or name in _CHECKS or name in _EXPLAINED
 
 
 # --- commands that run the command behind them ---
@@ -142,6 +159,12 @@ def _skip(texts: Sequence[str], valued: str, alone: str) -> int:
 # --- what a name means ---
 
 
+def _plain_name(name: str, place: Place) -> str:
+    """`/usr/bin/ls` is `ls`, unless the project is the whole system."""
+    folder, _, last = name.rpartition("/")
+    return last if folder in ("/bin", "/usr/bin") and not contains(place.root, f"{folder}/") else name
+
+
 def _on_path(name: str, place: Place) -> bool:
     """Whether the name means the system's program: no folder of the search path inside the project has one like it."""
     if "/" in name:
@@ -149,7 +172,7 @@ def _on_path(name: str, place: Place) -> bool:
     if name in _BUILTINS:
         return True
     suspects = _suspect_folders(os.environ.get("PATH", ""), place.cwd, place.root)
-    meant = (name, _HELPERS.get(name, name))
+    meant = (name, *_HELPERS.get(name, ()))
     return not any(os.path.lexists(f"{folder}/{one}") for folder in suspects for one in meant)
 
 

@@ -23,6 +23,11 @@ class Place(Struct, frozen=True):
         found = real(path, self.cwd)
         return found is not None and contains(self.root, found) and not special(path, self.cwd)
 
+    def lies(self, path: str) -> bool:
+        """Whether a name itself, be it that of a link, lies inside: enough where no link is followed."""
+        folder, _, name = path.rstrip("/").rpartition("/")
+        return name not in ("", ".", "..") and self.within(folder or ("/" if path.startswith("/") else "."))
+
     def shows(self, path: str) -> bool:
         """Whether the content of an operand may be printed: it is held here and is not known to hold secrets."""
         if path == "-":

@@ -10,15 +10,36 @@ _MAX_PROGRAM = 400
 
 # --- sed: no `w`, `r`, `e`, no text that runs on into the next line ---
 
-_SED_TEXT = r"(?:[^/\\\n]|\\[^/\n])*"
-_SED_ADDRESS = rf"(?:\d+(?:~\d+)?|\$|/{_SED_TEXT}/[IM]{{0,2}})"
+_MARKS = ("/", r"\|", "#", ",", ":", "@", "!", "%", "_")
+
+
+def _sed_pattern(mark: str) -> str:
+    """A pattern up to its mark. Versions disagree about a mark between square brackets, so none may stand there."""
+    listed = rf"\[\^?(?:[^\]\[\\\n{mark}]|\\[A-Za-z]|\[:[a-z]+:\])+\]"
+    return rf"(?:[^{mark}\\\n\[]|\\[^\n]|{listed})*"
+
+
+def _sed_text(mark: str) -> str:
+    return rf"(?:[^{mark}\\\n]|\\[^\n])*"
+
+
+_SED_CHOSEN = "|".join(rf"\\{mark}{_sed_pattern(mark)}{mark}" for mark in _MARKS[1:])
+_SED_ADDRESS = rf"(?:\d+(?:~\d+)?|\$|/{_sed_pattern('/')}/[IM]{{0,2}}|{_SED_CHOSEN})"
 _SED_RANGE = rf"(?:{_SED_ADDRESS}(?:\s*,\s*(?:{_SED_ADDRESS}|[+~]\d+))?\s*!?\s*)?"
 _SED_SWAP = "|".join(
-    rf"s{mark}(?:[^{mark}\\\n]|\\[^{mark}\n])*{mark}(?:[^{mark}\\\n]|\\[^{mark}\n])*{mark}[gpiIM\d]{{0,6}}"
-    for mark in ("/", r"\|", "#", ",", ":", "@", "!", "%", "_")
+    rf"s{mark}{_sed_pattern(mark)}{mark}{_sed_text(mark)}{mark}[gpiIM\d]{{0,6}}|y{mark}{_sed_text(mark)}{mark}{_sed_text(mark)}{mark}"
+    for mark in _MARKS
 )
 _SED_COMMAND = rf"(?:{_SED_RANGE}(?:[pdPDgGhHxnN=]|[qQl]\d*|{_SED_SWAP}))"
-_SED = re.compile(rf"\s*{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s*;?\s*")
+_SED_COMMANDS = rf"{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s*;?\s*"
+_SED_STEP = rf"(?:{_SED_COMMAND}|{_SED_RANGE}\{{\s*{_SED_COMMANDS}\}})"
+_SED_JOINED = r"(?::a\s*[;\n]\s*N\s*[;\n]\s*\$!\s*ba\s*[;\n]\s*)?"
+"""How all lines are made one: the only loop that is known to end."""
+
+_SED_ADDED = rf"{_SED_RANGE}[aic]\s*[^\\\s][^\\\n]*"
+"""A text to print takes all that is left of the script."""
+
+_SED = re.compile(rf"\s*{_SED_JOINED}{_SED_STEP}(?:\s*[;\n]\s*{_SED_STEP})*\s*;?\s*|\s*{_SED_ADDED}")
 
 
 def _sed(taken: Taken, place: Place) -> bool:
@@ -35,61 +56,99 @@ def _prints(script: str) -> bool:
 # --- awk: fields, numbers, sums and texts; nothing that opens, pipes or calls the system ---
 
 _AWK_TOKEN = re.compile(
-    r"\s+|\d+(?:\.\d+)?|\"(?:[^\"\\\n]|\\[^\n])*\"|(?P<name>[A-Za-z_]\w*)|\|\||&&|==|!=|<=|>=|\+\+|--|\+=|-=|\*="
-    r"|(?P<mark>[{}()\[\]$;,+\-*/%!~<>?:=])"
+    r"\s+|(?P<number>\d+(?:\.\d+)?)|\"(?:[^\"\\\n]|\\[^\n])*\"|(?P<name>[A-Za-z_]\w*)|\|\||&&|==|!=|<=|>=|\+\+|--|\+=|-="
+    r"|\*=|(?P<mark>[{}()\[\]$;,+\-*/%!~<>?:=])"
 )
-_AWK_REGEX = re.compile(r"/(?:[^/\\\n\[\]]|\\[^\n])+/")
-_AWK_NAMES = named(
-    "BEGIN END NR NF FNR FS OFS ORS RS FILENAME print printf length substr index split sub gsub toupper tolower int "
-    "sprintf if else for in next exit delete match"
+_AWK_REGEX = re.compile(r"/(?:[^/\\\n\[\]]|\\[^\n]|\[\^?(?:[^\]\[\\\n/]|\\[A-Za-z.]|\[:[a-z]+:\])+\])+/")
+_AWK_FUNCTIONS = named(
+    "length substr index split sub gsub match toupper tolower int sprintf sqrt exp log sin cos atan2 rand srand gensub "
+    "strtonum systime strftime mktime asort asorti"
 )
-_AWK_VARIABLE = re.compile(r"[a-z]\w{0,2}|sum|total|count|seen|line|max|min|key|val|field|name|last|prev|avg")
-_AWK_KEYWORDS = named("BEGIN END print printf if else for in next exit delete")
-_AWK_VALUE = r"(NR|NF|FNR|FS|OFS|ORS|RS|[a-z]\w*)=[^\\]*|[^=]*|="
+_AWK_CONTROL = named("if for")
+_AWK_KEYWORDS = _AWK_CONTROL | named("BEGIN END print printf else in next exit delete break continue")
+_AWK_SPECIAL = named("NR NF FNR FS OFS ORS RS RSTART RLENGTH SUBSEP FILENAME OFMT IGNORECASE")
+_AWK_RESERVED = named(
+    "getline system close fflush func function return nextfile while do switch case default include load namespace "
+    "extension"
+)
+_AWK_VARIABLE = re.compile(r"[a-z_]\w*")
+_AWK_CALL = re.compile(r"\s*\(")
+_AWK_VALUE = r"(NR|NF|FNR|FS|OFS|ORS|RS|[a-z]\w*)=([^\\]|\\[tn|.\\])*|[^=]*|="
 
 
 def _awk(taken: Taken, place: Place) -> bool:
     program, files = taken.operands[:1], taken.operands[1:]
-    return bool(program) and _only_prints(program[0]) and all(place.shows(word) for word in files)
+    return bool(program) and _Awk(program[0]).only_prints() and all(place.shows(word) for word in files)
 
 
-def _only_prints(program: str) -> bool:
-    """Whether every token is known. A `/` that begins a regular expression must not be taken for one that divides."""
-    at = braces = parens = 0
-    before = "operator"
-    while at < len(program) <= _MAX_PROGRAM:
-        slash = program[at] == "/"
-        regex = _AWK_REGEX.match(program, at) if slash and before == "operator" else None
-        token = regex or _AWK_TOKEN.match(program, at)
-        if token is None or (slash and not regex and before != "operand"):
-            return False
-        at = token.end()
-        if not token[0].isspace():
-            if not regex and not _awk_known(token, braces > 0, parens > 0):
+class _Awk:
+    """Reads a program token by token, all of which must be known.
+
+    A `/` either divides or begins a regular expression, which may hold anything. So `before` says what the token in
+    front allows: "operand" a division, "operator" an expression, "" neither, where versions could disagree.
+    """
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.before = "operator"
+        self.control = False
+        self.braces = 0
+        self.parens: list[bool] = []
+
+    def only_prints(self) -> bool:
+        at = 0
+        while at < len(self.program) <= _MAX_PROGRAM:
+            slash = self.program[at] == "/"
+            if slash and not self.before:
                 return False
-            braces += (token[0] == "{") - (token[0] == "}")
-            parens += (token[0] == "(") - (token[0] == ")")
-            before = "operand" if regex else _awk_kind(token)
-    return len(program) <= _MAX_PROGRAM and braces == parens == 0
+            if slash and self.before == "operator":
+                token = _AWK_REGEX.match(self.program, at)
+                self.before = ""
+            else:
+                token = _AWK_TOKEN.match(self.program, at)
+                if token is not None and not self._known(token):
+                    return False
+            if token is None:
+                return False
+            at = token.end()
+        return len(self.program) <= _MAX_PROGRAM and not self.braces and not self.parens
 
+    def _known(self, token: "re.Match[str]") -> bool:
+        text = token[0]
+        if text.isspace():
+            if "\n" in text and self.before == "operand":
+                self.before = "operator"
+            return True
+        control, self.control = self.control, text in _AWK_CONTROL
+        if token["name"]:
+            return self._name(text, token.end())
+        if text == ">" and self.braces and not self.parens:
+            return False
+        self.braces += (text == "{") - (text == "}")
+        if text == "(":
+            self.parens.append(control)
+        closes = not self.parens.pop() if text == ")" and self.parens else text in ("]", "}", ")")
+        self.before = self._after(text, token["number"] is not None, closes=closes)
+        return self.braces >= 0
 
-def _awk_known(token: "re.Match[str]", in_braces: bool, in_parens: bool) -> bool:
-    """A known name, and no `>` where it would write. A `print` between parentheses can write from there."""
-    name = token["name"]
-    if name in ("print", "printf"):
-        return not in_parens
-    if name:
-        return name in _AWK_NAMES or _AWK_VARIABLE.fullmatch(name) is not None
-    return not (in_braces and not in_parens and token[0] == ">")
+    def _after(self, text: str, number: bool, *, closes: bool) -> str:
+        if text in (")", "]"):
+            return "operand" if closes else ""
+        if number:
+            return "operand"
+        return "" if text[0] == '"' or text in ("$", "++", "--") else "operator"
 
-
-def _awk_kind(token: "re.Match[str]") -> str:
-    text = token[0]
-    if text in ("$", "++", "--") or text in _AWK_KEYWORDS:
-        return "keyword"
-    if token["name"] or text in (")", "]") or text[0] in '"0123456789':
-        return "operand"
-    return "operator"
+    def _name(self, name: str, end: int) -> bool:
+        """A known name. A `print` between parentheses can write from there; what is called must be a known function."""
+        self.before = ""
+        if name in _AWK_KEYWORDS:
+            return not (self.parens and name in ("print", "printf"))
+        if name in _AWK_FUNCTIONS:
+            return name == "length" or _AWK_CALL.match(self.program, end) is not None
+        if name in _AWK_RESERVED or _AWK_CALL.match(self.program, end):
+            return False
+        self.before = "operand"
+        return name in _AWK_SPECIAL or _AWK_VARIABLE.fullmatch(name) is not None
 
 
 # --- jq: it can neither write nor run, but it can show the environment and read modules ---

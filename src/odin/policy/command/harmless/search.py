@@ -11,38 +11,42 @@ from odin.policy.command.harmless.place import Look, Place
 from odin.policy.paths import contains, real
 
 _MAX_IGNORES = 20_000
+_GIVEN = ("e", "regexp", "f", "file")
+"""Options that give the pattern, so that all operands are files."""
 
 
 def _searched(taken: Taken, place: Place, look: Look | None) -> bool:
     """The first operand is a pattern unless an option gave one; the others are files, or trees with `look`."""
-    paths = taken.operands if taken.has("e", "regexp") else taken.operands[1:]
+    paths = taken.operands if taken.has(*_GIVEN) else taken.operands[1:]
     if look is None:
         return all(place.shows(word) for word in paths)
     return all(place.holds(word) and look.clear(word, place) for word in paths or ["."])
 
 
 def _patterned(taken: Taken) -> bool:
-    return bool(taken.operands) or taken.has("e", "regexp")
+    return bool(taken.operands) or taken.has(*_GIVEN)
 
 
 def _grep(taken: Taken, place: Place) -> bool:
     if not _patterned(taken):
         return False
-    if not taken.has("r", "recursive"):
+    follows = taken.has("R", "dereference-recursive")
+    if not follows and not taken.has("r", "recursive"):
         return _searched(taken, place, None)
     only = taken.values("include")
     if any(char in pattern for pattern in only for char in "[\\"):
         only = []
-    return _searched(taken, place, Look(only=tuple(only), skipped=taken.values("exclude-dir")))
+    return _searched(taken, place, Look(only=tuple(only), skipped=taken.values("exclude-dir"), follows=follows))
 
 
 _GREP = Known(
     _grep,
-    "ivywxclLnHhoqsEFGPaIzbTUZre:A:B:C:m:",
+    "ivywxclLnHhoqsEFGPaIzbTUZrRe:f@A:B:C:m:",
     "ignore-case no-ignore-case invert-match word-regexp line-regexp count files-with-matches files-without-match "
     "line-number only-matching quiet silent no-messages extended-regexp fixed-strings basic-regexp perl-regexp color? "
     "colour? regexp= after-context= before-context= context= max-count= with-filename no-filename include= exclude= "
-    "exclude-dir= recursive byte-offset text null null-data initial-tab label= binary-files= line-buffered "
+    "exclude-dir= recursive dereference-recursive file@ byte-offset text null null-data initial-tab label= "
+    "binary-files= line-buffered "
     "group-separator= no-group-separator",
     number=True,
 )
@@ -59,6 +63,7 @@ def _ripgrep(taken: Taken, place: Place) -> bool:
     look = Look(
         skipped=() if everything else _ignored(place),
         hidden=taken.has(".", "hidden", "u", "unrestricted"),
+        follows=taken.has("L", "follow"),
     )
     return _patterned(taken) and _searched(taken, place, look)
 
@@ -86,14 +91,14 @@ def _ignored(place: Place) -> frozenset[str]:
 
 _RG = Known(
     _ripgrep,
-    "ivwxclnNHIoqsSFPaUup.e:A:B:C:m:g:t:T:j:M:d:r:E:0Vb",
+    "ivwxclnNHIoqsSFPaUupL.e:f@A:B:C:m:g:t:T:j:M:d:r:E:0Vb",
     "ignore-case smart-case case-sensitive invert-match word-regexp line-regexp count count-matches files-with-matches "
     "files-without-match line-number no-line-number column no-column only-matching quiet no-messages fixed-strings "
     "pcre2 regexp= after-context= before-context= context= max-count= with-filename no-filename glob= iglob= type= "
     "type-not= threads= max-columns= max-columns-preview max-depth= hidden no-ignore no-ignore-vcs no-ignore-parent "
     "unrestricted files sort= sortr= color= colors= heading no-heading json stats multiline multiline-dotall text null "
     "trim no-config passthru replace= vimgrep pretty encoding= max-filesize= one-file-system type-list version "
-    "byte-offset line-buffered context-separator= glob-case-insensitive crlf engine= no-unicode",
+    "byte-offset line-buffered context-separator= follow file@ debug glob-case-insensitive crlf engine= no-unicode",
 )
 
 

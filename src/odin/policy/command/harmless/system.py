@@ -8,7 +8,14 @@ from odin.policy.command.harmless.place import Place
 from odin.policy.command.shapes import named
 
 _PRINTABLE = named("PATH HOME SHELL USER LOGNAME LANG PWD TERM VIRTUAL_ENV EDITOR TZ HOSTNAME CI")
-_TERMINAL = frozenset(("cols", "lines", "colors", "longname"))
+_TERMINAL = named(
+    "cols lines colors longname bold dim sgr0 rev blink smul rmul smso rmso sitm ritm setaf setab op el el1 ed clear "
+    "civis cnorm"
+)
+_DAEMON = (
+    *(["ps"], ["images"], ["version"], ["info"], ["compose", "version"]),
+    *([kind, verb] for kind in ("container", "image", "volume", "network", "context") for verb in ("ls", "list")),
+)
 
 
 def _date_format(taken: Taken, place: Place) -> bool:
@@ -17,9 +24,12 @@ def _date_format(taken: Taken, place: Place) -> bool:
 
 def _processes(taken: Taken, place: Place) -> bool:
     """BSD style letters are operands; an `e` among them would show what is in the environment."""
-    plain = all(re.fullmatch(r"[auxlwjf]+|\d+", word) for word in taken.operands)
+    operands, formats = taken.operands, taken.values("o", "format", "sort")
+    if len(operands) == 2 and re.fullmatch(r"[auxlwjf]*o", operands[0]):
+        operands, formats = [], [*formats, operands[1]]
+    plain = all(re.fullmatch(r"[auxlwjf]+|\d+", word) for word in operands)
     users = all(value == "x" or _is_user(value) for value in taken.values("u", "U", "g", "G", "t", "user"))
-    return plain and users and not any("env" in value for value in taken.values("o", "format", "sort"))
+    return plain and users and not any("env" in value for value in formats)
 
 
 def _is_user(name: str) -> bool:
@@ -33,7 +43,37 @@ def _is_user(name: str) -> bool:
 
 
 def _terminal(taken: Taken, place: Place) -> bool:
-    return len(taken.operands) == 1 and taken.operands[0] in _TERMINAL
+    return taken.operands[:1] != [] and taken.operands[0] in _TERMINAL and all(map(str.isdigit, taken.operands[1:]))
+
+
+def _samples(taken: Taken, place: Place) -> bool:
+    """An interval needs a number of times, or it never ends."""
+    return len(taken.operands) in (0, 2) and all(re.fullmatch(r"\d{1,2}", word) for word in taken.operands)
+
+
+def _kernel(taken: Taken, place: Place) -> bool:
+    return all(re.fullmatch(r"[a-z][\w.-]*", word) for word in taken.operands)
+
+
+def _account(taken: Taken, place: Place) -> bool:
+    """Not `hosts`: that asks other machines."""
+    return taken.operands[:1] in (["passwd"], ["group"], ["services"], ["protocols"]) and names(taken, place)
+
+
+def _units(taken: Taken, place: Place) -> bool:
+    verb = taken.operands[:1]
+    return verb in (
+        ["status"],
+        ["is-active"],
+        ["is-enabled"],
+        ["is-failed"],
+        ["list-units"],
+        ["list-timers"],
+    ) and names(taken, place)
+
+
+def _packages(taken: Taken, place: Place) -> bool:
+    return taken.has("l", "s", "L", "S", "W", "list", "status", "listfiles", "show") and names(taken, place)
 
 
 def _variables(taken: Taken, place: Place) -> bool:
@@ -47,7 +87,7 @@ def _setting(taken: Taken, place: Place) -> bool:
 
 def _local_daemon(taken: Taken, place: Place) -> bool:
     local = os.environ.get("DOCKER_HOST", "unix:").startswith("unix:")
-    return local and taken.operands[:1] in (["ps"], ["images"]) and len(taken.operands) == 1
+    return local and taken.operands in _DAEMON
 
 
 SYSTEM: dict[str, Known] = {
@@ -85,12 +125,36 @@ SYSTEM: dict[str, Known] = {
         "list-name list-full full count newest oldest exact ignore-case euid= uid= parent= pgroup= delimiter=",
     ),
     "pidof": Known(names, "sxo:"),
-    "lsof": Known(held, "i?nPp:tu:c:a", ""),
+    "lsof": Known(held, "i?nPp:tu:c:as?UlRw", ""),
+    "fuser": Known(held, "vum", "verbose user"),
+    "pstree": Known(names, "aAcglhnpsStuU"),
+    "pwdx": Known(names),
+    "vmstat": Known(_samples, "adfmnstwS:", "active disk stats timestamp wide unit="),
+    "iostat": Known(_samples, "cdhkmtxyz"),
+    "mpstat": Known(_samples, "AuP:"),
+    "w": Known(names, "hsfiou", "no-header short from"),
+    "last": Known(names, "n:axFiw", "limit= fulltimes", number=True),
+    "lsblk": Known(nothing, "abdefilmno:pSt", "all bytes fs json list output= paths noheadings tree?"),
+    "lsmem": Known(nothing, "abnSo:", "all bytes json summary?"),
+    "lsmod": Known(nothing),
+    "lspci": Known(nothing, "vnkmtD"),
+    "lsusb": Known(nothing, "vt"),
+    "mount": Known(nothing, "l"),
+    "findmnt": Known(nothing, "abDlnro:J", "all bytes df json list output= noheadings raw"),
+    "ifconfig": Known(nothing, "a"),
+    "sysctl": Known(_kernel, "anNe", "all names values"),
+    "getent": Known(_account),
+    "hostnamectl": Known(nothing),
+    "timedatectl": Known(nothing),
+    "systemctl": Known(_units, "aln:t:", "all no-pager plain no-legend lines= type= state= user full failed quiet"),
+    **dict.fromkeys(("dpkg", "dpkg-query"), Known(_packages, "lsLSWf:", "list status listfiles show showformat=")),
+    "stty": Known(lambda taken, place: taken.operands in ([], ["size"]), "a", "all"),
+    "clear": Known(nothing),
     "ss": Known(
         anything, "tulnpaexmis460HOwZ", "tcp udp listening numeric processes all summary unix ipv4 ipv6 no-header"
     ),
     "netstat": Known(nothing, "tulnparsieW46", "tcp udp listening numeric programs all route statistics interfaces"),
-    "tput": Known(_terminal),
+    "tput": Known(_terminal, "T:", values=r"[\w+-]+"),
     "getconf": Known(_setting, "a"),
     "locale": Known(names, "amck", "all-locales charmaps category-name keyword-name"),
     "printenv": Known(_variables),

@@ -1,9 +1,11 @@
 """Commands that print, cut and reorder text."""
 
+import os
 import re
 
 from odin.policy.command.harmless.options import Known, Taken, anything, nothing, one_shown, shown
 from odin.policy.command.harmless.place import Place
+from odin.policy.paths import joined
 
 _MAX_SLEEP = 60
 
@@ -27,6 +29,30 @@ def _shuffled(taken: Taken, place: Place) -> bool:
     """With -r and no number it never ends."""
     endless = taken.has("r", "repeat") and not taken.has("n", "head-count")
     return not endless and (taken.has("e", "echo") or one_shown(taken, place))
+
+
+def _looked_up(taken: Taken, place: Place) -> bool:
+    """Without a file, look searches a dictionary of the system."""
+    return len(taken.operands) in (1, 2) and all(place.shows(word) for word in taken.operands[1:])
+
+
+def _packed(taken: Taken, place: Place) -> bool:
+    """Files that are there: for one that is not, another is opened that has a suffix more."""
+    return all(place.shows(word) and os.path.isfile(joined(place.cwd, word)) for word in taken.operands)  # noqa: PTH113
+
+
+def _unpacked(taken: Taken, place: Place) -> bool:
+    """Without one of these options, the file is replaced by another."""
+    return taken.has("c", "l", "t", "stdout", "to-stdout", "list", "test") and _packed(taken, place)
+
+
+def _contents(taken: Taken, place: Place) -> bool:
+    """What is in an archive, which is named first; what follows are names inside of it."""
+    return _packed(Taken([], taken.operands[:1]), place) and bool(taken.operands)
+
+
+def _listed(taken: Taken, place: Place) -> bool:
+    return taken.has("l", "v", "t", "Z") and _contents(taken, place)
 
 
 def _numbers(taken: Taken, place: Place) -> bool:
@@ -59,9 +85,14 @@ TEXT: dict[str, Known] = {
     ),
     "tac": Known(shown, "brs:", "before regex separator="),
     "rev": Known(shown),
-    "fold": Known(shown, "bsw:", "bytes spaces width="),
-    "fmt": Known(shown, "cstuw:g:p:", "crown-margin split-only tagged-paragraph uniform-spacing width= goal= prefix="),
-    "pr": Known(shown, "adfFh:e?i?l:mn?N:o:rs?tTvW:w:", "columns= header= length= omit-header width="),
+    "fold": Known(shown, "bsw:", "bytes spaces width=", number=True),
+    "fmt": Known(
+        shown,
+        "cstuw:g:p:",
+        "crown-margin split-only tagged-paragraph uniform-spacing width= goal= prefix=",
+        number=True,
+    ),
+    "pr": Known(shown, "adfFh:e?i?l:mn?N:o:rs?tTvW:w:", "columns= header= length= omit-header width=", number=True),
     "paste": Known(shown, "d:sz", "delimiters= serial zero-terminated"),
     "join": Known(
         shown,
@@ -98,6 +129,21 @@ TEXT: dict[str, Known] = {
     ),
     "seq": Known(_numbers, "f:s:w", "format= separator= equal-width", number=True),
     "factor": Known(anything),
+    "bc": Known(shown, "lqsw", "mathlib quiet standard warn"),
+    "col": Known(nothing, "bfhpx"),
+    "look": Known(_looked_up, "dft:"),
+    "uuidgen": Known(nothing, "rt", "random time"),
+    "gzip": Known(_unpacked, "cdlvtqN", "stdout to-stdout decompress list verbose test quiet"),
+    "gunzip": Known(_unpacked, "clvtqN", "stdout to-stdout list verbose test quiet"),
+    **dict.fromkeys(("zcat", "xzcat", "bzcat", "zstdcat"), Known(_packed)),
+    "xz": Known(_unpacked, "cdlvtq", "stdout to-stdout decompress list verbose test quiet"),
+    "unzip": Known(_listed, "lvqZ1t"),
+    "zipinfo": Known(_contents, "12slmvhtTzC"),
+    "nm": Known(_no_lists, "agnuCDASoprP", "demangle? dynamic defined-only undefined-only numeric-sort print-size"),
+    "size": Known(_no_lists, "ABdt", "format= totals"),
+    "readelf": Known(
+        _no_lists, "ahlSsrdnVgeIW", "all file-header program-headers section-headers symbols dynamic wide"
+    ),
     "sleep": Known(_short_wait),
     "true": Known(anything),
     "false": Known(anything),

@@ -15,7 +15,8 @@ _PLAIN = named(
     "mypy black node deno ruby gem perl php Rscript julia gcc g++ cc c++ clang clang++ ld make cmake ninja "
     "meson bash zsh fish git gh svn docker podman kubectl helm sqlite3 psql mysql redis-cli jq rg fd tree sed awk "
     "gawk grep find ls tar zip unzip openssl java javac kotlin swift ghc cabal stack zig nim ffmpeg "
-    "convert tmux vim nvim emacs shellcheck"
+    "convert tmux vim nvim emacs shellcheck curl wget ssh nginx lua R elixir scala bun redis-server mongod aws rsync "
+    "docker-compose tsc eslint prettier"
 )
 _VERSION = (["--version"], ["-V"])
 _OTHER_VERSION: dict[str, Sequence[list[str]]] = {
@@ -26,6 +27,14 @@ _OTHER_VERSION: dict[str, Sequence[list[str]]] = {
     "gcc": (["-dumpversion"], ["-dumpmachine"], ["-v"]),
     "java": (["-version"],),
     "javac": (["-version"],),
+    "kotlin": (["-version"],),
+    "scala": (["-version"],),
+    "make": (["-v"],),
+    "nginx": (["-v"],),
+    "lua": (["-v"],),
+    "tsc": (["-v"],),
+    "eslint": (["-v"],),
+    "ssh": (["-V"],),
     "openssl": (["version"],),
     "docker": (["-v"],),
     "git": (),
@@ -33,14 +42,20 @@ _OTHER_VERSION: dict[str, Sequence[list[str]]] = {
     "helm": (["version"],),
     "kubectl": (["version", "--client"],),
 }
-_NO_CAPITAL = named("mysql ffmpeg java javac zip unzip bash psql find ls redis-cli tmux emacs make ninja")
+_NO_CAPITAL = named(
+    "nginx lua R elixir scala bun tsc eslint prettier mysql ffmpeg java javac zip unzip bash psql find ls redis-cli "
+    "tmux emacs make ninja"
+)
 """Programs for which -V is something else than the version, or is not known."""
 
 _CHAINED: dict[str, tuple[Sequence[str], Sequence[list[str]]]] = {
     "cargo": (("rust-toolchain", "rust-toolchain.toml", ".cargo"), (["--version"], ["-V"], ["version"])),
     "rustc": (("rust-toolchain", "rust-toolchain.toml"), (["--version"], ["-V"], ["-vV"])),
-    "rustup": (("rust-toolchain", "rust-toolchain.toml"), (["--version"],)),
-    "go": (("go.mod", "go.work"), (["version"],)),
+    "rustup": (("rust-toolchain", "rust-toolchain.toml"), (["--version"], ["toolchain", "list"])),
+    "go": (
+        ("go.mod", "go.work"),
+        (["version"], *(["env", name] for name in ("GOPATH", "GOROOT", "GOOS", "GOARCH", "GOVERSION", "GOMODCACHE"))),
+    ),
     "npm": ((".npmrc",), (["--version"], ["-v"])),
     "dotnet": (("global.json",), (["--version"],)),
     "npx": ((".npmrc",), (["--version"], ["-v"])),
@@ -49,11 +64,17 @@ _CHAINED: dict[str, tuple[Sequence[str], Sequence[list[str]]]] = {
 
 
 def _npm(taken: Taken, place: Place) -> bool:
-    return taken.operands[:1] in (["ls"], ["list"]) and not place.configured((".npmrc",))
+    """Lists of what is installed. `npm run` alone names the scripts; with a name it runs one."""
+    verb = taken.operands[:1]
+    if verb in (["run"], ["root"], ["prefix"]):
+        known = len(taken.operands) == 1
+    else:
+        known = verb in (["ls"], ["list"], ["explain"], ["why"]) or taken.operands[:2] == ["pkg", "get"]
+    return known and not place.configured((".npmrc",))
 
 
 def _pip(taken: Taken, place: Place) -> bool:
-    return taken.operands[:1] in (["list"], ["show"], ["freeze"]) and names(taken, place)
+    return taken.operands[:1] in (["list"], ["show"], ["freeze"], ["check"]) and names(taken, place)
 
 
 _PIP = Known(_pip, "vqfl", "verbose quiet format= local user files not-required exclude-editable no-color")

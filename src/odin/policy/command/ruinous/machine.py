@@ -4,7 +4,8 @@ import os
 import re
 
 from odin.policy.command.ruinous.removal import Check, operands, options
-from odin.policy.command.ruinous.targets import Harm, Place, forms
+from odin.policy.command.ruinous.targets import Harm
+from odin.policy.command.ruinous.values import Place, forms
 from odin.policy.command.shapes import Word, named
 from odin.policy.command.survey import Part, Survey
 
@@ -47,6 +48,8 @@ def _dump(part: Part, place: Place) -> Harm:
 
 
 def _onto_disk(part: Part, place: Place) -> Harm:
+    if "/proc/sysrq-trigger" in part.texts:
+        return _END
     return _DISK if any(_names_disk(part, word, place) for word in part.words[1:]) else ""
 
 

@@ -4,19 +4,23 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from odin.policy.command.ruinous.targets import Harm, Place, emptied, forms, lost, lost_when_empty
+from odin.policy.command.ruinous.targets import Harm, emptied, lost, lost_when_empty
+from odin.policy.command.ruinous.values import Place, forms
 from odin.policy.command.shapes import Word, named
 from odin.policy.command.survey import Part
 
 Check = Callable[[Part, Place], Harm]
 
-REMOVERS = named("rm srm rimraf unlink shred trash trash-put del-cli remove-item ri")
-_ALWAYS_RECURSIVE = named("rimraf trash trash-put del-cli")
+REMOVERS = named("rm srm wipe rimraf unlink shred trash trash-put gvfs-trash gio del-cli remove-item ri")
+_ALWAYS_RECURSIVE = named("rimraf trash trash-put gvfs-trash gio del-cli")
 _NARROWING = named(
     "-name -iname -path -ipath -wholename -iwholename -regex -iregex -newer -anewer -cnewer -mtime -mmin -atime -amin "
     "-ctime -cmin -size -empty -user -group -uid -gid -nouser -nogroup -perm -inum -links -samefile -lname -ilname "
     "-newermt -newerct -newerat -used"
 )
+_TAKING = named("xargs parallel")
+_TAKING_ALONE = named("remove-item ri")
+_LISTING = named("find ls dir gci get-childitem echo printf")
 _ANYTHING = re.compile(r"[*?./]*")
 _ELSEWHERE = "it removes what lies in a folder that cannot be told"
 
@@ -63,7 +67,7 @@ def _known_values(part: Part, place: Place) -> list[Word]:
     words: list[Word] = []
     for word in part.words[1:]:
         made = forms(part, word, place) if word.expands and word.text.startswith("$") else []
-        options_in = [text for form in made for text in form.split() if text.startswith("-")]
+        options_in = [text for form in made for text in form.split() if text.startswith("-") and text != "--"]
         words += [Word(text) for text in options_in] or [word]
     return words
 
@@ -71,8 +75,9 @@ def _known_values(part: Part, place: Place) -> list[Word]:
 def removal(part: Part, place: Place) -> Harm:
     if not _recursive(part, place):
         return ""
+    own = part.name.casefold() in _ALWAYS_RECURSIVE
     for word in operands(part.words[1:]):
-        why = lost(part, word, place)
+        why = lost(part, Word(word.text, word.expands, glob=True) if own else word, place)
         if why:
             return why
         if word.glob and re.search(r"/[*.?]", word.text) and lost_when_empty(part, word, place):
@@ -159,11 +164,14 @@ def piped_removal(parts: Sequence[Part], place: Place) -> Harm:
     """xargs with a remover, fed by the command before it."""
     before: Part | None = None
     for part in parts:
-        if part.name == "xargs" and any(text.rsplit("/", 1)[-1] in REMOVERS for text in part.texts) and before:
+        removes = any(text.rsplit("/", 1)[-1].casefold() in REMOVERS for text in part.texts)
+        name = part.name.casefold()
+        takes = name in _TAKING or (name in _TAKING_ALONE and not operands(part.words[1:]))
+        if before and removes and takes:
             why = _fed(before, part, place)
             if why:
                 return why
-        if not part.found_inside or part.name in ("find", "ls", "echo", "printf"):
+        if not removes and (not part.found_inside or name in _LISTING):
             before = part
     return ""
 
@@ -178,10 +186,35 @@ def _fed(source: Part, part: Part, place: Place) -> Harm:
         if not re.search(r"(?:^| )(?:-\w*[rR]|--r)", " ".join(part.texts)):
             return ""
         return next((why for why in (lost(source, word, place) for word in source.words[1:]) if why), "")
-    if source.name == "ls" and len(source.texts) > 0:
+    if source.name.casefold() in _LISTING:
         named_folders = operands(source.words[1:]) or [Word(".")]
         return next((why for why in (lost(source, word, place) for word in named_folders) if why), "")
     return ""
+
+
+def searched_removal(part: Part, place: Place) -> Harm:
+    """fd with a removing -x, where no pattern narrows down what it finds."""
+    texts = list(part.texts[1:])
+    at = next((index for index, text in enumerate(texts) if text in ("-x", "-X", "--exec", "--exec-batch")), -1)
+    if at < 0 or not any(text.rsplit("/", 1)[-1] in REMOVERS for text in texts[at + 1 :]):
+        return ""
+    words = operands(part.words[1 : at + 1])
+    narrow = any(re.match(r"-[egStd]|--(?:ext|glob|size|changed|type|max-depth)", text) for text in texts[:at])
+    if narrow or (words and words[0].text not in (".", "", "*", ".*")):
+        return ""
+    return next((why for why in (lost(part, word, place) for word in words[1:] or [Word(".")]) if why), "")
+
+
+def archiving(part: Part, place: Place) -> Harm:
+    """tar and zip that remove what they have packed."""
+    texts = part.texts[1:]
+    if part.name == "zip":
+        removes = any(re.fullmatch(r"-\w*m\w*|--move", text) for text in texts)
+    else:
+        removes = any(text in ("--remove-files", "-sdel") for text in texts)
+    if not removes:
+        return ""
+    return next((why for why in (lost(part, word, place) for word in operands(part.words[1:])) if why), "")
 
 
 def moving(part: Part, place: Place) -> Harm:

@@ -1,15 +1,12 @@
 """Whether a word names something that must not be lost: the file system, a home, the project, or what lies above it."""
 
 import fnmatch
-import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
-from msgspec import Struct
-
+from odin.policy.command.ruinous.values import SOME, UNKNOWN, Place, absolute, forms
 from odin.policy.command.shapes import Word, named
-from odin.policy.command.survey import Part, Survey
+from odin.policy.command.survey import Part
 from odin.policy.paths import contains, real
 
 _TOP = named(
@@ -23,42 +20,18 @@ _SECOND = named(
 )
 _HOMES = ("home", "Users")
 _GIT_PARTS = named("objects refs config HEAD index packed-refs logs")
-_EVERYTHING = re.compile(r"\*+|\.\*|\?\*|\.\?\*|\.\.\?\*|\*\.\*|\.\[!?[.^!]+\]\*|\[!?\^?\.\]\*|\.\?\?\*|\{\*,\.\*\}")
-_HOME = re.compile(r"~(?=/|$)|\$HOME\b|\$\{HOME(?::?[-?=][^}]*)?\}")
-_HERE = re.compile(r"\$PWD\b|\$\{PWD(?::?[-?=][^}]*)?\}|\$\(\s*pwd\s*(?:-[LP]\s*)?\)|`\s*pwd\s*`")
-_TOPLEVEL = re.compile(r"\$\(\s*git rev-parse --show-toplevel\s*\)|`\s*git rev-parse --show-toplevel\s*`")
-_NEVER_EMPTY = re.compile(r"\$\{\w+:?\?[^}]*\}|\$\{\w+:-[^}]+\}")
-_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)[^}]*\}")
-_SOME = "\1"
-_UNKNOWN = "\0"
-_STAR = "\2"
-_MAX_FORMS = 64
-
+_EVERYTHING = re.compile(
+    r"\*+|\.\*|\?\*|\.\?\*|\.\.\?\*|\*\.\*|\.\[!?[.^!]+\]\*|\[!?\^?\.\]\*|\.\?\?\*|\{\*,\.\*\}"
+    r"|\[!?[^\]]*a-z[^\]]*\]\*|!\([^)]*\)"
+)
 Harm = str
 """Why a path must not be lost, as the end of a sentence, or ""."""
-
-
-class Place(Struct, frozen=True):
-    """Where a command is judged: the project, the folder it starts in, and the values that its variables may have."""
-
-    root: str
-    cwd: str
-    home: str
-    values: dict[str, tuple[str, ...]]
-
-
-def place_of(seen: Survey, root: str, cwd: str) -> Place:
-    values: dict[str, tuple[str, ...]] = {}
-    for name, value in seen.assigned:
-        if value is not None:
-            values[name] = (*values.get(name, ()), value)
-    return Place(root, cwd or root, str(Path("~").expanduser()), values)
 
 
 def lost(part: Part, word: Word, place: Place) -> Harm:
     """What would be lost with the tree that this word names for certain."""
     for form in forms(part, word, place):
-        if _UNKNOWN not in form and _SOME not in form:
+        if UNKNOWN not in form and SOME not in form:
             why = harm(form, part.folder, place)
             if why:
                 return why
@@ -68,51 +41,11 @@ def lost(part: Part, word: Word, place: Place) -> Harm:
 def lost_when_empty(part: Part, word: Word, place: Place) -> Harm:
     """What would be lost if the variables of this word were empty."""
     for form in forms(part, word, place):
-        if _UNKNOWN in form and form.strip(_UNKNOWN):
-            why = harm(form.replace(_UNKNOWN, "").replace(_SOME, "x"), part.folder, place)
+        if UNKNOWN in form and form.strip(UNKNOWN):
+            why = harm(form.replace(UNKNOWN, "").replace(SOME, "x"), part.folder, place)
             if why:
                 return why
     return ""
-
-
-def forms(part: Part, word: Word, place: Place) -> list[str]:
-    """What the shell may make of a word, where the unknown is marked as such."""
-    text = word.text if word.glob or word.expands else word.text.replace("*", _STAR)
-    if not word.expands:
-        return [f"./{text}" if text.startswith("~") else text]
-    text = _HOME.sub(lambda _: place.home, text)
-    text = _TOPLEVEL.sub(lambda _: place.root, text)
-    here = _absolute("", part.folder, place)
-    text = _HERE.sub(lambda _: here or _SOME, text)
-    if re.fullmatch(r"~[\w.-]+(/.*)?", text):
-        text = re.sub(r"^~[\w.-]+", lambda _: place.home, text)
-    text = _NEVER_EMPTY.sub(_SOME, text)
-    made = _braced(text)
-    for _ in range(4):
-        made = [form for item in made for form in _with_values(item, place)][:_MAX_FORMS]
-    return [re.sub(r"\$\([^)]*\)|`[^`]*`|\$[@*#?!$-]", _UNKNOWN, form) for form in made]
-
-
-def _with_values(text: str, place: Place) -> list[str]:
-    found = _VARIABLE.search(text)
-    if found is None:
-        return [text]
-    known = place.values.get(found[1] or found[2], ())
-    return [text[: found.start()] + value + text[found.end() :] for value in (*known, *(() if known else (_UNKNOWN,)))]
-
-
-def _braced(text: str) -> list[str]:
-    made = [text]
-    for _ in range(4):
-        grown: list[str] = []
-        for item in made:
-            found = re.search(r"(?<!\$)\{([^{}]*,[^{}]*)\}", item)
-            if found is None:
-                grown.append(item)
-            else:
-                grown += [item[: found.start()] + piece + item[found.end() :] for piece in found[1].split(",")]
-        made = grown[:_MAX_FORMS]
-    return made
 
 
 def emptied(text: str) -> tuple[str, bool]:
@@ -128,23 +61,12 @@ def emptied(text: str) -> tuple[str, bool]:
         base = head + slash or "."
 
 
-def _absolute(text: str, folder: str | None, place: Place) -> str | None:
-    """The full path that a text means in a folder; None when the folder is not known."""
-    if not text.startswith("/"):
-        if folder is None:
-            return None
-        start = place.home + folder[1:] if folder.startswith("~") else folder
-        text = os.path.join(place.cwd, start, text)  # noqa: PTH118 (either may be a full path, which then wins)
-    path = os.path.normpath(text)
-    return "/" + path.lstrip("/")
-
-
 def harm(text: str, folder: str | None, place: Place) -> Harm:
     """What is lost with a tree, told by its path."""
     if re.match(r"[A-Za-z]:[\\/]*(\*|Windows|Users)?$", text):
         return "it removes a whole drive"
     base, _ = emptied(text)
-    path = _absolute(base, folder, place)
+    path = absolute(base, folder, place)
     if path is None:
         return ""
     return _named(path, place) or _named(real(path, "/") or path, place)
@@ -170,9 +92,9 @@ def _named(path: str, place: Place) -> Harm:
 
 def _repository(names: Sequence[str], place: Place, top: str) -> Harm:
     folded = [name.casefold() for name in names]
-    if ".git" not in folded:
+    at = next((index for index, name in enumerate(folded) if _is_git(name)), -1)
+    if at < 0:
         return ""
-    at = folded.index(".git")
     owner = "/" + "/".join(names[:at])
     inner = names[at + 1 :]
     if not (contains(owner, place.root) or contains(owner, top)):
@@ -180,3 +102,12 @@ def _repository(names: Sequence[str], place: Place, top: str) -> Harm:
     if not inner or (len(inner) == 1 and inner[0] in _GIT_PARTS):
         return "it removes the history of the project (.git)"
     return ""
+
+
+def _is_git(name: str) -> bool:
+    """A pattern counts when it would match, and begins with the dot that a pattern does not match by itself."""
+    return name == ".git" or (name.startswith(".") and any(char in name for char in "*?[") and _fits_git(name))
+
+
+def _fits_git(pattern: str) -> bool:
+    return fnmatch.fnmatchcase(".git", pattern)

@@ -7,10 +7,10 @@ from odin.core.client import Client
 from odin.core.errors import OdinError, UsageError
 from odin.core.op import AddRule, RemoveRule
 from odin.core.rule import Action, RememberScope, RuleLine
-from odin.ui.permission import SCOPES
-from odin.ui.terminal import put, visible
+from odin.ui.telling import SCOPES
+from odin.ui.terminal import put, say, visible
 
-HELP = "/rules lists what is allowed, asked and denied; /rules add TEXT and /rules remove N change it."
+HELP = "/rules lists the rules; /rules add TEXT and /rules remove N change them."
 _HOW = "Write /rules add [--deny|--ask] [--project|--user] TEXT, or /rules remove N."
 
 _ACTIONS: dict[str, Action] = {"--allow": "allow", "--ask": "ask", "--deny": "deny"}
@@ -30,7 +30,7 @@ async def rules_command(client: Client, rest: str, err: TextIO) -> None:
         else:
             raise UsageError(f"/rules does not know {verb!r}.", _HOW)
     except OdinError as error:
-        put(err, f"{visible(error.sentence())}\n")
+        say(err, error.sentence())
 
 
 def listing(rules: Sequence[RuleLine]) -> str:

@@ -16,7 +16,8 @@ from odin.core.event import (
 )
 from odin.core.op import Answer, AnswerQuestions
 from odin.ui.progress import Progress
-from odin.ui.tty import Tty, in_background
+from odin.ui.question.tty import Tty, in_background
+from odin.ui.terminal import folded, visible
 
 _BACKGROUND = "Odin runs in the background and cannot ask."
 
@@ -95,7 +96,7 @@ class Questions:
             await self._client.submit(answer)
         except OdinError as error:
             self._current = ask.ask_id
-            self._tty.say(f"{error.sentence()}\n")
+            self._tty.say(f"{folded(visible(error.sentence()), self._tty.columns())}\n")
             return False
         return True
 
@@ -103,17 +104,17 @@ class Questions:
         if in_background(self._tty.fd):
             return _unasked(ask, _BACKGROUND)
         if isinstance(ask, QuestionsAsked):
-            from odin.ui.choosing import choose
+            from odin.ui.question.choosing import choose
 
             return await choose(self._tty, ask)
-        from odin.ui.consent import Consent
+        from odin.ui.question.consent import Consent
 
         return await Consent(self._tty, ask, agent).answer()
 
 
 def _said(event: PermissionAnswered | QuestionsAnswered) -> str:
     if isinstance(event, PermissionAnswered):
-        from odin.ui.permission import taken_back
+        from odin.ui.question.permission import taken_back
 
         return taken_back(event)
     return "This was answered elsewhere."
@@ -122,4 +123,4 @@ def _said(event: PermissionAnswered | QuestionsAnswered) -> str:
 def _unasked(ask: Asked, why: str) -> Answer | AnswerQuestions:
     if isinstance(ask, QuestionsAsked):
         return AnswerQuestions(ask.ask_id, cancelled=True, by=why)
-    return Answer(ask.ask_id, allow=False, reason=why)
+    return Answer(ask.ask_id, allow=False, reason=why, by="nobody")

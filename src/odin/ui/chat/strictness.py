@@ -5,11 +5,11 @@ from typing import TextIO
 from odin.core.client import Client
 from odin.core.errors import OdinError, UsageError
 from odin.core.op import SetPermissionMode
-from odin.ui.terminal import put, visible
+from odin.ui.terminal import say
 
 BYPASS = "bypassPermissions"
 COMMANDS = ("/yolo", "/permissions")
-HELP = "/yolo on stops the questions and /yolo off brings them back; /permissions MODE chooses how much is asked."
+HELP = "/permissions MODE chooses how much is asked; /yolo on asks nothing at all."
 _MODES = "default, acceptEdits, plan, dontAsk, bypassPermissions"
 
 
@@ -30,27 +30,25 @@ class Strictness:
         """Do what was typed and say what holds now."""
         try:
             if name == "/yolo":
-                put(err, await self._yolo(rest.strip().casefold()))
+                say(err, await self._yolo(rest.strip().casefold()))
             elif rest.strip():
                 await self._set(rest.strip())
-                put(err, f"Permission mode: {self.mode}\n")
+                say(err, f"Permission mode: {self.mode}")
             else:
-                put(err, f"Permission mode: {self.mode} (of {_MODES})\n")
+                say(err, f"Permission mode: {self.mode} (of {_MODES})")
         except OdinError as error:
-            put(err, f"{visible(error.sentence())}\n")
+            say(err, error.sentence())
 
     async def _yolo(self, word: str) -> str:
         if word == "on":
             await self._set(BYPASS)
-            return (
-                "Nothing is asked any more. What rules deny, and what never runs, still does not. /yolo off ends it.\n"
-            )
+            return "Nothing is asked any more. What rules deny, and what never runs, still does not. /yolo off ends it."
         if word == "off":
             await self._set(self._before)
-            return f"Questions are asked again. Permission mode: {self.mode}\n"
+            return f"Questions are asked again. Permission mode: {self.mode}"
         if word:
             raise UsageError(f"/yolo does not know {word!r}.", "Write /yolo on or /yolo off.")
-        return f"/yolo is {'on' if self.mode == BYPASS else 'off'}. Permission mode: {self.mode}\n"
+        return f"/yolo is {'on' if self.mode == BYPASS else 'off'}. Permission mode: {self.mode}"
 
     async def _set(self, mode: str) -> None:
         await self._client.submit(SetPermissionMode(mode))

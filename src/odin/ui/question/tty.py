@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator
 from typing import TextIO
 
-from odin.ui.terminal import put
+from odin.ui.terminal import put, size_of
 
 
 class Tty:
@@ -29,10 +29,10 @@ class Tty:
         return await read_line(self.fd)
 
     def columns(self) -> int:
-        try:
-            return os.get_terminal_size(self.fd).columns or 80
-        except OSError:
-            return 80
+        return size_of(self.fd)[0]
+
+    def rows(self) -> int:
+        return size_of(self.fd)[1]
 
 
 def in_background(fd: int) -> bool:

@@ -8,8 +8,8 @@ import msgspec
 from odin.core.errors import UsageError
 from odin.core.event import PermissionAsked
 from odin.core.op import Answer
-from odin.ui.permission import (
-    SCOPES,
+from odin.ui.question.permission import (
+    Reply,
     everything,
     helped,
     offered,
@@ -19,10 +19,12 @@ from odin.ui.permission import (
     rule_number,
     scope_of,
     subject,
+    too_tall,
     understand,
 )
-from odin.ui.terminal import visible
-from odin.ui.tty import Tty
+from odin.ui.question.tty import Tty
+from odin.ui.telling import SCOPES
+from odin.ui.terminal import folded, framed, visible
 
 
 class Consent:
@@ -31,7 +33,7 @@ class Consent:
     def __init__(self, tty: Tty, ask: PermissionAsked, agent: str) -> None:
         self._tty = tty
         self._ask = ask
-        self._shown = question(ask, agent)
+        self._shown = question(ask, agent, tty.columns(), tty.rows())
 
     async def answer(self) -> Answer:
         while True:
@@ -43,6 +45,7 @@ class Consent:
         """One line of the person's; None when it was not yet an answer."""
         ask = self._ask
         shown, self._shown = self._shown, ""
+        shown += too_tall(shown, self._tty.rows())
         typed = await self._tty.line(shown + prompt(ask))
         reply = understand(ask, typed)
         if reply.act == "allow":
@@ -58,8 +61,13 @@ class Consent:
             return await self._forbid()
         if reply.act == "edit":
             return await self._edit()
-        self._shown = f"{reply.words}\n" if reply.words else everything(ask) if reply.act == "view" else helped(ask)
+        self._shown = self._explained(reply)
         return None
+
+    def _explained(self, reply: Reply) -> str:
+        if reply.act == "view":
+            return everything(self._ask, self._tty.columns())
+        return helped(self._ask) if reply.act == "help" else f"{folded(reply.words, self._tty.columns())}\n"
 
     async def _forbid(self) -> Answer | None:
         rule = await self._rule("Deny it and remember")
@@ -72,7 +80,7 @@ class Consent:
 
     async def _rule(self, wording: str) -> str | None:
         """The rule to remember, as the person saw or wrote it; None to go back to the question."""
-        from odin.ui.lineedit import change_line
+        from odin.ui.question.lineedit import change_line
 
         rules: Sequence[str] = offered(self._ask)
         while True:
@@ -94,15 +102,15 @@ class Consent:
             try:
                 changed = await self._changed(args)
             except UsageError as error:
-                self._shown = f"{visible(error.sentence())}\n"
+                self._shown = f"{folded(visible(error.sentence()), self._tty.columns())}\n"
                 return None
             if changed is None or changed == self._ask.args:
                 self._shown = "Nothing was changed.\n"
                 return None
-            typed = await self._tty.line(_instead(self._ask, changed))
+            typed = await self._tty.line(_instead(self._ask, changed, self._tty.columns()))
             word = typed.strip().casefold()
             if word in ("y", "yes"):
-                from odin.ui.editing import summary
+                from odin.ui.question.editing import summary
 
                 return Answer(self._ask.ask_id, allow=True, args=changed, summary=summary(self._ask.args, changed))
             if word not in ("e", "edit"):
@@ -110,8 +118,8 @@ class Consent:
             args = changed
 
     async def _changed(self, args: dict[str, Any]) -> dict[str, Any] | None:
-        from odin.ui import editing
-        from odin.ui.lineedit import can_change, change_line
+        from odin.ui.question import editing
+        from odin.ui.question.lineedit import can_change, change_line
 
         command = editing.editor()
         if command:
@@ -123,8 +131,8 @@ class Consent:
         return None if changed is None or not changed.strip() else {**args, "command": changed}
 
 
-def _instead(ask: PermissionAsked, args: dict[str, Any]) -> str:
+def _instead(ask: PermissionAsked, args: dict[str, Any], columns: int) -> str:
     command = args.get("command")
     other = msgspec.structs.replace(ask, args=args, subject=command if isinstance(command, str) else "")
-    shown = "\n".join(f"  | {visible(line)}" for line in subject(other).split("\n"))
+    shown = "\n".join(framed(subject(other), columns))
     return f"Instead of what was asked:\n{shown}\nAllow this? [y]es, [e]dit again, anything else goes back: "

@@ -8,16 +8,12 @@ from msgspec import Struct
 
 from odin.core.event import PermissionAnswered, PermissionAsked
 from odin.core.rule import RememberScope
-from odin.ui.terminal import harmless, shorten, visible
+from odin.ui.terminal import folded, framed, harmless, shorten, visible
 
 PREVIEW_LINES = 24
-_PREVIEW_COLUMNS = 160
-
-SCOPES: dict[RememberScope, str] = {
-    "session": "for this session",
-    "project": "in this project",
-    "user": "everywhere",
-}
+_PREVIEW_COLUMNS = 150
+_FEWEST_LINES = 6
+_PROMPT_ROWS = 2
 
 _SCOPE_KEYS: dict[str, RememberScope] = {
     "s": "session",
@@ -51,25 +47,31 @@ def offered(ask: PermissionAsked) -> tuple[str, ...]:
 # --- what is shown ---
 
 
-def question(ask: PermissionAsked, agent: str = "") -> str:
+def question(ask: PermissionAsked, agent: str = "", columns: int = 80, rows: int = 50) -> str:
     """What a person decides on: who asks, everything it is about, why, and where it would run."""
     who = f"The sub-agent {visible(agent)}" if agent else "Odin"
     what = "run this again outside the sandbox" if ask.outside else f"use {visible(ask.name)}"
-    lines = [f"{who} asks to {what}:", *_framed(subject(ask)), *_paths(ask)]
+    lines = [f"{who} asks to {what}:", *_about(ask, columns)]
     if ask.reason:
-        lines.append(visible(ask.reason))
+        lines.append(folded(visible(ask.reason), columns))
     if ask.sandbox and not ask.outside:
-        lines.append(f"It would run in {visible(ask.sandbox)}.")
-    lines += preview(ask.preview, PREVIEW_LINES)
+        lines.append(folded(f"It would run in {visible(ask.sandbox)}.", columns))
+    room = rows - sum(line.count("\n") + 1 for line in lines) - _PROMPT_ROWS - 3
+    lines += preview(ask.preview, max(min(room, PREVIEW_LINES), _FEWEST_LINES), columns)
     return "\n".join(lines) + "\n"
 
 
+def too_tall(shown: str, rows: int) -> str:
+    """A warning when the beginning of a question has left the screen by the time it is answered."""
+    return "" if shown.count("\n") + _PROMPT_ROWS <= rows else "This did not fit on the screen: it begins further up.\n"
+
+
 def prompt(ask: PermissionAsked) -> str:
-    """The line behind which the answer is typed."""
+    """The line behind which the answer is typed, and above it how to make the answer last."""
     if ask.outside:
         return "Run it without the sandbox? [y]es, [n]o, or say why not: "
-    always = "[s]ession, [p]roject or [u]ser to remember it, [d]eny for good, " if offered(ask) else ""
-    return f"Allow it? [y]es, {always}[e]dit, [v]iew all, [?] help, [n]o, or say why not: "
+    lasting = "Remember a yes for this [s]ession, [p]roject or [u]ser; [d]eny for good.\n" if offered(ask) else ""
+    return f"{lasting}Allow it? [y]es, [e]dit, [v]iew all, [?] help, [n]o, or say why not: "
 
 
 def helped(ask: PermissionAsked) -> str:
@@ -77,7 +79,7 @@ def helped(ask: PermissionAsked) -> str:
     lines = ["y    allow it this once"]
     if offered(ask):
         lines += [
-            "s    allow it and remember a rule for this session; it is shown before it is kept",
+            "s    allow it and remember a rule for this session; you see it first",
             "p    the same, for this project",
             "u    the same, for all your projects",
             "d    deny it and remember that",
@@ -91,10 +93,10 @@ def helped(ask: PermissionAsked) -> str:
     return "\n".join(f"  {line}" for line in lines) + "\n"
 
 
-def everything(ask: PermissionAsked) -> str:
+def everything(ask: PermissionAsked, columns: int = 80) -> str:
     """All arguments and the whole preview."""
     args = msgspec.json.format(msgspec.json.encode(ask.args), indent=2).decode()
-    lines = [f"Arguments of {visible(ask.name)}:", *_framed(args), *preview(ask.preview, 0)]
+    lines = [f"Arguments of {visible(ask.name)}:", *framed(args, columns), *preview(ask.preview, 0, columns)]
     return "\n".join(lines) + "\n"
 
 
@@ -102,31 +104,33 @@ def subject(ask: PermissionAsked) -> str:
     return ask.subject or msgspec.json.encode(ask.args).decode()
 
 
-def preview(text: str, most: int) -> list[str]:
+def preview(text: str, most: int, columns: int = 80) -> list[str]:
     """What would change, and how much of it is not shown here. `most` 0 is all of it."""
     if not text:
         return []
     lines = text.rstrip("\n").split("\n")
     if not most:
-        return ["What would change:", *(f"  {visible(line)}" for line in lines)]
-    shown = [shorten(visible(line), _PREVIEW_COLUMNS) for line in lines[:most]]
+        return ["What would change:", *framed("\n".join(lines), columns)]
+    shown = [shorten(line, _PREVIEW_COLUMNS) for line in lines[:most]]
     left = [f"  … {len(lines) - most} more lines, v shows them"] if len(lines) > most else []
-    cut = any(short.endswith("…") and not line.endswith("…") for short, line in zip(shown, lines, strict=False))
-    left += ["  … long lines are cut, v shows them whole"] if cut else []
-    return ["What would change:", *(f"  {line}" for line in shown), *left]
+    left += ["  … long lines are cut, v shows them whole"] if shown != lines[:most] else []
+    return ["What would change:", *framed("\n".join(shown), columns), *left]
 
 
-def _framed(text: str) -> list[str]:
-    return [f"  | {visible(line)}" for line in text.split("\n")]
-
-
-def _paths(ask: PermissionAsked) -> list[str]:
-    """The paths this answer is about, apart from those of the same call that need none."""
-    if not ask.allowed_paths and len(ask.asked_paths) < 2:
-        return []
-    lines = ["Needs your answer:", *(f"  {visible(path)}" for path in ask.asked_paths)] if ask.asked_paths else []
+def _about(ask: PermissionAsked, columns: int) -> list[str]:
+    """What is asked about. The paths that need an answer stand apart from those of the same call that need none."""
+    paths = (*ask.asked_paths, *ask.allowed_paths)
+    if len(paths) < 2:
+        return framed(subject(ask), columns)
+    lines: list[str] = []
+    if sorted(paths) != sorted(subject(ask).split(", ")):
+        lines += framed(subject(ask), columns)
+    if ask.asked_paths:
+        if lines or ask.allowed_paths:
+            lines.append("Needs your answer:")
+        lines += framed("\n".join(ask.asked_paths), columns)
     if ask.allowed_paths:
-        lines += ["Allowed already:", *(f"  {visible(path)}" for path in ask.allowed_paths)]
+        lines += ["Allowed already:", *framed("\n".join(ask.allowed_paths), columns)]
     return lines
 
 

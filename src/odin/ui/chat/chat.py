@@ -6,28 +6,25 @@ import sys
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Mode
 from odin.core.op import Prompt
-from odin.ui import rewind, rules, strictness
-from odin.ui.keyboard import Begun, next_line
+from odin.ui.chat import rewind, rules, strictness
+from odin.ui.chat.keyboard import Begun, next_line
 from odin.ui.print import run_text
-from odin.ui.terminal import visible
+from odin.ui.terminal import say
 
-HELP = "\n".join(
-    (
-        "Type what you want done. /ask, /plan and /edit choose the mode, /exit or Ctrl-D ends.",
-        rewind.HELP,
-        rules.HELP,
-        strictness.HELP,
-    )
+HELP = (
+    "Type what you want done. /ask, /plan, /edit choose the mode; Ctrl-D ends.",
+    rewind.HELP,
+    rules.HELP,
+    strictness.HELP,
 )
 _MODES: dict[str, Mode] = {"/ask": "ask_mode", "/plan": "plan_mode", "/edit": "edit_mode"}
 
 
-def introduction(info: SessionInfo, mode: Mode) -> str:
-    """What holds in this conversation, in one line."""
-    parts = [f"Odin {info.version}", info.model, mode.removesuffix("_mode"), f"permissions {info.permission_mode}"]
-    if info.sandbox:
-        parts.append(f"commands run in {info.sandbox}")
-    return visible(" · ".join([*parts, info.cwd]))
+def introduction(info: SessionInfo, mode: Mode) -> list[str]:
+    """What holds in this conversation: a line for where it takes place, and one for how much it may do."""
+    where = f"Odin {info.version} · {info.model} · {info.cwd}"
+    how = [mode.removesuffix("_mode"), f"permissions {info.permission_mode}"]
+    return [where, " · ".join([*how, f"commands in {info.sandbox}"] if info.sandbox else how)]
 
 
 class _Chat:
@@ -65,7 +62,8 @@ class _Chat:
 
     async def _commanded(self, command: str, rest: str) -> bool:
         if command == "/help":
-            sys.stderr.write(f"{HELP}\n")
+            for line in HELP:
+                say(sys.stderr, line)
         elif command == "/rules":
             await rules.rules_command(self._client, rest, sys.stderr)
         elif command in strictness.COMMANDS:
@@ -79,7 +77,8 @@ class _Chat:
 
 async def run_chat(client: Client, *, first: str, mode: Mode) -> int:
     info = await client.info()
-    sys.stderr.write(f"{introduction(info, mode)}\n{HELP}\n")
+    for line in (*introduction(info, mode), *HELP):
+        say(sys.stderr, line)
     chat = _Chat(client, info, mode)
     if first:
         await chat.take(first)

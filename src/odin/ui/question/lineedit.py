@@ -4,10 +4,9 @@ import codecs
 import os
 import re
 from typing import Literal
-from unicodedata import east_asian_width
 
-from odin.ui.terminal import visible
-from odin.ui.tty import Tty, forget_typed, key_by_key, read_some
+from odin.ui.question.tty import Tty, forget_typed, key_by_key, read_some
+from odin.ui.terminal import visible, width
 
 _KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|\x1b\[?[0-9;]*|[\s\S]")
 
@@ -81,19 +80,15 @@ class Line:
 
     def drawn(self, label: str, columns: int) -> str:
         """The line on a terminal: as much around the cursor as fits behind the label."""
-        room = max(columns - _width(label) - 1, 8)
+        room = max(columns - width(label) - 1, 8)
         first, last = self.at, self.at
-        while _width(self.text[first:last]) < room and (first > 0 or last < len(self.text)):
+        while width(self.text[first:last]) < room and (first > 0 or last < len(self.text)):
             wider = (max(first - 1, 0), min(last + 1, len(self.text)))
-            if _width(self.text[wider[0] : wider[1]]) > room:
+            if width(self.text[wider[0] : wider[1]]) > room:
                 break
             first, last = wider
-        back = _width(self.text[self.at : last])
+        back = width(self.text[self.at : last])
         return f"\r\x1b[K{label}{self.text[first:last]}" + (f"\x1b[{back}D" if back else "")
-
-
-def _width(text: str) -> int:
-    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def can_change(text: str) -> bool:
@@ -114,5 +109,5 @@ async def change_line(tty: Tty, label: str, text: str) -> str | None:
             typed = await read_some(tty.fd)
             state = line.press(decoder.decode(typed)) if typed else "closed"
             if state:
-                tty.say("\n")
+                tty.say(f"{line.drawn(label, tty.columns())}\n")
                 return line.text if state == "done" else None

@@ -10,7 +10,7 @@ from odin.core.client import Client
 from odin.core.event import PermissionAsked, QuestionsAsked
 from odin.core.op import Answer, AnswerQuestions, Interrupt, Op
 from odin.ui.questions import SDK_TOOL, sdk_answers, sdk_input
-from odin.ui.updates import suggestions
+from odin.ui.stream.updates import suggestions
 
 Raw = dict[str, Any]
 Asked = PermissionAsked | QuestionsAsked

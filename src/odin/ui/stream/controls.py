@@ -8,8 +8,8 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import Mode
 from odin.core.op import SetModel, SetPermissionMode
-from odin.ui.hookcalls import HookCalls
-from odin.ui.updates import apply
+from odin.ui.stream.hookcalls import HookCalls
+from odin.ui.stream.updates import apply
 
 Raw = dict[str, Any]
 

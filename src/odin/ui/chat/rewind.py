@@ -8,10 +8,10 @@ from odin.core.client import Client, TurnRecord
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import Redone, Rewound
 from odin.core.op import Redo, Rewind
-from odin.ui.terminal import put, shorten, visible
+from odin.ui.terminal import put, say, shorten, visible
 
 COMMANDS = ("/rewind", "/undo", "/redo")
-HELP = "/undo takes the last prompt back, /rewind N an earlier one (/rewind lists them), /redo the last of these."
+HELP = "/undo takes the last prompt back, /rewind N an earlier one, /redo undoes that."
 _LISTED = 20
 
 
@@ -25,7 +25,7 @@ async def go_back(client: Client, command: str, rest: str, err: TextIO) -> None:
         else:
             await _follow(client, _rewind(rest.split(), (await client.snapshot()).messages, command), err)
     except OdinError as error:
-        put(err, f"{visible(error.sentence())}\n")
+        say(err, error.sentence())
 
 
 def _forced(words: list[str]) -> bool:

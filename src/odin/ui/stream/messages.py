@@ -37,7 +37,7 @@ from odin.core.event import (
 )
 from odin.core.message import ToolCall, Usage
 from odin.ui.ending import sentence
-from odin.ui.partial import PartialReply, content_blocks, new_message_id, usage_fields
+from odin.ui.stream.partial import PartialReply, content_blocks, new_message_id, usage_fields
 
 Raw = dict[str, Any]
 
@@ -315,7 +315,7 @@ class Translator:
         call = self._turn.calls.get(event.call_id)
         if event.status == "denied":
             denied = {"tool_name": event.name, "tool_use_id": event.call_id, "tool_input": call.args if call else {}}
-            self._turn.denials.append(denied)
+            self._turn.denials.append({**denied, "reason": event.text})
         self._turn.tool_cut = event.status == "cancelled"
         yield self._progress(event.name, event.call_id, agent, event.duration_ms / 1000, status=event.status)
         result: Raw = {"type": "tool_result", "tool_use_id": event.call_id, "content": event.text}

@@ -26,13 +26,13 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import DropPrompt, Interrupt, Prompt
-from odin.ui.asking import Asking
-from odin.ui.controls import Controls
 from odin.ui.ending import READER_GONE, exit_code
-from odin.ui.hookcalls import HookCalls
-from odin.ui.messages import Raw, Translator, new_uuid
 from odin.ui.pipes import Output
 from odin.ui.stopping import Stopping
+from odin.ui.stream.asking import Asking
+from odin.ui.stream.controls import Controls
+from odin.ui.stream.hookcalls import HookCalls
+from odin.ui.stream.messages import Raw, Translator, new_uuid
 
 
 async def run_stream(

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from odin.core.errors import UsageError
-from odin.ui.tty import Tty, kept
+from odin.ui.question.tty import Tty, kept
 
 _PATIENCE_S = 2.0
 """How long an editor that is no longer wanted may take to leave."""

@@ -2,9 +2,9 @@
 
 from odin.core.event import Question, QuestionsAsked
 from odin.core.op import AnswerQuestions
+from odin.ui.question.tty import Tty
 from odin.ui.questions import chosen
 from odin.ui.terminal import visible
-from odin.ui.tty import Tty
 
 
 async def choose(tty: Tty, ask: QuestionsAsked) -> AnswerQuestions:

@@ -1,0 +1,1 @@
+"""What a person is asked on a terminal."""

@@ -1,0 +1,1 @@
+"""Odin as a part of other programs: the stream-json protocol."""

@@ -1,0 +1,364 @@
+"""A sandbox seen by somebody inside who wants out, wants a weaker one, or wants something to happen later."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from odin.policy.confine.choice import landlock_abi
+from odin.policy.confine.layout import Session, layout, programs_path
+from odin.policy.confine.proof import remembered
+from odin.policy.process.guard import Unconfined
+from odin.policy.sandbox import Sandbox, Wanted
+
+from .processes import running, wait_until
+from .sandboxes import LOOK, WRITE, Place
+
+Open = Callable[..., Place]
+
+WAYS_OUT = {
+    "through the root of a process": "for p in 1 $$ $PPID self; do echo dead >/proc/$p/root$CANARY; done",
+    "through the folder of the starter": "echo dead >/proc/1/cwd$CANARY; ls /proc/1/fd",
+    "by mounting over it": "mount --bind $HERE $(dirname $CANARY); mount -o remount,rw /; echo dead >$CANARY",
+    "in namespaces of its own": "unshare -Urm sh -c 'mount -o remount,rw,bind /; umount -l /; echo dead >$CANARY'",
+    "by its links": "ln -s $CANARY link; echo dead >link; cp --remove-destination link $CANARY; ln $CANARY hard",
+    "by tracing the starter": "strace -p 1; gdb -p 1 -batch; echo x >/proc/1/mem",
+    "by renaming what is above": "mv $(dirname $CANARY) /tmp/moved-canary; mv $HERE $HERE.moved",
+}
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def use(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+async def places(tmp_path: Path) -> AsyncIterator[Open]:
+    opened: list[Place] = []
+
+    def open_place(use: str, **more: object) -> Place:
+        folder = tmp_path / f"place{len(opened)}"
+        folder.mkdir()
+        opened.append(Place(folder, use, **more))  # pyright: ignore[reportArgumentType]
+        return opened[-1]
+
+    yield open_place
+    for place in opened:
+        await place.close()
+
+
+@pytest.mark.parametrize("way", WAYS_OUT)
+async def test_there_is_no_way_out(places: Open, use: str, way: str) -> None:
+    place = places(use).needs_it()
+    canary = place.beside / "canary"
+    canary.write_text("alive")
+    for how in (WRITE, LOOK):
+        await place.run(f"export CANARY={canary} HERE={place.root}; {WAYS_OUT[way]}", how)
+        assert canary.read_text() == "alive"
+        assert canary.stat().st_nlink == 1
+        assert os.listdir(place.beside) == ["canary"]
+        assert place.root.is_dir()
+
+
+async def test_a_command_has_no_privileges_that_lead_out(places: Open, use: str) -> None:
+    place = places(use).needs_it()
+    done = await place.run("grep -E '^(CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status")
+    found = dict(line.split(":\t") for line in done.output.splitlines())
+    assert found.pop("NoNewPrivs") == "1"
+    dangerous = ~0b11011
+    assert all(int(value, 16) & dangerous == 0 for value in found.values()), found
+
+
+async def test_the_starter_obeys_nobody_inside(places: Open, use: str) -> None:
+    """Neither its descriptors nor its memory are open to what it started."""
+    place = places(use).needs_it()
+    look = "p=$PPID; ls -l /proc/$p/fd /proc/$p/root; cat /proc/$p/environ /proc/$p/maps"
+    done = await place.run(f"{look}; for n in 3 4 5 6 7; do : 9<>/proc/$p/fd/$n && echo opened; done")
+    assert "socket:" not in done.output
+    assert "opened" not in done.output
+
+
+LINKS = [".github", ".vscode", ".git/modules", ".git/worktrees", ".git/hooks", ".config", ".cargo"]
+
+
+@pytest.mark.parametrize("name", LINKS)
+async def test_links_in_a_project_do_not_choose_a_weaker_sandbox(places: Open, name: str, tmp_path: Path) -> None:
+    place = places("bubblewrap").needs_it()
+    place.sandbox.kill()
+    elsewhere = tmp_path / "elsewhere"
+    for folder in ("workflows", "part/hooks", "git", "odin"):
+        (elsewhere / folder).mkdir(parents=True)
+    (elsewhere / "settings.json").write_text("{}")
+    (place.root / ".git").mkdir()
+    (place.root / name).symlink_to(elsewhere)
+    chosen = Sandbox(Session(root=str(place.root), home=str(place.home), env=os.environ), Wanted("auto"))
+    try:
+        chosen.prove()
+        assert (chosen.kind, chosen.problem) == ("bubblewrap", "")
+        assert chosen.confines("true", WRITE)
+    finally:
+        chosen.kill()
+
+
+async def test_what_stands_in_the_way_stops_commands_and_weakens_nothing(places: Open, tmp_path: Path) -> None:
+    """A sandbox that the machine can make and that cannot be made now is not replaced by a lesser one."""
+    place = places("auto")
+    place.sandbox.prove()
+    if place.sandbox.kind != "bubblewrap":
+        pytest.skip("no bubblewrap here")
+    place.sandbox.kill()
+    proofs = tmp_path / "proofs.json"
+    session = Session(root=str(place.root), home=str(place.home), env=os.environ, shown=("/proc/self/gone",))
+    sandbox = Standing(session, Wanted("auto"), proofs)
+    try:
+        sandbox.in_the_way = ("/sys/kernel/no/such/place",)
+        assert sandbox.confines("true", WRITE)
+        with pytest.raises(Unconfined, match="works on this machine and could not be made now"):
+            sandbox.start(["true"], "/", {}, 1, 2, WRITE)
+        assert sandbox.kind == "bubblewrap"
+        assert remembered(proofs, lambda: "") is None
+        assert not proofs.exists()
+        sandbox.in_the_way = ()
+        assert sandbox.confines("true", WRITE)
+        sandbox.start(["true"], "/", {}, 1, 2, WRITE).let_go()
+        assert sandbox.problem == ""
+    finally:
+        sandbox.kill()
+
+
+class Standing(Sandbox):
+    """Something that was to be hidden has gone before it could be."""
+
+    in_the_way: tuple[str, ...] = ()
+
+    def _layout(self, *, writes: bool):  # pyright: ignore[reportIncompatibleMethodOverride]
+        plan = layout(self._session, writes=writes)
+        self._layouts[writes] = type(plan)(
+            plan.temporary, plan.kept, plan.writable, plan.pinned, plan.guarded, self.in_the_way, plan.shown
+        )
+        return self._layouts[writes]
+
+
+@pytest.mark.parametrize("folder", ["project", "project/.venv/bin", "writable"])
+def test_programs_of_the_project_make_no_sandbox(folder: str, tmp_path: Path) -> None:
+    """A command could put them there, and they would be started outside."""
+    planted = tmp_path / folder
+    planted.mkdir(parents=True)
+    (tmp_path / "project").mkdir(exist_ok=True)
+    for name in ("bwrap", "nsenter"):
+        (planted / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
+        (planted / name).chmod(0o755)
+    env = {"PATH": f"{planted}:{os.environ['PATH']}:.:", "HOME": str(tmp_path / "home")}
+    session = Session(root=str(tmp_path / "project"), home=env["HOME"], env=env, writable=(str(tmp_path / "writable"),))
+    assert str(planted) not in programs_path(session).split(os.pathsep)
+    assert "" not in programs_path(session).split(os.pathsep)
+    sandbox = Sandbox(session)
+    sandbox.prove()
+    sandbox.kill()
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_in_a_home_that_is_the_project_odins_own_files_stay(places: Open, use: str, tmp_path: Path) -> None:
+    """Settings with hooks, or a note that no sandbox works, would hold for the next session."""
+    place = places(use)
+    home = place.root
+    own = [home / ".config/odin", home / ".local/state/odin", home / ".cache/odin"]
+    own[2].mkdir(parents=True)
+    (own[2] / "sandbox.json").write_text("true")
+    (home / ".ssh").mkdir()
+    (home / ".ssh/key").write_text("SECRET")
+    session = Session(root=str(home), home=str(home), env=os.environ, own=tuple(map(str, own)))
+    place.sandbox = Sandbox(session, Wanted(use))
+    place.needs_it()
+    for name in (".config", ".local/state", ".cache"):
+        await place.run(f"echo forged >{name}/odin/sandbox.json; echo '{{}}' >{name}/odin/odinconfig.json")
+        await place.run(f"mv {name} away; mkdir -p {name}/odin; echo forged >{name}/odin/sandbox.json")
+    assert (own[2] / "sandbox.json").read_text() == "true"
+    assert [os.listdir(folder) for folder in own] == [[], [], ["sandbox.json"]]
+    assert "SECRET" not in (await place.run("cat .ssh/key; mv .ssh open; cat open/key")).output
+    if use == "bubblewrap":
+        assert (await place.run("mkdir -p src && echo x >src/file; cat src/file")).output == "x\n"
+
+
+SPEAK = """python3 -c "
+import os, socket, sys
+os.chdir(os.path.dirname(sys.argv[1]))
+socket.socket(socket.AF_UNIX).connect(os.path.basename(sys.argv[1])); print('reached')
+" """
+
+
+@contextmanager
+def daemon() -> Generator[str]:
+    """Somebody who listens under a name, deep in a folder. Names of sockets are short, so it is none of the test's."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+        path = Path(folder, "deep/er/daemon.sock").resolve()
+        path.parent.mkdir(parents=True)
+        server.bind(str(path))
+        server.listen()
+        yield str(path)
+
+
+async def test_no_daemon_of_the_machine_is_reached(places: Open, use: str) -> None:
+    place = places(use)
+    with daemon() as path:
+        place.needs_it()
+        for how in (WRITE, LOOK):
+            done = await place.run(f"{SPEAK} {path}", how)
+            assert "reached" not in done.output
+            assert done.code != 0
+
+
+async def test_a_daemon_that_began_later_is_not_reached_either(places: Open) -> None:
+    place = places("bubblewrap").needs_it()
+    for how in (WRITE, LOOK):
+        await place.run("true", how)
+    with daemon() as path:
+        for how in (WRITE, LOOK):
+            assert "reached" not in (await place.run(f"{SPEAK} {path}", how)).output
+
+
+async def test_a_sandbox_where_a_server_of_a_command_listens_still_reaches_it(places: Open) -> None:
+    place = places("bubblewrap").needs_it()
+    server = "import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('own.sock'); s.listen(); time.sleep(100)"
+    task = asyncio.create_task(place.run(f'python3 -c "{server}"', timeout=60))
+    async with asyncio.timeout(20):
+        while not (place.root / "own.sock").exists():
+            await asyncio.sleep(0.01)
+    done = await place.run(f"until {SPEAK} {place.root}/own.sock 2>errors; do grep -q refused errors || exit; done")
+    assert done.output == "reached\n"
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+FAMILIES = """python3 -c "
+import socket
+for family, kind in ((2, 1), (2, 2), (10, 1), (10, 2), (40, 1)):
+    try:
+        made = socket.socket(family, kind)
+        made.connect({2: ('192.0.2.1', 9), 10: ('2001:db8::1', 9), 40: (2, 9)}[family])
+        print('reached', family, kind)
+    except OSError as error:
+        print(error.strerror)
+" """
+
+
+async def test_no_kind_of_network_is_there(places: Open, use: str) -> None:
+    place = places(use).needs_it()
+    for how in (WRITE, LOOK):
+        done = await place.run(FAMILIES, how)
+        assert len(done.output.splitlines()) == 5, done.output
+        assert "reached" not in done.output
+
+
+async def test_names_without_a_file_are_not_reached_over_a_shared_network(places: Open) -> None:
+    place = places("bubblewrap", network=True).needs_it()
+    name = f"odin-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"\0{name}")
+        server.listen()
+        code = f"import socket; socket.socket(socket.AF_UNIX).connect(chr(0) + '{name}'); print('reached')"
+        done = await place.run(f'python3 -c "{code}"')
+    if landlock_abi() < 6:
+        pytest.skip("this kernel cannot hold them back")
+    assert "reached" not in done.output
+
+
+async def test_a_link_in_the_place_of_what_others_obey_is_told(places: Open) -> None:
+    place = places("bubblewrap").needs_it()
+    done = await place.run("echo 'echo hi' >plain; ln -s plain .envrc; mkdir x; ln -s x .vscode")
+    assert done.planted == (".envrc", ".vscode")
+
+
+async def test_many_submodules_do_not_push_out_what_is_guarded(places: Open) -> None:
+    place = places("bubblewrap")
+    for number in range(60):
+        folder = place.root / f".git/modules/m{number}"
+        (folder / "hooks").mkdir(parents=True)
+        for name in ("config", "commondir", "config.worktree"):
+            (folder / name).write_text("")
+    (place.root / ".envrc").write_text("mine")
+    place.needs_it()
+    await place.run("echo yours >.envrc")
+    assert (place.root / ".envrc").read_text() == "mine"
+
+
+async def test_the_folder_above_what_is_guarded_stays(places: Open) -> None:
+    place = places("bubblewrap")
+    (place.root / ".github/workflows").mkdir(parents=True)
+    (place.root / ".github/workflows/ci.yml").write_text("mine")
+    place.needs_it()
+    done = await place.run("mv .github away && mkdir -p .github/workflows && echo x >.github/workflows/ci.yml")
+    assert (place.root / ".github/workflows/ci.yml").read_text() == "mine"
+    assert done.blocked == f"changing {place.root}/.github"
+
+
+async def test_nothing_is_left_for_the_environment_of_the_next(places: Open, use: str) -> None:
+    place = places(use).needs_it()
+    first = "export LD_PRELOAD=/tmp/x.so BASH_ENV=/tmp/x PATH=/tmp:$PATH; umask 0; cd /; ulimit -n 64; trap '' TERM"
+    await place.run(first)
+    done = await place.run('echo "$LD_PRELOAD$BASH_ENV"; echo "$PATH"; pwd')
+    assert done.output == f"\n{os.environ['PATH']}\n{place.root}\n"
+
+
+KILLED = """
+import asyncio, os, sys
+from pathlib import Path
+from odin.core.tool import Confinement
+from odin.policy.confine.layout import Session
+from odin.policy.process.runner import ProcessRunner
+from odin.policy.sandbox import Sandbox, Wanted
+
+async def main(use, root, words):
+    env = {**os.environ, "HOME": root}
+    sandbox = Sandbox(Session(root=root, home=root + "/../home", env=env), Wanted(use))
+    sandbox.prove()
+    if sandbox.kind == "none":
+        print("none", flush=True)
+        return
+    runner = ProcessRunner(environ=env, sandbox=lambda: sandbox)
+    run = lambda command, writes: runner.run(
+        command, cwd=root, timeout=900, confinement=Confinement(writes=writes)
+    )
+    deaf = f"(trap '' TERM HUP; exec -a {words}-deaf sleep 1000) &"
+    quiet = f"{deaf} setsid -f bash -c 'exec -a {words}-moved sleep 1000'"
+    await asyncio.gather(
+        run(f"{quiet}; touch begun; exec -a {words}-plain sleep 1000", True),
+        run(f"exec -a {words}-looks sleep 1000", False),
+    )
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_nothing_is_left_when_odin_is_killed(use: str, tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    words = f"odin-canary-{os.getpid()}-{use}"
+    argv = [sys.executable, "-c", KILLED, use, str(root), words]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as odin:
+        names = [f"{words}-{name}" for name in ("deaf", "moved", "plain", "looks")]
+        wait_until(lambda: odin.poll() is not None or all(map(running, names)))
+        if odin.poll() is not None:
+            pytest.skip("no such sandbox here")
+        starters = children(odin.pid)
+        assert starters
+        odin.send_signal(signal.SIGKILL)
+        odin.wait()
+    wait_until(lambda: not any(map(running, names)))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in starters))
+
+
+def children(pid: int) -> list[int]:
+    """All of them: the watchdog, and the sandboxes with what is in them."""
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    direct = [int(word) for word in found.stdout.split()]
+    return direct + [inner for child in direct for inner in children(child)]

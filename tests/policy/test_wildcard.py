@@ -1,0 +1,85 @@
+"""Wildcards: what they mean, and that no pattern takes for ever."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from odin.core.tool import Subject
+from odin.policy.rules import Policy
+from odin.policy.wildcard import matcher
+
+MEANT = [
+    ("*.py", "a.py", True),
+    ("*.py", "src/a.py", False),
+    ("?.py", "a.py", True),
+    ("?.py", "/.py", False),
+    ("src/**", "src", True),
+    ("src/**", "src/a/b", True),
+    ("src/**", "srca", False),
+    ("src/**a", "srca", False),
+    ("**/x", "x", True),
+    ("**/x", "a/b/x", True),
+    ("**/x", "ax", False),
+    ("a/**/b", "a/b", True),
+    ("a/**/b", "a/x/y/b", True),
+    ("a/**/b", "axb", False),
+    ("a**b", "a/x/b", True),
+    ("a.c", "abc", False),
+    ("[ab]", "a", False),
+    ("", "", True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text", "meant"), MEANT)
+def test_what_is_meant(pattern: str, text: str, meant: bool) -> None:
+    assert matcher(pattern)(text) == meant
+    assert not matcher(pattern)(f"{text}\n") or pattern.endswith("**")
+
+
+@pytest.mark.parametrize(("pattern", "text", "meant"), MEANT)
+def test_with_many_wildcards_it_means_the_same(pattern: str, text: str, meant: bool) -> None:
+    """Such patterns are matched in another way."""
+    many = "/~*~*~*~*~"
+    assert matcher(f"{pattern}{many}")(f"{text}{many.replace('*', '')}") == meant
+    assert matcher(f"{many}/{pattern}")(f"{many.replace('*', '')}/{text}") == meant
+
+
+def test_loose_and_flat() -> None:
+    assert matcher("SRC/*.Py", loose=True)("src/A.pY")
+    assert not matcher("SRC/*.Py")("src/A.pY")
+    assert matcher("https://a.org/*", flat=True)("https://a.org/b/c")
+    assert matcher("https://a.org/?", flat=True)("https://a.org//")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["**/" * 500 + "x", "*a" * 200 + "b", "**a" * 200 + "b", "?*" * 100 + "q", "*" * 5000]
+)
+@pytest.mark.parametrize("tool", ["Edit", "Read", "Bash", "WebFetch", "*"])
+def test_no_pattern_of_a_strangers_project_takes_for_ever(workspace: Path, pattern: str, tool: str) -> None:
+    deny = [
+        f"{tool}({pattern})",
+        f"Bash({' '.join(pattern[:400])})",
+        pattern.replace("/", "") if tool == "*" else "Nothing",
+    ]
+    policy = Policy(root=str(workspace), disallowed_tools=deny)
+    path = f"{workspace}/{'a' * 250}/{'a' * 250}"
+    began = time.process_time()
+    policy.judge("WriteFile", "edit", Subject(paths=(path,)), "edit_mode")
+    policy.judge("Read", "read", Subject(paths=(path,)), "edit_mode")
+    policy.judge("WebFetch", "network", Subject(url=f"https://a.org/{'a' * 500}"), "edit_mode")
+    policy.judge("ExecuteCommand", "execute", Subject(command="make " + "a " * 100), "edit_mode")
+    policy.judge("ExecuteCommand", "execute", Subject(command="python3 -c '" + "a" * 2000 + " ; $("), "edit_mode")
+    assert time.process_time() - began < 60  # it would be years
+
+
+def test_a_lone_star_stands_for_any_number_of_words(workspace: Path) -> None:
+    policy = Policy(root=str(workspace), disallowed_tools=["Bash(git * push * main)"])
+
+    def verdict(command: str) -> str:
+        return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
+
+    assert verdict("git push main") == "deny"
+    assert verdict("git x push origin y main") == "deny"
+    assert verdict("git push origin topic") == "ask"
+    assert verdict("git push main x") == "ask"
