@@ -850,6 +850,7 @@ def test_cdpath_makes_cd_uncertain(repo: Path, monkeypatch: pytest.MonkeyPatch):
         ("git log --oneline --show-signature", "git log --show-signature is not known to only look"),
         ("docker logs x", "docker is not known to only look with these words"),
         ("ls | xargs wc", "'xargs' is not one of them"),
+        ("ls; cat .env", "cat would open .env, and people keep secrets in such files"),
     ],
 )
 def test_the_part_that_makes_it_a_question_is_named(repo: Path, command: str, said: str):
@@ -861,3 +862,19 @@ def test_the_part_that_makes_it_a_question_is_named(repo: Path, command: str, sa
 def test_a_pattern_that_leads_out_is_told_by_the_link_it_stands_for(repo: Path):
     verdict = Policy(root=str(repo)).judge("ExecuteCommand", "execute", Subject(command="cat li*"), "ask_mode")
     assert verdict.reason.startswith("The command names linkdir, outside the project")
+
+
+def test_what_was_fetched_does_not_make_a_search_a_question(repo: Path):
+    fetched = repo / "node_modules" / "tls"
+    fetched.mkdir(parents=True)
+    (fetched / "sample.pem").write_text("-----BEGIN")
+    policy = Policy(root=str(repo))
+
+    def judged(command: str) -> str:
+        return policy.judge("ExecuteCommand", "execute", Subject(command=command), "ask_mode").action
+
+    assert judged("grep -rn x .") == "allow"
+    assert judged("grep -Rn x .") == "ask"
+    assert judged("cat node_modules/tls/sample.pem") == "ask"
+    (repo / "src" / "server.pem").write_text("-----BEGIN")
+    assert judged("grep -rn x .") == "ask"

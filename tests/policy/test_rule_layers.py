@@ -133,6 +133,7 @@ def test_a_rule_for_the_whole_command_is_looked_at_first_but_not_before_a_denial
     ],
 )
 def test_an_allowed_beginning_allows_nothing_else(workspace: Path, command: str) -> None:
+    (workspace / "--output=x").touch()
     assert Court(workspace, ("user", "allow", "Bash(git log:*)")).run(command) == "ask"
 
 

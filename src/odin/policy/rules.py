@@ -276,7 +276,7 @@ class Policy:
         else:
             doubt = call.doubt()
             if doubt:
-                why = f"The command may change things: {doubt}."
+                why = f"It is not certain that the command only looks: {doubt}."
             if not call.spec.changes:
                 why = f"In {call.spec.mode} only commands that are known to change nothing run without a question"
                 why += f": {doubt}." if doubt else "."

@@ -10,8 +10,10 @@ from odin.policy.command.harmless.place import Place
 from odin.policy.command.harmless.steps import Step
 from odin.policy.command.shapes import Script, Simple, Word
 from odin.policy.command.wrappers import assigns
+from odin.policy.confidential import confidential
 
 _MAX_SHOWN = 40
+_SEARCHES = ("grep", "egrep", "fgrep", "rg", "git grep")
 
 
 def doubt(script: Script, placed: Iterable[Step], looks: Callable[[Simple, str], bool], *, every: bool) -> str:
@@ -40,7 +42,14 @@ def _part(simple: Simple, every: bool) -> str:
     odd = _odd_option(known, texts[len(name.split()) :]) if known else ""
     if not odd and name.startswith("git ") and not every:
         return ""
-    return f"{name} {odd} is not known to only look" if odd else f"{name} is not known to only look with these words"
+    if odd:
+        return f"{name} {odd} is not known to only look"
+    secret = next((text for text in texts[1:] if confidential(text)), "")
+    if secret:
+        return f"{name} would open {secret[:_MAX_SHOWN]}, and people keep secrets in such files"
+    if name in _SEARCHES:
+        return f"{name} may open files that hold secrets or lie elsewhere, or too many to tell"
+    return f"{name} is not known to only look with these words"
 
 
 def _odd_option(known: Known, texts: Sequence[str]) -> str:

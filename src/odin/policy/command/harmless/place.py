@@ -13,6 +13,9 @@ from odin.policy.paths import contains, is_folder, real, special
 _MAX_ENTRIES = 20_000
 """How many names a look into a tree takes in before it gives up."""
 
+_FETCHED = frozenset(("node_modules", "site-packages", ".venv", "venv", ".tox", "__pycache__"))
+"""Folders of what package managers fetched: the sample keys in them are nobody's secret."""
+
 
 class Place(Struct, frozen=True):
     cwd: str
@@ -90,7 +93,8 @@ class Look(Struct, frozen=True):
         if entry.is_dir(follow_symlinks=False):
             if secret_folder(entry.name):
                 return False
-            if entry.name != ".git" and entry.name not in self.skipped:
+            fetched = entry.name in _FETCHED and not self.follows
+            if entry.name != ".git" and not fetched and entry.name not in self.skipped:
                 folders.append(entry.path)
             return True
         if self.follows and not entry.is_file(follow_symlinks=False):
