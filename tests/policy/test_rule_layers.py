@@ -9,8 +9,8 @@ import pytest
 from odin.core.errors import UsageError
 from odin.core.rule import Layer
 from odin.core.tool import Kind, Subject
-from odin.policy.rule import Rule, rule_of
-from odin.policy.rulebook import LAYERS, Rulebook
+from odin.policy.rule.book import LAYERS, Rulebook
+from odin.policy.rule.rule import Rule, rule_of
 from odin.policy.rules import Policy, Verdict
 
 Said = tuple[Any, Any, str]

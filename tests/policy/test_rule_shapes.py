@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from odin.core.tool import Subject
-from odin.policy.rulebook import Rulebook
+from odin.policy.rule.book import Rulebook
+from odin.policy.rule.shapes import Shapes
 from odin.policy.rules import Policy
-from odin.policy.ruleshapes import Shapes
 
 
 def read(value: Any, *, trusted: bool = True) -> Shapes:

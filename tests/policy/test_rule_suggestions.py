@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.tool import Kind, Subject
-from odin.policy.rulebook import Rulebook
+from odin.policy.rule.book import Rulebook
 from odin.policy.rules import Policy
 
 

@@ -746,3 +746,18 @@ def test_the_paths_of_the_collection_get_an_accepted_verdict(root: Path):
         if {"allow": "auto"}.get(action, action) not in {case["expect"], *case.get("accept", ())}:
             wrong.append(f"{case['path']}: {action}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("bypass", [False, True])
+def test_where_a_file_is_denied_a_search_of_its_folder_is_a_question(workspace: Path, bypass: bool) -> None:
+    (workspace / "secret.txt").write_text("x")
+    (workspace / "open.txt").write_text("x")
+    policy = Policy(root=str(workspace), disallowed_tools=["Read(secret.txt)"], yes=bypass)
+
+    def judged(command: str) -> str:
+        return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
+
+    assert judged("grep x open.txt") == "allow"
+    assert judged("grep x secret.txt") == "deny"
+    for command in ("grep -rn x .", "grep --recursive x .", "rg x", "git grep x", "ls && rg x | head"):
+        assert judged(command) == "ask", command

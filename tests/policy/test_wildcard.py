@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from odin.core.tool import Subject
+from odin.policy.rule.wildcard import matcher
 from odin.policy.rules import Policy
-from odin.policy.wildcard import matcher
 
 MEANT = [
     ("*.py", "a.py", True),

@@ -6,11 +6,11 @@ from odin.config import Config, Options, config_dir
 from odin.config.keys import Declared
 from odin.core.errors import UsageError
 from odin.core.rule import Action
-from odin.policy.rule import Rule, objection
-from odin.policy.rulebook import Rulebook
-from odin.policy.rulefile import RuleFile
+from odin.policy.rule.book import Rulebook
+from odin.policy.rule.file import RuleFile
+from odin.policy.rule.rule import Rule, objection
+from odin.policy.rule.shapes import Shapes, listed
 from odin.policy.rules import Policy
-from odin.policy.ruleshapes import Shapes, listed
 
 RULES_NAME = "rules.json"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from odin.core.registry import ALIASES, canonical
 from odin.core.tool import Tool
-from odin.policy.rule import Rule
+from odin.policy.rule.rule import Rule
 
 
 def hidden(tools: Sequence[Tool[Any]], denials: Iterable[Rule], wanted: Iterable[str] | None) -> set[str]:

@@ -13,7 +13,7 @@ from odin.config.read import read_file
 from odin.config.trust import Entry, forget, read_store, remember
 from odin.core.errors import UsageError
 from odin.policy.hook.declared import declared
-from odin.policy.ruleshapes import Shapes
+from odin.policy.rule.shapes import Shapes
 
 
 class Demand(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ import asyncio
 from odin.core.event import RuleAdded, RuleRemoved
 from odin.core.rule import Action, RememberScope, RuleLine
 from odin.engine.recorder import Recorder
-from odin.policy.rulebook import Rulebook, scope_of
+from odin.policy.rule.book import Rulebook, scope_of
 
 
 class RuleNews:

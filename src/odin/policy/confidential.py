@@ -1,6 +1,7 @@
 """Names of files that usually hold secrets: a command that would print one of them is asked about."""
 
 import re
+from functools import lru_cache
 
 from odin.policy.untouchable import folded
 
@@ -33,6 +34,7 @@ def secret_folder(name: str) -> bool:
     return name.startswith(".") and folded(name) in _FOLDERS
 
 
+@lru_cache(maxsize=4096)
 def secret_name(name: str) -> bool:
     if "." not in name and "_" not in name and name.islower() and name not in _NAMES:
         return False

@@ -6,7 +6,8 @@ Each call is judged from the top; the first line that applies decides:
  2. a rule of any layer that denies (`ForbiddenCommands` and `disallowed_tools` among them): no
  3. the mode: in ask and plan nothing is changed: no
  4. `restrict_to_workspace`: what lies outside the project: no
- 5. where rules deny commands, one that cannot be read for certain, unless a rule allows exactly it: ask
+ 5. where rules deny commands, one that cannot be read for certain, and where they deny files, one that opens whole
+    folders, unless a rule allows exactly it: ask
  6. `--yes` and bypassPermissions: yes
  7. the rules that ask and allow; in ask and plan mode no rule lets a command run: ask or yes
  8. protected files, and files that hold secrets: ask
@@ -30,14 +31,14 @@ from odin.policy.call import Call
 from odin.policy.command.reach import outside_word
 from odin.policy.command.ruinous import critical, risky
 from odin.policy.command.ruinous.discard import discarded
-from odin.policy.keptback import KeptBack
 from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
-from odin.policy.rule import Rule, rule_of, sensitive
-from odin.policy.rulebook import Rulebook
-from odin.policy.ruleshapes import listed
-from odin.policy.ruling import allowed_by, exact_ruling, ruling
+from odin.policy.rule.book import Rulebook
+from odin.policy.rule.keptback import KeptBack, opens_folders
+from odin.policy.rule.rule import Rule, rule_of, sensitive
+from odin.policy.rule.ruling import allowed_by, exact_ruling, ruling
+from odin.policy.rule.shapes import listed
+from odin.policy.rule.suggest import candidates
 from odin.policy.shell import survey
-from odin.policy.suggest import candidates
 
 
 class Verdict(Struct, frozen=True):
@@ -177,15 +178,28 @@ class Policy:
         return None
 
     def _doubt(self, call: Call) -> Verdict | None:
-        """Where commands are denied, one that cannot be read for certain is asked about even under a bypass."""
-        if call.seen is None or call.seen.sure:
+        """What may come upon something that a rule denies is asked about even under a bypass."""
+        if call.seen is None:
             return None
+        doubt = self._unread(call) if not call.seen.sure else self._unnamed(call)
+        exact = exact_ruling(call, self.rulebook.speaking) if doubt is not None else None
+        return None if exact is not None and exact.action == "allow" else doubt
+
+    def _unread(self, call: Call) -> Verdict | None:
+        """Where commands are denied, one that cannot be read for certain."""
         rule = next((rule for rule in self.rulebook.denials if not rule.bare and _for_commands(rule, call)), None)
-        exact = exact_ruling(call, self.rulebook.speaking)
-        if rule is None or (exact is not None and exact.action == "allow"):
+        if rule is None:
             return None
         why = "It cannot be told for certain that this command runs nothing that is forbidden."
         return Verdict("ask", why, "Write it as plain commands.", rule.label)
+
+    def _unnamed(self, call: Call) -> Verdict | None:
+        """Where files are denied to readers, a command that opens every file of a folder."""
+        rule = next((rule for rule in self.rulebook.denials if rule.tool == "Read" and not rule.bare), None)
+        if rule is None or call.seen is None or not any(opens_folders(part) for part in call.seen.parts):
+            return None
+        why = f"It opens every file below a folder, and the rule {rule.text!r} denies some."
+        return Verdict("ask", why, "Use Grep, which leaves them out.", rule.label)
 
     # --- the mode and the workspace ---
 

@@ -113,42 +113,32 @@ def _calls(text: str) -> Iterator[tuple[str, str, str]]:
 
 def _given(text: str, *, opened: bool) -> str:
     """What stands in the parentheses of a call, or up to the end of the statement."""
-    depth = 1 if opened else 0
-    quote = ""
-    for index, char in enumerate(text):
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth -= 1
-            if depth <= 0 and (opened or depth < 0):
-                return text[:index]
-        elif char in ";\n" and depth <= (1 if opened else 0):
+    start = 1 if opened else 0
+    for index, char, depth in _unquoted(text, start):
+        if char in ")]}" and depth <= 0 and (opened or depth < 0):
+            return text[:index]
+        if char in ";\n" and depth <= start:
             return text[:index]
     return text
 
 
 def _first(text: str) -> str:
     """The first argument, without its name."""
-    depth = 0
+    end = next((index for index, char, depth in _unquoted(text) if char == "," and depth <= 0), len(text))
+    return re.sub(r"^(?:path|dir|x)\s*=\s*", "", text[:end].strip())
+
+
+def _unquoted(text: str, depth: int = 0) -> Iterator[tuple[int, str, int]]:
+    """The characters outside of quotes, each with how deep in brackets it leaves us."""
     quote = ""
-    end = len(text)
     for index, char in enumerate(text):
         if quote:
             quote = "" if char == quote else quote
         elif char in "'\"":
             quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth -= 1
-        elif char == "," and depth <= 0:
-            end = index
-            break
-    return re.sub(r"^(?:path|dir|x)\s*=\s*", "", text[:end].strip())
+        else:
+            depth += (char in "([{") - (char in ")]}")
+            yield index, char, depth
 
 
 def _values(expression: str, text: str) -> list[str]:

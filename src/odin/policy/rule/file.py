@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from odin.core.errors import ConfigError, UsageError
 from odin.core.rule import Action, RememberScope
-from odin.policy.rule import Rule
-from odin.policy.ruleshapes import Shapes
+from odin.policy.rule.rule import Rule
+from odin.policy.rule.shapes import Shapes
 
 MAX_BYTES = 1_000_000
 _PATIENCE_S = 5.0

@@ -15,8 +15,8 @@ from odin.policy.command.reach import leaves, outside_word
 from odin.policy.command.ruinous import risky
 from odin.policy.command.shapes import Word
 from odin.policy.confidential import confidential
-from odin.policy.escape import escapes
-from odin.policy.rule import Rule
+from odin.policy.rule.escape import escapes
+from odin.policy.rule.rule import Rule
 from odin.policy.shell import Part, Survey
 
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")

@@ -10,7 +10,7 @@ from odin.core.registry import canonical
 from odin.policy import paths
 from odin.policy.call import Call
 from odin.policy.command.shapes import Word, named
-from odin.policy.pattern import host_of, wild
+from odin.policy.rule.pattern import host_of, wild
 
 _MAX_CHARS = 200
 

@@ -15,8 +15,8 @@ from odin.core.tool import Kind
 from odin.policy import paths
 from odin.policy.call import Call, forms
 from odin.policy.confidential import confidential
-from odin.policy.escape import holds_code
-from odin.policy.pattern import (
+from odin.policy.rule.escape import holds_code
+from odin.policy.rule.pattern import (
     CommandPattern,
     anchored,
     command_pattern,

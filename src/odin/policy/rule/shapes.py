@@ -16,7 +16,7 @@ from typing import Any, cast, get_args
 from odin.core.errors import UsageError
 from odin.core.registry import canonical
 from odin.core.rule import Action, Layer
-from odin.policy.rule import Rule, objection, rule_of
+from odin.policy.rule.rule import Rule, objection, rule_of
 
 _ACTIONS: tuple[str, ...] = get_args(Action)
 _EVERYTHING = ("*", "**")

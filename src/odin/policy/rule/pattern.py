@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from odin.policy import paths
 from odin.policy.command.shapes import Word
+from odin.policy.rule.wildcard import matcher
 from odin.policy.shell import Part
-from odin.policy.wildcard import matcher
 
 _GIT_VALUED = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix"))
 _QUOTES = str.maketrans("", "", "'\"\\")

@@ -10,7 +10,7 @@ from typing import Protocol, get_args
 
 from odin.core.errors import UsageError
 from odin.core.rule import Action, Layer, RememberScope, RuleLine
-from odin.policy.rule import Rule, objection, rule_of
+from odin.policy.rule.rule import Rule, objection, rule_of
 
 LAYERS: tuple[Layer, ...] = get_args(Layer)
 

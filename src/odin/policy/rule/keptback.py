@@ -4,17 +4,21 @@ A search is judged by the folder it is given. What it finds there is looked at o
 wants asked about, or in which people keep secrets, is shown only when it is named itself, so that it is judged itself.
 """
 
+import re
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from odin.core.tool import Subject
 from odin.policy.call import Call
+from odin.policy.command.survey import Part
 from odin.policy.confidential import confidential
-from odin.policy.rule import Rule, sensitive
-from odin.policy.ruling import allowed_by, ruling
+from odin.policy.rule.rule import Rule, sensitive
+from odin.policy.rule.ruling import allowed_by, ruling
 
 _NAMES_ONLY = ("Glob",)
+_SEARCHES = ("rg", "ag", "ack")
+_RECURSIVE = ("grep", "egrep", "fgrep", "diff")
 
 
 class KeptBack:
@@ -41,6 +45,14 @@ class KeptBack:
             return True
         rule = ruling(found, self._speaking)
         return secret if rule is None else rule.action == "ask"
+
+
+def opens_folders(part: Part) -> bool:
+    """Whether a command opens every file below a folder, so that it may come upon one that nobody named."""
+    options = [text for text in part.texts[1:] if text.startswith("-")]
+    if part.name in _SEARCHES or (part.name == "git" and "grep" in part.texts[1:]):
+        return True
+    return part.name in _RECURSIVE and any(re.match(r"-\w*[rRd]|--(dereference-)?recurs", text) for text in options)
 
 
 def _was_asked(rule: Rule, search: Call) -> bool:

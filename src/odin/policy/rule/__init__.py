@@ -1,0 +1,1 @@
+"""What people allow, ask about and deny: how rules are written, kept, matched and suggested."""
