@@ -93,11 +93,11 @@ def test_what_other_programs_obey_is_found(tmp_path: Path) -> None:
     [
         ("touch: cannot touch '/opt/x': Read-only file system", "writing /opt/x"),
         ("bash: line 1: /opt/x: Read-only file system", "writing /opt/x"),
-        ("/bin/bash: line 1: out.txt: Read-only file system", "writing /work/out.txt"),
+        ("/bin/bash: line 1: out.txt: Read-only file system", "writing /srv/out.txt"),
         ("OSError: [Errno 30] Read-only file system: '/opt/x y'", "writing /opt/x y"),
         ("Error: EROFS: read-only file system, open '/opt/x'", "writing /opt/x"),
         ("Read-only file system (os error 30)", "writing outside the project and the temporary folders"),
-        ("error: could not write config file .git/config: Device or resource busy", "changing /work/.git/config"),
+        ("error: could not write config file .git/config: Device or resource busy", "changing /srv/.git/config"),
         ("curl: (6) Could not resolve host: example.org", "reaching the network"),
         ("ping: connect: Network is unreachable", "reaching the network"),
         ("getaddrinfo EAI_AGAIN registry.example.org", "reaching the network"),
@@ -113,21 +113,21 @@ def test_what_other_programs_obey_is_found(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_sandbox_kept_a_command_from(line: str, what: str) -> None:
-    plan = msgspec.structs.replace(NOTHING, hidden=("/home/u/.ssh",), guarded=("/work/.git/config",))
-    assert blocked(f"before\n{line}\nafter\n", 1, "/work", plan, network=False) == what
+    plan = msgspec.structs.replace(NOTHING, hidden=("/home/u/.ssh",), guarded=("/srv/.git/config",))
+    assert blocked(f"before\n{line}\nafter\n", 1, "/srv", plan, network=False) == what
 
 
 def test_with_a_network_its_failures_are_its_own() -> None:
     line = "curl: (6) Could not resolve host: example.org"
-    assert blocked(line, 6, "/work", NOTHING, network=True) == ""
+    assert blocked(line, 6, "/srv", NOTHING, network=True) == ""
 
 
 def test_a_file_that_is_no_program_was_not_kept_from_anything(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("")
     line = f"bash: {script}: Permission denied"
-    assert blocked(line, 126, "/work", NOTHING, network=False) == ""
-    assert blocked(line, 1, "/work", NOTHING, network=False) == f"writing {script}"
+    assert blocked(line, 126, "/srv", NOTHING, network=False) == ""
+    assert blocked(line, 1, "/srv", NOTHING, network=False) == f"writing {script}"
 
 
 def test_a_proof_holds_while_the_machine_is_the_same(tmp_path: Path) -> None:

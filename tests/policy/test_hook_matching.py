@@ -8,7 +8,7 @@ from odin.core.hook import HookCall
 from odin.policy.hook.declared import EVENTS, Filters, Hook
 from odin.policy.hook.matching import meant
 
-ROOT = "/work/project"
+ROOT = "/srv/project"
 
 
 def hook(event: str = "PreToolUse", matcher: str = "", **filters: Any) -> Hook:
@@ -78,17 +78,17 @@ def test_the_matcher_of_a_session_is_how_it_began_and_of_a_notification_its_kind
 @pytest.mark.parametrize(
     ("patterns", "path", "fits"),
     [
-        (("src/**",), "/work/project/src/a/b.py", True),
-        (("src/**",), "/work/project/lib/b.py", False),
-        (("src/*.py",), "/work/project/src/b.py", True),
-        (("src/*.py",), "/work/project/src/a/b.py", False),
-        (("*.py",), "/work/project/src/a/b.py", True),
-        (("**/*.py",), "/work/project/b.py", True),
+        (("src/**",), "/srv/project/src/a/b.py", True),
+        (("src/**",), "/srv/project/lib/b.py", False),
+        (("src/*.py",), "/srv/project/src/b.py", True),
+        (("src/*.py",), "/srv/project/src/a/b.py", False),
+        (("*.py",), "/srv/project/src/a/b.py", True),
+        (("**/*.py",), "/srv/project/b.py", True),
         (("/etc/**",), "/etc/passwd", True),
-        (("/etc/**",), "/work/project/etc/passwd", False),
-        (("./src/?.py",), "/work/project/src/b.py", True),
-        (("a.b",), "/work/project/axb", False),
-        (("nothing", "*.md"), "/work/project/x.md", True),
+        (("/etc/**",), "/srv/project/etc/passwd", False),
+        (("./src/?.py",), "/srv/project/src/b.py", True),
+        (("a.b",), "/srv/project/axb", False),
+        (("nothing", "*.md"), "/srv/project/x.md", True),
     ],
 )
 def test_paths_are_below_the_project(patterns: tuple[str, ...], path: str, fits: bool):
@@ -115,7 +115,7 @@ def test_paths_are_below_the_project(patterns: tuple[str, ...], path: str, fits:
     ],
 )
 def test_every_filter_that_is_given_must_fit(filters: dict[str, Any], fits: bool):
-    call = about("EditTool", model="anthropic/claude-x", changed=("/work/project/a", "/work/project/b"))
+    call = about("EditTool", model="anthropic/claude-x", changed=("/srv/project/a", "/srv/project/b"))
     assert (meant(hook(**filters), call, ROOT) is not None) == fits
 
 

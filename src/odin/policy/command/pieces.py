@@ -5,6 +5,7 @@ out: pieces that touch are one word, pieces of different words have blanks betwe
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ _TABBED = re.compile(r"(?:\\[tn])+")
 _ARITHMETIC = re.compile(r"[A-Za-z_$`\[]")
 
 
-class PieceReader:
+class PieceReader(ABC):
     """Puts words together. What could run unseen becomes a doubt; what the tree got wrong, a flaw."""
 
     def __init__(self, source: bytes) -> None:
@@ -49,13 +50,15 @@ class PieceReader:
     def text(self, node: "Node") -> str:
         return self.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
+    @abstractmethod
     def substitution(self, node: "Node") -> None:
         """Read the commands inside of `$( )`, backticks, `<( )` or `>( )`."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def again(self, text: str) -> None:
         """Read a text of its own that was quoted inside of this one."""
-        raise NotImplementedError
+        ...
 
     def touching(self, start: int, end: int) -> bool:
         """Whether nothing lies between two places, or only line continuations."""

@@ -1,6 +1,7 @@
 """Redirections and here-documents: what they open, and what the text of a here-document runs."""
 
 import re
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -26,16 +27,18 @@ class Open(Struct):
 class RedirectReader(PieceReader):
     """Reads what stands after `<`, `>` and their kin."""
 
+    @abstractmethod
     def unknown(self, node: "Node") -> None:
         """Take what can be read in a node that should not be there as commands, so that nothing forbidden hides."""
-        raise NotImplementedError
+        ...
 
-    def is_statement(self, kind: str) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def is_statement(self, kind: str) -> bool: ...
 
+    @abstractmethod
     def take_body(self, body: str) -> None:
         """Keep the text of a here-document."""
-        raise NotImplementedError
+        ...
 
     def _redirect(self, node: "Node", opened: Open) -> None:
         if node.type == "heredoc_redirect":

@@ -1,6 +1,7 @@
 """Simple commands: assignments, words and redirections, and the tests that a shell has built in."""
 
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -31,9 +32,10 @@ class SimpleReader(RedirectReader):
         self.assigned: list[tuple[str, str | None]] = []
         self.given: list[tuple[str, Word]] = []
 
+    @abstractmethod
     def statement(self, node: "Node", after: str, *, nested: bool) -> None:
         """Read any command, simple or not."""
-        raise NotImplementedError
+        ...
 
     def take_body(self, body: str) -> None:
         self.bodies += [body]
