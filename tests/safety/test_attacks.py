@@ -41,6 +41,9 @@ def _jail() -> list[str]:
         "--unshare-pid",
         "--unshare-ipc",
     ]
+    for needed in (str(ROOT), sys.base_prefix, sys.prefix):
+        if needed.startswith("/tmp/"):
+            walls += ["--ro-bind", needed, needed]
     jail = [found, *walls, "--die-with-parent", "--cap-drop", "ALL", "--setenv", "TMPDIR", "/tmp"]
     works = subprocess.run([*jail, "true"], capture_output=True, check=False).returncode == 0
     return jail if works else []

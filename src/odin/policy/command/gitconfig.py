@@ -253,6 +253,6 @@ def _settings_tame(text: str, store: str, folder: str) -> bool:
         elif name == "ignorerevsfile":
             if section != "blame" or not contains(folder, real(value.strip('"'), folder) or "/"):
                 return False
-        elif name not in _HARMLESS.get(section, frozenset()) or "%G" in value:
+        elif name not in _HARMLESS.get(section, frozenset()) or re.search(r'%[-+ "\\]*G|signature', value):
             return False
     return True

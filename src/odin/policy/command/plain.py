@@ -20,6 +20,9 @@ _DOUBLE_ESCAPED = re.compile(r'"((?:[^"$`\\]|\$(?=["|) ])|\\["$`\\]|\\[^"$`\\\n]
 _TABBED = re.compile(r"\$'((?:\\[tn])+)'")
 _ESCAPED = re.compile(r"\\([^\n])")
 _BLANK = re.compile(r"(?:[ \t]|\\\n)+")
+_JOINED = re.compile(r"(?:\\\n)+[^ \t\n;&|]")
+"""A line that goes on right behind a word goes on with that word."""
+
 _COMMENT = re.compile(r"(?<![^ \t\n;&|])(?<!\\\n)#[^\n]*")
 _OPERATOR = re.compile(r"(?:&&|\|\|)[ \t\n]*|\|(?!&)[ \t\n]*|;(?!;)[ \t\n]*|\n[ \t\n]*")
 _REDIRECT = re.compile(r"(?:(?<![\w/.-])(\d?))(&>>?|>>|>&|>\||<<<|<(?![<&>(])|>(?![>&|(]))[ \t]*")
@@ -75,13 +78,13 @@ def _read(text: str) -> list[Simple] | None:
         redirect = _REDIRECT.match(text, at)
         if redirect:
             target = _word(text, redirect.end())
-            if target is None:
+            if target is None or _JOINED.match(text, target[1]):
                 return None
             redirects.append(Redirect(redirect[1], redirect[2], target[0]))
             at = target[1]
             continue
         taken = _word(text, at)
-        if taken is None:
+        if taken is None or _JOINED.match(text, taken[1]):
             return None
         words.append(taken[0])
         at = taken[1]

@@ -107,8 +107,9 @@ class SimpleReader(RedirectReader):
         for child in node.children:
             self.blank(end, child.start_byte)
             kind = child.type
-            if before in REDIRECTS and kind not in REDIRECTS and self.touching(end, child.start_byte):
-                self.broken("a redirection and a word are not apart")
+            apart = before not in REDIRECTS and before != "variable_assignment"
+            if not apart and kind not in REDIRECTS and self.touching(end, child.start_byte):
+                self.broken("a redirection or an assignment and a word are not apart")
             before = kind
             if kind in WORDS or (not child.is_named and node.type != "command"):
                 loose.append(child)

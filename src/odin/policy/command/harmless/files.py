@@ -41,7 +41,12 @@ def _named(taken: Taken, place: Place) -> bool:
 
 
 def _listed(taken: Taken, place: Place) -> bool:
-    """With -d or -l a link is shown as a link; otherwise a folder behind it is opened."""
+    """With -d or -l a link is shown as a link; otherwise a folder behind it is opened.
+
+    Some versions know -I and -w without a value: what follows is a folder to them.
+    """
+    if not all(place.holds(value) for value in taken.values("I", "w")):
+        return False
     if taken.has("d", "directory"):
         bare = all(name in _BARE for name, _ in taken.options)
         return all(place.holds(word) or _link(word, place, slash=bare) for word in taken.operands)
@@ -121,6 +126,7 @@ FILES: dict[str, Known] = {
         "adfiCDhpstL:P:I:qNQugFAnSrvcUJX",
         "dirsfirst noreport filelimit= gitignore prune du si inodes device sort= timefmt= matchdirs ignore-case "
         "charset= filesfirst",
+        apart=True,
     ),
     "cmp": Known(_compared, "bln:si:", "print-bytes verbose silent quiet bytes= ignore-initial="),
     "comm": Known(shown, "123z", "total check-order nocheck-order output-delimiter= zero-terminated"),

@@ -10,8 +10,8 @@ from odin.policy.command.shapes import named
 from odin.policy.confidential import confidential
 from odin.policy.paths import contains, is_folder, joined, real
 
-_NO_SIGNATURES = r"(?s)(?!.*%G)(?!.*signature).*"
-"""A format with %G makes git call a signature program."""
+_NO_SIGNATURES = r"(?s)(?!.*%[-+ ]?G)(?!.*signature).*"
+"""A format with %G, also written %+G, makes git call a signature program."""
 
 _DIFF_SHORT = "puswabWzRU:M?C?D?B?S:G:O@l:rtmc"
 _DIFF_LONG = (
@@ -47,7 +47,8 @@ _LOG_LONG = (
 
 def _revisions(taken: Taken, place: Place) -> bool:
     """Names of commits or paths; both must stay inside when read as a path, or git would compare any two files."""
-    return all(_revision(word, place) for word in taken.operands)
+    lines = (value.rpartition(":")[2] for value in taken.values("L"))
+    return not any(map(confidential, lines)) and all(_revision(word, place) for word in taken.operands)
 
 
 def _revision(word: str, place: Place) -> bool:
@@ -77,7 +78,9 @@ def _listed(taken: Taken, place: Place) -> bool:
 
 def _grep(taken: Taken, place: Place) -> bool:
     paths = taken.operands if taken.has("e") else taken.operands[1:]
-    return bool(taken.operands or taken.has("e")) and all(_revision(word, place) for word in paths)
+    if not taken.has("e") and (not taken.operands or taken.led_by_glob):
+        return False
+    return all(_revision(word, place) for word in paths)
 
 
 def _reflog(taken: Taken, place: Place) -> bool:
@@ -249,7 +252,11 @@ KNOWN: dict[str, Known] = {
     "check-mailmap": Known(anything),
     "worktree": Known(_first_is("list"), "vz", "porcelain verbose"),
     "stash": Known(
-        _stash, "pn:", "patch stat? name-only name-status oneline shortstat numstat format= date=", number=True
+        _stash,
+        "pn:",
+        "patch stat? name-only name-status oneline shortstat numstat format= date=",
+        number=True,
+        values=_NO_SIGNATURES,
     ),
     "var": Known(_up_to(1)),
     "notes": Known(lambda taken, place: taken.operands[:1] in ([], ["list"], ["show"]) and _revisions(taken, place)),
@@ -284,6 +291,8 @@ def git(words: Sequence[str], place: Place) -> bool:
         else:
             break
     known = KNOWN.get(rest[0]) if rest else None
+    if rest[:1] == ["stash"] and rest[1:2] not in (["list"], ["show"]):
+        return False  # an option in front of it may mean `stash push`
     return known is not None and known.accepts(rest[1:], place) and tame(place.cwd, place.root)
 
 

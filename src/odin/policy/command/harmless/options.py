@@ -29,6 +29,11 @@ class Taken(Struct):
     def has(self, *names: str) -> bool:
         return any(name in names for name, _ in self.options)
 
+    @property
+    def led_by_glob(self) -> bool:
+        """Whether the first operand is not certain: which of its names a pattern puts first is up to the shell."""
+        return bool(self.operands) and isinstance(self.operands[0], Globbed)
+
     def values(self, *names: str) -> list[str]:
         return [value for name, value in self.options if name in names]
 
@@ -40,7 +45,9 @@ Check = Callable[[Taken, Place], bool]
 class Known(Struct, frozen=True):
     """One command that may run: its harmless options and what its operands must be.
 
-    `number` when it takes `-5`; `values` is what every value of an option must match.
+    `number` when it takes `-5`; `values` is what every value of an option must match; `first` when what follows the
+    first operand is no option any more, whatever it looks like; `apart` when it does not read a bundle as others do, so
+    that an option with a value must stand alone.
     """
 
     check: Check
@@ -48,6 +55,8 @@ class Known(Struct, frozen=True):
     long: str = ""
     number: bool = False
     values: str = ""
+    first: bool = False
+    apart: bool = False
 
     def accepts(self, words: Sequence[str], place: Place) -> bool:
         taken = take(self, words, place)
@@ -75,7 +84,7 @@ def take(known: Known, words: Sequence[str], place: Place) -> Taken | None:
             break
         if not word.startswith("-") or word == "-":
             taken.operands.append(word)
-        elif isinstance(word, Globbed):
+        elif isinstance(word, Globbed) or (known.first and taken.operands) or (known.apart and _glued(word, known)):
             return None
         elif known.number and word[1:].isascii() and word[1:].isdigit():
             taken.options.append(("number", word[1:]))
@@ -84,6 +93,13 @@ def take(known: Known, words: Sequence[str], place: Place) -> Taken | None:
         ):
             return None
     return taken if _values_fit(known, taken, place) else None
+
+
+def _glued(word: str, known: Known) -> bool:
+    """Whether an option that takes a value has anything but a number in the same word."""
+    options = _short_options(known.short)
+    valued = not word.startswith("--") and any(options.get(letter) for letter in word[1:])
+    return valued and re.fullmatch(r"-.\d*", word, re.ASCII) is None
 
 
 def _long(text: str, known: Known, rest: list[str], taken: Taken) -> bool:

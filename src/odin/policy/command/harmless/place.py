@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import translate
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -13,6 +14,7 @@ from odin.policy.paths import contains, is_folder, real, special
 _MAX_ENTRIES = 20_000
 """How many names a look into a tree takes in before it gives up."""
 
+_MAX_IGNORES = 20_000
 _FETCHED = frozenset(("node_modules", "site-packages", ".venv", "venv", ".tox", "__pycache__"))
 """Folders of what package managers fetched: the sample keys in them are nobody's secret."""
 
@@ -59,6 +61,19 @@ class Place(Struct, frozen=True):
         return any(os.path.lexists(f"{folder}/{name}") for folder in self.upwards() for name in names)
 
 
+def _takes_back(folder: str) -> bool:
+    """Whether a list of ignored files also names some that are not: those are searched, even hidden ones."""
+    for name in (".gitignore", ".ignore", ".rgignore", ".git/info/exclude"):
+        try:
+            with Path(folder, name).open(encoding="utf-8", errors="replace") as file:
+                text = file.read(_MAX_IGNORES)
+        except OSError:
+            continue
+        if len(text) == _MAX_IGNORES or re.search(r"(?m)^\s*!", text):
+            return True
+    return False
+
+
 class Look(Struct, frozen=True):
     """Which files of a tree a search would open. `follows` when it also goes through links and opens pipes."""
 
@@ -69,6 +84,8 @@ class Look(Struct, frozen=True):
 
     def clear(self, path: str, place: Place) -> bool:
         """Whether nothing below this path is secret or leads out. False also when there is too much to look at."""
+        if not self.hidden and any(_takes_back(folder) for folder in place.upwards()):
+            return Look(self.only, follows=self.follows).clear(path, place)
         top = real(path, place.cwd)
         if top is None or confidential(path) or confidential(top):
             return False
@@ -78,7 +95,10 @@ class Look(Struct, frozen=True):
         budget = _MAX_ENTRIES
         folders = [top]
         while folders:
-            found = self._entries(folders.pop())
+            folder = folders.pop()
+            if not self.hidden and _takes_back(folder):
+                return Look(self.only, follows=self.follows).clear(path, place)
+            found = self._entries(folder)
             budget -= len(found)
             if budget < 0:
                 return False

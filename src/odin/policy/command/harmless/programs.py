@@ -42,10 +42,19 @@ _SED_ADDED = rf"{_SED_RANGE}[aic]\s*[^\\\s][^\\\n]*"
 _SED = re.compile(rf"\s*{_SED_JOINED}{_SED_STEP}(?:\s*[;\n]\s*{_SED_STEP})*\s*;?\s*|\s*{_SED_ADDED}")
 
 
+_SED_AGAIN = re.compile(r"D\s*(?:[;\n}]|$)")
+_SED_GROWS = re.compile("[Ggxs]")
+"""With `D` a line that was put in is read again: where lines can be put in, that may never end."""
+
+
 def _sed(taken: Taken, place: Place) -> bool:
     scripts = taken.values("e", "expression")
     files = taken.operands if scripts else taken.operands[1:]
+    if not scripts and taken.led_by_glob:
+        return False
     scripts = scripts or taken.operands[:1]
+    if any(map(_SED_AGAIN.search, scripts)) and any(map(_SED_GROWS.search, scripts)):
+        return False
     return bool(scripts) and all(map(_prints, scripts)) and all(place.shows(word) for word in files)
 
 
@@ -72,13 +81,21 @@ _AWK_RESERVED = named(
     "extension"
 )
 _AWK_VARIABLE = re.compile(r"[a-z_]\w*")
+_AWK_FOR = re.compile(r"\s*\((?:\s*\w+\s+in\s|[^;]*;[^;]*(?:[<>]|!=|\bin\b)[^;]*;[^;]*(?:\+\+|--|[-+*]=))")
+"""How a loop begins that counts, or goes through a list: others may never end."""
+
 _AWK_CALL = re.compile(r"\s*\(")
 _AWK_VALUE = r"(NR|NF|FNR|FS|OFS|ORS|RS|[a-z]\w*)=([^\\]|\\[tn|.\\])*|[^=]*|="
 
 
 def _awk(taken: Taken, place: Place) -> bool:
     program, files = taken.operands[:1], taken.operands[1:]
-    return bool(program) and _Awk(program[0]).only_prints() and all(place.shows(word) for word in files)
+    return (
+        bool(program)
+        and not taken.led_by_glob
+        and _Awk(program[0]).only_prints()
+        and all(place.shows(word) for word in files)
+    )
 
 
 class _Awk:
@@ -141,8 +158,10 @@ class _Awk:
     def _name(self, name: str, end: int) -> bool:
         """A known name. A `print` between parentheses can write from there; what is called must be a known function."""
         self.before = ""
+        if name == "for" and _AWK_FOR.match(self.program, end) is None:
+            return False
         if name in _AWK_KEYWORDS:
-            return not (self.parens and name in ("print", "printf"))
+            return name not in ("print", "printf") or (self.braces > 0 and not self.parens)
         if name in _AWK_FUNCTIONS:
             return name == "length" or _AWK_CALL.match(self.program, end) is not None
         if name in _AWK_RESERVED or _AWK_CALL.match(self.program, end):
@@ -175,13 +194,18 @@ _JQ_KEY = re.compile(r"\s*[:,}]")
 
 def _jq(taken: Taken, place: Place) -> bool:
     program, files = taken.operands[:1], taken.operands[1:]
-    return bool(program) and _only_filters(program[0]) and all(place.shows(word) for word in files)
+    return (
+        bool(program)
+        and not taken.led_by_glob
+        and _only_filters(program[0])
+        and all(place.shows(word) for word in files)
+    )
 
 
 def _only_filters(program: str) -> bool:
-    """Whether every name is a known function, or the name of a field."""
+    """Whether every name is a known function, or the name of a field. A quote in a comment would not begin a text."""
     bare = _JQ_TEXT.sub(_inserted, program)
-    if len(program) > _MAX_PROGRAM or any(odd in bare for odd in ("\\", "::", "ENV", "$_")):
+    if len(program) > _MAX_PROGRAM or any(odd in bare for odd in ("\\", "::", "ENV", "$_", "#")):
         return False
     for found in _JQ_NAME.finditer(bare):
         name = found[0]
@@ -197,8 +221,13 @@ def _inserted(text: "re.Match[str]") -> str:
 
 
 PROGRAMS: dict[str, Known] = {
-    "sed": Known(_sed, "nErsuze:l:", "quiet silent regexp-extended expression= separate unbuffered posix null-data"),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), Known(_awk, "F:v:", values=_AWK_VALUE)),
+    "sed": Known(
+        _sed,
+        "nErsuze:",
+        "quiet silent regexp-extended expression= separate unbuffered posix null-data",
+        first=True,
+    ),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), Known(_awk, "F:v:", values=_AWK_VALUE, first=True)),
     "jq": Known(
         _jq,
         "rcesnMSjaCR",

@@ -24,7 +24,7 @@ def _searched(taken: Taken, place: Place, look: Look | None) -> bool:
 
 
 def _patterned(taken: Taken) -> bool:
-    return bool(taken.operands) or taken.has(*_GIVEN)
+    return taken.has(*_GIVEN) or (bool(taken.operands) and not taken.led_by_glob)
 
 
 def _grep(taken: Taken, place: Place) -> bool:
@@ -34,9 +34,10 @@ def _grep(taken: Taken, place: Place) -> bool:
     if not follows and not taken.has("r", "recursive"):
         return _searched(taken, place, None)
     only = taken.values("include")
-    if any(char in pattern for pattern in only for char in "[\\"):
-        only = []
-    return _searched(taken, place, Look(only=tuple(only), skipped=taken.values("exclude-dir"), follows=follows))
+    if taken.has("exclude") or any(char in pattern for pattern in only for char in "[\\/"):
+        only = []  # with both, a file that neither names may be searched
+    skipped = [name for name in taken.values("exclude-dir") if not set(name) & set("*?[\\")]
+    return _searched(taken, place, Look(only=tuple(only), skipped=skipped, follows=follows))
 
 
 _GREP = Known(
@@ -55,14 +56,16 @@ _GREP = Known(
 
 
 def _ripgrep(taken: Taken, place: Place) -> bool:
+    """A pattern or type that chooses files also chooses hidden and ignored ones."""
     if not _own_settings(place):
         return False
     if taken.has("files", "type-list", "version", "V"):
         return all(place.holds(word) for word in taken.operands)
-    everything = taken.has("u", "unrestricted", "no-ignore", "no-ignore-vcs")
+    chosen = any(not glob.startswith("!") for glob in taken.values("g", "glob", "iglob")) or taken.has("t", "type")
+    everything = chosen or taken.has("u", "unrestricted", "no-ignore", "no-ignore-vcs")
     look = Look(
         skipped=() if everything else _ignored(place),
-        hidden=taken.has(".", "hidden", "u", "unrestricted"),
+        hidden=chosen or taken.has(".", "hidden", "u", "unrestricted"),
         follows=taken.has("L", "follow"),
     )
     return _patterned(taken) and _searched(taken, place, look)

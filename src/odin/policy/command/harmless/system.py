@@ -12,6 +12,12 @@ _TERMINAL = named(
     "cols lines colors longname bold dim sgr0 rev blink smul rmul smso rmso sitm ritm setaf setab op el el1 ed clear "
     "civis cnorm"
 )
+_MAX_SECONDS = 60
+_SOCKETS = re.compile(
+    r"state|established|listening|connected|synchronized|bucket|big|all|closed|close-wait|time-wait|syn-sent|syn-recv"
+    r"|fin-wait-[12]|last-ack|closing|sport|dport|src|dst|eq|ne|neq|lt|le|leq|gt|ge|geq|and|or|not|[=!<>()]{1,2}"
+    r"|:?[0-9]{1,5}|[0-9]{1,3}(\.[0-9]{1,3}){3}(/[0-9]{1,2})?(:[0-9]{1,5})?"
+)
 _DAEMON = (
     *(["ps"], ["images"], ["version"], ["info"], ["compose", "version"]),
     *([kind, verb] for kind in ("container", "image", "volume", "network", "context") for verb in ("ls", "list")),
@@ -48,7 +54,27 @@ def _terminal(taken: Taken, place: Place) -> bool:
 
 def _samples(taken: Taken, place: Place) -> bool:
     """An interval needs a number of times, or it never ends."""
-    return len(taken.operands) in (0, 2) and all(re.fullmatch(r"\d{1,2}", word) for word in taken.operands)
+    if len(taken.operands) not in (0, 2) or not all(re.fullmatch(r"[0-9]{1,2}", word) for word in taken.operands):
+        return False
+    return not taken.operands or int(taken.operands[0]) * int(taken.operands[1]) <= _MAX_SECONDS
+
+
+def _sockets(taken: Taken, place: Place) -> bool:
+    """Ports and addresses in numbers: for a name, other machines would be asked."""
+    return all(_SOCKETS.fullmatch(word) for word in taken.operands)
+
+
+def _open_files(taken: Taken, place: Place) -> bool:
+    """No `@`, which begins the name of a machine that would be looked up, and no `+`, which begins an option."""
+    if taken.has("i") and not taken.has("n"):
+        return False  # the names of all machines at the other end would be looked up
+    named_machine = any("@" in word for word in (*taken.operands, *taken.values("i")))
+    return not named_machine and not any(word.startswith("+") for word in taken.operands) and held(taken, place)
+
+
+def _connections(taken: Taken, place: Place) -> bool:
+    """In numbers: names are asked of other machines."""
+    return not taken.operands and taken.has("n", "numeric")
 
 
 def _kernel(taken: Taken, place: Place) -> bool:
@@ -125,7 +151,7 @@ SYSTEM: dict[str, Known] = {
         "list-name list-full full count newest oldest exact ignore-case euid= uid= parent= pgroup= delimiter=",
     ),
     "pidof": Known(names, "sxo:"),
-    "lsof": Known(held, "i?nPp:tu:c:as?UlRw", ""),
+    "lsof": Known(_open_files, "i?nPp:tu:c:as?UlRw", ""),
     "fuser": Known(held, "vum", "verbose user"),
     "pstree": Known(names, "aAcglhnpsStuU"),
     "pwdx": Known(names),
@@ -151,9 +177,11 @@ SYSTEM: dict[str, Known] = {
     "stty": Known(lambda taken, place: taken.operands in ([], ["size"]), "a", "all"),
     "clear": Known(nothing),
     "ss": Known(
-        anything, "tulnpaexmis460HOwZ", "tcp udp listening numeric processes all summary unix ipv4 ipv6 no-header"
+        _sockets, "tulnpaexmis460HOwZ", "tcp udp listening numeric processes all summary unix ipv4 ipv6 no-header"
     ),
-    "netstat": Known(nothing, "tulnparsieW46", "tcp udp listening numeric programs all route statistics interfaces"),
+    "netstat": Known(
+        _connections, "tulnparsieW46", "tcp udp listening numeric programs all route statistics interfaces"
+    ),
     "tput": Known(_terminal, "T:", values=r"[\w+-]+"),
     "getconf": Known(_setting, "a"),
     "locale": Known(names, "amck", "all-locales charmaps category-name keyword-name"),

@@ -33,7 +33,11 @@ def _shuffled(taken: Taken, place: Place) -> bool:
 
 def _looked_up(taken: Taken, place: Place) -> bool:
     """Without a file, look searches a dictionary of the system."""
-    return len(taken.operands) in (1, 2) and all(place.shows(word) for word in taken.operands[1:])
+    return (
+        len(taken.operands) in (1, 2)
+        and not taken.led_by_glob
+        and all(place.shows(word) for word in taken.operands[1:])
+    )
 
 
 def _packed(taken: Taken, place: Place) -> bool:
@@ -71,6 +75,7 @@ TEXT: dict[str, Known] = {
         one_shown,
         "cdDuif:s:w:z",
         "count repeated all-repeated? unique ignore-case skip-fields= skip-chars= check-chars= group? zero-terminated",
+        first=True,
     ),
     "cut": Known(
         shown,
@@ -88,7 +93,7 @@ TEXT: dict[str, Known] = {
     "fold": Known(shown, "bsw:", "bytes spaces width=", number=True),
     "fmt": Known(
         shown,
-        "cstuw:g:p:",
+        "cstuw:g:",
         "crown-margin split-only tagged-paragraph uniform-spacing width= goal= prefix=",
         number=True,
     ),
@@ -109,7 +114,7 @@ TEXT: dict[str, Known] = {
     "od": Known(shown, "A:j:N:t:vw?abcdfilosxS?", "address-radix= skip-bytes= read-bytes= format= strings? width?"),
     "hexdump": Known(shown, "Cbcdoxvn:s:e:", "canonical length= skip= no-squeezing"),
     "hd": Known(shown, "Cvn:s:"),
-    "xxd": Known(one_shown, "abc:eg:il:o:ps:uEd", ""),
+    "xxd": Known(one_shown, "abc:eg:il:o:ps:uEd", first=True, apart=True),
     "strings": Known(
         _no_lists,
         "an:t:e:fow",
@@ -119,7 +124,7 @@ TEXT: dict[str, Known] = {
     ),
     "base64": Known(one_shown, "diw:", "decode ignore-garbage wrap="),
     "base32": Known(one_shown, "diw:", "decode ignore-garbage wrap="),
-    "iconv": Known(shown, "f:t:cls", "from-code= to-code= list silent"),
+    "iconv": Known(shown, "f:t:cls", "from-code= to-code= list silent", values=r"[\w.:+-]*(//[\w,-]*)*"),
     "tsort": Known(one_shown),
     "shuf": Known(_shuffled, "en:i:rz", "echo head-count= input-range= repeat zero-terminated"),
     "numfmt": Known(
@@ -132,13 +137,13 @@ TEXT: dict[str, Known] = {
     "bc": Known(shown, "lqsw", "mathlib quiet standard warn"),
     "col": Known(nothing, "bfhpx"),
     "look": Known(_looked_up, "dft:"),
-    "uuidgen": Known(nothing, "rt", "random time"),
-    "gzip": Known(_unpacked, "cdlvtqN", "stdout to-stdout decompress list verbose test quiet"),
-    "gunzip": Known(_unpacked, "clvtqN", "stdout to-stdout list verbose test quiet"),
+    "uuidgen": Known(nothing, "r", "random"),
+    "gzip": Known(_unpacked, "cdlvtqN", "stdout to-stdout decompress list verbose test quiet", first=True),
+    "gunzip": Known(_unpacked, "clvtqN", "stdout to-stdout list verbose test quiet", first=True),
     **dict.fromkeys(("zcat", "xzcat", "bzcat", "zstdcat"), Known(_packed)),
-    "xz": Known(_unpacked, "cdlvtq", "stdout to-stdout decompress list verbose test quiet"),
-    "unzip": Known(_listed, "lvqZ1t"),
-    "zipinfo": Known(_contents, "12slmvhtTzC"),
+    "xz": Known(_unpacked, "cdlvtq", "stdout to-stdout decompress list verbose test quiet", first=True),
+    "unzip": Known(_listed, "lvqZ1t", first=True),
+    "zipinfo": Known(_contents, "12slmvhtTzC", first=True),
     "nm": Known(_no_lists, "agnuCDASoprP", "demangle? dynamic defined-only undefined-only numeric-sort print-size"),
     "size": Known(_no_lists, "ABdt", "format= totals"),
     "readelf": Known(

@@ -18,7 +18,6 @@ _PLAIN = named(
     "convert tmux vim nvim emacs shellcheck curl wget ssh nginx lua R elixir scala bun redis-server mongod aws rsync "
     "docker-compose tsc eslint prettier"
 )
-_VERSION = (["--version"], ["-V"])
 _OTHER_VERSION: dict[str, Sequence[list[str]]] = {
     "node": (["-v"],),
     "ruby": (["-v"],),
@@ -42,11 +41,11 @@ _OTHER_VERSION: dict[str, Sequence[list[str]]] = {
     "helm": (["version"],),
     "kubectl": (["version", "--client"],),
 }
-_NO_CAPITAL = named(
-    "nginx lua R elixir scala bun tsc eslint prettier mysql ffmpeg java javac zip unzip bash psql find ls redis-cli "
-    "tmux emacs make ninja"
+_CAPITAL = named(
+    "python python2 python3 python3.9 python3.10 python3.11 python3.12 python3.13 python3.14 pip pip3 uv ruff mypy "
+    "deno perl ghc cabal curl wget ssh rsync grep gawk rg fd jq shellcheck ld"
 )
-"""Programs for which -V is something else than the version, or is not known."""
+"""Programs for which -V is the version. To others it is anything: some shells then run what they read."""
 
 _CHAINED: dict[str, tuple[Sequence[str], Sequence[list[str]]]] = {
     "cargo": (("rust-toolchain", "rust-toolchain.toml", ".cargo"), (["--version"], ["-V"], ["version"])),
@@ -97,8 +96,8 @@ def asks_a_tool(name: str) -> Callable[[Sequence[str], Place], bool] | None:
         if name in _CHAINED:
             files, asked = _CHAINED[name]
             return given in asked and not place.configured(files)
-        if given == ["-V"] and name in _NO_CAPITAL:
-            return False
-        return given in _VERSION or given in _OTHER_VERSION.get(name, ())
+        if given == ["-V"]:
+            return name in _CAPITAL
+        return given == ["--version"] or given in _OTHER_VERSION.get(name, ())
 
     return check
