@@ -42,7 +42,12 @@ OWN_AT_VERSION = {"odin", "odin.entry"}
 
 ODIN_LATE = {
     "odin.api",
+    "odin.policy.command.finder",
+    "odin.policy.command.grammar",
+    "odin.policy.command.harmless.judge",
+    "odin.policy.command.ruinous",
     "odin.policy.hook",
+    "odin.policy.redaction.place",
     "odin.providers.local",
     "odin.providers.offline",
     "odin.providers.openai_chat",

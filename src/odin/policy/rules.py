@@ -29,8 +29,6 @@ from odin.core.tool import Kind, Subject
 from odin.policy import paths
 from odin.policy.call import Call
 from odin.policy.command.reach import outside_word
-from odin.policy.command.ruinous import critical, risky
-from odin.policy.command.ruinous.discard import discarded
 from odin.policy.modes import PLAN, PermissionMode, permission_mode_of, spec_of
 from odin.policy.rule.book import Rulebook
 from odin.policy.rule.keptback import KeptBack, opens_folders
@@ -38,7 +36,7 @@ from odin.policy.rule.rule import Rule, rule_of, sensitive
 from odin.policy.rule.ruling import allowed_by, exact_ruling, ruling
 from odin.policy.rule.shapes import listed
 from odin.policy.rule.suggest import candidates
-from odin.policy.shell import survey
+from odin.policy.shell import critical, dangerous, survey
 
 
 class Verdict(Struct, frozen=True):
@@ -282,7 +280,7 @@ class Policy:
             why = f"The command names {outside}, outside the project {self.root}."
             return Verdict("ask", why, self._hint(call), "outside the project")
         why = "The command may change things."
-        danger = risky(seen, self.root, self.cwd) or discarded(seen)
+        danger = dangerous(seen, self.root, self.cwd)
         if danger:
             why = f"The command is dangerous: {danger}."
         elif not seen.sure:

@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterable, Mapping
 
 from odin.core.redaction import Redacted
-from odin.policy.redaction.block import by_block
-from odin.policy.redaction.place import by_place
 from odin.policy.redaction.shape import Span, by_shape
 from odin.policy.redaction.value import SHORTEST, KnownValues
 
@@ -39,6 +37,9 @@ class Redactor:
     def _spans(self, text: str) -> list[Span]:
         if len(text) < SHORTEST:
             return []
+        from odin.policy.redaction.block import by_block
+        from odin.policy.redaction.place import by_place
+
         return _apart([*self._values.spans(text), *by_block(text), *by_shape(text), *by_place(text)])
 
     def recall(self, names: Iterable[str]) -> None:

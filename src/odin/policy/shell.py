@@ -7,21 +7,22 @@ harmless. What lies between the two is asked.
 
 `Part.folder` and `Simple.folder` say where a command would run ("" the starting folder, None unknown), supposing that
 each `cd` before it succeeds; it is for finding harm, not for proving that there is none. `Unclear.reason` says why a
-text could not be read. `command.ruinous.critical` takes the working folder as a fourth argument, and
-`command.ruinous.risky` says what is dangerous about a command that is only asked about.
+text could not be read.
+
+The readers behind the door are loaded with the first command: a prompt that runs none does without them.
 """
 
-from odin.policy.command.finder import look
-from odin.policy.command.grammar import Unclear, parse
 from odin.policy.command.harmless import harmless, steps
+from odin.policy.command.shapes import Unclear
 from odin.policy.command.survey import Part, Survey
-from odin.policy.command.wrappers import SHELLS
 
-__all__ = ["SHELLS", "Part", "Survey", "read_only", "split", "survey"]
+__all__ = ["Part", "Survey", "critical", "dangerous", "read_only", "risky", "split", "survey"]
 
 
 def survey(command: str) -> Survey:
     """Every command that this text would run, as far as can be told without running it."""
+    from odin.policy.command.finder import look
+
     return look(command)
 
 
@@ -33,9 +34,32 @@ def split(command: str) -> list[list[str]] | None:
 
 def read_only(command: str, cwd: str, root: str) -> bool:
     """Whether the command provably only looks at what lies inside the root."""
+    from odin.policy.command.grammar import parse
+
     try:
         script = parse(command)
     except Unclear:
         return False
     placed = steps(script, cwd, root)
     return bool(placed) and all(harmless(simple, there, root) for simple, there in placed or ())
+
+
+def critical(command: str, seen: Survey, root: str, cwd: str = "") -> str:
+    """Why this command may never run, as the end of a sentence, or ""."""
+    from odin.policy.command import ruinous
+
+    return ruinous.critical(command, seen, root, cwd)
+
+
+def risky(seen: Survey, root: str, cwd: str = "") -> str:
+    """What may be removed that is not written out, as the end of a sentence, or ""."""
+    from odin.policy.command import ruinous
+
+    return ruinous.risky(seen, root, cwd)
+
+
+def dangerous(seen: Survey, root: str, cwd: str = "") -> str:
+    """What is dangerous about a command that is only asked about: what it may remove, or what git throws away."""
+    from odin.policy.command.ruinous.discard import discarded
+
+    return risky(seen, root, cwd) or discarded(seen)

@@ -12,12 +12,11 @@ from odin.policy import paths
 from odin.policy.call import Call, spellings
 from odin.policy.command.harmless import harmless_redirect
 from odin.policy.command.reach import leaves, outside_word
-from odin.policy.command.ruinous import risky
 from odin.policy.command.shapes import Word
 from odin.policy.confidential import confidential
 from odin.policy.rule.escape import escapes
 from odin.policy.rule.rule import Rule
-from odin.policy.shell import Part, Survey
+from odin.policy.shell import Part, Survey, risky
 
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
