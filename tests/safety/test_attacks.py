@@ -120,6 +120,23 @@ def test_what_a_yes_destroyed_comes_back() -> None:
     assert [(*_short(item), item["lost"]) for item in outcomes if item["lost"] or not item["asked"]] == []
 
 
+@pytest.mark.parametrize("glue", [";", "&&", "\n", " | "])
+@pytest.mark.parametrize("around", [50, 600, 2_400, 9_000, 30_000])
+def test_nothing_hides_among_many_commands(around: int, glue: str) -> None:
+    from odin.core.tool import Subject
+
+    policy = Policy(root="/somewhere/proj", permission_mode="bypassPermissions", yes=True)
+    padding = f"true{glue}" * around
+    worst = "rm -rf ."
+    others = "".join(f"rm -rf made{number}{glue}" for number in range(around // 20))
+    for command in (
+        f"{padding}{worst}{glue}{padding}ls",
+        f"{worst}{glue}{padding}ls",
+        f"{others}{worst}{glue}{others}ls",
+    ):
+        assert policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action == "deny"
+
+
 def test_another_spelling_after_a_denial_is_denied_too() -> None:
     from odin.core.tool import Subject
 

@@ -38,10 +38,14 @@ _FED = SHELLS | named("xargs parallel at batch")
 _MAX_TEXT = 40_000
 _MAX_SEGMENTS = 5_000
 _MAX_JUDGED = 300
+_TOO_LONG = "it is too long to be looked through; a script in a file can be"
+"""Where a look would have to stop early, anything could hide behind the place where it stops."""
 
 
 def glance(text: str, place: Place, judge: Judge, suspects: Callable[[str], bool]) -> Harm:
     """Why this text must not run, or "". `suspects` tells which names are worth judging."""
+    if len(text) > _MAX_TEXT or len(_CUT.findall(text)) > _MAX_SEGMENTS:
+        return _TOO_LONG
     folder: str | None = ""
     before: Sequence[Word] = ()
     judged: set[Part] = set()
@@ -52,7 +56,9 @@ def glance(text: str, place: Place, judge: Judge, suspects: Callable[[str], bool
             given = [*words, *before[1:]]
         if name not in TEXTUAL or last in _FED:
             for part in _commands(given, folder, suspects):
-                why = judge(part, place) if part not in judged and len(judged) < _MAX_JUDGED else ""
+                if len(judged) > _MAX_JUDGED:
+                    return _TOO_LONG
+                why = judge(part, place) if part not in judged else ""
                 judged.add(part)
                 if why:
                     return why
@@ -63,8 +69,7 @@ def glance(text: str, place: Place, judge: Judge, suspects: Callable[[str], bool
 
 def _segments(text: str) -> Iterator[tuple[Sequence[Word], str]]:
     """The words between two cuts, each with the name that follows the cut when that is a pipe."""
-    short = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT // 2]}\n{text[-_MAX_TEXT // 2 :]}"
-    plain = _FIELDS.sub(" ", _HERE.sub("$PWD", short)).replace("\\\n", " ")
+    plain = _FIELDS.sub(" ", _HERE.sub("$PWD", text)).replace("\\\n", " ")
     plain = _CHOICES.sub(lambda found: f" {found[1].replace(',', ' ')} ", plain)
     plain = _BRACES.sub(lambda found: f" {found[0]} ", _ALL_BUT.sub("*", _VARIABLE.sub(r"$\1", plain)))
     at = 0
@@ -72,8 +77,6 @@ def _segments(text: str) -> Iterator[tuple[Sequence[Word], str]]:
     for cut in _CUT.finditer(plain):
         found.append((_words(plain[at : cut.start()]), cut[0] == "|"))
         at = cut.end()
-        if len(found) > _MAX_SEGMENTS:
-            break
     found.append((_words(plain[at:]), False))
     for index, (words, piped) in enumerate(found):
         if words:
