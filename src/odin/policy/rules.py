@@ -7,7 +7,7 @@ Each call is judged from the top; the first line that applies decides:
  3. the mode: in ask and plan nothing is changed: no
  4. `restrict_to_workspace`: what lies outside the project: no
  5. where rules deny commands, one that cannot be read for certain, and where they deny files, one that opens whole
-    folders, unless a rule allows exactly it: ask
+    folders, unless a rule allows exactly it; and one that is too long to be looked through: ask
  6. `--yes` and bypassPermissions: yes
  7. the rules that ask and allow; in ask and plan mode no rule lets a command run: ask or yes
  8. protected files, and files that hold secrets: ask
@@ -36,7 +36,7 @@ from odin.policy.rule.rule import Rule, rule_of, sensitive
 from odin.policy.rule.ruling import allowed_by, exact_ruling, ruling
 from odin.policy.rule.shapes import listed
 from odin.policy.rule.suggest import candidates
-from odin.policy.shell import critical, dangerous, survey
+from odin.policy.shell import critical, dangerous, survey, unseen
 
 
 class Verdict(Struct, frozen=True):
@@ -179,6 +179,9 @@ class Policy:
         """What may come upon something that a rule denies is asked about even under a bypass."""
         if call.seen is None:
             return None
+        if unseen(call.command, call.seen):
+            why = "The command is too long to be read or looked through, so anything may hide in it."
+            return Verdict("ask", why, "Write it into a file and run that.", "overlong commands")
         doubt = self._unread(call) if not call.seen.sure else self._unnamed(call)
         exact = exact_ruling(call, self.rulebook.speaking) if doubt is not None else None
         return None if exact is not None and exact.action == "allow" else doubt

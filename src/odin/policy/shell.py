@@ -16,7 +16,7 @@ from odin.policy.command.harmless import harmless, steps
 from odin.policy.command.shapes import Unclear
 from odin.policy.command.survey import Part, Survey
 
-__all__ = ["Part", "Survey", "critical", "dangerous", "read_only", "risky", "split", "survey"]
+__all__ = ["Part", "Survey", "critical", "dangerous", "read_only", "risky", "split", "survey", "unseen"]
 
 
 def survey(command: str) -> Survey:
@@ -49,6 +49,15 @@ def critical(command: str, seen: Survey, root: str, cwd: str = "") -> str:
     from odin.policy.command import ruinous
 
     return ruinous.critical(command, seen, root, cwd)
+
+
+def unseen(command: str, seen: Survey) -> bool:
+    """Whether a command could not be read and is too long to be looked through as well."""
+    if seen.sure:
+        return False
+    from odin.policy.command.ruinous.glance import too_long
+
+    return too_long(command)
 
 
 def risky(seen: Survey, root: str, cwd: str = "") -> str:

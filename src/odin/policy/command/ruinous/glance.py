@@ -39,13 +39,16 @@ _MAX_TEXT = 40_000
 _MAX_SEGMENTS = 5_000
 _MAX_JUDGED = 300
 _TOO_LONG = "it is too long to be looked through; a script in a file can be"
-"""Where a look would have to stop early, anything could hide behind the place where it stops."""
+"""For what names more suspects than are judged: anything could hide behind the last of them."""
+
+
+def too_long(text: str) -> bool:
+    """Whether a text is more than is looked through, so that anything could hide in the rest."""
+    return len(text) > _MAX_TEXT or len(_CUT.findall(text)) > _MAX_SEGMENTS
 
 
 def glance(text: str, place: Place, judge: Judge, suspects: Callable[[str], bool]) -> Harm:
     """Why this text must not run, or "". `suspects` tells which names are worth judging."""
-    if len(text) > _MAX_TEXT or len(_CUT.findall(text)) > _MAX_SEGMENTS:
-        return _TOO_LONG
     folder: str | None = ""
     before: Sequence[Word] = ()
     judged: set[Part] = set()
@@ -69,7 +72,8 @@ def glance(text: str, place: Place, judge: Judge, suspects: Callable[[str], bool
 
 def _segments(text: str) -> Iterator[tuple[Sequence[Word], str]]:
     """The words between two cuts, each with the name that follows the cut when that is a pipe."""
-    plain = _FIELDS.sub(" ", _HERE.sub("$PWD", text)).replace("\\\n", " ")
+    short = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT // 2]}\n{text[-_MAX_TEXT // 2 :]}"
+    plain = _FIELDS.sub(" ", _HERE.sub("$PWD", short)).replace("\\\n", " ")
     plain = _CHOICES.sub(lambda found: f" {found[1].replace(',', ' ')} ", plain)
     plain = _BRACES.sub(lambda found: f" {found[0]} ", _ALL_BUT.sub("*", _VARIABLE.sub(r"$\1", plain)))
     at = 0
@@ -77,6 +81,8 @@ def _segments(text: str) -> Iterator[tuple[Sequence[Word], str]]:
     for cut in _CUT.finditer(plain):
         found.append((_words(plain[at : cut.start()]), cut[0] == "|"))
         at = cut.end()
+        if len(found) > _MAX_SEGMENTS:
+            break
     found.append((_words(plain[at:]), False))
     for index, (words, piped) in enumerate(found):
         if words:
