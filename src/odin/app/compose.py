@@ -35,9 +35,9 @@ from odin.engine.agent import Agent
 from odin.engine.asker import Asker
 from odin.engine.gate import Gate
 from odin.engine.hooking import Desk
+from odin.engine.kit import Kit, Limits, Planner
 from odin.engine.lesser import Lesser
 from odin.engine.local import LocalClient
-from odin.engine.loop import Kit, Limits, Planner
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
 from odin.engine.rulenews import RuleNews

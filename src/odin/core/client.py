@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from odin.core.event import CachedFile, Envelope, ExitReason, Mode, Todo
+from odin.core.event import CachedFile, Envelope, ExitReason, Lane, Mode, Todo
 from odin.core.hook import CallbackHook
 from odin.core.message import Usage
 from odin.core.op import Op
@@ -40,6 +40,7 @@ class QueuedPrompt(Struct, frozen=True):
     body: str
     mode: Mode
     timestamp: float
+    lane: Lane = "queue"
 
 
 class SubAgentRecord(Struct, frozen=True):
@@ -98,9 +99,35 @@ class SessionInfo(Struct, frozen=True):
     warnings: tuple[str, ...] = field(default_factory=tuple[str, ...])
 
 
+class ContextPart(Struct, frozen=True):
+    """What one source takes of the window, such as the tools or the results of Read: `count` things of `tokens`."""
+
+    source: str
+    tokens: int
+    count: int = 1
+
+
+class ContextReport(Struct, frozen=True):
+    """How full the window is. `used` is what the last reply reported; with `measured` false it is an estimate.
+
+    The parts are estimates that add up to `used`. `limit` is 0 when the window is unknown; at `threshold` tokens the
+    conversation is summarised.
+    """
+
+    model: str
+    used: int
+    limit: int
+    threshold: int
+    measured: bool
+    parts: tuple[ContextPart, ...] = ()
+
+
 class Client(Protocol):
-    async def submit(self, op: Op) -> None:
-        """Ask for something. Raises only when the request itself is wrong; what comes of it are events."""
+    async def submit(self, op: Op) -> bool:
+        """Ask for something. Raises only when the request itself is wrong; what comes of it are events.
+
+        False says that there was nothing to do it to: no such prompt, nothing to interrupt.
+        """
         ...
 
     def events(self, after: int | None = None) -> AsyncIterator[Envelope]:
@@ -117,6 +144,10 @@ class Client(Protocol):
         ...
 
     async def info(self) -> SessionInfo: ...
+
+    async def context(self) -> ContextReport:
+        """What fills the model's window."""
+        ...
 
     async def rules(self) -> tuple[RuleLine, ...]:
         """The rules that hold, in the order in which they are shown."""

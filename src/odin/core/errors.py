@@ -57,6 +57,24 @@ class SessionLocked(OdinError):
     """Another process is writing this session."""
 
 
+class SessionLockCorrupt(SessionLocked):
+    """Somebody holds this session and cannot be named: what they wrote about themselves cannot be read."""
+
+
+class DeleteCurrentSession(UsageError):
+    def __init__(self) -> None:
+        super().__init__("The current session cannot be deleted.", "Begin or resume another one first.")
+
+
+class QueueFull(OdinError):
+    def __init__(self, most: int) -> None:
+        super().__init__(f"{most} prompts are waiting already.", "Wait until one was taken, or take one back.")
+
+
+class CompactionFailed(OdinError):
+    """The conversation does not fit its window and could not be made to fit."""
+
+
 class LogTooNew(OdinError):
     pass
 

@@ -34,6 +34,28 @@ Activity = Literal[
 
 CallStatus = Literal["success", "error", "cancelled", "denied"]
 
+Lane = Literal["queue", "merge", "steer"]
+"""How a prompt that comes while the agent is busy gets in: after the turn and in its own mode, with the next request of
+the running turn, or at once, in the place of the calls that have not begun."""
+
+CompactionTrigger = Literal["auto", "manual", "overflow", "cut_off"]
+
+CompactionProfile = Literal["auto", "continuation", "archival"]
+"""What a summary is for: going on with the work, or a record of it. `auto` chooses by what is going on."""
+
+DiscardReason = Literal[
+    "filtered",
+    "args_invalid",
+    "args_drift",
+    "length_recovery",
+    "hook_block",
+    "repetition",
+    "rollback",
+    "interrupted",
+    "not_run",
+    "crashed",
+]
+
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 
 
@@ -150,6 +172,16 @@ class PromptQueued(Event, frozen=True):
     id: str
     text: str
     mode: Mode
+    lane: Lane = "queue"
+
+
+class PromptChanged(Event, frozen=True):
+    """A queued prompt was edited before it was taken."""
+
+    id: str
+    text: str
+    mode: Mode
+    lane: Lane = "queue"
 
 
 class PromptDropped(Event, frozen=True):
@@ -158,13 +190,29 @@ class PromptDropped(Event, frozen=True):
     id: str
 
 
+class PromptJoined(Event, frozen=True):
+    """A prompt entered the conversation without a turn of its own.
+
+    Into the running one, `turn`; or, after an interrupt and with no `turn`, to be read when the model is next asked.
+    """
+
+    id: str
+    text: str
+    mode: Mode
+    turn: str = ""
+
+
 class TurnStarted(Event, frozen=True):
-    """A prompt left the queue and is being answered in its own mode; `notes` is what the model is told beside it."""
+    """A prompt left the queue and is being answered in its own mode; `notes` is what the model is told beside it.
+
+    With `continues` nobody said anything new: the model is asked again with the conversation as it is.
+    """
 
     id: str
     text: str
     mode: Mode
     notes: tuple[str, ...] = ()
+    continues: bool = False
 
 
 class TurnEnded(Event, frozen=True):
@@ -211,6 +259,46 @@ class ContextSummarized(Event, frozen=True):
 
     text: str
     calls: tuple[str, ...] = ()
+
+
+class MessageRemoved(Event, frozen=True):
+    """The newest message was taken out of the conversation."""
+
+
+class ResultsPruned(Event, frozen=True):
+    """The results of these calls are shown to the model as one line from now on; `images` are no longer shown at all.
+
+    The log keeps them whole.
+    """
+
+    calls: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+
+
+class Compacted(Event, frozen=True):
+    """The older part of a conversation was replaced by a summary.
+
+    `text` is the summary. Of the messages so far the last `kept` stay as they are; before them stand `users`, older
+    prompts word for word. `archive` is the file that holds everything, for the model to read. Tokens are estimates.
+    """
+
+    text: str
+    kept: int
+    users: tuple[str, ...] = ()
+    archive: str = ""
+    trigger: CompactionTrigger = "auto"
+    profile: CompactionProfile = "auto"
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+
+class CompactionChanged(Event, frozen=True):
+    """How a summary of the conversation is getting on; `detail` says why it failed."""
+
+    durable = False
+    status: Literal["started", "succeeded", "failed", "cancelled"]
+    trigger: CompactionTrigger = "auto"
+    detail: str = ""
 
 
 # --- checkpoints ---
@@ -294,14 +382,43 @@ class RetryScheduled(Event, frozen=True):
     error_kind: str
 
 
+class RequestStarted(Event, frozen=True):
+    """The model is about to be asked, for the `step`th time in this turn. `tokens` is an estimate of the request."""
+
+    durable = False
+    step: int
+    model: str = ""
+    tokens: int = 0
+
+
+class RequestProgressed(Event, frozen=True):
+    """How much of a reply has arrived, told now and then."""
+
+    durable = False
+    pieces: int
+    chars: int
+
+
 class TextStreamed(Event, frozen=True):
     durable = False
     text: str
 
 
+class ThinkingStarted(Event, frozen=True):
+    durable = False
+
+
 class ThinkingStreamed(Event, frozen=True):
     durable = False
     text: str
+
+
+class ThinkingEnded(Event, frozen=True):
+    """One whole block of reasoning, once, and how long it took."""
+
+    durable = False
+    text: str
+    seconds: float = 0.0
 
 
 class CallStreamed(Event, frozen=True):
@@ -361,6 +478,41 @@ class ToolEnded(Event, frozen=True):
     asynchronous: bool = False
     audit: CallAudit | None = None
     redacted: tuple[str, ...] = ()
+
+
+class CallQueued(Event, frozen=True):
+    """A call may run and waits for its turn; `ToolStarted` follows when it comes."""
+
+    durable = False
+    call_id: str
+    name: str
+
+
+class CallSpeculated(Event, frozen=True):
+    """Recorded before a call is begun whose reply is still being written.
+
+    `ToolStarted` of the same call says that it counts; `CallDiscarded` that it does not and its changes are undone.
+    """
+
+    call_id: str
+    name: str
+    args: dict[str, Any]
+
+
+class CallDiscarded(Event, frozen=True):
+    """A call that was begun too early does not count.
+
+    `restored` is what was put back in files; `kept` names what could not be, mostly because somebody else changed it.
+    """
+
+    call_id: str
+    name: str
+    args: dict[str, Any]
+    reason: DiscardReason
+    started: bool = True
+    completed: bool = False
+    restored: tuple[FileChange, ...] = ()
+    kept: tuple[KeptFile, ...] = ()
 
 
 class ToolProgressed(Event, frozen=True):
@@ -507,18 +659,32 @@ class Warned(Event, frozen=True):
     text: str
 
 
+class SessionSwitched(Event, frozen=True):
+    """Told in the session that is left and again in the one that is entered, which is `session`."""
+
+    durable = False
+    kind: Literal["resume", "new", "fork"]
+    session: str
+
+
 AnyEvent = (
     SessionOpened
     | TitleSet
     | ModelChanged
     | PermissionModeChanged
     | PromptQueued
+    | PromptChanged
     | PromptDropped
+    | PromptJoined
     | TurnStarted
     | TurnEnded
     | Noted
     | ContextAdded
     | ContextSummarized
+    | MessageRemoved
+    | ResultsPruned
+    | Compacted
+    | CompactionChanged
     | FilesSaved
     | FilesLeft
     | Rewound
@@ -527,11 +693,18 @@ AnyEvent = (
     | UsageRecorded
     | ReplyDiscarded
     | RetryScheduled
+    | RequestStarted
+    | RequestProgressed
     | TextStreamed
+    | ThinkingStarted
     | ThinkingStreamed
+    | ThinkingEnded
     | CallStreamed
     | RolledBack
     | ActivityChanged
+    | CallQueued
+    | CallSpeculated
+    | CallDiscarded
     | ToolStarted
     | ToolEnded
     | ToolProgressed
@@ -550,6 +723,7 @@ AnyEvent = (
     | AgentStarted
     | AgentEnded
     | Warned
+    | SessionSwitched
 )
 
 

@@ -1,33 +1,85 @@
 """What a front end may ask of a session, in the imperative."""
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from odin.core.event import Mode
+from odin.core.event import CompactionProfile, Lane, Mode
 from odin.core.rule import Action, RememberScope
 
 
 class Prompt(Struct, frozen=True, tag=True):
     """Answer this. It runs at once when the session is idle and waits its turn when it is busy.
 
-    With `wait` false a busy session refuses it with SessionBusy instead of queueing it.
+    With `wait` false a busy session refuses it with SessionBusy instead of queueing it. `lane` says how it gets in when
+    the session is busy; None leaves that to the configuration.
     """
 
     id: str
     text: str
     mode: Mode = "edit_mode"
     wait: bool = True
+    lane: Lane | None = None
+
+
+class ChangePrompt(Struct, frozen=True, tag=True):
+    """Edit a queued prompt; what is None stays. False when it is unknown or was taken already.
+
+    With the lane `steer` a waiting prompt is sent into the running turn.
+    """
+
+    id: str
+    text: str | None = None
+    mode: Mode | None = None
+    lane: Lane | None = None
 
 
 class DropPrompt(Struct, frozen=True, tag=True):
-    """Take a queued prompt back."""
+    """Take a queued prompt back. False when it is unknown or was taken already."""
 
     id: str
 
 
 class Interrupt(Struct, frozen=True, tag=True):
-    """Stop the running turn. Prompts that wait stay where they are."""
+    """Stop the running turn, with its calls, sub-agents and processes. False when there is none.
+
+    Prompts that wait join the conversation without being answered, or stay in the queue and are answered, or go.
+    """
+
+    queue: Literal["join", "keep", "drop"] = "join"
+
+
+class Continue(Struct, frozen=True, tag=True):
+    """Ask the model again with the conversation as it is, without a new prompt. Only an idle session can."""
+
+    id: str
+    mode: Mode | None = None
+
+
+class RemoveLast(Struct, frozen=True, tag=True):
+    """Take the newest message out of the conversation. Only an idle session can; False when there is none."""
+
+
+class RunCommand(Struct, frozen=True, tag=True):
+    """Run a command of the user's own now, also while the session is busy, and let the model know its output later."""
+
+    id: str
+    command: str
+
+
+class Compact(Struct, frozen=True, tag=True):
+    """Summarise the conversation so far; `focus` says what matters. It runs in the background."""
+
+    focus: str = ""
+    profile: CompactionProfile = "auto"
+
+
+class CancelCompaction(Struct, frozen=True, tag=True):
+    """Stop a summary that is being made or waits to be applied. False when there is none."""
+
+
+class SetTitle(Struct, frozen=True, tag=True):
+    title: str
 
 
 class Answer(Struct, frozen=True, tag=True):
@@ -113,9 +165,15 @@ class SetPermissionMode(Struct, frozen=True, tag=True):
 
 Op = (
     Prompt
+    | ChangePrompt
     | DropPrompt
+    | Continue
+    | RemoveLast
     | AddContext
+    | RunCommand
     | Interrupt
+    | Compact
+    | CancelCompaction
     | Answer
     | AnswerQuestions
     | AddRule
@@ -124,4 +182,5 @@ Op = (
     | Redo
     | SetModel
     | SetPermissionMode
+    | SetTitle
 )

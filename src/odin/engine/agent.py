@@ -10,7 +10,8 @@ from odin.core.op import Prompt
 from odin.engine.admitted import Scope
 from odin.engine.guard import RepetitionGuard
 from odin.engine.inbox import Inbox
-from odin.engine.loop import Kit, Turn
+from odin.engine.kit import Kit
+from odin.engine.loop import Turn
 from odin.engine.recorder import Recorder
 
 MAX_WAKES = 20

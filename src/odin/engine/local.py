@@ -2,27 +2,34 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from odin.bus.hub import Subscription
-from odin.core.client import SessionInfo, Snapshot
+from odin.core.client import ContextReport, SessionInfo, Snapshot
 from odin.core.errors import EmptyPrompt, SessionBusy
-from odin.core.event import ContextAdded, Envelope, ModelChanged, PermissionModeChanged, SessionOpened
+from odin.core.event import ContextAdded, Envelope, ModelChanged, PermissionModeChanged, SessionOpened, TitleSet
 from odin.core.hook import CallbackHook
 from odin.core.op import (
     AddContext,
     AddRule,
     Answer,
     AnswerQuestions,
+    CancelCompaction,
+    ChangePrompt,
+    Compact,
+    Continue,
     DropPrompt,
     Interrupt,
     Op,
     Prompt,
     Redo,
+    RemoveLast,
     RemoveRule,
     Rewind,
+    RunCommand,
     SetModel,
     SetPermissionMode,
+    SetTitle,
 )
 from odin.core.redaction import Redact
 from odin.core.rule import RuleLine
@@ -80,43 +87,66 @@ class LocalClient:
         self._on_close = on_close
         self._closed = False
 
-    async def submit(self, op: Op) -> None:
-        match op:
-            case Prompt():
-                async with self._moving:
-                    await self._prompt(op)
-            case Rewind() | Redo():
-                await self._move(op)
-            case Answer():
-                self._asker.answer(op)
-            case AnswerQuestions():
-                self._asker.answer_questions(op)
-            case Interrupt():
-                self._agent.interrupt()
-            case AddRule():
-                self._open()
-                await self._rules.add(op.text, op.action, op.scope)
-            case RemoveRule():
-                self._open()
-                await self._rules.remove(op.number)
-            case AddContext():
-                self._open()
-                self._agent.add_context(ContextAdded(self._redact(op.content).text, op.path, op.command))
-            case DropPrompt():
-                self._agent.drop(op.id)
-            case SetModel():
-                self._recorder.emit(ModelChanged(await self._set_model(op.model)))
-            case SetPermissionMode():
-                self._recorder.emit(PermissionModeChanged(self._set_permission_mode(op.mode)))
+    async def submit(self, op: Op) -> bool:
+        return await _ACTS[type(op)](self, op)
 
-    async def _prompt(self, op: Prompt) -> None:
-        if not op.text.strip():
-            raise EmptyPrompt
+    # One small act per kind of op. False: there was nothing to do it to.
+
+    async def _answer(self, op: Answer) -> bool:
+        self._asker.answer(op)
+        return True
+
+    async def _answer_questions(self, op: AnswerQuestions) -> bool:
+        self._asker.answer_questions(op)
+        return True
+
+    async def _interrupt(self, op: Interrupt) -> bool:
+        return self._agent.interrupt()
+
+    async def _add_rule(self, op: AddRule) -> bool:
         self._open()
-        await self._checkpoints.recover()
-        self._agent.submit(op)
+        await self._rules.add(op.text, op.action, op.scope)
+        return True
 
-    async def _move(self, op: Rewind | Redo) -> None:
+    async def _remove_rule(self, op: RemoveRule) -> bool:
+        self._open()
+        await self._rules.remove(op.number)
+        return True
+
+    async def _add_context(self, op: AddContext) -> bool:
+        self._open()
+        self._agent.add_context(ContextAdded(self._redact(op.content).text, op.path, op.command))
+        return True
+
+    async def _drop_prompt(self, op: DropPrompt) -> bool:
+        return self._agent.drop(op.id)
+
+    async def _change_model(self, op: SetModel) -> bool:
+        self._recorder.emit(ModelChanged(await self._set_model(op.model)))
+        return True
+
+    async def _change_permission_mode(self, op: SetPermissionMode) -> bool:
+        self._recorder.emit(PermissionModeChanged(self._set_permission_mode(op.mode)))
+        return True
+
+    async def _set_title(self, op: SetTitle) -> bool:
+        self._open()
+        self._recorder.emit(TitleSet(op.title))
+        return True
+
+    async def _not_yet(self, op: Op) -> bool:
+        return False
+
+    async def _prompt(self, op: Prompt) -> bool:
+        async with self._moving:
+            if not op.text.strip():
+                raise EmptyPrompt
+            self._open()
+            await self._checkpoints.recover()
+            self._agent.submit(op)
+        return True
+
+    async def _move(self, op: Rewind | Redo) -> bool:
         """Back to before a prompt, or forward again. No turn begins meanwhile, and none may be running."""
         async with self._moving:
             if self._agent.busy:
@@ -129,6 +159,7 @@ class LocalClient:
             finally:
                 self._agent.held = False
             self._agent.start_over(self._recorder.state.untold)
+        return True
 
     def _open(self) -> None:
         """The session begins with the first thing said, so that one in which nothing was said leaves no trace."""
@@ -163,6 +194,10 @@ class LocalClient:
     async def info(self) -> SessionInfo:
         return self._info()
 
+    async def context(self) -> ContextReport:
+        state = self._recorder.state
+        return ContextReport(state.model, state.context_tokens, state.context_limit, 0, measured=True)
+
     async def rules(self) -> tuple[RuleLine, ...]:
         return self._rules.lines()
 
@@ -183,6 +218,29 @@ class LocalClient:
         self._recorder.hub.close()
         self._recorder.close()
         await self._on_close()
+
+
+_ACTS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
+    Prompt: LocalClient._prompt,
+    ChangePrompt: LocalClient._not_yet,
+    DropPrompt: LocalClient._drop_prompt,
+    Continue: LocalClient._not_yet,
+    RemoveLast: LocalClient._not_yet,
+    AddContext: LocalClient._add_context,
+    RunCommand: LocalClient._not_yet,
+    Interrupt: LocalClient._interrupt,
+    Compact: LocalClient._not_yet,
+    CancelCompaction: LocalClient._not_yet,
+    Answer: LocalClient._answer,
+    AnswerQuestions: LocalClient._answer_questions,
+    AddRule: LocalClient._add_rule,
+    RemoveRule: LocalClient._remove_rule,
+    Rewind: LocalClient._move,
+    Redo: LocalClient._move,
+    SetModel: LocalClient._change_model,
+    SetPermissionMode: LocalClient._change_permission_mode,
+    SetTitle: LocalClient._set_title,
+}
 
 
 async def _replay(past: Iterator[Envelope], after: int, until: int, live: Subscription) -> AsyncIterator[Envelope]:

@@ -11,11 +11,10 @@ from contextlib import suppress
 import msgspec
 
 from odin.context.prompt import cached_files
-from odin.core.errors import AgentShutdown, EmptyReply, EmptyTruncation, OdinError, ProviderError
+from odin.core.errors import AgentShutdown, ContextOverflow, EmptyReply, EmptyTruncation, OdinError, ProviderError
 from odin.core.event import (
     ActivityChanged,
     AnyEvent,
-    CachedFile,
     ExitReason,
     Noted,
     Replied,
@@ -27,14 +26,11 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import AssistantMessage, ToolCall, Usage
-from odin.core.provider import ModelInfo, Provider, Request, ToolSpec
+from odin.core.provider import ModelInfo, Request
 from odin.core.reply import BadCall, Reply
 from odin.engine.admitted import Scope
-from odin.engine.gate import Gate
+from odin.engine.kit import Kit, Planner
 from odin.engine.listen import GaveUp, Listener
-from odin.engine.recorder import Recorder
-from odin.engine.retry import RetryPolicy
-from odin.engine.turnhooks import TurnHooks
 
 MAX_RECOVERIES = 2
 MAX_MALFORMED = 3
@@ -43,40 +39,6 @@ ONE_STEP = (
     "one tool call with short arguments."
 )
 LOOP_ADVICE = "The model kept repeating the same calls, so the turn was stopped."
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """What bounds one turn. 0 means no limit for `max_turns` and `max_budget_usd`."""
-
-    max_turns: int = 100
-    max_budget_usd: float = 0.0
-    max_tokens: int = 8192
-    temperature: float | None = None
-    thinking: int = 0
-    default_response: str = "I have completed processing but have no response to give."
-
-
-class Planner(msgspec.Struct, frozen=True):
-    """The model in use, with the system blocks and tools it is given in one mode."""
-
-    provider: Provider
-    info: ModelInfo
-    system: tuple[str, ...]
-    tools: tuple[ToolSpec, ...]
-
-
-class Kit(msgspec.Struct, frozen=True):
-    """The collaborators of a turn."""
-
-    recorder: Recorder
-    gate: Gate
-    limits: Limits
-    retry: RetryPolicy
-    planner: Callable[[], Planner]
-    """The planner for the next request: it may change between two requests."""
-    fresh_files: Callable[[], list[CachedFile]]
-    """Files that came into the cache since this was last called."""
-    hooks: TurnHooks
 
 
 class Turn:
@@ -112,6 +74,7 @@ class Turn:
         self._text = ""
         self._recoveries = 0
         self._malformed = 0
+        self._compacted = False
 
     async def run(self) -> TurnEnded:
         """Run to the end. Raises CancelledError only after the ending has been recorded."""
@@ -156,7 +119,7 @@ class Turn:
             reply = await self._ask()
             message = self._accept(reply)
             if message is None:
-                if self._recoveries > MAX_RECOVERIES:
+                if self._recoveries > MAX_RECOVERIES and not await self._more_room():
                     return "max_tokens", self._text
                 if self._malformed >= MAX_MALFORMED:
                     raise OdinError(
@@ -183,6 +146,14 @@ class Turn:
             if self._scope.guard.hopeless:
                 return "loop_detected", self._text
 
+    async def _more_room(self) -> bool:
+        """Once in a turn, a shorter conversation may help a model whose replies are cut off."""
+        if self._compacted or not await self._kit.compaction.cut_off(self._kit.planner(), self._scope):
+            return False
+        self._compacted = True
+        self._recoveries = 0
+        return True
+
     async def _goes_on(self, text: str) -> bool:
         """Whether a stop hook wants more of a turn in which the model has answered."""
         goes_on = await self._kit.hooks.keeps_going(text, self._scope.mode, self._kept_going)
@@ -205,8 +176,24 @@ class Turn:
             self._emit(Noted(news))
         await self._kit.hooks.before_request(self._scope.mode)
         planner = self._kit.planner()
+        await self._kit.compaction.before_request(planner, self._scope)
+        while True:
+            self._steps += 1
+            try:
+                return await self._listener.ask(planner.provider, self._request(planner))
+            except GaveUp as failure:
+                if not await self._fits_now(planner, failure.error):
+                    raise
+            finally:
+                self._record_usage(planner.info, self._listener.take_usage())
+
+    async def _fits_now(self, planner: Planner, error: ProviderError) -> bool:
+        """Whether a request that was refused as too long has become shorter."""
+        return isinstance(error, ContextOverflow) and await self._kit.compaction.overflowed(planner, self._scope, error)
+
+    def _request(self, planner: Planner) -> Request:
         limits = self._kit.limits
-        request = Request(
+        return Request(
             model=planner.info.id,
             messages=self._kit.recorder.state.history(self._scope.agent),
             system=planner.system,
@@ -216,11 +203,6 @@ class Turn:
             thinking=limits.thinking if planner.info.thinking else 0,
             images=planner.info.images,
         )
-        self._steps += 1
-        try:
-            return await self._listener.ask(planner.provider, request)
-        finally:
-            self._record_usage(planner.info, self._listener.take_usage())
 
     def _record_usage(self, info: ModelInfo, usage: Usage) -> None:
         if usage.total == 0:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from odin.core.event import AgentEnded, AgentStarted, ExitReason, Mode, TurnEnded
 from odin.core.op import Prompt
 from odin.engine.agent import Agent
-from odin.engine.loop import Kit
+from odin.engine.kit import Kit
 from odin.engine.recorder import Recorder
 from odin.engine.wake import Waker
 

@@ -25,7 +25,7 @@ class Stopping:
         self._client = client
         self._patience = patience
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[bool]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
         self.code = 0

@@ -155,7 +155,7 @@ class _Stream:
         if not self._prompts and (self._stops or not self._reads):
             self.leave()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

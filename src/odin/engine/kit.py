@@ -1,0 +1,79 @@
+"""What a turn works with: its limits, the model it asks and the collaborators it is given."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from odin.core.errors import ContextOverflow
+from odin.core.event import CachedFile
+from odin.core.provider import ModelInfo, Provider, ToolSpec
+from odin.engine.admitted import Scope
+from odin.engine.gate import Gate
+from odin.engine.recorder import Recorder
+from odin.engine.retry import RetryPolicy
+from odin.engine.turnhooks import TurnHooks
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What bounds one turn. 0 means no limit for `max_turns` and `max_budget_usd`."""
+
+    max_turns: int = 100
+    max_budget_usd: float = 0.0
+    max_tokens: int = 8192
+    temperature: float | None = None
+    thinking: int = 0
+    default_response: str = "I have completed processing but have no response to give."
+
+
+class Planner(msgspec.Struct, frozen=True):
+    """The model in use, with the system blocks and tools it is given in one mode."""
+
+    provider: Provider
+    info: ModelInfo
+    system: tuple[str, ...]
+    tools: tuple[ToolSpec, ...]
+
+
+class Compaction(Protocol):
+    """Keeps the conversation of one agent within the window of its model. It is called when no tool call is open."""
+
+    async def before_request(self, planner: Planner, scope: Scope) -> None:
+        """Make sure that the next request fits. Raises CompactionFailed when it cannot be made to."""
+        ...
+
+    async def overflowed(self, planner: Planner, scope: Scope, error: ContextOverflow) -> bool:
+        """The model refused a request as too long. True when there is less to send now: it can be asked again."""
+        ...
+
+    async def cut_off(self, planner: Planner, scope: Scope) -> bool:
+        """Replies were cut off by their length limit again and again. True when there is more room for one now."""
+        ...
+
+
+class NoCompaction:
+    """The conversation grows until the model refuses it."""
+
+    async def before_request(self, planner: Planner, scope: Scope) -> None:
+        return
+
+    async def overflowed(self, planner: Planner, scope: Scope, error: ContextOverflow) -> bool:
+        return False
+
+    async def cut_off(self, planner: Planner, scope: Scope) -> bool:
+        return False
+
+
+class Kit(msgspec.Struct, frozen=True):
+    """The collaborators of a turn."""
+
+    recorder: Recorder
+    gate: Gate
+    limits: Limits
+    retry: RetryPolicy
+    planner: Callable[[], Planner]
+    """The planner for the next request: it may change between two requests."""
+    fresh_files: Callable[[], list[CachedFile]]
+    """Files that came into the cache since this was last called."""
+    hooks: TurnHooks
+    compaction: Compaction = NoCompaction()
