@@ -16,7 +16,19 @@ from pathlib import Path
 from row import Row, table
 
 HERE = Path(__file__).resolve().parent
-GROUPS = ("agent", "search", "bigtree", "cache", "edit", "commands", "classify", "history")
+GROUPS = (
+    "agent",
+    "search",
+    "bigtree",
+    "cache",
+    "edit",
+    "commands",
+    "speculate",
+    "classify",
+    "history",
+    "sessions",
+    "endurance",
+)
 
 
 def measure(group: str, args: argparse.Namespace) -> list[Row]:

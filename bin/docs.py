@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from odin.app import standard_registry
+from odin.bus.names import BUS_NAMES, sources
 from odin.cli import build_parser
 from odin.config.describe import config_schema, config_table
 from odin.core import event, op
@@ -66,7 +67,24 @@ def ops() -> str:
     return "\n".join(lines)
 
 
-PARTS = {"run": as_text, "flags": flags, "tools": tools, "events": events, "ops": ops, "config": config_table}
+def bus() -> str:
+    lines = ["| name | events | ops |", "|---|---|---|"]
+    for name in BUS_NAMES:
+        heard, asked = sources(name)
+        of = [", ".join(f"`{kind.__name__}`" for kind in kinds) for kinds in (heard, asked)]
+        lines.append(f"| `{name}` | {of[0] or 'none yet'} | {of[1]} |")
+    return "\n".join(lines)
+
+
+PARTS = {
+    "run": as_text,
+    "flags": flags,
+    "tools": tools,
+    "events": events,
+    "bus": bus,
+    "ops": ops,
+    "config": config_table,
+}
 
 
 def pages() -> Iterator[Path]:

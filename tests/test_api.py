@@ -429,9 +429,13 @@ def test_every_name_of_the_package_is_there() -> None:
 async def test_usage_reaches_its_callback_after_every_model_call(configure: Configure) -> None:
     used = Tokens(input=7, output=3)
     seen: list[Tokens] = []
-    with ScriptedServer([reply("done", usage=used)]) as server:
+    helped = Tokens(input=5, output=2)
+    task = call("AgentTool", {"description": "help", "prompt": "Help."})
+    script = [reply(calls=[task], usage=used), reply("helped", usage=helped), reply("done", usage=used)]
+    with ScriptedServer(script) as server:
         run = odin.query(
             "Go.", configure(server), callbacks=odin.Callbacks(on_usage=lambda event: seen.append(event.usage))
         )
         await run.wait()
-    assert seen == [used]
+    assert seen == [used, helped, used]
+    assert run.total_usage == used + helped + used

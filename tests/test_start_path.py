@@ -42,6 +42,8 @@ OWN_AT_VERSION = {"odin", "odin.entry"}
 
 ODIN_LATE = {
     "odin.api",
+    "odin.context.compact",
+    "odin.engine.shrinking",
     "odin.policy.command.finder",
     "odin.policy.command.grammar",
     "odin.policy.command.harmless.judge",

@@ -300,6 +300,66 @@ def test_thinking_comes_back_unchanged_or_is_refused() -> None:
         assert ask(server, "anthropic", {**missing, "model": "claude-y"})[0] == 200
 
 
+def test_hidden_thinking_belongs_to_its_model_and_to_what_stood_before_it() -> None:
+    with ScriptedServer([reply("", [call("LS", {})], thinking="hm").hiding("hush"), say("ok"), say("ok")]) as server:
+        body = thinking_history(server)
+        thought, hidden, made = body["messages"][1]["content"]
+        assert [thought["type"], hidden["type"]] == ["thinking", "redacted_thinking"]
+        assert "hush" not in json.dumps(body)
+
+        def answered(*blocks: Any, **changes: Any) -> str:
+            changed = copy.deepcopy({**body, **changes})
+            changed["messages"][1]["content"] = list(blocks)
+            status, answer = ask(server, "anthropic", changed)
+            return "" if status == 200 else answer["error"]["message"]
+
+        assert "cannot be modified" in answered(hidden, made)
+        assert "cannot be modified" in answered(thought, made)
+        assert "cannot be modified" in answered(hidden, thought, made)
+        assert "Invalid `data`" in answered(hidden, made, model="claude-y")
+        assert "Invalid `data`" in answered(thought, {**hidden, "data": "made up"}, made)
+        assert answered(made, model="claude-y") == ""
+        assert answered(thought, hidden, made) == ""
+
+
+def test_every_step_of_the_running_loop_keeps_its_thinking() -> None:
+    with ScriptedServer([reply("", [call("LS", {})], thinking=text) for text in "ab"] + [say("ok")] * 2) as server:
+        body = thinking_history(server)
+        _, answer = ask(server, "anthropic", body)
+        result = {"type": "tool_result", "tool_use_id": answer["content"][-1]["id"], "content": "one"}
+        body["messages"] += [
+            {"role": "assistant", "content": answer["content"]},
+            {"role": "user", "content": [result]},
+        ]
+        torn = copy.deepcopy(body)
+        del torn["messages"][1]["content"][0]
+        status, refused = ask(server, "anthropic", torn)
+        assert status == 400 and "must start with a thinking block" in refused["error"]["message"]
+        assert ask(server, "anthropic", body)[0] == 200
+        after = copy.deepcopy(torn)
+        del after["messages"][3]["content"][0]
+        after["messages"] += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "And now?"}]
+        assert ask(server, "anthropic", after)[0] == 200, "a loop that is over needs none"
+
+
+def test_reasoning_of_one_loop_comes_back_all_or_none() -> None:
+    sealed: dict[str, Any] = {"store": False, "include": ["reasoning.encrypted_content"]}
+    with ScriptedServer([reply("", [call("LS", {})], thinking=text) for text in "ab"] + [say("ok")] * 2) as server:
+        body = reasoning_history(server, **sealed)
+        _, answer = ask(server, "responses", body)
+        output = {"type": "function_call_output", "call_id": answer["output"][-1]["call_id"], "output": "one"}
+        body["input"] += [*answer["output"], output]
+        for item in body["input"]:
+            if item.get("type") == "function_call":
+                del item["id"]
+        torn = [item for at, item in enumerate(body["input"]) if at != 1]
+        status, refused = ask(server, "responses", {**body, "input": torn})
+        assert status == 400 and "without its required 'reasoning' item" in refused["error"]["message"]
+        none = [item for item in body["input"] if item.get("type") != "reasoning"]
+        assert ask(server, "responses", {**body, "input": none})[0] == 200
+        assert ask(server, "responses", body)[0] == 200
+
+
 def test_a_signature_is_good_on_another_server_of_the_same_model() -> None:
     with ScriptedServer([reply("So.", [call("LS", {})], thinking="hm")]) as first:
         body = thinking_history(first)

@@ -6,7 +6,19 @@ first used, so that `import odin` costs nothing.
 
 TYPE_CHECKING = False  # importing it from typing would cost more than all the rest
 if TYPE_CHECKING:
-    from odin.api import Allow, Callbacks, Deny, Hook, Query, Session, default_registry, new, query
+    from odin.api import (
+        Allow,
+        Callbacks,
+        Compactor,
+        Deny,
+        Hook,
+        NoCompactor,
+        Query,
+        Session,
+        default_registry,
+        new,
+        query,
+    )
     from odin.config import Options
     from odin.core.errors import OdinError
     from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
@@ -27,7 +39,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "odin.api": "Allow Callbacks Deny Hook Query Session default_registry new query",
+    "odin.api": "Allow Callbacks Compactor Deny Hook NoCompactor Query Session default_registry new query",
     "odin.config": "Options",
     "odin.core.errors": "OdinError",
     "odin.core.tool": "Args Subject Tool ToolContext ToolOutput",
@@ -40,9 +52,11 @@ __all__ = [
     "Args",
     "AssistantMessage",
     "Callbacks",
+    "Compactor",
     "Deny",
     "Hook",
     "Message",
+    "NoCompactor",
     "OdinError",
     "Options",
     "Query",

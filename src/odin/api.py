@@ -1,10 +1,11 @@
 """Odin from Python: `odin.query("…")` runs a prompt in this process and gives its messages as they come."""
 
 import asyncio
+import concurrent.futures
 import inspect
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,14 +16,17 @@ from odin.app import open_session, standard_registry
 from odin.config import Options
 from odin.core import errors
 from odin.core.client import Client, SessionInfo
-from odin.core.errors import OdinError, UsageError
+from odin.core.compactor import Compactor, NoCompactor
+from odin.core.errors import AgentShutdown, EmptyPrompt, OdinError, SessionBusy, UsageError
 from odin.core.event import (
+    ActivityChanged,
     AnyEvent,
     Envelope,
     ExitReason,
     PermissionAnswered,
     PermissionAsked,
     PromptDropped,
+    PromptJoined,
     QuestionsAnswered,
     QuestionsAsked,
     Replied,
@@ -33,7 +37,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import ToolCall, Usage
-from odin.core.op import AddRule, DropPrompt, Interrupt, Prompt, RemoveRule
+from odin.core.op import AddRule, CancelCompaction, Compact, DropPrompt, Interrupt, Leftover, Prompt, RemoveRule
 from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry
 from odin.core.rule import Action, RememberScope, RuleLine
@@ -48,8 +52,10 @@ __all__ = [
     "Allow",
     "Callbacks",
     "CanUseTool",
+    "Compactor",
     "Deny",
     "Hook",
+    "NoCompactor",
     "Query",
     "Session",
     "default_registry",
@@ -98,18 +104,39 @@ def new(
     tools: Sequence[Tool[Any]] = (),
     can_use_tool: CanUseTool | None = None,
     hooks: HookTable | None = None,
+    compactor: Compactor | None = None,
 ) -> "Session":
     """A session for several prompts. Nothing is opened before the first one.
 
     Everything is allowed unless `options` names a permission mode or `can_use_tool` decides. `provider` replaces the
     configured model; `tools` are added to the standard ones. `hooks` are told of events and may have a say in them.
+    A long conversation is summarised as the configuration says; `compactor` decides instead, and writes the summaries.
     """
-    return Session(provider, options or Options(), tools, can_use_tool, hooks or {})
+    return Session(provider, options or Options(), tools, can_use_tool, hooks or {}, compactor)
 
 
 def default_registry(cwd: str = "") -> Registry:
     """The standard tools by themselves, for programs that bring their own loop. Other agents' names find them too."""
     return standard_registry(cwd)
+
+
+class Asked:
+    """What was asked of a session from any thread: `await` it where its loop runs, `result()` is for other threads."""
+
+    def __init__(self, work: Coroutine[Any, Any, bool], loop: asyncio.AbstractEventLoop | None) -> None:
+        self._future: concurrent.futures.Future[bool] = concurrent.futures.Future()
+        if loop is None or loop.is_closed():
+            work.close()
+            self._future.set_result(False)
+        else:
+            self._future = asyncio.run_coroutine_threadsafe(work, loop)
+
+    def result(self, timeout: float | None = None) -> bool:
+        """Whether there was something to do. Never call it in the thread of the loop, which it would hold up."""
+        return self._future.result(timeout)
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        return asyncio.wrap_future(self._future).__await__()
 
 
 class Session:
@@ -122,12 +149,16 @@ class Session:
         tools: Sequence[Tool[Any]],
         can_use_tool: CanUseTool | None,
         hooks: HookTable,
+        compactor: Compactor | None = None,
     ) -> None:
         self._provider = provider
+        self._compactor = compactor
         self._options = _with_permissions(options, can_use_tool)
         self._tools = tools
         self._hooks = hooks
         self._client: Client | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queries: set[Query] = set()
         self._opening = asyncio.Lock()
         self.can_use_tool = can_use_tool
         self.include_partial = options.include_partial
@@ -136,11 +167,52 @@ class Session:
         """Start the next prompt, in a mode of its own if one is named, and return at once."""
         return Query(self, prompt, mode, callbacks or Callbacks(), closes=False)
 
+    def send(self, prompt: str, *, mode: str = "", callbacks: Callbacks | None = None) -> "Query":
+        """As `query`, but nothing waits: raises SessionBusy while another prompt is answered, and EmptyPrompt."""
+        if not prompt.strip():
+            raise EmptyPrompt
+        if self._queries:
+            raise SessionBusy
+        return Query(self, prompt, mode, callbacks or Callbacks(), closes=False, waits=False)
+
+    async def steer(self, text: str) -> bool:
+        """Say something to the prompt that is being answered; calls not begun are left out. False when idle."""
+        client = await self.open()
+        now = await client.snapshot()
+        return now.executing and await client.submit(Prompt(os.urandom(6).hex(), text, now.agent_mode, lane="steer"))
+
+    def interrupt(self, queue: Leftover = "join") -> Asked:
+        """Stop what runs, from any thread. False when nothing does.
+
+        Prompts that wait join the conversation unanswered, or with `keep` are answered, with `rest` stay in the queue
+        until they are sent, with `drop` go.
+        """
+        return Asked(self._interrupt(queue), self._loop)
+
+    async def _interrupt(self, queue: Leftover) -> bool:
+        return self._client is not None and await self._client.submit(Interrupt(queue))
+
+    def follows(self, query: "Query", task: "asyncio.Task[None]") -> None:
+        """A prompt of this session has begun; it is busy until that is over."""
+        self._queries.add(query)
+        task.add_done_callback(lambda _: self._queries.discard(query))
+
     async def open(self) -> Client:
         async with self._opening:
             if self._client is None:
+                self._loop = asyncio.get_running_loop()
                 self._client = await self._opened()
             return self._client
+
+    async def events(self, *names: str) -> AsyncIterator[tuple[str, Envelope]]:
+        """Everything that happens from now on and has a name on the bus, with it; or only what has one of these."""
+        client = await self.open()
+        async for heard in client.listen(names):
+            yield heard
+
+    async def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
+        """Have one function called at once when the activity changes. It must not block; a new one replaces it."""
+        (await self.open()).observe_activity(observer)
 
     async def rules(self) -> tuple[RuleLine, ...]:
         """What is allowed, asked and denied, in the order in which people see it."""
@@ -154,10 +226,20 @@ class Session:
         """Take back the rule with this number in `rules()`."""
         await (await self.open()).submit(RemoveRule(number))
 
-    async def close(self) -> None:
-        """End the session. What still runs is aborted and has its result."""
-        if self._client is not None:
-            await self._client.close()
+    async def compact(self, focus: str = "") -> bool:
+        """Begin to summarise the conversation so far. False when there is nothing to, or it is being done already."""
+        return await (await self.open()).submit(Compact(focus))
+
+    async def cancel_compaction(self) -> bool:
+        """Give up a summary that is being made or waits to be applied. False when there is none."""
+        return await (await self.open()).submit(CancelCompaction())
+
+    async def close(self, timeout: float | None = None) -> bool:
+        """End the session. What still runs is aborted and has its result; what waits ends with AgentShutdown.
+
+        False when that is not over after `timeout` seconds; it goes on, and can be waited for by another call.
+        """
+        return self._client is None or await self._client.close(timeout)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -169,7 +251,7 @@ class Session:
         await self.close()
 
     async def _opened(self) -> Client:
-        client = await open_session(self._options, tools=self._tools, provider=self._model())
+        client = await open_session(self._options, tools=self._tools, provider=self._model(), compactor=self._compactor)
         try:
             for hook in callback_hooks(self._hooks):
                 client.add_hook(hook)
@@ -190,13 +272,17 @@ class Query:
     Cancelling whoever waits for it, or the task that started it, aborts the run; it still has its result.
     """
 
-    def __init__(self, session: Session, prompt: str, mode: str, callbacks: Callbacks, *, closes: bool) -> None:
+    def __init__(
+        self, session: Session, prompt: str, mode: str, callbacks: Callbacks, *, closes: bool, waits: bool = True
+    ) -> None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise UsageError("A query needs a running event loop.", "Call it in async code.") from None
         self._session = session
-        self._prompt = Prompt(os.urandom(6).hex(), prompt)
+        self._loop = loop
+        self._prompt = Prompt(os.urandom(6).hex(), prompt, wait=waits, lane="queue")
+        self._turn = self._prompt.id
         self._mode = mode_of(mode) if mode else None
         self._callbacks = callbacks
         self._closes = closes
@@ -205,6 +291,7 @@ class Query:
         self._news = asyncio.Event()
         self._begun = self._given_up = False
         self._started = self._interrupted = False
+        self._unanswered: TurnEnded | None = None
         self._deciding: dict[str, asyncio.Task[None]] = {}
         self.session_id = ""
         self.total_usage = Usage()
@@ -215,6 +302,7 @@ class Query:
         self.result: ResultMessage | None = None
         self._task = loop.create_task(self._run())
         self._task.add_done_callback(lambda _: self._news.set())
+        session.follows(self, self._task)
         self._mind(asyncio.current_task())
 
     # --- what a user does with it ---
@@ -239,11 +327,20 @@ class Query:
         assert self.result is not None
         return self.result
 
-    async def interrupt(self) -> None:
-        """Stop the run. It ends with the reason `interrupted` and still has its result."""
+    def interrupt(self) -> Asked:
+        """Stop the run, from any thread. It ends with the reason `interrupted` and still has its result.
+
+        False when it is over already. Prompts that wait behind it are answered.
+        """
+        return Asked(self._stop(), self._loop)
+
+    async def _stop(self) -> bool:
+        if self._task.done():
+            return False
         self._interrupted = True
         if self._started and self._client is not None:
-            await self._client.submit(Interrupt())
+            await self._client.submit(Interrupt("keep"))
+        return True
 
     async def abort(self) -> None:
         """Give the run up and wait until it is over. Nothing happens when it is over already."""
@@ -336,14 +433,14 @@ class Query:
         if self._closes:
             await client.close()
             return
-        await self.interrupt()
+        await self._stop()
         if not self._started:
             await client.submit(DropPrompt(self._prompt.id))
 
     async def _see_the_end(self, translator: Translator) -> None:
         """A run that was given up before it became a turn has a result too."""
         if self.result is None:
-            ended = TurnEnded(self._prompt.id, "aborted")
+            ended = self._unanswered or TurnEnded(self._prompt.id, "aborted")
             await self._take(Envelope(-1, 0.0, self.session_id, ended), translator)
 
     async def _read(self, events: AsyncIterator[Envelope], translator: Translator) -> None:
@@ -352,11 +449,21 @@ class Query:
             if isinstance(event, TurnStarted) and event.id == self._prompt.id:
                 self._started = True
                 if self._interrupted:
-                    await self.interrupt()
+                    await self._stop()
+            elif isinstance(event, PromptJoined) and event.id == self._prompt.id:
+                if not event.turn:
+                    self._unanswered = TurnEnded(self._prompt.id, "interrupted")
+                    return
+                self._started, self._turn = True, event.turn
             if self._started:
                 await self._take(envelope, translator)
             if self.result is not None or (isinstance(event, PromptDropped) and event.id == self._prompt.id):
                 return
+        if not self._given_up:
+            shutdown = AgentShutdown()
+            self._unanswered = TurnEnded(
+                self._prompt.id, "aborted", error=str(shutdown), error_kind=shutdown.kind, hint=shutdown.hint
+            )
 
     async def _take(self, envelope: Envelope, translator: Translator) -> None:
         for raw in translator.messages(envelope):
@@ -388,7 +495,7 @@ class Query:
                 await _call(calls.on_tool_call, call)
         elif isinstance(event, ToolEnded):
             await _call(calls.on_tool_result, event)
-        elif isinstance(event, TurnEnded) and event.id == self._prompt.id:
+        elif isinstance(event, TurnEnded) and event.id in (self._turn, self._prompt.id):
             await self._finish(event)
 
     async def _finish(self, ended: TurnEnded) -> None:
@@ -409,9 +516,18 @@ def error_of(ended: TurnEnded) -> OdinError:
     """The error a turn ended with, as one of the named errors."""
     if ended.reason == "interrupted":
         return errors.Interrupted(sentence(ended))
+    if ended.error_kind == AgentShutdown.__name__:
+        return AgentShutdown()
     kind = getattr(errors, ended.error_kind, OdinError) if ended.error_kind else OdinError
     if ended.reason == "error" and issubclass(kind, errors.ProviderError):
-        return kind(ended.error, ended.hint)
+        return kind(
+            ended.error,
+            ended.hint,
+            status=ended.error_status,
+            code=ended.error_code,
+            type=ended.error_type,
+            retry_after=ended.retry_after_s,
+        )
     return OdinError(sentence(ended))
 
 

@@ -1,6 +1,9 @@
 import asyncio
+import re
+from pathlib import Path
 
 from odin.bus.hub import Hub
+from odin.core import errors
 from odin.core.event import (
     ActivityChanged,
     AnyEvent,
@@ -12,6 +15,7 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
+from odin.core.op import Op
 
 
 def envelope(event: AnyEvent, seq: int = 0) -> Envelope:
@@ -107,3 +111,26 @@ def test_one_observer_is_told_of_activity_in_place() -> None:
     hub.observe_activity(lambda event: second.append(event.activity))
     hub.publish(envelope(ActivityChanged("streaming")))
     assert (first, second) == (["connecting"], ["streaming"])
+
+
+async def test_a_reader_may_ask_for_names() -> None:
+    hub = Hub()
+    some = hub.subscribe(names=("tool_result", "agent_idle"))
+    for event in (ToolStarted("c", "LS", {}), ToolEnded("c", "LS", "success", "x"), ActivityChanged("idle")):
+        hub.publish(envelope(event))
+    hub.close()
+    heard = [item.event async for item in some]
+    assert heard == [ToolEnded("c", "LS", "success", "x"), ActivityChanged("idle")]
+
+
+def test_the_page_about_events_names_only_what_there_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
+    ours = {
+        name
+        for line in page.splitlines()
+        if line.startswith("| ") and " | " in line
+        for name in re.findall(r"`([A-Z]\w+)`", line.split(" | ", 1)[1])
+    }
+    known = {kind.__name__ for kind in (*AnyEvent.__args__, *Op.__args__)} | set(vars(errors))
+    assert len(ours) > 60
+    assert ours <= known

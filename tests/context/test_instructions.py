@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.context.instructions import MAX_BYTES, Instructions, load_instructions
+from odin.context.instructions import MAX_BYTES, Guide, Instructions, load_instructions, renewed
 
 
 def test_no_file_means_no_instructions_and_no_warning(workspace: Path):
@@ -19,7 +19,7 @@ def test_the_text_of_odin_md_is_the_instructions(workspace: Path):
 
 
 def test_other_instruction_files_are_not_read(workspace: Path):
-    for name in ("AGENTS.md", "odin.txt", "README.md"):
+    for name in ("GEMINI.md", "odin.txt", "README.md"):
         (workspace / name).write_text("something else")
     assert load_instructions(str(workspace)).text == ""
 
@@ -64,3 +64,72 @@ def test_an_unreadable_file_is_a_warning(workspace: Path):
     (workspace / "ODIN.md").write_text("secret")
     (workspace / "ODIN.md").chmod(0)
     assert "cannot be read" in load_instructions(str(workspace)).warning
+
+
+def test_agents_files_are_read_from_the_root_to_where_we_are(workspace: Path):
+    deep = workspace / "shop" / "cart"
+    deep.mkdir(parents=True)
+    (workspace / "ODIN.md").write_text("own")
+    for folder, text in ((workspace, "top"), (deep, "deep"), (workspace / "shop", "shop")):
+        (folder / "AGENTS.md").write_text(text)
+    (workspace / "other").mkdir()
+    (workspace / "other" / "AGENTS.md").write_text("not on the way")
+    found = load_instructions(str(workspace), str(deep))
+    assert found.guides == (
+        Guide("AGENTS.md", "top"),
+        Guide("shop/AGENTS.md", "shop"),
+        Guide("shop/cart/AGENTS.md", "deep"),
+    )
+    assert found.own == "own"
+    assert found.text == (
+        "own\n\n# Instructions of this project (AGENTS.md)\ntop\n\n# Instructions of this project (shop/AGENTS.md)\n"
+        "shop\n\n# Instructions of this project (shop/cart/AGENTS.md)\ndeep"
+    )
+
+
+def test_claude_md_counts_where_there_is_no_agents_md(workspace: Path):
+    below = workspace / "below"
+    below.mkdir()
+    (workspace / "AGENTS.md").write_text("agents")
+    (workspace / "CLAUDE.md").write_text("not this one")
+    (below / "CLAUDE.md").write_text("claude")
+    (below / "CLAUDE.local.md").write_text("mine alone")
+    found = load_instructions(str(workspace), str(below))
+    assert [guide.label for guide in found.guides] == ["AGENTS.md", "below/CLAUDE.md", "below/CLAUDE.local.md"]
+
+
+def test_one_file_under_several_names_is_read_once(workspace: Path):
+    (workspace / "AGENTS.md").write_text("once")
+    (workspace / "ODIN.md").symlink_to("AGENTS.md")
+    (workspace / "CLAUDE.local.md").symlink_to("AGENTS.md")
+    found = load_instructions(str(workspace))
+    assert (found.own, found.guides, found.warning) == ("once", (), "")
+
+
+def test_a_guide_that_leads_out_of_the_project_is_refused(workspace: Path, tmp_path: Path):
+    (tmp_path / "secret").write_text("secret")
+    (workspace / "AGENTS.md").symlink_to(tmp_path / "secret")
+    found = load_instructions(str(workspace))
+    assert found.guides == ()
+    assert "leads out of the project" in found.warning
+
+
+def test_the_limit_holds_for_all_together_and_is_said(workspace: Path):
+    below = workspace / "below"
+    below.mkdir()
+    (workspace / "ODIN.md").write_text("o" * (MAX_BYTES - 100))
+    (workspace / "AGENTS.md").write_text("a" * 300)
+    (below / "AGENTS.md").write_text("b" * 10)
+    found = load_instructions(str(workspace), str(below))
+    (guide,) = found.guides
+    assert guide.text.startswith("a" * 100 + "\n\n[AGENTS.md was cut here")
+    assert f"{workspace / 'AGENTS.md'} is 300 bytes long; of all instructions only the first 32 KiB" in found.warning
+    assert f"{below / 'AGENTS.md'} is not used" in found.warning
+
+
+def test_only_odin_md_is_read_again(workspace: Path):
+    (workspace / "AGENTS.md").write_text("as it was")
+    known = load_instructions(str(workspace))
+    (workspace / "AGENTS.md").write_text("changed")
+    (workspace / "ODIN.md").write_text("new")
+    assert renewed(known, str(workspace)).text == ("new\n\n# Instructions of this project (AGENTS.md)\nas it was")

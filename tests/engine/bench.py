@@ -34,7 +34,7 @@ class Said:
         self.told: list[HookCall] = []
         self._points = points
 
-    def listens(self, point: Point) -> bool:
+    def listens(self, point: Point, tool: str = "") -> bool:
         return point in self._points
 
     async def fire(self, call: HookCall) -> HookVerdict:

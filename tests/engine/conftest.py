@@ -62,6 +62,14 @@ class Talk:
                 if isinstance(envelope.event, kind):
                     return
 
+    async def until_live(self, kind: type[AnyEvent]) -> None:
+        """Wait until such an event comes to the reader of this talk; what comes before it is heard, too."""
+        async with asyncio.timeout(30):
+            async for envelope in self._events:
+                self.heard.append(envelope)
+                if isinstance(envelope.event, kind):
+                    return
+
     async def until_end(self, prompt_id: str) -> TurnEnded:
         async with asyncio.timeout(30):
             async for envelope in self._events:

@@ -21,6 +21,9 @@ from .test_turn import results
 
 async def test_max_turns_zero_means_no_limit(start: Start, workspace: Path) -> None:
     numbers = itertools.count()
+    for number in range(105):
+        (workspace / str(number)).mkdir()
+        (workspace / str(number) / f"file {number}").touch()
 
     def play(seen: Any) -> Any:
         number = next(numbers)
@@ -52,6 +55,7 @@ class TestRepetition:
         same = call("LS", {"path": str(workspace)})
         script: list[Any] = []
         for number in range(7):
+            (workspace / f"f.{number}").write_text(f"x{number}\n")
             script += [same, call("Glob", {"pattern": f"*.{number}"}), call("Grep", {"pattern": f"x{number}"})]
         talk = await start([*script, say("ok")])
         assert (await talk.say("go")).text == "ok"

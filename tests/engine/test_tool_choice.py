@@ -19,6 +19,7 @@ async def test_the_next_prompt_has_the_instructions_that_inittool_wrote(start: S
     assert systems[0] == systems[1], "the running turn keeps what was sent before"
     assert "Instructions of this project (ODIN.md)" in systems[2]
     assert "npm test" in systems[2]
+    assert "npm test" in (await talk.client.snapshot()).custom_instructions
     assert [event.file.path for event in talk.all(FileCached)] == [str(workspace / "ODIN.md")]
 
 

@@ -8,9 +8,10 @@ from odin.core.errors import ConfigError, NoUsableKeys
 from odin.core.message import Usage, UserMessage
 from odin.core.provider import Request
 from odin.providers.anthropic import AnthropicProvider
-from odin.providers.catalog import MODELS, PRESETS, connect, default_ref, endpoint, lookup, parse_ref
+from odin.providers.catalog import PRESETS, connect, default_ref, endpoint, lookup, parse_ref
 from odin.providers.exchange import WireProvider
 from odin.providers.http import Http
+from odin.providers.known import Known
 from odin.providers.openai_chat import ChatProvider
 from odin.providers.openai_responses import ResponsesProvider
 from odin.providers.settings import ModelSettings, ProviderSettings
@@ -96,12 +97,16 @@ def test_the_first_model_that_can_be_used(
 
 
 def test_every_row_is_of_a_known_provider_and_plausible() -> None:
-    for ref, (context, longest, price_in, price_out, read, write, _) in MODELS.items():
+    refs = list(Known().refs())
+    assert len(refs) > 40
+    for ref in refs:
         assert ref.partition("/")[0] in PRESETS
-        assert context >= 100_000
-        assert 0 <= longest < context
-        assert 0 <= read <= price_in <= price_out
-        assert write == 0 or write >= price_in
+        info = lookup(ref, {})
+        assert info.context >= 100_000
+        assert 0 <= info.max_output < info.context
+        assert 0 <= info.price_cache_read <= info.price_input <= info.price_output
+        assert info.price_cache_write == 0 or info.price_cache_write >= info.price_input
+        assert info.tools == "native"
 
 
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.model])

@@ -89,7 +89,7 @@ def test_a_file_that_is_no_log_is_said_to_be_none(tmp_path: Path) -> None:
 
 def test_a_second_writer_is_refused(log: SessionLog) -> None:
     log.append(envelope(0))
-    with pytest.raises(SessionLocked, match="another process"):
+    with pytest.raises(SessionLocked, match="already open in this process"):
         SessionLog(log.path, read_header(log.path)).append(envelope(1))
     log.close()
 

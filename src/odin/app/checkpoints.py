@@ -1,7 +1,7 @@
 """The checkpoints of one session. Most of them is loaded with the first call that may change a file."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from odin.config import Config
 from odin.core.op import Redo, Rewind
 from odin.core.tool import Tool, ToolContext
+from odin.engine.discard import PutBack, crashed
 from odin.engine.recorder import Recorder
+from odin.session.changes import Ahead
 
 if TYPE_CHECKING:
     from odin.engine.checkpointer import Checkpointer
@@ -48,8 +50,18 @@ class Checkpoints:
 
     async def recover(self) -> None:
         """See to calls that a crash cut off, before anything else happens to their files."""
-        if self._recorder.state.changes.open:
+        if self._recorder.state.changes.open or crashed(self._recorder):
             await self._load().recover()
+
+    @property
+    def restore(self) -> Callable[[Ahead], Awaitable[PutBack]] | None:
+        """Puts the files of a call back that was begun early. None when nothing is saved."""
+        return self._put_back if self._config.checkpoints.enabled else None
+
+    async def _put_back(self, early: Ahead) -> PutBack:
+        from odin.engine.takeback import put_back
+
+        return await put_back(early, self._load().store)
 
     async def go(self, op: Rewind | Redo) -> None:
         if isinstance(op, Rewind):

@@ -1,9 +1,8 @@
 """Puts the parts of one session together."""
 
 import asyncio
-import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +10,40 @@ import msgspec
 
 from odin import __version__
 from odin.app.checkpoints import Checkpoints
+from odin.app.compaction import Keepers
+from odin.app.fallback import Fallback
 from odin.app.hooks import HookBook
 from odin.app.models import Models
+from odin.app.opening import Opened, Place, open_log, place_of
 from odin.app.preview import preview
 from odin.app.rules import open_rulebook, policy_of
 from odin.app.sandbox import Confined
 from odin.app.secrets import redactor
+from odin.app.surroundings import Surroundings
 from odin.app.toolset import hidden, unknown_names
 from odin.app.web import Web
 from odin.bus.hub import Hub
-from odin.config import Config, Options, current_folder, home_dir, load, make_private, state_dir
+from odin.config import Options, home_dir
 from odin.context.files import FileCache
-from odin.context.instructions import load_instructions
+from odin.context.instructions import load_instructions, renewed
 from odin.context.prompt import Assembler, Prompter
-from odin.core.client import SessionInfo
-from odin.core.errors import UsageError
-from odin.core.event import CachedFile, Envelope, Mode, SessionOpened
+from odin.context.writers import Writers
+from odin.core.client import ContextReport, SessionInfo
+from odin.core.compactor import Compactor
+from odin.core.event import CachedFile, Envelope, InstructionsChanged, Mode, SessionOpened
 from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry
 from odin.core.text import mended
 from odin.core.tool import AskPerson, Tool
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
-from odin.engine.gate import Gate
+from odin.engine.budget import Budget
+from odin.engine.gate import Before, Gate
 from odin.engine.hooking import Desk
 from odin.engine.kit import Kit, Limits, Planner
 from odin.engine.lesser import Lesser
 from odin.engine.local import LocalClient
+from odin.engine.own_commands import OwnCommands
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
 from odin.engine.rulenews import RuleNews
@@ -49,9 +55,8 @@ from odin.engine.wake import Waker
 from odin.policy.modes import mode_of, spec_of
 from odin.policy.process.background import Background
 from odin.policy.process.runner import ProcessRunner
-from odin.session.log import SessionLog, read_log
+from odin.session.log import read_log
 from odin.session.state import State
-from odin.session.store import Store
 from odin.tools import Services, standard_tools
 from odin.tools.agent import AgentTool
 
@@ -68,43 +73,31 @@ async def open_session(
     tools: Sequence[Tool[Any]] = (),
     provider: tuple[Provider, ModelInfo] | None = None,
     assembler: Assembler | None = None,
+    compactor: Compactor | None = None,
+    opened: Opened | None = None,
+    lesser: tuple[Provider, ModelInfo] | None = None,
+    before: Sequence[Before] = (),
 ) -> LocalClient:
     """Begin or resume a session.
 
     `tools` are added to the standard ones; `provider` replaces the configured model and `assembler` the system prompt.
+    `compactor` decides when a long conversation is summarised and how, in the place of the configuration.
+    `opened` is the log to work on when it was opened already; it is closed when this fails. `lesser` does the small
+    jobs and whatever else another model would be asked for; `before` are steps that every call passes before it runs.
     """
-    env = options.env if options.env is not None else os.environ
-    cwd = os.path.realpath(options.cwd or current_folder())
-    if not Path(cwd).is_dir():
-        raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
-    config = load(cwd, env, options.flags(), trust=options.trust)
-    store = Store(make_private(Path(options.state_dir) if options.state_dir else state_dir(env)), config.root)
-    log, past = _open_log(store, options, cwd)
-    models = Models(config, env)
-    if provider is not None:
-        models.use(*provider)
-    else:
-        await models.choose(config.model)
-    return _Composition(options, config, env, cwd, log, past, models, tools, assembler).client
-
-
-def _open_log(store: Store, options: Options, cwd: str) -> tuple[SessionLog, list[Envelope]]:
-    if options.resume and options.continue_last:
-        raise UsageError("Both --resume and --continue were given.", "Use one of them.")
-    resumed = options.resume or (store.latest() if options.continue_last else "")
-    if not resumed:
-        return store.create(cwd, options.session_id), []
-    log = store.open(resumed)
-    if not options.fork:
-        if options.session_id:
-            raise UsageError("--session-id names a new session.", "Leave it out, or add --fork-session.")
-        log.hold()
-        return log, list(read_log(log.path))
-    past = list(read_log(log.path))
-    copy = store.create(cwd, options.session_id)
-    for envelope in past:
-        copy.append(msgspec.structs.replace(envelope, session=copy.session))
-    return copy, past
+    try:
+        place = place_of(options)
+        opened = opened or open_log(place.store, options, place.cwd)
+        models = Models(place.config, place.env)
+        if provider is not None:
+            models.use(*provider, lesser)
+        else:
+            await models.choose(place.config.model)
+        return _Composition(options, place, opened, models, tools, assembler, compactor, before).client
+    except BaseException:
+        if opened is not None:
+            opened.log.close()
+        raise
 
 
 class _Composition:
@@ -113,23 +106,28 @@ class _Composition:
     def __init__(
         self,
         options: Options,
-        config: Config,
-        env: Mapping[str, str],
-        cwd: str,
-        log: SessionLog,
-        past: list[Envelope],
+        place: Place,
+        opened: Opened,
         models: Models,
         extra_tools: Sequence[Tool[Any]],
         assembler: Assembler | None,
+        compactor: Compactor | None,
+        before: Sequence[Before],
     ) -> None:
         self._options = options
+        self.before = before
+        config, env, cwd = place.config, place.env, place.cwd
         self._config = config
+        self._env = env
         self._cwd = cwd
-        self._log = log
+        self._log = log = opened.log
+        past = opened.past
         self._models = models
+        self.speculates = config.speculate
+        self._writers = Writers()
         self._planners: dict[tuple[str, Mode, tuple[str, ...]], Planner] = {}
-        state = State.fold(past, log.session)
-        self.recorder = Recorder(log, state, Hub())
+        state = State.fold(past, log.session, self._past)
+        self.recorder = Recorder(log, state, Hub(), inherited=log.header.forked_seq)
         self.sandbox = Confined(config, env, state=options.state_dir, shown=(str(log.path.parent),))
         self._runner = ProcessRunner(
             log.path.parent / "outputs", environ=env, keep_env=config.keep_env, sandbox=self.sandbox.get
@@ -144,8 +142,9 @@ class _Composition:
         )
         self.rulebook = open_rulebook(config, env, state.rules)
         self.rules = RuleNews(self.rulebook, self.recorder)
-        self.policy = policy_of(config, options, cwd, self.rulebook)
+        self.policy = policy_of(config, options, cwd, self.rulebook, state.permission_chosen, str(log.path.parent))
         self.limits = self._make_limits()
+        self.budget = self._make_budget(place.store.folder.parent)
         self.retry = RetryPolicy(attempts=config.retry.attempts, base_s=config.retry.base_s, max_s=config.retry.max_s)
         self.redact = redactor(config, env, past)
         self._waker = Waker(self.recorder, self.redact)
@@ -161,13 +160,15 @@ class _Composition:
             running=self._running_calls,
             forget=lambda: self._main.forget(),
         )
-        self._lesser = Lesser(models.lesser, self.recorder)
+        self._lesser = Lesser(models.lesser, self.recorder, self.budget)
+        self.keepers = Keepers(config, self.recorder, self.budget, log.path.parent, cwd, models.named, compactor)
+        self.fallback = Fallback(models, config.fallback_model, self.recorder)
         self._web = Web(config.web, env)
         self._extra_tools = extra_tools
-        self._instructions = load_instructions(config.root)
+        self._instructions = load_instructions(config.root, cwd)
         self._instructions_stale = False
         self._prompter = assembler or self._make_prompter()
-        self.source = "resume" if past else "startup"
+        self.source = opened.source
         self.watchers = Watchers()
         self._main = _Workplace(self, "", AgentTool(self._team.run))
         self._main.restore(state.files)
@@ -189,8 +190,9 @@ class _Composition:
             model=lambda: self._models.ref,
         )
 
-    def new_cache(self) -> FileCache:
-        return FileCache(self._config.cache, read_first=self._config.read_before_edit)
+    def new_cache(self, agent: str) -> FileCache:
+        read_first = self._config.read_before_edit
+        return FileCache(self._config.cache, read_first=read_first, writers=self._writers, agent=agent)
 
     def registry(self, agent: str, files: FileCache, desk: Desk, *more: Tool[Any]) -> Registry:
         """The tools of one agent. They are its own because they share what it has read."""
@@ -220,11 +222,13 @@ class _Composition:
         self._instructions_stale = True
 
     def _main_kit(self, mode: Mode) -> Kit:
+        self.fallback.go_home()
         if self._instructions_stale:
             self._instructions_stale = False
-            self._instructions = load_instructions(self._config.root)
+            self._instructions = renewed(self._instructions, self._config.root)
+            self.recorder.emit(InstructionsChanged(self._instructions.text))
             if isinstance(self._prompter, Prompter):
-                self._prompter = msgspec.structs.replace(self._prompter, instructions=self._instructions.text)
+                self._prompter = msgspec.structs.replace(self._prompter, instructions=self._instructions.own)
             self._planners.clear()
         return self._main.kit(mode)
 
@@ -233,16 +237,27 @@ class _Composition:
             header=self._config.system_header,
             base=self._options.system_prompt,
             append=self._options.append_system_prompt,
-            instructions=self._instructions.text,
+            instructions=self._instructions.own,
+            guides=self._instructions.told,
             allowed=self._config.allowed_commands,
             forbidden=self._config.forbidden_commands,
         )
+
+    def _make_budget(self, projects: Path) -> Budget:
+        config, state = self._config, self.recorder.state
+        usual, chosen = config.max_budget_usd, self._options.max_budget_usd
+        if not config.max_budget_usd_per_day:
+            return Budget(self.recorder, usual=usual, chosen=chosen)
+        from odin.app.usage import Today
+
+        today = Today(projects, lambda: state.cost_usd)
+        per_day = config.max_budget_usd_per_day
+        return Budget(self.recorder, usual=usual, chosen=chosen, per_day=per_day, today=today)
 
     def _make_limits(self) -> Limits:
         config = self._config
         return Limits(
             max_turns=config.max_turns,
-            max_budget_usd=config.max_budget_usd,
             max_tokens=config.max_tokens,
             temperature=config.temperature,
             thinking=config.thinking,
@@ -288,8 +303,14 @@ class _Composition:
             root=self._config.root,
             mode_for=self._narrowed,
             rests=self._main.hooks.rests,
+            lane=self._config.queue.lane,
+            one_at_a_time=self._config.queue.steering == "one-at-a-time",
+            steered=lambda: self.asker.take_back(""),
         )
         self._waker.enter(agent)
+        self._surroundings = Surroundings(
+            self._config.root, self._env, lambda text: agent.remark(self.redact(text).text), wanted=not resumed
+        )
         opened = SessionOpened(
             cwd=mended(self._cwd),
             model=self._models.ref,
@@ -313,12 +334,25 @@ class _Composition:
             hooks=self._main.hooks,
             add_hook=self.hooks.add,
             redact=self.redact,
+            commands=OwnCommands(self._runner, self.recorder, self.redact, self._cwd, agent.add_context),
+            budget=self.budget,
+            context=self._context,
+            look_around=self._surroundings.look,
+            summaries=self.keepers.by_hand(lambda mode: self.planner(mode, self._main.registry)),
             on_close=self._close,
         )
 
+    def _context(self) -> ContextReport:
+        from odin.engine.meter import context_report
+
+        planner = self.planner(self.recorder.state.mode, self._main.registry)
+        limit, threshold, expected = self.keepers.sizes(planner)
+        return context_report(self.recorder.state, planner, limit=limit, threshold=threshold, expected=expected)
+
     def _info(self) -> SessionInfo:
         mode = self._narrowed(mode_of(self._config.mode))
-        said = (self._instructions.warning, self._web.warning, self.sandbox.warning(), *self._unknown_tools())
+        own = (self._instructions.warning, self._models.warning, self._web.warning, self.sandbox.warning())
+        said = (*own, *self._unknown_tools())
         warnings = (*self._config.warnings, *self.rulebook.warnings, *self.hooks.warnings, *filter(None, said))
         return SessionInfo(
             session=self._log.session,
@@ -330,6 +364,7 @@ class _Composition:
             tools=tuple(tool.name for tool in self._main.registry.offered(spec_of(mode).visible)),
             notice=self._models.notice,
             sandbox=self.sandbox.describe(),
+            budget_usd=self.budget.limit,
             warnings=warnings,
         )
 
@@ -357,6 +392,7 @@ class _Composition:
         if self._titler is not None:
             self._titler.cancel()
             await asyncio.wait([self._titler])
+        await self._surroundings.close()
         await self._runner.close()
         await self.checkpoints.close()
         await self._web.close()
@@ -368,10 +404,11 @@ class _Workplace:
 
     def __init__(self, house: _Composition, agent: str, *more: Tool[Any]) -> None:
         self._house = house
-        self.files = house.new_cache()
+        self.files = house.new_cache(agent)
         desk = Desk(house.recorder, house.hooks)
         self.hooks = TurnHooks(desk, house.watchers, agent, source=house.source)
         self.registry = house.registry(agent, self.files, desk, *more)
+        self._compaction = house.keepers.keeper(agent, desk, self.files)
         self._mark = 0
         self._fresh: list[CachedFile] = []
         self._gate = Gate(
@@ -384,8 +421,11 @@ class _Workplace:
             preview=preview,
             sandbox=house.sandbox.describe,
             seen_files=self._seen,
-            before=(KeepsSecrets(house.redact.placeholders),),
+            before=(KeepsSecrets(house.redact.placeholders), *house.before),
             around=house.checkpoints.around,
+            files=self.files,
+            restore=house.checkpoints.restore,
+            speculate=house.speculates,
             save=house.save_output,
             redact=house.redact,
         )
@@ -412,6 +452,9 @@ class _Workplace:
             planner=lambda: house.planner(mode, self.registry),
             fresh_files=self._take_fresh,
             hooks=self.hooks,
+            budget=house.budget,
+            compaction=self._compaction,
+            other_model=house.fallback.next,
         )
 
     def _seen(self) -> Sequence[CachedFile]:

@@ -50,8 +50,8 @@ class HookBook:
         if trusted:
             self._declare(trusted)
 
-    def listens(self, point: Point) -> bool:
-        return self._hooks is not None and self._hooks.listens(point)
+    def listens(self, point: Point, tool: str = "") -> bool:
+        return self._hooks is not None and self._hooks.listens(point, tool)
 
     async def fire(self, call: HookCall) -> HookVerdict:
         return SILENT if self._hooks is None else await self._hooks.fire(call)

@@ -6,6 +6,7 @@ from odin.config import Config, Options, config_dir
 from odin.config.keys import Declared
 from odin.core.errors import UsageError
 from odin.core.rule import Action
+from odin.policy.modes import permission_mode_of
 from odin.policy.rule.book import Rulebook
 from odin.policy.rule.file import RuleFile
 from odin.policy.rule.rule import Rule, objection
@@ -69,12 +70,20 @@ def _listed(key: str, declared: Declared) -> tuple[list[Rule], list[str]]:
     return rules, warnings
 
 
-def policy_of(config: Config, options: Options, cwd: str, rulebook: Rulebook) -> Policy:
+def policy_of(
+    config: Config, options: Options, cwd: str, rulebook: Rulebook, chosen: str = "", readable: str = ""
+) -> Policy:
+    """`readable` is the folder of the session; `chosen` the permission mode a person chose in an earlier run of it.
+
+    It holds again unless this run was given one. That nothing is asked about at all has to be said anew each time.
+    """
+    again = chosen and chosen != "bypassPermissions" and not options.permission_mode
     return Policy(
         root=config.root,
         cwd=cwd,
-        permission_mode=config.permission_mode,
+        permission_mode=permission_mode_of(chosen) if again else config.permission_mode,
         yes=options.yes,
         restrict_to_workspace=config.restrict_to_workspace,
         rulebook=rulebook,
+        readable=readable,
     )

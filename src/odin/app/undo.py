@@ -150,7 +150,7 @@ def list_prompts(wish: Wish) -> str:
 
 def _row(number: int, turn: TurnRecord) -> PromptRow:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(turn.started))
-    return PromptRow(number, turn.id, when, " ".join(turn.body.split()), turn.files)
+    return PromptRow(number, turn.id, when, " ".join(turn.body.split()) or "(continued)", turn.files)
 
 
 async def undo(wish: Wish) -> tuple[str, int]:
@@ -158,7 +158,7 @@ async def undo(wish: Wish) -> tuple[str, int]:
     try:
         turn = session.prompt(wish.to)
         op = Rewind(turn.id, files=wish.files, chat=wish.chat, force=wish.force)
-        way = f'back to before "{_short(turn.body)}"'
+        way = f'back to before "{_short(turn.body or "(continued)")}"'
         if wish.dry_run:
             plan = await session.rewinder.plan(op)
             return _report(session, way, plan.changes, plan.kept, wish.chat, dry_run=True).answer(wish)

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Literal
 
 import msgspec
 
+from odin.bus.names import BusName, name_of
 from odin.core.event import (
     ActivityChanged,
     AnyEvent,
@@ -34,9 +35,10 @@ class Subscription:
     and questions to the user are kept in any case.
     """
 
-    def __init__(self, hub: "Hub", broker: Broker, size: int, durable: bool) -> None:
+    def __init__(self, hub: "Hub", broker: Broker, size: int, durable: bool, names: Collection[BusName]) -> None:
         self._hub = hub
         self._broker = broker
+        self._names = frozenset(names)
         self._size = size
         self._durable = durable
         self._buffer: deque[Envelope] = deque()
@@ -46,6 +48,8 @@ class Subscription:
         self.dropped = 0
 
     def wants(self, envelope: Envelope) -> bool:
+        if self._names and name_of(envelope) not in self._names:
+            return False
         return self._broker == "all" or isinstance(envelope.event, _TOOL_EVENTS) == (self._broker == "tool")
 
     def offer(self, envelope: Envelope) -> None:
@@ -118,13 +122,26 @@ def _joined(first: AnyEvent, second: AnyEvent) -> AnyEvent | None:
     return None
 
 
+async def named(heard: Subscription) -> AsyncIterator[tuple[str, Envelope]]:
+    """What a subscription hears, each with its name; what has none is left out."""
+    try:
+        async for envelope in heard:
+            if name := name_of(envelope):
+                yield name, envelope
+    finally:
+        heard.close()
+
+
 class Hub:
     def __init__(self) -> None:
         self._subscriptions: list[Subscription] = []
         self._observer: Callable[[ActivityChanged], None] | None = None
 
-    def subscribe(self, broker: Broker = "all", *, size: int = 64, durable: bool = False) -> Subscription:
-        subscription = Subscription(self, broker, size, durable)
+    def subscribe(
+        self, broker: Broker = "all", *, size: int = 64, durable: bool = False, names: Collection[BusName] = ()
+    ) -> Subscription:
+        """With `names` only what the bus calls by one of them is heard."""
+        subscription = Subscription(self, broker, size, durable, names)
         self._subscriptions.append(subscription)
         return subscription
 
@@ -134,7 +151,10 @@ class Hub:
 
     def publish(self, envelope: Envelope) -> None:
         if self._observer is not None and isinstance(envelope.event, ActivityChanged):
-            self._observer(envelope.event)
+            try:
+                self._observer(envelope.event)
+            except Exception:  # somebody else's code: an observer that fails is no reason to fail with it
+                self._observer = None
         for subscription in tuple(self._subscriptions):
             if subscription.wants(envelope):
                 subscription.offer(envelope)

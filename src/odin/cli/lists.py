@@ -1,4 +1,4 @@
-"""`odin models` and `odin sessions`."""
+"""`odin models`."""
 
 import os
 
@@ -14,18 +14,3 @@ def models_command(argv: list[str]) -> int:
     from odin.app.models import describe_models
 
     return put(describe_models(os.environ, current_folder(), as_json=args.json))
-
-
-def sessions_command(argv: list[str]) -> int:
-    parser = Parser(prog="odin sessions", description="The sessions of this project, newest first.")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--cwd", default="", metavar="DIR", help="the project's folder")
-    args = parser.parse_args(argv)
-    from odin.app.sessions import list_sessions
-
-    rows = list_sessions(args.cwd)
-    if args.json:
-        import msgspec
-
-        return put(msgspec.json.encode(rows).decode() + "\n")
-    return put("".join(f"{row.id}  {row.when}  {row.title}\n" for row in rows) or "No sessions yet.\n")

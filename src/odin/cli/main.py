@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from odin.app import open_session
 from odin.cli.output import say
-from odin.cli.parser import MISSED, build_parser, split_list
+from odin.cli.parser import MISSED, PICK, build_parser, split_list
 from odin.config import Options
 from odin.core.errors import EmptyPrompt, OdinError, UsageError
 from odin.core.event import Mode
@@ -24,7 +24,9 @@ MAX_STDIN = 10_000_000
 
 _COMMANDS = {
     "models": "lists",
-    "sessions": "lists",
+    "sessions": "sessions",
+    "usage": "usage",
+    "replay": "replay",
     "undo": "undo",
     "redo": "undo",
     "trust": "trust",
@@ -65,8 +67,14 @@ def _prompt_command(argv: list[str]) -> int:
         print(f"odin {__version__}")
         return 0
     _mention_what_has_no_effect(args)
-    options = _options(args)
     streaming = args.input_format == "stream-json"
+    if args.resume == PICK and not args.headless and not streaming and _at_a_terminal():
+        from odin.cli.sessions import pick
+
+        args.resume = pick(args.cwd)
+        if not args.resume:
+            return 0
+    options = _options(args)
     if streaming and args.output_format != "stream-json":
         raise UsageError("--input-format stream-json needs --output-format stream-json.")
     if not args.headless and not streaming and args.output_format == "text":
@@ -91,12 +99,13 @@ def _options(args: argparse.Namespace) -> Options:
             raise UsageError(f"The system prompt file cannot be read ({error}).") from error
     if args.mode:
         mode_of(args.mode)
-    if args.resume == "":
+    if args.resume == "" or args.resume == PICK:
         raise UsageError("--resume needs the id of a session.", "See `odin sessions`, or use --continue.")
     tools = None if args.tools in (None, "default") else tuple(split_list([args.tools]))
     return Options(
         cwd=args.cwd,
         model=mended(args.model),
+        fallback_model=tuple(split_list(args.fallback_model)),
         mode=args.mode,
         permission_mode=args.permission_mode,
         yes=args.yes,
@@ -111,6 +120,7 @@ def _options(args: argparse.Namespace) -> Options:
         resume=args.resume or "",
         continue_last=args.continue_last,
         fork=args.fork_session,
+        fork_at=args.at,
         session_id=args.session_id,
         include_partial=args.include_partial_messages,
         can_ask=args.permission_prompt_tool is not None,
@@ -194,9 +204,13 @@ def _terminal() -> TextIO | None:
         return None
 
 
+def _at_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
 def _chat(args: argparse.Namespace, options: Options) -> int:
     """Prompts typed one after the other. Without a terminal there is nobody to type, so it is one prompt and an end."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not _at_a_terminal():
         return asyncio.run(_print(args, options))
     if not options.trust:
         from odin.cli.trust import ask_once
@@ -208,13 +222,15 @@ def _chat(args: argparse.Namespace, options: Options) -> int:
 async def _converse(args: argparse.Namespace, options: Options) -> int:
     import msgspec
 
+    from odin.app.host import open_host
     from odin.ui.chat.chat import run_chat
 
-    client = await open_session(msgspec.structs.replace(options, can_ask=True))
+    host = await open_host(msgspec.structs.replace(options, can_ask=True))
     try:
-        return await run_chat(client, first=args.prompt or "", mode=await _mode(args, client))
+        mode = await _mode(args, host.client)
+        return await run_chat(host, first=args.prompt or "", mode=mode, left=host.draft)
     finally:
-        await client.close()
+        await host.close()
 
 
 def _open_missing_streams() -> None:

@@ -8,9 +8,11 @@ from odin.core.errors import UsageError
 EPILOG = """\
 commands:
   odin models            the models that can be used, with local servers found on this machine
-  odin sessions          the sessions of this project, newest first
+  odin sessions          the sessions of this project; also search, show, rename, fork, export and delete
+  odin usage             tokens and cost by day, model, session, ...; also --today, --days N and --everywhere
   odin undo              take the last prompt back, with what it did to files; also --list and --to
   odin redo              take that back
+  odin replay SESSION    play a session again in a scratch copy, and say whether the same things happened
   odin rules             what is allowed, asked about and denied here; also add and remove
   odin explain COMMAND   whether a command would run, and which rule says so; also --tool NAME PATH
   odin trust             what this folder asks to be trusted with; also add, remove and list
@@ -23,7 +25,6 @@ _NO_EFFECT = (
     ("--agents", 1),
     ("--betas", 1),
     ("--effort", 1),
-    ("--fallback-model", 1),
     ("--include-hook-events", 0),
     ("--json-schema", 1),
     ("--mcp-config", 1),
@@ -39,8 +40,12 @@ _NO_EFFECT = (
 )
 """Flags that agent SDKs may pass and that change nothing here. They are accepted so that those SDKs can start Odin."""
 
-MISSED = ("--add-dir", "--agents", "--fallback-model", "--json-schema", "--mcp-config", "--plugin-dir")
+MISSED = ("--add-dir", "--agents", "--json-schema", "--mcp-config", "--plugin-dir")
 """Those of them that a person would miss, so their absence is said."""
+
+
+PICK = "?"
+"""What `--resume` without an id stands for: a person chooses one."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,8 +76,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("--replay-user-messages", action="store_true", help="stream-json: repeat each prompt that was taken")
     add("--mode", default="", help="ask, plan or edit (edit)")
     add("-m", "--model", default="", help="provider/model, such as anthropic/claude-sonnet-4-5 or ollama/qwen3")
+    add("--fallback-model", action="append", default=[], metavar="LIST", help="models to ask while it cannot answer")
     add("--max-turns", type=int, metavar="N", help="model calls for this prompt at most, 0 for no limit (100)")
-    add("--max-budget-usd", type=float, metavar="USD", help="stop before the call after which this is exceeded")
+    add("--max-budget-usd", type=float, metavar="USD", help="ask no model any more once the session has cost this")
     add("--max-thinking-tokens", type=int, metavar="N", help="tokens the model may think with")
     add("--permission-mode", default="", help="default, acceptEdits, plan, dontAsk or bypassPermissions")
     add("-y", "--yes", action="store_true", help="answer every permission question with yes")
@@ -82,9 +88,10 @@ def build_parser() -> argparse.ArgumentParser:
     add("--system-prompt", default=None, metavar="TEXT", help="replace the system prompt")
     add("--system-prompt-file", default=None, metavar="FILE", help="replace the system prompt by a file's text")
     add("--append-system-prompt", default="", metavar="TEXT", help="add to the system prompt")
-    add("-r", "--resume", default=None, metavar="ID", help="continue this session")
+    add("-r", "--resume", nargs="?", const=PICK, default=None, metavar="ID", help="continue this session; choose one")
     add("-c", "--continue", action="store_true", dest="continue_last", help="continue the latest session here")
     add("--fork-session", action="store_true", help="with --resume or --continue: go on in a copy")
+    add("--at", default="", metavar="N|ID", help="with --fork-session: only what was before the N-th last prompt")
     add("--session-id", default="", metavar="ID", help="the id of the new session")
     add("--cwd", default="", metavar="DIR", help="work in this folder")
     add("--trust", action="store_true", help="trust this folder for this run: its hooks, rules and settings count")

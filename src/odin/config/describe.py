@@ -121,7 +121,7 @@ def _project(key: str) -> str:
     """What a project's own file may do with a key."""
     if key in USER_ONLY:
         return "no"
-    if key in ("model", "small_model", "hooks"):
+    if key in ("model", "small_model", "fallback_model", "hooks"):
         return "when trusted"
     if key in TIGHTER:
         return "only stricter"

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field, to_builtins
 
 from odin.config.checkpoints import CheckpointSettings
+from odin.config.queue import QueueSettings
 from odin.config.sandbox import SandboxSettings
 from odin.config.trust import Trust
 from odin.config.web import WebSettings
-from odin.context.settings import CacheSettings
+from odin.context.settings import CacheSettings, CompactionSettings
 from odin.core.rule import Layer
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings
@@ -52,11 +53,23 @@ class Keys(Struct, frozen=True, kw_only=True):
     ] = field(default=(), name="ForbiddenCommands")
     model: Annotated[str, about("The planner's model as `provider/model`. Empty: the first that is found.")] = ""
     small_model: Annotated[str, about("The lesser model for titles, checks and summaries. Empty: chosen for you.")] = ""
+    fallback_model: Annotated[
+        Texts, about("Models that answer, in this order, while the planner's model cannot: it is overloaded, say.")
+    ] = ()
     mode: Annotated[ModeName, about("The mode of a prompt that names none: `ask`, `plan` or `edit`.")] = "edit_mode"
     permission_mode: Annotated[PermissionMode, about("What runs without a question.")] = "default"
     max_turns: Annotated[int, about("Model calls in one prompt at most; 0 means no limit.", ge=0)] = 100
     max_budget_usd: Annotated[float, about("US dollars one session may cost; 0 means no limit.", ge=0)] = 0.0
+    max_budget_usd_per_day: Annotated[
+        float, about("US dollars all sessions together may cost in a day; 0 means no limit.", ge=0)
+    ] = 0.0
     max_tokens: Annotated[int, about("Tokens in one reply at most.", ge=1)] = 8192
+    max_context: Annotated[
+        int, about("Tokens a request may have at most, whatever the model can hold; 0 means what it can hold.", ge=0)
+    ] = 0
+    compaction: Annotated[
+        CompactionSettings, about("How a long conversation is kept within the window of the model.")
+    ] = CompactionSettings()
     temperature: Annotated[Warmth | None, about("The model's temperature. Not sent when absent.")] = None
     thinking: Annotated[int, about("Tokens the model may think with; 0 means no extended thinking.", ge=0)] = 0
     default_response: Annotated[str, about("What is shown when the model's final answer is empty.")] = (
@@ -78,6 +91,9 @@ class Keys(Struct, frozen=True, kw_only=True):
         float, about("Seconds a question of the model waits for an answer; 0 means as long as it takes.", ge=0)
     ] = 0.0
     read_before_edit: Annotated[bool, about("A file must have been read before it is changed.")] = True
+    speculate: Annotated[
+        bool, about("Begin calls that can be taken back while the model still writes its reply.")
+    ] = True
     cache: Annotated[
         CacheSettings, about("What an agent keeps of the files it has read, and how edits are checked against it.")
     ] = CacheSettings()
@@ -95,6 +111,9 @@ class Keys(Struct, frozen=True, kw_only=True):
     ] = field(default_factory=dict[str, ProviderSettings])
     web: Annotated[WebSettings, about("How web pages are fetched and searched. User file only.")] = WebSettings()
     retry: Annotated[Retry, about("How a failed model call is tried again.")] = Retry()
+    queue: Annotated[QueueSettings, about("What becomes of a prompt that comes while another is answered.")] = (
+        QueueSettings()
+    )
     system_header: Annotated[
         str, about("A block of text that stands before the system prompt, where an API wants one. User file only.")
     ] = ""
@@ -155,6 +174,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     cwd: str = ""
     model: str = ""
+    fallback_model: tuple[str, ...] = ()
     mode: str = ""
     permission_mode: str = ""
     yes: bool = False
@@ -170,6 +190,7 @@ class Options(Struct, frozen=True, kw_only=True):
     resume: str = ""
     continue_last: bool = False
     fork: bool = False
+    fork_at: str = ""
     session_id: str = ""
     can_ask: bool = False
     include_partial: bool = False

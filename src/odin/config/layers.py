@@ -36,6 +36,7 @@ FROM_ENVIRONMENT = (
     "permission_mode",
     "max_turns",
     "max_budget_usd",
+    "max_budget_usd_per_day",
     "max_tokens",
     "temperature",
     "thinking",
@@ -68,6 +69,7 @@ MERGING: dict[str, Callable[[Any, Any], Any]] = {
     "disallowed_tools": _appended,
     "retry": _overlaid,
     "cache": _overlaid,
+    "compaction": _overlaid,
     "rules": _one_list,
     "hooks": _by_event,
 }
@@ -112,13 +114,16 @@ TIGHTER: dict[str, Callable[[Any, Any], bool]] = {
     "allowed_tools": _fewer,
     "model": _same,
     "small_model": _same,
+    "fallback_model": _same,
     "mode": lambda new, old: mode_of(new) in (mode_of(old), "ask_mode", "plan_mode"),
     "permission_mode": lambda new, old: _CAUTION[new] <= _CAUTION[old],
     "max_turns": _lower,
     "max_budget_usd": _lower,
+    "max_budget_usd_per_day": _lower,
     "restrict_to_workspace": _stricter,
     "read_before_edit": _stricter,
     "cache": _careful_cache,
+    "compaction": lambda new, old: new.get("model", "") in ("", old.get("model", "")),
 }
 """The keys that decide how much Odin may do and who gets to see the work, and when a new value is no bolder."""
 

@@ -8,7 +8,9 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -16,12 +18,14 @@ from msgspec import Struct, structs
 from odin.context.eviction import order_for
 from odin.context.known import Entry, Fingerprint, Lines, Part, Segment, count_lines, digest, fingerprint
 from odin.context.settings import CacheSettings
+from odin.context.writers import Writers
 from odin.core.event import CachedFile
 
 __all__ = [
     "Entry",
     "FileCache",
     "Fingerprint",
+    "Journal",
     "Lines",
     "Part",
     "Recalled",
@@ -30,6 +34,7 @@ __all__ = [
     "count_lines",
     "digest",
     "fingerprint",
+    "journaled",
 ]
 
 Standing = Literal["unread", "stale", "changed", "current"]
@@ -41,6 +46,31 @@ class Recalled(Struct, frozen=True):
 
     lines: list[str]
     of: Fingerprint
+
+
+class Journal:
+    """What a call did to the cache before it counts: every entry as it was first and as the call left it.
+
+    Until it counts, nobody is told of these entries; if it never does, they are taken back.
+    """
+
+    def __init__(self) -> None:
+        self.before: dict[str, Entry | None] = {}
+        self.after: dict[str, Entry | None] = {}
+        self.news: dict[str, int] = {}
+
+
+_JOURNAL: ContextVar[Journal | None] = ContextVar("journal", default=None)
+
+
+@contextmanager
+def journaled(journal: Journal) -> Generator[None]:
+    """What this task, and the threads it starts, do to any cache goes into the journal."""
+    token = _JOURNAL.set(journal)
+    try:
+        yield
+    finally:
+        _JOURNAL.reset(token)
 
 
 class FileCache:
@@ -56,7 +86,11 @@ class FileCache:
         *,
         read_first: bool = True,
         clock: Callable[[], float] = time.time,
+        writers: Writers | None = None,
+        agent: str = "",
     ) -> None:
+        self._writers = writers or Writers()
+        self._agent = agent
         self.settings = settings or CacheSettings()
         self.read_first = read_first
         self.now = clock
@@ -106,6 +140,7 @@ class FileCache:
             entry.original_hash = known.original_hash if known else ""
             entry.keep_whole(text, self._file_limit)
             entry.modified, entry.truncated = True, False
+            self._writers.wrote(entry.path, self._agent, written.sha256)
             self._keep(entry)
 
     def forget(self, path: str) -> None:
@@ -146,11 +181,23 @@ class FileCache:
         self._held += entry.held - (before.held if before else 0)
         self._entries[entry.path] = entry
         self._touch(entry)
-        if before is None or before.public() != entry.public():
-            self._number += 1
-            entry.number = self._number
-            self._news[entry.path] = self._number
-            self._news.move_to_end(entry.path)
+        if not self._noted(entry.path, before, entry) and (before is None or before.public() != entry.public()):
+            self._announce(entry)
+
+    def _announce(self, entry: Entry) -> None:
+        self._number += 1
+        entry.number = self._number
+        self._news[entry.path] = self._number
+        self._news.move_to_end(entry.path)
+
+    def _noted(self, path: str, before: Entry | None, after: Entry | None) -> bool:
+        """Whether it went into the journal of a call that does not count yet."""
+        journal = _JOURNAL.get()
+        if journal is None:
+            return False
+        journal.before.setdefault(path, before)
+        journal.after[path] = after
+        return True
 
     def _make_room(self, entry: Entry, before: Entry | None) -> None:
         taken = before.held if before else 0
@@ -167,7 +214,35 @@ class FileCache:
         if entry is not None:
             self._held -= entry.held
             self._order.drop(key)
-            self._news.pop(key, None)
+            news = self._news.pop(key, None)
+            if self._noted(key, entry, None) and news is not None and (journal := _JOURNAL.get()):
+                journal.news.setdefault(key, news)
+
+    # --- calls that may not count ---
+
+    def count(self, journal: Journal) -> None:
+        """The call of this journal counts: whoever wants to know is told of what it saw and wrote."""
+        with self._lock:
+            for path, after in journal.after.items():
+                before = journal.before[path]
+                known = after is not None and self._entries.get(path) is after
+                if known and after is not None and (before is None or before.public() != after.public()):
+                    self._announce(after)
+
+    def take_back(self, journal: Journal) -> None:
+        """Know what was known before the call of this journal. What others learned since stays."""
+        with self._lock:
+            for path, before in journal.before.items():
+                if self._entries.get(path) is not journal.after[path]:
+                    continue
+                self._drop(path)
+                if before is not None:
+                    self._held += before.held
+                    self._entries[path] = before
+                    self._order.use(path, before.modified)
+            told = {path: number for path, number in journal.news.items() if path in self._entries}
+            if told:
+                self._news = OrderedDict(sorted({**told, **self._news}.items(), key=lambda item: item[1]))
 
     def _touch(self, entry: Entry) -> None:
         entry.last_accessed = self.now()
@@ -223,6 +298,10 @@ class FileCache:
         if entry.stale:
             return "stale"
         return "current" if entry.print.sha256 == sha256 else "changed"
+
+    def modified_by(self, path: str, sha256: str) -> str:
+        """The other agent of this session that gave a file these bytes; empty when none did."""
+        return self._writers.of(os.path.realpath(path), sha256, self._agent)
 
     def unseen(self, path: str) -> list[Lines]:
         """The line ranges of the file that were never seen, in order. Empty when all of it was."""

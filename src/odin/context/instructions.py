@@ -1,43 +1,127 @@
-"""ODIN.md: what the project wants every planner call to know."""
+"""What the project wants every planner call to know: ODIN.md at its root, and AGENTS.md on the way to where we are.
+
+They are read once, when a session is opened. ODIN.md alone is read again when Odin itself has written it.
+"""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
+from odin.core.text import mended
+
 NAME = "ODIN.md"
+GUIDE = "AGENTS.md"
+INSTEAD = "CLAUDE.md"
+BESIDE = "CLAUDE.local.md"
 MAX_BYTES = 32 * 1024
 
 
-class Instructions(Struct, frozen=True):
-    """The text for the prompt, and what a person should be told about the file."""
+class Guide(Struct, frozen=True):
+    """One AGENTS.md, or what stands in for it, by its path from the root of the project."""
 
-    text: str = ""
+    label: str
+    text: str
+
+
+class Instructions(Struct, frozen=True):
+    """`own` is ODIN.md, `guides` the others with the nearest last, `warning` what a person should be told of them."""
+
+    own: str = ""
     path: str = ""
     warning: str = ""
+    guides: tuple[Guide, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The guides as the model reads them, each under its name."""
+        return "\n\n".join(f"# Instructions of this project ({guide.label})\n{guide.text}" for guide in self.guides)
+
+    @property
+    def text(self) -> str:
+        """Everything in one."""
+        return "\n\n".join(part for part in (self.own, self.told) if part)
 
 
-def load_instructions(root: str) -> Instructions:
-    """Read ODIN.md at the root of the project. No such file, or one that cannot be read, means no instructions.
+def load_instructions(root: str, cwd: str = "") -> Instructions:
+    """Read ODIN.md, then AGENTS.md from the root down to `cwd`. What is not there, or cannot be read, is left out.
 
-    Only the first 32 KiB count: the text is sent with every request, and what is cut is said, never hidden.
+    In a folder without AGENTS.md, CLAUDE.md counts; CLAUDE.local.md counts beside either. Of all together only the
+    first 32 KiB count: they are sent with every request, and what is cut is said, never hidden.
     """
-    path = Path(root, NAME)
-    if not path.is_file():
-        return Instructions()
-    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
-        return Instructions(warning=f"{path} leads out of the project and is not used.")
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-            size = path.stat().st_size
-    except OSError as error:
-        return Instructions(warning=f"{path} cannot be read: {error.strerror or error}. Going on without it.")
-    text = raw[:MAX_BYTES].decode("utf-8-sig", errors="replace").strip()
-    warning = ""
-    if len(raw) > MAX_BYTES:
-        text = text.rstrip("\ufffd")
+    reading = _Reading(root)
+    own = reading.read(Path(root, NAME))
+    guides = [
+        Guide(mended(str(path.relative_to(root))), text)
+        for folder in _folders(root, cwd)
+        for path in _guides(folder)
+        if (text := reading.read(path))
+    ]
+    path = str(Path(root, NAME)) if own else ""
+    return Instructions(own, path, " ".join(reading.warnings), tuple(guides))
+
+
+def renewed(known: Instructions, root: str) -> Instructions:
+    """The same with ODIN.md as it is now."""
+    reading = _Reading(root)
+    own = reading.read(Path(root, NAME))
+    return Instructions(own, str(Path(root, NAME)) if own else "", " ".join(reading.warnings), known.guides)
+
+
+def _folders(root: str, cwd: str) -> Iterator[Path]:
+    top = Path(root)
+    yield top
+    here = Path(cwd or root)
+    if here.is_relative_to(top):
+        for part in here.relative_to(top).parts:
+            top = top / part
+            yield top
+
+
+def _guides(folder: Path) -> Iterator[Path]:
+    yield next((folder / name for name in (GUIDE, INSTEAD) if (folder / name).is_file()), folder / GUIDE)
+    yield folder / BESIDE
+
+
+class _Reading:
+    """Reads files until the room is used up, and none of them twice."""
+
+    def __init__(self, root: str) -> None:
+        self.warnings: list[str] = []
+        self._root = root
+        self._room = MAX_BYTES
+        self._seen: set[str] = set()
+
+    def read(self, path: Path) -> str:
+        if not path.is_file():
+            return ""
+        place = os.path.realpath(path)
+        if place in self._seen:
+            return ""
+        self._seen.add(place)
+        if not Path(place).is_relative_to(os.path.realpath(self._root)):
+            return self._warn(f"{path} leads out of the project and is not used.")
+        if self._room <= 0:
+            return self._warn(f"{path} is not used: the instructions before it take all of {MAX_BYTES // 1024} KiB.")
+        try:
+            with path.open("rb") as file:
+                raw = file.read(self._room + 1)
+                size = path.stat().st_size
+        except OSError as error:
+            return self._warn(f"{path} cannot be read: {error.strerror or error}. Going on without it.")
+        return self._cut(path, raw, size)
+
+    def _cut(self, path: Path, raw: bytes, size: int) -> str:
+        room, self._room = self._room, self._room - len(raw)
+        text = raw[:room].decode("utf-8-sig", errors="replace").strip()
+        if len(raw) <= room:
+            return text
+        whose = "only the first" if room == MAX_BYTES else "of all instructions only the first"
         kept = f"{MAX_BYTES // 1024} KiB"
-        warning = f"{path} is {size:,} bytes long; only the first {kept} are used. Shorten it so that all of it counts."
-        text += f"\n\n[{NAME} was cut here: only its first {kept} are used.]"
-    return Instructions(text, str(path), warning)
+        self._warn(f"{path} is {size:,} bytes long; {whose} {kept} are used. Shorten it so that all of it counts.")
+        return text.rstrip("\ufffd") + f"\n\n[{path.name} was cut here: {whose} {kept} are used.]"
+
+    def _warn(self, text: str) -> str:
+        self.warnings.append(text)
+        return ""

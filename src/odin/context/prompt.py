@@ -28,7 +28,8 @@ class Assembler(Protocol):
 class Prompter(msgspec.Struct, frozen=True):
     """Builds the system blocks: an optional header block, the main prompt with its mode, the project's instructions.
 
-    `base` replaces the main prompt, `append` is added to it. `allowed` and `forbidden` are the command rules of the
+    `base` replaces the main prompt, `append` is added to it. `instructions` is ODIN.md; `guides` are the other files
+    that speak for the project, each under its name. `allowed` and `forbidden` are the command rules of the
     configuration, told so that the model does not run into them.
     """
 
@@ -36,6 +37,7 @@ class Prompter(msgspec.Struct, frozen=True):
     base: str | None = None
     append: str = ""
     instructions: str = ""
+    guides: str = ""
     allowed: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
 
@@ -45,6 +47,7 @@ class Prompter(msgspec.Struct, frozen=True):
         blocks = [self.header, "\n\n".join(part.strip() for part in parts if part.strip())]
         if self.instructions.strip():
             blocks.append(f"# Instructions of this project (ODIN.md)\n{self.instructions.strip()}")
+        blocks.append(self.guides.strip())
         return tuple(block for block in blocks if block.strip())
 
     def _rules(self) -> str:

@@ -1,4 +1,4 @@
-"""How much of the files an agent has read is kept, and how edits are checked against it."""
+"""How much of the files an agent has read is kept, and how its conversation is kept within the model's window."""
 
 from typing import Annotated, Literal
 
@@ -38,3 +38,25 @@ class CacheSettings(Struct, frozen=True, kw_only=True):
             "of it were (`auto`), before every edit (`always`), or `never`."
         ),
     ] = "auto"
+
+
+class CompactionSettings(Struct, frozen=True, kw_only=True):
+    """When the older part of a conversation becomes a summary, and what stays as it is."""
+
+    enabled: Annotated[bool, Meta(description="Shorten the conversation when it fills the model's window.")] = True
+    threshold: Annotated[
+        float,
+        Meta(
+            description="How full the window may be, without the room for a reply, before something is done.",
+            ge=0.2,
+            le=0.95,
+        ),
+    ] = 0.8
+    keep: Annotated[int, Meta(description="The newest prompts whose turns stay word for word if they fit.", ge=1)] = 2
+    model: Annotated[
+        str, Meta(description="The model that writes summaries. Empty: `small_model`, else the planner's own.")
+    ] = ""
+    timeout_s: Annotated[float, Meta(description="Seconds a summary may take.", gt=0, le=3600)] = 120.0
+    max_messages: Annotated[
+        int, Meta(description="Messages in a conversation at most, whatever the window; 0 means no limit.", ge=0)
+    ] = 1000

@@ -1,15 +1,16 @@
 """The three verbs every front end speaks: submit, events, query. Local, HTTP and remote sessions all look like this."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from odin.core.event import CachedFile, Envelope, ExitReason, Lane, Mode, Todo
+from odin.core.event import ActivityChanged, CachedFile, Envelope, ExitReason, Lane, Mode, Todo
 from odin.core.hook import CallbackHook
 from odin.core.message import Usage
 from odin.core.op import Op
 from odin.core.rule import RuleLine
+from odin.core.spent import Spent
 
 
 class ToolUse(Struct, frozen=True):
@@ -79,13 +80,15 @@ class Snapshot(Struct, frozen=True):
     cost_usd: float
     usage_by_model: dict[str, Usage]
     usage_by_agent: dict[str, Usage]
+    spent_by_model: dict[str, Spent]
+    spent_by_agent: dict[str, Spent]
     context_tokens: int
     context_limit: int
     message_count: int
 
 
 class SessionInfo(Struct, frozen=True):
-    """What a front end shows before anything has happened."""
+    """What a front end shows before anything has happened. `budget_usd` is what the session may cost; 0: no limit."""
 
     session: str
     cwd: str
@@ -96,6 +99,7 @@ class SessionInfo(Struct, frozen=True):
     tools: tuple[str, ...]
     notice: str = ""
     sandbox: str = ""
+    budget_usd: float = 0.0
     warnings: tuple[str, ...] = field(default_factory=tuple[str, ...])
 
 
@@ -137,6 +141,17 @@ class Client(Protocol):
         """
         ...
 
+    def listen(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
+        """What happens from now on by the names of the bus, such as `tool_result`; all that have one, or only these.
+
+        Raises UsageError for what is no such name.
+        """
+        ...
+
+    def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
+        """Have one function called in place whenever the activity changes. A new one replaces the old."""
+        ...
+
     async def snapshot(self) -> Snapshot: ...
 
     def snapshots(self) -> AsyncIterator[Snapshot]:
@@ -157,4 +172,6 @@ class Client(Protocol):
         """Have a callback of the front end told what happens. Raises UsageError when there is no such event."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self, timeout: float | None = None) -> bool:
+        """End the session: what runs is aborted, what waits stays in the log. False when that is not over in time."""
+        ...

@@ -75,6 +75,14 @@ class CompactionFailed(OdinError):
     """The conversation does not fit its window and could not be made to fit."""
 
 
+class MalformedCalls(OdinError):
+    def __init__(self, rounds: int) -> None:
+        super().__init__(
+            f"The model wrote {rounds} tool calls in a row that could not be read.",
+            "Try again, use a stronger model, or set tools: json for this model.",
+        )
+
+
 class LogTooNew(OdinError):
     pass
 
@@ -99,8 +107,28 @@ class NeedsConfirmation(Denied):
     """It must be asked and there is nobody to ask."""
 
 
+class Rejected(Denied):
+    """A person was asked and said no."""
+
+
+class UnreadFile(OdinError):
+    """A file is to be changed that was never read."""
+
+
+class ExternalModification(OdinError):
+    """A file is no longer what it was when it was read."""
+
+
+class Conflict(ExternalModification):
+    """A file that was read has been changed since by another agent of this session: `modified_by`."""
+
+    def __init__(self, message: str, modified_by: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.modified_by = modified_by
+
+
 class AgentShutdown(Denied):
-    """The session ends while somebody is being asked; the question is answered with a no."""
+    """The session ends: what somebody is being asked is answered with a no, and what waits is not begun any more."""
 
     def __init__(self) -> None:
         super().__init__("Odin is shutting down.")
@@ -173,8 +201,18 @@ class EmptyTruncation(EmptyReply):
     """Cut off by the token limit before anything was said."""
 
 
+class UnreadableCall(EmptyReply):
+    """A call was written where no call belongs, in a way that cannot be read. Asking again would bring the same."""
+
+    retryable = False
+
+
 class AllKeysCooling(RetryableError):
     pass
+
+
+class BudgetSpent(ProviderError):
+    """What the session may cost has been spent, so no model is asked."""
 
 
 class AuthFailed(ProviderError):
@@ -194,7 +232,10 @@ class ModelNotFound(ProviderError):
 
 
 class ContextOverflow(ProviderError):
-    pass
+    """The request is too long. `limit` is the window the server names and `size` the request's; 0 when it does not."""
+
+    limit: int = 0
+    size: int = 0
 
 
 class BadRequest(ProviderError):

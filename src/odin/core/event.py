@@ -157,12 +157,27 @@ class TitleSet(Event, frozen=True):
     title: str
 
 
+class InstructionsChanged(Event, frozen=True):
+    """The project's instructions were written anew; the model reads these from the next prompt on."""
+
+    instructions: str
+
+
 class ModelChanged(Event, frozen=True):
+    """Another model answers from now on. With a `reason` nobody chose it: the one before could not answer."""
+
     model: str
+    reason: str = ""
 
 
 class PermissionModeChanged(Event, frozen=True):
     mode: str
+
+
+class BudgetSet(Event, frozen=True):
+    """What the session may cost from now on in US dollars; 0 means no limit."""
+
+    usd: float
 
 
 # --- prompts and turns ---
@@ -216,7 +231,11 @@ class TurnStarted(Event, frozen=True):
 
 
 class TurnEnded(Event, frozen=True):
-    """The one terminal event of a turn, whatever ended it."""
+    """The one terminal event of a turn, whatever ended it.
+
+    Of an error of a model's API `error_status`, `error_code` and `error_type` are what it said, and `retry_after_s` how
+    long it asks to be left alone.
+    """
 
     id: str
     reason: ExitReason
@@ -229,6 +248,10 @@ class TurnEnded(Event, frozen=True):
     error: str = ""
     error_kind: str = ""
     hint: str = ""
+    error_status: int = 0
+    error_code: str = ""
+    error_type: str = ""
+    retry_after_s: float | None = None
 
 
 class Noted(Event, frozen=True):
@@ -238,11 +261,12 @@ class Noted(Event, frozen=True):
 
 
 class ContextAdded(Event, frozen=True):
-    """A piece of context kept by itself, from a file or a command."""
+    """A piece of context kept by itself, from a file or a command; `id` is that of the command the user ran."""
 
     content: str
     path: str = ""
     command: str = ""
+    id: str = ""
 
     @property
     def source(self) -> str:
@@ -268,11 +292,12 @@ class MessageRemoved(Event, frozen=True):
 class ResultsPruned(Event, frozen=True):
     """The results of these calls are shown to the model as one line from now on; `images` are no longer shown at all.
 
-    The log keeps them whole.
+    The log keeps them whole, and so does `archive`, for the model to read.
     """
 
     calls: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
+    archive: str = ""
 
 
 class Compacted(Event, frozen=True):
@@ -293,12 +318,16 @@ class Compacted(Event, frozen=True):
 
 
 class CompactionChanged(Event, frozen=True):
-    """How a summary of the conversation is getting on; `detail` says why it failed."""
+    """How a summary of the conversation is getting on; `detail` says why it failed.
+
+    When it is not `final`, the model failed and what is known without it takes the place of its summary.
+    """
 
     durable = False
     status: Literal["started", "succeeded", "failed", "cancelled"]
     trigger: CompactionTrigger = "auto"
     detail: str = ""
+    final: bool = True
 
 
 # --- checkpoints ---
@@ -361,11 +390,17 @@ class Replied(Event, frozen=True):
 
 
 class UsageRecorded(Event, frozen=True):
+    """What one call of a model took. A cost of 0 is not known, unless the model is `free`.
+
+    `context` is the model's window, 0 when it is not known; `purpose` is planner, or the small job it was made for.
+    """
+
     model: str
     usage: Usage
     cost_usd: float = 0.0
     context: int = 0
     purpose: str = "planner"
+    free: bool = False
 
 
 class ReplyDiscarded(Event, frozen=True):
@@ -462,7 +497,8 @@ class ToolEnded(Event, frozen=True):
     """`text` is what the model reads, `view` what people see (a diff, a list), `note` the line for the tool history.
 
     `images` are shown to the model beside the text. `asynchronous` says that work goes on after the call. `audit` tells
-    of arguments that a person or a hook changed, `redacted` which secrets were taken out of the result.
+    of arguments that a person or a hook changed, `redacted` which secrets were taken out of the result. `error_kind`
+    names the error where it has a name, such as `UnreadFile` or `NeedsConfirmation`.
     """
 
     call_id: str
@@ -478,6 +514,7 @@ class ToolEnded(Event, frozen=True):
     asynchronous: bool = False
     audit: CallAudit | None = None
     redacted: tuple[str, ...] = ()
+    error_kind: str = ""
 
 
 class CallQueued(Event, frozen=True):
@@ -648,8 +685,11 @@ class AgentStarted(Event, frozen=True):
 
 
 class AgentEnded(Event, frozen=True):
+    """A sub-agent is done; `text` is the beginning of its answer."""
+
     id: str
     reason: ExitReason
+    text: str = ""
 
 
 class Warned(Event, frozen=True):
@@ -657,6 +697,19 @@ class Warned(Event, frozen=True):
 
     durable = False
     text: str
+    level: Literal["info", "warn", "error"] = "warn"
+
+
+class RateLimitUpdated(Event, frozen=True):
+    """What a provider says is left of its limits; -1 for what it did not tell. They are full again in `reset_s`."""
+
+    durable = False
+    provider: str
+    requests_left: int = -1
+    requests_limit: int = -1
+    tokens_left: int = -1
+    tokens_limit: int = -1
+    reset_s: float = 0.0
 
 
 class SessionSwitched(Event, frozen=True):
@@ -670,8 +723,10 @@ class SessionSwitched(Event, frozen=True):
 AnyEvent = (
     SessionOpened
     | TitleSet
+    | InstructionsChanged
     | ModelChanged
     | PermissionModeChanged
+    | BudgetSet
     | PromptQueued
     | PromptChanged
     | PromptDropped
@@ -723,6 +778,7 @@ AnyEvent = (
     | AgentStarted
     | AgentEnded
     | Warned
+    | RateLimitUpdated
     | SessionSwitched
 )
 

@@ -98,7 +98,9 @@ class CallbackHook(Struct, frozen=True):
 class Hooks(Protocol):
     """The hooks of a session. `fire` never raises because of a hook: a faulty one is reported and counts as silent."""
 
-    def listens(self, point: Point) -> bool: ...
+    def listens(self, point: Point, tool: str = "") -> bool:
+        """Whether a hook is told at this point, and, with a tool, of that tool."""
+        ...
 
     async def fire(self, call: HookCall) -> HookVerdict: ...
 
@@ -106,7 +108,7 @@ class Hooks(Protocol):
 class NoHooks:
     """Nobody listens."""
 
-    def listens(self, point: Point) -> bool:
+    def listens(self, point: Point, tool: str = "") -> bool:
         return False
 
     async def fire(self, call: HookCall) -> HookVerdict:

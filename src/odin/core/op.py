@@ -25,7 +25,8 @@ class Prompt(Struct, frozen=True, tag=True):
 class ChangePrompt(Struct, frozen=True, tag=True):
     """Edit a queued prompt; what is None stays. False when it is unknown or was taken already.
 
-    With the lane `steer` a waiting prompt is sent into the running turn.
+    With the lane `steer` a waiting prompt is sent into the running turn. One that rests, because it was left by an
+    earlier run of the session, is sent on its way by any lane: at once when the session is idle.
     """
 
     id: str
@@ -40,13 +41,15 @@ class DropPrompt(Struct, frozen=True, tag=True):
     id: str
 
 
+Leftover = Literal["join", "keep", "rest", "drop"]
+"""What an interrupt makes of the prompts that wait: they join the conversation without being answered, stay in the
+queue and are answered, rest there until somebody sends them, or go."""
+
+
 class Interrupt(Struct, frozen=True, tag=True):
-    """Stop the running turn, with its calls, sub-agents and processes. False when there is none.
+    """Stop the running turn, with its calls, sub-agents and processes. False when there is none."""
 
-    Prompts that wait join the conversation without being answered, or stay in the queue and are answered, or go.
-    """
-
-    queue: Literal["join", "keep", "drop"] = "join"
+    queue: Leftover = "join"
 
 
 class Continue(Struct, frozen=True, tag=True):
@@ -163,6 +166,12 @@ class SetPermissionMode(Struct, frozen=True, tag=True):
     mode: str
 
 
+class SetBudget(Struct, frozen=True, tag=True):
+    """Let the session cost this many US dollars in all, 0 for no limit, from the next call on."""
+
+    usd: float
+
+
 Op = (
     Prompt
     | ChangePrompt
@@ -182,5 +191,6 @@ Op = (
     | Redo
     | SetModel
     | SetPermissionMode
+    | SetBudget
     | SetTitle
 )

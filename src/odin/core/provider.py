@@ -26,7 +26,7 @@ class ToolSpec(Struct, frozen=True):
 
 
 class ModelInfo(Struct, frozen=True):
-    """What is known of one model. Prices are USD per million tokens; 0 means unknown."""
+    """What is known of one model. Prices are USD per million tokens; 0 means unknown, unless it is `free`."""
 
     id: str
     provider: str = ""
@@ -39,6 +39,14 @@ class ModelInfo(Struct, frozen=True):
     tools: StyleChoice = "auto"
     thinking: bool = False
     images: bool = False
+    free: bool = False
+    calls_in_thinking: bool | None = None
+    """Whether calls that are written into its reasoning are run. None: only when the reply has nothing else."""
+
+    @property
+    def priced(self) -> bool:
+        """Whether it is known what a call costs."""
+        return self.free or self.price_input > 0 or self.price_output > 0
 
     def cost(self, usage: Usage) -> float:
         """USD for one call. Cached input is billed at its own price only."""
@@ -119,7 +127,17 @@ class RollbackPiece(Struct, frozen=True, tag="rollback"):
     reason: str
 
 
-Piece = TextPiece | ThinkingPiece | CallPiece | UsagePiece | StopPiece | WaitPiece | RollbackPiece
+class LimitsPiece(Struct, frozen=True, tag="limits"):
+    """What the answer's headers say is left of the provider's rate limits; -1 for what they do not tell."""
+
+    requests_left: int = -1
+    requests_limit: int = -1
+    tokens_left: int = -1
+    tokens_limit: int = -1
+    reset_s: float = 0.0
+
+
+Piece = TextPiece | ThinkingPiece | CallPiece | UsagePiece | StopPiece | WaitPiece | RollbackPiece | LimitsPiece
 
 
 class Provider(Protocol):

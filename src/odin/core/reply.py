@@ -98,7 +98,7 @@ class ReplyBuilder:
     def _finish_call(self, call: _Call, parts: list[Text | Thinking | ToolCall], bad: list[BadCall]) -> None:
         raw = "".join(call.fragments)
         args = parse_object(raw)
-        if args is None or not call.name:
+        if args is None or not call.name or (self.stop == "max_tokens" and not raw.strip()):
             bad.append(BadCall(call.name, raw))
         else:
             parts.append(ToolCall(call.id, call.name, args))

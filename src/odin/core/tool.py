@@ -77,11 +77,12 @@ class ToolOutput(Struct, frozen=True):
     covers: tuple[str, ...] = ()
     asynchronous: bool = False
     blocked: str = ""
+    error_kind: str = ""
 
 
-def failed(text: str) -> ToolOutput:
-    """An error result: the model reads it and goes on."""
-    return ToolOutput(text=text, is_error=True)
+def failed(text: str, kind: str = "") -> ToolOutput:
+    """An error result: the model reads it and goes on. `kind` is its name, where it has one."""
+    return ToolOutput(text=text, is_error=True, error_kind=kind)
 
 
 def keeps_nothing_back(path: str) -> bool:
@@ -165,7 +166,7 @@ class Tool(ABC, Generic[A]):
     """One sentence for models with a small window."""
     args: ClassVar[type[Args]]
     exclusive: ClassVar[bool] = False
-    """Whether no other call of the same reply may run beside it. Commands never share their time."""
+    """Whether no other call of the same reply may run beside it. Only commands that provably look share their time."""
     offered: bool = True
     """Whether models are told of it unasked. One that is not still runs when it is called by a name it is known by."""
     other_names: ClassVar[tuple[tuple[str, str], ...]] = ()
@@ -203,6 +204,14 @@ class Tool(ABC, Generic[A]):
     def refusal(self, args: A) -> str:
         """Why a call makes no sense whatever anybody allows, or "". Nobody is asked about such a call."""
         return ""
+
+    def early(self, args: A) -> bool:
+        """Whether this call may begin while the model still writes the reply it is part of.
+
+        Only calls that merely look say yes, and changes of nothing but the files that `subject` names: those can be
+        taken back. A command begins early only if it also provably changes nothing.
+        """
+        return False
 
     def title(self, args: A) -> str:
         """One line that tells a person what this call does."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from odin.core.errors import Denied, NeedsConfirmation, Rejected
 from odin.core.event import CallAudit, Mode
 from odin.core.hook import HookVerdict
 from odin.core.message import ToolCall
@@ -35,15 +36,19 @@ class Admission:
         self._confirm = confirm
         self._hooks = hooks
 
-    async def admit(self, call: ToolCall, scope: Scope) -> Admitted | Refused:
+    async def admit(self, call: ToolCall, scope: Scope, begun: Judged | None = None) -> Admitted | Refused:
+        """Whether it may run. `begun` is how it was judged when it was begun early: its parts have not changed since.
+
+        What it did then must not be held against it now, so only the rules are asked again (`still_allowed`).
+        """
         tool = self._registry.get(call.name)
         if tool is None:
             known = ", ".join(item.name for item in self._registry.offered(spec_of(scope.mode).visible))
             return Refused(call, f"There is no tool {call.name!r}. The tools are: {known}.")
         circling = scope.guard.check(tool.name, call.args)
         if circling:
-            return Refused(call, circling)
-        judged = self._check(call, tool, scope)
+            return Refused(call, circling, reason="repetition")
+        judged = begun or self._check(call, tool, scope)
         if isinstance(judged, Refused):
             return judged
         heard = await self._hear(judged, scope)
@@ -51,10 +56,25 @@ class Admission:
 
     # --- what can be told without asking anybody ---
 
+    def allowed(self, call: ToolCall, scope: Scope) -> Judged | None:
+        """The call as it was judged, when it may run and nobody has to be asked."""
+        tool = self._registry.get(call.name)
+        judged = self._check(call, tool, scope) if tool is not None else None
+        return judged if isinstance(judged, Judged) and judged.verdict.action == "allow" else None
+
+    def still_allowed(self, begun: Judged, scope: Scope) -> bool:
+        """Whether the rules still say what they said when the call was begun."""
+        if self._barred(begun.tool, scope.mode):
+            return False
+        try:
+            return self._judge(begun.call, begun.tool, begun.args, scope).verdict.action == "allow"
+        except Exception:  # what cannot be judged any more is judged anew from the beginning
+            return False
+
     def _check(self, call: ToolCall, tool: Tool[Any], scope: Scope) -> Judged | Refused:
         parsed = self._parse(tool, call.args)
         if isinstance(parsed, str):
-            return Refused(call, parsed)
+            return Refused(call, parsed, reason="args_invalid")
         barred = self._barred(tool, scope.mode)
         if barred:
             return Refused(call, barred, "denied")
@@ -114,7 +134,8 @@ class Admission:
         if isinstance(heard, Refused):
             return heard
         if said.decision == "deny" or said.halt:
-            return Refused(heard.call, _hook_said_no(said.message), "denied", audit=heard.audit)
+            message = _hook_said_no(said.message)
+            return Refused(heard.call, message, "denied", audit=heard.audit, reason="hook_block")
         if said.decision == "allow" and not heard.verdict.builtin:
             return msgspec.structs.replace(heard, verdict=Verdict("allow"))
         if said.decision == "ask" and heard.verdict.action == "allow":
@@ -144,7 +165,7 @@ class Admission:
             if judged.verdict.action == "allow":
                 return _admitted(judged)
             if not self._confirm.can_ask or self._policy().permission_mode == "dontAsk":
-                return Refused(judged.call, _unasked(judged), "denied", audit=judged.audit)
+                return Refused(judged.call, _unasked(judged), "denied", audit=judged.audit, named=NeedsConfirmation)
             answer = await self._confirm.permission(
                 judged, scope, lambda judged=judged: self._still_asks(judged, scope)
             )
@@ -152,7 +173,8 @@ class Admission:
                 following = self._check(judged.call, judged.tool, scope)
                 following = _with_audit(following, judged.audit)
             elif not answer.allow:
-                return Refused(judged.call, _said_no(answer), "denied", _stops(answer), judged.audit)
+                named = Denied if answer.by in _NOBODY else Rejected
+                return Refused(judged.call, _said_no(answer), "denied", _stops(answer), judged.audit, named=named)
             elif answer.args is None:
                 return _admitted(judged)
             else:
@@ -181,7 +203,8 @@ class Admission:
             return changed
         said = await self._hooks.before(changed.tool, changed.call, changed.args, scope)
         if said.decision == "deny" or said.halt:
-            return Refused(changed.call, _hook_said_no(said.message), "denied", audit=changed.audit)
+            message = _hook_said_no(said.message)
+            return Refused(changed.call, message, "denied", audit=changed.audit, reason="hook_block")
         heard = self._rewritten(changed, said, scope)
         return _admitted(changed) if heard is changed else heard
 
@@ -233,6 +256,10 @@ def _said_no(answer: Answer) -> str:
         if answer.reason
         else "The user said no. Nothing was done."
     )
+
+
+_NOBODY = ("timeout", "hook", "shutdown", "nobody")
+"""Who answers a question when no person does."""
 
 
 def _stops(answer: Answer) -> bool:

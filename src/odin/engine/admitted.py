@@ -1,24 +1,31 @@
 """The words of the way to a tool: whose call it is, whether it may run, and why not."""
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
-from odin.core.event import CallAudit, CallStatus, Mode
+from odin.core.errors import Denied, OdinError
+from odin.core.event import CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
 from odin.core.tool import Subject, Tool
 from odin.engine.guard import RepetitionGuard
 from odin.policy.rules import Verdict
 
 
+def _never() -> bool:
+    return False
+
+
 class Scope(Struct, frozen=True):
-    """Whose call it is and where it runs."""
+    """Whose call it is and where it runs. `steered` says that calls that have not begun are to be left out."""
 
     agent: str
     mode: Mode
     cwd: str
     root: str
     guard: RepetitionGuard
+    steered: Callable[[], bool] = _never
 
 
 class Judged(Struct, frozen=True):
@@ -49,13 +56,23 @@ class Admitted(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """A call that does not run. `interrupt` says that whoever refused it wants the turn to stop."""
+    """A call that does not run. `interrupt` says that whoever refused it wants the turn to stop.
+
+    `reason` is why it is discarded when it was begun early. `named` is the error it is: a denied call is `Denied`
+    unless it is known more exactly.
+    """
 
     call: ToolCall
     text: str
     status: CallStatus = "error"
     interrupt: bool = False
     audit: CallAudit | None = None
+    reason: DiscardReason = "not_run"
+    named: type[OdinError] | None = None
+
+    @property
+    def error_kind(self) -> str:
+        return (self.named or Denied).__name__ if self.named or self.status == "denied" else ""
 
 
 def fault(tool: Tool[Any], error: Exception) -> str:

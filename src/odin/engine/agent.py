@@ -1,15 +1,28 @@
 """An agent: turns until idle. It answers one prompt at a time, each in its own mode, in the order they came."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from odin.context.prompt import environment, today
-from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy
-from odin.core.event import ContextAdded, Mode, PromptDropped, PromptQueued, TurnEnded, TurnStarted
-from odin.core.op import Prompt
+from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy, UsageError
+from odin.core.event import (
+    ContextAdded,
+    Lane,
+    Mode,
+    PromptChanged,
+    PromptDropped,
+    PromptQueued,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.core.op import ChangePrompt, Continue, Leftover, Prompt
 from odin.engine.admitted import Scope
 from odin.engine.guard import RepetitionGuard
 from odin.engine.inbox import Inbox
+from odin.engine.joining import Joining, Left
 from odin.engine.kit import Kit
 from odin.engine.loop import Turn
 from odin.engine.recorder import Recorder
@@ -17,11 +30,23 @@ from odin.engine.recorder import Recorder
 MAX_WAKES = 20
 """Turns in a row that an agent begins by itself. After that news waits for the next prompt."""
 
+IMPATIENT_S = 2.0
+"""An interrupted turn that has not ended by then is cancelled once more when it is interrupted again."""
+
+_CUT_SHORT = {
+    "interrupted": "The user interrupted the turn before this one; what it had begun may be unfinished.",
+    "aborted": "The turn before this one was cut off when the session was closed; what it had begun may be unfinished.",
+}
+"""What the model is told beside the next prompt, by how the turn before it ended."""
+
 
 class Agent:
     """`kit_for` gives the collaborators of a turn in one mode: tools and prompt are chosen anew for every prompt.
 
-    `mode_for` may narrow the mode a prompt asks for. `rests` hears when everything is answered.
+    `mode_for` may narrow the mode a prompt asks for. `rests` hears when everything is answered. `lane` is that of
+    prompts that name none; with `one_at_a_time` a request takes one steering prompt; `steered` hears when one comes,
+    to take back what a person is being asked. Prompts and context that an
+    earlier run of the session left are there again.
     """
 
     def __init__(
@@ -34,6 +59,9 @@ class Agent:
         name: str = "",
         mode_for: Callable[[Mode], Mode] = lambda mode: mode,
         rests: Callable[[TurnEnded], None] = lambda ended: None,
+        lane: Lane = "queue",
+        one_at_a_time: bool = True,
+        steered: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self._recorder = recorder
@@ -42,14 +70,21 @@ class Agent:
         self._rests = rests
         self._cwd = cwd
         self._root = root
-        self._inbox = Inbox()
+        self._lane: Lane = lane
+        self._one_at_a_time = one_at_a_time
+        self._steered = steered
+        left = recorder.state if not name else None
+        self._inbox = Inbox(left.queue if left else ())
+        self._next: Prompt | Continue | None = None
         self._turn: Turn | None = None
         self._turn_task: asyncio.Task[TurnEnded] | None = None
-        self._interrupt_next = False
+        self._joining: Joining | None = None
+        self._interrupt_next: Left | None = None
+        self._interrupted_at = 0.0
         self._runner: asyncio.Task[None] | None = None
         self._told_mode: Mode | None = None
         self._told_date = ""
-        self._context: list[str] = []
+        self._context = [item.note for item in left.untold] if left else []
         self._news: list[Prompt] = []
         self.held = False
         """Whether it may not begin a turn by itself now."""
@@ -59,23 +94,56 @@ class Agent:
     @property
     def busy(self) -> bool:
         """Whether a prompt is being answered or waits. It is over with the event that ends the turn."""
-        return bool(self._inbox) or (self._turn is not None and not self._turn.ended)
+        running = self._turn is not None and not self._turn.ended
+        return running or self._next is not None or self._inbox.due
 
     def submit(self, prompt: Prompt) -> None:
         """Take a prompt. Checking and reserving the agent is one step: two prompts never run two loops."""
         if not prompt.text.strip():
             raise EmptyPrompt
         self._wakes = 0
-        if self.busy:
-            if not prompt.wait:
-                raise SessionBusy
-            self._inbox.put(prompt)
-            self._recorder.emit(PromptQueued(prompt.id, prompt.text, prompt.mode), self.name)
+        if not self.busy:
+            self._begin(prompt)
             return
-        self._begin(prompt)
+        if not prompt.wait:
+            raise SessionBusy
+        lane = prompt.lane or self._lane
+        self._inbox.put(msgspec.structs.replace(prompt, lane=lane))
+        self._recorder.emit(PromptQueued(prompt.id, prompt.text, prompt.mode, lane), self.name)
+        self._heed_steering()
 
-    def _begin(self, prompt: Prompt) -> None:
-        self._inbox.put(prompt)
+    def _heed_steering(self) -> None:
+        if self._joining is not None and self._turn is not None and self._joining.steers():
+            self._steered()
+
+    def go_on(self, op: Continue) -> None:
+        """Ask the model again with the conversation as it is."""
+        if self.busy:
+            raise SessionBusy("Wait for it or interrupt it, then continue.")
+        if not self._recorder.state.history(self.name):
+            raise UsageError("There is nothing to continue: nothing has been said yet.", "Say what you want done.")
+        self._wakes = 0
+        self._begin(op)
+
+    def change(self, op: ChangePrompt) -> bool:
+        """Edit a prompt that waits; False when it is unknown or was taken. An idle agent begins one that is sent."""
+        if op.text is not None and not op.text.strip():
+            raise EmptyPrompt
+        idle = not self.busy
+        changed = self._inbox.change(op)
+        if changed is None:
+            return False
+        self._recorder.emit(
+            PromptChanged(changed.id, changed.text, changed.mode, changed.lane or self._lane), self.name
+        )
+        if idle and (prompt := self._inbox.take()) is not None:
+            self._wakes = 0
+            self._begin(prompt)
+        self._heed_steering()
+        return True
+
+    def _begin(self, prompt: Prompt | Continue) -> None:
+        self._next = prompt
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run_all())
 
@@ -98,6 +166,10 @@ class Agent:
         self._recorder.emit(item, self.name)
         self._context.append(item.note)
 
+    def remark(self, text: str) -> None:
+        """Something the model reads beside the next prompt."""
+        self._context.append(text)
+
     def start_over(self, context: Iterable[ContextAdded]) -> None:
         """The conversation went back or forward: tell the model again where it is, and what it has not been told."""
         self._told_date, self._told_mode = "", None
@@ -109,17 +181,25 @@ class Agent:
             self._recorder.emit(PromptDropped(prompt_id), self.name)
         return dropped
 
-    def interrupt(self) -> bool:
-        """Stop the turn that runs or is about to; False when there is none."""
+    def interrupt(self, queue: Leftover = "join") -> bool:
+        """Stop the turn that runs or is about to; False when there is none. `queue` is what becomes of what waits."""
         if not self.busy:
             return False
-        if self._turn is None:
-            self._interrupt_next = True
+        left = Left(queue, self._inbox.waiting())
+        if self._turn is None or self._turn.ended or self._joining is None:
+            self._interrupt_next = left
             return True
+        self._joining.leave(left)
+        again = self._turn.interrupted
         self._turn.interrupted = True
-        if self._turn.begun and self._turn_task is not None:
+        if self._turn.begun and self._turn_task is not None and not (again and self._patient()):
+            self._interrupted_at = time.monotonic()
             self._turn_task.cancel()
         return True
+
+    def _patient(self) -> bool:
+        """What is being stopped gets a moment to end in order: a second cancel would tear that off."""
+        return time.monotonic() - self._interrupted_at < IMPATIENT_S
 
     async def answer(self, prompt: Prompt) -> TurnEnded:
         """Run one prompt here and now, for a caller that waits for the answer."""
@@ -130,20 +210,22 @@ class Agent:
             self._turn = None
 
     async def stop(self) -> None:
-        """End the running turn as aborted, take back what waits, and leave."""
+        """End the running turn as aborted and leave. What waits stays in the log, for when the session is resumed."""
         self.held = True
+        self._inbox.rest()
         if self._runner is not None and not self._runner.done():
             if self.busy:
                 self._runner.cancel()
             await asyncio.wait([self._runner])
-        while (prompt := self._inbox.take()) is not None:
-            self._recorder.emit(PromptDropped(prompt.id), self.name)
 
     async def _run_all(self) -> None:
         ended: TurnEnded | None = None
-        while (prompt := self._inbox.take() or self._woken(ended)) is not None:
+        while (prompt := self._take() or self._woken(ended)) is not None:
             self._turn = turn = self._prepare(prompt)
-            turn.interrupted, self._interrupt_next = self._interrupt_next, False
+            if self._interrupt_next is not None and self._joining is not None:
+                turn.interrupted = True
+                self._joining.leave(self._interrupt_next)
+                self._interrupt_next = None
             self._turn_task = task = asyncio.create_task(turn.run())
             try:
                 ended = await task
@@ -159,6 +241,10 @@ class Agent:
         if ended is not None:
             self._rests(ended)
 
+    def _take(self) -> Prompt | Continue | None:
+        taken, self._next = self._next, None
+        return taken or self._inbox.take()
+
     def _woken(self, ended: TurnEnded | None) -> Prompt | None:
         """A prompt made of the news that came too late for the last turn. Not after one that did not end well."""
         if self.held or not self._news or self._wakes >= MAX_WAKES or ended is None or ended.reason != "end_turn":
@@ -168,18 +254,35 @@ class Agent:
         self._unasked.add(news[-1].id)
         return Prompt(news[-1].id, _merged(news), news[-1].mode)
 
-    def _prepare(self, prompt: Prompt) -> Turn:
-        mode = self._mode_for(prompt.mode)
-        started = TurnStarted(prompt.id, prompt.text, mode, self._notes(mode))
-        scope = Scope(self.name, mode, self._cwd, self._root, RepetitionGuard())
-        asked = prompt.id not in self._unasked
+    def _prepare(self, prompt: Prompt | Continue) -> Turn:
+        mode = self._mode_for(prompt.mode or self._recorder.state.mode)
+        continues = isinstance(prompt, Continue)
+        text = "" if isinstance(prompt, Continue) else prompt.text
+        started = TurnStarted(prompt.id, text, mode, self._notes(mode, continues), continues)
+        self._joining = joining = Joining(
+            self._inbox,
+            self._recorder,
+            turn=prompt.id,
+            agent=self.name,
+            fits=lambda other: self._mode_for(other) == mode,
+            one_at_a_time=self._one_at_a_time,
+        )
+        scope = Scope(self.name, mode, self._cwd, self._root, RepetitionGuard(), joining.steers)
+        asked = not continues and prompt.id not in self._unasked
         self._unasked.discard(prompt.id)
-        return Turn(self._kit_for(mode), started, scope, lambda: _merged(self.take_news()), asked=asked)
+        return Turn(self._kit_for(mode), started, scope, self._take_untold, joining=joining, asked=asked)
 
-    def _notes(self, mode: Mode) -> tuple[str, ...]:
+    def _take_untold(self) -> str:
+        """What happened beside the turn and its model has not read: context, and news of what it set going."""
+        context, self._context = self._context, []
+        return "\n\n".join([*context, *(news.text for news in self.take_news())])
+
+    def _notes(self, mode: Mode, continues: bool) -> tuple[str, ...]:
         """What the model must know beside this prompt and was not told before."""
         date = today()
         notes: list[str] = []
+        if not self.name and not continues and (cut := _CUT_SHORT.get(self._recorder.state.last_reason or "")):
+            notes.append(cut)
         if not self._told_date:
             notes.append(environment(self._cwd, self._root))
         elif date != self._told_date:

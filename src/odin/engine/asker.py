@@ -50,7 +50,7 @@ class Asker:
         self._recorder = recorder
         self._hooks = hooks or NoHooks()
         self._lock = asyncio.Lock()
-        self._waiting: dict[str, asyncio.Future[Answer]] = {}
+        self._waiting: dict[str, tuple[asyncio.Future[Answer], str]] = {}
         self._questioned: dict[str, asyncio.Future[AnswerQuestions]] = {}
         self._tellings: set[asyncio.Task[None]] = set()
         self._pending = 0
@@ -81,7 +81,7 @@ class Asker:
 
     async def _answered(self, asked: PermissionAsked, agent: str) -> Answer:
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[asked.ask_id] = answered
+        self._waiting[asked.ask_id] = answered, agent
         try:
             self._recorder.emit(asked, agent)
             self._tell(
@@ -113,9 +113,16 @@ class Asker:
             agent,
         )
 
+    def take_back(self, agent: str) -> None:
+        """The calls this agent waits to be let through are no longer wanted: somebody said something else instead."""
+        for ask_id, (waiting, of) in list(self._waiting.items()):
+            if of == agent:
+                _settle(waiting, Answer(ask_id, False, "You said something else instead.", by="steer"))
+
     def answer(self, op: Answer) -> bool:
         """False when nothing waits for this answer: unknown, late, or answered already."""
-        return _settle(self._waiting.get(op.ask_id), op)
+        waiting, _ = self._waiting.get(op.ask_id, (None, ""))
+        return _settle(waiting, op)
 
     async def ask_questions(
         self, call_id: str, questions: tuple[Question, ...], agent: str
@@ -163,7 +170,7 @@ class Asker:
     async def close(self) -> None:
         """Nobody is asked any more: whoever waits hears a no, and has heard it when this returns."""
         self.closed = True
-        for waiting in self._waiting.values():
+        for waiting, _ in self._waiting.values():
             _settle(waiting, _SHUTDOWN)
         for ask_id, questioned in self._questioned.items():
             _settle(questioned, AnswerQuestions(ask_id, cancelled=True, by="shutdown"))

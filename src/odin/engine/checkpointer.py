@@ -17,6 +17,7 @@ from msgspec import Struct
 from odin.core.errors import OdinError
 from odin.core.event import FileChange, FilesLeft, FilesSaved, FileState, Warned
 from odin.core.tool import Subject, Tool, ToolContext
+from odin.engine.discard import crashed
 from odin.engine.recorder import Recorder
 from odin.policy.shell import read_only
 from odin.session.checkpoints import CheckpointStore
@@ -63,6 +64,7 @@ class Checkpointer:
         self._background: dict[str, _Background] = {}
         self._warned = False
         self._busy: set[str] = set()
+        self._clearing = asyncio.Lock()
 
     # --- before and after a call ---
 
@@ -153,7 +155,15 @@ class Checkpointer:
     # --- what nobody waited for ---
 
     async def recover(self) -> None:
-        """Record what calls changed whose end was never written: a kill in between, or an impatient person."""
+        """Record what calls changed whose end was never written: a kill in between, or an impatient person.
+
+        What was begun early and never counted is put back.
+        """
+        async with self._clearing:
+            if early := crashed(self._recorder):
+                from odin.engine.takeback import clear_up
+
+                await clear_up(early, self._recorder, self.store)
         for saved in self._recorder.state.changes.open:
             if saved.call_id not in self._busy:
                 self._busy.add(saved.call_id)

@@ -29,8 +29,8 @@ class Desk:
         self._hooks = hooks or NoHooks()
         self._notes: list[str] = []
 
-    def listens(self, point: Point) -> bool:
-        return self._hooks.listens(point)
+    def listens(self, point: Point, tool: str = "") -> bool:
+        return self._hooks.listens(point, tool)
 
     async def fire(self, call: HookCall) -> HookVerdict:
         verdict = await self._hooks.fire(call)
@@ -65,6 +65,10 @@ class ToolHooks:
         self._desk = desk
         self._changes = desk.recorder.state.changes
         self._mark = self._changes.mark()
+
+    def hears(self, tool: Tool[Any]) -> bool:
+        """Whether somebody wants to see calls of this tool before they run."""
+        return self._desk.listens("tool_call", tool.name)
 
     async def before(self, tool: Tool[Any], call: ToolCall, args: Any, scope: Scope) -> HookVerdict:
         """`tool_call`: a call the rules would allow or ask about. It may be denied, asked about or changed."""

@@ -1,23 +1,98 @@
-"""Prompts that wait: first in, first out, each with the mode it was sent in. It can be taken back until it runs."""
+"""Prompts that wait: first in, first out, each in the mode it was sent in. Until it is taken, one can be changed."""
 
-from odin.core.op import Prompt
+from collections.abc import Callable, Collection, Iterable
+
+import msgspec
+
+from odin.core.client import QueuedPrompt
+from odin.core.errors import QueueFull, UsageError
+from odin.core.event import Lane, Mode
+from odin.core.op import ChangePrompt, Prompt
+
+MAX_STEERING = 10
+"""How many prompts may wait to be sent into the running turn."""
 
 
 class Inbox:
-    def __init__(self) -> None:
-        self._waiting: dict[str, Prompt] = {}
+    """The drafts of one agent, each with a lane.
 
-    def __len__(self) -> int:
-        return len(self._waiting)
+    One that rests is not begun by itself: it was left by an earlier run of the session, or by an interrupt. Whoever
+    gives it a lane sends it on its way again.
+    """
+
+    def __init__(self, left: Iterable[QueuedPrompt] = ()) -> None:
+        self._waiting = {item.id: Prompt(item.id, item.body, item.mode, lane=item.lane) for item in left}
+        self._resting = set(self._waiting)
+
+    @property
+    def due(self) -> bool:
+        """Whether one waits that will be begun by itself."""
+        return len(self._waiting) > len(self._resting)
+
+    def get(self, prompt_id: str) -> Prompt | None:
+        return self._waiting.get(prompt_id)
 
     def put(self, prompt: Prompt) -> None:
+        if prompt.id in self._waiting:
+            raise UsageError(
+                f"A prompt with the id {prompt.id!r} waits already.", "Give every prompt an id of its own."
+            )
+        self._make_room(prompt.lane)
         self._waiting[prompt.id] = prompt
 
+    def change(self, op: ChangePrompt) -> Prompt | None:
+        """The prompt as it is now; None when it is unknown or was taken. It keeps its place."""
+        prompt = self._waiting.get(op.id)
+        if prompt is None:
+            return None
+        if prompt.lane != "steer":
+            self._make_room(op.lane)
+        changed = msgspec.structs.replace(
+            prompt,
+            text=prompt.text if op.text is None else op.text,
+            mode=op.mode or prompt.mode,
+            lane=op.lane or prompt.lane,
+        )
+        self._waiting[op.id] = changed
+        if op.lane is not None:
+            self._resting.discard(op.id)
+        return changed
+
     def drop(self, prompt_id: str) -> bool:
-        """False when it is unknown or runs already."""
+        """False when it is unknown or was taken."""
+        self._resting.discard(prompt_id)
         return self._waiting.pop(prompt_id, None) is not None
 
     def take(self) -> Prompt | None:
-        if not self._waiting:
-            return None
-        return self._waiting.pop(next(iter(self._waiting)))
+        """The next one to be answered in a turn of its own."""
+        for prompt in self._awake():
+            self.drop(prompt.id)
+            return prompt
+        return None
+
+    def joins(self, fits: Callable[[Mode], bool], lanes: tuple[Lane, ...] = ("merge", "steer")) -> Prompt | None:
+        """The next one that goes into a running turn: only where its mode is that of the turn."""
+        return next((item for item in self._awake() if item.lane in lanes and fits(item.mode)), None)
+
+    def waiting(self) -> frozenset[str]:
+        """What waits now and will be begun by itself."""
+        return frozenset(prompt.id for prompt in self._awake())
+
+    def rest(self) -> None:
+        """Nothing that waits now is begun by itself any more."""
+        self._resting = set(self._waiting)
+
+    def lay_down(self, ids: Collection[str]) -> None:
+        """These are not begun by themselves any more, as far as they still wait."""
+        self._resting |= self._waiting.keys() & set(ids)
+
+    def empty(self, ids: Collection[str]) -> list[Prompt]:
+        """Those of them that would be begun by themselves, taken out in their order."""
+        return [prompt for prompt in self._awake() if prompt.id in ids and self.drop(prompt.id)]
+
+    def _awake(self) -> list[Prompt]:
+        return [prompt for prompt in self._waiting.values() if prompt.id not in self._resting]
+
+    def _make_room(self, lane: Lane | None) -> None:
+        if lane == "steer" and sum(item.lane == "steer" for item in self._waiting.values()) >= MAX_STEERING:
+            raise QueueFull(MAX_STEERING)

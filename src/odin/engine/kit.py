@@ -1,14 +1,16 @@
 """What a turn works with: its limits, the model it asks and the collaborators it is given."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
 
-from odin.core.errors import ContextOverflow
+from odin.core.errors import ContextOverflow, ProviderError
 from odin.core.event import CachedFile
+from odin.core.message import Usage
 from odin.core.provider import ModelInfo, Provider, ToolSpec
 from odin.engine.admitted import Scope
+from odin.engine.budget import Budget
 from odin.engine.gate import Gate
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
@@ -16,10 +18,9 @@ from odin.engine.turnhooks import TurnHooks
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What bounds one turn. 0 means no limit for `max_turns` and `max_budget_usd`."""
+    """What bounds one turn. 0 means no limit for `max_turns`."""
 
     max_turns: int = 100
-    max_budget_usd: float = 0.0
     max_tokens: int = 8192
     temperature: float | None = None
     thinking: int = 0
@@ -46,6 +47,14 @@ class Compaction(Protocol):
         """The model refused a request as too long. True when there is less to send now: it can be asked again."""
         ...
 
+    def answered(self, planner: Planner, usage: Usage) -> None:
+        """What the last request really took."""
+        ...
+
+    def reply_room(self, planner: Planner) -> int:
+        """Tokens a reply may have at most; 0 when nothing is known about it."""
+        ...
+
     async def cut_off(self, planner: Planner, scope: Scope) -> bool:
         """Replies were cut off by their length limit again and again. True when there is more room for one now."""
         ...
@@ -60,8 +69,18 @@ class NoCompaction:
     async def overflowed(self, planner: Planner, scope: Scope, error: ContextOverflow) -> bool:
         return False
 
+    def answered(self, planner: Planner, usage: Usage) -> None:
+        return
+
+    def reply_room(self, planner: Planner) -> int:
+        return 0
+
     async def cut_off(self, planner: Planner, scope: Scope) -> bool:
         return False
+
+
+async def no_other_model(failed: str, error: ProviderError) -> bool:
+    return False
 
 
 class Kit(msgspec.Struct, frozen=True):
@@ -76,4 +95,7 @@ class Kit(msgspec.Struct, frozen=True):
     fresh_files: Callable[[], list[CachedFile]]
     """Files that came into the cache since this was last called."""
     hooks: TurnHooks
+    budget: Budget
     compaction: Compaction = NoCompaction()
+    other_model: Callable[[str, ProviderError], Awaitable[bool]] = no_other_model
+    """Called when a model (`provider/model`) cannot answer: whether there is another one to ask now."""

@@ -7,6 +7,7 @@ from odin.core.event import UsageRecorded
 from odin.core.job import Job
 from odin.core.message import Usage, UserMessage
 from odin.core.provider import ModelInfo, Provider, Request, TextPiece, UsagePiece
+from odin.engine.budget import Budget
 from odin.engine.recorder import Recorder
 
 Connect = Callable[[], Awaitable[tuple[Provider, ModelInfo]]]
@@ -18,12 +19,14 @@ class Lesser:
     It asks once. A job that fails raises, and its caller goes on without it.
     """
 
-    def __init__(self, connect: Connect, recorder: Recorder) -> None:
+    def __init__(self, connect: Connect, recorder: Recorder, budget: Budget) -> None:
         self._connect = connect
         self._recorder = recorder
+        self._budget = budget
 
     async def ask(self, job: Job, text: str, agent: str = "") -> str:
         provider, info = await self._connect()
+        self._budget.check(info)
         request = Request(
             model=info.id,
             messages=(UserMessage(text),),
@@ -41,8 +44,10 @@ class Lesser:
                     usage = piece.usage
         finally:
             if usage.total:
-                model = f"{info.provider}/{info.id}"
-                self._recorder.emit(UsageRecorded(model, usage, info.cost(usage), info.context, job.name), agent)
+                spent = UsageRecorded(
+                    f"{info.provider}/{info.id}", usage, info.cost(usage), info.context, job.name, info.free
+                )
+                self._recorder.emit(spent, agent)
         answer = "".join(parts).strip()
         if not answer:
             raise EmptyReply(f"The lesser model gave nothing for the job {job.name!r}.")

@@ -1,13 +1,25 @@
 """A session in this process, with the three verbs every front end speaks."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any, Protocol
+import concurrent.futures
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
-from odin.bus.hub import Subscription
+from odin.bus.hub import Subscription, named
+from odin.bus.names import known_names
 from odin.core.client import ContextReport, SessionInfo, Snapshot
-from odin.core.errors import EmptyPrompt, SessionBusy
-from odin.core.event import ContextAdded, Envelope, ModelChanged, PermissionModeChanged, SessionOpened, TitleSet
+from odin.core.errors import AgentShutdown, EmptyPrompt, SessionBusy
+from odin.core.event import (
+    ActivityChanged,
+    ContextAdded,
+    Envelope,
+    MessageRemoved,
+    ModelChanged,
+    PermissionModeChanged,
+    SessionOpened,
+    SessionSwitched,
+    TitleSet,
+)
 from odin.core.hook import CallbackHook
 from odin.core.op import (
     AddContext,
@@ -20,6 +32,7 @@ from odin.core.op import (
     Continue,
     DropPrompt,
     Interrupt,
+    Leftover,
     Op,
     Prompt,
     Redo,
@@ -27,6 +40,7 @@ from odin.core.op import (
     RemoveRule,
     Rewind,
     RunCommand,
+    SetBudget,
     SetModel,
     SetPermissionMode,
     SetTitle,
@@ -35,10 +49,15 @@ from odin.core.redaction import Redact
 from odin.core.rule import RuleLine
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
+from odin.engine.budget import Budget
+from odin.engine.own_commands import OwnCommands
 from odin.engine.recorder import Recorder
 from odin.engine.rulenews import RuleNews
 from odin.engine.turnhooks import TurnHooks
 from odin.policy.process.background import Background
+
+if TYPE_CHECKING:
+    from odin.engine.closing import LeftOpen
 
 
 class Checkpoints(Protocol):
@@ -47,6 +66,16 @@ class Checkpoints(Protocol):
     async def recover(self) -> None: ...
 
     async def go(self, op: Rewind | Redo) -> None: ...
+
+
+class Summaries(Protocol):
+    """Summaries of the conversation that a person asks for."""
+
+    async def compact(self, op: Compact) -> bool: ...
+
+    def cancel(self) -> bool: ...
+
+    async def close(self) -> None: ...
 
 
 class LocalClient:
@@ -67,6 +96,11 @@ class LocalClient:
         hooks: TurnHooks,
         add_hook: Callable[[CallbackHook], None],
         redact: Redact,
+        commands: OwnCommands,
+        budget: Budget,
+        context: Callable[[], ContextReport],
+        look_around: Callable[[], Awaitable[None]],
+        summaries: Summaries,
         on_close: Callable[[], Awaitable[None]],
     ) -> None:
         self._agent = agent
@@ -83,11 +117,20 @@ class LocalClient:
         self._hooks = hooks
         self._add_hook = add_hook
         self._redact = redact
+        self._commands = commands
+        self._loop = asyncio.get_running_loop()
         self._moving = asyncio.Lock()
+        self._left_open: LeftOpen | None = None
+        self._budget = budget
+        self._context = context
+        self._look_around = look_around
+        self._summaries = summaries
         self._on_close = on_close
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     async def submit(self, op: Op) -> bool:
+        if self._closing is not None and isinstance(op, _BEGINNINGS):
+            raise AgentShutdown
         return await _ACTS[type(op)](self, op)
 
     # One small act per kind of op. False: there was nothing to do it to.
@@ -101,7 +144,17 @@ class LocalClient:
         return True
 
     async def _interrupt(self, op: Interrupt) -> bool:
-        return self._agent.interrupt()
+        stopped = self._commands.interrupt()
+        return self._agent.interrupt(op.queue) or stopped
+
+    def interrupt(self, queue: Leftover = "join") -> "concurrent.futures.Future[bool]":
+        """`Interrupt` for callers in any thread; the outcome can be waited for there, too."""
+        return asyncio.run_coroutine_threadsafe(self.submit(Interrupt(queue)), self._loop)
+
+    async def _run_command(self, op: RunCommand) -> bool:
+        self._commands.start(op)
+        self._open()
+        return True
 
     async def _add_rule(self, op: AddRule) -> bool:
         self._open()
@@ -119,14 +172,62 @@ class LocalClient:
         return True
 
     async def _drop_prompt(self, op: DropPrompt) -> bool:
+        if self._recorder.state.queue:
+            self._open()
         return self._agent.drop(op.id)
 
+    async def _change_prompt(self, op: ChangePrompt) -> bool:
+        if not self._recorder.state.queue:
+            return False
+        async with self._moving:
+            self._open()
+            await self._recover()
+            return self._agent.change(op)
+
+    async def _continue(self, op: Continue) -> bool:
+        async with self._moving:
+            self._open()
+            await self._recover()
+            self._agent.go_on(op)
+        return True
+
+    async def _remove_last(self, op: RemoveLast) -> bool:
+        async with self._moving:
+            if self._agent.busy:
+                raise SessionBusy("Wait for it or interrupt it, then take the message out.")
+            state = self._recorder.state
+            if not state.history():
+                return False
+            self._open()
+            self._recorder.emit(MessageRemoved())
+            self._agent.start_over(state.untold)
+        return True
+
+    async def _compact(self, op: Compact) -> bool:
+        async with self._moving:
+            if not self._recorder.state.history():
+                return False
+            self._open()
+            return await self._summaries.compact(op)
+
+    async def _cancel_compaction(self, op: CancelCompaction) -> bool:
+        return self._summaries.cancel()
+
     async def _change_model(self, op: SetModel) -> bool:
-        self._recorder.emit(ModelChanged(await self._set_model(op.model)))
+        model = await self._set_model(op.model)
+        self._open()
+        self._recorder.emit(ModelChanged(model))
         return True
 
     async def _change_permission_mode(self, op: SetPermissionMode) -> bool:
-        self._recorder.emit(PermissionModeChanged(self._set_permission_mode(op.mode)))
+        mode = self._set_permission_mode(op.mode)
+        self._open()
+        self._recorder.emit(PermissionModeChanged(mode))
+        return True
+
+    async def _set_budget(self, op: SetBudget) -> bool:
+        self._open()
+        self._budget.set(op.usd)
         return True
 
     async def _set_title(self, op: SetTitle) -> bool:
@@ -134,15 +235,13 @@ class LocalClient:
         self._recorder.emit(TitleSet(op.title))
         return True
 
-    async def _not_yet(self, op: Op) -> bool:
-        return False
-
     async def _prompt(self, op: Prompt) -> bool:
         async with self._moving:
             if not op.text.strip():
                 raise EmptyPrompt
             self._open()
-            await self._checkpoints.recover()
+            await self._recover()
+            await self._look_around()
             self._agent.submit(op)
         return True
 
@@ -164,8 +263,29 @@ class LocalClient:
     def _open(self) -> None:
         """The session begins with the first thing said, so that one in which nothing was said leaves no trace."""
         if self._opened is not None:
+            if self._recorder.state.unfinished:
+                from odin.engine.closing import left_open
+
+                self._left_open = left_open(self._recorder.state)
             self._recorder.emit(self._opened)
             self._opened = None
+            for event, agent in self._left_open.closings if self._left_open else ():
+                self._recorder.emit(event, agent, past=True)
+
+    async def _recover(self) -> None:
+        """Record what calls that were cut off did to files. After a crash the model hears of it."""
+        changes = self._recorder.state.changes
+        mark = changes.mark()
+        await self._checkpoints.recover()
+        if self._left_open is not None:
+            told = self._left_open.told(tuple(change.before_after for change in changes.since(mark)))
+            self._left_open = None
+            if told:
+                self._agent.remark(told)
+
+    def switched(self, event: SessionSwitched) -> None:
+        """Tell whoever listens that the front end goes from one session to another, which may be this one."""
+        self._recorder.emit(event)
 
     def events(self, after: int | None = None) -> AsyncIterator[Envelope]:
         """Everything durable after this number, then what happens. None means: only from now on."""
@@ -174,6 +294,12 @@ class LocalClient:
         if after is None or after >= seq:
             return live
         return _replay(self._past(), after, seq, live)
+
+    def listen(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
+        return named(self._recorder.hub.subscribe(durable=True, size=1024, names=known_names(names)))
+
+    def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
+        self._recorder.hub.observe_activity(observer)
 
     async def snapshot(self) -> Snapshot:
         return self._recorder.state.snapshot()
@@ -195,8 +321,7 @@ class LocalClient:
         return self._info()
 
     async def context(self) -> ContextReport:
-        state = self._recorder.state
-        return ContextReport(state.model, state.context_tokens, state.context_limit, 0, measured=True)
+        return self._context()
 
     async def rules(self) -> tuple[RuleLine, ...]:
         return self._rules.lines()
@@ -204,15 +329,27 @@ class LocalClient:
     def add_hook(self, hook: CallbackHook) -> None:
         self._add_hook(hook)
 
-    async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
+    async def close(self, timeout: float | None = None) -> bool:
+        """End the session: what runs is aborted, what waits stays in the log. True when all of it is over.
+
+        False when that takes longer than `timeout` seconds; it goes on, and can be waited for by another call.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._wind_up())
+        done, _ = await asyncio.wait({self._closing}, timeout=timeout)
+        if not done:
+            return False
+        self._closing.result()
+        return True
+
+    async def _wind_up(self) -> None:
         async with self._moving:
             pass
         self._background.quiet()
         await self._asker.close()
         await self._agent.stop()
+        await self._summaries.close()
+        await self._commands.close()
         await self._background.close()
         await self._hooks.over()
         self._recorder.hub.close()
@@ -222,15 +359,15 @@ class LocalClient:
 
 _ACTS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
     Prompt: LocalClient._prompt,
-    ChangePrompt: LocalClient._not_yet,
+    ChangePrompt: LocalClient._change_prompt,
     DropPrompt: LocalClient._drop_prompt,
-    Continue: LocalClient._not_yet,
-    RemoveLast: LocalClient._not_yet,
+    Continue: LocalClient._continue,
+    RemoveLast: LocalClient._remove_last,
     AddContext: LocalClient._add_context,
-    RunCommand: LocalClient._not_yet,
+    RunCommand: LocalClient._run_command,
     Interrupt: LocalClient._interrupt,
-    Compact: LocalClient._not_yet,
-    CancelCompaction: LocalClient._not_yet,
+    Compact: LocalClient._compact,
+    CancelCompaction: LocalClient._cancel_compaction,
     Answer: LocalClient._answer,
     AnswerQuestions: LocalClient._answer_questions,
     AddRule: LocalClient._add_rule,
@@ -239,8 +376,13 @@ _ACTS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
     Redo: LocalClient._move,
     SetModel: LocalClient._change_model,
     SetPermissionMode: LocalClient._change_permission_mode,
+    SetBudget: LocalClient._set_budget,
     SetTitle: LocalClient._set_title,
 }
+
+
+_BEGINNINGS = (Prompt, ChangePrompt, Continue, RunCommand, Compact, Rewind, Redo)
+"""What a session that is ending does not begin any more."""
 
 
 async def _replay(past: Iterator[Envelope], after: int, until: int, live: Subscription) -> AsyncIterator[Envelope]:

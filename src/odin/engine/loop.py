@@ -7,11 +7,23 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import msgspec
 
 from odin.context.prompt import cached_files
-from odin.core.errors import AgentShutdown, ContextOverflow, EmptyReply, EmptyTruncation, OdinError, ProviderError
+from odin.core.errors import (
+    AgentShutdown,
+    BudgetSpent,
+    ContextOverflow,
+    EmptyReply,
+    EmptyTruncation,
+    MalformedCalls,
+    OdinError,
+    ProviderError,
+    UnreadableCall,
+)
 from odin.core.event import (
     ActivityChanged,
     AnyEvent,
@@ -24,11 +36,13 @@ from odin.core.event import (
     TurnStarted,
     Updated,
     UsageRecorded,
+    Warned,
 )
 from odin.core.message import AssistantMessage, ToolCall, Usage
 from odin.core.provider import ModelInfo, Request
 from odin.core.reply import BadCall, Reply
 from odin.engine.admitted import Scope
+from odin.engine.joining import Joining
 from odin.engine.kit import Kit, Planner
 from odin.engine.listen import GaveUp, Listener
 
@@ -38,6 +52,7 @@ ONE_STEP = (
     "Your last reply was cut off by the length limit and was discarded. Take one small step now: "
     "one tool call with short arguments."
 )
+CUT_OFF = "Your last reply was cut off by the length limit. There is more room now: go on where it stopped."
 LOOP_ADVICE = "The model kept repeating the same calls, so the turn was stopped."
 
 
@@ -51,9 +66,12 @@ class Turn:
         scope: Scope,
         news: Callable[[], str] = lambda: "",
         *,
+        joining: Joining,
         asked: bool = True,
     ) -> None:
         """`news` gives what happened outside the turn since it was last called; the model reads it at once.
+
+        `joining` brings in what is said to the turn while it runs.
 
         `asked` says that somebody sent the prompt; the agent may also have begun by itself.
         """
@@ -64,9 +82,10 @@ class Turn:
         self._started = started
         self._scope = scope
         self._news = news
+        self._joining = joining
         self._asked = asked
         self._kept_going = 0
-        self._listener = Listener(kit.recorder, kit.retry, scope.agent)
+        self._listener = Listener(kit.recorder, kit.retry, scope.agent, kit.gate.listen(scope))
         self._begun = time.monotonic()
         self._steps = 0
         self._usage = Usage()
@@ -83,9 +102,10 @@ class Turn:
             self._emit(self._started)
             if self.interrupted:
                 return self._end("interrupted")
+            await self._kit.hooks.begin(self._scope.mode)
             if self._asked:
                 await self._kit.hooks.submitted(self._started.text, self._scope.mode)
-            return self._end(*await self._steps_until_done())
+            return self._end(*await self._steps_to_the_end())
         except asyncio.CancelledError:
             self._keep_partial_text()
             ended = self._end("interrupted" if self.interrupted else "aborted")
@@ -111,31 +131,38 @@ class Turn:
             self._emit(self._started)
             self._end("aborted")
 
+    async def _steps_to_the_end(self) -> tuple[ExitReason, str]:
+        """However it ends, no call stays that was begun early and does not count."""
+        try:
+            return await self._steps_until_done()
+        except asyncio.CancelledError:
+            await self._kit.gate.take_back("interrupted")
+            raise
+        finally:
+            await self._kit.gate.take_back("not_run")
+
     async def _steps_until_done(self) -> tuple[ExitReason, str]:
         while True:
             limit = self._limit_reached()
             if limit is not None:
                 return limit, self._text
+            if self._malformed >= MAX_MALFORMED:
+                raise MalformedCalls(MAX_MALFORMED)
             reply = await self._ask()
             message = self._accept(reply)
             if message is None:
+                cut = reply.message.stop == "max_tokens"
+                await self._kit.gate.take_back("length_recovery" if cut else "args_invalid")
                 if self._recoveries > MAX_RECOVERIES and not await self._more_room():
                     return "max_tokens", self._text
-                if self._malformed >= MAX_MALFORMED:
-                    raise OdinError(
-                        f"The model wrote {MAX_MALFORMED} tool calls in a row that could not be read.",
-                        "Try again, use a stronger model, or set tools: json for this model.",
-                    )
                 continue
             self._emit(Replied(message))
             self._text = message.text or self._text
             await self._kit.hooks.after_reply(message, self._scope.mode)
             if not message.calls:
-                if message.stop == "max_tokens":
-                    return "max_tokens", message.text
-                if await self._goes_on(message.text):
-                    continue
-                return "end_turn", message.text
+                if not await self._goes_on(message):
+                    return "max_tokens" if message.stop == "max_tokens" else "end_turn", message.text
+                continue
             if message.text.strip():
                 self._emit(Updated(message.text.strip()))
             stop = await self._run_calls(message.calls)
@@ -154,9 +181,19 @@ class Turn:
         self._recoveries = 0
         return True
 
-    async def _goes_on(self, text: str) -> bool:
-        """Whether a stop hook wants more of a turn in which the model has answered."""
-        goes_on = await self._kit.hooks.keeps_going(text, self._scope.mode, self._kept_going)
+    async def _goes_on(self, message: AssistantMessage) -> bool:
+        """Whether the model is asked again although it has answered.
+
+        Its answer was cut off and there is more room now, somebody said something meanwhile, or a stop hook wants it.
+        """
+        if message.stop == "max_tokens":
+            more = await self._more_room()
+            if more:
+                self._emit(Noted(CUT_OFF))
+            return more
+        if self._joining.waits():
+            return True
+        goes_on = await self._kit.hooks.keeps_going(message.text, self._scope.mode, self._kept_going)
         self._kept_going += goes_on
         return goes_on
 
@@ -164,8 +201,8 @@ class Turn:
         limits = self._kit.limits
         if limits.max_turns and self._steps >= limits.max_turns:
             return "max_turns"
-        if limits.max_budget_usd and self._kit.recorder.state.cost_usd >= limits.max_budget_usd:
-            return "error_max_budget_usd"
+        if refusal := self._kit.budget.refusal():
+            raise GaveUp(refusal)
         return None
 
     async def _ask(self) -> Reply:
@@ -174,44 +211,59 @@ class Turn:
             self._emit(Noted(cached_files(files)))
         if news := self._news():
             self._emit(Noted(news))
+        await self._joining.come_in(lambda text: self._kit.hooks.refusal(text, self._scope.mode))
         await self._kit.hooks.before_request(self._scope.mode)
         planner = self._kit.planner()
+        self._kit.budget.heed(planner.info)
         await self._kit.compaction.before_request(planner, self._scope)
         while True:
             self._steps += 1
+            spent = partial(self._record_usage, planner)
             try:
-                return await self._listener.ask(planner.provider, self._request(planner))
+                return await self._listener.ask(planner.provider, self._request(planner), spent)
             except GaveUp as failure:
-                if not await self._fits_now(planner, failure.error):
+                if isinstance(failure.error, BudgetSpent):
                     raise
-            finally:
-                self._record_usage(planner.info, self._listener.take_usage())
+                if not await self._fits_now(planner, failure.error):
+                    if not await self._kit.other_model(_name_of(planner.info), failure.error):
+                        raise
+                    planner = self._kit.planner()
+                    await self._kit.compaction.before_request(planner, self._scope)
 
     async def _fits_now(self, planner: Planner, error: ProviderError) -> bool:
-        """Whether a request that was refused as too long has become shorter."""
+        """Whether a request that was refused as too long, or left no room for a reply, has become shorter."""
+        if isinstance(error, EmptyTruncation):
+            return await self._more_room()
         return isinstance(error, ContextOverflow) and await self._kit.compaction.overflowed(planner, self._scope, error)
 
     def _request(self, planner: Planner) -> Request:
         limits = self._kit.limits
+        thread = self._kit.recorder.state.thread(self._scope.agent)
+        thinking = limits.thinking if planner.info.thinking else 0
+        most = min(limits.max_tokens, planner.info.max_output or limits.max_tokens)
+        room = 0 if thinking else self._kit.compaction.reply_room(planner)
         return Request(
             model=planner.info.id,
-            messages=self._kit.recorder.state.history(self._scope.agent),
-            system=planner.system,
+            messages=thread.history(),
+            system=(*planner.system, thread.summary) if thread.summary else planner.system,
             tools=planner.tools,
-            max_tokens=min(limits.max_tokens, planner.info.max_output or limits.max_tokens),
+            max_tokens=min(most, room) if room else most,
             temperature=limits.temperature,
-            thinking=limits.thinking if planner.info.thinking else 0,
+            thinking=thinking,
             images=planner.info.images,
         )
 
-    def _record_usage(self, info: ModelInfo, usage: Usage) -> None:
+    def _record_usage(self, planner: Planner, usage: Usage) -> BudgetSpent | None:
+        """Write down what one call took. Gives the reason if there may be no other."""
         if usage.total == 0:
-            return
+            return None
+        info = planner.info
+        self._kit.compaction.answered(planner, usage)
         cost = info.cost(usage)
         self._usage += usage
         self._cost += cost
-        model = f"{info.provider}/{info.id}" if info.provider else info.id
-        self._emit(UsageRecorded(model, usage, cost, info.context))
+        self._emit(UsageRecorded(_name_of(info), usage, cost, info.context, free=info.free))
+        return self._kit.budget.refusal()
 
     def _accept(self, reply: Reply) -> AssistantMessage | None:
         """The message to store, or None when the reply is discarded and the model is asked again."""
@@ -253,6 +305,10 @@ class Turn:
     def _end_on_failure(self, error: ProviderError) -> TurnEnded:
         if isinstance(error, EmptyTruncation):
             return self._end("max_tokens", self._text)
+        if isinstance(error, BudgetSpent):
+            return self._end("error_max_budget_usd", self._text, error)
+        if isinstance(error, UnreadableCall):
+            self._emit(Warned(str(error), "info"))
         if isinstance(error, EmptyReply):
             return self._end("end_turn", self._kit.limits.default_response)
         self._keep_partial_text()
@@ -260,15 +316,17 @@ class Turn:
 
     def _keep_partial_text(self) -> None:
         """What was streamed before the cut stays in the conversation, marked as interrupted."""
-        partial = self._listener.partial()
-        if partial is not None:
-            self._text = partial.text
-            self._emit(Replied(partial))
+        begun = self._listener.partial()
+        if begun is not None:
+            self._text = begun.text
+            self._emit_anyway(Replied(begun))
 
     def _end(self, reason: ExitReason, text: str = "", error: OdinError | None = None) -> TurnEnded:
         thread = self._kit.recorder.state.thread(self._scope.agent)
         for call in thread.open_calls:
-            self._emit(ToolEnded(call.id, call.name, "cancelled", thread.unfinished(call.id)))
+            self._emit_anyway(ToolEnded(call.id, call.name, "cancelled", thread.unfinished(call.id)))
+        with suppress(OdinError):
+            self._joining.end(reason, judged=self._kit.hooks.judges_prompts)
         if reason == "end_turn" and not text.strip():
             text = self._kit.limits.default_response
         ended = TurnEnded(
@@ -283,26 +341,45 @@ class Turn:
             error=str(error) if error else _ENDINGS.get(reason, ""),
             error_kind=error.kind if error else "",
             hint=error.hint if error else "",
+            **_told_by_api(error),
         )
         self.ended = True
-        with suppress(OdinError):  # what could not be saved is said in the event itself
-            self._emit(ended)
-        self._emit(ActivityChanged("idle"))
+        self._emit_anyway(ended)
+        self._emit(ActivityChanged("idle", reason))
         self._kit.hooks.failed(ended, self._scope.mode)
         return ended
 
     def _emit(self, event: AnyEvent) -> None:
         self._kit.recorder.emit(event, self._scope.agent)
 
+    def _emit_anyway(self, event: AnyEvent) -> None:
+        """A turn always ends: what could not be saved is said in the event that ends it."""
+        with suppress(OdinError):
+            self._emit(event)
+
 
 _ENDINGS: dict[str, str] = {
     "max_turns": "The limit of model calls for one prompt was reached.",
-    "error_max_budget_usd": "The budget is used up.",
     "max_tokens": "The reply was cut off by its length limit.",
     "loop_detected": LOOP_ADVICE,
     "interrupted": "The turn was interrupted.",
     "aborted": "The turn was aborted.",
 }
+
+
+def _told_by_api(error: OdinError | None) -> dict[str, Any]:
+    if not isinstance(error, ProviderError):
+        return {}
+    return {
+        "error_status": error.status,
+        "error_code": error.code,
+        "error_type": error.type,
+        "retry_after_s": error.retry_after,
+    }
+
+
+def _name_of(info: ModelInfo) -> str:
+    return f"{info.provider}/{info.id}" if info.provider else info.id
 
 
 def _malformed_note(bad: list[BadCall]) -> str:

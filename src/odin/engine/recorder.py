@@ -1,16 +1,28 @@
-"""Emitting an event is always the same three steps, in this order: append to the log, fold into state, publish."""
+"""Emitting an event is always the same three steps, in this order: append to the log, fold into state, publish.
+
+A log that fails (a full disk, a folder that cannot be written any more) is reported at once; the rest of the turn goes
+on in memory so that it can end in order. Nothing is lost by that: what the log would not take waits, and is written
+before anything new. What announces a change to the world does not happen without its record.
+"""
 
 import time
+from collections import deque
 from typing import Protocol
 
 import msgspec
 
 from odin.bus.hub import Hub
 from odin.core.errors import OdinError
-from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
+from odin.core.event import AnyEvent, CallSpeculated, Envelope, FilesSaved, ToolStarted, TurnEnded, TurnStarted
 from odin.session.state import State
 
-_WORTH_A_SYNC = (TurnStarted, TurnEnded)
+_WORTH_A_SYNC = (TurnStarted, FilesSaved, TurnEnded)
+"""What must survive a power cut as soon as it was said: a prompt, an answer, and how to undo what comes next."""
+
+_ANNOUNCES = (ToolStarted, CallSpeculated, FilesSaved)
+"""What comes right before a side effect."""
+
+_TRIED_AGAIN = (TurnStarted, TurnEnded, *_ANNOUNCES)
 
 
 class Log(Protocol):
@@ -31,39 +43,62 @@ def _unsaved(ended: TurnEnded, failure: OdinError) -> TurnEnded:
 class Recorder:
     """The only way an event comes to be. It runs on the event loop's thread and never waits, so events never mix."""
 
-    def __init__(self, log: Log | None, state: State, hub: Hub) -> None:
+    def __init__(self, log: Log | None, state: State, hub: Hub, *, inherited: int = -1) -> None:
         self.state = state
         self.hub = hub
         self._log = log
         self._next = state.seq + 1
+        self.past = state.seq
+        """The number of the last event of earlier runs of the session."""
+        self.inherited = inherited
+        """The number of the last event that is a copy: it happened in the session this one was forked from."""
+        self._waiting: deque[Envelope] = deque()
+        """What the log has not taken yet, oldest first."""
+        self._failing = False
 
-    def emit(self, event: AnyEvent, agent: str = "") -> Envelope:
+    def emit(self, event: AnyEvent, agent: str = "", *, past: bool = False) -> Envelope:
+        """With `past` it is about what was left open long ago: whoever listens now is not told as if it were news."""
         number = self._next if event.durable else self._next - 1
         envelope = Envelope(number, time.time(), self.state.session, event, agent)
         failure = self._write(envelope) if event.durable else None
         if failure is not None and isinstance(event, TurnEnded):
             envelope = msgspec.structs.replace(envelope, event=_unsaved(event, failure))
+        if failure is not None and isinstance(event, _ANNOUNCES) and self._waiting:
+            self._waiting.pop()
+            raise failure
         self._next += event.durable
         self.state.apply(envelope)
-        self.hub.publish(envelope)
+        if not past:
+            self.hub.publish(envelope)
         if failure is not None:
             raise failure
         return envelope
 
     def _write(self, envelope: Envelope) -> OdinError | None:
-        """A log that fails is reported once; the rest of the turn goes on in memory so that it can end in order."""
+        """Give the log this event, after those that still wait. While a turn runs, a log that failed is left in peace
+        until something happens that must not be lost."""
         if self._log is None:
             return None
+        self._waiting.append(envelope)
+        if self._failing and self.state.executing and not isinstance(envelope.event, _TRIED_AGAIN):
+            return None
+        return self._catch_up(self._log, sync=isinstance(envelope.event, _WORTH_A_SYNC))
+
+    def _catch_up(self, log: Log, *, sync: bool) -> OdinError | None:
         try:
-            self._log.append(envelope)
-            if isinstance(envelope.event, _WORTH_A_SYNC):
-                self._log.sync()
+            while self._waiting:
+                log.append(self._waiting[0])
+                self._waiting.popleft()
+            if sync:
+                log.sync()
         except OdinError as error:
-            self._log.close()
-            self._log = None
+            self._failing = True
             return error
+        self._failing = False
         return None
 
     def close(self) -> None:
         if self._log is not None:
+            if self._waiting:
+                self._catch_up(self._log, sync=True)
             self._log.close()

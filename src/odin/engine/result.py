@@ -71,6 +71,7 @@ class Results:
             asynchronous=output.asynchronous,
             audit=item.audit,
             redacted=found,
+            error_kind=item.error_kind if isinstance(item, Refused) else output.error_kind,
         )
 
     def _bounded(self, output: ToolOutput) -> tuple[ToolOutput, tuple[str, ...]]:

@@ -9,6 +9,9 @@ from odin.engine.kit import Kit
 from odin.engine.recorder import Recorder
 from odin.engine.wake import Waker
 
+TOLD_CHARS = 2000
+"""So much of a sub-agent's answer is told with its end; the whole of it is the result of the call that began it."""
+
 
 class Team:
     """`kit_for(mode, name)` gives the collaborators of one sub-agent."""
@@ -33,14 +36,15 @@ class Team:
             name=name,
         )
         reason: ExitReason = "aborted"
+        text = ""
         self._recorder.emit(AgentStarted(name, task, mode))
         self._waker.enter(agent)
         try:
             ended = await agent.answer(Prompt(name, task, mode))
-            reason = ended.reason
+            reason, text = ended.reason, ended.text[:TOLD_CHARS]
             return ended
         finally:
-            self._recorder.emit(AgentEnded(name, reason))
+            self._recorder.emit(AgentEnded(name, reason, text))
             self._waker.leave(agent)
 
     def _new_name(self) -> str:

@@ -1,7 +1,9 @@
 """Gives a session its title once its first turn is over. A session that ends with that turn keeps its first line."""
 
 import asyncio
+from contextlib import suppress
 
+from odin.core.errors import OdinError
 from odin.core.event import TitleSet, TurnEnded
 from odin.core.job import TITLE
 from odin.engine.lesser import Lesser
@@ -20,7 +22,9 @@ async def give_title(recorder: Recorder, lesser: Lesser) -> None:
     subscription.close()
     await asyncio.sleep(PAUSE_S)
     turns = recorder.state.turns
-    if turns:
+    if turns and not recorder.state.title:
         first = turns[0].body
         title = await lesser.attempt(TITLE, first[:2000], otherwise=first)
-        recorder.emit(TitleSet(" ".join(title.split())[:MAX_TITLE]))
+        if not recorder.state.title:
+            with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
+                recorder.emit(TitleSet(" ".join(title.split())[:MAX_TITLE]))

@@ -46,13 +46,28 @@ class TurnHooks:
         self._source = source
         self._begun = False
 
-    async def submitted(self, text: str, mode: Mode) -> None:
-        """`session_start` before the first prompt and `prompt_submit`. Raises PromptBlocked."""
-        if self._agent:
-            return
-        if not self._begun:
+    async def begin(self, mode: Mode) -> None:
+        """`session_start`, before the first turn of a session."""
+        if not self._agent and not self._begun:
             self._begun = True
             await self._fire("session_start", mode, reason=self._source)
+
+    @property
+    def judges_prompts(self) -> bool:
+        return not self._agent and self.desk.listens("prompt_submit")
+
+    async def refusal(self, text: str, mode: Mode) -> str:
+        """`prompt_submit` for a prompt that joins a running turn: why it may not, or ""."""
+        try:
+            await self.submitted(text, mode)
+        except PromptBlocked as blocked:
+            return str(blocked)
+        return ""
+
+    async def submitted(self, text: str, mode: Mode) -> None:
+        """`prompt_submit`. Raises PromptBlocked."""
+        if self._agent:
+            return
         verdict = await self._fire("prompt_submit", mode, text=text)
         if verdict.decision == "deny":
             raise PromptBlocked(verdict.message)

@@ -69,12 +69,17 @@ class Policy:
         yes: bool = False,
         restrict_to_workspace: bool = False,
         rulebook: Rulebook | None = None,
+        readable: str = "",
         allowed_tools: Iterable[str] = (),
         disallowed_tools: Iterable[str] = (),
         allowed_commands: Iterable[str] = (),
         forbidden_commands: Iterable[str] = (),
     ) -> None:
-        """Without a rulebook, the four lists make one."""
+        """Without a rulebook, the four lists make one.
+
+        `readable` is a folder whose files may be read like the project's: there the session keeps what no longer fits
+        the conversation.
+        """
         self.root = paths.real(root, "/") or root
         self.cwd = paths.real(cwd or root, "/") or self.root
         self.permission_mode: PermissionMode = permission_mode_of(permission_mode)
@@ -88,6 +93,7 @@ class Policy:
             )
         )
         self._restricted = restrict_to_workspace
+        self._readable = paths.real(readable, "/") or readable if readable else ""
 
     def with_permission_mode(self, mode: str) -> "Policy":
         """The same rules under another permission mode."""
@@ -228,7 +234,13 @@ class Policy:
         """The first path of the call that leaves the project, or ""."""
         if call.seen is not None:
             return outside_word(call.seen, self.cwd, self.root)
-        return next((path for path in call.subject.paths if not paths.inside(path, self.root, self.cwd)), "")
+        return next((path for path in call.subject.paths if not self._within(path, call.kind)), "")
+
+    def _within(self, path: str, kind: Kind) -> bool:
+        if paths.inside(path, self.root, self.cwd):
+            return True
+        found = paths.real(path, self.cwd) if kind == "read" and self._readable else None
+        return found is not None and paths.contains(self._readable, found)
 
     # --- rules and defaults ---
 

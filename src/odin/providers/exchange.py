@@ -5,6 +5,7 @@ letting go of connections happens here.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from typing import ClassVar, Protocol
@@ -13,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.errors import ProviderError, RetryableError, StreamStalled
-from odin.core.provider import Piece, Request, WaitPiece
+from odin.core.provider import LimitsPiece, Piece, Request, TextPiece, UsagePiece, WaitPiece
 from odin.providers import faults
 from odin.providers.address import parse_address
 from odin.providers.faults import Peer
@@ -135,10 +136,11 @@ async def converse(http: Http, call: Call, reader: Reader) -> AsyncGenerator[Pie
     try:
         await _check_status(call, response)
         yield WaitPiece("waiting_token")
-        events = _Events(response, call, reader)
+        events, confession = _Events(response, call, reader), _Confession()
         while not (reader.done or events.over):
             for event in await events.more():
                 for piece in _pieces(call.peer, reader, event, events.over):
+                    confession.hear(piece)
                     yield piece
     except BaseException:
         response.discard()
@@ -146,8 +148,43 @@ async def converse(http: Http, call: Call, reader: Reader) -> AsyncGenerator[Pie
     response.let_go()
     if not (reader.done or reader.settled):
         raise faults.incomplete(call.peer)
+    confession.check(call.peer)
+    if limits := _limits(response):
+        yield limits
     for piece in reader.finish():
         yield piece
+
+
+def _limits(response: Response) -> LimitsPiece | None:
+    """Most answers of local servers tell of no limits, and the first request need not wait for who reads them."""
+    if not any("ratelimit" in name for name in response.headers):
+        return None
+    from odin.providers.limits import limits_of
+
+    return limits_of(response.headers, time.time())
+
+
+class _Confession:
+    """Some gateways tell of a failure as if the model had said it: the whole answer is the JSON of an API's error."""
+
+    _LONGEST = 4000
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._possible = True
+
+    def hear(self, piece: Piece) -> None:
+        if not self._possible or isinstance(piece, WaitPiece | UsagePiece):
+            return
+        if isinstance(piece, TextPiece) and len(self._text) < self._LONGEST:
+            self._text += piece.text
+        else:
+            self._possible = False
+        self._possible = self._possible and self._text.lstrip()[:1] in ("", "{")
+
+    def check(self, peer: Peer) -> None:
+        if self._possible and self._text and (said := faults.confessed(self._text)):
+            raise faults.reported(peer, said)
 
 
 async def _check_status(call: Call, response: Response) -> None:
@@ -214,9 +251,20 @@ class _Events:
             raise faults.silent(parse_address(self._call.peer.url), QUIET_FACTOR * idle) from None
 
     async def _check_start(self, data: bytes) -> None:
-        """A stream of events begins with a field or a comment; a web page or a JSON object is something else."""
+        """A stream of events begins with a field or a comment; a page, a JSON object or a sentence does not."""
+        if _may_begin_events(data):
+            return
+        if not faults.looks_like_page(data):
+            data += await self._response.read_all(self._call.idle_timeout)
         if faults.looks_like_page(data):
             raise faults.web_page(self._call.peer, self._response.status)
-        if data.lstrip()[:1] in (b"{", b"["):
-            rest = await self._response.read_all(self._call.idle_timeout)
-            raise faults.not_a_stream(self._call.peer, data + rest)
+        raise faults.not_a_stream(self._call.peer, data)
+
+
+_FIELDS = (b"data", b"event", b"id", b"retry", b":")
+
+
+def _may_begin_events(data: bytes) -> bool:
+    """Whether a stream of events may begin like this; perhaps its first bytes are all that has come."""
+    begun = data.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return not begun or any(begun.startswith(field) or field.startswith(begun) for field in _FIELDS)

@@ -191,6 +191,23 @@ def not_a_stream(peer: Peer, body: bytes) -> ProviderError:
     )
 
 
+def confessed(text: str) -> Said | None:
+    """What an answer says that is nothing but the error body of an API; None for any other text."""
+    try:
+        value: Any = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    if not isinstance(value, dict) or not cast("dict[str, Any]", value).keys() <= _ERROR_KEYS:
+        return None
+    error = cast("dict[str, Any]", value).get("error")
+    told = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+    named = isinstance(told.get("message"), str) and ("type" in told or "code" in told)
+    return said_of(cast("Any", value)) if named else None
+
+
+_ERROR_KEYS = {"type", "error", "request_id", "status", "code"}
+
+
 def bad_event(peer: Peer, data: bytes) -> BadReply:
     start = _line(data[:80].decode("utf-8", "replace"))
     return BadReply(
@@ -205,11 +222,6 @@ def incomplete(peer: Peer) -> StreamCut:
 # --- what the API says ---
 
 # Patterns are compiled when first used: a start without a failure should not pay for them.
-_OVERFLOW = (
-    r"context[ _-]?(length|window|size|limit)|prompt is too long|input is too long|too many tokens|"
-    r"maximum (context|prompt|input)|exceed_context|reduce the length|"
-    r"input length and `max_tokens`|token limit exceeded"
-)
 _QUOTA = (
     r"insufficient[ _](quota|balance|credit|funds)|credit balance|exceeded your current quota|billing|payment required"
 )
@@ -251,7 +263,18 @@ def reported(peer: Peer, said: Said) -> ProviderError:
 def name_error(peer: Peer, said: Said, status: int, wait: float | None) -> ProviderError:
     """Decide by what the API said first, by the status second."""
     kind, message, hint = _judge(peer, said, status, wait)
-    return kind(_shown(peer, message), hint, status=status, code=said.code, type=said.type, retry_after=wait)
+    error = kind(_shown(peer, message), hint, status=status, code=said.code, type=said.type, retry_after=wait)
+    if isinstance(error, ContextOverflow):
+        from odin.providers.overflow import named_limit, named_size
+
+        error.limit, error.size = named_limit(said.message), named_size(said.message)
+    return error
+
+
+def _too_long(said: Said) -> bool:
+    from odin.providers.overflow import TOO_LONG
+
+    return _mentions(TOO_LONG, said.message)
 
 
 def _judge(peer: Peer, said: Said, status: int, wait: float | None) -> tuple[type[ProviderError], str, str]:
@@ -260,7 +283,7 @@ def _judge(peer: Peer, said: Said, status: int, wait: float | None) -> tuple[typ
         meant = meant or int(said.code)
     code = status or meant or 500
     tail = f": {said.message.rstrip('.')}" if said.message else ""
-    if 413 in (code, meant) or (code in (400, 422, 500) and _mentions(_OVERFLOW, said.message)):
+    if 413 in (code, meant) or (code in (400, 422, 500) and _too_long(said)):
         who = peer.model or peer.name
         hint = "Start a new session, or ask for less at once."
         return ContextOverflow, f"The conversation is too long for {who}{tail}.", hint
@@ -371,7 +394,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         wait
         for name, value in headers.items()
         if "ratelimit" in name and "reset" in name and _is_spent(headers, name)
-        for wait in [_reset(value.strip(), now)]
+        for wait in [reset_after(value.strip(), now)]
         if wait is not None
     ]
     return max(waits, default=None)
@@ -404,7 +427,7 @@ _SPAN = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def _reset(text: str, now: float) -> float | None:
+def reset_after(text: str, now: float) -> float | None:
     """A rate limit's reset: seconds, a moment in seconds or milliseconds, a span like 6m0s, or a date."""
     value = _number(text)
     if value is not None:

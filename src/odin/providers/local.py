@@ -102,6 +102,18 @@ async def probe(
             await client.close()
 
 
+async def window_of(
+    url: str, model: str, env: Mapping[str, str] | None = None, http: Http | None = None, *, timeout: float = 1.0
+) -> int:
+    """The context that the server at this address gives to a model; 0 when it does not say."""
+    base_url = re.sub(r"/(chat/completions|responses|messages)/?$", "", url)
+    server = await probe(base_url, env, http, timeout=timeout)
+    if server is None or server.kind == "local":
+        return 0
+    names = (model, f"{model}:latest")
+    return next((found.context for found in server.models if found.id in names), 0)
+
+
 class _Questions:
     """Small questions to one server. An answer that is no JSON object is no answer."""
 

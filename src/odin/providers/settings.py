@@ -39,6 +39,9 @@ class ModelSettings(Struct, frozen=True, omit_defaults=True):
     """Whether the model can reason before it answers."""
     images: bool | None = None
     """Whether the model can be shown images."""
+    calls_in_thinking: bool | None = None
+    """Whether calls that it writes into its reasoning are run. Left out: by a model whose `tools` are not `native`,
+    when its reply has nothing else."""
 
 
 class ProviderSettings(Struct, frozen=True, omit_defaults=True):

@@ -49,11 +49,15 @@ class Bale:
         """Give the bale its index; from now on its parts can be found. Says where they are."""
         if self._fd < 0:
             return {}
+        os.fsync(self._fd)
         os.close(self._fd)
         self._fd = -1
         whole = self._path.with_name(self._path.name + INDEX)
         half = whole.with_name(f".{whole.name}")
-        half.write_bytes(_encoder.encode(self._index))
+        with half.open("wb") as file:
+            file.write(_encoder.encode(self._index))
+            file.flush()
+            os.fsync(file.fileno())
         half.replace(whole)
         return {sha256: (self._path, *place) for sha256, place in self._index.items()}
 

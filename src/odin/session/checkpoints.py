@@ -5,7 +5,8 @@
                                   manifests/abcd…    a whole project: the state of every file in it
                                   seen               which file had which hash, so that it need not be read again
 
-All sessions of a project share it. An object is written once, to a name that appears only when it is complete.
+All sessions of a project share it. An object is written once, to a name that appears only when it is complete and on
+the disk: after a power cut there is never half of one, which would look kept for ever after.
 """
 
 import contextlib
@@ -136,7 +137,7 @@ class CheckpointStore:
             return {}
 
     def keep_seen(self, seen: Seen) -> None:
-        self._write(self.folder / SEEN, _encoder.encode(seen))
+        self._write(self.folder / SEEN, _encoder.encode(seen), sync=False)
 
     def _place(self, sha256: str) -> Place | None:
         """Where in a bale it is. Another process may have made one since we last looked."""
@@ -159,6 +160,7 @@ class CheckpointStore:
         try:
             self._baled.update(bale.finish())
         except OSError as error:
+            bale.discard()
             raise self._unwritable(error) from error
         self.added += bale.size
         for sha256, data in bale.few.items():
@@ -173,13 +175,16 @@ class CheckpointStore:
     def _object(self, sha256: str) -> Path:
         return self.folder / OBJECTS / sha256[:2] / sha256
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         temporary = path.with_name(f".{os.getpid()}-{threading.get_ident():x}-{time.monotonic_ns():x}")
         try:
             fd = self._create(temporary)
             try:
                 with os.fdopen(fd, "wb") as file:
                     file.write(data)
+                    if sync:
+                        file.flush()
+                        os.fsync(fd)
                 temporary.replace(path)
             except BaseException:
                 temporary.unlink(missing_ok=True)

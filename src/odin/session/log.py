@@ -4,6 +4,7 @@ The file only ever grows. A line torn by a crash or a full disk stays where it i
 next line is written after a line break of its own.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,20 +12,29 @@ from typing import Any, cast
 
 import msgspec
 
-from odin.core.errors import LogDamaged, LogTooNew, SessionLocked, StateUnwritable
+from odin.core.errors import LogDamaged, LogTooNew, OdinError, StateUnwritable
 from odin.core.event import Envelope
 from odin.core.text import mended
+from odin.session.lock import Lock
 
 FORMAT = 1
 
 
-class Header(msgspec.Struct, frozen=True):
-    """The first line. `odin_log` is the format version; a higher one is left alone."""
+class Header(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first line. `odin_log` is the format version; a higher one is left alone.
+
+    A fork names the session it was copied from, the prompt before which the copy ends and the number of the last event
+    that was copied: what follows it is its own. `key` is the address a session is found by, such as "channel:chat".
+    """
 
     odin_log: int
     session: str
     cwd: str
     created: float
+    forked_from: str = ""
+    forked_turn: str = ""
+    forked_seq: int = -1
+    key: str = ""
 
 
 _encoder = msgspec.json.Encoder()
@@ -38,7 +48,14 @@ class SessionLog:
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
         self._header = header
+        self._lock = Lock(path, header.session)
         self._fd: int | None = None
+        self._torn = False
+        self._unsynced_entry = False
+
+    @property
+    def header(self) -> Header:
+        return self._header
 
     @property
     def session(self) -> str:
@@ -54,66 +71,69 @@ class SessionLog:
         except OSError as error:
             raise self._unwritable(error) from error
 
+    def reserve(self) -> bool:
+        """Claim the id of a new session before its file is there; False when another process did."""
+        return self._lock.reserve()
+
     def hold(self) -> None:
         """Take an existing log for ourselves, so that nobody adds to it between reading it and going on with it."""
         if self._fd is None:
-            self._open()
+            self._open(existing=True)
 
     def append(self, envelope: Envelope) -> None:
         fd = self._fd if self._fd is not None else self._open()
         line = _encode(envelope) + b"\n"
         try:
-            _write_all(fd, line)
+            _write_all(fd, b"\n" + line if self._torn else line)
+            self._torn = False
         except OSError as error:
+            self._torn = True
             raise self._unwritable(error) from error
 
     def sync(self) -> None:
-        """Bring what was written to the disk itself."""
+        """Bring what was written to the disk itself, and the first time also the names that lead to it."""
         if self._fd is not None:
             try:
                 os.fsync(self._fd)
+                if self._unsynced_entry:
+                    self._unsynced_entry = False
+                    _sync_folders(self.path.parent, 3)
             except OSError as error:
                 raise self._unwritable(error) from error
 
     def close(self) -> None:
+        self._lock.release()
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
-    def _open(self) -> int:
+    def _open(self, *, existing: bool = False) -> int:
+        """The file, ours alone. Children do not inherit it, so none can hold the lock after our end."""
+        flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | (0 if existing else os.O_CREAT)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if not existing:
+                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fd = os.open(self.path, flags, 0o600)
         except OSError as error:
             raise self._unwritable(error) from error
         try:
-            self._lock(fd)
+            self._lock.take(fd)
             size = os.fstat(fd).st_size
             if size == 0:
-                _write_all(fd, _encoder.encode(self._header) + b"\n")
+                self._unsynced_entry = True
+                _write_header(fd, _encoder.encode(self._header) + b"\n")
             elif os.pread(fd, 1, size - 1) != b"\n":
                 _write_all(fd, b"\n")
+            self._lock.sign()
         except OSError as error:
+            self._lock.release()
             os.close(fd)
             raise self._unwritable(error) from error
-        except SessionLocked:
+        except OdinError:
             os.close(fd)
             raise
         self._fd = fd
         return fd
-
-    def _lock(self, fd: int) -> None:
-        try:
-            import fcntl
-        except ImportError:  # Windows has no flock; there the file is simply shared.
-            return
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SessionLocked(
-                f"Session {self._header.session} is open in another process.",
-                "Close it there, or start a new session.",
-            ) from error
 
     def _unwritable(self, error: OSError) -> StateUnwritable:
         return StateUnwritable(
@@ -138,6 +158,27 @@ def _mended(value: Any) -> Any:
     if isinstance(value, dict):
         return {_mended(key): _mended(item) for key, item in cast("dict[str, Any]", value).items()}
     return value
+
+
+def _write_header(fd: int, line: bytes) -> None:
+    """All of it or nothing: a log that does not begin with a whole header could never be read."""
+    try:
+        _write_all(fd, line)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+        raise
+
+
+def _sync_folders(folder: Path, count: int) -> None:
+    """A new file is only safe when the folders that name it are on the disk, too. Not every file system can do this."""
+    for each in (folder, *list(folder.parents)[: count - 1]):
+        with contextlib.suppress(OSError):
+            fd = os.open(each, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -3,16 +3,20 @@
 import os
 import time
 import zlib
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import msgspec
 
 from odin.core.errors import LogDamaged, LogTooNew, SessionNotFound, UsageError
 from odin.core.text import mended
+from odin.session.lock import owner_of
 from odin.session.log import FORMAT, Header, SessionLog, read_header
 
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 LOG_NAME = "main.jsonl"
+_PROMPT = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptQueued"')
+_NAMED = 5
 
 
 class SessionFile(msgspec.Struct, frozen=True):
@@ -33,65 +37,155 @@ def new_session_id(now: float | None = None) -> str:
     return time.strftime("%Y%m%d%H%M%S", time.localtime(moment)) + f"{int(moment * 1000) % 1000:03d}"
 
 
+def is_id(text: str) -> bool:
+    return bool(text) and len(text) <= 100 and set(text) <= _SAFE
+
+
 class Store:
     """The sessions of one project."""
 
     def __init__(self, state_dir: str | Path, root: str) -> None:
         self.folder = Path(state_dir) / "sessions" / project_key(root)
 
+    @classmethod
+    def at(cls, folder: Path) -> "Store":
+        """The sessions in this folder, whatever project it is of."""
+        store = cls.__new__(cls)
+        store.folder = folder
+        return store
+
     def path_of(self, session: str) -> Path:
-        if not session or len(session) > 100 or not set(session) <= _SAFE:
+        if not is_id(session):
             raise UsageError(f"{session!r} is not a session id.", "Ids are letters, digits, '-' and '_'.")
         return self.folder / session / LOG_NAME
 
-    def create(self, cwd: str, session: str = "") -> SessionLog:
-        """A log that does not exist yet. Its file appears with the first event."""
-        if session:
-            if self.path_of(session).exists():
+    def create(self, cwd: str, session: str = "", *, key: str = "", copied: Header | None = None) -> SessionLog:
+        """A log that does not exist yet, its id claimed. Its file appears with the first event.
+
+        `copied` has the `forked_…` fields of a fork.
+        """
+        now = time.time()
+        wanted = session
+        while True:
+            session = wanted or new_session_id(now)
+            path = self.path_of(session)
+            fields = msgspec.structs.asdict(copied) if copied is not None else {}
+            fields |= {"odin_log": FORMAT, "session": session, "cwd": mended(cwd), "created": time.time(), "key": key}
+            log = SessionLog(path, Header(**fields))
+            log.prepare()
+            claimed = log.reserve() or (wanted and not owner_of(path))
+            if claimed and not _begun(path):
+                return log
+            log.close()
+            if wanted:
                 raise UsageError(
                     f"Session {session} exists already.", f"Continue it with --resume {session}, or choose another id."
                 )
-        else:
-            now = time.time()
-            session = new_session_id(now)
-            while self.path_of(session).parent.exists():
-                now += 0.001
-                session = new_session_id(now)
-        log = SessionLog(self.path_of(session), Header(FORMAT, session, mended(cwd), time.time()))
-        log.prepare()
-        return log
+            now += 0.001
 
     def open(self, session: str) -> SessionLog:
         """An existing log, for reading and for writing on. Also found when it belongs to another project."""
-        path = self.path_of(session)
-        if not path.exists():
-            path = next(iter(self.folder.parent.glob(f"*/{session}/{LOG_NAME}")), path)
-        if not path.exists():
+        path = self.where(session)
+        if path is None:
             raise SessionNotFound(f"There is no session {session}.", self._suggestion())
         return SessionLog(path, read_header(path))
 
-    def latest(self) -> str:
-        """The session written to last in this project."""
+    def where(self, session: str) -> Path | None:
+        """The log of this id, here or in another project; None when there is none."""
+        path = self.path_of(session)
+        if path.exists():
+            return path
+        return next((path for path in self.folder.parent.glob(f"*/{session}/{LOG_NAME}")), None)
+
+    def find(self, said: str) -> str:
+        """The id of the session a person means by its id, by the beginning of one, or by words of its title."""
+        said = said.strip()
+        if is_id(said) and self.where(said) is not None:
+            return said
+        if not said:
+            raise SessionNotFound("No session was named.", self._suggestion())
+        ids = [entry.id for entry in self.list()]
+        found = [name for name in ids if name.startswith(said)] if is_id(said) else []
+        found = found or self._titled(said)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            named = ", ".join(found[:_NAMED]) + (", …" if len(found) > _NAMED else "")
+            raise SessionNotFound(f"{said!r} fits {len(found)} sessions.", f"Say more of one of them: {named}.")
+        if not is_id(said) and " " not in said:
+            self.path_of(said)
+        raise SessionNotFound(f"There is no session {said}.", self._suggestion())
+
+    def _titled(self, said: str) -> list[str]:
+        from odin.session.index import Index
+
+        words = said.lower().split()
+        rows = Index(self.folder).rows()
+        return [row.id for row in rows if all(word in f"{row.title}\n{row.original}".lower() for word in words)]
+
+    def latest(self, *, free: bool = False, but: Container[str] = ()) -> str:
+        """The session written to last in this project in which something was asked.
+
+        With `free` those that somebody has open are passed over, and in any case those in `but`.
+        """
+        taken = ""
         for entry in self.list():
+            if entry.id in but:
+                continue
             try:
                 read_header(entry.path)
             except (LogDamaged, LogTooNew):
                 continue
+            if not _has_prompt(entry.path):
+                continue
+            if free and (owner := owner_of(entry.path)):
+                taken = taken or f"{entry.id} is open elsewhere ({owner}). "
+                continue
             return entry.id
-        raise SessionNotFound("There is no earlier session in this project.", "Start one without --continue.")
+        raise SessionNotFound(
+            "There is no earlier session in this project.", f"{taken}Start one without --continue.".strip()
+        )
 
     def list(self) -> tuple[SessionFile, ...]:
         """All sessions of this project, newest first."""
-        found: list[SessionFile] = []
-        if self.folder.is_dir():
-            for entry in os.scandir(self.folder):
-                path = Path(entry.path) / LOG_NAME
-                try:
-                    found.append(SessionFile(entry.name, path, path.stat().st_mtime))
-                except OSError:
-                    continue
+        found = [
+            SessionFile(name, Path(path), info.st_mtime) for name, path, info in logs_in(self.folder) if is_id(name)
+        ]
         return tuple(sorted(found, key=lambda item: (-item.modified, item.id)))
 
     def _suggestion(self) -> str:
         known = [entry.id for entry in self.list()[:3]]
         return f"The latest here: {', '.join(known)}." if known else "This project has no sessions yet."
+
+
+def _begun(path: Path) -> bool:
+    """Whether anything was ever written there. A kill may leave a folder, or an empty file, and no session."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def logs_in(folder: Path) -> Iterator[tuple[str, str, os.stat_result]]:
+    """The id, the path and what the file system knows of every log in a project's folder, in no order."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if "." in entry.name:
+                    continue
+                path = f"{entry.path}{os.sep}{LOG_NAME}"
+                try:
+                    yield entry.name, path, os.stat(path)  # noqa: PTH116 (thousands of them, on the way to a list)
+                except OSError:
+                    continue
+    except OSError:
+        return
+
+
+def _has_prompt(path: Path) -> bool:
+    """Whether anything was ever asked in it. The first prompt stands near the beginning."""
+    try:
+        with path.open("rb") as file:
+            return any(any(mark in line[:400] for mark in _PROMPT) for line in file)
+    except OSError:
+        return False

@@ -11,8 +11,10 @@ from msgspec import Struct
 
 from odin.core.message import AssistantMessage, Message, ToolMessage, ToolResult, UserMessage
 from odin.core.tool import Collected
+from odin.session.shrink import SUMMARISED
 
-SUMMARISED = "(summarised by ContextSummarizer)"
+__all__ = ["SUMMARISED", "Cover", "new_cover", "results_of", "shortened"]
+
 _TITLE = 300
 
 
@@ -48,11 +50,14 @@ def shortened(messages: Sequence[Message], covers: Iterable[Cover]) -> tuple[Mes
 def _shortened(message: Message, covers: Sequence[Cover]) -> Message:
     if isinstance(message, ToolMessage):
         calls = {call for cover in covers for call in cover.calls}
+        if not any(result.call_id in calls for result in message.results):
+            return message
         results = tuple(_one_line(result) if result.call_id in calls else result for result in message.results)
         return ToolMessage(results, message.notes)
     if isinstance(message, UserMessage):
         gone = {note for cover in covers for note in cover.notes}
-        return UserMessage(message.text, tuple(note for note in message.notes if note not in gone))
+        kept = tuple(note for note in message.notes if note not in gone)
+        return message if len(kept) == len(message.notes) else UserMessage(message.text, kept)
     return message
 
 

@@ -2,21 +2,46 @@
 
 from collections.abc import Iterable
 
-from odin.core.event import ToolEnded, TurnStarted
+from msgspec import Struct
+
+from odin.core.event import Compacted, ResultsPruned, ToolEnded, TurnStarted
 from odin.core.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.session.shrink import compacted, pruned
 from odin.session.summary import Cover, new_cover, shortened
+
+GO_ON = "Go on from where you stopped."
+"""Stands where a conversation is continued that ends with the model's own words: no API answers those everywhere."""
 
 INTERRUPTED = "Interrupted: this call did not finish, and what it changed before that is not known."
 NOT_BEGUN = "Not run: the turn was interrupted before this call began."
+LOST = "(A message was lost here.)"
+"""Stands for a prompt that the log has lost: not every API takes a reply at the beginning or right after another."""
 
-Mark = tuple[list[Message], int]
-"""A moment of a conversation: the list of messages then, and how many there were."""
+
+class Mark(Struct, frozen=True):
+    """A moment of a conversation: how many messages there were, and in which `era`.
+
+    A mark holds no messages, so that those a summary has replaced can be forgotten.
+    """
+
+    count: int
+    era: int
 
 
 class Thread:
-    """The conversation of one agent with its model."""
+    """The conversation of one agent with its model.
+
+    `summary` stands for what came before the messages, `prompt` is what was asked last. `era` counts how often messages
+    that had been sent were rewritten; `lineage` changes when their places did, so that what was planned for the old
+    ones no longer fits.
+    """
 
     def __init__(self) -> None:
+        self.summary = ""
+        self.archive = ""
+        self.prompt = ""
+        self.era = 0
+        self.lineage = 0
         self._messages: list[Message] = []
         self._open: tuple[ToolCall, ...] = ()
         self._results: dict[str, ToolResult] = {}
@@ -44,25 +69,91 @@ class Thread:
         return tuple(call for call in self._open if call.id not in self._results)
 
     def mark(self) -> Mark:
-        """This moment, to go back to. The list it holds is never changed before that point."""
+        """This moment, to go back to."""
         self._close()
-        return self._messages, len(self._messages)
+        return Mark(len(self._messages), self.era)
 
-    def back(self, mark: Mark) -> None:
-        """Be as it was; a mark taken before this call still leads forward again."""
-        messages, count = mark
-        self._messages = messages[:count]
+    def back(self, mark: Mark) -> bool:
+        """Be as it was. False when what stood there then has been rewritten: only the log knows it."""
+        if mark.era != self.era or mark.count > len(self._messages):
+            return False
+        self._messages = self._messages[: mark.count]
         self._open, self._results, self._begun, self._sealed = (), {}, set(), False
+        self.lineage += 1
+        self.prompt = next((item.text for item in reversed(self._messages) if isinstance(item, UserMessage)), "")
+        return True
+
+    def copy(self) -> "Thread":
+        """The same conversation, for a way of its own from here."""
+        other = Thread()
+        other.__dict__.update(self.__dict__)
+        other._messages = list(self._messages)
+        other._results, other._begun = dict(self._results), set(self._begun)
+        other._covers = list(self._covers)
+        return other
+
+    def remove_last(self) -> bool:
+        """Take the newest message out; with results go the calls they answer. False when there is none."""
+        self._close()
+        if not self._messages:
+            return False
+        gone = self._messages.pop()
+        if isinstance(gone, ToolMessage) and self._messages:
+            self._messages.pop()
+        self._sealed = False
+        self.era += 1
+        self.lineage += 1
+        return True
+
+    def prune(self, event: ResultsPruned) -> None:
+        """These results become one line each."""
+        self._close()
+        self._rewrite(pruned(shortened(self._messages, self._covers), event))
+
+    def compact(self, event: Compacted) -> None:
+        """A summary takes the place of the older messages, which are forgotten here: the log has them."""
+        self._close()
+        self._rewrite(compacted(shortened(self._messages, self._covers), event))
+        self.summary, self.archive = event.text, event.archive
+        self.lineage += 1
+
+    def _rewrite(self, messages: list[Message]) -> None:
+        self._messages = messages
+        self._covers = []
+        self.era += 1
 
     def start(self, event: TurnStarted) -> None:
         self._close()
+        if event.continues:
+            self._continue(event.notes)
+            return
         self._messages.append(UserMessage(event.text, event.notes))
+        self.prompt = event.text
+        self._sealed = False
+
+    def _continue(self, notes: Iterable[str]) -> None:
+        """Nobody says anything. What was sent stays as it is, so what the model must know is a message of its own."""
+        if not self._messages or isinstance(self._messages[-1], AssistantMessage):
+            self._messages.append(UserMessage(GO_ON, tuple(notes)))
+            self._sealed = False
+            return
+        self._sealed = True
+        for note in notes:
+            self.note(note)
+
+    def join(self, text: str) -> None:
+        """Somebody says something while a turn runs, or when it was interrupted."""
+        self._close()
+        self._messages.append(UserMessage(text))
+        self.prompt = text
         self._sealed = False
 
     def reply(self, message: AssistantMessage) -> None:
         self._close()
         if not message.text.strip() and not message.calls:
             return
+        if not self._messages or isinstance(self._messages[-1], AssistantMessage):
+            self._messages.append(UserMessage(LOST))
         self._messages.append(message)
         self._open = message.calls
         self._sealed = False

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from odin.testing.script import StreamError
-from odin.testing.spoken import Spoken, signature
+from odin.testing.spoken import Spoken, sealed, signature
 
 _TYPES = {
     400: "invalid_request_error",
@@ -83,6 +83,8 @@ def _blocks(said: Spoken) -> list[tuple[dict[str, Any], str]]:
     if said.thinking:
         proof = signature(said.model, said.thinking)
         blocks.append(({"type": "thinking", "thinking": said.thinking, "signature": proof}, said.thinking))
+    if said.redacted:
+        blocks.append(({"type": "redacted_thinking", "data": sealed(said.model, said.redacted)}, ""))
     if said.text:
         blocks.append(({"type": "text", "text": said.text}, said.text))
     for call in said.calls:
@@ -97,10 +99,12 @@ def _opening(block: dict[str, Any]) -> dict[str, Any]:
         "text": {"text": ""},
         "tool_use": {"input": {}},
     }
-    return {**block, **empty[block["type"]]}
+    return {**block, **empty.get(block["type"], {})}
 
 
 def _deltas(said: Spoken, block: dict[str, Any], text: str) -> list[dict[str, Any]]:
+    if block["type"] == "redacted_thinking":
+        return []
     if block["type"] == "text":
         return [{"type": "text_delta", "text": part} for part in said.pieces(text)]
     if block["type"] == "thinking":

@@ -8,7 +8,7 @@ import msgspec
 
 from odin.core.picture import Picture
 from odin.testing.image_rules import check_sizes, check_source
-from odin.testing.spoken import signature
+from odin.testing.spoken import is_sealed, signature
 from odin.testing.strict import Memory, Refused, a_count, a_list, a_number, an_object, keys, unknown
 
 _TOP = keys(
@@ -377,16 +377,40 @@ def _check_thoughts(body: dict[str, Any], turns: Turns, memory: Memory) -> None:
                 raise Refused(f"{place}.thinking.signature: Field required")
             if proof != signature(model, text):
                 raise Refused(f"{place}: Invalid `signature` in `thinking` block")
-        elif block["type"] == "redacted_thinking" and not block.get("data"):
-            raise Refused(f"{place}.redacted_thinking.data: Field required")
+        elif block["type"] == "redacted_thinking":
+            if not isinstance(block.get("data"), str) or not block["data"]:
+                raise Refused(f"{place}.redacted_thinking.data: Field required")
+            if not is_sealed(model, block["data"]):
+                raise Refused(f"{place}: Invalid `data` in `redacted_thinking` block")
+    for _, _, blocks in turns:
+        _check_whole_thoughts(blocks, memory)
     thinking = an_object(body.get("thinking")) or {}
     if thinking.get("type") in ("enabled", "adaptive"):
-        _check_last_thought(model, turns, memory)
+        _check_last_thoughts(model, turns, memory)
 
 
-def _check_last_thought(model: str, turns: Turns, memory: Memory) -> None:
-    """The calls being answered now must still stand behind the thinking that led to them."""
-    for _, _, blocks in reversed([turn for turn in turns if turn[1] == "assistant"]):
+def _check_whole_thoughts(blocks: list[tuple[str, Block]], memory: Memory) -> None:
+    """Blocks of thinking come back all or none, in their order: one alone was torn out of its reply."""
+    kinds = ("thinking", "redacted_thinking")
+    thoughts = [
+        (place, block.get("signature") or block.get("data")) for place, block in blocks if block["type"] in kinds
+    ]
+    for place, proof in thoughts:
+        whole = memory.together.get(str(proof), [proof])
+        if [other for _, other in thoughts if other in whole] != whole:
+            raise Refused(
+                f"{place}: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
+                "modified. These blocks must remain as they were in the original response."
+            )
+
+
+def _check_last_thoughts(model: str, turns: Turns, memory: Memory) -> None:
+    """The calls of the running tool loop must still stand behind the thinking that led to them."""
+    for _, role, blocks in reversed(turns):
+        if role == "user":
+            if not any(block["type"] == "tool_result" for _, block in blocks):
+                return
+            continue
         place, first = blocks[0] if blocks else ("messages", {"type": "nothing"})
         calls = [block["id"] for _, block in blocks if block["type"] == "tool_use"]
         led = any(memory.thought.get(ident) == model for ident in calls)
@@ -396,4 +420,3 @@ def _check_last_thought(model: str, turns: Turns, memory: Memory) -> None:
                 "`thinking` is enabled, a final `assistant` message must start with a thinking block "
                 "(preceding the lastmost set of `tool_use` and `tool_result` blocks)."
             )
-        return

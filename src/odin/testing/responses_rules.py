@@ -269,6 +269,7 @@ def _check_pairs(items: list[dict[str, Any]]) -> None:
 
 
 def _check_reasoning(body: dict[str, Any], items: list[dict[str, Any]], memory: Memory) -> None:
+    _check_chain(body, items, memory)
     present = {item.get("id") for item in items if item["type"] == "reasoning"}
     for at, item in enumerate(items):
         needed = memory.reasoned.get(str(item.get("id")))
@@ -287,6 +288,25 @@ def _check_reasoning(body: dict[str, Any], items: list[dict[str, Any]], memory: 
                 f"Item '{item.get('id')}' of type 'reasoning' was provided without its required following item.",
                 "input",
             )
+
+
+def _check_chain(body: dict[str, Any], items: list[dict[str, Any]], memory: Memory) -> None:
+    """The reasoning of the running tool loop comes back all or none: each item was written knowing those before it."""
+    begins = 0
+    for at, item in enumerate(items):
+        follows = items[at - 1]["type"] == "function_call_output" if at else False
+        if item.get("role") == "user" and not follows:
+            begins = at
+    loop = items[begins:]
+    present = {item.get("id") for item in loop if item["type"] == "reasoning"}
+    led = [memory.led.get(str(item.get("call_id"))) for item in loop if item["type"] == "function_call"]
+    needed = [found[0] for found in led if found is not None and found[1] == body["model"]]
+    missing = [ident for ident in needed if ident not in present]
+    if missing and present:
+        raise wrong(
+            f"Item of type 'function_call' was provided without its required 'reasoning' item: '{missing[0]}'.",
+            "input",
+        )
 
 
 def _is_reply(item: dict[str, Any]) -> bool:

@@ -42,6 +42,7 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
 
     text: str = ""
     thinking: str = ""
+    redacted: str = ""
     calls: tuple[ScriptedCall, ...] = ()
     usage: Usage | None = None
     stop: str | None = None
@@ -130,6 +131,10 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
     def gzip(self) -> "Turn":
         """Compress the body, whatever the client said it accepts."""
         return structs.replace(self, gzipped=True)
+
+    def hiding(self, thought: str) -> "Turn":
+        """Think this too, without showing it: the Anthropic API gives it as an encrypted block after what is shown."""
+        return structs.replace(self, redacted=thought)
 
     def with_headers(self, headers: Mapping[str, str | None]) -> "Turn":
         """Add headers, or with None leave one out."""

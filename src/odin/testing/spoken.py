@@ -32,6 +32,13 @@ class Spoken(Struct, frozen=True):
     stop: str
     chunk: int | None
     created: int
+    redacted: str = ""
+
+    @property
+    def proofs(self) -> list[str]:
+        """What its blocks of thinking are known by, in their order."""
+        shown = [signature(self.model, self.thinking)] if self.thinking else []
+        return [*shown, sealed(self.model, self.redacted)] if self.redacted else shown
 
     def pieces(self, text: str) -> list[str]:
         """The text in the parts that one delta each carries: of `chunk` characters, or at most 64 parts."""
@@ -53,7 +60,7 @@ def spoken(
     usage = turn.usage or Usage(
         prompt.input, max(1, said), prompt.cache_read, prompt.cache_write, tokens(len(turn.thinking.encode()))
     )
-    return Spoken(number, model, text, turn.thinking, calls, usage, stop, turn.chunk, created)
+    return Spoken(number, model, text, turn.thinking, calls, usage, stop, turn.chunk, created, turn.redacted)
 
 
 def arguments_text(args: dict[str, Any] | str) -> str:

@@ -38,19 +38,23 @@ class Memory:
     def __init__(self) -> None:
         self.thought: dict[str, str] = {}
         """Ids of calls that a thinking block preceded, with the model that thought."""
+        self.together: dict[str, list[str]] = {}
+        """Proofs of thinking blocks, each with those of all blocks of its reply, in their order."""
         self.reasoned: dict[str, str] = {}
         """Ids of Responses items, with the reasoning item each one needs."""
         self.reasoning: set[str] = set()
+        self.led: dict[str, tuple[str, str]] = {}
+        """Ids of calls that reasoning led to, with its item and the model."""
 
     def learn(self, api: Api, said: Spoken) -> None:
-        if not said.thinking:
-            return
-        if api == "anthropic":
+        if api == "anthropic" and said.proofs:
             self.thought.update({call.id: said.model for call in said.calls})
-        elif api == "responses":
+            self.together.update(dict.fromkeys(said.proofs, said.proofs))
+        elif api == "responses" and said.thinking:
             reasoning, followers = item_ids(said)
             self.reasoning.add(reasoning)
             self.reasoned.update(dict.fromkeys(followers, reasoning))
+            self.led.update({call.id: (reasoning, said.model) for call in said.calls})
 
 
 def parse(body: bytes) -> dict[str, Any]:

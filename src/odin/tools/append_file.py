@@ -37,6 +37,9 @@ class AppendFile(FileTool[AppendArgs]):
     def subject(self, args: AppendArgs) -> Subject:
         return Subject(paths=(args.file_path,))
 
+    def early(self, args: AppendArgs) -> bool:
+        return True
+
     async def work(self, args: AppendArgs, ctx: ToolContext) -> ToolOutput:
         path = absolute(args.file_path, ctx.cwd, "file_path")
         before = present_bytes(self._files, path, ctx.cwd, too_large="append to safely; use a command instead")

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from odin.context.files import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.tools.files.drift import changed_since
 from odin.tools.files.path import FileTool, Refusal, absolute, open_regular, printable
 
 _Fate = Literal["Deleted", "Already absent", "Blocked", "Failed", "Not attempted"]
@@ -33,6 +34,9 @@ class Delete(FileTool[DeleteArgs]):
 
     def subject(self, args: DeleteArgs) -> Subject:
         return Subject(paths=args.paths)
+
+    def early(self, args: DeleteArgs) -> bool:
+        return True
 
     async def work(self, args: DeleteArgs, ctx: ToolContext) -> ToolOutput:
         fates: dict[_Fate, list[str]] = {fate: [] for fate in get_args(_Fate)}
@@ -88,7 +92,8 @@ class Delete(FileTool[DeleteArgs]):
         now = Path(path).lstat()
         moved = (now.st_ino, now.st_mtime_ns, now.st_size) != (opened.st_ino, opened.st_mtime_ns, opened.st_size)
         if moved or self._files.standing(path, sha256) == "changed":
-            raise Refusal(f"{path} changed on disk since you read it. Read it again, then decide.")
+            said = f"{path} changed on disk since you read it. Read it again, then decide."
+            raise changed_since(self._files, path, sha256, said)
 
 
 def _present(path: str) -> os.stat_result | None:

@@ -32,6 +32,9 @@ class EditTool(FileTool[EditArgs]):
     def subject(self, args: EditArgs) -> Subject:
         return Subject(paths=(args.file_path,))
 
+    def early(self, args: EditArgs) -> bool:
+        return True
+
     async def work(self, args: EditArgs, ctx: ToolContext) -> ToolOutput:
         edit = Edit(args.old_string, args.new_string, args.replace_all)
         return await change_file(self._files, args.file_path, [edit], ctx, self._reviewer)

@@ -40,6 +40,9 @@ class ExecuteCommand(Tool[ExecuteArgs]):
     def subject(self, args: ExecuteArgs) -> Subject:
         return Subject(command=args.command)
 
+    def early(self, args: ExecuteArgs) -> bool:
+        return not args.run_in_background
+
     def refusal(self, args: ExecuteArgs) -> str:
         return not_runnable(args.command)
 

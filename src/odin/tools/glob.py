@@ -48,6 +48,9 @@ class Glob(FileTool[GlobArgs]):
         folder = _split(args.pattern)[0] if args.pattern.startswith("/") else args.path
         return Subject(paths=(folder,) if folder else ())
 
+    def early(self, args: GlobArgs) -> bool:
+        return True
+
     def title(self, args: GlobArgs) -> str:
         return f"{args.pattern} in {args.path}" if args.path else args.pattern
 

@@ -63,6 +63,9 @@ class Grep(FileTool[GrepArgs]):
     def subject(self, args: GrepArgs) -> Subject:
         return Subject(paths=(args.path,) if args.path else ())
 
+    def early(self, args: GrepArgs) -> bool:
+        return True
+
     def title(self, args: GrepArgs) -> str:
         return f"{args.pattern} in {args.path}" if args.path else args.pattern
 

@@ -9,6 +9,7 @@ from odin.context.instructions import NAME
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.tools.files.atomic import replace_file
 from odin.tools.files.diff import compare
+from odin.tools.files.drift import changed_since
 from odin.tools.files.path import FileTool, Refusal, open_regular, printable, read_whole
 
 
@@ -66,8 +67,10 @@ class InitTool(FileTool[InitArgs]):
             data = read_whole(file, info)
         if data is None:
             raise Refusal(f"{self._path} is too large ({info.st_size} bytes). Shorten it first.")
-        if self._files.standing(self._path, digest(data)) == "changed":
-            raise Refusal(f"{self._path} changed on disk since you read it. Nothing was written. Read it again first.")
+        sha256 = digest(data)
+        if self._files.standing(self._path, sha256) == "changed":
+            said = f"{self._path} changed on disk since you read it. Nothing was written. Read it again first."
+            raise changed_since(self._files, self._path, sha256, said)
         return data
 
 

@@ -34,6 +34,9 @@ class LS(FileTool[LSArgs]):
     def subject(self, args: LSArgs) -> Subject:
         return Subject(paths=(args.path,))
 
+    def early(self, args: LSArgs) -> bool:
+        return True
+
     async def work(self, args: LSArgs, ctx: ToolContext) -> ToolOutput:
         folder = existing_folder(absolute(args.path, ctx.cwd, "path"), ctx.cwd)
         ignored = [matcher(glob) for glob in args.ignore]

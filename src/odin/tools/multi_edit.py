@@ -38,6 +38,9 @@ class MultiEditTool(FileTool[MultiEditArgs]):
     def subject(self, args: MultiEditArgs) -> Subject:
         return Subject(paths=(args.file_path,))
 
+    def early(self, args: MultiEditArgs) -> bool:
+        return True
+
     async def work(self, args: MultiEditArgs, ctx: ToolContext) -> ToolOutput:
         edits = [Edit(edit.old_string, edit.new_string, edit.replace_all) for edit in args.edits]
         return await change_file(self._files, args.file_path, edits, ctx, self._reviewer)

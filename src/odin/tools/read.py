@@ -51,6 +51,9 @@ class Read(FileTool[ReadArgs]):
     def subject(self, args: ReadArgs) -> Subject:
         return Subject(paths=(args.file_path,))
 
+    def early(self, args: ReadArgs) -> bool:
+        return True
+
     async def work(self, args: ReadArgs, ctx: ToolContext) -> ToolOutput:
         path = absolute(args.file_path, ctx.cwd, "file_path")
         first = max(1, args.offset or 1)

@@ -33,6 +33,9 @@ class WriteFile(FileTool[WriteArgs]):
     def subject(self, args: WriteArgs) -> Subject:
         return Subject(paths=(args.file_path,))
 
+    def early(self, args: WriteArgs) -> bool:
+        return True
+
     def title(self, args: WriteArgs) -> str:
         return args.file_path
 

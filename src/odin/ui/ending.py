@@ -11,8 +11,8 @@ NOWHERE = "Standard output is closed, so there is nowhere to write the answer. N
 _SENTENCES: dict[ExitReason, str] = {
     "max_turns": "Stopped after {steps} model calls, the limit of this run. Raise it with --max-turns, or go on with "
     "--continue.",
-    "error_max_budget_usd": "Stopped: the budget of this run is used up (this turn cost ${cost:.4f}). Raise it with "
-    "--max-budget-usd, or go on with --continue.",
+    "error_max_budget_usd": "Stopped: the budget is used up (this turn cost ${cost:.4f}). Raise it with "
+    "--max-budget-usd, and go on with --continue.",
     "interrupted": "Interrupted.",
     "max_tokens": "The model's reply was cut off by its token limit.",
     "aborted": "Aborted.",
@@ -37,5 +37,5 @@ def sentence(ended: TurnEnded) -> str:
     """Why the turn ended before the work was done and what to do about it; empty after a success."""
     if ended.reason == "end_turn":
         return ""
-    said = f"{ended.error} {ended.hint}".strip() if ended.reason == "error" else ""
+    said = f"{ended.error} {ended.hint}".strip() if ended.reason == "error" or ended.hint else ""
     return said or _SENTENCES[ended.reason].format(steps=ended.steps, cost=ended.cost_usd)

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import msgspec
 
 from odin.core.client import Client, SessionInfo
-from odin.core.event import Envelope, TurnEnded
+from odin.core.event import Envelope, ThinkingEnded, TurnEnded
 from odin.core.op import Prompt
 from odin.ui.ending import NOWHERE, READER_GONE, exit_code, sentence
 from odin.ui.pipes import Output
@@ -16,6 +16,18 @@ from odin.ui.question.dialog import Questions
 from odin.ui.stopping import Stopping
 from odin.ui.telling import Telling
 from odin.ui.terminal import harmless, put, say
+
+
+class Keyboard(Protocol):
+    """Where somebody may type while a turn runs, beside its progress."""
+
+    def attach(self, progress: Progress) -> None: ...
+
+    def detach(self) -> None: ...
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
 
 
 async def run_text(
@@ -28,16 +40,19 @@ async def run_text(
     first: bool = True,
     begun: AsyncIterator[Envelope] | None = None,
     verbose: bool = False,
+    keyboard: Keyboard | None = None,
+    watch: Callable[[Envelope], None] | None = None,
 ) -> int:
     """Print the answer. Why a turn ended early is said on `err`; text it has until then is printed all the same.
 
     What there is to say about the session is said with the `first` prompt only, and more of it when `verbose`. `begun`
-    is what happens in a turn that nobody has to ask for any more.
+    is what happens in a turn that nobody has to ask for any more. `keyboard` is where somebody may type meanwhile;
+    `watch` sees what happens, too.
     """
-    run = _Run(client, err, tty_in, first and begun is None, verbose)
+    run = _Run(client, err, tty_in, first, verbose, keyboard)
     if out is None:
         return run.refuse()
-    ended = await run.follow(prompt, begun=begun)
+    ended = await run.follow(prompt, watch, begun=begun)
     if ended is None:
         return run.code
     text = harmless(ended.text) if out.isatty() else ended.text
@@ -76,7 +91,13 @@ class _Run:
     """Follows one turn to its end while the terminal shows what happens."""
 
     def __init__(
-        self, client: Client, err: TextIO | None, tty_in: TextIO | None, first: bool = True, verbose: bool = False
+        self,
+        client: Client,
+        err: TextIO | None,
+        tty_in: TextIO | None,
+        first: bool = True,
+        verbose: bool = False,
+        keyboard: Keyboard | None = None,
     ) -> None:
         self.code = 0
         self._first = first
@@ -85,7 +106,9 @@ class _Run:
         self._err = err
         self._progress = Progress(err)
         self._telling = Telling()
-        self._questions = Questions(client, tty_in, err, self._progress) if tty_in is not None else None
+        self._keyboard = keyboard
+        held = keyboard or self._progress
+        self._questions = Questions(client, tty_in, err, held) if tty_in is not None else None
 
     def refuse(self) -> int:
         """Somebody closed standard output before we began."""
@@ -99,7 +122,7 @@ class _Run:
         begun: AsyncIterator[Envelope] | None = None,
     ) -> TurnEnded | None:
         """The end of the turn, or None when we left without it; `code` is then the exit code."""
-        with Stopping(self._client) as stopping:
+        with Stopping(self._client, queue="join" if self._keyboard else "rest") as stopping:
             watches = (stopping.see, watch) if watch is not None else (stopping.see,)
             events = begun or self._client.events()
             if begun is None:
@@ -136,6 +159,8 @@ class _Run:
             if line:
                 self._progress.line(line)
         self._progress.start()
+        if self._keyboard is not None:
+            self._keyboard.attach(self._progress)
 
     async def _pump(
         self, events: AsyncIterator[Envelope], prompt_id: str, watches: Iterable[Callable[[Envelope], None]]
@@ -151,12 +176,21 @@ class _Run:
 
     def _show(self, envelope: Envelope) -> None:
         self._progress.see(envelope)
+        if self._verbose and isinstance(envelope.event, ThinkingEnded):
+            self._show_thought(envelope.event)
         if line := self._telling.line(envelope):
             self._progress.line(line)
         if self._questions is not None:
             self._questions.see(envelope)
 
+    def _show_thought(self, thought: ThinkingEnded) -> None:
+        self._progress.line(f"Thought for {thought.seconds:.0f} s:")
+        for line in thought.text.strip().split("\n"):
+            self._progress.line(f"  {line}")
+
     async def _quiet(self) -> None:
         if self._questions is not None:
             await self._questions.close()
+        if self._keyboard is not None:
+            self._keyboard.detach()
         self._progress.close()

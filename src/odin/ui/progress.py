@@ -1,11 +1,21 @@
 """One line at the bottom of a terminal that says what is running and for how long."""
 
 import asyncio
+import math
 import os
 import time
 from typing import TextIO
 
-from odin.core.event import ActivityChanged, Envelope, ToolEnded, ToolStarted, Updated
+from odin.core.event import (
+    ActivityChanged,
+    Envelope,
+    RetryScheduled,
+    ThinkingEnded,
+    ThinkingStarted,
+    ToolEnded,
+    ToolStarted,
+    Updated,
+)
 from odin.ui.terminal import put, say, shorten, size_of, visible
 
 _ACTIVITIES = {
@@ -16,9 +26,11 @@ _ACTIVITIES = {
     "compacting": "summarising the conversation",
     "retrying": "waiting to try again",
     "retrying_key": "trying another key",
-    "cooling": "waiting for a usable key",
+    "cooling": "waiting, as the model's server asks",
     "verifying": "checking the work",
 }
+_WAITS = ("retrying", "cooling")
+"""Activities whose end is known: what is left of them is counted down."""
 
 
 class Progress:
@@ -34,6 +46,7 @@ class Progress:
         self._tools: dict[str, tuple[str, float]] = {}
         self._what = "starting"
         self._since = time.monotonic()
+        self._until = 0.0
         self._drawn = False
         self._held = 0
         self._later: list[str] = []
@@ -54,7 +67,12 @@ class Progress:
         elif isinstance(event, ToolEnded):
             self._tools.pop(event.call_id, None)
         elif isinstance(event, ActivityChanged) and event.activity in _ACTIVITIES:
+            self._until = self._until if event.activity in _WAITS else 0.0
             self._now(_ACTIVITIES[event.activity])
+        elif isinstance(event, RetryScheduled):
+            self._until = time.monotonic() + event.delay_s
+        elif isinstance(event, ThinkingStarted | ThinkingEnded):
+            self._now("thinking" if isinstance(event, ThinkingStarted) else _ACTIVITIES["streaming"])
         elif isinstance(event, Updated):
             self._now(event.text)
         else:
@@ -105,9 +123,11 @@ class Progress:
     def _draw(self) -> None:
         if not self._live or self._held:
             return
+        now = time.monotonic()
         what, since = next(reversed(self._tools.values()), (self._what, self._since))
         more = f" (+{len(self._tools) - 1})" if len(self._tools) > 1 else ""
-        time_spent = f" {int(time.monotonic() - since)}s"
+        left = math.ceil(self._until - now)
+        time_spent = f", {left}s left" if left > 0 and not self._tools else f" {int(now - since)}s"
         room = max(size_of(self._err)[0] - len(more) - len(time_spent) - 1, 8)
         shown = shorten(visible(what), room)
         self._put(f"\r\x1b[K{self._dim[0]}{shown}{more}{time_spent}{self._dim[1]}")

@@ -7,7 +7,7 @@ from typing import Self
 
 from odin.core.client import Client
 from odin.core.event import Envelope, TurnEnded, TurnStarted
-from odin.core.op import Interrupt
+from odin.core.op import Interrupt, Leftover
 
 PATIENCE_S = 10.0
 """How long an interrupted turn may take to wind up before we leave without it."""
@@ -18,11 +18,14 @@ _CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 class Stopping:
     """While it is entered, SIGINT, SIGTERM and SIGHUP interrupt the session; `code` is then the exit code.
 
+    Prompts that wait rest in the log, because the process ends; `queue` is for a SIGINT that ends only the turn.
+
     `asked` is done at the first signal; `gone` is done when there is nothing left to wait for.
     """
 
-    def __init__(self, client: Client, patience: float = PATIENCE_S) -> None:
+    def __init__(self, client: Client, patience: float = PATIENCE_S, queue: Leftover = "rest") -> None:
         self._client = client
+        self._queue: Leftover = queue
         self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[bool]] = set()
@@ -70,7 +73,8 @@ class Stopping:
             self._running = False
 
     def _interrupt(self) -> None:
-        task = self._loop.create_task(self._client.submit(Interrupt()))
+        queue = self._queue if self.code == _CODES[signal.SIGINT] else "rest"
+        task = self._loop.create_task(self._client.submit(Interrupt(queue)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -4,6 +4,7 @@ from odin.core.event import (
     Envelope,
     Event,
     HookRan,
+    ModelChanged,
     PermissionAnswered,
     RetryScheduled,
     RuleAdded,
@@ -49,6 +50,8 @@ class Telling:
                 return event.text
             case RetryScheduled():
                 return retry_line(event)
+            case ModelChanged(reason=reason) if reason:
+                return f"Going on with {event.model}: {reason}"
             case HookRan():
                 return self._hook(event)
             case PermissionAnswered(allowed=False, by="user"):

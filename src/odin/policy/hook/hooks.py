@@ -11,7 +11,7 @@ from odin.core.hook import SILENT, HookCall, HookVerdict, Point
 from odin.core.redaction import Redact, unredacted
 from odin.policy.hook.declared import Hook
 from odin.policy.hook.envelope import Session
-from odin.policy.hook.matching import meant
+from odin.policy.hook.matching import concerned, meant
 from odin.policy.hook.outcome import Said, together
 from odin.policy.hook.run import run
 from odin.policy.process.runner import ProcessRunner
@@ -48,8 +48,8 @@ class SessionHooks:
         self._hooks = (*self._hooks, hook)
         self._points.update(hook.kind.points)
 
-    def listens(self, point: Point) -> bool:
-        return point in self._points
+    def listens(self, point: Point, tool: str = "") -> bool:
+        return point in self._points and (not tool or any(concerned(hook, point, tool) for hook in self._hooks))
 
     async def fire(self, call: HookCall) -> HookVerdict:
         call = msgspec.structs.replace(call, model=call.model or self._session.model())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from odin.core.hook import HookCall
+from odin.core.hook import HookCall, Point
 from odin.core.registry import ALIASES, canonical
 from odin.policy.hook.declared import Filters, Hook
 
@@ -51,6 +51,11 @@ def meant(hook: Hook, call: HookCall, root: str) -> str | None:
     return ""
 
 
+def concerned(hook: Hook, point: Point, tool: str) -> bool:
+    """Whether the hook may be told of calls of this tool. What its filters say depends on the call."""
+    return point in hook.kind.points and _first_name(hook, (tool,)) is not None
+
+
 def _hears(hook: Hook, call: HookCall) -> bool:
     """PostToolUse hears of what went well, PostToolUseFailure of the rest."""
     wanted = hook.kind.results
@@ -59,7 +64,10 @@ def _hears(hook: Hook, call: HookCall) -> bool:
 
 def _named(hook: Hook, call: HookCall) -> str | None:
     """The first name of the tool that the matcher matches, the names of the hook's own world first."""
-    tools = call.tools or (call.tool,)
+    return _first_name(hook, call.tools or (call.tool,))
+
+
+def _first_name(hook: Hook, tools: Iterable[str]) -> str | None:
     names = (name for tool in tools for name in names_of(tool, claude=hook.kind.claude))
     return next((name for name in names if _matches(hook.matcher, name)), None)
 

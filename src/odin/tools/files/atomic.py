@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+from odin.core.errors import ExternalModification
 from odin.policy.process.environment import SYSTEM_PATH
 from odin.tools.files.path import Refusal
 from odin.tools.files.temporary import beside, copy_name, create, elsewhere, sweep
@@ -63,14 +64,15 @@ def _check_unchanged(target: str, before: bytes | None) -> None:
     except FileNotFoundError:
         if before is None:
             return
-        raise Refusal(f"{target} was deleted in the meantime. Nothing was written.") from None
+        raise Refusal(f"{target} was deleted in the meantime. Nothing was written.", ExternalModification) from None
     with open(fd, "rb", buffering=0) as file:  # noqa: PTH123
         if before is None or file.readall() != before:
             raise _changed(target)
 
 
 def _changed(target: str) -> Refusal:
-    return Refusal(f"{target} changed on disk in the meantime. Nothing was written. Read it again first.")
+    said = f"{target} changed on disk in the meantime. Nothing was written. Read it again first."
+    return Refusal(said, ExternalModification)
 
 
 def _keep_attributes(fd: int, target: str, info: os.stat_result) -> bool:

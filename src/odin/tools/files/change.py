@@ -4,10 +4,11 @@ import os
 from collections.abc import Sequence
 
 from odin.context.files import FileCache, digest
+from odin.core.errors import UnreadFile
 from odin.core.tool import ToolContext, ToolOutput
 from odin.tools.files.atomic import replace_file
 from odin.tools.files.diff import Diff, compare
-from odin.tools.files.drift import describe_drift
+from odin.tools.files.drift import changed_since, describe_drift
 from odin.tools.files.path import Refusal, absolute, open_regular, printable, read_whole
 from odin.tools.files.replace import Draft, Edit
 from odin.tools.files.seen import remember_write
@@ -49,18 +50,18 @@ async def change_file(
 
 
 def _check_known(files: FileCache, path: str, data: bytes) -> None:
-    standing = files.standing(path, digest(data))
+    sha256 = digest(data)
+    standing = files.standing(path, sha256)
     if standing in ("unread", "stale") and not files.read_first:
         return
     if standing == "unread":
-        raise Refusal(f"Must read file first: {path} has not been read. Use Read, then repeat the edit.")
+        raise Refusal(f"Must read file first: {path} has not been read. Use Read, then repeat the edit.", UnreadFile)
     if standing == "stale":
-        raise Refusal(f"Must read file first: {path} was read before this session was resumed. Read it again.")
+        why = f"{path} was read before this session was resumed. Read it again."
+        raise Refusal(f"Must read file first: {why}", UnreadFile)
     if standing == "changed":
-        raise Refusal(
-            f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)} "
-            "Read it again, then repeat the edit on the new text."
-        )
+        said = f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)}"
+        raise changed_since(files, path, sha256, f"{said} Read it again, then repeat the edit on the new text.")
 
 
 def _remarked(remark: str) -> str:

@@ -1,11 +1,21 @@
 """What to say when a file is no longer what the model has read: which of its lines are different now."""
 
 from odin.context.files import FileCache, Part
+from odin.core.errors import Conflict, ExternalModification
 from odin.tools.files.diff import compare
+from odin.tools.files.path import Refusal
 from odin.tools.files.text import decode
 
 _DIFF_CHARS = 3000
 _PARTS = 10
+
+
+def changed_since(files: FileCache, path: str, sha256: str, sentence: str) -> Refusal:
+    """The refusal to touch a file that is no longer what was read. It says so when another agent changed it."""
+    by = files.modified_by(path, sha256)
+    if by:
+        return Refusal(f"{sentence} (It was changed by {by}.)", Conflict)
+    return Refusal(sentence, ExternalModification)
 
 
 def describe_drift(files: FileCache, path: str, data: bytes) -> str:

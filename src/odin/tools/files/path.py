@@ -7,6 +7,7 @@ from abc import abstractmethod
 from io import FileIO
 from pathlib import Path
 
+from odin.core.errors import OdinError
 from odin.core.tool import A, Tool, ToolContext, ToolOutput, failed
 
 WHOLE_BYTES = 50_000_000
@@ -14,7 +15,14 @@ WHOLE_BYTES = 50_000_000
 
 
 class Refusal(Exception):
-    """The call cannot be done as asked. The sentence is what the model reads, so it says what to do instead."""
+    """The call cannot be done as asked. The sentence is what the model reads, so it says what to do instead.
+
+    `named` is the error it is, where people and programs have a name for it.
+    """
+
+    def __init__(self, sentence: str, named: type[OdinError] | None = None) -> None:
+        super().__init__(sentence)
+        self.kind = named.__name__ if named else ""
 
 
 class FileTool(Tool[A]):
@@ -24,7 +32,7 @@ class FileTool(Tool[A]):
         try:
             return await self.work(args, ctx)
         except Refusal as refusal:
-            return failed(printable(str(refusal)))
+            return failed(printable(str(refusal)), refusal.kind)
         except OSError as error:
             name = f" {error.filename}" if isinstance(error.filename, str) else ""
             return failed(printable(f"The system refused it:{name} {error.strerror or error}."))

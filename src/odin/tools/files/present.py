@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from odin.context.files import FileCache, digest
-from odin.tools.files.drift import describe_drift
+from odin.tools.files.drift import changed_since, describe_drift
 from odin.tools.files.path import Refusal, open_regular, read_whole
 
 
@@ -19,7 +19,8 @@ def present_bytes(files: FileCache, path: str, cwd: str, *, too_large: str) -> b
         data = read_whole(file, info)
     if data is None:
         raise Refusal(f"{path} is too large ({info.st_size} bytes) to {too_large}.")
-    if files.standing(path, digest(data)) == "changed":
-        drift = describe_drift(files, path, data)
-        raise Refusal(f"{path} changed on disk since you read it. Nothing was written.{drift} Read it again first.")
+    sha256 = digest(data)
+    if files.standing(path, sha256) == "changed":
+        said = f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)}"
+        raise changed_since(files, path, sha256, f"{said} Read it again first.")
     return data

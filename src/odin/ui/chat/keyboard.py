@@ -1,74 +1,207 @@
-"""Waiting for a line at the prompt while the session lives on: its background processes, and turns it begins itself."""
+"""The keyboard of a conversation: a line can be typed at any time, also while a turn runs."""
 
 import asyncio
-import signal
-import sys
-from collections.abc import AsyncIterator
+import codecs
+import contextlib
+import os
+import re
+from collections.abc import Callable, Generator
+from typing import Any, TextIO
 
-from odin.core.client import Client
-from odin.core.event import Envelope, TurnStarted
-from odin.core.op import Prompt
+from odin.ui.progress import Progress
+from odin.ui.question.lineedit import Line
+from odin.ui.question.tty import Tty
+from odin.ui.terminal import width
+
+_ROW = re.compile(r"(?<=[\r\n])")
 
 
-class Begun:
-    """A turn that began while nobody had typed anything, and what happens in it."""
+class Keyboard:
+    """One line at the bottom of the terminal. `label` stands before it; `take` gets what was typed, None at the end.
 
-    def __init__(self, first: Envelope, started: TurnStarted, events: AsyncIterator[Envelope]) -> None:
-        self.prompt = Prompt(started.id, started.text, started.mode)
-        self._first = first
-        self._events = events
+    While a turn runs its progress has that line, until something is typed; while a person is asked something else, the
+    whole terminal belongs to whoever asks (`hold`), and what was typed so far comes back afterwards.
+    """
 
-    async def events(self) -> AsyncIterator[Envelope]:
-        yield self._first
-        async for envelope in self._events:
-            yield envelope
+    def __init__(
+        self, keyboard: TextIO, err: TextIO, label: Callable[[], str], take: Callable[[str | None], None]
+    ) -> None:
+        self._tty = Tty(keyboard, err)
+        self._label = label
+        self._take = take
+        self._line = Line("")
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._edits = os.environ.get("TERM", "") not in ("", "dumb")
+        self._before: list[Any] | None = None
+        self._progress: Progress | None = None
+        self._covers = False
+        self._drawn = False
+        self._on_screen = ""
+        self._silent = True
+        self._held = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn is being followed."""
+        return self._progress is not None
+
+    @property
+    def text(self) -> str:
+        return self._line.text
+
+    def open(self) -> None:
+        self._listen()
 
     def close(self) -> None:
-        _close(self._events)
+        self._clear()
+        self._deafen()
 
+    # --- who has the terminal ---
 
-async def next_line(client: Client, prompt: str) -> str | Begun | None:
-    """What was typed, or the turn that began before it; None when there is nothing more to wait for."""
-    loop = asyncio.get_running_loop()
-    events = client.events()
-    turn = loop.create_task(_first_turn(events))
-    typed: asyncio.Future[bool] = loop.create_future()
+    def attach(self, progress: Progress) -> None:
+        """A turn begins: its progress has the line until somebody types."""
+        self._clear()
+        self._progress, self._silent = progress, False
+        if self._line.text:
+            self._draw()
 
-    def settle(line: bool) -> None:
-        if not typed.done():
-            typed.set_result(line)
+    def detach(self) -> None:
+        """It is over, and its answer is about to be shown."""
+        self._clear()
+        self._uncover()
+        self._progress, self._silent = None, True
 
-    fd = sys.stdin.fileno()
-    loop.add_reader(fd, settle, True)
-    loop.add_signal_handler(signal.SIGINT, settle, False)
-    sys.stdout.write(prompt)
-    sys.stdout.flush()
-    try:
-        await asyncio.wait({turn, typed}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        loop.remove_reader(fd)
-        loop.remove_signal_handler(signal.SIGINT)
-        if not turn.done():
-            turn.cancel()
-            _close(events)
-    if turn.done() and not turn.cancelled():
-        sys.stdout.write("\n")
-        return turn.result()
-    line = sys.stdin.readline() if typed.result() else ""
-    if not line:
-        sys.stderr.write("\n")
-    return line or None
+    def show(self) -> None:
+        """Nothing runs: the prompt, with what was typed meanwhile."""
+        if self._held or self._progress is not None:
+            return
+        self._silent = False
+        if not self._drawn:
+            self._tty.say(self._label())
+            self._drawn, self._on_screen = True, self._label()
+        self._draw()
 
+    def hold(self) -> None:
+        """Somebody else reads and writes here until `release`."""
+        if not self._held:
+            self._clear()
+            self._deafen()
+            if self._progress is not None:
+                self._progress.hold()
+        self._held += 1
 
-async def _first_turn(events: AsyncIterator[Envelope]) -> Begun | None:
-    async for envelope in events:
-        if isinstance(envelope.event, TurnStarted) and not envelope.agent:
-            return Begun(envelope, envelope.event, events)
-    return None
+    def release(self) -> None:
+        self._held -= 1
+        if not self._held:
+            if self._progress is not None:
+                self._progress.release()
+            self._listen()
+            self._draw()
 
+    @contextlib.contextmanager
+    def aside(self) -> Generator[None]:
+        """Something is said above the line."""
+        drawn = self._drawn
+        self._clear()
+        if self._progress is not None:
+            self._progress.hold()
+        try:
+            yield
+        finally:
+            if self._progress is not None:
+                self._progress.release()
+            if drawn:
+                self.show() if self._progress is None else self._draw()
 
-def _close(events: AsyncIterator[Envelope]) -> None:
-    """A reader that has left must not be kept events for."""
-    close = getattr(events, "close", None)
-    if close is not None:
-        close()
+    def forget(self) -> None:
+        """What was typed so far is not meant."""
+        self._line = Line("")
+        self._draw()
+
+    # --- keys ---
+
+    def _listen(self) -> None:
+        import termios
+
+        if self._edits and self._before is None:
+            self._before = termios.tcgetattr(self._tty.fd)
+            changed = termios.tcgetattr(self._tty.fd)
+            changed[3] &= ~(termios.ICANON | termios.ECHO)
+            termios.tcsetattr(self._tty.fd, termios.TCSANOW, changed)
+        asyncio.get_running_loop().add_reader(self._tty.fd, self._ready)
+
+    def _deafen(self) -> None:
+        import termios
+
+        asyncio.get_running_loop().remove_reader(self._tty.fd)
+        if self._before is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(self._tty.fd, termios.TCSANOW, self._before)
+            self._before = None
+
+    def _ready(self) -> None:
+        try:
+            data = os.read(self._tty.fd, 4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._deafen()
+            self._take(None)
+            return
+        for row in _ROW.split(self._decoder.decode(data)):
+            state = self._line.press(row) if row else ""
+            if state == "done":
+                self._finish()
+            elif state == "closed" and not self.busy:
+                self._tty.say("\n")
+                self._take(None)
+        self._draw()
+
+    def _finish(self) -> None:
+        text = self._line.text
+        if self._progress is None and not self._silent and self._edits:
+            self._draw()
+            self._tty.say("\n")
+            self._drawn = False
+        self._clear()
+        self._line = Line("")
+        self._uncover()
+        self._silent = self._silent or self._progress is None
+        self._take(text)
+
+    # --- drawing ---
+
+    def _draw(self) -> None:
+        if self._held or self._silent or not self._edits:
+            return
+        if self._progress is not None and not self._line.text:
+            self._clear()
+            self._uncover()
+            return
+        if self._progress is not None and not self._covers:
+            self._progress.hold()
+            self._covers = True
+        self._tty.say(self._change_on_screen())
+        self._drawn = True
+
+    def _change_on_screen(self) -> str:
+        """What must be written so that the line is there: mostly the letters that were typed at its end."""
+        line, columns = self._line, self._tty.columns()
+        before, now = self._on_screen if self._drawn else "", f"{self._label()}{line.text}"
+        plain = line.at == len(line.text) and width(now) < columns
+        self._on_screen = now if plain else ""
+        if plain and before and now.startswith(before):
+            return now[len(before) :]
+        return line.drawn(self._label(), columns)
+
+    def _uncover(self) -> None:
+        if self._covers and self._progress is not None:
+            self._covers = False
+            self._progress.release()
+
+    def _clear(self) -> None:
+        if self._drawn and self._edits:
+            self._tty.say("\r\x1b[K")
+        self._drawn = False

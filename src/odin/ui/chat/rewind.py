@@ -53,7 +53,9 @@ def _prompts(turns: tuple[TurnRecord, ...]) -> str:
     for number, turn in enumerate(reversed(turns[-_LISTED:]), 1):
         when = time.strftime("%H:%M", time.localtime(turn.started))
         files = "1 file " if turn.files == 1 else f"{turn.files} files"
-        lines.append(f"{number:>3}  {when}  {files:>8}  {shorten(visible(' '.join(turn.body.split())), 60)}")
+        lines.append(
+            f"{number:>3}  {when}  {files:>8}  {shorten(visible(' '.join(turn.body.split())) or '(continued)', 60)}"
+        )
     if len(turns) > _LISTED:
         lines.append(f"     and {len(turns) - _LISTED} earlier ones, up to number {len(turns)}")
     lines.append("/rewind N goes back to before number N; add files or chat for only one of them.")

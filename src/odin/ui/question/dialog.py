@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from odin.core.client import Client
 from odin.core.errors import OdinError
@@ -15,7 +15,6 @@ from odin.core.event import (
     TurnEnded,
 )
 from odin.core.op import Answer, AnswerQuestions
-from odin.ui.progress import Progress
 from odin.ui.question.tty import Tty, in_background
 from odin.ui.terminal import folded, visible
 
@@ -24,10 +23,18 @@ _BACKGROUND = "Odin runs in the background and cannot ask."
 Asked = PermissionAsked | QuestionsAsked
 
 
+class Shared(Protocol):
+    """Who has the terminal when nobody is asked, and leaves it meanwhile."""
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
 class Questions:
     """The only reader of the terminal while a turn runs."""
 
-    def __init__(self, client: Client, keyboard: TextIO, err: TextIO | None, progress: Progress) -> None:
+    def __init__(self, client: Client, keyboard: TextIO, err: TextIO | None, progress: Shared) -> None:
         self._client = client
         self._tty = Tty(keyboard, err)
         self._progress = progress

@@ -143,7 +143,7 @@ def rule_choice(rules: Sequence[str], wording: str) -> str:
 
 def taken_back(answered: PermissionAnswered) -> str:
     """Who has answered a question that was on the screen. When nobody did, the session itself says so."""
-    if answered.by in ("interrupt", "shutdown", "timeout"):
+    if answered.by in ("interrupt", "shutdown", "timeout", "steer"):
         return ""
     verdict = "allowed" if answered.allowed else "denied"
     return f"This was answered elsewhere: {verdict} by {visible(answered.by)}."

@@ -102,16 +102,18 @@ class Controls:
         return {}
 
     async def _context_usage(self, request: Raw) -> Raw:
-        snapshot = await self._client.snapshot()
-        used, limit = snapshot.context_tokens, snapshot.context_limit
+        report = await self._client.context()
+        used, limit = report.used, report.limit
         return {
-            "categories": [{"name": "Conversation", "tokens": used, "color": "blue"}],
+            "categories": [{"name": part.source, "tokens": part.tokens, "color": "blue"} for part in report.parts],
             "totalTokens": used,
             "maxTokens": limit,
             "rawMaxTokens": limit,
             "percentage": 100 * used / limit if limit else 0.0,
-            "model": snapshot.model,
-            "isAutoCompactEnabled": False,
+            "measured": report.measured,
+            "model": report.model,
+            "isAutoCompactEnabled": report.threshold > 0,
+            "autoCompactThreshold": report.threshold,
             "memoryFiles": [],
             "mcpTools": [],
             "agents": [],

@@ -14,6 +14,7 @@ from odin.core.client import SessionInfo
 from odin.core.event import (
     AgentStarted,
     CallStreamed,
+    Compacted,
     Envelope,
     Event,
     ExitReason,
@@ -132,6 +133,7 @@ class Translator:
             ModelChanged: self._model_changed,
             PermissionModeChanged: self._permission_mode_changed,
             Warned: self._warned,
+            Compacted: self._compacted,
             HookRan: self._hook_ran,
         }
 
@@ -358,6 +360,11 @@ class Translator:
     def _permission_mode_changed(self, event: PermissionModeChanged, agent: str) -> Iterator[Raw]:
         self._permission_mode = event.mode
         return iter(())
+
+    def _compacted(self, event: Compacted, agent: str) -> Iterator[Raw]:
+        trigger = "manual" if event.trigger == "manual" else "auto"
+        about: Raw = {"trigger": trigger, "pre_tokens": event.tokens_before, "post_tokens": event.tokens_after}
+        yield self.note("compact_boundary", compact_metadata=about, parent_tool_use_id=self._parents.get(agent))
 
     def _warned(self, event: Warned, agent: str) -> Iterator[Raw]:
         yield self.note("warning", text=event.text)

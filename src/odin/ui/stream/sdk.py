@@ -20,12 +20,13 @@ from odin.core.event import (
     PermissionAnswered,
     PermissionAsked,
     PromptDropped,
+    PromptJoined,
     QuestionsAnswered,
     QuestionsAsked,
     TurnEnded,
     TurnStarted,
 )
-from odin.core.op import DropPrompt, Interrupt, Prompt
+from odin.core.op import Interrupt, Prompt
 from odin.ui.ending import READER_GONE, exit_code
 from odin.ui.pipes import Output
 from odin.ui.stopping import Stopping
@@ -140,10 +141,12 @@ class _Stream:
         return self._code
 
     def stop(self) -> None:
-        """A signal came: wait for the running turn, which is being interrupted, and for nothing else."""
+        """A signal came: wait for the running turn, which is being interrupted, and for nothing else.
+
+        What waits rests in the log until the session is resumed.
+        """
         self._stops = True
-        for prompt_id in self._prompts - {self._running}:
-            self._spawn(self._client.submit(DropPrompt(prompt_id)))
+        self._prompts &= {self._running}
         self._settle()
 
     def leave(self) -> None:
@@ -186,13 +189,13 @@ class _Stream:
             await self._asking.ask(event, envelope.agent)
         elif isinstance(event, PermissionAnswered | QuestionsAnswered):
             self._asking.take_back(event.ask_id)
-        elif isinstance(event, PromptDropped):
+        elif isinstance(event, PromptDropped | PromptJoined):
             self._forget(event.id)
         elif isinstance(event, TurnStarted) and not envelope.agent:
             self._running = event.id
             if self._interrupts_next:
                 self._interrupts_next = False
-                await self._client.submit(Interrupt())
+                await self._client.submit(Interrupt("keep"))
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._running = ""
             self._code = 0 if event.reason == "interrupted" else exit_code(event)
@@ -214,9 +217,9 @@ class _Stream:
         self._send(self._translator.note("warning", text=text))
 
     async def _interrupt(self) -> None:
-        """Stop what runs, or what was just submitted and is about to."""
+        """Stop what runs, or what was just submitted and is about to. What waits has a result of its own to get."""
         if self._running:
-            await self._client.submit(Interrupt())
+            await self._client.submit(Interrupt("keep"))
         else:
             self._interrupts_next = bool(self._prompts)
 
@@ -280,7 +283,7 @@ class _Stream:
         except UsageError as error:
             self._refuse(prompt_id, error)
             return
-        await self._submit_prompt(Prompt(prompt_id, text, mode))
+        await self._submit_prompt(Prompt(prompt_id, text, mode, lane="queue"))
 
     async def _submit_prompt(self, prompt: Prompt) -> None:
         if not self._prompts:

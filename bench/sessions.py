@@ -1,0 +1,97 @@
+"""Thousands of sessions: how long a list of them takes, warm and from nothing, and a search through all they said."""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from odin.core.event import Envelope, Replied, SessionOpened, TitleSet, ToolEnded, TurnEnded, TurnStarted, UsageRecorded
+from odin.core.message import AssistantMessage, Text, ToolCall, Usage
+from odin.session.index import NAME, Index
+from odin.session.log import FORMAT, Header
+from odin.session.search import search
+from odin.session.store import LOG_NAME, Store
+from odin.tools.searching.ripgrep import find_ripgrep
+from row import Row
+
+SESSIONS = 5_000
+TURNS = 3
+NEEDLE = "xylophone"
+
+
+def write_session(folder: Path, number: int) -> int:
+    """One session of a few turns, each with a result of some size. Gives its bytes."""
+    session = f"{20260101000000000 + number}"
+    lines = [msgspec.json.encode(Header(FORMAT, session, "/w", float(number)))]
+    needle = f" {NEEDLE}" if number % 500 == 7 else ""
+    events: list[object] = [SessionOpened("/w", "anthropic/some-model", "1"), TitleSet(f"Session number {number}")]
+    for turn in range(TURNS):
+        call = ToolCall(f"c{turn}", "Read", {"file_path": "/w/a.py"})
+        events += [
+            TurnStarted(f"t{turn}", f"please look at file {number} of the project", "edit_mode"),
+            UsageRecorded("anthropic/some-model", Usage(100, 10), 0.01),
+            Replied(AssistantMessage((Text("I will read it."), call))),
+            ToolEnded(call.id, "Read", "success", f"def function_{number}(): pass\n" * 60 + needle),
+            TurnEnded(f"t{turn}", "end_turn", "It is fine."),
+        ]
+    lines += [msgspec.json.encode(Envelope(seq, 1.0, session, event)) for seq, event in enumerate(events)]  # pyright: ignore[reportArgumentType]
+    path = folder / session / LOG_NAME
+    path.parent.mkdir()
+    data = b"\n".join(lines) + b"\n"
+    path.write_bytes(data)
+    return len(data)
+
+
+def took_ms(act: Callable[[], object], rounds: int = 9) -> float:
+    samples: list[float] = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        act()
+        samples.append((time.perf_counter() - started) * 1000)
+    return statistics.median(samples)
+
+
+def _rebuilt(folder: Path) -> None:
+    (folder / NAME).unlink(missing_ok=True)
+    assert len(Index(folder).summaries()) == SESSIONS
+
+
+def _looked_at(folder: Path) -> None:
+    """The floor: ask the file system for the size and time of every log. No list that is true can do without."""
+    for entry in os.scandir(folder):
+        if "." not in entry.name:
+            os.stat(f"{entry.path}/{LOG_NAME}")  # noqa: PTH116
+
+
+def _grown(folder: Path) -> None:
+    with next(iter(folder.glob(f"*/{LOG_NAME}"))).open("ab") as file:
+        file.write(b"\n")
+    assert len(Index(folder).summaries()) == SESSIONS
+
+
+def rows() -> list[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Store(name, "/w").folder
+        folder.mkdir(parents=True)
+        size = sum(write_session(folder, number) for number in range(SESSIONS))
+        cold = took_ms(lambda: _rebuilt(folder), 3)
+        warm = took_ms(lambda: Index(folder).summaries())
+        floor = took_ms(lambda: _looked_at(folder))
+        rg = find_ripgrep() or ""
+        found = search(folder, NEEDLE, ripgrep=rg)
+        assert len(found) == SESSIONS // 500, len(found)
+        seek = took_ms(lambda: search(folder, NEEDLE, ripgrep=rg))
+        common = took_ms(lambda: search(folder, f"function_{SESSIONS // 2}", ripgrep=rg))
+        one = took_ms(lambda: _grown(folder))
+    megabytes = size / 1e6
+    return [
+        Row(f"list {SESSIONS} sessions, index warm", warm, floor, 4, "ms", True, 30),
+        Row(f"list {SESSIONS} sessions, one log grew", one, floor, 6, "ms", True, 40),
+        Row(f"list {SESSIONS} sessions, index rebuilt ({megabytes:.0f} MB)", cold, floor, 3000, "ms", False),
+        Row("search a rare word in all of them", seek, None, 500, "ms", False),
+        Row("search a word of one of them", common, None, 500, "ms", False),
+    ]

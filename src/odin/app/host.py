@@ -1,0 +1,158 @@
+"""Holds the session that is open and goes to others: the target is opened and locked before the old one ends."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from odin.app.compose import open_session
+from odin.app.opening import Opened, open_log, place_of
+from odin.app.sessions import ProjectSessions, checked_title
+from odin.config import Options
+from odin.context.prompt import Assembler
+from odin.core.client import Client
+from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, UsageError
+from odin.core.event import SessionSwitched
+from odin.core.op import SetTitle
+from odin.core.provider import ModelInfo, Provider
+from odin.core.sessions import ExportFormat, SessionMatch, SessionSummary
+from odin.core.tool import Tool
+from odin.engine.local import LocalClient
+from odin.session.store import Store
+
+Kind = Literal["resume", "new", "fork"]
+
+
+class Parts(Struct, frozen=True):
+    """What a program brings to every session it opens."""
+
+    tools: Sequence[Tool[Any]] = ()
+    provider: tuple[Provider, ModelInfo] | None = None
+    assembler: Assembler | None = None
+
+    async def open(self, options: Options, opened: Opened) -> LocalClient:
+        return await open_session(
+            options, tools=self.tools, provider=self.provider, assembler=self.assembler, opened=opened
+        )
+
+
+class Host:
+    """The sessions of one project, one of them open. `draft` is the prompt that a fork at the start left out."""
+
+    def __init__(self, store: Store, options: Options, cwd: str, client: LocalClient, parts: "Parts") -> None:
+        self._store = store
+        self._options = options
+        self._cwd = cwd
+        self._client = client
+        self._parts = parts
+        self._others = ProjectSessions(store)
+        self._moving = asyncio.Lock()
+        self.draft = ""
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    async def new(self) -> Client:
+        async with self._moving:
+            await self._must_rest()
+            options = await self._plain_options(keep=True)
+            opened = replace(open_log(self._store, options, self._cwd), source="clear")
+            return await self._switch("new", options, opened)
+
+    async def resume(self, session: str) -> Client:
+        async with self._moving:
+            await self._must_rest()
+            found = self._store.find(session)
+            if found == await self._id():
+                raise UsageError(f"Session {found} is the one that is open.")
+            options = replace(await self._plain_options(keep=False), resume=found)
+            return await self._switch("resume", options, open_log(self._store, options, self._cwd))
+
+    async def fork(self, turn: str = "") -> tuple[Client, str]:
+        async with self._moving:
+            await self._must_rest()
+            here = await self._id()
+            if self._store.where(here) is None:
+                raise UsageError("Nothing was said in this session yet, so there is nothing to copy.")
+            plain = await self._plain_options(keep=True)
+            opened = open_log(self._store, replace(plain, resume=here, fork=True, fork_at=turn), self._cwd)
+            return await self._switch("fork", plain, opened), opened.draft
+
+    async def list(self) -> tuple[SessionSummary, ...]:
+        return await asyncio.to_thread(self._others.list)
+
+    async def search(self, words: str) -> tuple[SessionMatch, ...]:
+        return await asyncio.to_thread(self._others.search, words)
+
+    async def rename(self, session: str, title: str) -> None:
+        if session == await self._id():
+            await self._client.submit(SetTitle(checked_title(title)))
+        else:
+            await asyncio.to_thread(self._others.rename, session, title)
+
+    async def delete(self, session: str) -> None:
+        found = self._store.find(session)
+        if found == await self._id():
+            raise DeleteCurrentSession
+        await asyncio.to_thread(self._others.delete, found)
+
+    async def export(self, session: str, form: ExportFormat, path: str = "") -> str:
+        return await asyncio.to_thread(self._others.export, session, form, path)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _id(self) -> str:
+        return (await self._client.info()).session
+
+    async def _must_rest(self) -> None:
+        if (await self._client.snapshot()).executing:
+            raise SessionBusy("Wait for it or interrupt it, then go to another session.")
+
+    async def _plain_options(self, *, keep: bool) -> Options:
+        """What was asked for at the start, without what named a session; with `keep`, what was chosen since stays.
+
+        A session that is resumed brings its own choices.
+        """
+        info = await self._client.info()
+        return replace(
+            self._options,
+            resume="",
+            continue_last=False,
+            fork=False,
+            fork_at="",
+            session_id="",
+            model=info.model if keep and self._parts.provider is None else self._options.model,
+            permission_mode=info.permission_mode if keep else self._options.permission_mode,
+        )
+
+    async def _switch(self, kind: Kind, options: Options, opened: Opened) -> Client:
+        """Whatever fails before the new session is whole leaves the old one as it is."""
+        entered = await self._parts.open(options, opened)
+        left, self._client = self._client, entered
+        event = SessionSwitched(kind, opened.log.session)
+        with contextlib.suppress(OdinError):
+            left.switched(event)
+            await left.close()
+        asyncio.get_running_loop().call_soon(entered.switched, event)
+        return entered
+
+
+async def open_host(
+    options: Options,
+    *,
+    tools: Sequence[Tool[Any]] = (),
+    provider: tuple[Provider, ModelInfo] | None = None,
+    assembler: Assembler | None = None,
+) -> Host:
+    """Open a session as `open_session` does, for a front end that goes from one to another."""
+    place = place_of(options)
+    opened = open_log(place.store, options, place.cwd)
+    parts = Parts(tools, provider, assembler)
+    host = Host(place.store, options, place.cwd, await parts.open(options, opened), parts)
+    host.draft = opened.draft
+    return host

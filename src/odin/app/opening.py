@@ -1,0 +1,85 @@
+"""Where a session works and which log it writes: a new one, an earlier one, or a copy of an earlier one."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from odin.config import Config, Options, current_folder, load, make_private, state_dir
+from odin.core.errors import SessionLocked, UsageError
+from odin.core.event import Envelope
+from odin.session.log import SessionLog, read_log
+from odin.session.store import Store
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The folder a session works in, what holds there, and where the project's sessions are kept."""
+
+    env: Mapping[str, str]
+    cwd: str
+    config: Config
+    store: Store
+
+
+def place_of(options: Options) -> Place:
+    env = options.env if options.env is not None else os.environ
+    cwd = os.path.realpath(options.cwd or current_folder())
+    if not Path(cwd).is_dir():
+        raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
+    config = load(cwd, env, options.flags(), trust=options.trust)
+    state = make_private(Path(options.state_dir) if options.state_dir else state_dir(env))
+    return Place(env, cwd, config, Store(state, config.root))
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A log that is ours to write, and what is in it.
+
+    `draft` is the prompt that a fork left out; `source` is how the session began, as hooks are told.
+    """
+
+    log: SessionLog
+    past: list[Envelope]
+    draft: str = ""
+    source: str = "startup"
+
+
+def open_log(store: Store, options: Options, cwd: str) -> Opened:
+    if options.resume and options.continue_last:
+        raise UsageError("Both --resume and --continue were given.", "Use one of them.")
+    if options.fork_at and not (options.fork and (options.resume or options.continue_last)):
+        raise UsageError("--at names the prompt a copy ends before.", "Add --resume ID and --fork-session.")
+    if not options.resume and not options.continue_last:
+        return Opened(store.create(cwd, options.session_id), [])
+    if options.fork:
+        from odin.session.fork import fork
+
+        original = store.open(store.find(options.resume) if options.resume else store.latest())
+        made = fork(store, original, cwd, session=options.session_id, at=options.fork_at)
+        return Opened(made.log, made.past, made.draft, "resume" if made.past else "startup")
+    if options.session_id:
+        raise UsageError("--session-id names a new session.", "Leave it out, or add --fork-session.")
+    log = _held(store, options.resume) if options.resume else _latest_held(store)
+    try:
+        past = list(read_log(log.path))
+    except BaseException:
+        log.close()
+        raise
+    return Opened(log, past, source="resume" if past else "startup")
+
+
+def _held(store: Store, said: str) -> SessionLog:
+    log = store.open(store.find(said))
+    log.hold()
+    return log
+
+
+def _latest_held(store: Store) -> SessionLog:
+    """The latest that nobody else has. Whether somebody has it is known for certain only when it was tried."""
+    taken: set[str] = set()
+    while True:
+        session = store.latest(free=True, but=taken)
+        try:
+            return _held(store, session)
+        except SessionLocked:
+            taken.add(session)

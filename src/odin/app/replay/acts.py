@@ -1,0 +1,299 @@
+"""What people did in a recorded session, and when: the prompts they sent, what they answered, where they stopped it.
+
+An act waits until the replay has come to where the recording was when it was done: to the end of the turns before it,
+or, in the middle of a turn, to the last thing that had happened.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from odin.core.event import (
+    AgentEnded,
+    AgentStarted,
+    CallDiscarded,
+    Compacted,
+    ContextAdded,
+    Envelope,
+    FileCached,
+    FilesLeft,
+    HookRan,
+    MessageRemoved,
+    PermissionAnswered,
+    PermissionAsked,
+    PermissionModeChanged,
+    PromptChanged,
+    PromptDropped,
+    PromptJoined,
+    PromptQueued,
+    QuestionsAnswered,
+    QuestionsAsked,
+    Redone,
+    Replied,
+    Rewound,
+    RuleAdded,
+    RuleRemoved,
+    SessionOpened,
+    SpawnFinished,
+    SpawnStarted,
+    TodosChanged,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageRecorded,
+)
+from odin.core.op import (
+    AddContext,
+    AddRule,
+    ChangePrompt,
+    Compact,
+    Continue,
+    DropPrompt,
+    Interrupt,
+    Leftover,
+    Op,
+    Prompt,
+    Redo,
+    RemoveLast,
+    Rewind,
+    SetPermissionMode,
+)
+
+Key = tuple[str, ...]
+"""A thing that happened, by what stays the same when it happens again."""
+
+_LONGEST_WAIT_S = 3.0
+"""A command that was interrupted gets as long as it had, and no longer than this."""
+
+
+class Act(msgspec.Struct, frozen=True):
+    """`op` is done when `ended` turns are over and `after` has happened; `silent` names a turn in which the model has
+    nothing more to say. `close` and `open` are the session's own end and beginning, `kill` an end that it could not
+    record."""
+
+    seq: int
+    op: Op | RuleRemoved | Literal["open", "close", "kill"]
+    ended: int
+    after: Key = ()
+    silent: str = ""
+    delay: float = 0.0
+
+
+def key_of(envelope: Envelope, said: dict[str, int]) -> Key:
+    """What others can wait for. `said` counts the replies of each agent."""
+    event, agent = envelope.event, envelope.agent
+    if isinstance(event, TurnStarted):
+        return ("turn", agent, event.id)
+    if isinstance(event, Replied):
+        said[agent] = said.get(agent, 0) + 1
+        return ("reply", agent, str(said[agent]))
+    if isinstance(event, ToolStarted):
+        return ("start", event.call_id)
+    if isinstance(event, ToolEnded):
+        return ("end", event.call_id)
+    if isinstance(event, PermissionAsked | QuestionsAsked):
+        return ("ask", event.call_id)
+    if isinstance(event, AgentStarted):
+        return ("agent", event.id)
+    return ()
+
+
+def acts_of(envelopes: Sequence[Envelope]) -> list[Act]:
+    return _Acts(envelopes).all()
+
+
+class _Acts:
+    def __init__(self, envelopes: Sequence[Envelope]) -> None:
+        self._envelopes = envelopes
+        self._acts: list[Act] = []
+        self._ended = 0
+        self._running = ""
+        self._queued: set[str] = set()
+        self._spawned: set[str] = set()
+        self._effects: set[int] = set()
+        self._answered = {
+            (item.event.rule, "allow" if item.event.allowed else "deny")
+            for item in envelopes
+            if isinstance(item.event, PermissionAnswered) and item.event.remember
+        }
+        said: dict[str, int] = {}
+        keys = ((item, key_of(item, said)) for item in envelopes)
+        self._anchors = [(item.seq, item.ts, key) for item, key in keys if key and not _partial(item)]
+        self._seqs = [seq for seq, _, _ in self._anchors]
+
+    def all(self) -> list[Act]:
+        for at, item in enumerate(self._envelopes):
+            if isinstance(item.event, TurnEnded) and not item.agent:
+                self._note_effects(at)
+        for at, item in enumerate(self._envelopes):
+            self._hear(at, item)
+        if self._running:
+            self._stop(len(self._envelopes), "kill")
+        return sorted(self._acts, key=lambda act: act.seq)
+
+    def _hear(self, at: int, item: Envelope) -> None:
+        event = item.event
+        if isinstance(event, SpawnStarted):
+            self._spawned.add(f"{event.id}-ended")
+        if item.agent:
+            return
+        if isinstance(event, SessionOpened):
+            if self._running:
+                self._stop(at, "kill")
+                self._running = ""
+            if event.resumed or at:
+                self._act(item, "open")
+        elif isinstance(event, TurnStarted):
+            self._turn(item, event)
+        elif isinstance(event, TurnEnded):
+            self._turn_ended(at, event)
+        else:
+            op = self._op(item)
+            if op is not None:
+                self._act(item, op)
+
+    def _act(self, item: Envelope, op: Op | RuleRemoved | Literal["open"]) -> None:
+        after = self._anchor(item.seq)[2] if self._running else ()
+        self._acts.append(Act(item.seq, op, self._ended, after))
+
+    def _anchor(self, seq: int) -> tuple[int, float, Key]:
+        at = bisect_left(self._seqs, seq)
+        return self._anchors[at - 1] if at else (0, 0.0, ())
+
+    def _turn(self, item: Envelope, event: TurnStarted) -> None:
+        if event.continues:
+            self._act(item, Continue(event.id, event.mode))
+        elif event.id not in self._queued and event.id not in self._spawned:
+            self._act(item, Prompt(event.id, event.text, event.mode))
+        self._running = event.id
+
+    def _turn_ended(self, at: int, event: TurnEnded) -> None:
+        """The end of a turn that was killed is recorded when the session is resumed; nobody does anything for it."""
+        if event.id != self._running:
+            return
+        if event.reason == "interrupted" and not self._stopped_by_answer(at):
+            self._stop(at, Interrupt(self._leftover(at)))
+        elif event.reason == "aborted":
+            self._stop(at, "close")
+        self._ended += 1
+        self._running = ""
+
+    def _op(self, item: Envelope) -> Op | RuleRemoved | None:
+        event = item.event
+        if isinstance(event, PromptQueued):
+            self._queued.add(event.id)
+            return Prompt(event.id, event.text, event.mode, lane=event.lane)
+        if isinstance(event, PromptChanged):
+            return ChangePrompt(event.id, event.text, event.mode, event.lane)
+        if isinstance(event, PromptDropped) and item.seq not in self._effects:
+            return DropPrompt(event.id)
+        if isinstance(event, ContextAdded):
+            return AddContext(event.content, event.path, event.command)
+        if isinstance(event, MessageRemoved):
+            return RemoveLast()
+        if isinstance(event, Rewound):
+            return Rewind(event.turn, event.files, event.chat)
+        if isinstance(event, Redone):
+            return Redo()
+        if isinstance(event, PermissionModeChanged):
+            return SetPermissionMode(event.mode)
+        if isinstance(event, RuleAdded) and (event.text, event.action) not in self._answered:
+            return AddRule(event.text, event.action, "session")
+        if isinstance(event, RuleRemoved):
+            return event
+        if isinstance(event, Compacted) and event.trigger == "manual":
+            return Compact(profile=event.profile)
+        return None
+
+    # --- where a turn was cut off ---
+
+    def _stop(self, at: int, op: Interrupt | Literal["close", "kill"]) -> None:
+        """The turn that runs was cut off: what came of that begins somewhere before its end."""
+        first = self._first_effect(at)
+        reached = self._envelopes[first].seq if first < len(self._envelopes) else self._envelopes[-1].seq + 1
+        stopped = self._envelopes[first].ts if first < len(self._envelopes) else self._envelopes[-1].ts
+        seq = self._envelopes[at].seq if at < len(self._envelopes) else reached
+        _, ts, after = self._anchor(reached)
+        if self._busy_at(first):
+            delay = min(max(stopped - ts, 0.0), _LONGEST_WAIT_S)
+            self._acts.append(Act(seq, op, self._ended, after, delay=delay))
+        else:
+            self._acts.append(Act(seq, op, self._ended, after, silent=self._running))
+
+    def _first_effect(self, at: int) -> int:
+        first = at
+        while first > 0 and _is_effect(self._envelopes[first - 1]):
+            first -= 1
+        return first
+
+    def _note_effects(self, at: int) -> None:
+        event = self._envelopes[at].event
+        if isinstance(event, TurnEnded) and event.reason in ("interrupted", "aborted"):
+            self._effects.update(item.seq for item in self._envelopes[self._first_effect(at) : at])
+
+    def _busy_at(self, first: int) -> bool:
+        """Whether a call ran or somebody was asked when the turn was cut off, so that the model was not waited for."""
+        open_calls: set[str] = set()
+        asked: set[str] = set()
+        for item in self._envelopes[:first]:
+            event = item.event
+            if isinstance(event, ToolStarted):
+                open_calls.add(event.call_id)
+            elif isinstance(event, ToolEnded):
+                open_calls.discard(event.call_id)
+            elif isinstance(event, PermissionAsked | QuestionsAsked):
+                asked.add(event.ask_id)
+            elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+                asked.discard(event.ask_id)
+            elif isinstance(event, TurnStarted) and not item.agent:
+                open_calls.clear()
+                asked.clear()
+        return bool(open_calls or asked)
+
+    def _leftover(self, at: int) -> Leftover:
+        effects = [item.event for item in self._envelopes[self._first_effect(at) : at]]
+        if any(isinstance(event, PromptJoined) for event in effects):
+            return "join"
+        if any(isinstance(event, PromptDropped) for event in effects):
+            return "drop"
+        return "keep"
+
+    def _stopped_by_answer(self, at: int) -> bool:
+        return stopped_by(self._envelopes, at) is not None
+
+
+def _partial(item: Envelope) -> bool:
+    return isinstance(item.event, Replied) and item.event.message.interrupted
+
+
+def stopped_by(envelopes: Sequence[Envelope], at: int) -> PermissionAnswered | None:
+    """The answer that ended the turn which ends at this place: a no that meant the whole turn."""
+    for item in reversed(envelopes[:at]):
+        event = item.event
+        if isinstance(event, Replied | ToolStarted | TurnStarted):
+            return None
+        if isinstance(event, PermissionAnswered):
+            return event if not event.allowed and event.by not in ("interrupt", "shutdown") else None
+    return None
+
+
+_EFFECTS = (AgentEnded, CallDiscarded, FileCached, FilesLeft, HookRan, SpawnFinished, TodosChanged, UsageRecorded)
+
+
+def _is_effect(item: Envelope) -> bool:
+    """Whether it may have come of cutting a turn off."""
+    event = item.event
+    if isinstance(event, ToolEnded):
+        return event.status == "cancelled"
+    if isinstance(event, Replied):
+        return event.message.interrupted
+    if isinstance(event, PermissionAnswered | QuestionsAnswered):
+        return event.by in ("interrupt", "shutdown")
+    if isinstance(event, PromptJoined):
+        return not event.turn
+    if isinstance(event, PromptDropped):
+        return True
+    return isinstance(event, _EFFECTS) or (isinstance(event, TurnEnded) and bool(item.agent))

@@ -1,0 +1,243 @@
+"""A copy of the project as it was when the session began, as far as that is known.
+
+The files of today are copied first. Then every file whose earlier state is in the checkpoints is put back, in the copy;
+what cannot be put back is named.
+"""
+
+import os
+import stat
+from collections.abc import Container, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from odin.app.replay.recording import Recording
+from odin.core.errors import UsageError
+from odin.core.event import Envelope, FilesLeft, FilesSaved, FileState, Redone, Rewound
+from odin.session.checkpoints import CheckpointStore, Lost, digest
+from odin.session.filestate import UNHASHED, unspelled
+from odin.session.listing import Listing, read_file
+
+MOST_FILES = 200_000
+MOST_BYTES = 4_000_000_000
+_FILE_BYTES = 200_000_000
+
+
+class Start(msgspec.Struct):
+    """`files` is the first known state of every path; `listing` the whole project before the first command."""
+
+    files: dict[str, FileState] = msgspec.field(default_factory=dict[str, FileState])
+    listing: Listing | None = None
+    lost: bool = False
+
+
+def start_of(envelopes: Iterable[Envelope], store: CheckpointStore | None) -> Start:
+    start = Start()
+    for item in envelopes:
+        event = item.event
+        if isinstance(event, FilesSaved):
+            _add(start, event.files)
+            if event.manifest and start.listing is None and store is not None:
+                _add_listing(start, event.manifest, store)
+        elif isinstance(event, FilesLeft | Rewound | Redone):
+            _add(start, (change.before for change in event.changes))
+    return start
+
+
+def _add(start: Start, states: Iterable[FileState]) -> None:
+    for state in states:
+        start.files.setdefault(state.path, state)
+
+
+def _add_listing(start: Start, manifest: str, store: CheckpointStore) -> None:
+    try:
+        start.listing = Listing.of(store.manifest(manifest))
+    except Lost:
+        start.lost = True
+        return
+    _add(start, start.listing.states.values())
+
+
+def make_scratch(recording: Recording, target: Path, *, outside: Container[str] = ()) -> list[str]:
+    """Fill the folder, and say what is not as it was. `outside` is no part of the project: our own state."""
+    target.mkdir(mode=0o700)
+    if recording.files is not None:
+        if recording.files.is_dir():
+            _copy(recording.files, target, ())
+        return []
+    store = CheckpointStore(recording.store) if recording.store is not None else None
+    start = start_of(recording.envelopes, store)
+    notes: list[str] = []
+    if Path(recording.root).is_dir():
+        _copy(Path(recording.root), target, outside)
+    else:
+        notes.append(f"The folder {recording.root} is gone; only what was saved of it is in the copy.")
+    back = _Back(recording.root, target, store, start)
+    back.all()
+    return notes + back.notes()
+
+
+def mark_root(recording: Recording, target: Path) -> None:
+    """Let the root be found again from the folder below it in which the session worked."""
+    marks = ("ODIN.md", "odinconfig.json", ".git")
+    if recording.cwd != recording.root and not any(os.path.lexists(target / mark) for mark in marks):
+        (target / ".git").mkdir()
+    Path(str(target) + recording.cwd.removeprefix(recording.root)).mkdir(parents=True, exist_ok=True)
+
+
+def _copy(source: Path, target: Path, outside: Container[str]) -> None:
+    """Files, folders and links, nothing else, and never through a link."""
+    files = size = 0
+    queue = [(source, target)]
+    while queue:
+        folder, into = queue.pop()
+        for entry in _entries(folder):
+            if entry.path in outside:
+                continue
+            info = entry.stat(follow_symlinks=False)
+            copy = into / entry.name
+            files, size = files + 1, size + info.st_size
+            if files > MOST_FILES or size > MOST_BYTES:
+                raise UsageError(
+                    f"{source} is too large to be copied (more than {MOST_FILES:,} files or {MOST_BYTES / 1e9:g} GB).",
+                    "Make a recording of a smaller project.",
+                )
+            if stat.S_ISDIR(info.st_mode):
+                copy.mkdir(mode=0o700)
+                queue.append((Path(entry.path), copy))
+            elif stat.S_ISLNK(info.st_mode):
+                copy.symlink_to(os.readlink(entry.path))  # noqa: PTH115
+            elif stat.S_ISREG(info.st_mode):
+                _copy_file(entry.path, copy, stat.S_IMODE(info.st_mode))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def _copy_file(source: str, target: Path, mode: int) -> None:
+    try:
+        with Path(source).open("rb") as read, target.open("xb") as written:
+            while piece := read.read(1_000_000):
+                written.write(piece)
+        target.chmod(mode)
+    except PermissionError:
+        return
+
+
+class _Back:
+    """Puts the copy back to the start of the session. It touches nothing outside the copy."""
+
+    def __init__(self, root: str, target: Path, store: CheckpointStore | None, start: Start) -> None:
+        self._root = root
+        self._target = target
+        self._store = store
+        self._start = start
+        self._lost: list[str] = []
+
+    def all(self) -> None:
+        states = sorted(self._start.files.items())
+        for path, state in reversed(states):
+            place = self._place(path)
+            if place is not None and state.kind == "absent":
+                _take_away(place)
+        if self._start.listing is not None:
+            for place in self._newer(self._start.listing):
+                _take_away(place)
+        for path, state in states:
+            place = self._place(path)
+            if place is not None:
+                self._put(place, state)
+
+    def notes(self) -> list[str]:
+        notes: list[str] = []
+        if self._lost:
+            named = ", ".join(self._lost[:10]) + (", …" if len(self._lost) > 10 else "")
+            notes.append(f"{len(self._lost)} files could not be brought back to their earlier state: {named}.")
+        if self._start.listing is None:
+            gone, none = "the list of them is gone from the checkpoint store", "nothing in it may have changed others"
+            why = gone if self._start.lost else none
+            notes.append(f"Files that the session did not change are as they are now ({why}).")
+        elif (self._target / ".git").is_dir():
+            notes.append("The repository (.git) is as it is now; its earlier state is not kept.")
+        return notes
+
+    def _place(self, path: str) -> Path | None:
+        """Where a path of the project is in the copy; None for one outside, or behind a link."""
+        real = unspelled(path)
+        if not Path(real).is_relative_to(self._root) or real == self._root:
+            return None
+        place = self._target / Path(real).relative_to(self._root)
+        return place if os.path.realpath(place.parent) == str(place.parent) else None
+
+    def _newer(self, listing: Listing) -> Iterator[Path]:
+        """Files of today in folders that were looked into then, and that were not there."""
+        for folder in self._listed(listing):
+            for entry in _entries(folder):
+                path = str(Path(self._root) / Path(entry.path).relative_to(self._target))
+                if not entry.is_dir(follow_symlinks=False) and path not in self._start.files:
+                    yield Path(entry.path)
+
+    def _listed(self, listing: Listing) -> Iterator[Path]:
+        if listing.whole:
+            yield self._target
+        for path, state in listing.states.items():
+            place = self._place(path)
+            if state.kind == "folder" and state.saved and place is not None and place.is_dir():
+                yield place
+
+    def _put(self, place: Path, state: FileState) -> None:
+        if state.kind == "folder":
+            if not place.is_dir():
+                _take_away(place)
+                place.mkdir(parents=True, exist_ok=True)
+        elif state.kind == "link":
+            _take_away(place)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if not os.path.lexists(place):
+                place.symlink_to(unspelled(state.target))
+        elif state.kind == "file" and not self._same(place, state):
+            self._put_file(place, state)
+
+    def _same(self, place: Path, state: FileState) -> bool:
+        data = read_file(str(place), _FILE_BYTES)
+        if data is None or (digest(data) != state.sha256 and not state.sha256.startswith(UNHASHED)):
+            return False
+        if state.sha256.startswith(UNHASHED):
+            self._lost.append(state.path)
+        elif state.mode:
+            place.chmod(state.mode)
+        return True
+
+    def _put_file(self, place: Path, state: FileState) -> None:
+        data = self._earlier(state)
+        if data is None:
+            self._lost.append(state.path)
+            return
+        _take_away(place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+        place.chmod(state.mode or 0o644)
+
+    def _earlier(self, state: FileState) -> bytes | None:
+        if self._store is None or not state.saved:
+            return None
+        try:
+            return self._store.fetch(state.sha256)
+        except Lost:
+            return None
+
+
+def _take_away(place: Path) -> None:
+    """One file or link of the copy, or a folder that is empty."""
+    try:
+        if place.is_dir() and not place.is_symlink():
+            place.rmdir()
+        elif os.path.lexists(place):
+            place.unlink()
+    except OSError:
+        return

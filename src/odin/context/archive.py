@@ -1,0 +1,67 @@
+"""Messages that leave the conversation, written down where the model can read them again."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from odin.core.message import AssistantMessage, Message, ToolMessage, UserMessage
+from odin.core.text import mended
+
+_FENCE = "````"
+
+
+def write_history(folder: Path, messages: Iterable[Message], earlier: str = "") -> str:
+    """The next `history-N.md` of the session, and its path. `earlier` is the one before it."""
+    lines = ["# The conversation before a summary", ""]
+    if earlier:
+        lines += [f"What came before this is in {earlier}.", ""]
+    for message in messages:
+        lines += [_told(message), ""]
+    return _write(folder, "history", "\n".join(lines))
+
+
+def write_results(folder: Path, results: Sequence[tuple[str, str, str]]) -> str:
+    """The next `results-N.md`: id, title and whole text of each result. Gives its path."""
+    lines = ["# Results that are no longer in the conversation", ""]
+    for call_id, title, text in results:
+        lines += [f"## {call_id}", title, _fenced(text), ""]
+    return _write(folder, "results", "\n".join(lines))
+
+
+def _write(folder: Path, name: str, text: str) -> str:
+    """It appears whole or not at all, under a number no other has."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    number = 1
+    while (path := folder / f"{name}-{number}.md").exists():
+        number += 1
+    temporary = folder / f".{path.name}.{os.getpid()}"
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(mended(text).encode())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return str(path)
+
+
+def _told(message: Message) -> str:
+    if isinstance(message, UserMessage):
+        notes = "".join(f"\n\n> {note}" for note in message.notes)
+        return f"## User\n{message.text}{notes}"
+    if isinstance(message, AssistantMessage):
+        calls = "".join(f"\n\n**{call.name}** ({call.id}): {call.args!r}" for call in message.calls)
+        return f"## Assistant\n{message.text}{calls}"
+    return "\n\n".join(_result(message))
+
+
+def _result(message: ToolMessage) -> Iterable[str]:
+    for result in message.results:
+        kind = "Error" if result.is_error else "Result"
+        images = "".join(f"\n(image {image.path})" for image in result.images)
+        yield f"### {kind} of {result.call_id}\n{_fenced(result.text)}{images}"
+    yield from (f"> {note}" for note in message.notes)
+
+
+def _fenced(text: str) -> str:
+    return f"{_FENCE}\n{text}\n{_FENCE}"

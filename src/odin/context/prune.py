@@ -1,0 +1,106 @@
+"""What can go from a conversation without asking anybody: results the model is done with, and old images."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from odin.context.size import IMAGE, tokens_of
+from odin.core.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult
+
+WORTH = 120
+"""A result of fewer tokens than this costs hardly more than the line that would stand in its place."""
+
+IMAGES_KEPT = 4
+_READERS = ("Read", "ReadTool")
+
+
+class Found(Struct, frozen=True):
+    """One result that may go: its call, its place, what it would free and whether a later one makes it useless."""
+
+    call: str
+    freed: int
+    superseded: bool
+
+
+class Pruning(Struct, frozen=True):
+    """The results and images that go, and the tokens that are free afterwards."""
+
+    calls: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    freed: int = 0
+
+    @property
+    def empty(self) -> bool:
+        return not self.calls and not self.images
+
+
+def choose(
+    messages: Sequence[Message],
+    *,
+    recent: int,
+    gone: Callable[[ToolResult], bool],
+    images_kept: int = IMAGES_KEPT,
+    newest: bool = False,
+) -> Pruning:
+    """Results older than the `recent` tokens of them, reads that a later read repeats, and all but the newest images.
+
+    The results of the newest reply stay unless `newest`. Results that are `gone` already are left alone.
+    """
+    stale = _superseded(messages)
+    last = None if newest else next((item for item in reversed(messages) if isinstance(item, ToolMessage)), None)
+    calls: list[str] = []
+    freed = passed = 0
+    for message in reversed(messages):
+        if not isinstance(message, ToolMessage):
+            continue
+        for result in reversed(message.results):
+            size = tokens_of(result.text)
+            passed += size
+            if message is last or size < WORTH or gone(result):
+                continue
+            if passed > recent or result.call_id in stale:
+                calls.append(result.call_id)
+                freed += size - WORTH // 2
+    images = _older_images(messages, images_kept)
+    return Pruning(tuple(reversed(calls)), images, freed + IMAGE * len(images))
+
+
+def _older_images(messages: Iterable[Message], kept: int) -> tuple[str, ...]:
+    found = [
+        image.path
+        for message in messages
+        if isinstance(message, ToolMessage)
+        for result in message.results
+        for image in result.images
+    ]
+    newest = frozenset(found[len(found) - kept :] if kept else ())
+    return tuple(dict.fromkeys(path for path in found if path not in newest))
+
+
+def _superseded(messages: Sequence[Message]) -> frozenset[str]:
+    """Reads of a file that was read again later: wholly, or the same lines."""
+    whole: set[str] = set()
+    parts: set[tuple[str, Any, Any]] = set()
+    stale: list[str] = []
+    for message in reversed(messages):
+        if not isinstance(message, AssistantMessage):
+            continue
+        for call in reversed(message.calls):
+            path = _read_path(call)
+            if not path:
+                continue
+            part = (path, call.args.get("offset"), call.args.get("limit"))
+            if path in whole or part in parts:
+                stale.append(call.id)
+            parts.add(part)
+            if part[1] is None and part[2] is None:
+                whole.add(path)
+    return frozenset(stale)
+
+
+def _read_path(call: ToolCall) -> str:
+    if call.name not in _READERS:
+        return ""
+    path = call.args.get("file_path") or call.args.get("path")
+    return path if isinstance(path, str) else ""

@@ -1,0 +1,50 @@
+"""Recording that a call does not count which was begun before its reply was complete."""
+
+from msgspec import Struct
+
+from odin.core.event import CallDiscarded, CallSpeculated, DiscardReason, FileChange, KeptFile, Warned
+from odin.engine.recorder import Recorder
+from odin.session.changes import Ahead
+
+
+class PutBack(Struct, frozen=True):
+    """What was put back in files, and what was left alone."""
+
+    changes: tuple[FileChange, ...] = ()
+    kept: tuple[KeptFile, ...] = ()
+
+
+NOTHING = PutBack()
+
+
+def not_back(early: Ahead, error: Exception) -> PutBack:
+    """Nothing could be put back."""
+    paths = [change.before.path for change in early.changes or ()]
+    return PutBack(kept=tuple(KeptFile(path, str(error)) for path in paths))
+
+
+def crashed(recorder: Recorder) -> tuple[Ahead, ...]:
+    """The calls that an earlier run of the session had begun early when it was killed."""
+    return tuple(early for early in recorder.state.changes.ahead if early.seq <= recorder.past)
+
+
+def report(
+    recorder: Recorder,
+    agent: str,
+    call: CallSpeculated,
+    reason: DiscardReason,
+    back: PutBack = NOTHING,
+    *,
+    started: bool = True,
+    completed: bool = False,
+) -> None:
+    """The log, and a person where something is not as it was before the call."""
+    event = CallDiscarded(
+        call.call_id, call.name, call.args, reason, started, completed, restored=back.changes, kept=back.kept
+    )
+    recorder.emit(event, agent)
+    if back.kept:
+        named = "; ".join(f"{file.path} ({file.reason})" for file in back.kept)
+        recorder.emit(
+            Warned(f"{call.name} was begun early and does not count, but this could not be put back: {named}."), agent
+        )

@@ -1,0 +1,63 @@
+"""Notices a model that keeps busy and learns nothing: every result is one it has had before.
+
+A counter in the arguments, a third call in the circle or another guess at an edit makes calls differ; what comes of
+them does not.
+"""
+
+import re
+from collections import deque
+from typing import Any
+
+import msgspec
+
+STALE_ROUNDS = 10
+"""So many replies in a row whose calls brought nothing new are a circle."""
+
+RESPITE = 2
+"""So many more may follow after each warning: perhaps the model tries another way."""
+
+_REMEMBERED = 200
+_LOOKED_AT = 20_000
+_NUMBER = re.compile(r"\d+")
+
+
+class Novelty:
+    def __init__(self) -> None:
+        self._seen: deque[int] = deque(maxlen=_REMEMBERED)
+        self._stale = 0
+        self._any = False
+        self._new = False
+
+    @property
+    def exhausted(self) -> bool:
+        return self._stale >= STALE_ROUNDS
+
+    def saw(self, name: str, args: dict[str, Any], text: str, *, failed: bool, runs: bool) -> None:
+        """What came of a call. `runs` is a command, which may do much and say nothing: what it was counts too."""
+        told = _without(text[:_LOOKED_AT], args)
+        if failed:
+            told = _NUMBER.sub("#", told)
+        what = _NUMBER.sub("#", msgspec.json.encode(args, order="sorted").decode()) if runs else ""
+        key = hash((name, failed, told, what))
+        self._any = True
+        self._new = self._new or key not in self._seen
+        self._seen.append(key)
+
+    def end_round(self, *, changed: bool) -> None:
+        """The calls of one reply are over; `changed` says that files are different now."""
+        if self._new or changed:
+            self._stale = 0
+        elif self._any:
+            self._stale += 1
+        self._any = self._new = False
+
+    def warned(self) -> None:
+        self._stale = STALE_ROUNDS - RESPITE
+
+
+def _without(text: str, args: dict[str, Any]) -> str:
+    """The text without what the call itself put into it, such as the name of a file that does not exist."""
+    values = sorted((value for value in args.values() if isinstance(value, str) and len(value) > 1), key=len)
+    for value in reversed(values):
+        text = text.replace(value, "·")
+    return text

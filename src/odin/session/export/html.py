@@ -1,0 +1,224 @@
+"""A session as one HTML page that asks nobody for anything: no script, no font, no image from elsewhere.
+
+Everything a session holds is escaped, and a policy in the page forbids what escaping might have missed. What is long is
+folded. It reads on a phone, in light and in dark.
+"""
+
+import base64
+import os
+import stat
+from collections.abc import Callable, Iterable
+from html import escape
+from pathlib import Path
+
+import msgspec
+
+from odin.core.message import Image
+from odin.session.export.overview import Overview
+from odin.session.export.richtext import rendered
+from odin.session.export.story import AnswerEntry, CallEntry, EndEntry, Entry, PromptEntry, RemarkEntry, TodosEntry
+from odin.session.export.words import dollars, ending, languages, moment, plain, seconds, tokens
+
+_IMAGE_BYTES = 3_000_000
+_ALL_IMAGE_BYTES = 20_000_000
+_MEDIA = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+
+_STYLE = """
+:root{color-scheme:light dark;--ink:#1d1f23;--soft:#62666d;--paper:#fff;--card:#f5f6f8;--line:#dcdfe4;--mark:#0b62c4;
+--plus:#0a6b2d;--plusbg:#e3f6e8;--minus:#a5141c;--minusbg:#fde8e8}
+@media(prefers-color-scheme:dark){:root{--ink:#e4e6ea;--soft:#9aa0a8;--paper:#15171a;--card:#1e2125;--line:#33373d;
+--mark:#6cb0ff;--plus:#7ee2a0;--plusbg:#12301c;--minus:#ff9a9f;--minusbg:#3a1719}}
+*{box-sizing:border-box}
+body{margin:0 auto;padding:1rem;max-width:52rem;background:var(--paper);color:var(--ink);
+font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;overflow-wrap:anywhere}
+h1{font-size:1.4rem;line-height:1.25;margin:.3rem 0 .6rem}h2{font-size:1.05rem;margin:0}
+h3,h4,h5,h6{font-size:1.02rem;margin:1em 0 .4em}
+header dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem .8rem;margin:0;
+color:var(--soft);font-size:.9rem}
+dt{font-weight:600}dd{margin:0}
+.prompt{margin:2rem 0 1rem;padding:.7rem .9rem;border-left:4px solid var(--mark);background:var(--card);
+border-radius:.3rem}
+.prompt p{white-space:pre-wrap;margin:.4rem 0 0}
+.back{opacity:.6}
+.when,.end,.remark{color:var(--soft);font-size:.86rem}
+.agent{margin-left:.9rem;padding-left:.7rem;border-left:2px dashed var(--line)}
+details{margin:.5rem 0;border:1px solid var(--line);border-radius:.35rem;background:var(--card)}
+summary{cursor:pointer;padding:.45rem .7rem;font-size:.9rem}
+summary b{font-weight:600}
+details>div{padding:0 .7rem .6rem}
+pre{margin:.5rem 0;padding:.6rem;overflow-x:auto;background:var(--paper);border:1px solid var(--line);
+border-radius:.3rem;font:13px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre;tab-size:4;
+overflow-wrap:normal}
+pre.wrap{white-space:pre-wrap;overflow-wrap:anywhere}
+code{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:.9em}
+.bad{color:var(--minus)}
+.diff span{display:block;min-width:max-content}
+.diff .p{color:var(--plus);background:var(--plusbg)}.diff .m{color:var(--minus);background:var(--minusbg)}
+.diff .h{color:var(--soft)}
+ul.todos{list-style:none;padding-left:.2rem;margin:.4rem 0}
+img{max-width:100%;height:auto;border-radius:.3rem}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;overflow-wrap:break-word;font-size:.92rem}
+th,td{border:1px solid var(--line);padding:.25rem .5rem;text-align:left}
+blockquote{margin:.5rem 0;padding-left:.8rem;border-left:3px solid var(--line);color:var(--soft)}
+a{color:var(--mark)}
+@media print{details{border:0}}
+"""
+
+_BOXES = {"completed": "\u2611", "cancelled": "\u2612", "in_progress": "\u25b8"}
+
+
+def write_html(about: Overview, told: Iterable[Entry], mark: str, write: Callable[[str], None], folder: Path) -> None:
+    """`folder` is the session's own: only images from there are put into the page."""
+    page = _Page(folder)
+    write(f"<!doctype html>\n{mark}\n{_head(about)}\n<body>\n{_header(about)}\n<main>\n")
+    for entry in told:
+        write(page.entry(entry))
+    write("</main>\n</body>\n</html>\n")
+
+
+def _head(about: Overview) -> str:
+    return (
+        '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n<meta name="robots" content="noindex">\n'
+        f"<title>{_text(about.name)}</title>\n<style>{_STYLE}</style>\n</head>"
+    )
+
+
+def _header(about: Overview) -> str:
+    rows = [
+        ("Session", about.session),
+        ("Folder", about.cwd),
+        ("Model", about.model),
+        ("When", f"{moment(about.created)} to {moment(about.modified)}"),
+        ("Prompts", str(len(about.turns))),
+        ("Usage", tokens(about.usage)),
+    ]
+    if len(about.usage_by_model) > 1:
+        rows += [(f"\u2022 {model}", tokens(usage)) for model, usage in sorted(about.usage_by_model.items())]
+    if about.cost_usd:
+        rows.append(("Cost", dollars(about.cost_usd)))
+    listed = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in rows)
+    return f"<header>\n<h1>{_text(about.name)}</h1>\n<dl>{listed}</dl>\n</header>"
+
+
+class _Page:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._image_bytes = 0
+
+    def entry(self, entry: Entry) -> str:
+        inside = self._inside(entry)
+        agent = "" if isinstance(entry, PromptEntry) else entry.agent
+        return f'<div class="agent">{inside}</div>\n' if agent and inside else inside
+
+    def _inside(self, entry: Entry) -> str:
+        if isinstance(entry, PromptEntry):
+            return _prompt(entry)
+        if isinstance(entry, AnswerEntry):
+            return _answer(entry)
+        if isinstance(entry, CallEntry):
+            return self._call(entry)
+        if isinstance(entry, TodosEntry):
+            return _todos(entry)
+        if isinstance(entry, RemarkEntry):
+            return _remark(entry)
+        return _end(entry)
+
+    def _call(self, entry: CallEntry) -> str:
+        args = msgspec.json.format(msgspec.json.encode(entry.args), indent=2).decode()
+        inside = f'<pre class="wrap">{_text(args)}</pre>' if entry.args else ""
+        inside += _view(entry) if entry.view else ""
+        inside += f'<pre class="wrap">{_text(entry.text)}</pre>' if entry.text else ""
+        inside += "".join(self._image(image) for image in entry.images)
+        bad = "" if entry.status == "success" else f' <span class="bad">({entry.status})</span>'
+        whose = f"{_text(entry.agent)}: " if entry.agent else ""
+        title = " ".join(plain(entry.title).split())[:160]
+        took = f" · {seconds(entry.duration_ms)}" if entry.duration_ms else ""
+        return _folded(f"{whose}<b>{_text(entry.name)}</b>{bad} {escape(title)}{took}", inside)
+
+    def _image(self, image: Image) -> str:
+        data = self._bytes(image)
+        if data is None:
+            return f'<p class="remark">[an image that is not part of this page: {_text(image.path)}]</p>'
+        encoded = base64.b64encode(data).decode()
+        return f'<img alt="image" src="data:{image.media_type};base64,{encoded}">'
+
+    def _bytes(self, image: Image) -> bytes | None:
+        """Only pictures the session keeps itself: a log that names another file does not bring it into the page."""
+        if image.media_type not in _MEDIA or "\0" in image.path:
+            return None
+        path = os.path.realpath(image.path)
+        if not Path(path).is_relative_to(os.path.realpath(self._folder)):
+            return None
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        with os.fdopen(fd, "rb") as file:
+            info = os.fstat(fd)
+            small = info.st_size <= min(_IMAGE_BYTES, _ALL_IMAGE_BYTES - self._image_bytes)
+            if not stat.S_ISREG(info.st_mode) or not small:
+                return None
+            self._image_bytes += info.st_size
+            return file.read(_IMAGE_BYTES)
+
+
+def _text(text: str) -> str:
+    return escape(plain(text))
+
+
+def _folded(summary: str, inside: str) -> str:
+    return f"<details><summary>{summary}</summary><div>{inside}</div></details>\n"
+
+
+def _prompt(entry: PromptEntry) -> str:
+    mode = entry.mode.removesuffix("_mode")
+    head = "Continued" if entry.continues else (f"Prompt {entry.number}" if entry.number else "Said meanwhile")
+    back = " · taken back" if entry.taken_back else ""
+    said = "" if entry.continues else f"<p>{_text(entry.text)}</p>"
+    kind = "prompt back" if entry.taken_back else "prompt"
+    when = f'<span class="when">{mode} · {moment(entry.ts)}{back}</span>'
+    return f'<section class="{kind}"><h2>{head}</h2>{when}{said}</section>\n'
+
+
+def _answer(entry: AnswerEntry) -> str:
+    parts: list[str] = []
+    if entry.thinking.strip():
+        parts.append(_folded("Thinking", f'<pre class="wrap">{_text(entry.thinking)}</pre>'))
+    if entry.text.strip():
+        whose = f'<p class="when">{_text(entry.agent)}</p>' if entry.agent else ""
+        cut = '<p class="remark">(interrupted here)</p>' if entry.interrupted else ""
+        parts.append(f'<article class="answer">{whose}{rendered(plain(entry.text))}{cut}</article>\n')
+    return "".join(parts)
+
+
+def _view(entry: CallEntry) -> str:
+    if languages(entry.name, entry.view) != "diff":
+        return f'<pre class="wrap">{_text(entry.view)}</pre>'
+    lines = "".join(_diff_line(line) for line in plain(entry.view).rstrip("\n").split("\n"))
+    return f'<pre class="diff">{lines}</pre>'
+
+
+def _diff_line(line: str) -> str:
+    kind = "h" if line.startswith(("@@", "--- ", "+++ ")) else {"+": "p", "-": "m"}.get(line[:1], "")
+    return f'<span class="{kind}">{escape(line) or " "}</span>' if kind else f"<span>{escape(line) or ' '}</span>"
+
+
+def _todos(entry: TodosEntry) -> str:
+    items = "".join(f"<li>{_BOXES.get(todo.status, chr(0x2610))} {_text(todo.content)}</li>" for todo in entry.todos)
+    return f'<ul class="todos">{items}</ul>\n'
+
+
+def _remark(entry: RemarkEntry) -> str:
+    if entry.detail:
+        return _folded(_text(entry.text), f'<pre class="wrap">{_text(entry.detail)}</pre>')
+    return f'<p class="remark">{_text(entry.text)}</p>\n'
+
+
+def _end(entry: EndEntry) -> str:
+    return "" if entry.agent else f'<p class="end">{_text(ending(entry))}</p>\n'

@@ -1,0 +1,130 @@
+"""A copy of a session up to before a prompt. The original is only read.
+
+The copy has files of its own: pictures, outputs, notes. What the log says about them is changed to where they are
+now, so that the original can be deleted without harm to the copy.
+"""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from odin.core.client import TurnRecord
+from odin.core.errors import StateUnwritable, UsageError
+from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptJoined, PromptQueued, TurnStarted
+from odin.session.log import FORMAT, Header, SessionLog, read_log
+from odin.session.state import State
+from odin.session.store import LOG_NAME, Store
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(Envelope)
+_QUEUE = (PromptQueued, PromptChanged, PromptDropped)
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """The new log, held by us; what it begins with; and the prompt that was left out, to be edited and sent again."""
+
+    log: SessionLog
+    past: list[Envelope]
+    draft: str = ""
+
+
+def fork(store: Store, original: SessionLog, cwd: str, *, session: str = "", at: str = "") -> Fork:
+    """A copy in `store`. `at` is the id of a prompt or its number counted from the last one; "" copies everything."""
+    past = list(read_log(original.path))
+    draft, turn = "", ""
+    if at:
+        found = prompt_at(State.fold(past).turns, at, original.session)
+        turn, draft = found.id, found.body
+        past = before(past, turn)
+    past = _without_waiting(past)
+    last = past[-1].seq if past else -1
+    origin = Header(FORMAT, "", "", 0.0, forked_from=original.session, forked_turn=turn, forked_seq=last)
+    log = store.create(cwd, session, copied=origin)
+    try:
+        _copy_files(original.path.parent, log.path.parent)
+        past = [_moved(envelope, log.session, original.path.parent, log.path.parent) for envelope in past]
+        for envelope in past:
+            log.append(envelope)
+        log.sync()
+    except BaseException:
+        log.close()
+        raise
+    return Fork(log, past, draft)
+
+
+def prompt_at(turns: Sequence[TurnRecord], at: str, session: str) -> TurnRecord:
+    named = [turn for turn in turns if turn.id == at]
+    if named:
+        return named[-1]
+    if at.isdecimal() and 1 <= int(at) <= len(turns):
+        return turns[-int(at)]
+    raise UsageError(
+        f"There is no prompt {at!r} in session {session}.",
+        f"`odin sessions show {session}` numbers them; 1 is the last one." if turns else "Nothing was asked in it.",
+    )
+
+
+def before(past: Sequence[Envelope], turn: str) -> list[Envelope]:
+    """Everything that happened before that prompt was last begun."""
+    for index in range(len(past) - 1, -1, -1):
+        event = past[index].event
+        if isinstance(event, TurnStarted) and event.id == turn and not past[index].agent:
+            return list(past[:index])
+    return list(past)
+
+
+def _without_waiting(past: Sequence[Envelope]) -> list[Envelope]:
+    """Prompts that had been queued by then and not begun belong to the original: here nobody waits for them."""
+    taken = {item.event.id for item in past if isinstance(item.event, TurnStarted | PromptJoined)}
+    return [item for item in past if not isinstance(item.event, _QUEUE) or item.event.id in taken]
+
+
+def _moved(envelope: Envelope, session: str, old: Path, new: Path) -> Envelope:
+    envelope = msgspec.structs.replace(envelope, session=session)
+    with contextlib.suppress(UnicodeError, msgspec.MsgspecError):
+        line = _encode(envelope)
+        before, after = (_encode(str(folder))[1:-1] for folder in (old, new))
+        if before in line:
+            return _decoder.decode(_replaced(line, before, after))
+    return envelope
+
+
+def _replaced(line: bytes, old: bytes, new: bytes) -> bytes:
+    """Only where the path ends there or goes on below it: /s/1 is no part of /s/12."""
+    pieces = line.split(old)
+    joined = pieces[0]
+    for piece in pieces[1:]:
+        ends = not piece[:1].isalnum() and piece[:1] not in (b"-", b"_", b".")
+        joined += (new if ends else old) + piece
+    return joined
+
+
+def _copy_files(old: Path, new: Path) -> None:
+    """Everything beside the log. A file that vanishes meanwhile is left out."""
+    try:
+        new.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for source in _files(old):
+            target = new / source.relative_to(old)
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with contextlib.suppress(FileNotFoundError):
+                import shutil
+
+                shutil.copy2(source, target, follow_symlinks=False)
+    except OSError as error:
+        raise StateUnwritable(
+            f"The session cannot be copied ({error.filename or new}: {error.strerror or error}).",
+            "Free some space or set ODIN_STATE_DIR to a folder you can write.",
+        ) from error
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    """Not the log, which is copied in part, and not what was exported."""
+    left_out = {LOG_NAME, "exports"}
+    found = sorted(folder.rglob("*"))
+    return [
+        path
+        for path in found
+        if path.relative_to(folder).parts[0] not in left_out and path.is_file() and not path.is_symlink()
+    ]

@@ -1,0 +1,250 @@
+"""Who writes a session: never two processes at once, and the second one is told who the first is.
+
+The operating system's lock on the log itself is what counts. Beside it a small file, `<session>.lock` in the project's
+folder, names the owner, so that a list can say who has a session open without touching the lock. Where there is no such
+lock (Windows), that file is the lock, and the owner's process id says whether it still holds.
+"""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from odin.core.errors import OdinError, SessionLockCorrupt, SessionLocked, SessionNotFound
+
+SUFFIX = ".lock"
+_TRIES = 20
+_PAUSE_S = 0.025
+"""How long a lock is waited for whose owner is dead or not named yet: it is on its way out, or in."""
+
+_TAKEOVER_S = 10.0
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A process that writes a session. `birth` tells it from a later process with the same number."""
+
+    pid: int
+    host: str
+    since: float
+    birth: str = ""
+
+    def __str__(self) -> str:
+        return f"PID {self.pid} on {self.host} since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(self.since))}"
+
+    @property
+    def alive(self) -> bool:
+        """Of a process on another machine nothing is known, so it counts as alive."""
+        if self.host != host_name():
+            return True
+        state, birth = _told(self.pid)
+        if state in ("Z", "X"):
+            return False
+        return _runs(self.pid) and (not self.birth or birth in ("", self.birth))
+
+
+def host_name() -> str:
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "this computer")
+
+
+def birth_of(pid: int) -> str:
+    """When a process began, in the system's own count; "" where that cannot be told."""
+    return _told(pid)[1]
+
+
+def _told(pid: int) -> tuple[str, str]:
+    """What the system says of a process, where it says something: its state and its birth. One that has ended and that
+    nobody has asked about yet still has a number; its state is Z.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return fields[0], fields[19]
+    except (OSError, IndexError):
+        return "", ""
+
+
+def _runs(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    if os.name == "nt":
+        return _runs_on_windows(pid)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def _runs_on_windows(pid: int) -> bool:
+    """There `os.kill` would end the process, whatever the signal."""
+    import ctypes
+
+    kernel = getattr(ctypes, "windll").kernel32  # noqa: B009
+    handle = kernel.OpenProcess(0x1000, False, pid)
+    if not handle:
+        return False
+    code = ctypes.c_ulong()
+    known = kernel.GetExitCodeProcess(handle, ctypes.byref(code))
+    kernel.CloseHandle(handle)
+    return not known or code.value == 259
+
+
+def owner_file(log: Path) -> Path:
+    folder = log.parent
+    return folder.with_name(f"{folder.name}{SUFFIX}")
+
+
+def read_owner(path: Path) -> Owner | None:
+    """Who is named there; None when nobody is. Raises ValueError when it cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Owner)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+
+
+def owner_of(log: Path) -> str:
+    """Who has this session open, in words; "" for nobody. It only reads, so it gets in nobody's way."""
+    try:
+        owner = read_owner(owner_file(log))
+    except ValueError:
+        return "somebody who cannot be named"
+    return str(owner) if owner is not None and owner.alive else ""
+
+
+class Lock:
+    """The right to write one log. It is gone with the process, however that ends."""
+
+    def __init__(self, log: Path, session: str) -> None:
+        self._log = log
+        self._session = session
+        self._file = owner_file(log)
+        self._me = Owner(os.getpid(), host_name(), time.time(), birth_of(os.getpid()))
+        self._named = False
+
+    def take(self, fd: int) -> None:
+        """Raises SessionLocked when another process has it, and SessionNotFound when it was deleted meanwhile."""
+        try:
+            import fcntl
+        except ImportError:
+            self._take_by_name()
+            return
+        for left in range(_TRIES, -1, -1):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not left or not self._passing():
+                    raise self._refusal() from None
+                time.sleep(_PAUSE_S)
+        if not os.fstat(fd).st_nlink:
+            raise SessionNotFound(f"Session {self._session} was deleted by another process.")
+
+    def reserve(self) -> bool:
+        """Claim the id of a session that has no file yet; False when somebody else was faster.
+
+        Where nothing can be written the claim is not made: the first event will say what is wrong.
+        """
+        try:
+            self._create(self._file)
+        except FileExistsError:
+            return False
+        except OSError:
+            return True
+        self._named = True
+        return True
+
+    def sign(self) -> None:
+        """Write down who has it. A disk that is full is no reason to stop: the lock itself holds."""
+        if not self._named:
+            with contextlib.suppress(OSError):
+                self._replace()
+                self._named = True
+
+    def release(self) -> None:
+        """Before the log is closed, so that nobody finds our name on a lock that is no longer ours."""
+        if self._named:
+            self._named = False
+            with contextlib.suppress(OSError):
+                self._file.unlink()
+
+    def _passing(self) -> bool:
+        """Whether the lock will be free, or its owner named, in a moment."""
+        try:
+            owner = read_owner(self._file)
+        except ValueError:
+            return False
+        return owner is None or not owner.alive
+
+    def _refusal(self) -> OdinError:
+        try:
+            owner = read_owner(self._file)
+        except ValueError:
+            owner = None
+        if owner is None:
+            return SessionLockCorrupt(
+                f"Session {self._session} is open in another process, which cannot be named: {self._file} is missing "
+                "or unreadable.",
+                "Close it there, or start a new session.",
+            )
+        here = "in this process" if owner.pid == os.getpid() and owner.host == host_name() else "in another process"
+        return SessionLocked(
+            f"Session {self._session} is already open {here} ({owner}).", "Close it there, or start a new session."
+        )
+
+    def _replace(self) -> None:
+        fresh = self._file.with_name(f".{self._file.name}-{os.getpid()}-{time.monotonic_ns():x}")
+        try:
+            fresh.write_bytes(msgspec.json.encode(self._me))
+            fresh.replace(self._file)
+        except OSError:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
+
+    # Without a lock of the operating system.
+
+    def _take_by_name(self) -> None:
+        while not self._named:
+            try:
+                self._create(self._file)
+                self._named = True
+            except FileExistsError:
+                self._take_over()
+
+    def _create(self, path: Path) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(msgspec.json.encode(self._me))
+
+    def _take_over(self) -> None:
+        """Only one at a time may look whether the owner is dead and take its place."""
+        try:
+            owner = read_owner(self._file)
+        except ValueError:
+            raise self._refusal() from None
+        if owner is None:
+            return
+        if owner.alive:
+            raise self._refusal()
+        guard = self._file.with_name(f"{self._file.name}-takeover")
+        try:
+            self._create(guard)
+        except FileExistsError:
+            with contextlib.suppress(OSError):
+                if guard.stat().st_mtime < time.time() - _TAKEOVER_S:
+                    guard.unlink()
+            time.sleep(_PAUSE_S)
+            return
+        try:
+            if read_owner(self._file) == owner:
+                self._replace()
+                self._named = True
+        finally:
+            guard.unlink(missing_ok=True)

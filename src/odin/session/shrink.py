@@ -1,0 +1,127 @@
+"""A conversation made smaller: results that are shown as one line, and older messages in whose place a summary stands.
+
+Everything here is part of the fold, so what comes out of it must be a history that every provider accepts, whatever
+the event says.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from odin.core.event import Compacted, ResultsPruned
+from odin.core.message import AssistantMessage, Image, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+
+OPENING = "(The conversation before this point was summarised.)"
+NO_IMAGE = "(image removed to save room; read its file again to see it)"
+SUMMARISED = "(summarised by ContextSummarizer)"
+_MARK = "[Output of "
+_ARGUMENT = 80
+_LONGEST_PATH = 4096
+
+
+def pruned(messages: Sequence[Message], event: ResultsPruned) -> list[Message]:
+    """The messages with one line in the place of these results, and without these images."""
+    calls, images = frozenset(event.calls), frozenset(event.images)
+    titles = titles_of(messages) if calls else {}
+    return [_pruned(message, calls, images, titles, event.archive) for message in messages]
+
+
+def _pruned(
+    message: Message, calls: Collection[str], images: Collection[str], titles: dict[str, str], archive: str
+) -> Message:
+    if not isinstance(message, ToolMessage):
+        return message
+    results = tuple(
+        _line(result, titles.get(result.call_id, ""), archive) if result.call_id in calls else _without(result, images)
+        for result in message.results
+    )
+    same = all(old is new for old, new in zip(message.results, results, strict=True))
+    return message if same else ToolMessage(results, message.notes)
+
+
+def _line(result: ToolResult, title: str, archive: str) -> ToolResult:
+    size = f"{len(result.text):,} characters"
+    where = f"the whole is in {archive} under {result.call_id}" if archive else "run the call again if you need it"
+    return ToolResult(result.call_id, f"{_MARK}{title or 'this call'} removed to save room ({size}): {where}.]")
+
+
+def _without(result: ToolResult, gone: Collection[str]) -> ToolResult:
+    kept: tuple[Image, ...] = tuple(image for image in result.images if image.path not in gone)
+    if len(kept) == len(result.images):
+        return result
+    return ToolResult(result.call_id, f"{result.text}\n{NO_IMAGE}", result.is_error, kept)
+
+
+def titles_of(messages: Iterable[Message]) -> dict[str, str]:
+    """For every call its tool and the first of its arguments, in a few words."""
+    return {
+        call.id: title(call) for message in messages if isinstance(message, AssistantMessage) for call in message.calls
+    }
+
+
+def title(call: ToolCall) -> str:
+    first = next((value for value in call.args.values() if isinstance(value, str)), "")
+    line = " ".join(first.split())
+    return f"{call.name} {line[: _ARGUMENT - 1]}…" if len(line) > _ARGUMENT else f"{call.name} {line}".strip()
+
+
+def compacted(messages: Sequence[Message], event: Compacted) -> list[Message]:
+    """The older prompts that are kept word for word, then the newest messages. No call is parted from its results."""
+    start = boundary(messages, event.kept)
+    found: list[Message] = [UserMessage(text) for text in event.users]
+    found += messages[start:]
+    if not found or not isinstance(found[0], UserMessage):
+        found.insert(0, UserMessage(OPENING))
+    return found
+
+
+def boundary(messages: Sequence[Message], kept: int) -> int:
+    """Where the newest `kept` messages begin; with results, the calls they answer are kept as well."""
+    start = len(messages) - min(max(kept, 0), len(messages))
+    while 0 < start < len(messages) and isinstance(messages[start], ToolMessage):
+        start -= 1
+    return start
+
+
+def in_view(messages: Sequence[Message], paths: Iterable[str]) -> frozenset[str]:
+    """Those of the files that a call of the conversation names whose result is still whole."""
+    gone = {
+        result.call_id
+        for message in messages
+        if isinstance(message, ToolMessage)
+        for result in message.results
+        if is_pruned(result)
+    }
+    named = {
+        value.removeprefix("./")
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+        if call.id not in gone
+        for value in _words(call.args)
+    }
+    return frozenset(path for path in paths if any(end in named for end in _ends(path)))
+
+
+def is_pruned(result: ToolResult) -> bool:
+    return result.text == SUMMARISED or (result.text.startswith(_MARK) and " removed to save room " in result.text)
+
+
+def _words(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if len(value) <= _LONGEST_PATH:
+            yield value
+    elif isinstance(value, list | tuple):
+        for item in cast("list[Any]", value):
+            yield from _words(item)
+    elif isinstance(value, dict):
+        for item in cast("dict[str, Any]", value).values():
+            yield from _words(item)
+
+
+def _ends(path: str) -> Iterator[str]:
+    """The path as it may be written: whole, or from any folder above it."""
+    yield path
+    at = path.find("/")
+    while at >= 0:
+        yield path[at + 1 :]
+        at = path.find("/", at + 1)

@@ -1,0 +1,40 @@
+"""A prompt that comes back to be changed and sent again: in the line itself, or in the person's editor."""
+
+import asyncio
+import signal
+import sys
+
+from odin.core.errors import OdinError
+from odin.ui.question.editing import edit, editor
+from odin.ui.question.lineedit import can_change, change_line
+from odin.ui.question.tty import Tty
+from odin.ui.terminal import framed, put, say
+
+
+async def changed(draft: str, label: str) -> str:
+    """What a person makes of it; "" when they leave it, by Ctrl-C too."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(_changed(draft.rstrip(), label))
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        put(sys.stderr, "\n")
+        return ""
+    except OdinError as error:
+        say(sys.stderr, error.sentence())
+        return ""
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _changed(draft: str, label: str) -> str:
+    tty = Tty(sys.stdin, sys.stderr)
+    if can_change(draft):
+        return await change_line(tty, label, draft) or ""
+    command = editor()
+    if command:
+        return await edit(tty, command, draft)
+    put(sys.stderr, "\n".join([*framed(draft, tty.columns()), ""]))
+    say(sys.stderr, "That was the prompt. It has several lines: set $EDITOR to change it there, or type it anew.")
+    return ""

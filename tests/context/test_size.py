@@ -1,0 +1,90 @@
+"""The estimate of a request errs high for every kind of text, and costs nothing for what was measured before."""
+
+import base64
+import json
+import os
+
+import pytest
+
+from odin.context.size import IMAGE, Measure, message_tokens, tokens_of
+from odin.core.message import AssistantMessage, Image, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+
+PROSE = "The quick brown fox jumps over the lazy dog while nobody is looking at it. " * 50
+CODE = "def port_of(config: Config) -> int:\n    return config.server.port or DEFAULT_PORT\n\n\n" * 50
+CHINESE = "配置文件中的端口号必须是整数,否则服务器无法启动。" * 50
+JAPANESE = "設定ファイルのポート番号は整数でなければなりません。" * 50
+KOREAN = "설정 파일의 포트 번호는 정수여야 합니다. " * 50
+BASE64 = base64.b64encode(os.urandom(3000)).decode()
+MINIFIED = json.dumps([{"id": n, "a": [n, n + 1], "b": {"c": f"x{n}"}} for n in range(200)], separators=(",", ":"))
+HEX = os.urandom(2000).hex()
+
+REAL = {
+    "prose": (PROSE, len(PROSE) / 4.7),
+    "code": (CODE, len(CODE) / 4.0),
+    "chinese": (CHINESE, len(CHINESE) * 1.3),
+    "japanese": (JAPANESE, len(JAPANESE) * 1.2),
+    "korean": (KOREAN, len(KOREAN) * 1.1),
+    "base64": (BASE64, len(BASE64) * 0.6),
+    "minified": (MINIFIED, len(MINIFIED) * 0.5),
+    "hex": (HEX, len(HEX) * 0.6),
+}
+"""Texts, and what the greediest of today's tokenizers make of them."""
+
+
+@pytest.mark.parametrize(("text", "real"), REAL.values(), ids=REAL.keys())
+def test_it_errs_high_but_not_absurdly(text: str, real: float) -> None:
+    assert real <= tokens_of(text) <= real * 2.5
+
+
+def test_text_that_is_not_unicode_has_a_size_too() -> None:
+    assert tokens_of("broken \ud800 text") > 3
+
+
+def test_images_and_arguments_count() -> None:
+    shown = ToolMessage((ToolResult("c", "x", images=(Image("/1.png", "image/png"),)),))
+    assert message_tokens(shown) > IMAGE
+    wrote = AssistantMessage((ToolCall("c", "WriteFile", {"content": PROSE}),))
+    assert message_tokens(wrote) > tokens_of(PROSE)
+
+
+def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Message] = []
+
+    def counting(message: Message) -> int:
+        measured.append(message)
+        return message_tokens(message)
+
+    monkeypatch.setattr("odin.context.size.message_tokens", counting)
+    measure = Measure()
+    history: tuple[Message, ...] = tuple(UserMessage(f"{number} {PROSE}") for number in range(100))
+    total = measure.messages(history)
+    again = measure.messages((*history, UserMessage("one more")))
+    assert len(measured) == 101
+    assert again > total
+
+
+def test_the_last_reply_corrects_the_estimate() -> None:
+    measure = Measure()
+    assert measure.estimate(1000) == 1000
+    measure.reported(1000, 700)
+    assert measure.estimate(1300) == 1000, "what was added counts in full"
+    assert 350 <= measure.estimate(500) <= 500, "what became smaller is scaled, with a margin"
+    measure.reported(1000, 1200)
+    assert measure.estimate(1100) == 1300
+
+
+def test_images_beyond_those_that_are_sent_do_not_count() -> None:
+    images = tuple(Image(f"/{number}.png", "image/png") for number in range(30))
+    message = ToolMessage((ToolResult("c", "x", images=images),))
+    assert Measure().messages((message,), shown=20) == message_tokens(message) - 10 * IMAGE
+    assert Measure().messages((message,), shown=0) < IMAGE
+
+
+def test_a_server_that_reads_only_a_part() -> None:
+    measure = Measure()
+    assert not measure.truncated(1_000, 100), "too little to tell"
+    assert measure.truncated(40_000, 4_096)
+    assert not measure.truncated(40_000, 28_000)
+    measure.reported(6_000, 4_096)
+    assert measure.truncated(9_000, 4_096), "much was added and nothing more was read"
+    assert not measure.truncated(9_000, 6_000)

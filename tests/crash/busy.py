@@ -1,0 +1,21 @@
+"""A program with one session that is doing something when it is killed. Its arguments: what to do, and its text."""
+
+import asyncio
+import os
+import sys
+
+from odin.app import open_session
+from odin.config import Options
+from odin.core.op import Prompt, RunCommand
+
+
+async def work(kind: str, text: str) -> None:
+    client = await open_session(Options(yes=True, env=dict(os.environ)))
+    events = client.events()
+    await client.submit(RunCommand("r", text) if kind == "own" else Prompt("p", text))
+    async for _ in events:
+        pass
+
+
+if __name__ == "__main__":
+    asyncio.run(work(*sys.argv[1:]))

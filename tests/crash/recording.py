@@ -1,0 +1,262 @@
+"""A rich session, recorded by playing it: every kind of event that a conversation is made of, in its real place."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from odin.app import open_session
+from odin.config import Options
+from odin.core.client import Client
+from odin.core.event import (
+    AnyEvent,
+    CallDiscarded,
+    CallSpeculated,
+    Compacted,
+    ContextAdded,
+    Envelope,
+    MessageRemoved,
+    PermissionAsked,
+    PromptJoined,
+    PromptQueued,
+    Redone,
+    ReplyDiscarded,
+    Rewound,
+    SpawnStarted,
+    TextStreamed,
+    ToolProgressed,
+    TurnEnded,
+)
+from odin.core.op import (
+    AddContext,
+    AddRule,
+    Answer,
+    Compact,
+    Continue,
+    Interrupt,
+    Prompt,
+    Redo,
+    RemoveLast,
+    Rewind,
+    RunCommand,
+    SetPermissionMode,
+    SetTitle,
+)
+from odin.session.log import read_log
+from odin.testing import ScriptedServer, Turn, call, fault, reply, say
+from odin.testing.seen import SeenRequest
+from odin.testing.strict import Memory
+
+Api = Literal["anthropic", "openai"]
+
+
+EXPECTED: set[type[AnyEvent]] = {
+    CallDiscarded,
+    CallSpeculated,
+    Compacted,
+    ContextAdded,
+    MessageRemoved,
+    PromptJoined,
+    PromptQueued,
+    Redone,
+    ReplyDiscarded,
+    Rewound,
+    SpawnStarted,
+}
+"""What a recording must hold, among much else, to be worth its name."""
+
+
+class Recording(Struct, frozen=True):
+    """The log of a session and what the server that spoke in it remembers."""
+
+    path: Path
+    events: list[Envelope]
+    memory: Memory
+
+
+class Player:
+    """Sends prompts and follows each to its end, answering what is asked."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._events: AsyncIterator[Envelope] = client.events()
+        self._count = 0
+
+    async def say(
+        self,
+        text: str,
+        *,
+        answer: Answer | None = None,
+        stop_at: type[AnyEvent] | None = None,
+        then: Prompt | None = None,
+    ) -> None:
+        """`then` is sent while it is being answered."""
+        self._count += 1
+        name = f"p{self._count}"
+        await self.client.submit(Prompt(name, text))
+        if then is not None:
+            await self.client.submit(then)
+        await self._until(name, answer, stop_at)
+
+    async def go_on(self) -> None:
+        self._count += 1
+        name = f"p{self._count}"
+        await self.client.submit(Continue(name))
+        await self._until(name)
+
+    async def _until(self, name: str, answer: Answer | None = None, stop_at: type[AnyEvent] | None = None) -> None:
+        async with asyncio.timeout(60):
+            async for envelope in self._events:
+                event = envelope.event
+                if isinstance(event, PermissionAsked):
+                    await self.client.submit(replace(answer or Answer("", True), ask_id=event.ask_id))
+                elif stop_at is not None and isinstance(event, stop_at):
+                    stop_at = None
+                    await self.client.submit(Interrupt())
+                elif isinstance(event, TurnEnded) and event.id == name:
+                    return
+
+    async def say_two(self, one: str, other: str) -> None:
+        """The second waits until the first is answered."""
+        await self.client.submit(Prompt("q1", one))
+        await self.client.submit(Prompt("q2", other))
+        async with asyncio.timeout(60):
+            async for envelope in self._events:
+                if isinstance(envelope.event, TurnEnded) and envelope.event.id == "q2":
+                    return
+
+
+def script(root: Path) -> list[Turn]:
+    """What the model says. Each line is one prompt of `perform`."""
+    a, b, c = (str(root / name) for name in ("a.txt", "b.txt", "c.txt"))
+    todos = {"todos": [{"id": "1", "content": "look", "status": "in_progress"}]}
+    edit = {"file_path": a, "old_string": "two", "new_string": "TWO"}
+    return [
+        *(
+            reply("Let me look.", [call("Read", {"file_path": a}), call("Ls", {"path": str(root)})], "I must look"),
+            reply("", [call("TodoWrite", todos), call("EditTool", edit), call("WriteFile", _write(b))], "now write"),
+            reply(
+                "", [call("ExecuteCommand", {"command": "echo out; echo err >&2; exit 3"}), call("Delete", _gone(b))]
+            ),
+            say("Done.", thinking="that was it"),
+        ),
+        *(call("Nonesuch", {}), call("Read", {"file_path": 5}), say("Neither works.")),
+        *(call("WriteFile", '{"file_path": '), call("WriteFile", _write(c)), say("Written.")),
+        *(call("ExecuteCommand", {"command": "touch denied"}), say("As you wish.")),
+        *(
+            reply("A helper does it.", [call("AgentTool", {"description": "count", "prompt": "count the files"})]),
+            reply("", [call("Ls", {"path": str(root)})], "as a helper"),
+            say("Three files."),
+            say("The helper says three."),
+        ),
+        say("This takes a long time to say, and nobody wants to hear it. " * 20, chunk=10).pace(0.02),
+        *(call("ExecuteCommand", {"command": "echo begun; sleep 60"}),),
+        *(fault(529), say("Now it works.")),
+        *(reply("", [call("ContextSummarizer", {"focus": "files"})]), say("Summarised.")),
+        *(call("EditTool", {"file_path": a, "old_string": "one", "new_string": "ONE"}), say("Edited again.")),
+        say("After the redo."),
+        *(say("First."), say("Second.")),
+        *(
+            reply(
+                "Early.", [call("WriteFile", _write(b)), call("Read", {"file_path": a}), call("Ls", {"path": b})]
+            ).pace(0.02),
+            say("It was begun early."),
+        ),
+        *(
+            reply("", [call("WriteFile", _write(f"{root}/e")), call("Ls", {})]).pace(0.02).unfinished(3),
+            say("In vain."),
+        ),
+        say("To be taken out."),
+        say("Continued."),
+        *(call("Read", {"file_path": a}), say("With company.")),
+        say("After the summary."),
+        *(call("Read", {"file_path": str(root / "long.txt")}), call("Read", {"file_path": a}), say("Long.")),
+        *(
+            reply("", [call("Spawn", {"command": "sleep 50", "description": "wait"})], "in the background"),
+            say("Runs."),
+        ),
+    ]
+
+
+def _write(path: str) -> dict[str, Any]:
+    return {"file_path": path, "content": f"new {path}\n"}
+
+
+def _gone(path: str) -> dict[str, Any]:
+    return {"paths": [path], "reason": "not needed"}
+
+
+class Model:
+    """Plays the script; what the lesser model is asked, which is offered no tools, is answered beside it."""
+
+    def __init__(self, turns: list[Turn]) -> None:
+        self.left = turns
+
+    def __call__(self, seen: SeenRequest) -> Turn:
+        return self.left.pop(0) if seen.tool_names else say("In short.")
+
+
+async def perform(client: Client) -> None:
+    player = Player(client)
+    await player.say("look around and change something")
+    await client.submit(AddContext("the answer is 42", path="/notes.txt"))
+    await player.say("call things that do not exist")
+    await player.say("write a file")
+    await player.say("make a file", answer=Answer("", False, "not here"))
+    await client.submit(AddRule("ExecuteCommand(echo:*)"))
+    await player.say("let somebody count")
+    await client.submit(SetTitle("A rich session"))
+    await player.say("talk", stop_at=TextStreamed)
+    await player.say("wait", stop_at=ToolProgressed)
+    await player.say("try again when it is overloaded")
+    await player.say("sum it up")
+    await player.say("edit once more")
+    await client.submit(Rewind("p10"))
+    await client.submit(Redo())
+    await player.say("go on")
+    await client.submit(SetPermissionMode("acceptEdits"))
+    await player.say_two("one", "two")
+    await player.say("write early")
+    await player.say("write in vain")
+    await player.say("say something wrong")
+    await client.submit(RemoveLast())
+    await player.go_on()
+    await player.say("look", then=Prompt("s1", "and listen", lane="merge"))
+    await client.submit(RunCommand("r1", "echo mine"))
+    await client.submit(Compact())
+    await player.say("after the summary")
+    await player.say("read something long")
+    await player.say("start something")
+
+
+async def record(api: Api, root: Path, home: Path) -> Recording:
+    for name in ("a.txt", "d.txt"):
+        (root / name).write_text("one\ntwo\nthree\n")
+    (root / "long.txt").write_text("a long line of words that fill the window\n" * 400)
+    folder = home / ".config" / "odin"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "odinconfig.json").write_text(json.dumps({"retry": {"base_s": 0.01}, "max_context": 12_000}))
+    model = "claude-sonnet-4-5" if api == "anthropic" else "gpt-5"
+    said = Model(script(root))
+    with ScriptedServer(said) as server:
+        env = {**os.environ, **server.env(api, model)}
+        allowed = ("Read", "Ls", "EditTool", "WriteFile", "Delete", "Spawn", "AgentTool", "ExecuteCommand(sleep:*)")
+        options = Options(cwd=str(root), can_ask=True, allowed_tools=allowed, thinking=2000, env=env)
+        client = await open_session(options)
+        try:
+            await perform(client)
+        finally:
+            await client.close()
+        assert server.rejected == []
+        assert said.left == []
+        memory = server._desk._memory
+    path = next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl"))
+    events = list(read_log(path))
+    seen = {type(envelope.event) for envelope in events}
+    assert {kind.__name__ for kind in EXPECTED - seen} == set()
+    return Recording(path, events, memory)

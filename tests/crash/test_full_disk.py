@@ -1,0 +1,310 @@
+"""A full disk and a folder that cannot be written: an error that says what to do, and nothing that was kept is lost."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from odin.bus.hub import Hub
+from odin.core.errors import StateUnwritable
+from odin.core.event import (
+    AnyEvent,
+    Envelope,
+    FilesSaved,
+    Noted,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.engine.recorder import Recorder
+from odin.session.checkpoints import CheckpointStore
+from odin.session.log import FORMAT, Header, SessionLog, read_log
+from odin.session.state import State
+from odin.testing import ScriptedServer, Turn, call, say
+from odin.testing.seen import SeenRequest
+
+from ..conftest import Run
+from .cramped import Order
+
+ROOT = Path(__file__).parent.parent.parent
+WHAT_TO_DO = "Free some space or set ODIN_STATE_DIR"
+
+
+class Writer:
+    """A model that writes a file in every turn and then says so."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.count = 0
+
+    def __call__(self, seen: SeenRequest) -> Turn:
+        if not seen.tool_names:
+            return say("A title.")
+        last: dict[str, Any] = seen.json["messages"][-1]
+        if "tool_result" in json.dumps(last):
+            return say("Written. " * 20)
+        self.count += 1
+        return call("WriteFile", {"file_path": str(self.root / f"{self.count}.txt"), "content": "new\n" * 50})
+
+
+def limited(room: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+
+def log_of(home: Path) -> Path:
+    return next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl"))
+
+
+@pytest.mark.parametrize("room", [0, 1, 150, 700, 1100, 1600, 1900, 2400, 2800, 3200, 4200, 5000])
+def test_a_disk_that_fills_up_in_the_middle_of_a_line(room: int, run_odin: Run, workspace: Path, home: Path) -> None:
+    """Wherever it happens: the program ends by itself and says why, what was there stays, and later it goes on."""
+    with ScriptedServer(Writer(workspace)) as server:
+        env = server.env("anthropic")
+        assert run_odin("-p", "first", "--yes", env=env).returncode == 0
+        kept = log_of(home).read_bytes()
+        cramped = limited_odin(["-p", "second", "--yes", "--continue"], workspace, len(kept) + room, env)
+        now = log_of(home).read_bytes()
+        assert now.startswith(kept)
+        if cramped.returncode:
+            assert WHAT_TO_DO in cramped.stderr + cramped.stdout
+            assert "File too large" in cramped.stderr + cramped.stdout
+        else:
+            assert len(now) < len(kept) + room
+        assert_recorded(list(read_log(log_of(home))), workspace)
+        again = run_odin("-p", "third", "--yes", "--continue", env=env)
+        assert again.returncode == 0, again.stderr
+        assert log_of(home).read_bytes().startswith(now)
+        assert server.rejected == []
+        assert "first" in json.dumps(server.requests[-1].json)
+
+
+def assert_recorded(events: list[Envelope], workspace: Path) -> None:
+    """A file is there only when the log said beforehand that it would be, and none is half written."""
+    announced = {state.path for item in events if isinstance(item.event, FilesSaved) for state in item.event.files}
+    for path in workspace.glob("*"):
+        assert str(path) in announced
+        assert path.read_text() == "new\n" * 50
+
+
+def test_room_again_in_the_same_session(workspace: Path, home: Path) -> None:
+    """Nothing is answered without a record, and what waited is written when there is room."""
+    steps = (("first", -1), ("second", 300), ("context of no use", 5), ("third", 5), ("fourth", -1))
+    order = Order(str(workspace), "cramped", steps)
+    with ScriptedServer(Writer(workspace)) as server:
+        done = subprocess.run(
+            [sys.executable, "-B", "-m", "tests.crash.cramped", msgspec.json.encode(order).decode()],
+            cwd=ROOT,
+            env={**os.environ, **server.env("anthropic"), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert server.rejected == []
+    first, second, context, third, fourth = json.loads(done.stdout)
+    assert (first["error"], fourth["error"]) == ("", "")
+    for refused in (second, context, third):
+        assert WHAT_TO_DO in refused["error"]
+    events = list(read_log(log_of(home)))
+    assert [item.event.text for item in events if isinstance(item.event, TurnStarted)] == [
+        "first",
+        "second",
+        "third",
+        "fourth",
+    ]
+    ends = {item.event.id: item.event.reason for item in events if isinstance(item.event, TurnEnded)}
+    assert ends == {"p0": "end_turn", "p1": "error", "p3": "error", "p4": "end_turn"}
+    numbers = [item.seq for item in events]
+    assert numbers == sorted(set(numbers))
+    assert_recorded(events, workspace)
+
+
+def limited_odin(args: list[str], cwd: Path, room: int, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Odin, which may write no file beyond this size."""
+    return subprocess.run(
+        [sys.executable, "-I", "-B", "-m", "odin", *args],
+        cwd=cwd,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: limited(room),
+    )
+
+
+def test_an_output_that_cannot_be_kept_whole(workspace: Path, home: Path) -> None:
+    """The command's beginning and end are shown and the model is told; nothing else suffers."""
+    flood = call("ExecuteCommand", {"command": "head -c 300000 /dev/zero | tr '\\0' x"})
+    with ScriptedServer([flood, say("Much.")]) as server:
+        done = limited_odin(["-p", "print", "--yes"], workspace, 100_000, server.env("anthropic"))
+        assert (done.returncode, done.stdout) == (0, "Much.\n")
+        assert "could not be saved: File too large" in json.dumps(server.requests[-1].json)
+        assert server.rejected == []
+    assert isinstance(list(read_log(log_of(home)))[-1].event, TurnEnded)
+
+
+def test_a_list_needs_no_room(run_odin: Run, workspace: Path) -> None:
+    with ScriptedServer([say("hello")]) as server:
+        assert run_odin("-p", "a first question", env=server.env("anthropic")).returncode == 0
+    shown = limited_odin(["sessions"], workspace, 0, {})
+    assert shown.returncode == 0
+    assert "a first question" in shown.stdout
+
+
+@pytest.mark.parametrize("place", ["/proc/odin", "a file"])
+def test_a_state_folder_that_cannot_be_made(place: str, run_odin: Run, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("mine")
+    state = str(blocked / "odin") if place == "a file" else place
+    with ScriptedServer([say("hello")]) as server:
+        refused = run_odin("-p", "hi", env={**server.env("anthropic"), "ODIN_STATE_DIR": state})
+        assert refused.returncode == 1
+        assert "ODIN_STATE_DIR" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        elsewhere = run_odin("-p", "hi", env={**server.env("anthropic"), "ODIN_STATE_DIR": str(tmp_path / "new")})
+        assert (elsewhere.returncode, elsewhere.stdout) == (0, "hello\n")
+    assert blocked.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_session_in_a_folder_that_became_read_only(run_odin: Run, home: Path) -> None:
+    with ScriptedServer([say("hello"), say("again")]) as server:
+        env = server.env("anthropic")
+        assert run_odin("-p", "hi", env=env).returncode == 0
+        log = log_of(home)
+        kept = log.read_bytes()
+        log.chmod(0o400)
+        log.parent.chmod(0o500)
+        log.parent.parent.chmod(0o500)
+        refused = run_odin("-p", "more", "--continue", env=env)
+        assert refused.returncode == 1
+        assert WHAT_TO_DO in refused.stderr
+        log.parent.parent.chmod(0o700)
+        log.parent.chmod(0o700)
+        log.chmod(0o600)
+        assert log.read_bytes() == kept
+        assert run_odin("-p", "more", "--continue", env=env).returncode == 0
+
+
+class Fickle:
+    """A log that sometimes has no room."""
+
+    def __init__(self) -> None:
+        self.room = True
+        self.kept: list[AnyEvent] = []
+
+    def append(self, envelope: Envelope) -> None:
+        if not self.room:
+            raise StateUnwritable("There is no room.")
+        self.kept.append(envelope.event)
+
+    def sync(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+def test_what_announces_a_change_does_not_happen_without_its_record() -> None:
+    log = Fickle()
+    recorder = Recorder(log, State("s"), Hub())
+    start = TurnStarted("t", "hi", "edit_mode")
+    recorder.emit(start)
+    log.room = False
+    with pytest.raises(StateUnwritable):
+        recorder.emit(Noted("one"))
+    recorder.emit(Noted("two"))
+    for announced in (ToolStarted("c", "WriteFile", {}), FilesSaved("c")):
+        with pytest.raises(StateUnwritable):
+            recorder.emit(announced)
+    assert not recorder.state.changes.open
+    log.room = True
+    begun = ToolStarted("c", "WriteFile", {})
+    recorder.emit(begun)
+    assert log.kept == [start, Noted("one"), Noted("two"), begun]
+    assert recorder.state.seq == 3
+
+
+def test_the_end_of_a_turn_says_that_it_is_not_kept() -> None:
+    log = Fickle()
+    recorder = Recorder(log, State("s"), Hub())
+    recorder.emit(TurnStarted("t", "hi", "edit_mode"))
+    log.room = False
+    with pytest.raises(StateUnwritable):
+        recorder.emit(Noted("one"))
+    with pytest.raises(StateUnwritable):
+        recorder.emit(TurnEnded("t", "end_turn", "done"))
+    turn = recorder.state.turns[-1]
+    assert (turn.answer_summary, turn.reason) == ("done", "error")
+    with pytest.raises(StateUnwritable):
+        recorder.emit(TurnStarted("u", "more", "edit_mode"))
+    log.room = True
+    recorder.close()
+    assert [type(event).__name__ for event in log.kept] == ["TurnStarted", "Noted", "TurnEnded", "TurnStarted"]
+
+
+def test_a_line_after_a_torn_one_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "s" / "main.jsonl"
+    log = SessionLog(path, Header(FORMAT, "s", "/w", 1.0))
+    first, lost, last = (Envelope(number, 1.0, "s", Noted(str(number))) for number in range(3))
+    log.append(first)
+    fd = log._fd
+    assert fd is not None
+    kept = os.dup(fd)
+    with Path("/dev/full").open("wb") as full:
+        os.dup2(full.fileno(), fd)
+        with pytest.raises(StateUnwritable):
+            log.append(lost)
+    os.dup2(kept, fd)
+    os.close(kept)
+    os.write(fd, b'{"seq":1,"ts":1.0,"sess')
+    log.append(last)
+    log.close()
+    assert list(read_log(path)) == [first, last]
+
+
+def test_a_checkpoint_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) -> None:
+    """In a process of its own, because the limit holds for everything it writes."""
+    program = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from odin.core.errors import StateUnwritable\n"
+        "from odin.session.checkpoints import CheckpointStore\n"
+        "store = CheckpointStore(Path(sys.argv[1]))\n"
+        "small = store.keep(b'small')\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "for attempt in ('keep', 'many'):\n"
+        "    try:\n"
+        "        if attempt == 'keep':\n"
+        "            store.keep(b'x' * 5000)\n"
+        "        else:\n"
+        "            with store.many() as keep:\n"
+        "                for number in range(40):\n"
+        "                    keep(b'%d ' % number * 200)\n"
+        "    except StateUnwritable as error:\n"
+        "        print(error.sentence())\n"
+        "assert store.fetch(small) == b'small'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program, str(tmp_path / "store")],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("so nothing was changed. Free some space") == 2
+    files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    assert [path.read_bytes() for path in files] == [b"small"]
+    assert CheckpointStore(tmp_path / "store").names() == {files[0].name}

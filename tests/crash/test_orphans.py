@@ -1,0 +1,100 @@
+"""When Odin is killed, nothing that it had started runs on: commands, services, hooks, and the sandbox they run in."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from odin.testing import ScriptedServer, Turn, call, say
+from odin.testing.seen import SeenRequest
+
+from ..policy.processes import alive, wait_until
+
+ROOT = Path(__file__).parent.parent.parent
+TREE = "sleep {0} & (sleep {0} & setsid sleep {0} & wait) & trap '' TERM HUP; sleep {0}; wait"
+"""Four processes: a child, a grandchild, one in a session of its own, and a shell that does not listen."""
+
+
+def parents() -> dict[int, int]:
+    found: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            found[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def descendants(pid: int) -> set[int]:
+    known = parents()
+    found = {pid}
+    while more := {child for child, parent in known.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def named(pids: set[int], words: str) -> int:
+    count = 0
+    for pid in pids:
+        try:
+            count += words.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+        except OSError:
+            continue
+    return count
+
+
+def everywhere(words: str) -> set[int]:
+    return {pid for pid in parents() if named({pid}, words)}
+
+
+@pytest.mark.parametrize("sandbox", ["off", "auto"])
+@pytest.mark.parametrize("kind", ["command", "spawn", "hook", "sub-agent", "own"])
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_nothing_runs_on(kind: str, sandbox: str, whole_group: bool, workspace: Path, home: Path) -> None:
+    mark = f"7{os.getpid()}.{len(kind)}{len(sandbox)}{int(whole_group)}"
+    tree = TREE.format(mark)
+    config: dict[str, object] = {"sandbox": {"use": sandbox}}
+    if kind == "hook":
+        config["hooks"] = {"on_before_llm_call": [{"command": tree, "timeout": 600}]}
+    folder = home / ".config" / "odin"
+    folder.mkdir(parents=True)
+    (folder / "odinconfig.json").write_text(json.dumps(config))
+    scripts = {
+        "command": [call("ExecuteCommand", {"command": tree})],
+        "spawn": [call("Spawn", {"command": tree}), say("It runs.")],
+        "sub-agent": [
+            call("AgentTool", {"description": "help", "prompt": "help"}),
+            call("ExecuteCommand", {"command": tree}),
+        ],
+    }
+    left = list(scripts.get(kind, []))
+
+    def model(seen: SeenRequest) -> Turn:
+        return left.pop(0) if left and seen.tool_names else say("Done.")
+
+    with ScriptedServer(model) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.busy", kind, tree if kind == "own" else "go"],
+            cwd=workspace,
+            env={
+                **os.environ,
+                **server.env("anthropic"),
+                "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+            },
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            wait_until(lambda: len(everywhere(f"sleep {mark}")) >= 4 or process.poll() is not None)
+            assert process.poll() is None
+            started = descendants(process.pid) | everywhere(f"sleep {mark}")
+            assert len(started) >= 5
+        finally:
+            (os.killpg if whole_group else os.kill)(process.pid, signal.SIGKILL)
+            process.wait(60)
+        wait_until(lambda: not any(alive(pid) for pid in started))
+        assert everywhere(f"sleep {mark}") == set()

@@ -1,0 +1,273 @@
+"""What is there again when a session that was killed is resumed, and what the model is told of it."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.event import (
+    AgentEnded,
+    AnyEvent,
+    FilesLeft,
+    PermissionAnswered,
+    Replied,
+    SpawnFinished,
+    ToolEnded,
+    TurnEnded,
+)
+from odin.core.op import AddRule, Answer, Prompt, SetPermissionMode, SetTitle
+from odin.engine.closing import CRASHED
+from odin.session.log import read_log
+from odin.session.thread import INTERRUPTED, NOT_BEGUN
+from odin.testing import ScriptedServer, Turn, call, reply, say
+
+from ..conftest import Run
+from ..engine.conftest import Start
+from ..policy.processes import wait_until
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def log_of(home: Path) -> Path:
+    return next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl"))
+
+
+def events_of(home: Path) -> list[AnyEvent]:
+    return [envelope.event for envelope in read_log(log_of(home))]
+
+
+def killed_when(
+    there: Callable[[], bool], script: list[Turn], workspace: Path, home: Path, *flags: str, text: str = "go"
+) -> ScriptedServer:
+    """Odin with this script, killed as soon as something is there. The server goes on."""
+    server = ScriptedServer(script).start()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-m", "odin", "-p", text, *(flags or ("--yes",))],
+        cwd=workspace,
+        env={**os.environ, **server.env("anthropic")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: there() or process.poll() is not None)
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+    return server
+
+
+def logged(home: Path, words: str) -> bool:
+    found = list((home / ".local/state/odin/sessions").glob("*/*/main.jsonl"))
+    return bool(found) and words in found[0].read_text()
+
+
+async def resumed(start: Start, server: ScriptedServer) -> tuple[Any, Any]:
+    """The talk that goes on, and the messages of its first request."""
+    before = len(server.requests)
+    talk = await start(None, server=server, continue_last=True)
+    assert (await talk.say("and now?")).reason == "end_turn"
+    assert server.rejected == []
+    return talk, server.requests[before].json["messages"]
+
+
+async def test_a_call_that_ran_and_one_that_waited(start: Start, workspace: Path, home: Path) -> None:
+    """Each is closed with a result, in the log and for the model, which also reads what files are different."""
+    command = "echo half >made.txt; touch begun; sleep 1000"
+    calls = [call("ExecuteCommand", {"command": command}), call("WriteFile", {"file_path": "x", "content": "y"})]
+    script = [reply("Both.", calls), say("I see.")]
+    server = killed_when((workspace / "begun").exists, script, workspace, home)
+    _, messages = await resumed(start, server)
+    ran, waited = (block["content"] for block in messages[2]["content"] if block["type"] == "tool_result")
+    assert (ran, waited) == (INTERRUPTED, NOT_BEGUN)
+    told = json.dumps(messages[-1])
+    assert str(workspace / "made.txt") in told
+    assert "cut off" in told
+    events = events_of(home)
+    ends = [(event.status, event.text) for event in events if isinstance(event, ToolEnded)]
+    assert ends == [("cancelled", INTERRUPTED), ("cancelled", NOT_BEGUN)]
+    crashed, after = (event for event in events if isinstance(event, TurnEnded))
+    assert (crashed.reason, crashed.error, after.reason) == ("aborted", CRASHED, "end_turn")
+    left = next(event for event in events if isinstance(event, FilesLeft))
+    assert {change.before.path for change in left.changes} == {str(workspace / name) for name in ("made.txt", "begun")}
+    server.stop()
+
+
+async def test_whoever_listens_hears_of_the_new_turn_only(run_odin: Run, workspace: Path, home: Path) -> None:
+    """A client that waits for a result must not take the end of the dead turn for it."""
+    script = [call("ExecuteCommand", {"command": "touch begun; sleep 1000"}), say("I see.")]
+    server = killed_when((workspace / "begun").exists, script, workspace, home)
+    done = run_odin("-p", "and now?", "--continue", "--output-format", "stream-json", env=server.env("anthropic"))
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [message["type"] for message in messages] == ["system", "assistant", "result"]
+    assert messages[-1]["result"] == "I see."
+    server.stop()
+
+
+async def test_a_turn_that_was_undone_before_it_was_closed(
+    run_odin: Run, start: Start, workspace: Path, home: Path
+) -> None:
+    """`odin undo` of the dead turn, then a resume: its end must not be taken for that of the turn before it."""
+    write = call("WriteFile", {"file_path": str(workspace / "made.txt"), "content": "x"})
+    script = [say("First."), write, call("ExecuteCommand", {"command": "touch begun; sleep 1000"}), say("I see.")]
+    with ScriptedServer(script[:1]) as server:
+        assert run_odin("-p", "first", env=server.env("anthropic")).returncode == 0
+    there = workspace / "begun"
+    server = killed_when(there.exists, script[1:], workspace, home, "--yes", "--continue")
+    assert (workspace / "made.txt").exists()
+    undone = run_odin("undo")
+    assert undone.returncode == 0, undone.stderr
+    assert not (workspace / "made.txt").exists()
+    talk, _ = await resumed(start, server)
+    turns = (await talk.client.snapshot()).messages
+    assert (turns[0].answer_summary, turns[0].reason) == ("First.", "end_turn")
+    server.stop()
+
+
+async def test_the_unfinished_words_of_a_reply_are_gone(start: Start, workspace: Path, home: Path) -> None:
+    """A crash keeps no half reply: it was never stored. (An interrupt does, marked as interrupted.)"""
+    gate = threading.Event()
+    script = [say("Half a sentence that", chunk=5).hold(gate, 4), say("I see.")]
+    server = ScriptedServer(script)
+    arrived = lambda: bool(server.requests)  # noqa: E731
+    server.start()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-I",
+            "-m",
+            "odin",
+            "-p",
+            "go",
+            "--output-format",
+            "stream-json",
+            "--include-partial-messages",
+        ],
+        cwd=workspace,
+        env={**os.environ, **server.env("anthropic")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "text_delta" in line:
+            break
+    assert arrived()
+    process.kill()
+    process.communicate(timeout=60)
+    gate.set()
+    _, messages = await resumed(start, server)
+    assert "Half" not in json.dumps(messages)
+    assert [event.message.text for event in events_of(home) if isinstance(event, Replied)] == ["I see."]
+    server.stop()
+
+
+async def test_a_sub_agent_and_a_service(start: Start, workspace: Path, home: Path) -> None:
+    """Both are gone, and a new sub-agent gets a name that nobody had."""
+    script = [
+        reply("", [call("Spawn", {"command": "sleep 1000"})]),
+        reply("", [call("AgentTool", {"description": "help", "prompt": "help"})]),
+        call("ExecuteCommand", {"command": "touch begun; sleep 1000"}),
+        reply("", [call("AgentTool", {"description": "help", "prompt": "again"})]),
+        say("Helped."),
+        say("I see."),
+    ]
+    server = killed_when((workspace / "begun").exists, script, workspace, home)
+    talk, messages = await resumed(start, server)
+    assert "spawn-1" in json.dumps(messages[-1])
+    events = events_of(home)
+    assert [(event.id, event.reason) for event in events if isinstance(event, AgentEnded)] == [
+        ("agent-1", "aborted"),
+        ("agent-2", "end_turn"),
+    ]
+    assert [(event.id, event.status) for event in events if isinstance(event, SpawnFinished)] == [
+        ("spawn-1", "stopped")
+    ]
+    assert (await talk.client.snapshot()).sub_agents == ()
+    server.stop()
+
+
+async def test_a_question_that_nobody_can_answer_any_more(start: Start, workspace: Path, home: Path) -> None:
+    talk = await start(
+        [call("WriteFile", {"file_path": str(workspace / "a"), "content": "x"})], yes=False, can_ask=True
+    )
+    await talk.client.submit(Prompt("first", "write"))
+    asked = await _until_asked(talk)
+    copy = log_of(home).read_bytes()
+    await talk.client.submit(Answer(asked, False))
+    await talk.client.close()
+    log_of(home).write_bytes(copy)
+    with ScriptedServer([say("I see.")]) as server:
+        await resumed(start, server)
+    (answer,) = (event for event in events_of(home) if isinstance(event, PermissionAnswered))
+    assert (answer.ask_id, answer.allowed, answer.by) == (asked, False, "shutdown")
+
+
+async def _until_asked(talk: Any) -> str:
+    async for envelope in talk.client.events(after=-1):
+        if type(envelope.event).__name__ == "PermissionAsked":
+            return envelope.event.ask_id
+    raise AssertionError("nobody asked")
+
+
+async def test_what_was_chosen_holds_again(start: Start, workspace: Path, home: Path) -> None:
+    """The queue, the todos, the title, the rules, the permission mode and what was spent."""
+    gate = threading.Event()
+    todos = {"todos": [{"id": "1", "content": "look", "status": "in_progress"}]}
+    talk = await start([call("TodoWrite", todos), say("one").hold(gate)], yes=False, can_ask=True)
+    await talk.client.submit(SetPermissionMode("acceptEdits"))
+    await talk.client.submit(SetTitle("My title"))
+    await talk.client.submit(AddRule("Bash(echo:*)"))
+    await talk.client.submit(Prompt("p", "go"))
+    await talk.client.submit(Prompt("later", "what about this?", "ask_mode"))
+    await asyncio.to_thread(talk.server.wait_for, 2, 60)
+    await talk.until(ToolEnded)
+    shot = await talk.client.snapshot()
+    copy = log_of(home).read_bytes()
+    gate.set()
+    await talk.client.close()
+    log_of(home).write_bytes(copy)
+    with ScriptedServer([say("I see.")]) as server:
+        again = await start(None, server=server, continue_last=True, yes=False, can_ask=True)
+        found = await again.client.snapshot()
+        assert [(item.id, item.body, item.mode) for item in found.queue] == [("later", "what about this?", "ask_mode")]
+        assert found.todos == shot.todos != ()
+        assert (found.title, found.permission_mode) == ("My title", "acceptEdits")
+        assert (await again.client.info()).permission_mode == "acceptEdits"
+        assert (found.usage, found.cost_usd) == (shot.usage, shot.cost_usd)
+        assert any("echo" in line.text for line in await again.client.rules())
+
+
+async def test_that_nothing_is_asked_has_to_be_said_again(start: Start, home: Path) -> None:
+    talk = await start([say("one")], yes=False, can_ask=True)
+    await talk.client.submit(SetPermissionMode("bypassPermissions"))
+    await talk.say("go")
+    assert (await talk.client.snapshot()).permission_mode == "bypassPermissions"
+    await talk.client.close()
+    again = await start(None, server=talk.server, continue_last=True, yes=False, can_ask=True)
+    assert (await again.client.info()).permission_mode == "default"
+
+
+@pytest.mark.parametrize("count", [0, 1, 60])
+async def test_a_log_that_was_hardly_begun(start: Start, home: Path, count: int) -> None:
+    """A kill right after the file was made leaves an empty one, or half a header: no session, and nobody in the way."""
+    talk = await start([say("one"), say("two")], session_id="mine")
+    await talk.say("go")
+    await talk.client.close()
+    log_of(home).write_bytes(log_of(home).read_bytes()[:count])
+    if count == 0:
+        again = await start(None, server=talk.server, session_id="mine")
+        assert (await again.say("go")).text == "two"
+    else:
+        again = await start(None, server=talk.server)
+        assert (await again.say("go")).text == "two"

@@ -1,0 +1,218 @@
+"""A program that works with one session until it is killed: prompts, a queue, answers, interrupts, rewinds.
+
+It is told what to do, and perhaps at which of its own steps to die, as JSON. The argument names the file that holds it.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from odin.app import open_session
+from odin.config import Options
+from odin.core.client import Client
+from odin.core.errors import OdinError
+from odin.core.event import Envelope, PermissionAsked, PromptDropped, PromptJoined, QuestionsAsked, TurnEnded
+from odin.core.op import (
+    AddContext,
+    AddRule,
+    Answer,
+    AnswerQuestions,
+    ChangePrompt,
+    Compact,
+    Continue,
+    Interrupt,
+    Op,
+    Prompt,
+    Redo,
+    RemoveLast,
+    Rewind,
+    RunCommand,
+    SetPermissionMode,
+    SetTitle,
+)
+
+
+class Death(msgspec.Struct, frozen=True):
+    """`step`: at the nth thing done to files, processes or sockets. `torn`: in the nth write to the log, after `bytes`.
+
+    `none`: somebody else sees to it, or nobody.
+    """
+
+    kind: Literal["step", "torn", "none"] = "none"
+    at: int = 0
+    bytes: int = 0
+
+
+class Life(msgspec.Struct, frozen=True):
+    session: str
+    resume: bool
+    cwd: str
+    seed: int
+    prompts: int
+    death: Death = Death()
+    lively: bool = True
+    """Whether anything but plain prompts happens."""
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def prepare(death: Death) -> None:
+    if death.kind == "step":
+        _die_at_step(death.at)
+    elif death.kind == "torn":
+        _die_in_write(death.at, death.bytes)
+
+
+def _die_at_step(at: int) -> None:
+    left = at
+
+    def step(event: str, args: tuple[Any, ...]) -> None:
+        nonlocal left
+        if event == "open" or event.startswith(("os.", "subprocess.", "fcntl.", "socket.")):
+            left -= 1
+            if left == 0:
+                die()
+
+    sys.addaudithook(step)
+
+
+def _die_in_write(at: int, count: int) -> None:
+    left, write = at, os.write
+
+    def torn(fd: int, data: Any) -> int:
+        nonlocal left
+        if os.readlink(f"/proc/self/fd/{fd}").endswith("main.jsonl"):
+            left -= 1
+            if left == 0:
+                write(fd, bytes(data)[:count])
+                die()
+        return write(fd, data)
+
+    os.write = torn
+
+
+class Worker:
+    def __init__(self, client: Client, life: Life) -> None:
+        self._client = client
+        self._life = life
+        self._random = random.Random(life.seed)
+        self._count = 0
+        self._ended = asyncio.Event()
+        self._last = ""
+
+    async def work(self) -> None:
+        follower = asyncio.create_task(self._follow(self._client.events()))
+        try:
+            for _ in range(self._life.prompts):
+                await self._prompt()
+                if self._life.lively:
+                    await self._something_else()
+                async with asyncio.timeout(60):
+                    await self._ended.wait()
+                if self._life.lively and self._random.random() < 0.3:
+                    await self._go_back()
+        finally:
+            follower.cancel()
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"{os.getpid()}-{self._count}"
+
+    async def _prompt(self) -> None:
+        self._last = self._name()
+        self._ended.clear()
+        await self._submit(Prompt(self._last, f"prompt {self._last}"))
+
+    async def _submit(self, op: Op) -> bool:
+        try:
+            return await self._client.submit(op)
+        except OdinError:
+            return False
+
+    async def _something_else(self) -> None:
+        await asyncio.sleep(self._random.random() * 0.05)
+        choice = self._random.randrange(13)
+        if choice < 2:
+            await self._prompt()
+            await self._prompt()
+        elif choice == 2:
+            await self._submit(AddContext("some context", command="date"))
+        elif choice == 3:
+            await self._submit(SetTitle(f"title {self._count}"))
+        elif choice == 4:
+            await self._submit(AddRule(f"ExecuteCommand(echo {self._count}:*)"))
+        elif choice == 5:
+            await self._submit(Interrupt())
+            self._ended.set()
+        elif choice == 6:
+            await self._submit(SetPermissionMode(self._random.choice(["default", "acceptEdits"])))
+        elif choice == 7:
+            await self._submit(Compact())
+        elif choice == 8:
+            await self._submit(RunCommand(self._name(), "echo mine >>own.txt"))
+        elif choice == 9:
+            await self._steer()
+
+    async def _steer(self) -> None:
+        """Into the running turn; and one that an earlier life left waiting is sent, too."""
+        self._last = self._name()
+        self._ended.clear()
+        await self._submit(Prompt(self._last, f"steering {self._last}", lane="steer"))
+        waiting = (await self._client.snapshot()).queue
+        if waiting:
+            await self._submit(ChangePrompt(waiting[0].id, text="changed", lane="queue"))
+
+    async def _go_back(self) -> None:
+        choice = self._random.randrange(4)
+        if choice == 0:
+            await self._submit(RemoveLast())
+            return
+        if choice == 1:
+            self._last = self._name()
+            self._ended.clear()
+            if await self._submit(Continue(self._last)):
+                async with asyncio.timeout(60):
+                    await self._ended.wait()
+            return
+        turns = (await self._client.snapshot()).messages
+        if turns:
+            await self._submit(Rewind(turns[-1].id, chat=self._random.random() < 0.5))
+            if self._random.random() < 0.5:
+                await self._submit(Redo())
+
+    async def _follow(self, events: Any) -> None:
+        async for envelope in events:
+            await self._hear(envelope)
+
+    async def _hear(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, PermissionAsked):
+            await self._submit(Answer(event.ask_id, self._random.random() < 0.8, "perhaps"))
+        elif isinstance(event, QuestionsAsked):
+            await self._submit(AnswerQuestions(event.ask_id, cancelled=True))
+        elif isinstance(event, TurnEnded | PromptJoined | PromptDropped) and event.id == self._last:
+            self._ended.set()
+
+
+async def live(life: Life) -> None:
+    name: dict[str, Any] = {"resume": life.session} if life.resume else {"session_id": life.session}
+    client = await open_session(Options(cwd=life.cwd, can_ask=True, thinking=2000, env=dict(os.environ), **name))
+    try:
+        sys.stdout.buffer.write(msgspec.json.encode(await client.snapshot()) + b"\n")
+        await Worker(client, life).work()
+    finally:
+        await client.close()
+
+
+if __name__ == "__main__":
+    told = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Life)
+    prepare(told.death)
+    asyncio.run(live(told))

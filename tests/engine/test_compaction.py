@@ -1,0 +1,403 @@
+"""Long conversations against a server that refuses what does not fit its window: the session simply goes on."""
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from odin.core.event import Compacted, CompactionChanged, ResultsPruned, UsageRecorded, Warned
+from odin.core.op import CancelCompaction, Compact
+from odin.testing import ScriptedServer, call, fault, say
+from odin.testing.script import Turn
+from odin.testing.seen import SeenRequest
+
+from .conftest import Start, Talk
+
+WINDOW = 20_000
+GOOD = "\n".join(
+    f"## {name}\nsomething about it"
+    for name in (
+        "Goal",
+        "User Constraints",
+        "Progress",
+        "Key Decisions",
+        "Files and Evidence",
+        "Todo State",
+        "SubAgent State",
+        "Open Problems",
+        "Next Step",
+    )
+)
+MODEL = "claude-sonnet-4-5"
+
+
+def is_summary(seen: SeenRequest) -> bool:
+    return b"odin-job: compaction" in seen.body
+
+
+def is_title(seen: SeenRequest) -> bool:
+    return b"odin-job: title" in seen.body
+
+
+def windowed(window: int = WINDOW, **compaction: Any) -> dict[str, Any]:
+    models = {MODEL: {"context": window}}
+    return {"providers": {"anthropic": {"models": models}}, "compaction": compaction, "max_turns": 0}
+
+
+Answer = Callable[[SeenRequest, int], Turn]
+
+
+class Model:
+    """Answers prompts with `answers`, and questions for a summary with `summary`."""
+
+    def __init__(self, answer: Answer, summary: Turn | None = None) -> None:
+        self.answer = answer
+        self.summary = summary or say(GOOD)
+        self.asked = 0
+        self.summaries = 0
+
+    def __call__(self, seen: SeenRequest) -> Turn:
+        if is_summary(seen):
+            self.summaries += 1
+            return self.summary
+        self.asked += 1
+        return self.answer(seen, self.asked)
+
+
+def prompts(talk: Talk) -> list[SeenRequest]:
+    return [seen for seen in talk.server.requests if not is_summary(seen)]
+
+
+async def test_four_hundred_turns_in_a_small_window(start: Start) -> None:
+    """COMP6, B7: nothing is ever refused, and the newest prompt is always there word for word."""
+    filler = "The build of this module went well and nothing else has to be said about it. " * 8
+    model = Model(lambda seen, number: say(f"{number}: {filler}"))
+    server = ScriptedServer(model, window=WINDOW).start()
+    talk = await start(None, server=server, config=windowed())
+    for number in range(400):
+        ended = await talk.say(f"Prompt number {number}: go on with module {number}.")
+        assert ended.reason == "end_turn", ended
+    assert server.rejected == []
+    assert len(talk.all(Compacted)) >= 3
+    for number, seen in enumerate(prompts(talk)):
+        assert f"Prompt number {number}: go on" in msgspec.json.encode(seen.messages[-1]).decode()
+    last = prompts(talk)[-1].json["system"][-1]["text"]
+    assert "## Goal" in last
+    assert "history-" in last
+    server.stop()
+
+
+def text_of(seen: SeenRequest) -> str:
+    return msgspec.json.encode(seen.messages).decode()
+
+
+async def test_two_hundred_calls_in_one_turn(start: Start, workspace: Path) -> None:
+    """B9: the window is watched inside the tool loop. Older results go first; the prompt stays."""
+    for number in range(200):
+        (workspace / f"f{number}.txt").write_text(f"line {number} of this file says hello\n" * 110)
+
+    def answer(seen: SeenRequest, number: int) -> Turn:
+        if number > 200:
+            return say("All read.")
+        return call("Read", {"file_path": str(workspace / f"f{number - 1}.txt")})
+
+    server = ScriptedServer(Model(answer), window=50_000).start()
+    talk = await start(None, server=server, config=windowed(50_000))
+    ended = await talk.say("Read every one of the files.")
+    assert (ended.reason, ended.text) == ("end_turn", "All read.")
+    assert server.rejected == []
+    assert talk.all(ResultsPruned)
+    assert all("Read every one of the files." in text_of(seen) for seen in prompts(talk))
+    pruned = talk.all(ResultsPruned)[0]
+    assert "line 0 of this file" in Path(pruned.archive).read_text()
+    changes = sum(not b.startswith(a[:-400]) for a, b in _neighbours(talk))
+    assert changes <= 20, "the prompt cache must not be broken at every step"
+    server.stop()
+
+
+def _neighbours(talk: Talk) -> list[tuple[str, str]]:
+    texts = [text_of(seen) for seen in prompts(talk)]
+    return list(pairwise(texts))
+
+
+async def test_one_result_three_times_the_window(start: Start, workspace: Path) -> None:
+    """B7: the result is put where the model can read it in parts, and it is told where."""
+    (workspace / "big.txt").write_text("".join(f"row {number} of a very long table\n" for number in range(1900)))
+    script = iter([call("Read", {"file_path": str(workspace / "big.txt")}), say("I see.")])
+    server = ScriptedServer(Model(lambda seen, number: next(script)), window=4_500).start()
+    talk = await start(None, server=server, config=windowed(4_500))
+    ended = await talk.say("What is in the table?")
+    assert (ended.reason, ended.text) == ("end_turn", "I see.")
+    assert server.rejected == []
+    found = re.search(r"removed to save room .*? is in (\S+) under", text_of(prompts(talk)[-1]))
+    assert found is not None
+    assert "row 1300 of a very long table" in Path(found[1]).read_text()
+    server.stop()
+
+
+async def test_the_model_may_read_what_was_put_away(start: Start, workspace: Path) -> None:
+    """Also when nobody can be asked, and although it lies outside the project; what lies elsewhere stays closed."""
+    (workspace / "big.txt").write_text("".join(f"row {number} of a very long table\n" for number in range(1900)))
+
+    def answer(seen: SeenRequest, number: int) -> Turn:
+        if number == 1:
+            return call("Read", {"file_path": str(workspace / "big.txt")})
+        if number == 2:
+            found = re.search(r" is in (\S+) under", text_of(seen))
+            return call("Read", {"file_path": found[1] if found else "?", "offset": 5, "limit": 3})
+        if number == 3:
+            return call("Read", {"file_path": "/etc/hostname"})
+        return say("Done.")
+
+    server = ScriptedServer(Model(answer), window=4_500).start()
+    talk = await start(None, server=server, config=windowed(4_500), yes=False)
+    await talk.say("What is in the table?")
+    results = list(prompts(talk)[-1].results.values())
+    assert "row 0 of a very long table" in results[1]
+    assert "outside the project" in results[2]
+    server.stop()
+
+
+async def test_thirty_images(start: Start, workspace: Path) -> None:
+    from tests import pictures
+
+    files = [workspace / f"{number}.png" for number in range(30)]
+    for number, file in enumerate(files):
+        file.write_bytes(pictures.png(400, 300, shade=number, noise=b"%d" % number * 9000))
+
+    def answer(seen: SeenRequest, number: int) -> Turn:
+        return call("Read", {"file_path": str(files[number - 1])}) if number <= 30 else say("Seen.")
+
+    server = ScriptedServer(Model(answer), window=WINDOW).start()
+    talk = await start(None, server=server, config=windowed())
+    assert (await talk.say("look at all of them")).text == "Seen."
+    assert (await talk.say("and now?")).reason == "end_turn"
+    assert server.rejected == []
+    server.stop()
+
+
+GARBAGE = {
+    "400": fault(400, message="no"),
+    "429": fault(429, message="slow down"),
+    "500": fault(500, message="down"),
+    "empty": say(""),
+    "garbage": say("Sure! I would be happy to help you with that."),
+    "too long": say(GOOD + "x " * 30_000),
+}
+
+
+@pytest.mark.parametrize("summary", GARBAGE.values(), ids=GARBAGE.keys())
+async def test_a_summariser_that_fails_does_not_stop_the_session(start: Start, summary: Turn) -> None:
+    """COMP8, B7: what is known is noted down under the same headings."""
+    filler = "All of this is said in many words that fill the window. " * 20
+    model = Model(lambda seen, number: say(f"Answer {number}. {filler}"), summary)
+    server = ScriptedServer(model, window=WINDOW).start()
+    talk = await start(None, server=server, config=windowed())
+    for number in range(120):
+        assert (await talk.say(f"Prompt number {number}.")).reason == "end_turn"
+    assert server.rejected == []
+    compacted = talk.all(Compacted)
+    assert compacted
+    for heading in ("Goal", "User Constraints", "Progress", "Todo State", "SubAgent State", "Next Step"):
+        assert f"## {heading}\n" in compacted[-1].text
+    assert "Prompt number 0." in compacted[0].text
+    failures = [event for event in talk.all(CompactionChanged) if event.status == "failed"]
+    assert failures
+    assert any("none are asked for during 3 turns" in event.text for event in talk.all(Warned))
+    server.stop()
+
+
+async def test_what_can_never_fit_is_one_clear_error(start: Start) -> None:
+    """B8: the tools alone are larger than the window. It is said once and nothing is tried for ever."""
+    model = Model(lambda seen, number: say("never"))
+    server = ScriptedServer(model, window=600).start()
+    talk = await start(None, server=server, config=windowed(600))
+    ended = await talk.say("hello")
+    assert (ended.reason, ended.error_kind) == ("error", "CompactionFailed")
+    assert re.search(r"system prompt and the tools alone take about [\d,]+ of 600 tokens", ended.error)
+    assert len(talk.all(Compacted)) <= 3
+    assert len(server.requests) <= 3
+    server.stop()
+
+
+async def test_a_prompt_that_is_too_long_is_named(start: Start) -> None:
+    server = ScriptedServer(Model(lambda seen, number: say("never")), window=WINDOW).start()
+    talk = await start(None, server=server, config=windowed())
+    ended = await talk.say("word " * 30_000)
+    assert ended.error_kind == "CompactionFailed"
+    assert "the last prompt takes about" in ended.error
+    assert (await talk.say("something short")).reason == "end_turn"
+    server.stop()
+
+
+async def test_the_users_limit_beats_the_catalogue_and_the_server(start: Start) -> None:
+    """B10: 6k by the user, 8k by the server, 200k by the table: no request is larger than 6k."""
+    filler = "Some more words to fill the window a little. " * 15
+    server = ScriptedServer(Model(lambda seen, number: say(filler)), window=8_000).start()
+    talk = await start(None, server=server, config=windowed(6_000))
+    for number in range(60):
+        assert (await talk.say(f"Prompt {number}.")).reason == "end_turn"
+    assert server.rejected == []
+    sizes = [event.usage.input + event.usage.cache_read + event.usage.cache_write for event in talk.all(UsageRecorded)]
+    assert max(sizes) <= 6_000
+    assert talk.all(Compacted)
+    server.stop()
+
+
+async def test_the_user_may_allow_less_than_a_local_server_has(start: Start) -> None:
+    filler = "Some more words to fill the window a little. " * 15
+    model = Model(lambda seen, number: say(filler))
+    server = ScriptedServer(model, window=8_000, local="llamacpp", models=["qwen3-coder-30b"]).start()
+    models = {"qwen3-coder-30b": {"tools": "native", "context": 6_000}}
+    config = {"providers": {"house": {"base_url": server.openai_url, "models": models}}}
+    talk = await start(None, server=server, config=config, env={"ODIN_MODEL": "house/qwen3-coder-30b"})
+    for number in range(40):
+        assert (await talk.say(f"Prompt {number}.")).reason == "end_turn"
+    assert server.rejected == []
+    sizes = [event.usage.input + event.usage.cache_read for event in talk.all(UsageRecorded)]
+    assert max(sizes) <= 6_000
+    server.stop()
+
+
+async def test_max_context_holds_for_every_model(start: Start) -> None:
+    filler = "Some more words to fill the window a little. " * 15
+    server = ScriptedServer(Model(lambda seen, number: say(filler)), window=8_000).start()
+    talk = await start(None, server=server, config={"max_context": 6_000})
+    for number in range(40):
+        assert (await talk.say(f"Prompt {number}.")).reason == "end_turn"
+    assert server.rejected == []
+    assert max(event.usage.input for event in talk.all(UsageRecorded)) <= 6_000
+    server.stop()
+
+
+@pytest.mark.parametrize("kind", ["ollama", "llamacpp", "lmstudio", "vllm"])
+async def test_a_configured_local_server_is_asked_for_its_window(start: Start, kind: Any) -> None:
+    """B10: the address and the model are named; how much it holds only the server knows."""
+    filler = "Some more words to fill the window a little. " * 15
+    server = ScriptedServer(
+        Model(lambda seen, number: say(filler)), window=8_000, local=kind, models=["qwen3-coder-30b"]
+    ).start()
+    provider = {"base_url": server.openai_url, "models": {"qwen3-coder-30b": {"tools": "native"}}}
+    talk = await start(
+        None,
+        server=server,
+        config={"providers": {"house": provider}},
+        env={"ODIN_MODEL": "house/qwen3-coder-30b"},
+    )
+    for number in range(40):
+        ended = await talk.say(f"Prompt {number}.")
+        assert ended.reason == "end_turn", ended.error
+    assert server.rejected == []
+    assert talk.all(Compacted)
+    server.stop()
+
+
+@pytest.mark.parametrize("api", ["anthropic", "chat", "responses"])
+async def test_an_unknown_window_is_learned_from_the_refusal(start: Start, api: str) -> None:
+    """RECOV6: nothing is assumed; the first refusal teaches how much fits, and the turn goes on."""
+    filler = "Some more words to fill the window a little. " * 40
+    server = ScriptedServer(Model(lambda seen, number: say(filler)), window=9_000).start()
+    name = "anthropic" if api == "anthropic" else "openai"
+    kind = {} if api == "anthropic" else {"type": f"openai-{api}"}
+    models = {"new-model": {"context": 0, "tools": "native"}}
+    talk = await start(
+        None,
+        api=name,
+        server=server,
+        config={"providers": {name: {**kind, "models": models}}},
+        env={"ODIN_MODEL": f"{name}/new-model"},
+    )
+    for number in range(60):
+        ended = await talk.say(f"Prompt {number}.")
+        assert ended.reason == "end_turn", ended.error
+    assert 1 <= len(server.rejected) <= 3
+    assert all("too long" in why or "context" in why for _, why in server.rejected)
+    assert talk.all(Compacted)[0].trigger == "overflow"
+    server.stop()
+
+
+@pytest.mark.parametrize("summary", [say(GOOD), fault(500, message="down")], ids=["summaries", "none"])
+async def test_the_number_of_messages_is_bounded_whatever_the_window(start: Start, summary: Turn) -> None:
+    """C22: nothing is known of the window and nothing is refused; memory and requests are bounded all the same."""
+    models = {"new-model": {"context": 0, "tools": "native"}}
+    server = ScriptedServer(Model(lambda seen, number: say(f"Answer {number}."), summary)).start()
+    talk = await start(
+        None,
+        server=server,
+        config={"providers": {"anthropic": {"models": models}}, "compaction": {"max_messages": 20}},
+        env={"ODIN_MODEL": "anthropic/new-model"},
+    )
+    for number in range(60):
+        assert (await talk.say(f"Prompt {number}, with enough words that a summary of many is shorter.")).text
+    assert talk.all(Compacted)
+    assert max(len(seen.messages) for seen in prompts(talk)) <= 44
+    server.stop()
+
+
+async def test_a_server_that_cuts_requests_is_noticed(start: Start) -> None:
+    from odin.core.message import Usage
+
+    filler = "Some more words to fill the window a little. " * 100
+    cut = Usage(input=4_096, output=10)
+    model = Model(lambda seen, number: say(filler, usage=cut if number > 3 else None))
+    server = ScriptedServer(model).start()
+    talk = await start(None, server=server, config=windowed(100_000))
+    for number in range(15):
+        await talk.say(f"Prompt {number}.")
+    said = [event.text for event in talk.all(Warned) if "seems to cut requests" in event.text]
+    assert len(said) == 1
+    assert "4,096" in said[0]
+    server.stop()
+
+
+async def test_compact_by_hand_when_idle_and_the_next_request(start: Start) -> None:
+    """COMP7, COMP4, COMP9: the summary stands in the system prompt, the last exchange and the archive are there."""
+    model = Model(lambda seen, number: say(f"Answer {number}. " + "And more words. " * 80))
+    server = ScriptedServer(model).start()
+    talk = await start(None, server=server, config=windowed(100_000))
+    for number in range(6):
+        await talk.say(f"Prompt number {number}.")
+    assert await talk.client.submit(CancelCompaction()) is False
+    assert await talk.client.submit(Compact("the ports"))
+    await talk.until(Compacted)
+    (question,) = [seen for seen in server.requests if is_summary(seen)]
+    assert "What matters most: the ports" in text_of(question)
+    await talk.say("And now?")
+    last = prompts(talk)[-1]
+    assert "## Goal" in last.json["system"][-1]["text"]
+    assert "Prompt number 0." not in text_of(last)
+    assert "Prompt number 5." in text_of(last)
+    (event,) = talk.all(Compacted)
+    assert (event.trigger, event.profile) == ("manual", "archival")
+    assert event.tokens_after < event.tokens_before
+    archive = Path(event.archive).read_text()
+    assert "Prompt number 0." in archive
+    assert "Answer 3." in archive
+    assert server.rejected == []
+    server.stop()
+
+
+async def test_nothing_to_compact_is_said(start: Start) -> None:
+    talk = await start([say("hi")])
+    assert await talk.client.submit(Compact()) is False
+    assert not (await talk.client.snapshot()).messages
+
+
+async def test_a_summary_can_be_given_up(start: Start) -> None:
+    model = Model(lambda seen, number: say(f"Answer {number}. " + "More words. " * 80), say(GOOD).stall())
+    server = ScriptedServer(model).start()
+    talk = await start(None, server=server, config=windowed(100_000))
+    for number in range(4):
+        await talk.say(f"Prompt number {number}.")
+    assert await talk.client.submit(Compact())
+    assert await talk.client.submit(Compact()) is False, "one at a time"
+    assert await talk.client.submit(CancelCompaction())
+    assert await talk.client.submit(CancelCompaction()) is False
+    await talk.say("go on")
+    assert talk.all(Compacted) == []
+    assert "Prompt number 0." in text_of(prompts(talk)[-1])
+    server.stop()

@@ -1,0 +1,286 @@
+"""What people and programs are told while a turn runs (EVENT3-12, ERR4-6)."""
+
+import asyncio
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.api import error_of
+from odin.bus.names import BUS_NAMES, EVENTS, name_of, sources
+from odin.core import errors
+from odin.core.errors import UsageError
+from odin.core.event import (
+    ActivityChanged,
+    AgentEnded,
+    AnyEvent,
+    CallStreamed,
+    CompactionChanged,
+    Envelope,
+    Replied,
+    RequestProgressed,
+    RequestStarted,
+    RolledBack,
+    TextStreamed,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    Updated,
+)
+from odin.core.op import Answer, Op
+from odin.testing import call, fault, reply, say
+
+from .conftest import Start
+from .test_recovery import APIS, told
+from .test_team import TASK
+
+
+class TestRequests:
+    async def test_each_is_told_with_its_number_and_model(self, start: Start, workspace: Path) -> None:
+        talk = await start([call("LS", {"path": str(workspace)}), say("ok"), say("ok")])
+        await talk.say("one")
+        await talk.say("two")
+        started = talk.all(RequestStarted)
+        assert [event.step for event in started] == [1, 2, 1]
+        assert {event.model for event in started} == {talk.server.requests[0].model}
+        assert started[0].tokens == 0
+        assert started[1].tokens > 0
+
+    async def test_progress_comes_now_and_then_and_with_the_whole_at_the_end(self, start: Start) -> None:
+        text = "word " * 100
+        talk = await start([say(text, chunk=5)])
+        await talk.say("go")
+        progress = talk.all(RequestProgressed)
+        assert 1 <= len(progress) < 50
+        assert progress[-1].chars == len(text)
+        assert progress[-1].pieces >= 100
+        assert [event.chars for event in progress] == sorted(event.chars for event in progress)
+
+    @pytest.mark.parametrize("api", APIS)
+    async def test_a_written_call_ends_with_its_arguments_and_no_count(
+        self, start: Start, workspace: Path, api: str
+    ) -> None:
+        args = {"command": "echo " + "x" * 200}
+        made = reply("", [call("ExecuteCommand", args), call("LS", {"path": str(workspace)})], chunk=20)
+        talk = await start([made, say("ok")], **told(api))
+        await talk.say("go")
+        streamed = talk.all(CallStreamed)
+        done = [event for event in streamed if event.done]
+        assert [(event.name, event.args) for event in done] == [
+            ("ExecuteCommand", args),
+            ("LS", {"path": str(workspace)}),
+        ]
+        assert {event.chars for event in done} == {0}
+        chars = [event.chars for event in streamed if not event.done and event.call_id == done[0].call_id]
+        assert chars == sorted(chars)
+        assert chars[-1] > 200
+        assert {event.call_id for event in done} == {event.call_id for event in talk.all(ToolStarted)}
+
+    async def test_nothing_is_taken_back_after_a_final_reply(self, start: Start, workspace: Path) -> None:
+        half = say("half", chunk=1).cut(events=5)
+        talk = await start([half, call("LS", {"path": str(workspace)}), half, say("ok")])
+        await talk.say("go")
+        shown = ""
+        for event in talk.events:
+            if isinstance(event, TextStreamed):
+                shown += event.text
+            elif isinstance(event, RolledBack):
+                shown = ""
+            elif isinstance(event, Replied):
+                assert event.message.text == shown, "what stands on the screen is what was said"
+                shown = ""
+        assert len(talk.all(RolledBack)) == 2
+
+
+class TestActivities:
+    async def test_each_has_its_detail_and_idle_tells_how_it_ended(self, start: Start, workspace: Path) -> None:
+        three = reply("", [call("LS", {"path": str(workspace / name)}) for name in "abc"])
+        talk = await start([three, call("Glob", {"pattern": "*"}), say("ok")])
+        seen: list[tuple[str, str]] = []
+        talk.client.observe_activity(lambda event: seen.append((event.activity, event.detail)))
+        await talk.say("go")
+        assert [detail for activity, detail in seen if activity == "executing"] == ["3 tools", "Glob"]
+        assert ("streaming", "") in seen
+        assert {"connecting", "waiting_headers", "waiting_token"} <= {activity for activity, _ in seen}
+        assert seen[-1] == ("idle", "end_turn")
+
+    async def test_the_observer_is_called_in_place_and_replaced_by_the_next(self, start: Start) -> None:
+        talk = await start([say("one"), say("two")])
+        first: list[ActivityChanged] = []
+        second: list[ActivityChanged] = []
+        talk.client.observe_activity(first.append)
+        await talk.say("one")
+        count = len(first)
+        assert count > 2
+        talk.client.observe_activity(second.append)
+        await talk.say("two")
+        assert (len(first), len(second) > 2) == (count, True)
+
+    async def test_an_observer_that_fails_harms_nobody(self, start: Start) -> None:
+        def broken(event: ActivityChanged) -> None:
+            raise RuntimeError("not my day")
+
+        talk = await start([say("one")])
+        talk.client.observe_activity(broken)
+        assert (await talk.say("go")).text == "one"
+
+
+class TestAgents:
+    async def test_every_event_names_its_agent_and_the_end_has_an_answer(self, start: Start, workspace: Path) -> None:
+        def play(seen: Any) -> Any:
+            if "AgentTool" not in seen.tool_names:
+                return say("I found it.") if seen.results else call("LS", {"path": str(workspace)})
+            return say("ok") if seen.results else call("AgentTool", {"description": "find", "prompt": "find it"})
+
+        talk = await start(play)
+        await talk.say("go")
+        (ended,) = talk.all(AgentEnded)
+        assert (ended.reason, ended.text) == ("end_turn", "I found it.")
+        by_agent = {
+            agent: {type(envelope.event).__name__ for envelope in talk.heard if envelope.agent == agent}
+            for agent in {envelope.agent for envelope in talk.heard}
+        }
+        assert set(by_agent) == {"", ended.id}
+        for kind in ("TurnStarted", "RequestStarted", "TextStreamed", "Replied", "ToolStarted", "ActivityChanged"):
+            assert kind in by_agent[""], kind
+            assert kind in by_agent[ended.id], kind
+
+
+class TestNames:
+    VERBATIM = (
+        "user_message append_context llm_response tool_result turn_cancelled agent_error execute_plan session_control "
+        "model_pool_switch mcp_control mcp_control_done pending_draft_upsert pending_draft_remove agent_done "
+        "agent_idle agent_notify escalate subagent_mailbox subagent_state_changed subagent_close_requested "
+        "subagent_progress_updated subagent_send_message subagent_stop agent_log reset_nudge "
+        "background_object_finished continue loop_assessment compaction_ready compaction_failed "
+        "compaction_oversize_suspend"
+    )
+
+    def test_they_are_all_there(self) -> None:
+        assert list(BUS_NAMES) == self.VERBATIM.split()
+
+    def test_whoever_has_a_name_has_one_of_them(self) -> None:
+        for name in BUS_NAMES:
+            events, ops = sources(name)
+            assert set(events) <= set(AnyEvent.__args__)
+            assert set(ops) <= set(Op.__args__)
+        named = set(itertools.chain.from_iterable(sources(name)[0] for name in BUS_NAMES))
+        assert named == set(EVENTS)
+
+    @pytest.mark.parametrize(
+        ("event", "agent", "name"),
+        [
+            (TurnStarted("a", "hi", "edit_mode"), "", "user_message"),
+            (TurnStarted("a", "", "edit_mode", continues=True), "", "continue"),
+            (TurnEnded("a", "end_turn"), "", "agent_done"),
+            (TurnEnded("a", "end_turn"), "agent-1", "subagent_state_changed"),
+            (TurnEnded("a", "interrupted"), "", "turn_cancelled"),
+            (TurnEnded("a", "error"), "agent-1", "agent_error"),
+            (ActivityChanged("idle"), "", "agent_idle"),
+            (ActivityChanged("streaming"), "", None),
+            (ActivityChanged("streaming"), "agent-1", "subagent_state_changed"),
+            (Updated("x"), "", "agent_notify"),
+            (Updated("x"), "agent-1", "subagent_progress_updated"),
+            (CompactionChanged("started", "overflow"), "", "compaction_oversize_suspend"),
+            (CompactionChanged("started", "auto"), "", None),
+            (CompactionChanged("succeeded"), "", "compaction_ready"),
+            (CompactionChanged("cancelled"), "", "compaction_failed"),
+            (TextStreamed("x"), "", None),
+        ],
+        ids=str,
+    )
+    def test_some_depend_on_what_happened(self, event: AnyEvent, agent: str, name: str | None) -> None:
+        assert name_of(Envelope(0, 0.0, "s", event, agent)) == name
+
+    async def test_a_listener_hears_what_it_asked_for_with_the_names(self, start: Start, workspace: Path) -> None:
+        talk = await start([call("LS", {"path": str(workspace)}), say("ok")])
+        some = talk.client.listen(("tool_result", "agent_idle"))
+        everything = talk.client.listen()
+        await talk.say("go")
+        await talk.client.close()
+        async with asyncio.timeout(10):
+            heard = [(name, type(envelope.event).__name__) async for name, envelope in some]
+            names = [name async for name, _ in everything]
+        assert heard == [("tool_result", "ToolEnded"), ("agent_idle", "ActivityChanged")]
+        order = ["session_control", "user_message", "llm_response", "tool_result", "llm_response", "agent_done"]
+        assert [name for name in names if name in order] == order
+
+    async def test_what_is_no_name_is_said(self, start: Start) -> None:
+        talk = await start([])
+        with pytest.raises(UsageError, match="no name 'tool_results'"):
+            talk.client.listen(("tool_results",))
+
+
+class TestKinds:
+    """Errors have names: those of tools are in the result, those of a turn in its end."""
+
+    async def test_files_that_were_not_read_or_changed_since(self, start: Start, workspace: Path) -> None:
+        file = workspace / "a"
+        file.write_text("one\n")
+        edit = call("EditTool", {"file_path": str(file), "old_string": "one", "new_string": "two"})
+        read = call("Read", {"file_path": str(file)})
+        change = call("ExecuteCommand", {"command": "echo three >> a"})
+        missing = call("EditTool", {"file_path": str(file), "old_string": "none", "new_string": "two"})
+        talk = await start([edit, read, missing, change, edit, say("ok")])
+        await talk.say("go")
+        kinds = [(event.name, event.error_kind) for event in talk.all(ToolEnded)]
+        assert kinds == [
+            ("EditTool", "UnreadFile"),
+            ("Read", ""),
+            ("EditTool", ""),
+            ("ExecuteCommand", ""),
+            ("EditTool", "ExternalModification"),
+        ]
+
+    async def test_a_change_by_another_agent_is_a_conflict_and_says_whose(self, start: Start, workspace: Path) -> None:
+        file = workspace / "a"
+        file.write_text("one\n")
+        steps = itertools.count()
+        edit = {"file_path": str(file), "old_string": "one", "new_string": "two"}
+
+        def play(seen: Any) -> Any:
+            if "AgentTool" not in seen.tool_names:
+                turns = [call("Read", {"file_path": str(file)}), call("EditTool", edit), say("changed")]
+                return turns[len(seen.results)]
+            turns = [call("Read", {"file_path": str(file)}), call("AgentTool", TASK), call("EditTool", edit)]
+            step = next(steps)
+            return turns[step] if step < 3 else say("ok")
+
+        talk = await start(play)
+        await talk.say("go")
+        last = talk.all(ToolEnded)[-1]
+        assert (last.name, last.error_kind) == ("EditTool", "Conflict")
+        assert "changed by agent-1" in last.text
+
+    async def test_three_ways_to_be_told_no(self, start: Start, workspace: Path) -> None:
+        command = call("ExecuteCommand", {"command": "touch made"})
+        plain: dict[str, Any] = {"yes": False, "permission_mode": "default"}
+        alone = await start([command, say("ok")], **plain)
+        await alone.say("go")
+        asked = await start([command, say("ok")], can_ask=True, **plain)
+        asked.answers = [Answer("", False, "not today")]
+        await asked.say("go")
+        ruled = await start([command, say("ok")], disallowed_tools=("ExecuteCommand(touch:*)",), **plain)
+        await ruled.say("go")
+        ended = [talk.all(ToolEnded)[0] for talk in (alone, asked, ruled)]
+        assert [event.error_kind for event in ended] == ["NeedsConfirmation", "Rejected", "Denied"]
+        assert {event.status for event in ended} == {"denied"}
+        assert "not today" in ended[1].text
+        assert not (workspace / "made").exists()
+
+    async def test_what_an_api_said_of_its_failure_reaches_programs(self, start: Start) -> None:
+        refusal = fault(429, {"retry-after": "3600"}, message="Slow.", type="rate_limit_error")
+        talk = await start([refusal], **told("anthropic"))
+        error = error_of(await talk.say("go"))
+        assert isinstance(error, errors.RateLimited)
+        assert (error.status, error.type, error.retry_after) == (429, "rate_limit_error", 3600.0)
+
+    def test_what_an_api_said_is_kept_in_fields(self) -> None:
+        for kind in (errors.ProviderError, errors.RateLimited, errors.AllKeysCooling, errors.ContextOverflow):
+            error = kind("no", status=429, code="c", type="t", retry_after=3.0)
+            assert (error.status, error.code, error.type, error.retry_after) == (429, "c", "t", 3.0)
+        assert issubclass(errors.EmptyTruncation, errors.EmptyReply)
+        assert issubclass(errors.NoUsableKeys, errors.ProviderError)
+        assert errors.Conflict("x", "agent-1").modified_by == "agent-1"

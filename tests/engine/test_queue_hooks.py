@@ -1,0 +1,78 @@
+"""Hooks that judge prompts see every one of them, also those that come into a running turn or wait at an interrupt."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from odin.core.event import PromptDropped, PromptJoined, Warned
+from odin.core.op import ChangePrompt, Interrupt, Prompt
+from odin.testing import call, say
+
+from .conftest import Start
+from .hookkit import claude
+
+SLOW_JUDGE = """
+text=$(cat)
+case "$text" in
+  *wait-for-it*) touch judging; until [ -e judged ]; do sleep 0.02; done;;
+  *forbidden*) echo 'not these words' >&2; exit 2;;
+esac
+"""
+
+
+def judge(workspace: Path) -> dict[str, object]:
+    script = workspace.parent / "judge.sh"
+    script.write_text(f"cd {workspace}\n{SLOW_JUDGE}")
+    return {"hooks": {"UserPromptSubmit": [claude(f"bash {script}")]}}
+
+
+async def test_what_joins_is_judged_and_may_be_refused(start: Start, workspace: Path) -> None:
+    gate = threading.Event()
+    talk = await start([call("ExecuteCommand", {"command": "true"}).hold(gate), say("done")], config=judge(workspace))
+    prompt = await talk.submit("go")
+    await asyncio.to_thread(talk.server.wait_for, 1)
+    await talk.client.submit(Prompt("bad", "forbidden words", lane="merge"))
+    await talk.client.submit(Prompt("good", "fine words", lane="merge"))
+    gate.set()
+    assert (await talk.until_end(prompt)).text == "done"
+    assert [event.id for event in talk.all(PromptDropped)] == ["bad"]
+    assert [event.id for event in talk.all(PromptJoined)] == ["good"]
+    assert any("not these words" in event.text for event in talk.all(Warned))
+    request = talk.server.requests[1].body.decode()
+    assert "fine words" in request
+    assert "forbidden words" not in request
+
+
+async def test_what_is_changed_while_it_is_judged_is_judged_again(start: Start, workspace: Path) -> None:
+    gate = threading.Event()
+    talk = await start([call("ExecuteCommand", {"command": "true"}).hold(gate), say("done")], config=judge(workspace))
+    prompt = await talk.submit("go")
+    await asyncio.to_thread(talk.server.wait_for, 1)
+    await talk.client.submit(Prompt("m", "wait-for-it", lane="merge"))
+    gate.set()
+    async with asyncio.timeout(30):
+        while not (workspace / "judging").exists():
+            await asyncio.sleep(0.01)
+    assert await talk.client.submit(ChangePrompt("m", "forbidden after all"))
+    (workspace / "judged").touch()
+    assert (await talk.until_end(prompt)).text == "done"
+    assert talk.all(PromptJoined) == []
+    assert "forbidden" not in talk.server.requests[1].body.decode()
+
+
+@pytest.mark.parametrize("queue", ["join", "rest"])
+async def test_what_waits_at_an_interrupt_rests_unjudged(start: Start, workspace: Path, queue: str) -> None:
+    talk = await start([say("x").stall(), say("done"), say("more")], config=judge(workspace))
+    prompt = await talk.submit("go")
+    await asyncio.to_thread(talk.server.wait_for, 1)
+    await talk.client.submit(Prompt("w", "forbidden words"))
+    await talk.client.submit(Interrupt("join" if queue == "join" else "rest"))
+    await talk.until_end(prompt)
+    assert talk.all(PromptJoined) == []
+    assert [item.id for item in (await talk.client.snapshot()).queue] == ["w"]
+    assert (await talk.say("next")).text == "done"
+    await talk.client.submit(ChangePrompt("w", lane="queue"))
+    assert (await talk.until_end("w")).error_kind == "PromptBlocked"
+    assert all("forbidden words" not in seen.body.decode() for seen in talk.server.requests)

@@ -1,0 +1,219 @@
+"""Replies that are cut off, malformed or empty: discarded, asked again, and given up in order (RECOV1-4, RECOV7)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.event import (
+    ModelChanged,
+    Replied,
+    ReplyDiscarded,
+    RetryScheduled,
+    RolledBack,
+    TextStreamed,
+    ToolEnded,
+    ToolStarted,
+    UsageRecorded,
+    Warned,
+)
+from odin.core.message import Usage
+from odin.testing import ScriptedServer, call, fault, reply, say
+from odin.testing.seen import SeenRequest
+
+from .conftest import Start
+
+CUT = '{"file_path": "/nowhere/x", "content": "abc'
+"""Arguments that the length limit broke off."""
+
+APIS = ("anthropic", "openai", "responses")
+
+
+def told(api: str) -> dict[str, Any]:
+    """How to start a session with one of the three wire formats."""
+    if api == "responses":
+        return {"api": "openai", "config": {"providers": {"openai": {"type": "openai-responses"}}}}
+    return {"api": api}
+
+
+def cut(*calls: Any, text: str = "") -> Any:
+    return reply(text, calls, stop="max_tokens")
+
+
+class TestCutOff:
+    @pytest.mark.parametrize("api", APIS)
+    async def test_it_is_not_stored_and_the_model_is_asked_for_one_small_step(
+        self, start: Start, workspace: Path, api: str
+    ) -> None:
+        talk = await start([cut(call("WriteFile", CUT), text="Writing."), say("ok")], **told(api))
+        assert (await talk.say("go")).text == "ok"
+        first, second = talk.server.requests
+        assert b"one tool call with short arguments" in second.body
+        assert b"Writing." not in second.body
+        assert len(second.messages) == len(first.messages) + 1
+        assert [event.message.text for event in talk.all(Replied)] == ["ok"]
+        assert talk.all(ToolStarted) == []
+        assert talk.server.rejected == []
+
+    async def test_after_two_more_tries_it_is_given_up(self, start: Start) -> None:
+        talk = await start([cut(call("WriteFile", CUT))] * 9, config={"compaction": {"auto": False}})
+        ended = await talk.say("go")
+        assert ended.reason == "max_tokens"
+        assert len(talk.server.requests) == 3
+        assert [b"one small step" in request.body for request in talk.server.requests] == [False, True, True]
+        assert len(talk.all(ReplyDiscarded)) == 3
+        assert (await talk.client.snapshot()).messages[-1].reason == "max_tokens"
+
+    async def test_meanwhile_only_the_first_of_several_calls_counts(self, start: Start, workspace: Path) -> None:
+        three = reply("", [call("ExecuteCommand", {"command": f"touch {name}"}) for name in "abc"])
+        talk = await start([cut(call("WriteFile", CUT)), three, three, say("ok")])
+        assert (await talk.say("go")).text == "ok"
+        ran = [event.args["command"] for event in talk.all(ToolStarted)]
+        assert ran == ["touch a", "touch a", "touch b", "touch c"], "recovery is over after one good step"
+        first_step = talk.all(Replied)[0].message
+        assert [one.args["command"] for one in first_step.calls] == ["touch a"]
+        assert talk.server.rejected == []
+
+    @pytest.mark.parametrize("api", APIS)
+    async def test_a_call_of_which_nothing_but_its_name_came_is_not_run(self, start: Start, api: str) -> None:
+        """SpawnStatus needs no arguments, so nothing in the call itself says that it is only half of one."""
+        talk = await start([cut(call("SpawnStatus", "")), say("ok")], **told(api))
+        assert (await talk.say("go")).text == "ok"
+        assert talk.all(ToolStarted) == []
+
+    async def test_whole_calls_before_the_limit_are_run(self, start: Start, workspace: Path) -> None:
+        talk = await start([cut(call("ExecuteCommand", {"command": "touch made"})), say("ok")])
+        await talk.say("go")
+        assert (workspace / "made").exists()
+        assert talk.all(ReplyDiscarded) == []
+
+
+class TestMalformed:
+    @pytest.mark.parametrize("bad", ['{"file_path": ', "[1]", "{}", ""], ids=["broken", "a list", "nothing", "empty"])
+    async def test_three_rounds_in_a_row_end_the_turn_with_advice(self, start: Start, bad: str) -> None:
+        talk = await start([call("WriteFile", bad)] * 9)
+        ended = await talk.say("go")
+        assert (ended.reason, ended.error_kind) == ("error", "MalformedCalls")
+        assert "stronger model" in ended.hint
+        assert len(talk.server.requests) == 3
+        assert talk.all(Replied) == []
+        assert talk.all(ToolStarted) == []
+
+    async def test_no_arguments_are_fine_for_a_tool_that_needs_none(self, start: Start) -> None:
+        talk = await start([call("SpawnStatus", "{}"), say("ok")])
+        await talk.say("go")
+        assert [event.name for event in talk.all(ToolStarted)] == ["SpawnStatus"]
+
+    async def test_a_good_round_in_between_forgives(self, start: Start, workspace: Path) -> None:
+        bad, good = call("WriteFile", "{"), call("LS", {"path": str(workspace)})
+        talk = await start([bad, bad, good, bad, bad, say("ok")])
+        assert (await talk.say("go")).text == "ok"
+
+    async def test_in_a_mixed_round_the_good_run_and_the_bad_leave_no_trace(
+        self, start: Start, workspace: Path
+    ) -> None:
+        mixed = reply("", [call("WriteFile", "{"), call("ExecuteCommand", {"command": "touch made"})])
+        talk = await start([mixed, say("ok")])
+        await talk.say("go")
+        assert (workspace / "made").exists()
+        assert b"WriteFile" not in talk.server.requests[1].body.split(b'"messages"')[1]
+        assert talk.server.rejected == []
+
+    async def test_mixed_rounds_count_too(self, start: Start, workspace: Path) -> None:
+        def play(seen: Any) -> Any:
+            number = len(seen.messages)
+            return reply("", [call("WriteFile", "{"), call("LS", {"path": str(workspace / str(number))})])
+
+        talk = await start(play)
+        ended = await talk.say("go")
+        assert (ended.error_kind, len(talk.server.requests)) == ("MalformedCalls", 3)
+        assert len(talk.all(ToolEnded)) == 3
+
+
+class TestEmpty:
+    @pytest.mark.parametrize("nothing", [say(""), say(" \n"), reply(thinking="hm", stop="end_turn")])
+    async def test_it_is_asked_again_and_then_the_default_is_given(self, start: Start, nothing: Any) -> None:
+        talk = await start([nothing, nothing, say("never")], config={"default_response": "Nothing."})
+        ended = await talk.say("go")
+        assert (ended.reason, ended.text) == ("end_turn", "Nothing.")
+        assert [event.error_kind for event in talk.all(RetryScheduled)] == ["EmptyReply"]
+        assert talk.all(Replied) == []
+
+    async def test_cut_off_before_a_word_is_a_failure_of_its_own(self, start: Start) -> None:
+        talk = await start([say("", stop="max_tokens")] * 2)
+        ended = await talk.say("go")
+        assert ended.reason == "max_tokens"
+        assert [event.error_kind for event in talk.all(RetryScheduled)] == ["EmptyTruncation"]
+
+
+def second_only(seen: SeenRequest) -> Any:
+    return say("ok") if seen.model == "second" else fault(529)
+
+
+class TestAnotherModel:
+    """`fallback_model`: who answers while the chosen model cannot."""
+
+    @staticmethod
+    def config(**more: Any) -> dict[str, Any]:
+        return {"retry": {"base_s": 0.001, "attempts": 2}, "fallback_model": ["anthropic/second"], **more}
+
+    @pytest.mark.parametrize(
+        "broken", [fault(529), fault(429), say("half").cut(events=3), say(""), fault(402)], ids=str
+    )
+    async def test_it_answers_when_retrying_did_not_help(self, start: Start, broken: Any) -> None:
+        def play(seen: Any) -> Any:
+            return say("from the second") if seen.model == "second" else broken
+
+        talk = await start(play, config=self.config())
+        ended = await talk.say("go")
+        assert (ended.reason, ended.text) == ("end_turn", "from the second")
+        (changed,) = talk.all(ModelChanged)
+        assert changed.model == "anthropic/second"
+        assert changed.reason.startswith("anthropic/")
+        shown = talk.events.index(changed)
+        half = [at for at, event in enumerate(talk.events) if isinstance(event, TextStreamed) and "half" in event.text]
+        back = [at for at, event in enumerate(talk.events) if isinstance(event, RolledBack)]
+        assert len(half) <= len(back), "what the first one began to say is taken off the screen"
+        assert all(at < shown or at == back[-1] for at in back)
+        assert [event.message.model for event in talk.all(Replied)] == ["second"]
+
+    async def test_what_it_costs_is_counted_as_its_own(self, start: Start) -> None:
+        def play(seen: Any) -> Any:
+            used = Usage(input=100, output=5)
+            return say("hi", usage=used) if seen.model == "second" else say("half", usage=used).cut(events=3)
+
+        talk = await start(play, config=self.config())
+        await talk.say("go")
+        spent: dict[str, int] = {}
+        for event in talk.all(UsageRecorded):
+            spent[event.model] = spent.get(event.model, 0) + event.usage.input
+        assert spent == {"anthropic/claude-sonnet-4-5": 200, "anthropic/second": 100}, (
+            "two tries of the first, one more"
+        )
+
+    async def test_it_stays_for_the_next_prompt_and_nobody_is_asked_twice_in_vain(self, start: Start) -> None:
+        talk = await start(second_only, config=self.config())
+        await talk.say("one")
+        asked = len(talk.server.requests)
+        await talk.say("two")
+        assert len(talk.server.requests) == asked + 1
+
+    async def test_after_the_last_one_the_turn_ends_with_the_error(self, start: Start) -> None:
+        talk = await start([fault(529)] * 9, config=self.config(fallback_model=["openai/gpt-5", "anthropic/second"]))
+        ended = await talk.say("go")
+        assert (ended.reason, ended.error_kind) == ("error", "Overloaded")
+        assert {request.model for request in talk.server.requests} > {"second"}
+        assert len(talk.server.requests) == 4
+        assert any("openai/gpt-5" in event.text for event in talk.all(Warned))
+
+    async def test_a_refusal_is_no_reason_to_ask_another(self, start: Start) -> None:
+        talk = await start([fault(400)] * 9, config=self.config())
+        assert (await talk.say("go")).error_kind == "BadRequest"
+        assert len(talk.server.requests) == 1
+
+    async def test_it_may_speak_another_api(self, start: Start, workspace: Path) -> None:
+        with ScriptedServer([call("LS", {"path": str(workspace)}), say("done")]) as other:
+            env = {key: value for key, value in other.env("openai").items() if key != "ODIN_MODEL"}
+            talk = await start([fault(529)] * 9, config=self.config(fallback_model=["openai/gpt-x"]), env=env)
+            assert (await talk.say("go")).text == "done"
+            assert other.rejected == []

@@ -1,0 +1,218 @@
+"""Providers that refuse, overload, stall or break off: one policy, in plain sight, within bounds (B27, B28)."""
+
+import asyncio
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.errors import Overloaded, RateLimited
+from odin.core.event import (
+    ActivityChanged,
+    CallStreamed,
+    RateLimitUpdated,
+    Replied,
+    RetryScheduled,
+    RolledBack,
+    TextStreamed,
+    ToolStarted,
+    UsageRecorded,
+)
+from odin.core.message import Usage
+from odin.core.op import Interrupt, Prompt
+from odin.engine.retry import RetryPolicy
+from odin.testing import call, fault, reply, retry_after, say
+
+from .conftest import Start
+from .test_recovery import APIS, told
+
+HALF = say("half of it", chunk=2)
+
+IMPATIENT = {"idle_timeout": 0.2, "header_timeout": 0.5}
+
+
+def impatient(api: str) -> dict[str, Any]:
+    """A session that waits for nothing long, so that a test of silence is short."""
+    settings = told(api)
+    name = settings["api"]
+    own = settings.get("config", {}).get("providers", {}).get(name, {})
+    return {**settings, "config": {"retry": {"base_s": 0.001}, "providers": {name: {**own, **IMPATIENT}}}}
+
+
+class TestPolicy:
+    """How long is waited, whatever a server says."""
+
+    @pytest.mark.parametrize("asked", [None, 0.0, 0.001])
+    def test_there_is_a_floor_under_small_wishes(self, asked: float | None) -> None:
+        policy = RetryPolicy(base_s=1.0)
+        waits = [policy.delay(RateLimited("slow", retry_after=asked), attempt) or 0 for attempt in range(1, 6)]
+        assert all(wait >= 2**number for number, wait in enumerate(waits))
+        assert sum(waits) >= 31, "six tries are not burned within seconds"
+
+    def test_a_server_that_wants_more_gets_it_and_nobody_comes_back_at_the_same_moment(self) -> None:
+        waits = {RetryPolicy().delay(RateLimited("slow", retry_after=10.0), 1) for _ in range(20)}
+        assert len(waits) > 10
+        assert all(wait is not None and 10.0 <= wait <= 12.5 for wait in waits)
+
+    def test_no_wait_is_longer_than_the_longest(self) -> None:
+        policy = RetryPolicy(attempts=50, base_s=1.0, max_s=8.0)
+        waits = [policy.delay(Overloaded("full"), attempt) for attempt in range(1, 50)]
+        assert max(wait for wait in waits if wait is not None) <= 8.0
+
+    def test_a_wish_beyond_the_longest_is_told_and_not_sat_out(self) -> None:
+        assert RetryPolicy(max_s=60.0).delay(RateLimited("slow", retry_after=3600.0), 1) is None
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(
+    "broken",
+    [
+        fault(429, {"retry-after": "0"}),
+        fault(429, {"retry-after": "soon, I hope"}),
+        fault(429, retry_after(0, "date")),
+        fault(529),
+        fault(503),
+        fault(500, body="<html><body>Bad gateway</body></html>"),
+        fault(200, {"content-type": "application/json"}, {"error": {"type": "overloaded_error", "message": "Busy"}}),
+        fault(200, {"content-type": "text/plain"}, "upstream overloaded"),
+        say('{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'),
+        HALF.error(after=5),
+        HALF.cut(events=5),
+        HALF.cut(events=5, reset=True),
+        HALF.cut(bytes=200),
+        HALF.cut(),
+        HALF.stall(after=5),
+        HALF.stall(after=0),
+        HALF.pings(after=5, every=0.02),
+        HALF.unfinished(3),
+        call("ExecuteCommand", {"command": "touch made"}).stall(after=4),
+        call("ExecuteCommand", {"command": "touch made"}).cut(events=4),
+    ],
+    ids=itertools.count(),
+)
+async def test_it_is_tried_again_and_nothing_of_the_first_try_stays(
+    start: Start, workspace: Path, api: str, broken: Any
+) -> None:
+    talk = await start([broken, say("fine")], **impatient(api))
+    ended = await talk.say("go")
+    assert (ended.reason, ended.text) == ("end_turn", "fine")
+    assert len(talk.server.requests) == 2
+    assert len(talk.all(RetryScheduled)) == (not broken.drop), "a kept connection that was closed is opened anew"
+    assert talk.server.requests[0].body == talk.server.requests[1].body
+    shown = "".join(event.text for event in talk.all(TextStreamed))
+    assert bool(talk.all(RolledBack)) == (shown != "fine" or bool(talk.all(CallStreamed)))
+    assert [event.message.text for event in talk.all(Replied)] == ["fine"]
+    assert talk.all(ToolStarted) == []
+    assert not (workspace / "made").exists()
+    assert talk.server.rejected == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        fault(200, {"content-type": "text/html"}, "<!doctype html><title>Log in</title>"),
+        HALF.garble(after=5),
+        fault(200, {"content-type": "text/event-stream"}, b"data: " + b"x" * 17_000_000),
+    ],
+    ids=["a web page", "no JSON", "a line without end"],
+)
+async def test_what_will_not_get_better_is_told_at_once(start: Start, broken: Any) -> None:
+    talk = await start([broken, say("never")], **impatient("anthropic"))
+    ended = await talk.say("go")
+    assert (ended.reason, ended.error_kind) == ("error", "BadReply")
+    assert ended.hint
+    assert len(talk.server.requests) == 1
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(
+    "odd",
+    [
+        say("fine").gzip(),
+        say("fine").trickle(),
+        say("fine").with_headers({"content-type": None}),
+        say("fine").unfinished(1),
+    ],
+    ids=["gzip", "byte by byte", "no content type", "no end mark"],
+)
+async def test_what_is_only_odd_is_understood(start: Start, api: str, odd: Any) -> None:
+    talk = await start([odd if not (api == "responses" and odd.missing) else say("fine")], **impatient(api))
+    assert (await talk.say("go")).text == "fine"
+    assert talk.all(RetryScheduled) == []
+
+
+async def test_two_calls_of_one_id_both_run_and_have_a_result_each(start: Start, workspace: Path) -> None:
+    twice = reply("", [call("ExecuteCommand", {"command": f"touch {name}"}, id="same") for name in "ab"])
+    talk = await start([twice, twice, say("ok")])
+    assert (await talk.say("go")).text == "ok"
+    assert {path.name for path in workspace.iterdir()} >= {"a", "b"}
+    assert talk.server.rejected == []
+
+
+async def test_text_that_speaks_of_errors_is_an_answer(start: Start) -> None:
+    """Only an answer that is nothing but the error body of an API is taken for one."""
+    answers = ["Overloaded.", '{"error": "none"}', 'The body is {"error": {"type": "x", "message": "y"}}', '{"a": 1}']
+    talk = await start([say(text) for text in answers])
+    assert [(await talk.say("go")).text for _ in answers] == answers
+
+
+class TestGivingUp:
+    @pytest.mark.parametrize("then", [fault(503), HALF.cut(events=5)], ids=["nothing more", "half again"])
+    async def test_the_text_that_came_is_kept_and_marked(self, start: Start, then: Any) -> None:
+        script = [HALF.cut(events=5), then, say("and on")]
+        talk = await start(script, config={"retry": {"base_s": 0.001, "attempts": 2}})
+        ended = await talk.say("go")
+        assert ended.reason == "error"
+        (kept,) = talk.all(Replied)
+        assert kept.message.interrupted
+        assert kept.message.text == ended.text != ""
+        assert "half of it".startswith(kept.message.text)
+        assert (await talk.say("go on")).text == "and on"
+        assert talk.server.rejected == []
+
+    async def test_every_try_is_counted_once(self, start: Start) -> None:
+        used = Usage(input=1000, output=10)
+        talk = await start([say("half of it", usage=used, chunk=2).cut(events=5)] * 2 + [say("fine", usage=used)])
+        ended = await talk.say("go")
+        assert sum(event.usage.input for event in talk.all(UsageRecorded)) == 3000
+        assert ended.usage.input == 3000
+        assert ended.usage.output == 1 + 1 + 10, "what the server had told of each try"
+        snapshot = await talk.client.snapshot()
+        assert snapshot.usage == ended.usage
+
+
+class TestInSight:
+    async def test_the_wait_has_a_number_and_the_server_s_wish_is_named(self, start: Start) -> None:
+        talk = await start([fault(503), fault(429, {"retry-after": "0.02"}), say("fine")])
+        await talk.say("go")
+        waits = [(event.activity, event.detail) for event in talk.all(ActivityChanged) if event.detail]
+        assert waits[:2] == [("retrying", "retry 1/6"), ("cooling", "cooldown 1s")]
+        scheduled = talk.all(RetryScheduled)
+        assert [event.attempts for event in scheduled] == [6, 6]
+        assert all(event.delay_s > 0 for event in scheduled)
+
+    @pytest.mark.parametrize("wish", ["5", "50"])
+    async def test_an_interrupt_ends_the_wait_at_once(self, start: Start, wish: str) -> None:
+        talk = await start([fault(429, {"retry-after": wish}), say("and on")])
+        await talk.client.submit(Prompt("first", "go"))
+        await talk.until(RetryScheduled)
+        async with asyncio.timeout(4):
+            await talk.client.submit(Interrupt())
+            ended = await talk.until_end("first")
+        assert ended.reason == "interrupted"
+        assert (await talk.say("go on")).text == "and on"
+
+    async def test_what_is_left_of_the_limits_is_told(self, start: Start) -> None:
+        headers: dict[str, str | None] = {
+            "anthropic-ratelimit-requests-limit": "50",
+            "anthropic-ratelimit-requests-remaining": "49",
+            "anthropic-ratelimit-tokens-remaining": "12000",
+            "anthropic-ratelimit-tokens-reset": "nonsense",
+        }
+        talk = await start([say("hi").with_headers(headers), say("again")])
+        await talk.say("one")
+        await talk.say("two")
+        (told_of,) = talk.all(RateLimitUpdated)
+        assert (told_of.provider, told_of.requests_left, told_of.requests_limit) == ("anthropic", 49, 50)
+        assert (told_of.tokens_left, told_of.tokens_limit, told_of.reset_s) == (12000, -1, 0.0)

@@ -1,0 +1,308 @@
+"""Going from one session to another within a program: new, resume, fork, and everything that may fail on the way."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.app.host import Host, open_host
+from odin.config import Options
+from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionLocked, SessionNotFound, UsageError
+from odin.core.event import Envelope, SessionSwitched, TurnEnded
+from odin.core.op import Prompt, SetPermissionMode
+from odin.session.log import read_log
+from odin.session.store import Store
+from odin.testing import ScriptedServer, call, fault, reply, say
+from tests.policy.processes import running, wait_until
+
+from .conftest import FAST
+from .hookkit import HookKit, claude, new_kit
+
+Open = Callable[..., Awaitable[tuple[Host, ScriptedServer]]]
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> HookKit:
+    return new_kit(tmp_path)
+
+
+@pytest.fixture
+async def open_(workspace: Path, home: Path) -> AsyncIterator[Open]:
+    """A host against a script; several can be open at once."""
+    things: list[tuple[Host, ScriptedServer]] = []
+
+    async def begin(
+        script: Any, *, config: dict[str, Any] | None = None, api: Any = "anthropic", **options: Any
+    ) -> tuple[Host, ScriptedServer]:
+        folder = home / ".config" / "odin"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "odinconfig.json").write_text(json.dumps({**FAST, **(config or {})}))
+        server = ScriptedServer(script)
+        server.start()
+        env = {**os.environ, **server.env(api)}
+        host = await open_host(Options(env=env, cwd=str(workspace), yes=True, **options))
+        things.append((host, server))
+        return host, server
+
+    yield begin
+    for host, server in things:
+        await host.close()
+        server.stop()
+
+
+async def ask(host: Host, text: str) -> TurnEnded:
+    name = os.urandom(4).hex()
+    events = host.client.events()
+    await host.client.submit(Prompt(name, text))
+    async with asyncio.timeout(30):
+        async for envelope in events:
+            if isinstance(envelope.event, TurnEnded) and envelope.event.id == name:
+                return envelope.event
+    raise AssertionError("the events ended before the turn did")
+
+
+async def session_of(host: Host) -> str:
+    return (await host.client.info()).session
+
+
+def store_of(home: Path, workspace: Path) -> Store:
+    return Store(home / ".local/state/odin", str(workspace))
+
+
+async def heard(events: AsyncIterator[Envelope]) -> SessionSwitched:
+    async with asyncio.timeout(30):
+        async for envelope in events:
+            if isinstance(envelope.event, SessionSwitched):
+                return envelope.event
+    raise AssertionError("nobody said that the session was switched")
+
+
+async def test_new_begins_with_nothing_and_stops_what_ran(open_: Open, workspace: Path) -> None:
+    service = f"sleep {2000 + os.getpid() / 1e7:.7f}"
+    todos = call("TodoWrite", {"todos": [{"id": "1", "content": "do it", "status": "pending"}]})
+    host, server = await open_([todos, call("Spawn", {"command": service}), say("one"), say("two")])
+    assert (await ask(host, "xylem")).reason == "end_turn"
+    wait_until(lambda: running(service))
+    left, before = host.client, await session_of(host)
+    events = left.events()
+    (workspace / "ODIN.md").write_text("Always speak of xylophones.")
+    await host.client.submit(SetPermissionMode("acceptEdits"))
+    entered = await host.new()
+    assert entered is host.client is not left
+    assert not running(service)
+    shot = await host.client.snapshot()
+    assert (shot.messages, shot.todos, shot.usage.total, shot.title) == ((), (), 0, "")
+    assert (await host.client.info()).permission_mode == "acceptEdits"
+    assert await heard(events) == SessionSwitched("new", await session_of(host))
+    assert await session_of(host) != before
+    await ask(host, "again")
+    sent = server.requests[-1].body.decode()
+    assert "xylem" not in sent
+    assert "xylophones" in sent, "instructions are read anew for a new session"
+    assert server.rejected == []
+
+
+async def test_both_sessions_tell_of_the_switch(open_: Open) -> None:
+    host, _ = await open_([say("one"), say("two")])
+    await ask(host, "first")
+    first = await session_of(host)
+    await host.new()
+    await ask(host, "second")
+    left = host.client.events()
+    entered = (await host.resume(first)).events()
+    assert await heard(left) == await heard(entered) == SessionSwitched("resume", first)
+
+
+async def test_resume_goes_on_where_it_was(open_: Open) -> None:
+    host, server = await open_([say("one"), say("two"), say("three")])
+    await ask(host, "mend the login page")
+    first = await session_of(host)
+    await host.new()
+    await ask(host, "something else")
+    await host.resume("login page")
+    assert await session_of(host) == first
+    assert [turn.body for turn in (await host.client.snapshot()).messages] == ["mend the login page"]
+    await ask(host, "go on")
+    assert [turn.body for turn in (await host.client.snapshot()).messages] == ["mend the login page", "go on"]
+    assert "something else" not in server.requests[-1].body.decode()
+    assert server.rejected == []
+
+
+async def test_a_target_that_cannot_be_had_leaves_the_old_session_usable(
+    open_: Open, home: Path, workspace: Path
+) -> None:
+    host, server = await open_([say("one"), say("two"), say("three")])
+    await ask(host, "first")
+    taken = await session_of(host)
+    await host.new()
+    await ask(host, "second")
+    here, client = await session_of(host), host.client
+    other = store_of(home, workspace).open(taken)
+    other.hold()
+    for said, error in ((taken, SessionLocked), ("nope", SessionNotFound), ("", SessionNotFound), (here, UsageError)):
+        with pytest.raises(error):
+            await host.resume(said)
+        assert host.client is client
+    other.path.write_bytes(b"damaged\n")
+    with pytest.raises(OdinError):
+        await host.resume(taken)
+    other.close()
+    assert (await ask(host, "third")).reason == "end_turn"
+    assert [turn.body for turn in (await client.snapshot()).messages] == ["second", "third"]
+    assert server.rejected == []
+
+
+async def test_a_target_that_fails_after_it_was_locked_is_let_go(open_: Open, home: Path, workspace: Path) -> None:
+    host, _ = await open_([say("one"), say("two")])
+    await ask(host, "first")
+    first = await session_of(host)
+    await host.new()
+    await ask(host, "second")
+    (home / ".config/odin/odinconfig.json").write_text("{")
+    client = host.client
+    with pytest.raises(OdinError):
+        await host.resume(first)
+    assert host.client is client
+    log = store_of(home, workspace).open(first)
+    log.hold()
+    log.close()
+
+
+async def test_nobody_leaves_a_session_that_is_answering(open_: Open, workspace: Path) -> None:
+    wait = call("ExecuteCommand", {"command": "touch begun; until [ -e go ]; do sleep 0.02; done"})
+    host, _ = await open_([wait, say("done")])
+    running_turn = asyncio.create_task(ask(host, "wait"))
+    async with asyncio.timeout(30):
+        while not (workspace / "begun").exists():
+            await asyncio.sleep(0.01)
+    for act in (host.new(), host.resume("x"), host.fork()):
+        with pytest.raises(SessionBusy):
+            await act
+    (workspace / "go").touch()
+    assert (await running_turn).reason == "end_turn"
+
+
+@pytest.mark.parametrize("api", ["anthropic", "openai"])
+async def test_a_fork_at_every_prompt_can_be_gone_on_with(open_: Open, home: Path, workspace: Path, api: Any) -> None:
+    """Tools, two calls at once and a failure lie before the forks; the strict server accepts what follows each."""
+    (workspace / "a.txt").write_text("hello\n")
+    read = call("Read", {"file_path": str(workspace / "a.txt")})
+    both = reply("Reading.", [read, call("LS", {"path": str(workspace)})])
+    script = [read, say("one"), both, say("two"), fault(400), say("three"), *[say("after")] * 20]
+    host, server = await open_(script, api=api)
+    for text in ("xaleph", "xbeth", "xfails", "xlast"):
+        await ask(host, text)
+    original = await session_of(host)
+    path = store_of(home, workspace).path_of(original)
+    turns = (await host.client.snapshot()).messages
+    assert [turn.body for turn in turns] == ["xaleph", "xbeth", "xfails", "xlast"]
+    before = path.read_bytes()
+    for index, turn in enumerate(turns):
+        _, draft = await host.fork(turn.id)
+        assert draft == turn.body
+        assert [item.body for item in (await host.client.snapshot()).messages] == [item.body for item in turns[:index]]
+        asked = len(server.requests)
+        assert (await ask(host, f"{draft} differently")).reason == "end_turn"
+        assert len(server.requests) > asked
+        sent = server.requests[-1].body.decode()
+        assert all((item.body in sent) is (place < index) for place, item in enumerate(turns) if item.body != draft)
+        assert path.read_bytes() == before, "the original is untouched"
+        await host.resume(original)
+    assert server.rejected == []
+    listed = {item.id: item for item in await host.list()}
+    assert sorted(item.forked_from for item in listed.values() if item.forked_from) == [original] * len(turns)
+
+
+async def test_a_fork_of_nothing_is_refused(open_: Open) -> None:
+    host, _ = await open_([say("one")])
+    with pytest.raises(UsageError, match="nothing to copy"):
+        await host.fork()
+    await ask(host, "first")
+    with pytest.raises(UsageError, match="no prompt"):
+        await host.fork("unknown")
+    client, draft = await host.fork()
+    assert draft == ""
+    assert [turn.body for turn in (await client.snapshot()).messages] == ["first"]
+
+
+async def test_rename_search_and_delete(open_: Open, home: Path, workspace: Path) -> None:
+    host, _ = await open_([say("The answer is marmalade."), say("two")])
+    await ask(host, "first")
+    first = await session_of(host)
+    await host.rename(first, "  A\ngood  title ")
+    assert (await host.client.snapshot()).title == "A good title"
+    with pytest.raises(DeleteCurrentSession):
+        await host.delete(first)
+    await host.new()
+    await ask(host, "second")
+    (match,) = await host.search("marmalade")
+    assert (match.session.id, match.session.title, match.where) == (first, "A good title", "answer")
+    await host.rename(first, "Another")
+    assert {item.title for item in await host.list() if item.id == first} == {"Another"}
+    events = list(read_log(store_of(home, workspace).path_of(first)))
+    assert [item.seq for item in events] == list(range(len(events)))
+    locked = {item.id: bool(item.locked) for item in await host.list()}
+    assert locked == {first: False, await session_of(host): True}
+    await host.delete(first)
+    assert [item.id for item in await host.list()] == [await session_of(host)]
+    with pytest.raises(SessionNotFound):
+        await host.delete(first)
+
+
+async def test_everything_is_restored_before_the_first_hook_hears_of_the_session(
+    open_: Open, kit: HookKit, workspace: Path, home: Path
+) -> None:
+    todos = call("TodoWrite", {"todos": [{"id": "1", "content": "do it", "status": "pending"}]})
+    hooks = {"hooks": {"SessionStart": [claude(kit.says("The hook has spoken."))]}}
+    host, server = await open_([todos, say("one"), say("two"), say("three")], config=hooks)
+    await ask(host, "first")
+    first = await session_of(host)
+    await host.new()
+    await host.resume(first)
+    assert [told["source"] for told in kit.told()] == ["startup"]
+    shot = await host.client.snapshot()
+    assert ([turn.body for turn in shot.messages], [todo.content for todo in shot.todos]) == (["first"], ["do it"])
+    await ask(host, "go on")
+    assert [told["source"] for told in kit.told()] == ["startup", "resume"]
+    assert kit.told()[1]["session_id"] == first
+    last = server.requests[-1].body.decode()
+    assert last.index("first") < last.rindex("The hook has spoken.")
+    await host.new()
+    await ask(host, "begin anew")
+    assert [told["source"] for told in kit.told()] == ["startup", "resume", "clear"]
+
+
+async def test_a_session_of_a_killed_process_can_be_gone_on_with_at_once(home: Path, workspace: Path) -> None:
+    """Its command, its background process and what keeps the sandbox live on for a moment; none has the lock."""
+    slow = "echo $$ > pids; touch begun; sleep 600"
+    script = [call("Spawn", {"command": "sleep 601"}), call("ExecuteCommand", {"command": slow}), say("done")]
+    with ScriptedServer(script) as server:
+        odin = subprocess.Popen(
+            [sys.executable, "-I", "-m", "odin", "-p", "wait", "-y"],
+            cwd=workspace,
+            env={**os.environ, **server.env("anthropic")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_until(lambda: (workspace / "begun").exists())
+            store = store_of(home, workspace)
+            (entry,) = store.list()
+            with pytest.raises(SessionLocked, match=f"PID {odin.pid} "):
+                store.open(entry.id).hold()
+            odin.send_signal(signal.SIGKILL)
+            odin.wait(60)
+            log = store.open(entry.id)
+            log.hold()
+            log.close()
+        finally:
+            odin.kill()
+            odin.wait(60)

@@ -1,0 +1,300 @@
+"""Calls that begin while the model still writes: which do, in which order, and what comes of them."""
+
+import asyncio
+from pathlib import Path
+from threading import Event as Gate
+from typing import Any, ClassVar
+
+import pytest
+
+from odin.core.event import (
+    CallDiscarded,
+    CallQueued,
+    CallSpeculated,
+    FilesLeft,
+    FilesSaved,
+    Replied,
+    ToolEnded,
+    ToolProgressed,
+    ToolStarted,
+)
+from odin.core.op import Interrupt
+from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
+from odin.testing import call, reply, say
+
+from .conftest import Start
+from .early import ONE_PIECE, calls, follow, held, order, read, reasons, run, runs, until, write
+from .test_turn import results
+
+_LIFE = (CallSpeculated, CallDiscarded, FilesSaved, FilesLeft, Replied, ToolStarted, ToolEnded)
+
+
+class TestBeginning:
+    async def test_a_file_is_written_before_the_reply_ends(self, start: Start, workspace: Path) -> None:
+        gate = Gate()
+        talk = await start([held(calls(write(workspace / "new.txt", "hello\n")), gate), say("ok")])
+        prompt = await talk.submit("go")
+        await talk.until(FilesLeft)
+        assert (workspace / "new.txt").read_text() == "hello\n"
+        ended = await follow(talk, prompt, gate)
+        assert ended.text == "ok"
+        assert order(talk, _LIFE) == [
+            "CallSpeculated w",
+            "FilesSaved w",
+            "FilesLeft w",
+            "Replied",
+            "ToolStarted w",
+            "ToolEnded w",
+            "Replied",
+        ]
+        assert talk.all(CallDiscarded) == []
+        ((_, text, is_error),) = results(talk.server.requests[1].json)
+        assert "Created" in text and not is_error
+
+    @pytest.mark.parametrize("api", ["anthropic", "openai", "responses"])
+    async def test_every_api_says_when_arguments_are_complete(self, start: Start, workspace: Path, api: str) -> None:
+        """Chat completions say so of a call when the next one begins."""
+        gate = Gate()
+        (workspace / "a.txt").write_text("from a\n")
+        turn = reply(calls=[run("cat a.txt", "c1"), run("pwd", "c2")], chunk=ONE_PIECE)
+        after = {"anthropic": 10, "openai": 4, "responses": 6}[api]
+        env = {"ODIN_MODEL": "openai/gpt-5"} if api == "responses" else {}
+        config = {"providers": {"openai": {"api": "openai-responses"}}} if api == "responses" else {}
+        wire: Any = "anthropic" if api == "anthropic" else "openai"
+        talk = await start([turn.hold(gate, after=after), say("ok")], wire, env=env, config=config)
+        prompt = await talk.submit("go")
+        await talk.until(CallSpeculated)
+        await follow(talk, prompt, gate)
+        assert talk.all(CallSpeculated)[0] == CallSpeculated("c1", "ExecuteCommand", {"command": "cat a.txt"})
+        assert [event.call_id for event in talk.all(ToolEnded)] == ["c1", "c2"]
+        assert "from a" in talk.all(ToolEnded)[0].text
+        assert talk.server.rejected == []
+
+    async def test_commands_that_only_look_run_together(self, start: Start, workspace: Path) -> None:
+        looking = [run(f"sleep 41.{n}", f"c{n}") for n in range(3)]
+        talk = await start([held(calls(*looking), Gate())])
+        prompt = await talk.submit("go")
+        await until(lambda: all(runs(f"41.{n}") for n in range(3)))
+        await talk.client.submit(Interrupt())
+        await talk.until_end(prompt)
+        assert not any(runs(f"41.{n}") for n in range(3))
+
+    async def test_at_most_four_run_at_once(self, start: Start, workspace: Path) -> None:
+        gate = Gate()
+        looking = [run(f"sleep 30 && echo {n}", f"c{n}") for n in range(6)]
+        talk = await start([held(calls(*looking), gate), say("ok")])
+        prompt = await talk.submit("go")
+        begun: set[str] = set()
+        async with asyncio.timeout(30):
+            async for envelope in talk.client.events(after=-1):
+                if isinstance(envelope.event, CallSpeculated):
+                    begun.add(envelope.event.call_id)
+                if len(begun) == 4:
+                    break
+        for _ in range(100):
+            await asyncio.sleep(0)
+        talk.interrupt_on = Replied
+        await follow(talk, prompt, gate)
+        assert len(talk.all(CallSpeculated)) == 4
+        assert {event.call_id for event in talk.all(CallDiscarded)} == begun
+
+    async def test_switched_off_nothing_begins_early(self, start: Start, workspace: Path) -> None:
+        gate = Gate()
+        script = [held(calls(read(workspace / "a"), run("pwd")), gate), say("ok")]
+        talk = await start(script, config={"speculate": False})
+        (workspace / "a").write_text("x\n")
+        await follow(talk, await talk.submit("go"), gate)
+        assert talk.all(CallSpeculated) == []
+        assert len(talk.all(ToolEnded)) == 2
+
+    async def test_what_a_call_says_is_not_shown_before_it_counts(self, start: Start, workspace: Path) -> None:
+        gate = Gate()
+        talk = await start([held(calls(run("echo one; sleep 0.3; echo two")), gate), say("ok")])
+        prompt = await talk.submit("go")
+        await talk.until(CallSpeculated)
+        await follow(talk, prompt, gate)
+        kinds = [type(event) for event in talk.events if isinstance(event, ToolStarted | ToolProgressed)]
+        assert kinds[0] is ToolStarted
+
+
+class Curious(Tool[Args]):
+    """A tool of the caller that says it only reads."""
+
+    name: ClassVar[str] = "Curious"
+    kind: ClassVar[Kind] = "read"
+    short: ClassVar[str] = "Reads."
+    args: ClassVar[type[Args]] = Args
+
+    async def run(self, args: Args, ctx: ToolContext) -> ToolOutput:
+        return ToolOutput("seen")
+
+
+class Harmless(Curious):
+    """A tool of the caller that says it may begin early."""
+
+    name: ClassVar[str] = "Harmless"
+
+    def early(self, args: Args) -> bool:
+        return True
+
+
+class TestWhichMay:
+    async def early_ones(self, start: Start, turn: Any, after: int, **options: Any) -> list[str]:
+        """The calls of a reply that begin before it ends. After the first, any wrong one has time to begin, too."""
+        gate = Gate()
+        talk = await start([turn.hold(gate, after=after), say("ok")], **options)
+        prompt = await talk.submit("go")
+        await talk.until(CallSpeculated)
+        for _ in range(200):
+            await asyncio.sleep(0.001)
+        await follow(talk, prompt, gate)
+        assert talk.server.rejected == []
+        return [event.call_id for event in talk.all(CallSpeculated)]
+
+    @pytest.mark.parametrize(
+        ("name", "args"),
+        [
+            ("ExecuteCommand", {"command": "touch made"}),
+            ("ExecuteCommand", {"command": "pwd", "run_in_background": True}),
+            ("Spawn", {"command": "sleep 5"}),
+            ("TodoWrite", {"todos": [{"content": "x", "status": "pending", "activeForm": "x"}]}),
+            ("Question", {"questions": [{"question": "?", "header": "h", "options": [{"label": "a"}]}]}),
+            ("AgentTool", {"task": "look"}),
+            ("SaveArtifact", {"name": "n", "content": "c"}),
+            ("WebFetch", {"url": "http://127.0.0.1:9/", "prompt": "p"}),
+            ("NoSuchTool", {"x": 1}),
+            ("Read", {"nothing": "fits"}),
+            ("Curious", {"n": 1}),
+        ],
+    )
+    async def test_what_never_begins_early(
+        self, start: Start, workspace: Path, name: str, args: dict[str, Any]
+    ) -> None:
+        turn = calls(run("pwd", "first"), call(name, args, id="second"), run("pwd", "third"))
+        script_end = await self.early_ones(start, turn, 14, own_tools=[Curious()])
+        assert script_end == ["first"], "nothing begins after a call that did not"
+
+    async def test_a_tool_of_the_caller_may_say_that_it_can(self, start: Start) -> None:
+        turn = calls(run("pwd", "first"), call("Harmless", {}, id="second"), run("pwd", "third"))
+        assert await self.early_ones(start, turn, 13, own_tools=[Harmless()]) == ["first", "second", "third"]
+
+    async def test_a_call_that_a_person_must_be_asked_about(self, start: Start, workspace: Path) -> None:
+        turn = calls(run("pwd", "first"), write(workspace / "new", "x"))
+        assert await self.early_ones(start, turn, 10, yes=False) == ["first"]
+        assert not (workspace / "new").exists()
+
+    async def test_a_call_that_a_rule_denies(self, start: Start, workspace: Path) -> None:
+        turn = calls(run("pwd", "first"), read(workspace / "secret"))
+        options = {"config": {"rules": [{"action": "deny", "tool": "Read", "pattern": "**/secret"}]}}
+        (workspace / "secret").write_text("x\n")
+        assert await self.early_ones(start, turn, 10, **options) == ["first"]
+
+    async def test_nothing_begins_after_a_change(self, start: Start, workspace: Path) -> None:
+        turn = calls(write(workspace / "a", "x", "a"), read(workspace / "b", "b"), write(workspace / "c", "x", "c"))
+        (workspace / "b").write_text("x\n")
+        assert await self.early_ones(start, turn, 14) == ["a"]
+
+    async def test_no_two_calls_about_one_file(self, start: Start, workspace: Path) -> None:
+        (workspace / "a").write_text("x\n")
+        (workspace / "link").symlink_to("a")
+        turn = calls(read(workspace / "a", "one"), read(workspace / "link", "two"))
+        assert await self.early_ones(start, turn, 10) == ["one"]
+
+    async def test_no_change_after_a_command_that_failed(self, start: Start, workspace: Path) -> None:
+        turn = calls(run("ls nothing-there", "fails"), write(workspace / "new", "x"))
+        assert await self.early_ones(start, turn, 10) == ["fails"]
+        assert not (workspace / "new").exists()
+
+    async def test_without_checkpoints_no_change(self, start: Start, workspace: Path) -> None:
+        turn = calls(run("pwd", "first"), write(workspace / "new", "x"))
+        options = {"config": {"checkpoints": {"enabled": False}}}
+        assert await self.early_ones(start, turn, 10, **options) == ["first"]
+
+    async def test_a_third_time_the_same_call(self, start: Start, workspace: Path) -> None:
+        turn = calls(*(run("pwd", f"c{n}") for n in range(3)))
+        assert await self.early_ones(start, turn, 14) == ["c0", "c1"]
+
+    async def test_a_large_file_is_not_changed(self, start: Start, workspace: Path) -> None:
+        (workspace / "big").write_bytes(b"x" * 4_000_001)
+        turn = calls(run("pwd", "first"), call("Delete", {"paths": [str(workspace / "big")], "reason": "r"}, id="d"))
+        assert await self.early_ones(start, turn, 10) == ["first"]
+
+
+class TestOrder:
+    async def test_a_change_waits_for_the_looks_before_it(self, start: Start, workspace: Path) -> None:
+        """The command reads the file after a while and must not see what the call after it writes."""
+        gate = Gate()
+        (workspace / "a.txt").write_text("old\n")
+        turn = calls(
+            read(workspace / "b.txt", "r"), run("sleep 0.3; cat a.txt", "c"), write(workspace / "a.txt", "new\n")
+        )
+        (workspace / "b.txt").write_text("b\n")
+        talk = await start([held(turn, gate), say("ok")], config={"read_before_edit": False})
+        prompt = await talk.submit("go")
+        await talk.until(FilesLeft)
+        assert (workspace / "a.txt").read_text() == "new\n"
+        await follow(talk, prompt, gate)
+        assert [event.call_id for event in talk.all(ToolEnded)] == ["r", "c", "w"]
+        assert "old" in talk.all(ToolEnded)[1].text
+        assert talk.all(CallDiscarded) == []
+
+    async def test_the_model_reads_each_result_once(self, start: Start, workspace: Path) -> None:
+        gate = Gate()
+        (workspace / "a").write_text("of a\n")
+        turn = calls(read(workspace / "a"), run("pwd"), write(workspace / "b", "x\n"))
+        talk = await start([held(turn, gate), say("ok")])
+        prompt = await talk.submit("go")
+        await talk.until(FilesLeft)
+        await follow(talk, prompt, gate)
+        assert [found[0] for found in results(talk.server.requests[1].json)] == ["r", "c", "w"]
+        assert talk.server.rejected == []
+
+    async def test_looks_run_together_when_the_reply_is_complete_too(self, start: Start, workspace: Path) -> None:
+        """Four at a time; the others say that they wait."""
+        looking = [run(f"sleep 42.{n}", f"c{n}") for n in range(6)]
+        talk = await start([calls(*looking)], config={"speculate": False})
+        prompt = await talk.submit("go")
+        await until(lambda: all(runs(f"42.{n}") for n in range(4)))
+        assert not runs("42.4") and not runs("42.5")
+        await talk.client.submit(Interrupt())
+        await talk.until_end(prompt)
+        assert [event.call_id for event in talk.all(CallQueued)] == ["c4", "c5"]
+
+    async def test_a_call_that_waits_for_its_turn_says_so(self, start: Start, workspace: Path) -> None:
+        talk = await start([calls(run("touch a", "one"), run("touch b", "two")), say("ok")])
+        await talk.say("go")
+        kinds = (CallQueued, ToolStarted, ToolEnded)
+        assert order(talk, kinds) == [
+            "CallQueued two",
+            "ToolStarted one",
+            "ToolEnded one",
+            "ToolStarted two",
+            "ToolEnded two",
+        ]
+
+    async def test_looks_after_a_failed_command_still_run(self, start: Start, workspace: Path) -> None:
+        talk = await start([calls(run("ls nowhere", "a"), run("pwd", "b"), run("touch c", "c")), say("ok")])
+        await talk.say("go")
+        assert [event.status for event in talk.all(ToolEnded)] == ["error", "success", "cancelled"]
+
+    async def test_the_guard_counts_a_call_once(self, start: Start, workspace: Path) -> None:
+        """Two of the same in one reply, and the third in the next is the first to be refused."""
+        gate = Gate()
+        script = [held(calls(run("pwd", "a"), run("pwd", "b")), gate), calls(run("pwd", "c")), say("ok")]
+        talk = await start(script)
+        prompt = await talk.submit("go")
+        await talk.until(CallSpeculated)
+        await follow(talk, prompt, gate)
+        assert [event.status for event in talk.all(ToolEnded)] == ["success", "success", "error"]
+        assert "loop detected" in talk.all(ToolEnded)[2].text
+
+    async def test_what_was_read_early_may_be_edited(self, start: Start, workspace: Path) -> None:
+        gate = Gate()
+        (workspace / "a").write_text("one\n")
+        edit = call("EditTool", {"file_path": str(workspace / "a"), "old_string": "one", "new_string": "two"}, id="e")
+        talk = await start([held(calls(read(workspace / "a")), gate), calls(edit), say("ok")])
+        prompt = await talk.submit("go")
+        await talk.until(CallSpeculated)
+        await follow(talk, prompt, gate)
+        assert (workspace / "a").read_text() == "two\n"
+        assert reasons(talk) == []

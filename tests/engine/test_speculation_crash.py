@@ -1,0 +1,165 @@
+"""Odin is killed while a call runs early: the next run of the session finds it and puts its files back."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event as Gate
+from typing import Any
+
+import pytest
+
+from odin.core.event import CallDiscarded, Envelope, Warned
+from odin.session.log import read_log
+from odin.testing import ScriptedServer, say
+
+from .conftest import Start, Talk
+from .early import calls, held, picture, reasons, run, until, write
+from .test_speculation_rollback import CHANGES
+
+NAME = "early"
+
+
+def log_of(home: Path) -> Path:
+    (found,) = home.rglob("main.jsonl")
+    return found
+
+
+def recorded(home: Path) -> list[Envelope]:
+    found = list(home.rglob("main.jsonl"))
+    return list(read_log(found[0])) if found else []
+
+
+def lines(home: Path, kind: str) -> list[int]:
+    """Where events of this kind stand in the log."""
+    written = log_of(home).read_text().splitlines()
+    return [number for number, line in enumerate(written) if json.loads(line).get("event", {}).get("type") == kind]
+
+
+Kill = Callable[..., Any]
+
+
+@pytest.fixture
+def killed(workspace: Path, home: Path) -> Kill:
+    """killed(turn) runs Odin until the turn's call is over, with the reply held open, and kills it."""
+
+    async def kill(turn: Any, wanted: str = "FilesLeft") -> None:
+        folder = home / ".config" / "odin"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "odinconfig.json").write_text(json.dumps({"read_before_edit": False}))
+        with ScriptedServer([held(calls(turn), Gate())]) as server:
+            odin = subprocess.Popen(
+                [sys.executable, "-I", "-m", "odin", "-p", "go", "--yes", "--session-id", NAME],
+                cwd=workspace,
+                env={**os.environ, **server.env("anthropic")},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            try:
+                await until(lambda: wanted in [type(line.event).__name__ for line in recorded(home)])
+            finally:
+                odin.send_signal(signal.SIGKILL)
+                odin.wait(timeout=30)
+
+    return kill
+
+
+async def resumed(start: Start) -> Talk:
+    """The next run of the session, after its first prompt."""
+    talk = await start([say("hello")], config={"read_before_edit": False}, resume=NAME)
+    assert (await talk.say("go on")).text == "hello"
+    assert talk.server.rejected == []
+    return talk
+
+
+@pytest.mark.parametrize("make", CHANGES, ids=lambda make: make.__name__)
+async def test_every_change_is_put_back(
+    start: Start, workspace: Path, home: Path, killed: Kill, make: Callable[[Path], Any]
+) -> None:
+    turn = make(workspace)
+    before = picture(workspace)
+    await killed(turn)
+    assert picture(workspace) != before
+    talk = await resumed(start)
+    assert picture(workspace) == before
+    (event,) = talk.all(CallDiscarded)
+    assert (event.call_id, event.reason, event.completed) == ("w", "crashed", True)
+    assert event.restored and not event.kept
+    assert [type(item.event).__name__ for item in recorded(home)].count("CallDiscarded") == 1
+
+
+async def test_once_and_not_again(start: Start, workspace: Path, killed: Kill) -> None:
+    await killed(write(workspace / "a", "x\n"))
+    await (await resumed(start)).client.close()
+    (workspace / "a").write_text("x\n")
+    talk = await resumed(start)
+    assert (workspace / "a").read_text() == "x\n"
+    assert reasons(talk) == []
+
+
+async def test_a_call_whose_end_was_never_written(start: Start, workspace: Path, home: Path, killed: Kill) -> None:
+    (workspace / "a").write_text("old\n")
+    await killed(write(workspace / "a", "new\n"))
+    (at,) = lines(home, "FilesLeft")
+    log = log_of(home)
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:at]))
+    talk = await resumed(start)
+    assert (workspace / "a").read_text() == "old\n"
+    assert [(event.reason, event.completed) for event in talk.all(CallDiscarded)] == [("crashed", False)]
+
+
+async def test_a_change_long_after_the_kill_is_somebody_elses(
+    start: Start, workspace: Path, home: Path, killed: Kill
+) -> None:
+    """Nobody knows what the call left, so only what was changed at once after its files were saved can be its doing."""
+    (workspace / "a").write_text("old\n")
+    await killed(write(workspace / "a", "new\n"))
+    (at,) = lines(home, "FilesLeft")
+    log = log_of(home)
+    kept = [json.loads(line) for line in log.read_text().splitlines()[:at]]
+    for line in kept[1:]:
+        line["ts"] -= 3600
+    log.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    (workspace / "a").write_text("theirs\n")
+    talk = await resumed(start)
+    assert (workspace / "a").read_text() == "theirs\n"
+    assert len(talk.all(CallDiscarded)[0].kept) == 1
+
+
+async def test_what_somebody_else_changed_since_is_left_alone(start: Start, workspace: Path, killed: Kill) -> None:
+    (workspace / "a").write_text("old\n")
+    await killed(write(workspace / "a", "new\n"))
+    (workspace / "a").write_text("theirs\n")
+    talk = await resumed(start)
+    assert (workspace / "a").read_text() == "theirs\n"
+    assert [Path(file.path).name for file in talk.all(CallDiscarded)[0].kept] == ["a"]
+    assert any("could not be put back" in event.text for event in talk.all(Warned))
+
+
+async def test_a_command_that_ran_early_is_closed_too(start: Start, workspace: Path, killed: Kill) -> None:
+    await killed(run("sleep 30"), "CallSpeculated")
+    talk = await resumed(start)
+    assert reasons(talk) == [("c", "crashed")]
+
+
+async def test_a_fork_leaves_the_files_of_the_other_session_alone(start: Start, workspace: Path, killed: Kill) -> None:
+    await killed(write(workspace / "a", "x\n"))
+    talk = await start([say("hello")], resume=NAME, fork=True)
+    await talk.say("go on")
+    assert (workspace / "a").read_text() == "x\n"
+    assert [event.restored for event in talk.all(CallDiscarded)] == [()]
+
+
+async def test_undo_puts_it_back_as_well(
+    start: Start, workspace: Path, home: Path, killed: Kill, run_odin: Callable[..., Any]
+) -> None:
+    """`odin undo` goes through the same recovery before it looks at what there is to undo."""
+    (workspace / "a").write_text("old\n")
+    await killed(write(workspace / "a", "new\n"))
+    done = run_odin("undo")
+    assert done.returncode == 0, done.stderr
+    assert (workspace / "a").read_text() == "old\n"

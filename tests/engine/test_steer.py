@@ -1,0 +1,117 @@
+"""Steering: somebody's words go before the calls that have not begun."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from odin.core.event import PermissionAnswered, PermissionAsked, PromptJoined, ToolEnded, ToolStarted, TurnEnded
+from odin.core.op import Answer, ChangePrompt, Prompt
+from odin.engine.gate import SKIPPED
+from odin.testing import call, reply, say
+
+from .conftest import Start, Talk
+
+APIS = ("anthropic", "openai")
+Api = Literal["anthropic", "openai"]
+
+SLOW = "touch begun; until [ -e go ]; do sleep 0.02; done; echo slow"
+
+
+def batch(workspace: Path) -> Any:
+    return reply(
+        calls=[
+            call("ExecuteCommand", {"command": SLOW}, id="c_slow"),
+            call("ExecuteCommand", {"command": "touch late"}, id="c_late"),
+            call("LS", {"path": str(workspace)}, id="c_look"),
+        ]
+    )
+
+
+async def exists(path: Path) -> None:
+    async with asyncio.timeout(30):
+        while not path.exists():
+            await asyncio.sleep(0.01)
+
+
+def statuses(talk: Talk) -> dict[str, str]:
+    return {event.call_id: event.status for event in talk.all(ToolEnded)}
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_calls_that_have_not_begun_are_left_out(start: Start, workspace: Path, api: Api) -> None:
+    talk = await start([batch(workspace), say("changed course")], api)
+    prompt = await talk.submit("go")
+    await exists(workspace / "begun")
+    await talk.client.submit(Prompt("s", "stop that, do this", lane="steer"))
+    (workspace / "go").touch()
+    assert (await talk.until_end(prompt)).text == "changed course"
+    assert statuses(talk) == {"c_slow": "success", "c_late": "cancelled", "c_look": "cancelled"}
+    assert not (workspace / "late").exists()
+    request = talk.server.requests[1]
+    assert request.results["c_slow"] == "slow"
+    assert all(SKIPPED in request.results[name] for name in ("c_late", "c_look"))
+    last = request.messages[-1]
+    assert last["role"] == "user"
+    assert "stop that, do this" in str(last)
+    assert [(event.id, event.turn) for event in talk.all(PromptJoined)] == [("s", prompt)]
+    assert talk.server.rejected == []
+
+
+async def test_a_draft_is_promoted(start: Start, workspace: Path) -> None:
+    talk = await start([batch(workspace), say("changed course")])
+    prompt = await talk.submit("go")
+    await exists(workspace / "begun")
+    draft = await talk.submit("rather this")
+    assert await talk.client.submit(ChangePrompt(draft, lane="steer"))
+    (workspace / "go").touch()
+    assert (await talk.until_end(prompt)).text == "changed course"
+    assert statuses(talk)["c_late"] == "cancelled"
+    assert (await talk.client.snapshot()).queue == ()
+
+
+@pytest.mark.parametrize(("steering", "requests"), [("one-at-a-time", 3), ("all", 2)])
+async def test_one_at_a_time_or_all(start: Start, workspace: Path, steering: str, requests: int) -> None:
+    look = call("LS", {"path": str(workspace)}, id="c_again")
+    script = [batch(workspace), *([look] if requests == 3 else []), say("done")]
+    talk = await start(script, config={"queue": {"mode": "steer", "steering": steering}})
+    prompt = await talk.submit("go")
+    await exists(workspace / "begun")
+    await talk.submit("first")
+    await talk.submit("second")
+    (workspace / "go").touch()
+    assert (await talk.until_end(prompt)).text == "done"
+    assert len(talk.server.requests) == requests
+    assert ("second" in str(talk.server.requests[1].messages[-1])) == (steering == "all")
+    assert "second" in str(talk.server.requests[-1].messages[-1])
+    if requests == 3:
+        assert statuses(talk)["c_again"] == "cancelled", "the second comes before its call, too"
+    assert talk.server.rejected == []
+
+
+async def test_who_is_asked_about_a_call_need_not_answer_any_more(start: Start, workspace: Path) -> None:
+    write = call("WriteFile", {"file_path": str(workspace / "x"), "content": "x"}, id="c_w")
+    talk = await start([write, say("fine")], yes=False, can_ask=True)
+    prompt = await talk.submit("go")
+    await talk.until(PermissionAsked)
+    await talk.client.submit(Prompt("s", "no, leave it", lane="steer"))
+    await talk.until(TurnEnded)
+    talk.answers = [Answer("", True, "too late")]
+    assert (await talk.until_end(prompt)).text == "fine"
+    assert statuses(talk) == {"c_w": "cancelled"}
+    assert [(event.allowed, event.by) for event in talk.all(PermissionAnswered)] == [(False, "steer")]
+    assert talk.all(ToolStarted) == []
+    assert SKIPPED in talk.server.requests[1].results["c_w"]
+    assert talk.server.rejected == []
+
+
+async def test_the_first_request_takes_what_came_before_it(start: Start) -> None:
+    talk = await start([say("one"), say("two")])
+    first = await talk.submit("a")
+    await talk.submit("b")
+    await talk.client.submit(Prompt("s", "and c", lane="steer"))
+    assert (await talk.until_end(first)).text == "one"
+    assert "and c" in str(talk.server.requests[0].messages), "it goes before what only waits"
+    assert (await talk.until_end("p2")).text == "two"
+    assert talk.server.rejected == []

@@ -1,0 +1,341 @@
+"""Reasoning: shown calmly, stored with its proof, sent back only where the API demands it (THINK1-5, C21, B6)."""
+
+import asyncio
+import itertools
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.event import (
+    AnyEvent,
+    Replied,
+    RolledBack,
+    TextStreamed,
+    ThinkingEnded,
+    ThinkingStarted,
+    ThinkingStreamed,
+    ToolStarted,
+    Warned,
+)
+from odin.core.message import Thinking
+from odin.core.op import Compact, Continue, Interrupt, Prompt, RemoveLast, Rewind, SetModel
+from odin.core.provider import ThinkingPiece
+from odin.engine.thoughts import Thoughts
+from odin.testing import ScriptedServer, call, reply, say
+
+from .conftest import Start, Talk
+
+THINKERS: dict[str, dict[str, Any]] = {
+    "anthropic": {
+        "api": "anthropic",
+        "model": "anthropic/one",
+        "config": {
+            "thinking": 2000,
+            "providers": {"anthropic": {"models": {name: {"thinking": True} for name in ("one", "two")}}},
+        },
+    },
+    "adaptive": {
+        "api": "anthropic",
+        "model": "anthropic/claude-opus-5-0",
+        "config": {"providers": {"anthropic": {"models": {"claude-opus-5-0": {}, "claude-opus-5-1": {}}}}},
+    },
+    "responses": {
+        "api": "openai",
+        "model": "openai/gpt-5-one",
+        "config": {"thinking": 2000, "providers": {"openai": {"type": "openai-responses"}}},
+    },
+    "chat": {"api": "openai", "model": "openai/one", "config": {"thinking": 2000}},
+}
+"""Sessions with models that reason, one for each way in which an API wants it back."""
+
+OTHER = {
+    "anthropic": "anthropic/two",
+    "adaptive": "anthropic/claude-opus-5-1",
+    "responses": "openai/gpt-5-two",
+    "chat": "openai/two",
+}
+
+KINDS = tuple(THINKERS)
+
+
+def thinks(workspace: Path, number: int = 0, hidden: bool = False) -> Any:
+    turn = reply(thinking=f"thought {number}", calls=[call("LS", {"path": str(workspace / f"d{number}")})])
+    return turn.hiding(f"hidden {number}") if hidden else turn
+
+
+class TestShown:
+    @pytest.mark.parametrize("kind", KINDS)
+    async def test_a_block_begins_once_and_is_told_whole_once(self, start: Start, kind: str) -> None:
+        thought = "so it goes, " * 30
+        talk = await start([say("4", thinking=thought, chunk=None)], **THINKERS[kind])
+        await talk.say("2+2?")
+        assert len(talk.all(ThinkingStarted)) == 1
+        (ended,) = talk.all(ThinkingEnded)
+        assert ended.text == thought
+        assert ended.seconds >= 0
+        assert "".join(event.text for event in talk.all(ThinkingStreamed)) == thought
+        kinds = [type(event) for event in talk.events]
+        order = [kinds.index(one) for one in (ThinkingStarted, ThinkingStreamed, ThinkingEnded, TextStreamed, Replied)]
+        assert order == sorted(order)
+
+    async def test_deltas_are_joined_and_what_waits_is_shown_in_time(self) -> None:
+        told: list[AnyEvent] = []
+        shown = asyncio.Event()
+
+        def emit(event: AnyEvent) -> None:
+            told.append(event)
+            if isinstance(event, ThinkingStreamed):
+                shown.set()
+
+        thoughts = Thoughts(emit)
+        for letter in "abcdef":
+            thoughts.hear(ThinkingPiece(letter))
+        assert told == [ThinkingStarted()], "nothing is shown for every delta"
+        async with asyncio.timeout(10):
+            await shown.wait()
+        assert told[1:] == [ThinkingStreamed("abcdef")], "and nothing waits for the next one"
+        thoughts.hear(ThinkingPiece("g"))
+        thoughts.hear(ThinkingPiece(signature="proof"))
+        assert told[2] == ThinkingStreamed("g")
+        assert isinstance(told[3], ThinkingEnded)
+        assert told[3].text == "abcdefg"
+        thoughts.end()
+        assert len(told) == 4
+
+    async def test_the_end_text_wins(self) -> None:
+        told: list[AnyEvent] = []
+        thoughts = Thoughts(told.append)
+        thoughts.hear(ThinkingPiece("abou"))
+        thoughts.hear(ThinkingPiece(final="all about it"))
+        thoughts.end()
+        (ended,) = [event for event in told if isinstance(event, ThinkingEnded)]
+        assert ended.text == "all about it"
+
+    async def test_what_is_begun_again_is_taken_back(self, start: Start) -> None:
+        talk = await start(
+            [say("half", thinking="first try", chunk=2).cut(events=6), say("4", thinking="second try")],
+            **THINKERS["anthropic"],
+        )
+        await talk.say("2+2?")
+        assert [event.text for event in talk.all(ThinkingEnded)] == ["second try"]
+        assert len(talk.all(RolledBack)) == 1
+        assert len(talk.all(ThinkingStarted)) == 2
+
+    async def test_models_without_reasoning_are_as_they_were(self, start: Start) -> None:
+        talk = await start([say("4")], config={"thinking": 2000})
+        await talk.say("2+2?")
+        assert not [event for event in talk.events if type(event).__name__.startswith("Thinking")]
+        assert "thinking" not in talk.server.requests[0].json or kind_of(talk) == "claude"
+
+
+def kind_of(talk: Talk) -> str:
+    return "claude" if "claude" in talk.server.requests[0].model else ""
+
+
+class TestStored:
+    @pytest.mark.parametrize("kind", ["anthropic", "responses"])
+    async def test_with_the_proof_of_the_provider(self, start: Start, kind: str) -> None:
+        talk = await start([say("4", thinking="two and two")], **THINKERS[kind])
+        await talk.say("2+2?")
+        (message,) = [event.message for event in talk.all(Replied)]
+        (thought,) = [part for part in message.parts if isinstance(part, Thinking)]
+        assert thought.text == "two and two"
+        assert thought.signature
+        assert (message.provider, message.model) == tuple(THINKERS[kind]["model"].split("/"))
+
+
+class TestSentBack:
+    """The strict server refuses thinking of another model, and thinking that was torn out of its reply."""
+
+    @pytest.mark.parametrize("hidden", [False, True])
+    async def test_all_of_the_running_loop_and_nothing_of_an_earlier_one(
+        self, start: Start, workspace: Path, hidden: bool
+    ) -> None:
+        script = [*(thinks(workspace, number, hidden) for number in range(3)), say("ok"), say("done")]
+        talk = await start(script, **THINKERS["anthropic"])
+        await talk.say("look")
+        await talk.say("again")
+        assert talk.server.rejected == []
+        sent = [[f"thought {n}".encode() in request.body for n in range(3)] for request in talk.server.requests]
+        assert sent == [
+            [False, False, False],
+            [True, False, False],
+            [True, True, False],
+            [True, True, True],
+            [False, False, False],
+        ]
+
+    @pytest.mark.parametrize("kind", KINDS)
+    async def test_after_a_change_of_the_model(self, start: Start, workspace: Path, kind: str) -> None:
+        numbers = itertools.count()
+
+        def play(seen: Any) -> Any:
+            number = next(numbers)
+            return say("ok", thinking="fine") if number % 4 == 3 else thinks(workspace, number, hidden=True)
+
+        talk = await start(play, **THINKERS[kind])
+        await talk.say("one")
+        await talk.client.submit(SetModel(OTHER[kind]))
+        await talk.say("two")
+        await talk.client.submit(SetModel(THINKERS[kind]["model"]))
+        await talk.say("three")
+        assert talk.server.rejected == []
+        assert {request.model for request in talk.server.requests} == {
+            ref.partition("/")[2] for ref in (OTHER[kind], THINKERS[kind]["model"])
+        }
+
+    @pytest.mark.parametrize("kind", KINDS)
+    async def test_after_a_change_of_the_model_inside_the_loop(self, start: Start, workspace: Path, kind: str) -> None:
+        talk = await start([thinks(workspace, n, True) for n in range(4)] + [say("ok")], **THINKERS[kind])
+        models = itertools.cycle([OTHER[kind], THINKERS[kind]["model"]])
+        prompt = await talk.submit("go")
+        async with asyncio.timeout(30):
+            async for envelope in talk.client.events(after=-1):
+                if isinstance(envelope.event, ToolStarted):
+                    await talk.client.submit(SetModel(next(models)))
+                if isinstance(envelope.event, Replied) and not envelope.event.message.calls:
+                    break
+        assert (await talk.until_end(prompt)).text == "ok"
+        assert talk.server.rejected == []
+        assert len({request.model for request in talk.server.requests}) == 2
+
+    @pytest.mark.parametrize("kind", KINDS)
+    async def test_after_an_interrupt_a_rewind_and_a_resume(self, start: Start, workspace: Path, kind: str) -> None:
+        slow = reply(thinking="wait for it", calls=[call("ExecuteCommand", {"command": "sleep 60"})])
+        script = [thinks(workspace, 0), slow, say("a", thinking="x"), thinks(workspace, 1), slow, say("b"), say("c")]
+        server = ScriptedServer(script).start()
+        talk = await start(None, server=server, **THINKERS[kind])
+        await interrupted_in_a_command(talk)
+        assert (await talk.say("go on")).text == "a"
+        await interrupted_in_a_command(talk)
+        await talk.client.submit(Rewind("p2", files=False, chat=True))
+        assert (await talk.say("anew")).text == "b"
+        session = (await talk.client.info()).session
+        await talk.client.close()
+        again = await start(None, server=server, resume=session, **THINKERS[kind])
+        assert (await again.say("and after")).text == "c"
+        assert server.rejected == []
+
+    @pytest.mark.parametrize("kind", KINDS)
+    async def test_after_a_summary_of_the_conversation(self, start: Start, workspace: Path, kind: str) -> None:
+        numbers = itertools.count()
+
+        def play(seen: Any) -> Any:
+            if not seen.tool_names:
+                return say("We looked at folders.")
+            number = next(numbers)
+            return say("ok", thinking="fine") if number % 3 == 2 else thinks(workspace, number, hidden=True)
+
+        talk = await start(play, **THINKERS[kind])
+        for text in ("one", "two", "three"):
+            await talk.say(text)
+        await talk.client.submit(Compact())
+        await talk.say("four")
+        assert talk.server.rejected == []
+
+
+async def interrupted_in_a_command(talk: Talk) -> None:
+    """Send a prompt and stop it in the midst of the first command that it leads to."""
+    events = talk.client.events()
+    prompt = await talk.submit("look")
+    async with asyncio.timeout(30):
+        async for envelope in events:
+            if isinstance(envelope.event, ToolStarted) and envelope.event.name == "ExecuteCommand":
+                await talk.client.submit(Interrupt())
+                break
+    assert (await talk.until_end(prompt)).reason == "interrupted"
+
+
+class TestThoughtAndNothingElse:
+    @pytest.mark.parametrize("kind", KINDS)
+    async def test_an_interrupted_thought_leaves_no_message(self, start: Start, kind: str) -> None:
+        gate = threading.Event()
+        long = say("never", thinking="let me see " * 20).hold(gate, after=6)
+        talk = await start([long, say("4"), say("5")], **THINKERS[kind])
+        talk.interrupt_on = ThinkingStarted
+        ended = await talk.say("2+2?")
+        gate.set()
+        assert ended.reason == "interrupted"
+        assert talk.all(Replied) == []
+        assert len(talk.all(ThinkingEnded)) == 1, "it is over for those who watch"
+        assert (await talk.say("well?")).text == "4"
+        assert b"let me see" not in talk.server.requests[1].body
+        assert talk.server.rejected == []
+
+    @pytest.mark.parametrize("kind", ["anthropic", "responses"])
+    async def test_the_model_can_be_asked_again_as_it_is(self, start: Start, workspace: Path, kind: str) -> None:
+        gate = threading.Event()
+        long = say("never", thinking="let me see " * 20).hold(gate, after=6)
+        talk = await start([thinks(workspace), long, say("4")], **THINKERS[kind])
+        prompt = await talk.submit("2+2?")
+        async with asyncio.timeout(30):
+            async for envelope in talk.client.events(after=-1):
+                if isinstance(envelope.event, ThinkingStarted) and len(talk.server.requests) == 2:
+                    break
+        await talk.client.submit(Interrupt())
+        await talk.until_end(prompt)
+        gate.set()
+        assert await talk.client.submit(Continue("c"))
+        assert (await talk.until_end("c")).text == "4"
+        assert talk.server.rejected == []
+
+    async def test_taking_the_last_message_back_takes_what_people_see_as_last(self, start: Start) -> None:
+        talk = await start([say("one"), say("two")], **THINKERS["anthropic"])
+        await talk.say("first")
+        assert await talk.client.submit(RemoveLast())
+        await talk.client.submit(Prompt("p9", "second"))
+        await talk.until_end("p9")
+        assert talk.server.rejected == []
+
+
+class TestCallsInThoughts:
+    """THINK4: a model that forgets to leave its thoughts before it calls a tool."""
+
+    @staticmethod
+    def forgetful(workspace: Path, text: str = "") -> Any:
+        call = f'I look.\n<tool_call>\n{{"name": "LS", "arguments": {{"path": "{workspace}"}}}}\n</tool_call>'
+        return reply(text, thinking=call, stop="end_turn")
+
+    @staticmethod
+    def model(**settings: Any) -> dict[str, Any]:
+        return {"api": "openai", "model": "openai/m", "config": {"providers": {"openai": {"models": {"m": settings}}}}}
+
+    async def test_they_are_run_when_the_reply_has_nothing_else(self, start: Start, workspace: Path) -> None:
+        talk = await start([self.forgetful(workspace), say("ok")], **self.model())
+        assert (await talk.say("look")).text == "ok"
+        (ran,) = talk.all(ToolStarted)
+        assert (ran.name, ran.args) == ("LS", {"path": str(workspace)})
+        assert list(talk.server.requests[1].results) == [ran.call_id]
+        assert talk.server.rejected == []
+
+    async def test_beside_an_answer_only_when_the_model_is_known_for_it(self, start: Start, workspace: Path) -> None:
+        talk = await start([self.forgetful(workspace, "Looking.")], **self.model())
+        assert (await talk.say("look")).text == "Looking."
+        assert talk.all(ToolStarted) == []
+        known = self.model(calls_in_thinking=True, tools="native")
+        other = await start([self.forgetful(workspace, "Looking."), say("ok")], **known)
+        assert (await other.say("look")).text == "ok"
+        assert len(other.all(ToolStarted)) == 1
+
+    async def test_never_when_it_is_switched_off(self, start: Start, workspace: Path) -> None:
+        talk = await start([self.forgetful(workspace)] * 2, **self.model(calls_in_thinking=False))
+        await talk.say("look")
+        assert talk.all(ToolStarted) == []
+
+    async def test_structured_calls_win(self, start: Start, workspace: Path) -> None:
+        both = reply(thinking=self.forgetful(workspace).thinking, calls=[call("Glob", {"pattern": "*"})])
+        talk = await start([both, say("ok")], **self.model())
+        await talk.say("look")
+        assert [event.name for event in talk.all(ToolStarted)] == ["Glob"]
+
+    async def test_what_cannot_be_read_is_told_and_ends_the_turn(self, start: Start) -> None:
+        broken = reply(thinking='<tool_call>{"name": "LS", "argum', stop="end_turn")
+        talk = await start([broken] * 3, **self.model())
+        ended = await talk.say("look")
+        assert ended.reason == "end_turn"
+        assert len(talk.server.requests) == 1
+        (told,) = talk.all(Warned)
+        assert (told.level, "reasoning" in told.text) == ("info", True)
+        assert not (await talk.client.snapshot()).executing

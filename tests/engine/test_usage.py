@@ -1,0 +1,181 @@
+"""Usage in real sessions: what is recorded, what adds up, and the meter of the window."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.app.usage import Period, usage_report
+from odin.context.headings import HEADINGS
+from odin.core.client import ContextReport
+from odin.core.event import Compacted, UsageRecorded
+from odin.core.message import Usage
+from odin.core.op import AddContext, Compact, Rewind
+from odin.testing import call, reply, say
+
+from .conftest import Start
+
+SUMMARY = "\n".join(f"## {name}\nSomething." for name in HEADINGS)
+SONNET = "anthropic/claude-sonnet-4-5"
+TASK = {"description": "look around", "prompt": "Say what is here."}
+
+
+def parts(report: ContextReport) -> dict[str, int]:
+    return {part.source: part.tokens for part in report.parts}
+
+
+async def test_every_round_of_everyone_is_recorded(start: Start, workspace: Path) -> None:
+    """The main agent, its sub-agent and a small job, each with its own name, and the report finds the same."""
+    script = [
+        reply(calls=[call("AgentTool", TASK)], usage=Usage(1_000, 100)),
+        reply("Nothing.", usage=Usage(10, 1)),
+        reply("Empty.", usage=Usage(200, 20, 800, 100, 7)),
+        reply("A title", usage=Usage(5, 2)),
+    ]
+    talk = await start(script, model=SONNET, config={"small_model": SONNET})
+    await talk.say("what is here?")
+    recorded: list[tuple[str, str, int]] = []
+    async for envelope in talk.client.events(after=-1):
+        if isinstance(envelope.event, UsageRecorded):
+            recorded.append((envelope.agent, envelope.event.purpose, envelope.event.usage.total))
+            if envelope.event.purpose == "title":
+                break
+    assert recorded == [("", "planner", 1_100), ("agent-1", "planner", 11), ("", "planner", 1_127), ("", "title", 7)]
+    shot = await talk.client.snapshot()
+    cost = (1_215 * 3 + 130 * 15 + 800 * 0.3 + 100 * 3.75) / 1e6
+    assert shot.cost_usd == pytest.approx(cost)
+    assert shot.usage_by_agent["agent-1"] == Usage(10, 1)
+    assert shot.spent_by_model[SONNET].calls == 4
+    assert (shot.context_tokens, shot.context_limit) == (1_127, 200_000)
+    found = usage_report(os.environ, cwd=str(workspace), by="purpose", period=Period())
+    assert {row.name: row.calls for row in found.rows} == {"planner": 3, "title": 1}
+    assert found.total.cost_usd == pytest.approx(cost)
+    assert found.total.cache_hit_rate == pytest.approx(800 / 2_115, abs=1e-4)
+
+
+@pytest.mark.parametrize("api", ["anthropic", "chat", "responses"])
+async def test_cached_tokens_are_billed_once_by_every_api(start: Start, api: str) -> None:
+    """Chat and Responses count cached tokens, and reasoning, inside others; Anthropic beside them."""
+    prices = {"price_input": 1.0, "price_output": 10.0, "price_cache_read": 0.1, "price_cache_write": 2.0}
+    kind = {"anthropic": "anthropic", "chat": "openai-chat", "responses": "openai-responses"}[api]
+    name = "anthropic" if api == "anthropic" else "openai"
+    written = 50 if api == "anthropic" else 0
+    config: dict[str, Any] = {"providers": {name: {"type": kind, "models": {"m": prices}}}}
+    thought = 0 if api == "anthropic" else 30
+    used = Usage(200, 40, 800, written, thought)
+    talk = await start(
+        [reply("ok", usage=used)], "anthropic" if api == "anthropic" else "openai", config=config, model=f"{name}/m"
+    )
+    await talk.say("go")
+    (event,) = talk.all(UsageRecorded)
+    assert event.usage == used
+    assert event.cost_usd == pytest.approx((200 * 1 + (40 + thought) * 10 + 800 * 0.1 + written * 2) / 1e6)
+    assert (await talk.client.snapshot()).context_tokens == 200 + 40 + 800 + written + thought
+
+
+async def test_the_meter_shows_what_the_model_counted_by_source(start: Start, workspace: Path) -> None:
+    (workspace / "ODIN.md").write_text("Use tabs. " * 200)
+    (workspace / "big.txt").write_text("line\n" * 2_000)
+    script = [
+        reply("Let me see.", [call("Read", {"file_path": str(workspace / "big.txt")})], usage=Usage(3_000, 50)),
+        reply("Many lines.", usage=Usage(9_000, 200, 3_000)),
+    ]
+    talk = await start(script, model=SONNET)
+    before = await talk.client.context()
+    assert (before.measured, before.limit, set(parts(before))) == (
+        False,
+        200_000,
+        {"system prompt", "project instructions", "tools"},
+    )
+    assert before.used == sum(parts(before).values()) > 1_000
+    await talk.client.submit(AddContext("a fact " * 100))
+    await talk.say("how many lines?")
+    report = await talk.client.context()
+    assert (report.model, report.used, report.limit, report.measured) == (SONNET, 12_200, 200_000, True)
+    assert 100_000 < report.threshold < 200_000
+    found = parts(report)
+    assert sum(found.values()) == 12_200
+    assert {"prompts", "answers", "tool calls", "results of Read", "notes and context"} < set(found)
+    assert found["results of Read"] > found["tools"] > found["answers"] > 0
+    assert next(part.count for part in report.parts if part.source == "tools") > 10
+
+
+async def test_what_the_model_has_not_read_yet_is_in_no_part(start: Start, workspace: Path) -> None:
+    """The budget ends the turn after the call: its result is in the conversation but was never sent."""
+    look = reply(calls=[call("LS", {"path": str(workspace)})], usage=Usage(900_000, 3))
+    talk = await start([look], model=SONNET, max_budget_usd=1)
+    assert (await talk.say("go")).reason == "error_max_budget_usd"
+    report = await talk.client.context()
+    assert (report.used, report.measured) == (900_003, True)
+    assert "tool calls" in parts(report)
+    assert "results of LS" not in parts(report)
+
+
+async def test_after_a_rewind_the_meter_shows_an_estimate_until_the_next_reply(start: Start) -> None:
+    script = [
+        reply("one " * 50, usage=Usage(9_000, 50)),
+        reply("two", usage=Usage(9_900, 1)),
+        reply("three", usage=Usage(42, 1)),
+    ]
+    talk = await start(script)
+    await talk.say("first")
+    await talk.say("second")
+    assert (await talk.client.context()).used == 9_901
+    await talk.client.submit(Rewind("p2"))
+    report = await talk.client.context()
+    assert (report.measured, sum(parts(report).values())) == (False, report.used)
+    assert "answers" in parts(report)
+    await talk.say("third")
+    report = await talk.client.context()
+    assert (report.measured, report.used) == (True, 43)
+
+
+async def test_after_a_summary_the_meter_shows_less(start: Start) -> None:
+    """The summary is a source of its own, and what it replaced is gone from the others."""
+    script = [reply("word " * 4_000, usage=Usage(6_000, 5_000)), *[reply("ok", usage=Usage(11_000, 5))] * 3]
+    talk = await start([*script, *[say(SUMMARY)] * 3], model=SONNET)
+    await talk.say("tell me everything")
+    for number in range(3):
+        await talk.say(f"and then, {number}?")
+    before = await talk.client.context()
+    assert (before.measured, before.used) == (True, 11_005)
+    assert await talk.client.submit(Compact())
+    await talk.until(Compacted)
+    after = await talk.client.context()
+    assert (after.measured, sum(parts(after).values())) == (False, after.used)
+    assert 0 < parts(after)["summary"] < after.used < before.used
+    assert parts(after)["answers"] < parts(before)["answers"]
+
+
+async def test_a_window_that_nobody_knows_is_nothing(start: Start) -> None:
+    talk = await start([say("hi")], model="anthropic/unheard-of")
+    assert (await talk.client.snapshot()).message_count == -1
+    await talk.say("go")
+    assert (await talk.client.context()).limit == 0
+
+
+async def test_usage_is_restored_from_the_log(start: Start) -> None:
+    script = [
+        reply(calls=[call("AgentTool", TASK)], usage=Usage(1_000, 100)),
+        reply("No.", usage=Usage(10)),
+        reply("Ok", usage=Usage(7, 8, 9)),
+    ]
+    talk = await start(script, model=SONNET)
+    await talk.say("go")
+    before = await talk.client.snapshot()
+    await talk.client.close()
+    again = await start([], model=SONNET, resume=before.session)
+    after = await again.client.snapshot()
+    for name in (
+        "usage",
+        "cost_usd",
+        "usage_by_model",
+        "usage_by_agent",
+        "spent_by_model",
+        "spent_by_agent",
+        "context_tokens",
+        "context_limit",
+    ):
+        assert getattr(after, name) == getattr(before, name), name
+    assert (await again.client.context()).measured

@@ -1,0 +1,118 @@
+"""The table of models, and the user's own file that corrects it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.message import Usage
+from odin.providers.catalog import lookup
+from odin.providers.known import Known
+from odin.providers.settings import ModelSettings, ProviderSettings
+from odin.testing import ScriptedServer, reply
+from tests.conftest import Run
+
+SONNET = "anthropic/claude-sonnet-5-5"
+
+
+def file(tmp_path: Path, written: Any) -> Known:
+    path = tmp_path / "models.json"
+    path.write_text(written if isinstance(written, str) else json.dumps(written))
+    return Known.beside(path)
+
+
+def test_the_users_file_wins_over_the_table_and_the_configuration_over_it(tmp_path: Path) -> None:
+    known = file(tmp_path, {"anthropic": {"claude-sonnet-5-5": {"price_input": 7, "context": 50_000}}})
+    info = lookup(SONNET, {}, known)
+    assert (info.price_input, info.context, info.price_output, info.tools) == (7, 50_000, 10, "native")
+    own = {"anthropic": ProviderSettings(models={"claude-sonnet-5-5": ModelSettings(price_input=1.0)})}
+    info = lookup(SONNET, own, known)
+    assert (info.price_input, info.context, info.images) == (1, 50_000, True)
+    assert known.warning == ""
+
+
+def test_it_may_know_models_that_nobody_else_does(tmp_path: Path) -> None:
+    known = file(
+        tmp_path, {"mistral": {"new-one": {"price_input": 2, "price_output": 3}}, "ollama": {"q": {"tools": "json"}}}
+    )
+    info = lookup("mistral/new-one", {}, known)
+    assert (info.price_output, info.tools, info.priced, info.free) == (3, "auto", True, False)
+    assert lookup("ollama/q", {}, known).tools == "json"
+    assert {"mistral/new-one", "ollama/q", SONNET} < set(known.refs())
+    assert not lookup("ollama/other", {}, known).priced
+
+
+def test_a_dated_or_resold_name_finds_the_users_row(tmp_path: Path) -> None:
+    known = file(tmp_path, {"anthropic": {"claude-opus-5-5": {"price_output": 99}}, "acme": {"x": {"context": 5}}})
+    assert lookup("anthropic/claude-opus-5-5-20260101", {}, known).price_output == 99
+    assert lookup("openrouter/anthropic/claude-opus-5.5", {}, known).price_output == 99
+    assert lookup("openrouter/acme/x", {}, known).context == 5
+
+
+def test_a_price_of_zero_that_somebody_wrote_is_free(tmp_path: Path) -> None:
+    known = file(tmp_path, {"groq": {"openai/gpt-oss-120b": {"price_input": 0, "price_output": 0}}})
+    assert lookup("groq/openai/gpt-oss-120b", {}, known).free
+    assert not lookup("groq/openai/gpt-oss-120b", {}).priced
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "",
+        "{",
+        "[]",
+        '{"anthropic": []}',
+        '{"anthropic": {"m": {"price_input": "much"}}}',
+        '{"a": {"m": {"context": -1}}}',
+        "\udcff",
+    ],
+)
+def test_a_broken_file_is_one_warning(tmp_path: Path, written: str) -> None:
+    path = tmp_path / "models.json"
+    path.write_bytes(written.encode("utf-8", "surrogateescape"))
+    known = Known.beside(path)
+    assert str(path) in known.warning
+    assert lookup(SONNET, {}, known).price_input == 2
+
+
+def test_a_word_that_means_nothing_is_told_of(tmp_path: Path) -> None:
+    known = file(tmp_path, {"anthropic": {"claude-sonnet-5-5": {"price_inptu": 7, "context": 9}}})
+    assert "price_inptu" in known.warning
+    assert lookup(SONNET, {}, known).context == 9
+
+
+def test_no_file_is_no_warning_and_a_folder_is_one(tmp_path: Path) -> None:
+    assert Known.beside(tmp_path / "none.json").warning == ""
+    assert "cannot be read" in Known.beside(tmp_path).warning
+
+
+def test_a_session_is_billed_by_the_users_file(home: Path, run_odin: Run) -> None:
+    folder = home / ".config" / "odin"
+    folder.mkdir(parents=True)
+    (folder / "models.json").write_text('{"anthropic": {"m": {"price_input": 500000, "price_output": 0}}}')
+    with ScriptedServer([reply("hi", usage=Usage(3))] * 2) as server:
+        env = {**server.env("anthropic"), "ODIN_MODEL": "anthropic/m"}
+        result = json.loads(run_odin("-p", "hi", "--output-format", "json", env=env).stdout)
+        assert result["total_cost_usd"] == 1.5
+        spent = result["modelUsage"]["anthropic/m"]
+        assert (spent["inputTokens"], spent["costUSD"]) == (3, 1.5)
+        (folder / "models.json").write_text("{")
+        ran = run_odin("-p", "hi", env=env)
+    assert (ran.returncode, ran.stdout) == (0, "hi\n")
+    assert ran.stderr.count("models.json") == 1
+
+
+def test_the_list_shows_prices(home: Path, run_odin: Run) -> None:
+    folder = home / ".config" / "odin"
+    folder.mkdir(parents=True)
+    (folder / "models.json").write_text('{"groq": {"mine": {"price_input": 0.5, "price_output": 1.25}}}')
+    env = {"GROQ_API_KEY": "k"}
+    lines = [line.split() for line in run_odin("models", env=env).stdout.splitlines()]
+    rows = {line[0]: line for line in lines if line}
+    assert rows["groq/mine"][2:4] == ["$0.5", "$1.25"]
+    assert rows["groq/openai/gpt-oss-120b"][3:5] == ["unknown", "unknown"]
+    assert rows["offline/planner"][2:4] == ["free", "free"]
+    listed = {row["model"]: row for row in json.loads(run_odin("models", "--json", env=env).stdout)}
+    assert listed["groq/openai/gpt-oss-120b"]["price_input"] is None
+    assert listed["groq/mine"]["price_output"] == 1.25

@@ -1,0 +1,6 @@
+def total(prices):
+    return sum(prices)
+
+
+def count(prices):
+    return len(prices)

@@ -1,0 +1,114 @@
+"""What people do in the middle of things, played again: steering, drafts, context, continuing, summaries."""
+
+from pathlib import Path
+from typing import Any
+
+from odin.core.event import Compacted, PromptJoined, ToolStarted
+from odin.core.op import (
+    AddContext,
+    ChangePrompt,
+    Compact,
+    Continue,
+    DropPrompt,
+    Interrupt,
+    Prompt,
+    RemoveLast,
+    RunCommand,
+    SetPermissionMode,
+)
+from odin.testing import call, reply, say
+from tests.engine.conftest import Start
+from tests.replay.test_replay import played, recorded, same
+
+
+async def test_a_prompt_that_steered_steers_again(start: Start, workspace: Path):
+    calls = [
+        call("ExecuteCommand", {"command": "sleep 0.5; echo one"}, id="one"),
+        call("ExecuteCommand", {"command": "echo two"}, id="two"),
+    ]
+    talk = await start([reply("Two.", calls), say("As you say."), say("More.")])
+    await talk.client.submit(Prompt("p1", "go"))
+    await talk.until(ToolStarted)
+    await talk.client.submit(Prompt("s1", "the other way", lane="steer"))
+    await talk.until_end("p1")
+    assert len(talk.all(PromptJoined)) == 1
+    same(await played(await recorded(talk), workspace))
+
+
+async def test_drafts_are_changed_and_taken_back_again(start: Start, workspace: Path):
+    talk = await start([call("ExecuteCommand", {"command": "sleep 0.5"}), say("First."), say("Second.")])
+    await talk.client.submit(Prompt("p1", "go"))
+    await talk.until(ToolStarted)
+    await talk.client.submit(Prompt("p2", "draft"))
+    await talk.client.submit(Prompt("p3", "not this one"))
+    await talk.client.submit(ChangePrompt("p2", "the real one", "ask_mode"))
+    await talk.client.submit(DropPrompt("p3"))
+    await talk.until_end("p2")
+    report = await played(await recorded(talk), workspace)
+    same(report)
+    assert report.prompts == 2
+
+
+async def test_prompts_that_waited_when_a_turn_was_interrupted(start: Start, workspace: Path):
+    for queue in ("join", "keep", "drop"):
+        talk = await start([call("ExecuteCommand", {"command": "sleep 60"}), say("Then."), say("More.")])
+        await talk.client.submit(Prompt("p1", "go"))
+        await talk.until(ToolStarted)
+        await talk.client.submit(Prompt("p2", "waits"))
+        await talk.client.submit(Interrupt(queue))
+        await talk.until_end("p1")
+        if queue == "keep":
+            await talk.until_end("p2")
+        await talk.client.submit(Prompt("p3", "next"))
+        await talk.until_end("p3")
+        same(await played(await recorded(talk), workspace))
+
+
+async def test_context_commands_and_continuing(start: Start, workspace: Path):
+    talk = await start([say("One."), say("Two."), say("Three.")])
+    await talk.client.submit(AddContext("a fact", path="notes.txt"))
+    await talk.say("one")
+    await talk.client.submit(RunCommand("r1", "echo from the user"))
+    await talk.client.submit(RemoveLast())
+    await talk.client.submit(Continue("c1"))
+    await talk.until_end("c1")
+    await talk.client.submit(SetPermissionMode("plan"))
+    await talk.say("two")
+    report = await played(await recorded(talk), workspace)
+    same(report)
+    assert report.prompts == 3
+
+
+async def test_a_conversation_that_was_summarised(start: Start, workspace: Path):
+    (workspace / "big.txt").write_text("a line of some words\n" * 400)
+
+    def script(request: Any) -> Any:
+        if len(request.messages) % 2:
+            return say("Read. " + "word " * 200)
+        return say("Yes. " + "word " * 200)
+
+    talk = await start(script, config={"max_context": 8000})
+    for number in range(25):
+        await talk.say(f"Number {number}: " + "please look at this " * 20)
+    assert talk.all(Compacted)
+    same(await played(await recorded(talk), workspace))
+
+
+async def test_a_summary_that_was_asked_for(start: Start, workspace: Path):
+    talk = await start([say(f"Answer {number}. " + "word " * 300) for number in range(8)])
+    for number in range(6):
+        await talk.say(f"Number {number}")
+    await talk.client.submit(Compact())
+    await talk.say("And now?")
+    session = await recorded(talk)
+    same(await played(session, workspace))
+
+
+async def test_a_background_process_and_the_turn_it_begins(start: Start, workspace: Path):
+    spawn = call("Spawn", {"command": "sleep 0.3; echo over", "description": "a short one"})
+    talk = await start([spawn, say("It runs."), say("It is over.")])
+    await talk.say("Begin it")
+    await talk.until_end("spawn-1-ended")
+    report = await played(await recorded(talk), workspace)
+    same(report)
+    assert report.prompts == 2

@@ -1,0 +1,41 @@
+"""Sessions on disk, made of events that a test names."""
+
+import os
+from collections.abc import Iterable
+
+from odin.core.event import AnyEvent, Envelope, Replied, SessionOpened, TitleSet, TurnEnded, TurnStarted, UsageRecorded
+from odin.core.message import AssistantMessage, Text, Usage
+from odin.session.log import SessionLog
+from odin.session.store import Store
+
+
+def turn(name: str, text: str, answer: str = "Done.") -> list[AnyEvent]:
+    return [
+        TurnStarted(name, text, "edit_mode"),
+        UsageRecorded("test/model", Usage(10, 5), 0.25),
+        Replied(AssistantMessage((Text(answer),))),
+        TurnEnded(name, "end_turn", answer),
+    ]
+
+
+def opened(model: str = "test/model") -> SessionOpened:
+    return SessionOpened("/w", model, "1")
+
+
+def titled(title: str) -> TitleSet:
+    return TitleSet(title)
+
+
+def write(store: Store, session: str, events: Iterable[AnyEvent], modified: float = 0.0) -> SessionLog:
+    """A session of these events, closed."""
+    log = store.create("/w", session)
+    add(log, events)
+    log.close()
+    if modified:
+        os.utime(log.path, (modified, modified))
+    return log
+
+
+def add(log: SessionLog, events: Iterable[AnyEvent], first: int = 0) -> None:
+    for number, event in enumerate(events, first):
+        log.append(Envelope(number, 1000.0 + number, log.session, event))

@@ -1,0 +1,199 @@
+"""One session, one writer: real processes that want the same log."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from odin.core.errors import SessionLockCorrupt, SessionLocked, SessionNotFound
+from odin.session.index import Index
+from odin.session.lock import Owner, birth_of, host_name, owner_file, owner_of
+from odin.session.log import SessionLog
+from odin.session.store import Store
+
+from .logs import opened, turn, write
+
+HOLD = """
+import sys
+if sys.argv[3] == "without": sys.modules["fcntl"] = None
+from odin.core.errors import OdinError
+from odin.session.store import Store
+log = Store(sys.argv[1], "/w").open(sys.argv[2])
+try:
+    log.hold()
+    print("held", flush=True)
+except OdinError as error:
+    print(type(error).__name__, error, flush=True)
+    sys.exit(3)
+sys.stdin.read()
+log.close()
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path, "/w")
+
+
+@pytest.fixture
+def log(store: Store) -> Path:
+    return write(store, "s1", [opened(), *turn("t1", "first")]).path
+
+
+def _start(tmp_path: Path, way: str = "with") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path), "s1", way],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@contextmanager
+def held(tmp_path: Path, way: str = "with") -> Generator[subprocess.Popen[str]]:
+    """Another process that has session s1 open."""
+    process = _start(tmp_path, way)
+    try:
+        assert _said(process) == "held"
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def test_the_second_process_is_told_who_the_first_is(tmp_path: Path, store: Store, log: Path) -> None:
+    with held(tmp_path) as other:
+        with pytest.raises(SessionLocked) as caught:
+            store.open("s1").hold()
+        assert f"already open in another process (PID {other.pid} on {host_name()} since " in str(caught.value)
+        assert not isinstance(caught.value, SessionLockCorrupt)
+        assert Index(store.folder).summaries()[0].locked.startswith(f"PID {other.pid} on ")
+
+
+def test_the_lock_of_a_dead_process_is_taken_over_silently(tmp_path: Path, store: Store, log: Path) -> None:
+    with held(tmp_path) as other:
+        other.kill()
+        other.wait(60)
+        assert owner_file(log).exists()
+        assert Index(store.folder).summaries()[0].locked == ""
+        ours = store.open("s1")
+        ours.hold()
+        assert f"PID {os.getpid()} " in owner_of(log)
+        ours.close()
+    assert not owner_file(log).exists()
+
+
+def test_a_process_that_ends_well_leaves_no_owner(tmp_path: Path, store: Store, log: Path) -> None:
+    with held(tmp_path) as other:
+        other.communicate(timeout=60)
+        assert other.returncode == 0
+        assert not owner_file(log).exists()
+
+
+@pytest.mark.parametrize("damage", ["not json", "", None])
+def test_an_owner_that_cannot_be_read_is_said(tmp_path: Path, store: Store, log: Path, damage: str | None) -> None:
+    with held(tmp_path):
+        if damage is None:
+            owner_file(log).unlink()
+        else:
+            owner_file(log).write_text(damage)
+        with pytest.raises(SessionLockCorrupt, match="cannot be named"):
+            store.open("s1").hold()
+        assert bool(Index(store.folder).summaries()[0].locked) is (damage is not None)
+
+
+def test_a_damaged_owner_of_nobody_is_replaced(store: Store, log: Path) -> None:
+    owner_file(log).write_text("{")
+    ours = store.open("s1")
+    ours.hold()
+    assert f"PID {os.getpid()} " in owner_of(log)
+    ours.close()
+
+
+@pytest.mark.skipif(not birth_of(os.getpid()), reason="the system does not tell how a process is")
+def test_a_process_that_has_ended_and_was_not_buried_is_no_owner(tmp_path: Path, store: Store, log: Path) -> None:
+    with held(tmp_path) as other:
+        os.kill(other.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        os.kill(other.pid, 0)
+        assert Index(store.folder).summaries()[0].locked == ""
+        assert store.latest(free=True) == "s1"
+
+
+@pytest.mark.skipif(not birth_of(os.getpid()), reason="the system does not tell when a process began")
+def test_a_number_that_was_given_to_another_process_is_no_owner() -> None:
+    ours = Owner(os.getpid(), host_name(), 1.0, birth_of(os.getpid()))
+    assert ours.alive
+    assert not msgspec.structs.replace(ours, birth="1").alive
+    assert msgspec.structs.replace(ours, birth="1", host="elsewhere").alive
+
+
+def test_a_session_that_was_deleted_meanwhile_is_not_made_again(store: Store, log: Path) -> None:
+    ours = store.open("s1")
+    log.unlink()
+    with pytest.raises(Exception, match="No such file"):
+        ours.hold()
+    assert not log.exists()
+
+
+def test_a_log_that_loses_its_name_while_it_is_opened_is_gone(store: Store, log: Path, tmp_path: Path) -> None:
+    from odin.session.lock import Lock
+
+    fd = os.open(log, os.O_RDWR)
+    log.unlink()
+    try:
+        with pytest.raises(SessionNotFound, match="deleted by another process"):
+            Lock(log, "s1").take(fd)
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("way", ["with", "without"])
+def test_of_many_that_come_at_once_one_gets_it(tmp_path: Path, store: Store, log: Path, way: str) -> None:
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    stale = Owner(int(dead.stdout), host_name(), 1.0)
+    owner_file(log).write_bytes(msgspec.json.encode(stale))
+    processes = [_start(tmp_path, way) for _ in range(6)]
+    try:
+        said = [_said(process) for process in processes]
+        assert said.count("held") == 1
+        winner = processes[said.index("held")]
+        assert all(f"(PID {winner.pid} on" in line for line in said if line != "held"), said
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate(timeout=60)
+
+
+def test_without_a_lock_of_the_system_the_owner_counts(tmp_path: Path, log: Path) -> None:
+    with held(tmp_path, "without") as other:
+        second = _start(tmp_path, "without")
+        assert f"SessionLocked Session s1 is already open in another process (PID {other.pid} " in _said(second)
+        second.communicate(timeout=60)
+        assert second.returncode == 3
+        owner_file(log).write_text("?")
+        third = _start(tmp_path, "without")
+        assert _said(third).startswith("SessionLockCorrupt")
+        third.communicate(timeout=60)
+
+
+def test_ids_are_claimed_so_that_two_new_sessions_never_share_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odin.session.store.time.time", lambda: 1_000_000.5)
+    logs: list[SessionLog] = [store.create("/w") for _ in range(3)]
+    assert len({log.session for log in logs}) == 3
+    for log in logs:
+        log.close()
+    assert list(store.folder.iterdir()) == [], "a session in which nothing was said leaves nothing"

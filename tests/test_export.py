@@ -1,0 +1,325 @@
+"""A session as a file: Markdown, JSON and one HTML page, with nothing in them that a session could do harm with."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.app.export import export_session, form_of
+from odin.core.errors import OdinError, UsageError
+from odin.core.event import (
+    AnyEvent,
+    Envelope,
+    Replied,
+    Rewound,
+    SessionOpened,
+    TitleSet,
+    Todo,
+    TodosChanged,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageRecorded,
+)
+from odin.core.message import AssistantMessage, Image, Text, Thinking, ToolCall, Usage
+from odin.session.export.richtext import rendered
+from odin.session.log import FORMAT, Header, SessionLog
+from tests.pictures import png
+
+DIFF = "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n-old <b>\n+new & better\n same\n"
+EVIL = (
+    "<script>alert(1)</script><img src=x onerror=alert(2)> [go](javascript:alert(3)) ![i](https://e.example/i.png) \"'>"
+)
+
+Session = Callable[..., Path]
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    """session(event, event, …) is the log of a session in which these things happened."""
+
+    def write(*events: AnyEvent | tuple[str, AnyEvent]) -> Path:
+        path = tmp_path / "sessions" / "20260101120000000" / "main.jsonl"
+        log = SessionLog(path, Header(FORMAT, path.parent.name, "/project", 1_700_000_000.0))
+        for number, item in enumerate(events):
+            agent, event = item if isinstance(item, tuple) else ("", item)
+            log.append(Envelope(number, 1_700_000_000.0 + number, log.session, event, agent))
+        log.close()
+        return path
+
+    return write
+
+
+def turn(number: int, text: str, answer: str) -> list[AnyEvent]:
+    return [
+        TurnStarted(f"p{number}", text, "edit_mode"),
+        Replied(AssistantMessage((Text(answer),), "anthropic", "m-1")),
+        UsageRecorded("anthropic/m-1", Usage(1000, 20), 0.0123, 200_000),
+        TurnEnded(f"p{number}", "end_turn", answer, 1, Usage(1000, 20), 0.0123, 1500),
+    ]
+
+
+def worked() -> list[AnyEvent | tuple[str, AnyEvent]]:
+    edit = ToolCall("c1", "Edit", {"file_path": "/project/x.py"})
+    return [
+        SessionOpened("/project", "anthropic/m-1", "0.1"),
+        TurnStarted("p1", "Mend x.py", "edit_mode"),
+        Replied(AssistantMessage((Thinking("Which line?", "sig"), Text("I change it."), edit), "anthropic", "m-1")),
+        ToolStarted("c1", "Edit", {"file_path": "/project/x.py"}, "/project/x.py"),
+        ToolEnded("c1", "Edit", "success", "Changed.", view=DIFF, duration_ms=12),
+        TodosChanged((Todo("1", "mend it", "completed"), Todo("2", "test it", "pending"))),
+        ("agent-1", Replied(AssistantMessage((Text("From the sub-agent."),)))),
+        *turn(1, "unused", "All **done**: see `x.py`.\n\n```python\nprint(1)\n```")[1:],
+        *turn(2, "Something wrong", "Never mind."),
+        Rewound("r1", "p2", files=True, chat=True),
+        TitleSet("Mending x"),
+    ]
+
+
+def test_markdown_is_the_default_and_lies_beside_the_log(session: Session):
+    log = session(*worked())
+    path = export_session(log)
+    assert path == str(log.parent / "exports" / "20260101120000000.md")
+    text = Path(path).read_text()
+    assert "# Mending x" in text
+    assert "- Usage: 2,000 tokens in, 40 out" in text
+    assert "- Cost: $0.0246" in text
+    assert "## 1. Prompt (edit, " in text
+    assert "> Mend x.py" in text
+    assert "```diff\n--- a/x.py" in text
+    assert '"file_path": "/project/x.py"' in text
+    assert "Which line?" in text
+    assert "- [x] mend it\n- [ ] test it" in text
+    assert "**agent-1:**\n\nFrom the sub-agent." in text
+    assert re.search(r"## 2\. Prompt \(edit, .* · taken back\)", text)
+    assert oct(Path(path).stat().st_mode & 0o777) == "0o600"
+
+
+def test_json_has_the_messages_and_the_usage(session: Session, tmp_path: Path):
+    path = export_session(session(*worked()), path=str(tmp_path / "out.json"))
+    assert path == str(tmp_path / "out.json")
+    told = json.loads(Path(path).read_text())
+    assert (told["odin_export"], told["session"], told["title"]) == (1, "20260101120000000", "Mending x")
+    assert told["usage"]["input"] == 2000
+    assert told["usage_by_model"]["anthropic/m-1"]["output"] == 40
+    assert [(prompt["id"], prompt["taken_back"]) for prompt in told["prompts"]] == [("p1", False), ("p2", True)]
+    kinds = [message["type"] for message in told["messages"]]
+    assert kinds[:4] == ["prompt", "answer", "call", "todos"]
+    call = told["messages"][2]
+    assert (call["name"], call["args"], call["view"]) == ("Edit", {"file_path": "/project/x.py"}, DIFF)
+
+
+class Page(HTMLParser):
+    """What a browser would see: the tags with their attributes, and the words."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "br", "hr"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def html(log: Path, tmp_path: Path) -> tuple[str, Page]:
+    text = Path(export_session(log, "html", str(tmp_path / "page.html"))).read_text()
+    return text, Page(text)
+
+
+def test_the_page_is_whole_and_folds_what_is_long(session: Session, tmp_path: Path):
+    text, page = html(session(*worked()), tmp_path)
+    assert page.open == []
+    assert len(page.all("details")) == 2
+    assert {"class": "p"} in page.all("span")
+    assert {"class": "m"} in page.all("span")
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all("meta")
+    assert "<strong>done</strong>" in text
+    assert "<pre><code>print(1)</code></pre>" in text
+    assert "prefers-color-scheme:dark" in text
+    assert "+new &amp; better" in text
+
+
+def test_the_page_asks_nobody_for_anything(session: Session, tmp_path: Path):
+    text, page = html(session(*worked()), tmp_path)
+    policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv"))
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "form", "base", "embed"}
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def everywhere(evil: str) -> list[AnyEvent | tuple[str, AnyEvent]]:
+    """A session in which everybody says the same."""
+    call = ToolCall("c1", "Read", {evil: evil})
+    return [
+        SessionOpened(evil, evil, "0.1"),
+        TurnStarted("p1", evil, "edit_mode"),
+        Replied(AssistantMessage((Thinking(evil), Text(evil), call), evil, evil)),
+        ToolStarted("c1", "Read", {evil: [evil]}, evil),
+        ToolEnded("c1", "Read", "error", evil, view=evil, images=(Image(evil, "image/png"),)),
+        TodosChanged((Todo("1", evil, "pending"),)),
+        (evil, Replied(AssistantMessage((Text(f"# {evil}\n- {evil}\n> {evil}\n|a|b|\n|-|-|\n|{evil}|c|\n"),)))),
+        TurnEnded("p1", "error", evil, error=evil),
+        TitleSet(evil),
+    ]
+
+
+def test_nothing_that_was_said_becomes_part_of_the_page(session: Session, tmp_path: Path):
+    text, page = html(session(*everywhere(EVIL)), tmp_path)
+    assert page.open == []
+    assert not page.all("script")
+    assert not page.all("img")
+    for _, attrs in page.tags:
+        assert not [name for name in attrs if name.startswith("on")]
+        assert not (attrs.get("href") or "").lower().startswith("javascript")
+    assert "alert(1)" in "".join(page.words)
+    assert "https://e.example/i.png" not in "".join(re.findall(r'(?:src|href)="[^"]*"', text))
+
+
+@pytest.mark.parametrize("form", ["markdown", "html", "json"])
+def test_what_steers_a_terminal_and_broken_text_do_no_harm(session: Session, tmp_path: Path, form: str):
+    evil = "a\x1b[2Jb\x1b]0;t\x07c\x00d\ufffd\u202ee</pre></details>```\n````\n"
+    path = export_session(session(*everywhere(evil)), form, str(tmp_path / "out"))
+    data = Path(path).read_bytes().decode("utf-8")
+    assert "\x1b" not in data
+    assert "\x00" not in data
+    if form == "json":
+        assert json.loads(data)["title"] == evil
+
+
+def test_a_line_that_is_no_utf8_is_passed_over(session: Session, tmp_path: Path):
+    log = session(*worked())
+    with log.open("ab") as file:
+        file.write(b'{"seq":99,"ts":1,"session":"x","event":{"type":"TitleSet","title":"\xff\xfe"}}\n')
+    assert "Mending x" in Path(export_session(log, "html", str(tmp_path / "out.html"))).read_text()
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("[a](https://x.example/?q=1&r=2)", '<a href="https://x.example/?q=1&amp;r=2" rel'),
+        ("[a](mailto:x@y.example)", '<a href="mailto:x@y.example"'),
+        ("[a](JaVaScRiPt:alert(1))", "a (JaVaScRiPt:alert(1)"),
+        ("[a](data:text/html,x)", "a (data:text/html,x)"),
+        ("[a](file:///etc/passwd)", "a (file:///etc/passwd)"),
+        ("`<b>`", "<code>&lt;b&gt;</code>"),
+        ("1. one\n2. two\n   - deep", "<li><p>two</p>\n<ul>\n<li>deep</li>\n</ul>"),
+        ("# Title", "<h3>Title</h3>"),
+        ("> said", "<blockquote><p>said</p>"),
+        ("2 * 3 * 4", "2 * 3 * 4"),
+        ("```\nno end", "<pre><code>no end</code></pre>"),
+    ],
+)
+def test_markdown_becomes_html_that_can_do_nothing(source: str, expected: str):
+    assert expected in rendered(source)
+
+
+@pytest.mark.parametrize(
+    "piece", ["> ", "- ", "**a ", "[a](", "`", "*a*", "| a |\n|-|-|\n", "```\n", "\n- x\n\n", "~~"]
+)
+def test_no_markdown_takes_long(piece: str):
+    assert rendered(piece * 3000)
+
+
+def test_pictures_of_the_session_are_in_the_page_and_others_are_not(session: Session, tmp_path: Path):
+    folder = tmp_path / "sessions" / "20260101120000000"
+    folder.mkdir(parents=True)
+    (folder / "seen.png").write_bytes(png(4, 4))
+    (tmp_path / "other.png").write_bytes(png(4, 4))
+    own, other = Image(str(folder / "seen.png"), "image/png"), Image(str(tmp_path / "other.png"), "image/png")
+    events = [*worked(), ToolEnded("c9", "Read", "success", "seen", images=(own, other))]
+    _, page = html(session(*events), tmp_path)
+    (shown,) = page.all("img")
+    assert (shown["src"] or "").startswith("data:image/png;base64,iVBOR")
+
+
+def test_secrets_are_taken_out_again(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SHOP_API_KEY", "hunter2-but-longer-7731")
+    events = [event for event in everywhere("key hunter2-but-longer-7731") if not isinstance(event, tuple)]
+    for form in ("markdown", "json", "html"):
+        path = export_session(session(*events), form, str(tmp_path / f"out.{form}"))
+        assert "hunter2" not in Path(path).read_text().replace(str(tmp_path), "")
+
+
+def test_a_file_of_somebody_else_is_not_replaced(session: Session, tmp_path: Path):
+    log = session(*worked())
+    target = tmp_path / "notes.md"
+    target.write_text("mine\n")
+    with pytest.raises(UsageError, match="exists already"):
+        export_session(log, path=str(target))
+    assert target.read_text() == "mine\n"
+    export_session(log, path=str(target), overwrite=True)
+    export_session(log, path=str(target))
+    assert "Mending x" in target.read_text()
+    link = tmp_path / "link.md"
+    link.symlink_to(target)
+    with pytest.raises(UsageError):
+        export_session(log, path=str(link))
+
+
+def test_a_folder_gets_the_file_by_its_usual_name(session: Session, tmp_path: Path):
+    assert export_session(session(*worked()), "html", str(tmp_path)) == str(tmp_path / "20260101120000000.html")
+
+
+def test_what_cannot_be_written_is_said_and_leaves_nothing(session: Session, tmp_path: Path):
+    log = session(*worked())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OdinError, match="cannot be written"):
+        export_session(log, path=str(tmp_path / "file" / "x.md"))
+    assert sorted(os.listdir(tmp_path)) == ["file", "sessions"]
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "expected"),
+    [("", "", "markdown"), ("x.json", "", "json"), ("x.HTML", "", "html"), ("x.json", "md", "markdown")],
+)
+def test_the_form_is_named_or_read_from_the_path(path: str, form: str, expected: str):
+    assert form_of(path, form) == expected
+
+
+def test_there_is_no_other_form():
+    with pytest.raises(UsageError, match="no export format"):
+        form_of("", "pdf")
+
+
+@pytest.mark.parametrize("form", ["markdown", "html", "json"])
+def test_a_long_session_is_not_held_in_memory(session: Session, tmp_path: Path, form: str):
+    """The file is written event by event: what is in memory does not grow with what results hold."""
+    import tracemalloc
+
+    call = ToolCall("c", "Read", {"file_path": "/project/x"})
+    many: list[Any] = [SessionOpened("/project", "m", "0")]
+    for number in range(300):
+        many += [
+            TurnStarted(f"p{number}", "again", "edit_mode"),
+            Replied(AssistantMessage((call,))),
+            ToolEnded("c", "Read", "success", "x\n" * 25_000),
+            TurnEnded(f"p{number}", "end_turn"),
+        ]
+    log = session(*many)
+    tracemalloc.start()
+    path = export_session(log, form, str(tmp_path / "out"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert Path(path).stat().st_size > 15_000_000
+    assert peak < 6_000_000

@@ -1,0 +1,194 @@
+"""`odin sessions` and the flags that name a session, as a user runs them."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from odin.cli import run
+from odin.session.lock import Owner, host_name, owner_file
+from odin.session.log import read_log
+from odin.session.state import State
+from odin.session.store import Store
+from odin.testing import ScriptedServer, say
+from tests.session.logs import opened, titled, turn, write
+
+from .conftest import Run
+from .ui.pseudo import ODIN, screen
+
+Here = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def here(workspace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
+    """The command line in this process: the exit code, what was printed, and what was said."""
+    monkeypatch.chdir(workspace)
+
+    def run_here(*args: str) -> tuple[int, str, str]:
+        code = run([*args])
+        printed, said = capfd.readouterr()
+        return code, printed, said
+
+    return run_here
+
+
+@pytest.fixture
+def store(home: Path, workspace: Path) -> Store:
+    """Two sessions of this project and one of another."""
+    store = Store(home / ".local/state/odin", str(workspace))
+    write(store, "aa1", [opened(), *turn("t1", "first prompt"), *turn("t2", "second prompt", "A marmalade.")], 1000)
+    write(store, "bb2", [opened(), titled("Evil\x1b]0;x\x07 title\n two"), *turn("t1", "hello")], 2000)
+    write(Store(home / ".local/state/odin", "/elsewhere"), "cc3", [opened(), *turn("t1", "far away")], 3000)
+    return store
+
+
+def test_the_list(here: Here, store: Store) -> None:
+    code, printed, _ = here("sessions")
+    lines = printed.splitlines()
+    assert code == 0
+    assert [line[:3] for line in lines] == ["bb2", "aa1"]
+    assert "\x1b" not in printed and "Evil\\x1b]0;x\\x07 title two" in lines[0]
+    assert lines[1].endswith("first prompt  (2 prompts)")
+    rows = json.loads(here("sessions", "list", "--json")[1])
+    assert [(row["id"], row["turns"], row["locked"]) for row in rows] == [("bb2", 1, ""), ("aa1", 2, "")]
+    assert [row["id"] for row in json.loads(here("sessions", "--all", "--json", "--limit", "2")[1])] == ["cc3", "bb2"]
+    held = store.open("aa1")
+    held.hold()
+    assert "open: PID" in here("sessions")[1]
+    held.close()
+
+
+def test_search_and_show(here: Here, store: Store) -> None:
+    code, printed, _ = here("sessions", "search", "MARMALADE")
+    assert code == 0
+    assert printed.splitlines()[0].startswith("aa1")
+    assert printed.splitlines()[1] == "    answer: A marmalade."
+    assert here("sessions", "search", "nowhere")[1] == "No session fits these words.\n"
+    assert here("sessions", "search")[0] == 2
+    (match,) = json.loads(here("sessions", "search", "far", "away", "--all", "--json")[1])
+    assert (match["session"]["id"], match["where"]) == ("cc3", "prompt")
+    shown = here("sessions", "show", "aa")[1]
+    assert "  2  first prompt\n" in shown
+    assert "  1  second prompt\n     A marmalade.\n" in shown
+    assert json.loads(here("sessions", "show", "aa1", "--json")[1])["prompts"][1]["body"] == "second prompt"
+    code, _, said = here("sessions", "show", "zzz")
+    assert (code, "There is no session zzz" in said) == (2, True)
+
+
+def test_rename_and_what_is_wrong(here: Here, store: Store) -> None:
+    assert here("sessions", "rename", "aa", "A", "better", "name") == (0, "Renamed session aa1.\n", "")
+    assert State.fold(read_log(store.path_of("aa1"))).title == "A better name"
+    assert here("sessions", "rename", "aa")[0] == 2
+    assert here("sessions", "rename", "aa", " ")[0] == 2
+    assert here("sessions", "dance")[0] == 2
+    held = store.open("aa1")
+    held.hold()
+    code, _, said = here("sessions", "rename", "aa", "No")
+    assert (code, "already open" in said) == (1, True)
+    held.close()
+
+
+def test_fork_and_export(here: Here, store: Store, workspace: Path) -> None:
+    made = json.loads(here("sessions", "fork", "aa1", "--at", "1", "--json")[1])
+    assert made["draft"] == "second prompt"
+    assert [item.body for item in State.fold(read_log(store.path_of(made["session"]))).turns] == ["first prompt"]
+    assert here("sessions", "fork", "aa1", "--at", "9")[0] == 2
+    code, printed, _ = here("sessions", "export", "aa1")
+    assert code == 0
+    assert "first prompt" in Path(printed.strip()).read_text()
+    code, printed, _ = here("sessions", "export", "aa1", "-o", "out.html")
+    assert printed == f"{workspace / 'out.html'}\n"
+    assert "<html" in (workspace / "out.html").read_text()
+    assert json.loads(here("sessions", "export", "aa1", "--format", "json", "--json")[1])["session"] == "aa1"
+
+
+def test_delete(here: Here, store: Store) -> None:
+    code, _, said = here("sessions", "delete", "aa1")
+    assert (code, "nobody to ask" in said) == (2, True)
+    held = store.open("aa1")
+    held.hold()
+    code, printed, said = here("sessions", "delete", "aa1", "bb2", "--yes")
+    assert (code, printed) == (1, "Deleted session bb2.\n")
+    assert "already open" in said
+    held.close()
+    assert here("sessions", "delete", "../aa1", "--yes")[0] == 2
+    assert here("sessions", "delete", "aa1", "--yes") == (0, "Deleted session aa1.\n", "")
+    assert store.list() == ()
+
+
+def test_delete_asks(store: Store, workspace: Path) -> None:
+    for answer, left in (("n\n", ["bb2", "aa1"]), ("y\n", ["bb2"])):
+        with screen("sessions", "delete", "aa1", cwd=workspace, env={}, all_of_it=True) as terminal:
+            terminal.see("Delete it for good? [y/N] ")
+            terminal.type(answer)
+            assert terminal.end()[0] == (1 if answer == "n\n" else 0)
+        assert [entry.id for entry in store.list()] == left
+
+
+def test_flags_that_name_a_session(run_odin: Run, store: Store, workspace: Path) -> None:
+    with ScriptedServer([say("one"), say("two"), say("three")]) as server:
+        env = server.env("anthropic")
+        assert run_odin("-p", "more", "--resume", "aa", env=env).stdout == "one\n"
+        assert "second prompt" in server.requests[0].body.decode()
+        held = store.open("aa1")
+        held.hold()
+        assert run_odin("-p", "go on", "--continue", env=env).stdout == "two\n"
+        assert "hello" in server.requests[1].body.decode(), "the latest is open elsewhere, so the one before it"
+        done = run_odin("-p", "x", "--resume", "aa1", env=env)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "already open in another process (PID " in done.stderr
+        held.close()
+        fork = run_odin("-p", "instead", "--resume", "aa1", "--fork-session", "--at", "2", env=env)
+        assert fork.stdout == "three\n"
+        sent = server.requests[2].body.decode()
+        assert "first prompt" in sent and "second prompt" not in sent
+        assert server.rejected == []
+    for args in (("--resume",), ("--resume", ""), ("--resume", "zz"), ("--resume", "aa1", "--at", "1")):
+        assert run_odin("-p", "x", *args).returncode == 2, args
+
+
+def test_of_many_that_go_on_with_one_session_each_is_answered_or_told_who_has_it(store: Store, workspace: Path) -> None:
+    with ScriptedServer(lambda request: say("yes")) as server:
+        env = {**os.environ, **server.env("anthropic")}
+        odins = [
+            subprocess.Popen(
+                [*ODIN, "-p", f"number {number}", "--resume", "aa1"],
+                cwd=workspace,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(5)
+        ]
+        done = [(*odin.communicate(timeout=60), odin.returncode) for odin in odins]
+        assert server.rejected == []
+    answered = [number for number, (out, _, code) in enumerate(done) if (out, code) == ("yes\n", 0)]
+    refused = [err for _, err, code in done if code == 1]
+    assert answered
+    assert len(answered) + len(refused) == len(done)
+    assert all("already open in another process (PID " in err for err in refused)
+    envelopes = list(read_log(store.path_of("aa1")))
+    assert [item.seq for item in envelopes] == list(range(len(envelopes))), "nobody wrote between the lines of another"
+    bodies = [item.body for item in State.fold(envelopes).turns][2:]
+    assert sorted(bodies) == [f"number {number}" for number in answered]
+
+
+def test_continue_also_passes_over_a_lock_that_no_list_shows(run_odin: Run, store: Store) -> None:
+    held = store.open("bb2")
+    held.hold()
+    owner_file(held.path).write_bytes(msgspec.json.encode(Owner(2**22 + 1, host_name(), 1.0)))
+    with ScriptedServer([say("one")]) as server:
+        assert run_odin("-p", "go on", "--continue", env=server.env("anthropic")).stdout == "one\n"
+        assert "second prompt" in server.requests[0].body.decode()
+    held.close()
+
+
+def test_nothing_yet(here: Here) -> None:
+    assert here("sessions") == (0, "No sessions yet.\n", "")
+    assert json.loads(here("sessions", "--json")[1]) == []

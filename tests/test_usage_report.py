@@ -1,0 +1,282 @@
+"""`odin usage`: what sessions spent, added up from their logs, by day, model, agent, session and purpose."""
+
+import csv
+import io
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from odin.app.usage import Period, last_days, usage_report
+from odin.core.event import Envelope, TurnStarted, UsageRecorded
+from odin.core.message import Usage
+from odin.core.spent import Spent
+from odin.session.fork import fork
+from odin.session.index import NAME
+from odin.session.log import FORMAT, Header, SessionLog
+from odin.session.remove import delete
+from odin.session.store import Store
+from odin.session.usage import LEDGER, entries, keep_usage, usage_of
+from tests.conftest import Run
+
+MODEL, OTHER = "anthropic/claude-sonnet-4-5", "ollama/qwen3"
+
+
+def noon(day: str) -> float:
+    return time.mktime((*time.strptime(day, "%Y-%m-%d")[:3], 12, 0, 0, 0, 0, -1))
+
+
+Call = tuple[str, UsageRecorded, str]
+"""The day, what was recorded, and the agent."""
+
+
+def write(store: Store, session: str, *calls: Call) -> SessionLog:
+    """A log as Odin writes it, at times of our own."""
+    log = SessionLog(store.path_of(session), Header(FORMAT, session, "/work/shop", noon(calls[0][0])))
+    log.append(Envelope(0, noon(calls[0][0]), session, TurnStarted("p", f"do {session}", "edit_mode")))
+    for number, (day, event, agent) in enumerate(calls, 1):
+        log.append(Envelope(number, noon(day), session, event, agent))
+    log.close()
+    return log
+
+
+CALL = Usage(100, 10)
+
+
+def spent(usage: Usage = CALL, cost: float = 0.5, model: str = MODEL, purpose: str = "planner") -> Any:
+    return UsageRecorded(model, usage, cost, 200_000, purpose)
+
+
+@pytest.fixture
+def store(home: Path, workspace: Path) -> Store:
+    return Store(home / ".local/state/odin", str(workspace))
+
+
+def report(workspace: Path, by: Any = "day", period: Period | None = None, **more: Any) -> dict[str, tuple[int, float]]:
+    found = usage_report(os.environ, cwd=str(workspace), by=by, period=period or Period(), **more)
+    rows = {row.name: (row.calls, row.cost_usd) for row in found.rows}
+    assert (found.total.calls, found.total.cost_usd) == (
+        sum(calls for calls, _ in rows.values()),
+        pytest.approx(sum(cost for _, cost in rows.values())),
+    )
+    return rows
+
+
+def test_what_was_spent_is_grouped_in_every_way(store: Store, workspace: Path) -> None:
+    write(store, "one", ("2026-03-01", spent(cost=1), ""), ("2026-03-02", spent(cost=2), "agent-1"))
+    write(
+        store,
+        "two",
+        ("2026-03-02", spent(cost=4, purpose="title"), ""),
+        ("2026-03-02", spent(cost=0, model=OTHER), ""),
+        ("2026-03-02", spent(cost=8), "agent-2"),
+    )
+    assert report(workspace) == {"2026-03-01": (1, 1), "2026-03-02": (4, 14)}
+    assert report(workspace, "model") == {MODEL: (4, 15), OTHER: (1, 0)}
+    assert report(workspace, "agent") == {"sub-agents": (2, 10), "main agent": (3, 5)}
+    assert report(workspace, "session") == {"one": (2, 3), "two": (3, 12)}
+    assert report(workspace, "purpose") == {"planner": (4, 11), "title": (1, 4)}
+    assert report(workspace, "project") == {"/work/shop": (5, 15)}
+    assert report(workspace, "agent", session="two") == {"agent-2": (1, 8), "main agent": (2, 4)}
+
+
+def test_a_period_has_a_first_and_a_last_day(store: Store, workspace: Path) -> None:
+    days = ["2026-02-27", "2026-02-28", "2026-03-01", "2026-03-02"]
+    write(store, "s", *((day, spent(), "") for day in days))
+    assert list(report(workspace, period=Period("2026-02-28", "2026-03-01"))) == days[1:3]
+    assert list(report(workspace, period=Period("2026-03-01"))) == days[2:]
+    assert list(report(workspace, period=Period(last="2026-02-27"))) == days[:1]
+    assert last_days(3, noon("2026-03-01")) == Period("2026-02-27", "2026-03-01")
+    assert last_days(1, noon("2026-03-01") - 11.9 * 3600) == Period("2026-03-01", "2026-03-01")
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Auckland", "America/Los_Angeles"])
+def test_days_are_those_of_the_clock_on_the_wall(
+    store: Store, workspace: Path, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        late = noon("2026-03-01") + (11.5 * 3600 if zone.startswith("Pacific") else -11.5 * 3600)
+        log = SessionLog(store.path_of("s"), Header(FORMAT, "s", "", late))
+        log.append(Envelope(0, late, "s", spent()))
+        log.close()
+        assert list(report(workspace)) == ["2026-03-01"]
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        assert list(report(workspace)) == ["2026-03-02" if zone.startswith("Pacific") else "2026-02-28"]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_log_that_grew_is_read_on(store: Store, workspace: Path) -> None:
+    log = write(store, "s", ("2026-03-01", spent(), ""))
+    assert report(workspace) == {"2026-03-01": (1, 0.5)}
+    log.append(Envelope(2, noon("2026-03-01"), "s", spent()))
+    log.append(Envelope(3, noon("2026-03-03"), "s", spent(cost=2)))
+    log.close()
+    assert report(workspace) == {"2026-03-01": (2, 1.0), "2026-03-03": (1, 2)}
+    (store.folder / NAME).write_bytes(b"nonsense")
+    assert report(workspace) == {"2026-03-01": (2, 1.0), "2026-03-03": (1, 2)}
+
+
+def test_what_a_fork_copied_counts_once(store: Store, workspace: Path) -> None:
+    log = write(store, "first", ("2026-03-01", spent(cost=1), ""), ("2026-03-02", spent(cost=2), ""))
+    copy = fork(store, log, str(workspace), session="second").log
+    copy.append(Envelope(3, noon("2026-03-02"), "second", spent(cost=4)))
+    again = fork(store, copy, str(workspace), session="third").log
+    copy.close()
+    again.append(Envelope(4, noon("2026-03-03"), "third", spent(cost=8)))
+    again.close()
+    assert report(workspace, "session") == {"first": (2, 3), "second": (1, 4), "third": (1, 8)}
+    delete(store, "first")
+    assert report(workspace) == {"2026-03-01": (1, 1), "2026-03-02": (2, 6), "2026-03-03": (1, 8)}
+
+
+def test_a_deleted_session_stays_paid(store: Store, workspace: Path, run_odin: Run) -> None:
+    write(store, "gone", ("2026-03-01", spent(cost=1), ""), ("2026-03-02", spent(cost=2), "agent-1"))
+    write(store, "here", ("2026-03-02", spent(cost=4), ""))
+    before = list(entries(store.folder))
+    assert run_odin("sessions", "delete", "gone", "--yes").returncode == 0
+    assert [row.id for row in store.list()] == ["here"]
+    assert sorted(map(repr, before)) == sorted(
+        repr(msgspec.structs.replace(entry, deleted=False)) for entry in entries(store.folder)
+    )
+    assert "do gone (deleted)" in run_odin("usage", "--all", "--by", "session").stdout
+
+
+def test_a_deletion_that_was_cut_off_counts_nothing_twice(store: Store, workspace: Path) -> None:
+    log = write(store, "s", ("2026-03-01", spent(), ""))
+    assert keep_usage(store.folder, usage_of(log.path))
+    assert report(workspace) == {"2026-03-01": (1, 0.5)}
+    with (store.folder / LEDGER).open("ab") as file:
+        file.write(b'{"session": "torn')
+    delete(store, "s")
+    assert report(workspace) == {"2026-03-01": (1, 0.5)}
+
+
+def test_a_ledger_that_cannot_be_written_keeps_no_session_alive(store: Store, workspace: Path) -> None:
+    log = write(store, "s", ("2026-03-01", spent(), ""))
+    (store.folder / LEDGER).mkdir()
+    assert not keep_usage(store.folder, usage_of(log.path))
+    delete(store, "s")
+    assert not log.path.exists()
+
+
+def test_everywhere_is_every_project(store: Store, home: Path, workspace: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    write(store, "a", ("2026-03-01", spent(cost=1), ""))
+    write(Store(home / ".local/state/odin", str(other)), "b", ("2026-03-01", spent(cost=2), ""))
+    assert report(workspace, "session") == {"a": (1, 1)}
+    assert report(other, "session") == {"b": (1, 2)}
+    assert report(workspace, "session", everywhere=True) == {"a": (1, 1), "b": (1, 2)}
+
+
+def test_thousands_of_sessions_are_read_once(store: Store, workspace: Path) -> None:
+    """The second report looks at no log: they could not be read any more."""
+    for number in range(3_000):
+        session = f"s{number:04}"
+        folder = store.folder / session
+        folder.mkdir(parents=True)
+        header = Header(FORMAT, session, "", noon("2026-03-01"))
+        line = Envelope(0, noon(f"2026-03-{number % 28 + 1:02}"), session, spent(cost=0.25))
+        store.path_of(session).write_bytes(b"\n".join([msgspec.json.encode(header), msgspec.json.encode(line), b""]))
+    first = report(workspace)
+    assert sum(calls for calls, _ in first.values()) == 3_000
+    for number in range(3_000):
+        path = store.path_of(f"s{number:04}")
+        info = path.stat()
+        path.write_bytes(b"x" * info.st_size)
+        os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
+    assert report(workspace) == first
+
+
+# --- the command ---
+
+
+@pytest.fixture
+def spent_today(store: Store) -> str:
+    today = time.strftime("%Y-%m-%d")
+    write(
+        store,
+        "s",
+        (today, spent(Usage(1_000, 20, 3_000, 0, 5), 1.25), ""),
+        (today, spent(Usage(7, 3), 0, OTHER), ""),
+        ("2020-01-01", spent(cost=9), ""),
+    )
+    return today
+
+
+def test_the_table(run_odin: Run, spent_today: str) -> None:
+    ran = run_odin("usage", "--today", "--by", "model")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    lines = [line.split() for line in ran.stdout.splitlines()]
+    assert lines[0] == ["Usage,", spent_today]
+    assert [MODEL, "1", "1,000", "3,000", "0", "20", "5", "75%", "$1.2500"] in lines
+    assert [OTHER, "1", "7", "0", "0", "3", "0", "0%", "unknown"] in lines
+    assert ["total", "2", "1,007", "3,000", "0", "23", "5", "75%", "$1.2500", "+", "unknown"] in lines
+    assert "10 tokens are of models whose price is not known" in ran.stdout
+
+
+def test_json_and_csv(run_odin: Run, spent_today: str) -> None:
+    raw = json.loads(run_odin("usage", "--date", spent_today, "--json").stdout)
+    assert (raw["by"], raw["period"], len(raw["rows"])) == ("day", spent_today, 1)
+    assert raw["total"] == {**raw["rows"][0], "name": "total"}
+    assert raw["total"]["unpriced_tokens"] == 10
+    assert raw["total"]["cache_hit_rate"] == pytest.approx(3_000 / 4_007, abs=1e-4)
+    rows = list(csv.DictReader(io.StringIO(run_odin("usage", "--all", "--csv").stdout)))
+    assert [(row["day"], float(row["cost_usd"])) for row in rows] == [("2020-01-01", 9), (spent_today, 1.25)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "cost"),
+    [
+        ((), 1.25),
+        (("--days", "7"), 1.25),
+        (("--all",), 10.25),
+        (("--from", "2020-01-01", "--to", "2020-12-31"), 9),
+        (("--to", "2020-01-01"), 9),
+        (("--from", "2020-01-02"), 1.25),
+        (("--date", "2020-01-01"), 9),
+        (("--session", "s"), 10.25),
+        (("--session", "s", "--today"), 1.25),
+        (("--session", "other"), 0),
+    ],
+)
+def test_the_periods(run_odin: Run, spent_today: str, flags: tuple[str, ...], cost: float) -> None:
+    assert json.loads(run_odin("usage", "--json", *flags).stdout)["total"]["cost_usd"] == cost
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--date", "yesterday"),
+        ("--date", "2026-02-30"),
+        ("--days", "0"),
+        ("--today", "--all"),
+        ("--json", "--csv"),
+        ("--by", "colour"),
+    ],
+)
+def test_what_cannot_be_meant(run_odin: Run, flags: tuple[str, ...]) -> None:
+    ran = run_odin("usage", *flags)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("odin: ")
+
+
+def test_nothing_yet(run_odin: Run) -> None:
+    assert run_odin("usage", "--all").stdout == "Nothing was spent (all time).\n"
+    assert json.loads(run_odin("usage", "--all", "--everywhere", "--json").stdout)["rows"] == []
+
+
+def test_a_price_of_nothing_is_unknown_and_not_free() -> None:
+    assert Spent.on(spent(Usage(3, 4), 0)).unpriced == 7
+    free = msgspec.structs.replace(spent(Usage(3, 4), 0), free=True)
+    assert Spent.on(free).unpriced == 0
+    assert Spent().cache_hits is None

@@ -1,0 +1,197 @@
+"""Typing while a turn runs, in a real terminal: what waits, what steers, commands of one's own, and how it all ends."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+from odin.testing import ScriptedServer, call, say
+from tests.policy.processes import wait_until
+from tests.ui.pseudo import Screen, screen
+
+SLOW = "touch begun; until [ -e go ]; do sleep 0.02; done; echo slow"
+
+
+def asked(server: ScriptedServer, number: int) -> None:
+    wait_until(lambda: len(server.requests) >= number)
+
+
+def leave(terminal: Screen) -> None:
+    terminal.type("/exit\n")
+    assert terminal.end()[0] == 0
+    assert "Traceback" not in terminal.shown
+
+
+def test_lines_typed_while_it_works_wait_and_can_be_changed(workspace: Path) -> None:
+    gate = threading.Event()
+    with (
+        ScriptedServer([say("One.").hold(gate), say("Two."), say("Three.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("first\n")
+        asked(server, 1)
+        terminal.type("second\nthird\n/plan fourth\n")
+        terminal.see("Waits as number 1: second")
+        terminal.see("Waits as number 2: third")
+        terminal.see("Waits as number 3: fourth")
+        terminal.type("/queue\n")
+        terminal.match(r"1  edit +second\r\n +2  edit +third\r\n +3  plan +fourth")
+        terminal.type("/queue edit 1 second, better\n")
+        terminal.see("Changed: second, better")
+        terminal.type("/queue drop 2\n")
+        terminal.see("Dropped: third")
+        terminal.type("/queue drop 9\n")
+        terminal.see("There is no waiting prompt number '9'.")
+        terminal.type("/edit\n")
+        assert len(server.requests) == 1, "no command reaches the model"
+        gate.set()
+        terminal.see("Three.")
+        leave(terminal)
+        assert "second, better" in server.requests[1].body.decode()
+        assert "fourth" in server.requests[2].body.decode()
+        assert server.rejected == []
+
+
+def test_steering_and_a_command_of_ones_own_while_it_works(workspace: Path) -> None:
+    with (
+        ScriptedServer([call("ExecuteCommand", {"command": SLOW}), say("Turned.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("go\n")
+        wait_until((workspace / "begun").exists)
+        terminal.type("!echo mine; echo more\n")
+        terminal.see("mine\r\nmore")
+        terminal.type("/steer turn left\n")
+        terminal.see("It is told before anything else is begun.")
+        (workspace / "go").touch()
+        terminal.see("Turned.")
+        leave(terminal)
+        told = server.requests[1].body.decode()
+        assert "turn left" in told
+        assert "Context from `echo mine; echo more`" in told
+        assert server.rejected == []
+
+
+def test_a_command_at_the_prompt_is_told_with_the_next_one_and_can_be_stopped(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("Seen.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("!echo at the prompt; exit 3\n")
+        terminal.see("(exit code 3)")
+        terminal.type("!echo begins; sleep 1000\n")
+        terminal.see("begins\r\n")
+        terminal.type("\x03")
+        terminal.see("(interrupted by the user and stopped with everything it had started)")
+        terminal.type("what did I do\n")
+        terminal.see("Seen.")
+        leave(terminal)
+        told = server.requests[0].body.decode()
+        assert "at the prompt" in told
+        assert "interrupted by the user" in told
+
+
+def test_ctrl_c_stops_the_turn_and_what_waits_is_read_with_the_next(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("Never.").stall(), say("Fine.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("first\n")
+        asked(server, 1)
+        terminal.type("by the way\n")
+        terminal.see("Waits as number 1: by the way")
+        terminal.type("\x03")
+        terminal.see("Interrupted.\r\nedit> ")
+        assert len(server.requests) == 1
+        terminal.type("next\n")
+        terminal.see("Fine.")
+        leave(terminal)
+        assert "by the way" in server.requests[1].body.decode()
+        assert server.rejected == []
+
+
+def test_a_question_has_the_keyboard_and_what_was_typed_comes_back(workspace: Path) -> None:
+    gate = threading.Event()
+    command = call("ExecuteCommand", {"command": "touch made"})
+    with (
+        ScriptedServer([command.hold(gate), say("Done."), say("Two.")]) as server,
+        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("go\n")
+        asked(server, 1)
+        terminal.type("half a li")
+        terminal.see("edit> half a li")
+        gate.set()
+        terminal.see("say why not: ")
+        terminal.type("y\n")
+        terminal.see("Done.")
+        terminal.type("ne\n")
+        terminal.see("edit> half a line\r\n")
+        terminal.see("Two.")
+        leave(terminal)
+        assert "half a line" in server.requests[2].body.decode()
+    assert (workspace / "made").exists()
+
+
+def test_a_signal_ends_it_and_what_waits_is_there_again(workspace: Path) -> None:
+    with ScriptedServer([say("Never.").stall(), say("One."), say("Two.")]) as server:
+        with screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal:
+            terminal.see("edit> ")
+            terminal.type("first\n")
+            asked(server, 1)
+            terminal.type("for later\n")
+            terminal.see("Waits as number 1: for later")
+            os.kill(terminal.process.pid, signal.SIGTERM)
+            assert terminal.end()[0] == 143
+        with screen("--yes", "--continue", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal:
+            terminal.see("1 prompt waits from before and will follow your next one.")
+            terminal.see("edit> ")
+            time.sleep(0.2)
+            assert len(server.requests) == 1, "nothing starts by itself"
+            terminal.type("here I am\n")
+            terminal.see("One.")
+            terminal.see("Two.")
+            leave(terminal)
+        assert "here I am" in server.requests[1].body.decode()
+        assert "for later" in server.requests[2].body.decode()
+        assert server.rejected == []
+
+
+def test_a_signal_at_the_prompt_and_ctrl_c_with_something_typed(workspace: Path) -> None:
+    with (
+        ScriptedServer([]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("not this")
+        terminal.see("edit> not this")
+        terminal.type("\x03")
+        terminal.see("\r\x1b[Kedit> ")
+        terminal.type("/queue\n")
+        terminal.see("Nothing waits.")
+        os.kill(terminal.process.pid, signal.SIGTERM)
+        assert terminal.end()[0] == 143
+
+
+def test_continue_after_an_interrupt(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("Never.").stall(), say("On.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("/continue\n")
+        terminal.see("There is nothing to continue")
+        terminal.type("first\n")
+        asked(server, 1)
+        terminal.type("\x03")
+        terminal.see("Interrupted.\r\nedit> ")
+        terminal.type("/continue\n")
+        terminal.see("On.")
+        leave(terminal)
+        assert server.requests[0].messages == server.requests[1].messages

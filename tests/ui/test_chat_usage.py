@@ -1,0 +1,75 @@
+"""`/context`, `/usage` and `/budget` in a real terminal."""
+
+from pathlib import Path
+
+from odin.core.client import ContextPart, ContextReport
+from odin.core.message import Usage
+from odin.testing import ScriptedServer, call, reply
+from odin.ui.chat.usage import context_text
+from tests.ui.pseudo import screen
+
+PRICES = '{"anthropic": {"m": {"price_input": 1000000, "price_output": 0, "context": 25000}}}'
+
+
+def test_a_budget_that_stopped_the_work_is_raised_and_it_goes_on(home: Path, workspace: Path) -> None:
+    folder = home / ".config" / "odin"
+    folder.mkdir(parents=True)
+    (folder / "models.json").write_text(PRICES)
+    script = [
+        reply(calls=[call("LS", {"path": str(workspace)})], usage=Usage(2)),
+        reply("All seen.", usage=Usage(200, 0, 300)),
+    ]
+    with (
+        ScriptedServer(script) as server,
+        screen(
+            "--yes",
+            "--max-budget-usd",
+            "1",
+            "--model",
+            "anthropic/m",
+            cwd=workspace,
+            env=server.env("anthropic"),
+            all_of_it=True,
+        ) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("/usage\n")
+        terminal.see("No model was asked yet.")
+        terminal.type("look around\n")
+        terminal.see("The budget of this session, $1.00, is used up: it has cost $2.00.")
+        assert len(server.requests) == 1
+        terminal.type("/budget lots\n")
+        terminal.see("'lots' is not a number of US dollars.")
+        terminal.type("/budget 1.5\n")
+        terminal.see("This session may cost $1.50.")
+        terminal.type("/budget 5\n")
+        terminal.see("This session may cost $5.00.")
+        terminal.see("All seen.")
+        assert len(server.requests) == 2
+        terminal.type("/cost\n")
+        terminal.see(
+            "This session: 2 calls, 202 input, 300 cache read, 0 cache write, 0 output, 60% from the cache, $202.00"
+        )
+        terminal.see("Budget: $5.00.")
+        terminal.type("/context\n")
+        terminal.see("anthropic/m: 500 tokens of 25,000 (2%)")
+        terminal.see(f"[#{' ' * 29}]")
+        terminal.see("system prompt")
+        terminal.see("the parts are estimates")
+        terminal.type("/exit\n")
+        terminal.end()
+        assert server.rejected == []
+
+
+def test_an_estimate_is_called_one_and_an_unknown_window_too() -> None:
+    parts = (ContextPart("tools", 30, 17), ContextPart("prompts", 70))
+    shown = context_text(ContextReport("m", 100, 0, 0, measured=False, parts=parts))
+    assert shown.splitlines() == [
+        "m: about 100 tokens; how many it can hold is not known",
+        "  prompts         70   70%",
+        "  tools           30   30%   17 of them",
+        "All of it is an estimate until the next reply.",
+    ]
+    shown = context_text(ContextReport("m", 1_500, 1_000, 800, measured=True, parts=parts))
+    assert "1,500 tokens of 1,000 (150%)" in shown
+    assert "At 800 tokens" in shown

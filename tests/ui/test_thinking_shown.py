@@ -1,0 +1,90 @@
+"""Reasoning and waiting on a terminal: one calm line, and all of it only for those who want it."""
+
+import io
+import time
+
+import pytest
+
+from odin.core.event import (
+    ActivityChanged,
+    AnyEvent,
+    Envelope,
+    ModelChanged,
+    RetryScheduled,
+    ThinkingEnded,
+    ThinkingStarted,
+)
+from odin.testing import ScriptedServer, say
+from odin.ui.progress import Progress
+from odin.ui.telling import Telling
+
+from ..conftest import Run
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def line(self) -> str:
+        """What stands on the last line now."""
+        return self.getvalue().rpartition("\x1b[K")[2].replace("\x1b[2m", "").replace("\x1b[0m", "")
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
+    monkeypatch.setenv("TERM", "xterm")
+    return Screen()
+
+
+def see(progress: Progress, *events: AnyEvent) -> None:
+    for event in events:
+        progress.see(Envelope(0, 0.0, "s", event))
+
+
+def test_a_thought_is_one_line_with_its_seconds(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = Progress(screen)
+    see(progress, ActivityChanged("streaming"), ThinkingStarted())
+    assert screen.line == "thinking 0s"
+    begun = time.monotonic()
+    monkeypatch.setattr("odin.ui.progress.time.monotonic", lambda: begun + 3.5)
+    see(progress, ActivityChanged("waiting_token"), ThinkingEnded("so", 3.5))
+    assert screen.line.startswith("the model is answering")
+
+
+def test_a_wait_is_counted_down(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("odin.ui.progress.time.monotonic", lambda: now)
+    progress = Progress(screen)
+    see(progress, RetryScheduled(1, 6, 8.0, "full.", "Overloaded"), ActivityChanged("retrying", "retry 1/6"))
+    assert screen.line == "waiting to try again, 8s left"
+    now = 103.2
+    see(progress, ActivityChanged("retrying", "retry 1/6"))
+    assert screen.line == "waiting to try again, 5s left"
+    see(progress, ActivityChanged("connecting"))
+    assert screen.line == "connecting to the model 0s"
+
+
+def test_a_change_of_the_model_is_told_when_nobody_chose_it() -> None:
+    telling = Telling()
+    told = telling.line(Envelope(0, 0.0, "s", ModelChanged("b/two", "a/one cannot answer: it is full.")))
+    assert told == "Going on with b/two: a/one cannot answer: it is full."
+    assert telling.line(Envelope(0, 0.0, "s", ModelChanged("b/two"))) == ""
+
+
+def test_thoughts_are_printed_only_with_verbose(run_odin: Run) -> None:
+    with ScriptedServer([say("4", thinking="two and two")] * 2) as server:
+        plain = run_odin("-p", "2+2?", env=server.env("openai"))
+        told = run_odin("-p", "--verbose", "2+2?", env=server.env("openai"))
+    assert (plain.stdout, told.stdout) == ("4\n", "4\n")
+    assert "two and two" not in plain.stderr
+    assert "Thought for 0 s:\n  two and two\n" in told.stderr
+
+
+def test_the_fallback_is_named_on_the_command_line(run_odin: Run) -> None:
+    from odin.testing import fault
+
+    with ScriptedServer(lambda seen: say("hi") if seen.model == "other" else fault(402)) as server:
+        done = run_odin("-p", "--fallback-model", "anthropic/other", "hello", env=server.env("anthropic"))
+    assert (done.stdout, done.returncode) == ("hi\n", 0)
+    assert "Going on with anthropic/other" in done.stderr
