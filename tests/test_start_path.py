@@ -43,7 +43,7 @@ OWN_AT_VERSION = {"odin", "odin.entry"}
 ODIN_LATE = {
     "odin.api",
     "odin.context.compact",
-    "odin.engine.shrinking",
+    "odin.engine.compact.shrinking",
     "odin.policy.command.finder",
     "odin.policy.command.grammar",
     "odin.policy.command.harmless.judge",

@@ -35,8 +35,8 @@ from odin.core.event import (
 )
 from odin.core.message import Usage
 from odin.engine.closing import left_open
-from odin.session.filestate import same, state_of, unspelled
-from odin.session.listing import hashed
+from odin.session.files.filestate import same, state_of, unspelled
+from odin.session.files.listing import hashed
 from odin.session.log import read_log
 from odin.session.state import State
 from odin.testing import ScriptedServer

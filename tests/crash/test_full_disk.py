@@ -23,7 +23,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.engine.recorder import Recorder
-from odin.session.checkpoints import CheckpointStore
+from odin.session.files.checkpoints import CheckpointStore
 from odin.session.log import FORMAT, Header, SessionLog, read_log
 from odin.session.state import State
 from odin.testing import ScriptedServer, Turn, call, say
@@ -279,7 +279,7 @@ def test_a_checkpoint_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) 
         "import resource, sys\n"
         "from pathlib import Path\n"
         "from odin.core.errors import StateUnwritable\n"
-        "from odin.session.checkpoints import CheckpointStore\n"
+        "from odin.session.files.checkpoints import CheckpointStore\n"
         "store = CheckpointStore(Path(sys.argv[1]))\n"
         "small = store.keep(b'small')\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"

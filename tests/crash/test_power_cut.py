@@ -8,7 +8,7 @@ import pytest
 
 import odin.tools.files.change
 from odin.core.event import FilesSaved, TurnEnded
-from odin.session.checkpoints import CheckpointStore
+from odin.session.files.checkpoints import CheckpointStore
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, call, say
 

@@ -15,11 +15,11 @@ from odin.core.op import Answer
 from odin.core.redaction import Redact, unredacted
 from odin.core.registry import Registry
 from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
-from odin.engine.admitted import Scope
 from odin.engine.asker import Asker
-from odin.engine.gate import Gate
-from odin.engine.guard import RepetitionGuard
-from odin.engine.hooking import Desk
+from odin.engine.call.admitted import Scope
+from odin.engine.call.gate import Gate
+from odin.engine.call.guard import RepetitionGuard
+from odin.engine.call.hooking import Desk
 from odin.engine.recorder import Recorder
 from odin.policy.rules import Policy
 from odin.session.state import State

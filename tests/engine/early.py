@@ -8,8 +8,8 @@ from threading import Event as Gate
 from typing import Any
 
 from odin.core.event import AnyEvent, CallDiscarded, FileState, TurnEnded
-from odin.session.filestate import state_of
-from odin.session.listing import hashed
+from odin.session.files.filestate import state_of
+from odin.session.files.listing import hashed
 from odin.testing import call, reply
 from odin.testing.script import Turn
 

@@ -17,11 +17,11 @@ from odin.core.message import ToolCall
 from odin.core.op import Answer
 from odin.core.registry import Registry
 from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
-from odin.engine.admitted import Scope
 from odin.engine.asker import Asker
-from odin.engine.bound import MAX_CHARS, MAX_LINES, bounded
-from odin.engine.gate import After, Before, Gate
-from odin.engine.guard import RepetitionGuard
+from odin.engine.call.admitted import Scope
+from odin.engine.call.bound import MAX_CHARS, MAX_LINES, bounded
+from odin.engine.call.gate import After, Before, Gate
+from odin.engine.call.guard import RepetitionGuard
 from odin.engine.recorder import Recorder
 from odin.policy.rules import Policy
 from odin.session.state import State

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import odin.engine.rewind
+import odin.engine.files.rewind
 import odin.tools.files.change
 from odin.core.event import Redone, Rewound
 from odin.core.op import Redo, Rewind
@@ -56,7 +56,7 @@ async def test_the_log_says_so_before_a_file_is_touched(
         known.append((file.read_text(), log.count("FilesSaved"), log.count("FilesLeft")))
 
     before(monkeypatch, odin.tools.files.change, "replace_file", look)
-    before(monkeypatch, odin.engine.rewind, "carry_out", look)
+    before(monkeypatch, odin.engine.files.rewind, "carry_out", look)
     talk = await edited(start, file)
     await gone(talk, Rewind("p1"))
     await gone(talk, Redo())
@@ -68,7 +68,7 @@ async def test_what_changes_at_the_very_moment_is_left_alone(
 ) -> None:
     file = workspace / "a"
     talk = await edited(start, file)
-    before(monkeypatch, odin.engine.rewind, "carry_out", lambda: file.write_text("mine\n"))
+    before(monkeypatch, odin.engine.files.rewind, "carry_out", lambda: file.write_text("mine\n"))
     rewound = await gone(talk, Rewind("p1"))
     assert file.read_text() == "mine\n"
     assert [file.reason for file in rewound.kept] == ["somebody changed it at this very moment"]

@@ -8,7 +8,7 @@ import pytest
 
 from odin.core.event import PermissionAnswered, PermissionAsked, PromptJoined, ToolEnded, ToolStarted, TurnEnded
 from odin.core.op import Answer, ChangePrompt, Prompt
-from odin.engine.gate import SKIPPED
+from odin.engine.call.gate import SKIPPED
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from odin.core.errors import StateUnwritable
-from odin.session.checkpoints import CheckpointStore, digest
-from odin.session.listing import Limits, Lister, Stopped
-from odin.session.prune import prune
+from odin.session.files.checkpoints import CheckpointStore, digest
+from odin.session.files.listing import Limits, Lister, Stopped
+from odin.session.files.prune import prune
 
 MANY = {f"file {number}": f"content {number}\n".encode() * number for number in range(60)}
 

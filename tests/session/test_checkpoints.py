@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from odin.core.errors import StateUnwritable
 from odin.core.event import FileState
-from odin.session.checkpoints import CheckpointStore, Lost, Manifest, digest
-from odin.session.filestate import spelled, unspelled
-from odin.session.listing import Limits, Lister, Listing, Stopped
-from odin.session.prune import DAY, prune, prune_if_due
+from odin.session.files.checkpoints import CheckpointStore, Lost, Manifest, digest
+from odin.session.files.filestate import spelled, unspelled
+from odin.session.files.listing import Limits, Lister, Listing, Stopped
+from odin.session.files.prune import DAY, prune, prune_if_due
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.engine.bound import bounded
+from odin.engine.call.bound import bounded
 from odin.tools.files.diff import compare
 from odin.tools.read import LINE_CHARS, numbered
 from tests.tools.toolbox import Toolbox

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from odin.config import Config
 from odin.core.op import Redo, Rewind
 from odin.core.tool import Tool, ToolContext
-from odin.engine.discard import PutBack, crashed
+from odin.engine.early.discard import PutBack, crashed
 from odin.engine.recorder import Recorder
-from odin.session.changes import Ahead
+from odin.session.files.changes import Ahead
 
 if TYPE_CHECKING:
-    from odin.engine.checkpointer import Checkpointer
-    from odin.engine.rewind import Rewinder
+    from odin.engine.files.checkpointer import Checkpointer
+    from odin.engine.files.rewind import Rewinder
 
 
 class Checkpoints:
@@ -59,7 +59,7 @@ class Checkpoints:
         return self._put_back if self._config.checkpoints.enabled else None
 
     async def _put_back(self, early: Ahead) -> PutBack:
-        from odin.engine.takeback import put_back
+        from odin.engine.early.takeback import put_back
 
         return await put_back(early, self._load().store)
 
@@ -70,14 +70,14 @@ class Checkpoints:
             await self.rewinder().redo(op)
 
     def rewinder(self) -> "Rewinder":
-        from odin.engine.rewind import Rewinder
+        from odin.engine.files.rewind import Rewinder
 
         return Rewinder(self._recorder, self._load(), self._forget)
 
     async def close(self) -> None:
         if self._checkpointer is not None:
-            from odin.engine.checkpointer import in_thread
-            from odin.session.prune import prune_if_due
+            from odin.engine.files.checkpointer import in_thread
+            from odin.session.files.prune import prune_if_due
 
             self._checkpointer.close()
             store, limit = self._checkpointer.store, self._config.checkpoints.max_store_bytes
@@ -85,9 +85,9 @@ class Checkpoints:
 
     def _load(self) -> "Checkpointer":
         if self._checkpointer is None:
-            from odin.engine.checkpointer import Checkpointer
-            from odin.session.checkpoints import CheckpointStore
-            from odin.session.listing import Limits
+            from odin.engine.files.checkpointer import Checkpointer
+            from odin.session.files.checkpoints import CheckpointStore
+            from odin.session.files.listing import Limits
 
             state, settings = self._sessions.parent.parent, self._config.checkpoints
             self._checkpointer = Checkpointer(

@@ -11,11 +11,11 @@ from odin.core.compactor import Compactor, NoCompactor
 from odin.core.event import Mode
 from odin.core.op import Compact
 from odin.core.provider import ModelInfo, Provider
-from odin.engine.admitted import Scope
 from odin.engine.budget import Budget
-from odin.engine.compaction import Means, WindowKeeper, stop
-from odin.engine.guard import RepetitionGuard
-from odin.engine.hooking import Desk
+from odin.engine.call.admitted import Scope
+from odin.engine.call.guard import RepetitionGuard
+from odin.engine.call.hooking import Desk
+from odin.engine.compact.compaction import Means, WindowKeeper, stop
 from odin.engine.kit import Compaction, NoCompaction, Planner
 from odin.engine.recorder import Recorder
 

@@ -38,8 +38,9 @@ from odin.core.tool import AskPerson, Tool
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
 from odin.engine.budget import Budget
-from odin.engine.gate import Before, Gate
-from odin.engine.hooking import Desk
+from odin.engine.call.gate import Before, Gate
+from odin.engine.call.hooking import Desk
+from odin.engine.call.standin import KeepsSecrets
 from odin.engine.kit import Kit, Limits, Planner
 from odin.engine.lesser import Lesser
 from odin.engine.local import LocalClient
@@ -47,7 +48,6 @@ from odin.engine.own_commands import OwnCommands
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
 from odin.engine.rulenews import RuleNews
-from odin.engine.standin import KeepsSecrets
 from odin.engine.team import Team
 from odin.engine.titler import give_title
 from odin.engine.turnhooks import TurnHooks, Watchers

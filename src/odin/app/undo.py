@@ -15,8 +15,8 @@ from odin.core.client import TurnRecord
 from odin.core.errors import SessionLocked, SessionNotFound, UsageError
 from odin.core.event import FileChange, KeptFile
 from odin.core.op import Redo, Rewind
+from odin.engine.files.rewind import FOREIGN, SHARED
 from odin.engine.recorder import Recorder
-from odin.engine.rewind import FOREIGN, SHARED
 from odin.session.log import SessionLog, read_log
 from odin.session.state import State
 from odin.session.store import Store

@@ -91,9 +91,9 @@ class Keys(Struct, frozen=True, kw_only=True):
         float, about("Seconds a question of the model waits for an answer; 0 means as long as it takes.", ge=0)
     ] = 0.0
     read_before_edit: Annotated[bool, about("A file must have been read before it is changed.")] = True
-    speculate: Annotated[
-        bool, about("Begin calls that can be taken back while the model still writes its reply.")
-    ] = True
+    speculate: Annotated[bool, about("Begin calls that can be taken back while the model still writes its reply.")] = (
+        True
+    )
     cache: Annotated[
         CacheSettings, about("What an agent keeps of the files it has read, and how edits are checked against it.")
     ] = CacheSettings()

@@ -19,8 +19,8 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import ChangePrompt, Continue, Leftover, Prompt
-from odin.engine.admitted import Scope
-from odin.engine.guard import RepetitionGuard
+from odin.engine.call.admitted import Scope
+from odin.engine.call.guard import RepetitionGuard
 from odin.engine.inbox import Inbox
 from odin.engine.joining import Joining, Left
 from odin.engine.kit import Kit

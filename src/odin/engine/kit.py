@@ -9,9 +9,9 @@ from odin.core.errors import ContextOverflow, ProviderError
 from odin.core.event import CachedFile
 from odin.core.message import Usage
 from odin.core.provider import ModelInfo, Provider, ToolSpec
-from odin.engine.admitted import Scope
 from odin.engine.budget import Budget
-from odin.engine.gate import Gate
+from odin.engine.call.admitted import Scope
+from odin.engine.call.gate import Gate
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
 from odin.engine.turnhooks import TurnHooks

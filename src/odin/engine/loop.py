@@ -41,7 +41,7 @@ from odin.core.event import (
 from odin.core.message import AssistantMessage, ToolCall, Usage
 from odin.core.provider import ModelInfo, Request
 from odin.core.reply import BadCall, Reply
-from odin.engine.admitted import Scope
+from odin.engine.call.admitted import Scope
 from odin.engine.joining import Joining
 from odin.engine.kit import Kit, Planner
 from odin.engine.listen import GaveUp, Listener

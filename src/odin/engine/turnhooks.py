@@ -9,7 +9,7 @@ from odin.core.errors import OdinError, PromptBlocked, TurnHalted
 from odin.core.event import Mode, Noted, TurnEnded, Warned
 from odin.core.hook import SILENT, HookCall, HookVerdict, Point
 from odin.core.message import AssistantMessage
-from odin.engine.hooking import Desk
+from odin.engine.call.hooking import Desk
 
 MAX_KEPT_GOING = 8
 """How often stop hooks may keep one turn going. A hook that never has enough must not run for ever."""

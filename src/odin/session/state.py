@@ -61,7 +61,7 @@ from odin.core.message import Message, Usage
 from odin.core.rule import Action
 from odin.core.spent import Spent
 from odin.core.tool import Collected
-from odin.session.changes import Change, FileHistory
+from odin.session.files.changes import Change, FileHistory
 from odin.session.shrink import in_view
 from odin.session.summary import results_of
 from odin.session.thread import Thread

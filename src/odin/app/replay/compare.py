@@ -37,7 +37,7 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.session.filestate import UNHASHED
+from odin.session.files.filestate import UNHASHED
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -22,7 +22,7 @@ from odin.core.event import (
     SessionOpened,
     TurnStarted,
 )
-from odin.session.filestate import spelled
+from odin.session.files.filestate import spelled
 from odin.session.log import Header, read_header, read_log
 
 LOG, FILES = "session.jsonl", "files"

@@ -14,9 +14,9 @@ import msgspec
 from odin.app.replay.recording import Recording
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, FilesLeft, FilesSaved, FileState, Redone, Rewound
-from odin.session.checkpoints import CheckpointStore, Lost, digest
-from odin.session.filestate import UNHASHED, unspelled
-from odin.session.listing import Listing, read_file
+from odin.session.files.checkpoints import CheckpointStore, Lost, digest
+from odin.session.files.filestate import UNHASHED, unspelled
+from odin.session.files.listing import Listing, read_file
 
 MOST_FILES = 200_000
 MOST_BYTES = 4_000_000_000

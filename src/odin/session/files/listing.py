@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from odin.core.errors import OdinError
 from odin.core.event import FileChange, FileState
-from odin.session.checkpoints import CheckpointStore, Manifest, Seen, digest
-from odin.session.filestate import UNHASHED, absent, described, same, spelled, state_of, unspelled
+from odin.session.files.checkpoints import CheckpointStore, Manifest, Seen, digest
+from odin.session.files.filestate import UNHASHED, absent, described, same, spelled, state_of, unspelled
 
 CACHES = frozenset(("node_modules", "__pycache__"))
 MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")

@@ -12,8 +12,8 @@ from odin.core.redaction import Redact
 from odin.core.rule import Action, RememberScope
 from odin.core.text import mended
 from odin.core.tool import Tool
-from odin.engine.admitted import Admitted, Judged, Scope
 from odin.engine.asker import Asker
+from odin.engine.call.admitted import Admitted, Judged, Scope
 from odin.engine.recorder import Recorder
 from odin.policy.rules import Policy
 

@@ -9,7 +9,7 @@ from odin.core.event import Noted, Warned
 from odin.core.hook import SILENT, HookCall, Hooks, HookVerdict, NoHooks, Point
 from odin.core.message import ToolCall
 from odin.core.tool import Tool, ToolOutput
-from odin.engine.admitted import Scope
+from odin.engine.call.admitted import Scope
 from odin.engine.recorder import Recorder
 
 WITHHELD = "A hook withheld this result"

@@ -11,10 +11,10 @@ from odin.core.event import CachedFile, CallStatus, ContextSummarized, FileCache
 from odin.core.redaction import Redact
 from odin.core.text import mended
 from odin.core.tool import ToolOutput
-from odin.engine.admitted import Admitted, Refused, Scope
-from odin.engine.bound import bounded
-from odin.engine.changed import how_changed
-from odin.engine.hooking import ToolHooks
+from odin.engine.call.admitted import Admitted, Refused, Scope
+from odin.engine.call.bound import bounded
+from odin.engine.call.changed import how_changed
+from odin.engine.call.hooking import ToolHooks
 from odin.engine.recorder import Recorder
 
 UNSUPPORTED_MEDIA = "[Unsupported tool result type]"

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from odin.engine.novelty import STALE_ROUNDS, Novelty
+from odin.engine.call.novelty import STALE_ROUNDS, Novelty
 
 MAX_CONSECUTIVE = 3
 WINDOW = 10

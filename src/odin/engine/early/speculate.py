@@ -20,11 +20,11 @@ from odin.core.errors import OdinError
 from odin.core.event import CallSpeculated, DiscardReason
 from odin.core.message import ToolCall
 from odin.core.tool import Tool, ToolOutput, failed
-from odin.engine.admitted import Admitted, Judged, Scope, fault
-from odin.engine.discard import NOTHING, PutBack, not_back, report
-from odin.engine.eligible import is_small, looks, named_files
+from odin.engine.call.admitted import Admitted, Judged, Scope, fault
+from odin.engine.early.discard import NOTHING, PutBack, not_back, report
+from odin.engine.early.eligible import is_small, looks, named_files
 from odin.engine.recorder import Recorder
-from odin.session.changes import Ahead
+from odin.session.files.changes import Ahead
 
 SLOTS = 4
 """Calls of one agent that run at the same time, begun early or not."""

@@ -18,15 +18,15 @@ from odin.core.errors import ContextOverflow
 from odin.core.event import CachedFile, CompactionProfile, Warned
 from odin.core.message import Usage
 from odin.core.provider import ModelInfo, Provider
-from odin.engine.admitted import Scope
 from odin.engine.budget import Budget
-from odin.engine.hooking import Desk
+from odin.engine.call.admitted import Scope
+from odin.engine.call.hooking import Desk
 from odin.engine.kit import Planner
 from odin.engine.recorder import Recorder
 from odin.session.thread import Thread
 
 if TYPE_CHECKING:
-    from odin.engine.shrinking import Shrinking
+    from odin.engine.compact.shrinking import Shrinking
 
 IMAGES_SHOWN = 20
 """No request shows more images than this; older ones are left out of it."""
@@ -195,7 +195,7 @@ class WindowKeeper:
 
     def _shrinking(self) -> "Shrinking":
         if self._work is None:
-            from odin.engine.shrinking import Shrinking
+            from odin.engine.compact.shrinking import Shrinking
 
             self._work = Shrinking(self)
         return self._work

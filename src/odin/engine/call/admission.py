@@ -18,10 +18,10 @@ from odin.core.message import ToolCall
 from odin.core.op import Answer
 from odin.core.registry import Registry
 from odin.core.tool import Subject, Tool
-from odin.engine.admitted import Admitted, Judged, Refused, Scope, fault
-from odin.engine.changed import audited, how_changed
-from odin.engine.confirm import Confirm
-from odin.engine.hooking import ToolHooks
+from odin.engine.call.admitted import Admitted, Judged, Refused, Scope, fault
+from odin.engine.call.changed import audited, how_changed
+from odin.engine.call.confirm import Confirm
+from odin.engine.call.hooking import ToolHooks
 from odin.policy.modes import spec_of
 from odin.policy.rules import Policy, Verdict
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from odin.core.tool import Tool
-from odin.engine.admitted import Judged, Scope
+from odin.engine.call.admitted import Judged, Scope
 from odin.policy.shell import read_only
 
 MAX_BYTES = 4_000_000

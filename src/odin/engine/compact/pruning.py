@@ -5,7 +5,7 @@ from odin.context.prune import Pruning, choose
 from odin.context.size import tokens_of
 from odin.core.event import ResultsPruned
 from odin.core.message import Message, ToolMessage
-from odin.engine.compaction import WindowKeeper
+from odin.engine.compact.compaction import WindowKeeper
 from odin.engine.kit import Planner
 from odin.session.shrink import in_view, is_pruned, titles_of
 

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Sequence
 
-from odin.engine.admitted import Admitted, Refused, Scope
-from odin.engine.eligible import looks
+from odin.engine.call.admitted import Admitted, Refused, Scope
+from odin.engine.early.eligible import looks
 
 
 def batches(items: Sequence[Admitted | Refused], scope: Scope) -> list[list[Admitted | Refused]]:

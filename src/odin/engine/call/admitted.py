@@ -9,7 +9,7 @@ from odin.core.errors import Denied, OdinError
 from odin.core.event import CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
 from odin.core.tool import Subject, Tool
-from odin.engine.guard import RepetitionGuard
+from odin.engine.call.guard import RepetitionGuard
 from odin.policy.rules import Verdict
 
 

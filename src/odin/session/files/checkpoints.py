@@ -20,7 +20,7 @@ import msgspec
 
 from odin.core.errors import OdinError, StateUnwritable
 from odin.core.event import FileState
-from odin.session.bale import Bale, Place, places, read_place
+from odin.session.files.bale import Bale, Place, places, read_place
 
 OBJECTS, BALES, MANIFESTS, SEEN = "objects", "bales", "manifests", "seen"
 

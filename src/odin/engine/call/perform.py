@@ -14,11 +14,11 @@ from odin.core.event import FileState, ToolProgressed, ToolStarted
 from odin.core.redaction import Redact
 from odin.core.text import mended
 from odin.core.tool import Confinement, Tool, ToolContext, ToolOutput, failed, keeps_nothing_back
-from odin.engine.admitted import Admitted, Refused, Scope, fault
-from odin.engine.confirm import Confirm
-from odin.engine.hooking import ToolHooks
+from odin.engine.call.admitted import Admitted, Refused, Scope, fault
+from odin.engine.call.confirm import Confirm
+from odin.engine.call.hooking import ToolHooks
+from odin.engine.early.speculate import Begun, NotSaved
 from odin.engine.recorder import Recorder
-from odin.engine.speculate import Begun, NotSaved
 from odin.policy.modes import spec_of
 from odin.policy.rules import Policy
 

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from odin.core.event import CallDiscarded, CallSpeculated, DiscardReason, FileChange, KeptFile, Warned
 from odin.engine.recorder import Recorder
-from odin.session.changes import Ahead
+from odin.session.files.changes import Ahead
 
 
 class PutBack(Struct, frozen=True):

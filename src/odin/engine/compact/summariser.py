@@ -10,7 +10,7 @@ from odin.core.errors import OdinError
 from odin.core.job import COMPACTION, Job
 from odin.core.message import Message
 from odin.core.provider import ModelInfo, Provider
-from odin.engine.compaction import WindowKeeper
+from odin.engine.compact.compaction import WindowKeeper
 from odin.engine.kit import Planner
 from odin.engine.lesser import Lesser
 

@@ -20,17 +20,17 @@ from odin.core.message import ToolCall
 from odin.core.redaction import Redact, unredacted
 from odin.core.registry import Registry
 from odin.core.tool import ToolOutput, failed
-from odin.engine.admission import Admission
-from odin.engine.admitted import Admitted, Refused, Scope
 from odin.engine.asker import Asker
-from odin.engine.confirm import Confirm, Preview, Rules, no_preview
-from odin.engine.eligible import looks
-from odin.engine.hooking import Desk, ToolHooks
-from odin.engine.perform import After, Around, Before, Performer, Ran
+from odin.engine.call.admission import Admission
+from odin.engine.call.admitted import Admitted, Refused, Scope
+from odin.engine.call.confirm import Confirm, Preview, Rules, no_preview
+from odin.engine.call.hooking import Desk, ToolHooks
+from odin.engine.call.perform import After, Around, Before, Performer, Ran
+from odin.engine.call.result import Results
+from odin.engine.call.together import batches
+from odin.engine.early.eligible import looks
+from odin.engine.early.speculate import Restore, Speculator
 from odin.engine.recorder import Recorder
-from odin.engine.result import Results
-from odin.engine.speculate import Restore, Speculator
-from odin.engine.together import batches
 from odin.policy.rules import Policy
 
 __all__ = ["SKIPPED", "After", "Around", "Before", "Gate"]

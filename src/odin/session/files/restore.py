@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from odin.core.event import FileState
-from odin.session.filestate import unspelled
+from odin.session.files.filestate import unspelled
 
 _NAME_BYTES = 200
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from odin.core.errors import OdinError
-from odin.session.bale import INDEX, places
-from odin.session.checkpoints import BALES, MANIFESTS, OBJECTS, CheckpointStore
+from odin.session.files.bale import INDEX, places
+from odin.session.files.checkpoints import BALES, MANIFESTS, OBJECTS, CheckpointStore
 
 MAX_BYTES = 2_000_000_000
 DAY = 86_400.0

@@ -20,12 +20,12 @@ from odin.core.event import (
 )
 from odin.core.hook import HookCall
 from odin.core.message import Message
-from odin.engine.admitted import Scope
-from odin.engine.compaction import WindowKeeper
-from odin.engine.condensing import Draft, archived, earlier_of, event_of, facts_of, failure
+from odin.engine.call.admitted import Scope
+from odin.engine.compact.compaction import WindowKeeper
+from odin.engine.compact.condensing import Draft, archived, earlier_of, event_of, facts_of, failure
+from odin.engine.compact.pruning import Pruner
+from odin.engine.compact.summariser import Weak, summarise
 from odin.engine.kit import Planner
-from odin.engine.pruning import Pruner
-from odin.engine.summariser import Weak, summarise
 from odin.session.shrink import in_view
 
 FAILURES = 2

@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterable
 
 from odin.core.event import FileChange, FileState, KeptFile
-from odin.engine.checkpointer import in_thread
-from odin.engine.discard import NOTHING, PutBack, report
+from odin.engine.early.discard import NOTHING, PutBack, report
+from odin.engine.files.checkpointer import in_thread
+from odin.engine.files.rewind import FOREIGN, carry_out, plan_back
 from odin.engine.recorder import Recorder
-from odin.engine.rewind import FOREIGN, carry_out, plan_back
-from odin.session.changes import Ahead, Change
-from odin.session.checkpoints import CheckpointStore
-from odin.session.filestate import same, state_of, unspelled
-from odin.session.listing import hashed
+from odin.session.files.changes import Ahead, Change
+from odin.session.files.checkpoints import CheckpointStore
+from odin.session.files.filestate import same, state_of, unspelled
+from odin.session.files.listing import hashed
 
 OURS_S = 10.0
 """How long after its files were saved a killed call may have changed them. What came later is somebody else's."""

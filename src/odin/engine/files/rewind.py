@@ -14,13 +14,13 @@ from msgspec import Struct
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import FileChange, FilesSaved, FileState, KeptFile, Redone, Rewound
 from odin.core.op import Redo, Rewind
-from odin.engine.checkpointer import EDIT_BYTES, Checkpointer, in_thread
+from odin.engine.files.checkpointer import EDIT_BYTES, Checkpointer, in_thread
 from odin.engine.recorder import Recorder
-from odin.session.changes import Change
-from odin.session.checkpoints import CheckpointStore
-from odin.session.filestate import UNHASHED, same, signature, state_of, unspelled
-from odin.session.listing import hashed, read_file
-from odin.session.restore import NotRestored, clear, put
+from odin.session.files.changes import Change
+from odin.session.files.checkpoints import CheckpointStore
+from odin.session.files.filestate import UNHASHED, same, signature, state_of, unspelled
+from odin.session.files.listing import hashed, read_file
+from odin.session.files.restore import NotRestored, clear, put
 
 FOREIGN = "somebody else changed it since"
 SHARED = "it changed while a process ran in the background, so it may be somebody else's change"

@@ -17,12 +17,12 @@ from msgspec import Struct
 from odin.core.errors import OdinError
 from odin.core.event import FileChange, FilesLeft, FilesSaved, FileState, Warned
 from odin.core.tool import Subject, Tool, ToolContext
-from odin.engine.discard import crashed
+from odin.engine.early.discard import crashed
 from odin.engine.recorder import Recorder
 from odin.policy.shell import read_only
-from odin.session.checkpoints import CheckpointStore
-from odin.session.filestate import missing_folders, place_of, same, state_of, unspelled
-from odin.session.listing import Limits, Lister, Listing, hashed, read_file
+from odin.session.files.checkpoints import CheckpointStore
+from odin.session.files.filestate import missing_folders, place_of, same, state_of, unspelled
+from odin.session.files.listing import Limits, Lister, Listing, hashed, read_file
 
 EDIT_BYTES = 100_000_000
 """The largest file that is saved before an edit of it."""
@@ -161,7 +161,7 @@ class Checkpointer:
         """
         async with self._clearing:
             if early := crashed(self._recorder):
-                from odin.engine.takeback import clear_up
+                from odin.engine.early.takeback import clear_up
 
                 await clear_up(early, self._recorder, self.store)
         for saved in self._recorder.state.changes.open:

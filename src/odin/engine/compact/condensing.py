@@ -11,8 +11,8 @@ from odin.context.size import tokens_of
 from odin.core.errors import CompactionFailed
 from odin.core.event import Compacted, CompactionProfile, CompactionTrigger
 from odin.core.message import Message, UserMessage
-from odin.engine.admitted import Scope
-from odin.engine.compaction import WindowKeeper
+from odin.engine.call.admitted import Scope
+from odin.engine.compact.compaction import WindowKeeper
 from odin.engine.kit import Planner
 from odin.session.shrink import boundary
 

@@ -1,0 +1,1 @@
+"""One tool call, from the wish of the model to its result."""

@@ -1,0 +1,1 @@
+"""Calls that begin while the reply is still being written."""

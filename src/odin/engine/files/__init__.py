@@ -1,0 +1,1 @@
+"""Files before and after calls: saved first, and put back when somebody wants it."""

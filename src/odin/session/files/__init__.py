@@ -1,0 +1,1 @@
+"""What the session did to files, and their earlier bytes."""
