@@ -23,11 +23,13 @@ GROUPS = (
     "cache",
     "edit",
     "commands",
+    "cancel",
     "speculate",
     "classify",
     "history",
     "sessions",
     "endurance",
+    "idle",
 )
 
 

@@ -447,6 +447,22 @@ async def test_an_interrupt_while_the_model_writes(configure: Configure) -> None
         assert not server.rejected
 
 
+async def test_a_prompt_right_behind_an_interrupt_has_its_own_result(configure: Configure, workspace: Path) -> None:
+    """Nobody waits for the end of the interrupted turn before the next prompt is sent."""
+    command = {"command": f"touch {workspace}/started; trap '' TERM INT; sleep 60"}
+    with ScriptedServer([call("ExecuteCommand", command), say("Here again.")]) as server:
+        async with ClaudeSDKClient(configure(server, permission_mode="bypassPermissions")) as client:
+            await client.query("Run it.")
+            async with asyncio.timeout(20):
+                while not (workspace / "started").exists():
+                    await asyncio.sleep(0.01)
+            await client.interrupt()
+            await client.query("Are you there?")
+            assert the_result(await collect(client.receive_response())).terminal_reason == "aborted_tools"
+            assert the_result(await collect(client.receive_response())).result == "Here again."
+        assert not server.rejected
+
+
 async def test_permission_mode_and_model_change_in_the_middle(configure: Configure, workspace: Path) -> None:
     target = workspace / "x"
     args = {"file_path": str(target), "content": "x"}

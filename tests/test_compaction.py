@@ -72,7 +72,7 @@ def test_compact_in_the_chat(workspace: Path, configured: Any) -> None:
     ):
         terminal.see("edit> ")
         terminal.type("/compact\n")
-        terminal.see("There is nothing to summarise yet")
+        terminal.see("No summary is made: there is too little to summarise")
         for number in range(4):
             terminal.type(f"Prompt number {number}.\n")
             terminal.see(f"That was answer {number + 1}.")

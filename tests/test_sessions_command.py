@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from odin.cli import run
+from odin.cli.main import COMMANDS
+from odin.cli.parser import EPILOG
 from odin.session.lock import Owner, host_name, owner_file
 from odin.session.log import read_log
 from odin.session.state import State
@@ -103,7 +105,23 @@ def test_fork_and_export(here: Here, store: Store, workspace: Path) -> None:
     code, printed, _ = here("sessions", "export", "aa1", "-o", "out.html")
     assert printed == f"{workspace / 'out.html'}\n"
     assert "<html" in (workspace / "out.html").read_text()
-    assert json.loads(here("sessions", "export", "aa1", "--format", "json", "--json")[1])["session"] == "aa1"
+
+
+@pytest.mark.parametrize("how", [("--json",), ("--format", "json"), ("--json", "--format", "json"), ("-o", "a.json")])
+def test_an_export_as_json(here: Here, store: Store, workspace: Path, how: tuple[str, ...]) -> None:
+    code, printed, _ = here("sessions", "export", "aa1", *how)
+    assert code == 0
+    path = Path(printed.removesuffix("\n"))
+    assert path == (workspace / "a.json" if "-o" in how else store.path_of("aa1").parent / "exports" / "aa1.json")
+    written = json.loads(path.read_text())
+    assert "second prompt" in str(written["messages"])
+    assert written["session"] == "aa1"
+    assert set(written["usage"]) >= {"input", "output"}
+
+
+def test_an_export_in_two_forms_at_once_is_refused(here: Here, store: Store) -> None:
+    code, _, said = here("sessions", "export", "aa1", "--json", "--format", "html")
+    assert (code, "Use one of them" in said) == (2, True)
 
 
 def test_delete(here: Here, store: Store) -> None:
@@ -192,3 +210,13 @@ def test_continue_also_passes_over_a_lock_that_no_list_shows(run_odin: Run, stor
 def test_nothing_yet(here: Here) -> None:
     assert here("sessions") == (0, "No sessions yet.\n", "")
     assert json.loads(here("sessions", "--json")[1]) == []
+
+
+def test_a_copy_of_nothing_is_refused(run_odin: Run) -> None:
+    done = run_odin("-p", "hello", "--fork-session")
+    assert done.returncode == 2
+    assert "Add --resume ID or -c." in done.stderr
+
+
+def test_the_help_names_every_command() -> None:
+    assert [name for name in COMMANDS if f"\n  odin {name} " not in EPILOG] == []

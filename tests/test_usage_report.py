@@ -246,11 +246,17 @@ def test_json_and_csv(run_odin: Run, spent_today: str) -> None:
         (("--date", "2020-01-01"), 9),
         (("--session", "s"), 10.25),
         (("--session", "s", "--today"), 1.25),
-        (("--session", "other"), 0),
     ],
 )
 def test_the_periods(run_odin: Run, spent_today: str, flags: tuple[str, ...], cost: float) -> None:
     assert json.loads(run_odin("usage", "--json", *flags).stdout)["total"]["cost_usd"] == cost
+
+
+def test_a_session_is_found_by_its_title_and_one_that_is_not_there_is_said(run_odin: Run, spent_today: str) -> None:
+    assert run_odin("sessions", "rename", "s", "The login page").returncode == 0
+    found = run_odin("usage", "--json", "--session", "login page")
+    assert json.loads(found.stdout)["total"]["cost_usd"] == 10.25
+    assert "There is no session nothing." in run_odin("usage", "--session", "nothing").stderr
 
 
 @pytest.mark.parametrize(
@@ -262,6 +268,7 @@ def test_the_periods(run_odin: Run, spent_today: str, flags: tuple[str, ...], co
         ("--today", "--all"),
         ("--json", "--csv"),
         ("--by", "colour"),
+        ("--session", "other"),
     ],
 )
 def test_what_cannot_be_meant(run_odin: Run, flags: tuple[str, ...]) -> None:

@@ -1,5 +1,6 @@
 """Where the `odin` command begins. The version is answered before anything else is loaded."""
 
+import gc
 import sys
 
 
@@ -10,6 +11,7 @@ def main() -> int:
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
             sys.stdout.write(f"odin {__version__}\n")
         return 0
+    gc.disable()  # nothing that is loaded goes away again; `run` switches it on
     try:
         from odin.cli import run
 

@@ -16,17 +16,12 @@ import msgspec
 
 from odin.core.client import Snapshot
 from odin.core.event import (
-    CallDiscarded,
     Envelope,
-    FilesLeft,
-    FileState,
     PermissionModeChanged,
     PromptDropped,
     PromptJoined,
     PromptQueued,
-    Redone,
     Replied,
-    Rewound,
     TitleSet,
     ToolEnded,
     TurnEnded,
@@ -35,13 +30,13 @@ from odin.core.event import (
 )
 from odin.core.message import Usage
 from odin.engine.closing import left_open
-from odin.session.files.filestate import same, state_of, unspelled
-from odin.session.files.listing import hashed
+from odin.session.files.checkpoints import CheckpointStore
 from odin.session.log import read_log
 from odin.session.state import State
 from odin.testing import ScriptedServer
 
 from ..policy.processes import alive, running, wait_until
+from .files import Files
 from .model import Model
 from .victim import Death, Life
 from .wires import refusals
@@ -49,7 +44,8 @@ from .wires import refusals
 PATIENCE = 90.0
 VICTIM = Path(__file__).parent / "victim.py"
 
-How = Literal["step", "torn", "size", "piece", "time", "program", "fork"]
+How = Literal["step", "torn", "size", "piece", "time", "program", "fork", "full"]
+HOWS: list[How] = ["step", "step", "torn", "size", "piece", "piece", "time", "program", "fork", "full"]
 MODELS: list[tuple[Literal["anthropic", "openai"], str]] = [
     ("anthropic", "claude-sonnet-4-5"),
     ("openai", "gpt-5"),
@@ -97,12 +93,14 @@ class Chain:
         self.home = home
         self.mark = f"4{seed % 100_000:05d}.{os.getpid()}"
         self.model = Model(seed, root, self.mark)
+        self.files = Files(root)
         self.server = ScriptedServer(self.model)
         self.lives = 0
         self.torn = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._seen = b""
         self._inode = 0
+        self._seq = -1
 
     @property
     def log(self) -> Path:
@@ -117,15 +115,20 @@ class Chain:
     def kill_one(self) -> bool:
         """One more life, ended somewhere in the middle. False when it was over before."""
         self.lives += 1
-        how: How = self.random.choice(["step", "step", "torn", "size", "piece", "piece", "time", "program", "fork"])
+        how = self.random.choice(HOWS)
+        if how == "fork" and self._seen:
+            with self.files.by_somebody_else(self._seq, self.model):
+                return self._die(how)
+        return self._die(how)
+
+    def _die(self, how: How) -> bool:
         group = self.random.random() < 0.3
         death = self._own_death(how)
         if how == "piece":
             self.model.strike(self.random.randrange(1, 4), lambda: self._kill(group), self.random.randrange(12))
-        argv = self._program(how) if how in ("program", "fork") else self._victim(death, prompts=3)
-        process = self._begin(argv)
-        self._process = process
-        pid = process.pid
+        room = len(self._seen) + self.random.randrange(8000) if how == "full" else -1
+        argv = self._program(how) if how in ("program", "fork") else self._victim(death, prompts=3, room=room)
+        self._process = process = self._begin(argv)
         if how == "size":
             self._await(process, self._grown(self.random.randrange(1, 12_000)))
             self._kill(group)
@@ -133,9 +136,13 @@ class Chain:
             end = time.monotonic() + 0.15 + self.random.random() * 0.5
             self._await(process, lambda: time.monotonic() > end)
             self._kill(group)
-        self._wait(process)
-        self.torn += how == "torn"
-        self.check(pid)
+        out = self._wait(process)
+        self.model.spare()
+        assert b"TimeoutError" not in out, (self.where(), out[-3000:])
+        if argv[2] == "tests.crash.victim" and how != "full":
+            assert process.returncode in (0, -signal.SIGKILL), (self.where(), out[-3000:])
+        self.torn += how in ("torn", "full")
+        self.check(process.pid)
         return process.returncode == -signal.SIGKILL
 
     def live_on(self) -> None:
@@ -144,7 +151,7 @@ class Chain:
         expected = Restored.of(list(read_log(self.log)))
         self._process = process = self._begin(self._victim(Death(), prompts=2, lively=False))
         out = self._wait(process)
-        assert process.returncode == 0, (self.where(), out[-2000:])
+        assert process.returncode == 0, (self.where(), process.returncode, out[-2000:])
         self.check(process.pid)
         found = msgspec.json.decode(out.splitlines()[0], type=Snapshot)
         waiting = tuple(item.id for item in found.queue)
@@ -153,15 +160,15 @@ class Chain:
         assert expected == Restored(waiting, title, mode, found.usage), self.where()
 
     def _own_death(self, how: How) -> Death:
-        if how == "step":
+        if how in ("step", "full"):
             return Death("step", self.random.randrange(1, 700))
         if how == "torn":
             return Death("torn", self.random.randrange(2, 40), self.random.choice([0, 1, 10, 100, 100_000]))
         return Death()
 
-    def _victim(self, death: Death, prompts: int, *, lively: bool = True) -> list[str]:
+    def _victim(self, death: Death, prompts: int, *, lively: bool = True, room: int = -1) -> list[str]:
         resume = bool(self._seen)
-        life = Life(self.session, resume, str(self.root), self.random.randrange(10**9), prompts, death, lively)
+        life = Life(self.session, resume, str(self.root), self.random.randrange(10**9), prompts, death, lively, room)
         told = self.home / "life.json"
         told.write_bytes(msgspec.json.encode(life))
         return [sys.executable, "-m", "tests.crash.victim", str(told)]
@@ -244,6 +251,7 @@ class Chain:
             return
         self._check_growth()
         events = self._check_lines()
+        self._seq = events[-1].seq if events else -1
         self._check_next_request(events)
 
     def _check_processes(self, pid: int) -> None:
@@ -292,19 +300,13 @@ class Chain:
         assert not state.open_threads
 
     def check_end(self) -> None:
-        """After a life that ended in order nothing is open, and the files are what the log says."""
+        """After a life that ended in order nothing is open, the files are what the log says, and undo works."""
         events = list(read_log(self.log))
         self._check_all_closed(events)
-        known: dict[str, FileState] = {}
-        for envelope in events:
-            event = envelope.event
-            if isinstance(event, FilesLeft | Rewound | Redone):
-                known |= {change.after.path: change.after for change in event.changes}
-            elif isinstance(event, CallDiscarded):
-                known |= {change.after.path: change.after for change in event.restored}
-        for path, state in known.items():
-            now = state_of(unspelled(path), hashed)
-            assert same(now, state), (self.where(), path, now, state)
+        self.files.check(events, self.where())
+        project = self.log.parent.parent
+        store = CheckpointStore(project.parent.parent / "checkpoints" / project.name)
+        self.files.check_undo(events, store, self.where())
 
     def _check_all_closed(self, events: list[Envelope]) -> None:
         calls: dict[tuple[str, str], int] = {}

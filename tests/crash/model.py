@@ -36,11 +36,18 @@ class Model:
         self._mark = mark
         self._lock = threading.Lock()
         self._count = 0
+        self.whose = ""
+        """What the names of the files begin with that it works on."""
         self._strike: tuple[int, Callable[[], None], int] | None = None
 
     def strike(self, number: int, act: Callable[[], None], after: int) -> None:
         with self._lock:
             self._strike = self._count + number, act, after
+
+    def spare(self) -> None:
+        """A blow that did not come in time does not come at all."""
+        with self._lock:
+            self._strike = None
 
     def __call__(self, seen: SeenRequest) -> Turn:
         with self._lock:
@@ -64,7 +71,8 @@ class Model:
             return say(WORDS * 3, chunk=9).cut(events=self._random.randrange(1, 8))
         calls = [self._call() for _ in range(self._random.choice([1, 1, 2, 3]))]
         said = reply(self._random.choice(["", "Now this. "]), calls, self._thought())
-        return said.pace(self._random.choice([0, 0.002]))
+        said = said.pace(self._random.choice([0, 0.002]))
+        return said.cut(events=self._random.randrange(10, 60)) if self._random.random() < 0.2 else said
 
     def _thought(self) -> str:
         return self._random.choice(["", "Let me think about it. " * 3])
@@ -75,7 +83,7 @@ class Model:
 
     def _calls(self) -> list[tuple[str, dict[str, Any]]]:
         number = self._random.randrange(6)
-        path = str(self._root / f"file{number}.txt")
+        path = str(self._root / f"{self.whose}file{number}.txt")
         text = f"{self._random.randrange(1000)} {WORDS}\n" * self._random.randrange(1, 40)
         todo = {"id": "1", "content": f"todo {number}", "status": "pending"}
         lasting = f"sleep {self._mark}"
@@ -87,7 +95,7 @@ class Model:
             ("AppendFile", {"file_path": path, "content": text}),
             ("EditTool", {"file_path": path, "old_string": "quick", "new_string": "slow", "replace_all": True}),
             ("Delete", {"paths": [path], "reason": "it is in the way"}),
-            ("ExecuteCommand", {"command": f"echo {number} >>counted.txt; sleep 0.0{number}; echo done"}),
+            ("ExecuteCommand", {"command": f"echo {number} >>{self.whose}counted.txt; sleep 0.0{number}; echo done"}),
             ("ExecuteCommand", {"command": f"({lasting} & {lasting} & wait) >/dev/null 2>&1 & sleep 0.05"}),
             ("ExecuteCommand", {"command": lasting, "timeout": 100}),
             ("Spawn", {"command": lasting, "description": "wait"}),

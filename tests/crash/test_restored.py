@@ -15,23 +15,28 @@ import pytest
 
 from odin.core.event import (
     AgentEnded,
+    AgentStarted,
     AnyEvent,
     FilesLeft,
     PermissionAnswered,
     Replied,
+    SessionOpened,
     SpawnFinished,
     ToolEnded,
     TurnEnded,
+    TurnStarted,
 )
 from odin.core.op import AddRule, Answer, Prompt, SetPermissionMode, SetTitle
 from odin.engine.closing import CRASHED
 from odin.session.log import read_log
+from odin.session.store import Store
 from odin.session.thread import INTERRUPTED, NOT_BEGUN
 from odin.testing import ScriptedServer, Turn, call, reply, say
 
 from ..conftest import Run
 from ..engine.conftest import Start
 from ..policy.processes import wait_until
+from ..session.logs import write
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -197,6 +202,19 @@ async def test_a_sub_agent_and_a_service(start: Start, workspace: Path, home: Pa
     server.stop()
 
 
+async def test_nothing_is_shown_as_running_before_anything_was_said(start: Start, workspace: Path, home: Path) -> None:
+    """The log ends in the middle of a turn with a sub-agent; nothing was added to it yet."""
+    store = Store(home / ".local/state/odin", str(workspace))
+    begun = [TurnStarted("t", "go", "edit_mode"), AgentStarted("agent-1", "dig", "ask_mode")]
+    write(store, "20260101000000000", [SessionOpened("/w", "m", "1"), *begun])
+    talk = await start([say("fine")], resume="20260101000000000")
+    shot = await talk.client.snapshot()
+    assert (shot.executing, shot.sub_agents) == (False, ())
+    assert (shot.cwd, shot.seq) == (str(workspace), 2)
+    assert (await talk.say("go on")).text == "fine"
+    assert (await talk.client.snapshot()).sub_agents == ()
+
+
 async def test_a_question_that_nobody_can_answer_any_more(start: Start, workspace: Path, home: Path) -> None:
     talk = await start(
         [call("WriteFile", {"file_path": str(workspace / "a"), "content": "x"})], yes=False, can_ask=True
@@ -271,3 +289,33 @@ async def test_a_log_that_was_hardly_begun(start: Start, home: Path, count: int)
     else:
         again = await start(None, server=talk.server)
         assert (await again.say("go")).text == "two"
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_what_a_person_wrote_long_after_a_killed_edit_is_not_taken_back(
+    later: bool, run_odin: Run, workspace: Path, home: Path
+) -> None:
+    """The log ends where the files were saved. What came right after that was the edit, what came later was not."""
+    file = workspace / "a.txt"
+    file.write_text("before\n")
+    edit = call("WriteFile", {"file_path": str(file), "content": "by the edit\n"})
+    config = home / ".config/odin/odinconfig.json"
+    config.parent.mkdir(parents=True)
+    config.write_text('{"speculate": false}')
+    with ScriptedServer([call("Read", {"file_path": str(file)}), edit, say("done"), say("go on")]) as server:
+        env = server.env("anthropic")
+        assert run_odin("-p", "go", "--yes", env=env).returncode == 0
+        log = log_of(home)
+        lines = log.read_text().splitlines(keepends=True)
+        end = next(number for number, line in enumerate(lines) if '"type":"FilesSaved"' in line)
+        envelopes = [json.loads(line) for line in lines[1 : end + 1]]
+        for envelope in envelopes:
+            envelope["ts"] -= 3600 if later else 0
+        log.write_text("".join([lines[0], *(f"{json.dumps(each, separators=(',', ':'))}\n" for each in envelopes)]))
+        file.write_text("mine\n")
+        assert run_odin("-p", "and now?", "--yes", "--continue", env=env).returncode == 0
+        left = [event for event in events_of(home) if isinstance(event, FilesLeft)]
+        assert [len(event.changes) for event in left] == [0 if later else 1]
+        assert run_odin("undo", "--to", "2").returncode == 0
+        assert file.read_text() == ("mine\n" if later else "before\n")
+        assert server.rejected == []

@@ -6,6 +6,7 @@ It is told what to do, and perhaps at which of its own steps to die, as JSON. Th
 import asyncio
 import os
 import random
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from odin.app import open_session
+from odin.app.host import Host, open_host
 from odin.config import Options
 from odin.core.client import Client
 from odin.core.errors import OdinError
@@ -37,6 +38,9 @@ from odin.core.op import (
     SetTitle,
 )
 
+OWN = "own.txt"
+"""What the commands of the person write, which nobody records."""
+
 
 class Death(msgspec.Struct, frozen=True):
     """`step`: at the nth thing done to files, processes or sockets. `torn`: in the nth write to the log, after `bytes`.
@@ -58,6 +62,9 @@ class Life(msgspec.Struct, frozen=True):
     death: Death = Death()
     lively: bool = True
     """Whether anything but plain prompts happens."""
+
+    room: int = -1
+    """How large files may become: a limit stands for the disk; -1 is as large as they like."""
 
 
 def die() -> None:
@@ -100,16 +107,23 @@ def _die_in_write(at: int, count: int) -> None:
 
 
 class Worker:
-    def __init__(self, client: Client, life: Life) -> None:
-        self._client = client
+    def __init__(self, host: Host, life: Life) -> None:
+        self._host = host
         self._life = life
         self._random = random.Random(life.seed)
         self._count = 0
         self._ended = asyncio.Event()
         self._last = ""
 
+    @property
+    def _client(self) -> Client:
+        return self._host.client
+
+    def _listen(self) -> None:
+        self._follower = asyncio.create_task(self._follow(self._client.events()))
+
     async def work(self) -> None:
-        follower = asyncio.create_task(self._follow(self._client.events()))
+        self._listen()
         try:
             for _ in range(self._life.prompts):
                 await self._prompt()
@@ -120,7 +134,7 @@ class Worker:
                 if self._life.lively and self._random.random() < 0.3:
                     await self._go_back()
         finally:
-            follower.cancel()
+            self._follower.cancel()
 
     def _name(self) -> str:
         self._count += 1
@@ -129,7 +143,8 @@ class Worker:
     async def _prompt(self) -> None:
         self._last = self._name()
         self._ended.clear()
-        await self._submit(Prompt(self._last, f"prompt {self._last}"))
+        if not await self._submit(Prompt(self._last, f"prompt {self._last}")):
+            self._ended.set()
 
     async def _submit(self, op: Op) -> bool:
         try:
@@ -157,7 +172,7 @@ class Worker:
         elif choice == 7:
             await self._submit(Compact())
         elif choice == 8:
-            await self._submit(RunCommand(self._name(), "echo mine >>own.txt"))
+            await self._submit(RunCommand(self._name(), f"echo mine >>{OWN}"))
         elif choice == 9:
             await self._steer()
 
@@ -165,15 +180,19 @@ class Worker:
         """Into the running turn; and one that an earlier life left waiting is sent, too."""
         self._last = self._name()
         self._ended.clear()
-        await self._submit(Prompt(self._last, f"steering {self._last}", lane="steer"))
+        if not await self._submit(Prompt(self._last, f"steering {self._last}", lane="steer")):
+            self._ended.set()
         waiting = (await self._client.snapshot()).queue
         if waiting:
             await self._submit(ChangePrompt(waiting[0].id, text="changed", lane="queue"))
 
     async def _go_back(self) -> None:
-        choice = self._random.randrange(4)
+        choice = self._random.randrange(6)
         if choice == 0:
             await self._submit(RemoveLast())
+            return
+        if choice > 3:
+            await self._go_elsewhere(copy=choice == 4)
             return
         if choice == 1:
             self._last = self._name()
@@ -187,6 +206,19 @@ class Worker:
             await self._submit(Rewind(turns[-1].id, chat=self._random.random() < 0.5))
             if self._random.random() < 0.5:
                 await self._submit(Redo())
+
+    async def _go_elsewhere(self, *, copy: bool) -> None:
+        """To a copy or to a new session, and back, as a person in the chat does."""
+        try:
+            await (self._host.fork() if copy else self._host.new())
+            await self._submit(SetTitle("elsewhere"))
+            await self._host.resume(self._life.session)
+        except OdinError:  # it is busy, or the disk is full: then there may be no way back
+            if (await self._client.info()).session != self._life.session:
+                die()
+            return
+        self._follower.cancel()
+        self._listen()
 
     async def _follow(self, events: Any) -> None:
         async for envelope in events:
@@ -204,15 +236,17 @@ class Worker:
 
 async def live(life: Life) -> None:
     name: dict[str, Any] = {"resume": life.session} if life.resume else {"session_id": life.session}
-    client = await open_session(Options(cwd=life.cwd, can_ask=True, thinking=2000, env=dict(os.environ), **name))
+    host = await open_host(Options(cwd=life.cwd, can_ask=True, thinking=2000, env=dict(os.environ), **name))
     try:
-        sys.stdout.buffer.write(msgspec.json.encode(await client.snapshot()) + b"\n")
-        await Worker(client, life).work()
+        sys.stdout.buffer.write(msgspec.json.encode(await host.client.snapshot()) + b"\n")
+        await Worker(host, life).work()
     finally:
-        await client.close()
+        await host.close()
 
 
 if __name__ == "__main__":
     told = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Life)
     prepare(told.death)
+    if told.room >= 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (told.room, resource.RLIM_INFINITY))
     asyncio.run(live(told))

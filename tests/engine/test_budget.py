@@ -1,6 +1,8 @@
 """What a session may cost: the limit binds everyone who asks a model, survives a resume, and can be raised."""
 
+import itertools
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -68,17 +70,22 @@ async def test_a_sub_agent_stops_and_so_does_the_turn_that_called_it(start: Star
 
 
 async def test_sub_agents_that_run_together_are_bound_together(start: Start, workspace: Path) -> None:
-    """Each may have one call under way when the budget is reached, and none begins another."""
+    """Each has one call under way when the first of them reaches the budget, and none begins another."""
     calls = [call("AgentTool", {**TASK, "prompt": f"Look at {n}."}, id=f"t{n}") for n in range(4)]
     look = reply(calls=[call("LS", {"path": str(workspace)})], usage=used(2))
+    all_asked, count = Event(), itertools.count(1)
 
     def answer(seen: SeenRequest) -> Turn:
-        return reply(calls=calls, usage=used(1)) if '"AgentTool"' in seen.body.decode() else look
+        if '"AgentTool"' in seen.body.decode():
+            return reply(calls=calls, usage=used(1))
+        if next(count) == len(calls):
+            all_asked.set()
+        return look.hold(all_asked)
 
-    talk = await priced(start, answer, max_budget_usd=5)
+    talk = await priced(start, answer, max_budget_usd=3)
     ended = await talk.say("go")
     assert ended.reason == "error_max_budget_usd"
-    assert 3 <= len(talk.server.requests) <= 5
+    assert len(talk.server.requests) == 1 + len(calls)
     assert [event.reason for event in talk.all(AgentEnded)] == ["error_max_budget_usd"] * 4
     assert talk.server.rejected == []
 

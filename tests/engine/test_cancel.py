@@ -33,7 +33,7 @@ APIS = ("anthropic", "openai")
 Api = Literal["anthropic", "openai"]
 
 PATIENCE = 10.0
-"""Far more than an interrupt takes, for a machine with much else to do. What it takes is measured by the bench."""
+"""Far more than an interrupt takes, for a machine with much else to do. `bench/cancel.py` holds it to a second."""
 
 
 async def stop(talk: Talk, prompt: str) -> TurnEnded:

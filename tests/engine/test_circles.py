@@ -118,6 +118,57 @@ async def test_waiting_for_something_is_no_circle(start: Start, workspace: Path)
     assert ended.text == "done"
 
 
+async def test_the_same_look_is_no_circle_while_it_shows_something_else(start: Start, workspace: Path) -> None:
+    """A build is watched: with the very same call again and again, or in turn with a pause."""
+    watch, pause = call("ExecuteCommand", {"command": "echo . >> log; wc -l < log"}), call("LS", {"path": "."})
+
+    def turn(number: int) -> Any:
+        if number == 40:
+            return say("done")
+        return watch if number < 20 or number % 2 else pause
+
+    ended, _, talk = await ends(start, turn)
+    assert ended.text == "done"
+    assert not any("loop detected" in event.text for event in talk.all(ToolEnded))
+
+
+async def test_looking_for_many_things_that_are_not_there_is_no_circle(start: Start) -> None:
+    """Which of these names are used nowhere? That each is not found is the answer."""
+    names = [first + second for first in "abcd" for second in "wxyz"]
+    ended, _, talk = await ends(
+        start, lambda number: call("Grep", {"pattern": f"def {names[number]}_"}) if number < 16 else say("none is used")
+    )
+    assert ended.text == "none is used"
+    assert not any("loop detected" in event.text for event in talk.all(ToolEnded))
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+async def test_a_test_that_fails_the_same_way_after_every_edit_is_no_circle(
+    start: Start, workspace: Path, checkpoints: bool
+) -> None:
+    (workspace / "a").write_text("try 0\n")
+
+    def turn(number: int) -> Any:
+        if number == 0:
+            return call("Read", {"file_path": str(workspace / "a")})
+        if number > 30:
+            return say("done")
+        if number % 2 == 0:
+            return call("ExecuteCommand", {"command": "echo 1 failed; false"})
+        edit = {"file_path": str(workspace / "a"), "old_string": f"try {number // 2}", "new_string": ""}
+        return call("EditTool", {**edit, "new_string": f"try {number // 2 + 1}"})
+
+    ended, _, _ = await ends(start, turn, config={"checkpoints": {"enabled": checkpoints}})
+    assert ended.text == "done"
+
+
+async def test_every_prompt_begins_anew(start: Start, workspace: Path) -> None:
+    looks = [call("LS", {"path": str(workspace)})] * 2
+    talk = await start([*looks, say("nothing there")] * 8)
+    for _ in range(8):
+        assert (await talk.say("is it there now?")).text == "nothing there"
+
+
 async def test_a_stop_hook_that_always_blocks(start: Start) -> None:
     command = f"{sys.executable} -c \"import sys; sys.stderr.write('more'); sys.exit(2)\""
     hooks = {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}
@@ -153,6 +204,15 @@ class TestWhatIsNew:
 
     def test_changed_files_are_progress(self) -> None:
         assert not self.refused(lambda number: {"text": "done", "changed": True})
+
+    def test_that_time_has_passed_is_nothing_new(self) -> None:
+        guard = RepetitionGuard()
+        for number in range(2):
+            assert not guard.check("SpawnStatus", {"id": "spawn-1"})
+            guard.saw(
+                "SpawnStatus", {"id": "spawn-1"}, f"build: running, {number}.{number} s at 10:0{number}", failed=False
+            )
+        assert guard.check("SpawnStatus", {"id": "spawn-1"})
 
     def test_one_new_result_begins_the_count_anew(self) -> None:
         assert not self.refused(lambda number: {"text": "new" if number == 7 else "old"}, count=16)

@@ -1,5 +1,6 @@
 """Long conversations against a server that refuses what does not fit its window: the session simply goes on."""
 
+import asyncio
 import re
 from collections.abc import Callable
 from itertools import pairwise
@@ -385,6 +386,32 @@ async def test_nothing_to_compact_is_said(start: Start) -> None:
     talk = await start([say("hi")])
     assert await talk.client.submit(Compact()) is False
     assert not (await talk.client.snapshot()).messages
+
+
+async def test_a_summary_that_would_not_be_shorter_is_not_used(start: Start) -> None:
+    """Also when it is only longer because it names its archive, so every length around that is tried."""
+    ended = dict[str, int](shorter=0, left=0)
+    for words in range(10, 200, 10):
+        server = ScriptedServer(Model(lambda seen, number, words=words: say("word " * words))).start()
+        talk = await start(None, server=server, config=windowed(100_000))
+        await talk.say("One.")
+        await talk.say("Two.")
+        live = talk.client.events()
+        assert await talk.client.submit(Compact())
+        async with asyncio.timeout(30):
+            async for envelope in live:
+                event = envelope.event
+                if isinstance(event, Compacted):
+                    assert event.tokens_after < event.tokens_before
+                    ended["shorter"] += 1
+                    break
+                if isinstance(event, CompactionChanged) and event.status == "failed":
+                    assert event.detail == "A summary would not be shorter."
+                    ended["left"] += 1
+                    break
+        await talk.client.close()
+        server.stop()
+    assert min(ended.values()) > 0, ended
 
 
 async def test_a_summary_can_be_given_up(start: Start) -> None:

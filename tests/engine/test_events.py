@@ -28,6 +28,7 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
     Updated,
+    UsageRecorded,
 )
 from odin.core.op import Answer, Op
 from odin.testing import call, fault, reply, say
@@ -45,8 +46,20 @@ class TestRequests:
         started = talk.all(RequestStarted)
         assert [event.step for event in started] == [1, 2, 1]
         assert {event.model for event in started} == {talk.server.requests[0].model}
-        assert started[0].tokens == 0
-        assert started[1].tokens > 0
+
+    async def test_each_is_told_with_about_its_size_those_of_sub_agents_too(
+        self, start: Start, workspace: Path
+    ) -> None:
+        """The estimate is of this very request: what came since the last reply is in it, and it errs high."""
+        (workspace / "long.txt").write_text("some words in a long file\n" * 400)
+        read = call("Read", {"file_path": str(workspace / "long.txt")})
+        talk = await start([read, call("AgentTool", TASK), read, say("seen"), say("ok")])
+        await talk.say("one")
+        told = [(event.agent, event.event.tokens) for event in talk.heard if isinstance(event.event, RequestStarted)]
+        spent = [event.event.usage for event in talk.heard if isinstance(event.event, UsageRecorded)]
+        real = [usage.input + usage.cache_read + usage.cache_write for usage in spent]
+        assert [agent for agent, _ in told] == ["", "", "agent-1", "agent-1", ""]
+        assert all(size <= tokens <= 2 * size for (_, tokens), size in zip(told, real, strict=True)), (told, real)
 
     async def test_progress_comes_now_and_then_and_with_the_whole_at_the_end(self, start: Start) -> None:
         text = "word " * 100

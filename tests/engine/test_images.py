@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.core.event import ToolEnded
-from odin.testing import call, reply, say
+from odin.core.event import Compacted, ResultsPruned, ToolEnded
+from odin.testing import call, fault, reply, say
 from odin.testing.seen import SeenRequest
 from tests import pictures
 
@@ -129,6 +129,38 @@ async def test_an_image_only_the_api_finds_bad_does_not_end_the_session(
     assert [why for _, why in talk.server.rejected] == ["Could not process image"]
     (result,) = talk.server.requests[-1].results.values()
     assert result.endswith("(image no longer shown: the model's API refused it)")
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_server_that_takes_smaller_requests_is_shown_the_newest_image(
+    start: Start, workspace: Path, api: str
+) -> None:
+    """B11: a proxy with a limit of its own answers 413, for images that fit one by one and for one that never does."""
+    files = [workspace / f"{number}.png" for number in range(4)]
+    for number, file in enumerate(files):
+        file.write_bytes(
+            pictures.png(40, 30, shade=number, noise=bytes([number]) * (150_000 if number < 3 else 500_000))
+        )
+    reads = [call("Read", {"file_path": str(file)}) for file in files]
+    script = iter([*reads[:3], say("seen"), say("fine"), reads[3], say("not seen"), say("still fine")])
+    sizes: list[tuple[int, int]] = []
+
+    def answer(seen: SeenRequest) -> Any:
+        sizes.append((len(seen.body), len(images(seen))))
+        return fault(413, body="<html>413 Request Entity Too Large</html>") if sizes[-1][0] > 600_000 else next(script)
+
+    talk = await start(answer, **started(api))
+    assert (await talk.say("look at three")).text == "seen"
+    assert images(talk.server.requests[-1]) == [files[2].read_bytes()]
+    assert (await talk.say("text only")).text == "fine"
+    assert (await talk.say("look at the large one")).text == "not seen"
+    assert (
+        "no longer shown: the model's API refused it" in msgspec.json.encode(talk.server.requests[-1].messages).decode()
+    )
+    assert (await talk.say("text only")).text == "still fine"
+    assert len([size for size, _ in sizes if size > 600_000]) == 2, sizes
+    assert talk.all(Compacted) == []
+    assert talk.all(ResultsPruned) == []
 
 
 async def test_the_offline_planner_reads_the_line(start: Start, workspace: Path) -> None:

@@ -232,6 +232,15 @@ async def test_a_fork_of_nothing_is_refused(open_: Open) -> None:
     assert [turn.body for turn in (await client.snapshot()).messages] == ["first"]
 
 
+async def test_an_export_of_nothing_is_refused(open_: Open, tmp_path: Path) -> None:
+    host, _ = await open_([say("one")])
+    with pytest.raises(UsageError, match="nothing to export"):
+        await host.export(await session_of(host), "markdown", str(tmp_path / "out.md"))
+    await ask(host, "first")
+    written = await host.export(await session_of(host), "markdown", str(tmp_path / "out.md"))
+    assert "first" in Path(written).read_text()
+
+
 async def test_rename_search_and_delete(open_: Open, home: Path, workspace: Path) -> None:
     host, _ = await open_([say("The answer is marmalade."), say("two")])
     await ask(host, "first")

@@ -22,7 +22,7 @@ from odin.core.event import (
 from odin.core.message import Thinking
 from odin.core.op import Compact, Continue, Interrupt, Prompt, RemoveLast, Rewind, SetModel
 from odin.core.provider import ThinkingPiece
-from odin.engine.thoughts import Thoughts
+from odin.engine.thoughts import SHOWN_EVERY_S, Thoughts
 from odin.testing import ScriptedServer, call, reply, say
 
 from .conftest import Start, Talk
@@ -93,6 +93,7 @@ class TestShown:
         for letter in "abcdef":
             thoughts.hear(ThinkingPiece(letter))
         assert told == [ThinkingStarted()], "nothing is shown for every delta"
+        assert 0.1 <= SHOWN_EVERY_S <= 0.2, "about as fast as anybody reads"
         async with asyncio.timeout(10):
             await shown.wait()
         assert told[1:] == [ThinkingStreamed("abcdef")], "and nothing waits for the next one"

@@ -116,6 +116,28 @@ def test_a_root_that_is_itself_a_link_is_its_target(root: Path, tmp_path: Path):
         assert policy.judge("Read", "read", Subject(paths=(f"{base}/README.md",)), "edit_mode").action == "allow"
 
 
+@pytest.mark.parametrize("restricted", [True, False])
+def test_what_a_session_put_away_may_be_read_and_nothing_else_of_the_state(
+    root: Path, tmp_path: Path, restricted: bool
+):
+    """Not the log, which also has what was kept from the model, and nothing of another session, by whatever way."""
+    mine, other = tmp_path / "state" / "s1", tmp_path / "state" / "s2"
+    for session in (mine, other):
+        (session / "outputs").mkdir(parents=True)
+        for name in ("main.jsonl", "history-1.md", "outputs/result-1.txt"):
+            (session / name).write_text("x\n")
+    (mine / "outputs" / "way").symlink_to(other)
+    (mine / "outputs" / "log.txt").symlink_to(mine / "main.jsonl")
+    judge = Judge(root, restrict_to_workspace=restricted, readable=str(mine))
+    refused = "deny" if restricted else "ask"
+    assert [judge.read(f"{mine}/{name}") for name in ("history-1.md", "outputs/result-1.txt", "outputs")] == [
+        "allow"
+    ] * 3
+    closed = ["", "main.jsonl", "outputs/log.txt", "outputs/way/history-1.md", "../s2/history-1.md", "outputs/../.."]
+    assert [judge.read(f"{mine}/{name}") for name in closed] == [refused] * len(closed)
+    assert judge.edit(f"{mine}/history-1.md") == refused
+
+
 @pytest.mark.parametrize("settings", [{}, *BYPASSES, {"allowed_tools": ["Read(/**)", "Bash(*)"]}])
 def test_restricted_to_the_workspace_outside_is_denied(root: Path, settings: dict[str, Any]):
     judge = Judge(root, restrict_to_workspace=True, **settings)

@@ -13,7 +13,8 @@ from odin.core.errors import BadRequest, ProviderError
 from odin.core.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from odin.core.provider import CallPiece, Piece, Provider, Request, StopPiece, TextPiece, ToolSpec, ToolStyle
 from odin.core.reply import Reply, ReplyBuilder
-from odin.providers.contract import AdaptiveTools, JsonContract, for_window
+from odin.providers.adaptive import AdaptiveTools
+from odin.providers.contract import JsonContract, for_window
 from odin.providers.contract_reply import ExplanationReader, call_id
 from odin.providers.contract_request import contract_schema, editable_lines, flatten, instructions, repeated
 from odin.providers.http import Http

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from odin.core.errors import UsageError
-from odin.core.event import PromptQueued, Redone, Rewound, ToolEnded
+from odin.core.event import PromptChanged, PromptDropped, PromptQueued, Redone, Rewound, ToolEnded
 from odin.core.message import Image
 from odin.session.fork import fork
 from odin.session.log import read_header, read_log
@@ -81,6 +81,17 @@ def test_prompts_that_waited_stay_with_the_original(store: Store) -> None:
     whole.log.close()
     assert State.fold(whole.past).queue == ()
     assert [item.body for item in State.fold(whole.past).turns] == ["one", "two"]
+
+
+def test_a_prompt_that_waits_again_under_the_id_of_an_answered_one_stays_too(store: Store) -> None:
+    queued = PromptQueued("b", "two", "edit_mode")
+    again = [PromptQueued("b", "once more", "edit_mode"), PromptChanged("b", "and again", "edit_mode")]
+    taken_back = [PromptQueued("a", "no", "edit_mode"), PromptDropped("a")]
+    write(store, "old", [opened(), *turn("a", "one"), queued, *turn("b", "two"), *taken_back, *again])
+    made = fork(store, store.open("old"), "/w")
+    made.log.close()
+    assert State.fold(made.past).queue == ()
+    assert [item.event for item in made.past] == [opened(), *turn("a", "one"), queued, *turn("b", "two")]
 
 
 def test_the_copy_has_its_own_files(store: Store) -> None:

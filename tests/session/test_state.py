@@ -156,6 +156,7 @@ def test_sub_agents_appear_with_their_todos_and_leave() -> None:
     (record,) = State.fold(log).snapshot().sub_agents
     assert (record.id, record.todos) == ("a-1", (todo,))
     assert State.fold([*log, *wrap(AgentEnded("a-1", "error"))]).snapshot().sub_agents == ()
+    assert State.fold([*log, *wrap(SessionOpened("/w", "m", "1", resumed=True))]).snapshot().sub_agents == ()
 
 
 def test_usage_adds_up_by_model_and_agent_and_context_is_the_last_reply() -> None:

@@ -24,7 +24,7 @@ class Screen:
     """
 
     def __init__(self, command: list[str], cwd: Path, env: Mapping[str, str], all_of_it: bool, columns: int) -> None:
-        self._keyboard, terminal = pty.openpty()
+        self.keyboard, terminal = pty.openpty()
         termios.tcsetwinsize(terminal, (50, columns))
         self.process = subprocess.Popen(
             command,
@@ -57,7 +57,7 @@ class Screen:
         return self.shown
 
     def type(self, text: str) -> None:
-        os.write(self._keyboard, text.encode())
+        os.write(self.keyboard, text.encode())
 
     def end(self) -> tuple[int, str]:
         """The exit code and what was printed on standard output."""
@@ -79,15 +79,15 @@ class Screen:
             self.process.wait(PATIENCE)
         if self.process.stdout is not None:
             self.process.stdout.close()
-        os.close(self._keyboard)
+        os.close(self.keyboard)
 
     def _read(self, timeout: float) -> bool:
         """False when the other side is closed, or when nothing came and it has ended."""
-        ready, _, _ = select.select([self._keyboard], [], [], timeout)
+        ready, _, _ = select.select([self.keyboard], [], [], timeout)
         if not ready:
             return self.process.poll() is None
         try:
-            data = os.read(self._keyboard, 65536)
+            data = os.read(self.keyboard, 65536)
         except OSError:
             return False
         self.shown += data.decode(errors="replace")

@@ -49,7 +49,7 @@ def test_a_service_prints_while_nobody_types_and_ends_with_the_chat(workspace: P
         wait_until(lambda: not running(service))
 
 
-def test_an_interrupt_at_the_prompt_ends_the_chat_quietly(workspace: Path) -> None:
+def test_the_second_interrupt_at_the_prompt_ends_the_chat_quietly(workspace: Path) -> None:
     with (
         ScriptedServer([say("Hello.")]) as server,
         screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
@@ -58,6 +58,8 @@ def test_an_interrupt_at_the_prompt_ends_the_chat_quietly(workspace: Path) -> No
         terminal.type("hi\n")
         terminal.see("Hello.")
         terminal.see("Hello.\r\nedit> ")
+        terminal.type("\x03")
+        terminal.see("Ctrl-C once more ends Odin, and so does Ctrl-D.\r\nedit> ")
         terminal.type("\x03")
         assert terminal.end()[0] == 0
         assert "Traceback" not in terminal.shown

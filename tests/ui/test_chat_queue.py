@@ -115,6 +115,45 @@ def test_ctrl_c_stops_the_turn_and_what_waits_is_read_with_the_next(workspace: P
         assert server.rejected == []
 
 
+def test_what_is_typed_right_behind_ctrl_c_is_answered(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("Never.").stall(), say("Fine.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("first\n")
+        asked(server, 1)
+        terminal.type("\x03at once\n")
+        terminal.see("Fine.")
+        leave(terminal)
+        assert "at once" in server.requests[1].body.decode()
+        assert server.rejected == []
+
+
+def test_a_session_is_exported_and_listed_while_it_works(workspace: Path) -> None:
+    gate = threading.Event()
+    with (
+        ScriptedServer([say("One.").hold(gate), say("Two.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("first\n")
+        asked(server, 1)
+        terminal.type("/export so-far.json\n")
+        terminal.see("Written to")
+        terminal.type("/sessions\n")
+        terminal.see("this one")
+        terminal.type("/new\n")
+        terminal.see("already answering a prompt")
+        assert "first" in (workspace / "so-far.json").read_text()
+        gate.set()
+        terminal.see("One.")
+        terminal.type("second\n")
+        terminal.see("Two.")
+        leave(terminal)
+        assert not any("/export" in request.body.decode() for request in server.requests)
+
+
 def test_a_question_has_the_keyboard_and_what_was_typed_comes_back(workspace: Path) -> None:
     gate = threading.Event()
     command = call("ExecuteCommand", {"command": "touch made"})

@@ -43,7 +43,7 @@ def test_new_resume_and_the_list(workspace: Path, home: Path) -> None:
         first, _second = _ids(home, workspace)
         assert "login" not in server.requests[1].body.decode()
         listed = _do(terminal, "/sessions", f"{first}.*mend the login page.*edit> ")
-        assert "open: PID" in listed
+        assert "(1 prompt, this one)" in listed
         assert _do(terminal, "/sessions answer one", "answer: Answer one.")
         _do(terminal, "/resume nowhere", "There is no session nowhere")
         _do(terminal, "/resume", "or nothing to leave: ")
@@ -129,3 +129,35 @@ def test_a_fork_from_the_command_line_begins_with_the_prompt_to_be_changed(works
         assert "only xgamma" in sent
         assert "xbeta" not in sent
         assert server.rejected == []
+
+
+def test_a_prompt_of_several_lines_comes_back_in_one_row_where_there_is_no_editor(workspace: Path) -> None:
+    with ScriptedServer([say("one"), say("two")]) as server:
+        env = {**server.env("anthropic"), "EDITOR": "", "VISUAL": ""}
+        with screen("-p", "first row\n\tsecond row", cwd=workspace, env=env) as terminal:
+            assert terminal.end()[0] == 0
+        with screen("--continue", cwd=workspace, env=env, all_of_it=True) as terminal:
+            terminal.see(PROMPT)
+            terminal.type("/fork 1\n")
+            terminal.see("edit> first row↵ second row")
+            terminal.type(", changed\n")
+            terminal.see("two\r\n")
+            terminal.type("/exit\n")
+            assert terminal.end()[0] == 0
+        assert "first row\\n\\tsecond row, changed" in server.requests[1].body.decode()
+
+
+def test_words_alone_delete_nothing(workspace: Path, home: Path) -> None:
+    with ScriptedServer([say("one"), say("two")]) as server:
+        with screen("-p", "about apples", cwd=workspace, env=server.env("anthropic")) as terminal:
+            assert terminal.end()[0] == 0
+        with screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal:
+            terminal.see(PROMPT)
+            (apples,) = _ids(home, workspace)
+            _do(terminal, "/delete pears", "There is no session pears")
+            _do(terminal, "/delete apples", f"Write /delete {apples} to delete it for good.")
+            assert _ids(home, workspace) == [apples]
+            _do(terminal, f"/delete {apples}", f"Deleted session {apples}.")
+            assert _ids(home, workspace) == []
+            terminal.type("/exit\n")
+            assert terminal.end()[0] == 0

@@ -48,7 +48,8 @@ def test_a_budget_that_stopped_the_work_is_raised_and_it_goes_on(home: Path, wor
         assert len(server.requests) == 2
         terminal.type("/cost\n")
         terminal.see(
-            "This session: 2 calls, 202 input, 300 cache read, 0 cache write, 0 output, 60% from the cache, $202.00"
+            "This session (anthropic/m): 2 calls, 202 input, 300 cache read, 0 cache write, 0 output, "
+            "60% from the cache, $202.00"
         )
         terminal.see("Budget: $5.00.")
         terminal.type("/context\n")

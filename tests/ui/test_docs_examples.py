@@ -1,4 +1,4 @@
-"""Every Python example of the API page runs as it stands, without a model."""
+"""The pages: all can be found, and every Python example of the API page runs as it stands, without a model."""
 
 import re
 import subprocess
@@ -19,6 +19,20 @@ PRINTED = [
     "True\n",
     "You said: good morning\n",
 ]
+
+
+def test_the_index_names_every_page_and_every_link_leads_somewhere() -> None:
+    docs = PAGE.parent
+    index = (docs / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in docs.glob("*.md") if page.name != "README.md" and f"({page.name})" not in index] == []
+    assert "(docs/README.md)" in (docs.parent / "README.md").read_text(encoding="utf-8")
+    dead = [
+        f"{page.name}: {link}"
+        for page in (*docs.glob("*.md"), *docs.parent.glob("*.md"))
+        for link in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / link).exists()
+    ]
+    assert dead == []
 
 
 def test_every_example_is_known() -> None:

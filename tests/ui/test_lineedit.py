@@ -22,6 +22,11 @@ from odin.ui.question.lineedit import Line, can_change
         ("\x02\x02\x06\x0b", "make tes"),
         ("\x1b[A\x1b[5~\x1b[1;5D\t\x00", "make test"),
         ("ä漢", "make testä漢"),
+        ("\u00a0now\u3000", "make test now "),
+        ("\x17", "make "),
+        (" it all \x17\x17!", "make test !"),
+        ("\x1b[A\x10\x1b[B", "make test"),
+        ("\x1b[200~:\r\tone\r\n\x04two\nthree\x1b[A\x1b[201~!", "make test:\n\tone\ntwo\nthree!"),
         ("\u202e\u200b", "make test"),
     ],
 )
@@ -29,6 +34,24 @@ def test_the_keys(keys: str, text: str) -> None:
     line = Line("make test")
     assert line.press(keys) == ""
     assert line.text == text
+
+
+def test_what_is_pasted_is_one_row_and_comes_in_pieces() -> None:
+    line = Line("")
+    for piece in ("\x1b[20", "0~a\r", "\nb\r", "c\x1b[2", "01~\r"):
+        state = line.press(piece)
+    assert state == "done"
+    assert line.text == "a\nb\nc"
+    assert line.drawn("> ", 80) == "\r\x1b[K> a↵b↵c"
+
+
+def test_earlier_lines_are_called_back_and_the_new_one_is_not_lost() -> None:
+    line = Line("", ["first", "second"])
+    seen: list[str] = []
+    for keys in ("ne", "\x1b[A", "\x1bOA", "\x1b[A", "\x1b[B", "\x0e", "\x1b[B", "w"):
+        line.press(keys)
+        seen.append(line.text)
+    assert seen == ["ne", "second", "first", "first", "second", "ne", "ne", "new"]
 
 
 def test_the_end_of_the_line_is_the_end() -> None:

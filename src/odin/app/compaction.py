@@ -63,7 +63,8 @@ class Keepers:
             settings=self._config.compaction,
             windows=self.windows,
             folder=self._folder,
-            max_tokens=self._config.max_tokens + self._config.thinking,
+            max_tokens=self._config.max_tokens,
+            thinking=self._config.thinking,
             budget=self._budget,
             summariser=self._summariser,
             files=files.listing,
@@ -95,6 +96,10 @@ class Keepers:
             return window, 0, 0
         threshold = self._main.threshold(planner) if self._config.compaction.enabled else 0
         return window, threshold, self._main.size(planner)
+
+    @property
+    def running(self) -> bool:
+        return self._main is not None and self._main.running
 
     def cancel(self) -> bool:
         return self._main is not None and self._main.cancel()

@@ -10,6 +10,7 @@ import msgspec
 
 from odin import __version__
 from odin.app.checkpoints import Checkpoints
+from odin.app.chosen import Choice, choose_model
 from odin.app.compaction import Keepers
 from odin.app.fallback import Fallback
 from odin.app.hooks import HookBook
@@ -55,6 +56,7 @@ from odin.engine.wake import Waker
 from odin.policy.modes import mode_of, spec_of
 from odin.policy.process.background import Background
 from odin.policy.process.runner import ProcessRunner
+from odin.session.grants import Grants, brought
 from odin.session.log import read_log
 from odin.session.state import State
 from odin.tools import Services, standard_tools
@@ -88,12 +90,12 @@ async def open_session(
     try:
         place = place_of(options)
         opened = opened or open_log(place.store, options, place.cwd)
-        models = Models(place.config, place.env)
+        models, choice = Models(place.config, place.env), Choice()
         if provider is not None:
             models.use(*provider, lesser)
         else:
-            await models.choose(place.config.model)
-        return _Composition(options, place, opened, models, tools, assembler, compactor, before).client
+            choice = await choose_model(models, place.config, opened.past)
+        return _Composition(options, place, opened, models, choice, tools, assembler, compactor, before).client
     except BaseException:
         if opened is not None:
             opened.log.close()
@@ -109,6 +111,7 @@ class _Composition:
         place: Place,
         opened: Opened,
         models: Models,
+        choice: Choice,
         extra_tools: Sequence[Tool[Any]],
         assembler: Assembler | None,
         compactor: Compactor | None,
@@ -123,6 +126,7 @@ class _Composition:
         self._log = log = opened.log
         past = opened.past
         self._models = models
+        self._choice = choice
         self.speculates = config.speculate
         self._writers = Writers()
         self._planners: dict[tuple[str, Mode, tuple[str, ...]], Planner] = {}
@@ -140,9 +144,11 @@ class _Composition:
             patience=config.question_timeout_s,
             confirm_timeout=config.confirm_timeout_s,
         )
-        self.rulebook = open_rulebook(config, env, state.rules)
+        self._had = Grants(state.rules, state.permission_chosen, state.budget_usd)
+        self._grants = granted = state.grants(mended(config.root))
+        self.rulebook = open_rulebook(config, env, granted.rules)
         self.rules = RuleNews(self.rulebook, self.recorder)
-        self.policy = policy_of(config, options, cwd, self.rulebook, state.permission_chosen, str(log.path.parent))
+        self.policy = policy_of(config, options, cwd, self.rulebook, granted.permission, str(log.path.parent))
         self.limits = self._make_limits()
         self.budget = self._make_budget(place.store.folder.parent)
         self.retry = RetryPolicy(attempts=config.retry.attempts, base_s=config.retry.base_s, max_s=config.retry.max_s)
@@ -246,13 +252,14 @@ class _Composition:
     def _make_budget(self, projects: Path) -> Budget:
         config, state = self._config, self.recorder.state
         usual, chosen = config.max_budget_usd, self._options.max_budget_usd
+        earlier = self._grants.budget_usd
         if not config.max_budget_usd_per_day:
-            return Budget(self.recorder, usual=usual, chosen=chosen)
+            return Budget(self.recorder, usual=usual, chosen=chosen, earlier=earlier)
         from odin.app.usage import Today
 
         today = Today(projects, lambda: state.cost_usd)
         per_day = config.max_budget_usd_per_day
-        return Budget(self.recorder, usual=usual, chosen=chosen, per_day=per_day, today=today)
+        return Budget(self.recorder, usual=usual, chosen=chosen, earlier=earlier, per_day=per_day, today=today)
 
     def _make_limits(self) -> Limits:
         config = self._config
@@ -318,6 +325,9 @@ class _Composition:
             resumed=resumed,
             instructions=self._instructions.text,
             config=self._config.public(),
+            root=mended(self._config.root),
+            model_chosen=self._choice.chosen,
+            permission_mode=self.policy.permission_mode,
         )
         return LocalClient(
             agent=agent,
@@ -326,7 +336,7 @@ class _Composition:
             opened=opened,
             info=self._info,
             past=self._past,
-            set_model=self._models.choose,
+            set_model=self._set_model,
             set_permission_mode=self._set_permission_mode,
             background=self._background,
             checkpoints=self.checkpoints,
@@ -347,12 +357,13 @@ class _Composition:
 
         planner = self.planner(self.recorder.state.mode, self._main.registry)
         limit, threshold, expected = self.keepers.sizes(planner)
-        return context_report(self.recorder.state, planner, limit=limit, threshold=threshold, expected=expected)
+        report = context_report(self.recorder.state, planner, limit=limit, threshold=threshold, expected=expected)
+        return msgspec.structs.replace(report, compacting=self.keepers.running)
 
     def _info(self) -> SessionInfo:
         mode = self._narrowed(mode_of(self._config.mode))
         own = (self._instructions.warning, self._models.warning, self._web.warning, self.sandbox.warning())
-        said = (*own, *self._unknown_tools())
+        said = (*own, self._choice.warning, brought(self._had, self._grants), *self._unknown_tools())
         warnings = (*self._config.warnings, *self.rulebook.warnings, *self.hooks.warnings, *filter(None, said))
         return SessionInfo(
             session=self._log.session,
@@ -366,6 +377,7 @@ class _Composition:
             sandbox=self.sandbox.describe(),
             budget_usd=self.budget.limit,
             warnings=warnings,
+            model_chosen=self._choice.chosen,
         )
 
     def _unknown_tools(self) -> list[str]:
@@ -383,6 +395,11 @@ class _Composition:
 
     def _past(self) -> Iterator[Envelope]:
         return read_log(self._log.path) if self._log.path.exists() else iter(())
+
+    async def _set_model(self, ref: str) -> str:
+        model = await self._models.choose(ref)
+        self._choice = Choice(chosen=True)
+        return model
 
     def _set_permission_mode(self, mode: str) -> str:
         self.policy = self.policy.with_permission_mode(mode)

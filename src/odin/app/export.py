@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import time
 from pathlib import Path
 
 from odin.app.secrets import redactor
@@ -17,6 +16,7 @@ from odin.session.export.markdown import write_markdown
 from odin.session.export.overview import overview
 from odin.session.export.story import entries
 from odin.session.log import read_header, read_log
+from odin.tools.files.temporary import beside, create, sweep
 
 FOLDER = "exports"
 _SUFFIXES: dict[ExportFormat, str] = {"markdown": ".md", "json": ".json", "html": ".html"}
@@ -51,9 +51,10 @@ def export_session(log_path: str | Path, form: str = "", path: str = "", *, over
     target = _target(log, session, chosen, path)
     if not overwrite:
         _refuse_foreign(target)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{time.time_ns():x}")
+    temporary = Path(beside(str(target)))
     try:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        sweep(str(target.parent))
         _write(log, session, chosen, temporary)
         temporary.replace(target)
     except OSError as error:
@@ -92,7 +93,7 @@ def _write(log: Path, session: str, form: ExportFormat, path: Path) -> None:
         turn.first = redact(turn.first).text
     told = entries(read_log(log), about, redact)
     comment = f"<!-- odin session {session} -->"
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = create(str(path), private=True)
     with os.fdopen(fd, "w", encoding="utf-8", errors="replace", newline="\n") as file:
 
         def write(text: str) -> None:

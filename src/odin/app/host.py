@@ -101,6 +101,8 @@ class Host:
         await asyncio.to_thread(self._others.delete, found)
 
     async def export(self, session: str, form: ExportFormat, path: str = "") -> str:
+        if session == await self._id() and self._store.where(session) is None:
+            raise UsageError("Nothing was said in this session yet, so there is nothing to export.")
         return await asyncio.to_thread(self._others.export, session, form, path)
 
     async def close(self) -> None:
@@ -126,7 +128,7 @@ class Host:
             fork=False,
             fork_at="",
             session_id="",
-            model=info.model if keep and self._parts.provider is None else self._options.model,
+            model=info.model if keep and info.model_chosen else self._options.model,
             permission_mode=info.permission_mode if keep else self._options.permission_mode,
         )
 

@@ -94,7 +94,7 @@ class Models:
         await self._http.warm(wire.url)
         provider: Provider = wire
         if info.tools != "native":
-            from odin.providers.contract import AdaptiveTools
+            from odin.providers.adaptive import AdaptiveTools
 
             provider = AdaptiveTools(provider, info.tools)
         if info.calls_in_thinking or (info.calls_in_thinking is None and info.tools != "native"):

@@ -49,6 +49,8 @@ def open_log(store: Store, options: Options, cwd: str) -> Opened:
         raise UsageError("Both --resume and --continue were given.", "Use one of them.")
     if options.fork_at and not (options.fork and (options.resume or options.continue_last)):
         raise UsageError("--at names the prompt a copy ends before.", "Add --resume ID and --fork-session.")
+    if options.fork and not (options.resume or options.continue_last):
+        raise UsageError("--fork-session goes on in a copy of a session.", "Add --resume ID or -c.")
     if not options.resume and not options.continue_last:
         return Opened(store.create(cwd, options.session_id), [])
     if options.fork:

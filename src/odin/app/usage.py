@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -86,9 +86,10 @@ def usage_report(
     period: Period,
     by: By = "day",
 ) -> UsageReport:
-    """What this project has spent, or every project, or the session whose id begins with `session`."""
-    found = (entry for folder in _folders(env, cwd, everywhere) for entry in entries(folder))
-    counted = [entry for entry in found if period.holds(entry.place.day) and entry.session.startswith(session)]
+    """What this project has spent, or every project, or one session: its id, its beginning, or words of its title."""
+    found = [entry for folder in _folders(env, cwd, everywhere) for entry in entries(folder)]
+    begins = _beginning(session, found, cwd, env)
+    counted = [entry for entry in found if period.holds(entry.place.day) and entry.session.startswith(begins)]
     name = _NAMES[by]
     if by == "agent" and session:
         name = _agent
@@ -102,6 +103,15 @@ def usage_report(
     rows.sort(key=(lambda row: row.name) if by in ("day", "session") else _weight)
     total = sum((entry.spent for entry in counted), Spent())
     return UsageReport(period.name, by, tuple(rows), _row("total", total))
+
+
+def _beginning(said: str, found: Sequence[Entry], cwd: str, env: Mapping[str, str]) -> str:
+    """How the ids of the sessions that are meant begin. Deleted ones have only that. Raises SessionNotFound."""
+    if any(entry.session.startswith(said) for entry in found):
+        return said
+    from odin.app.sessions import project_sessions
+
+    return project_sessions(cwd, env).find(said) if said else ""
 
 
 class Today:

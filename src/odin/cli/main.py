@@ -22,7 +22,7 @@ from odin.policy.modes import mode_of
 
 MAX_STDIN = 10_000_000
 
-_COMMANDS = {
+COMMANDS = {
     "models": "lists",
     "sessions": "sessions",
     "usage": "usage",
@@ -40,9 +40,10 @@ _COMMANDS = {
 def run(argv: list[str]) -> int:
     """Parse, run, and turn every failure into a sentence and an exit code."""
     gc.freeze()
+    gc.enable()
     _open_missing_streams()
     try:
-        if argv and argv[0] in _COMMANDS:
+        if argv and argv[0] in COMMANDS:
             return _subcommand(argv[0], argv[1:])
         return _prompt_command(argv)
     except OdinError as error:
@@ -54,7 +55,7 @@ def run(argv: list[str]) -> int:
 
 
 def _subcommand(name: str, argv: list[str]) -> int:
-    module = importlib.import_module(f"odin.cli.{_COMMANDS[name]}")
+    module = importlib.import_module(f"odin.cli.{COMMANDS[name]}")
     command: Callable[[list[str]], int] = getattr(module, f"{name}_command")
     return command(argv)
 

@@ -16,6 +16,7 @@ commands:
   odin rules             what is allowed, asked about and denied here; also add and remove
   odin explain COMMAND   whether a command would run, and which rule says so; also --tool NAME PATH
   odin trust             what this folder asks to be trusted with; also add, remove and list
+  odin doctor            whether what Odin needs is here, and which sandbox it uses
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 75 failed but worth trying again, 130 interrupted, 143 terminated
 """
@@ -88,7 +89,15 @@ def build_parser() -> argparse.ArgumentParser:
     add("--system-prompt", default=None, metavar="TEXT", help="replace the system prompt")
     add("--system-prompt-file", default=None, metavar="FILE", help="replace the system prompt by a file's text")
     add("--append-system-prompt", default="", metavar="TEXT", help="add to the system prompt")
-    add("-r", "--resume", nargs="?", const=PICK, default=None, metavar="ID", help="continue this session; choose one")
+    add(
+        "-r",
+        "--resume",
+        nargs="?",
+        const=PICK,
+        default=None,
+        metavar="ID",
+        help="continue this session; without an id, choose one",
+    )
     add("-c", "--continue", action="store_true", dest="continue_last", help="continue the latest session here")
     add("--fork-session", action="store_true", help="with --resume or --continue: go on in a copy")
     add("--at", default="", metavar="N|ID", help="with --fork-session: only what was before the N-th last prompt")

@@ -10,7 +10,8 @@ DESCRIPTION = """\
 Play a recorded session again, in a scratch copy of its project, with the replies the model gave then, and say whether
 the same things happened: the same calls with the same results, the same files, the same endings.
 
-SESSION is the id of a session, its log, or a recording made with --save.
+SESSION is the id of a session, the beginning of one, words of its title, the path of a log, or a recording made with
+--save.
 Exit code 0: the same; 1: something is different.
 """
 

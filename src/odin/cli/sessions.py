@@ -22,7 +22,7 @@ ID is the id of a session, the beginning of one, or words of its title.
   odin sessions show ID                   its prompts, numbered from the last one
   odin sessions rename ID TITLE
   odin sessions fork ID [--at N]          a copy, or a copy of what was before the N-th last prompt
-  odin sessions export ID [--format markdown|json|html] [-o PATH]
+  odin sessions export ID [--json|--format markdown|json|html] [-o PATH]
   odin sessions delete ID...              after a question, or with --yes
 """
 
@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("act", nargs="?", default="list", metavar="COMMAND", help="what to do (list)")
     add("words", nargs="*", metavar="WORD", help="which session, or what to search for")
-    add("--json", action="store_true", help="print JSON")
+    add("--json", action="store_true", help="print JSON; export: write JSON")
     add("--all", action="store_true", help="the sessions of all projects")
     add("--limit", type=int, default=0, metavar="N", help="at most so many; 0 for all")
     add("--at", default="", metavar="N|ID", help="fork: before the N-th last prompt, or the one of that id")
@@ -112,9 +112,11 @@ def _fork(sessions: ProjectSessions, args: argparse.Namespace) -> int:
 
 
 def _export(sessions: ProjectSessions, args: argparse.Namespace) -> int:
+    if args.json and args.format not in ("", "json"):
+        raise UsageError(f"Both --json and --format {args.format} were given.", "Use one of them.")
     session = sessions.find(_one(args))
-    path = sessions.export(session, args.format, args.output)
-    return _as_json({"session": session, "path": path}) if args.json else put(f"{visible(path)}\n")
+    path = sessions.export(session, "json" if args.json else args.format, args.output)
+    return put(f"{visible(path)}\n")
 
 
 def _delete(sessions: ProjectSessions, args: argparse.Namespace) -> int:

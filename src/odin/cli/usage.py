@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -13,6 +14,7 @@ from odin.core.errors import UsageError
 from odin.ui.terminal import visible
 
 USUAL_DAYS = 30
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def usage_command(argv: list[str]) -> int:
@@ -117,5 +119,13 @@ def as_csv(report: UsageReport) -> str:
     table = csv.writer(written, lineterminator="\n")
     table.writerow((report.by, *UsageRow.__struct_fields__[1:]))
     for row in report.rows:
-        table.writerow("" if cell is None else cell for cell in msgspec.structs.astuple(row))
+        table.writerow(_harmless(cell) for cell in msgspec.structs.astuple(row))
     return written.getvalue()
+
+
+def _harmless(cell: Any) -> Any:
+    """No spreadsheet takes a title for a formula: one that looks like it gets an apostrophe, which they do not show."""
+    if not isinstance(cell, str):
+        return "" if cell is None else cell
+    text = visible(cell)
+    return f"'{text}" if text.startswith(_FORMULA) else text

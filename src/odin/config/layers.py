@@ -89,6 +89,10 @@ def _lower(new: Any, old: Any) -> bool:
     return new == old or (new > 0 and (old == 0 or new <= old))
 
 
+def _no_more(new: Any, old: Any) -> bool:
+    return new <= old
+
+
 def _stricter(new: Any, old: Any) -> bool:
     return bool(new) or not old
 
@@ -120,6 +124,10 @@ TIGHTER: dict[str, Callable[[Any, Any], bool]] = {
     "max_turns": _lower,
     "max_budget_usd": _lower,
     "max_budget_usd_per_day": _lower,
+    "max_context": _lower,
+    "max_tokens": _no_more,
+    "thinking": _no_more,
+    "speculate": lambda new, old: old or not new,
     "restrict_to_workspace": _stricter,
     "read_before_edit": _stricter,
     "cache": _careful_cache,

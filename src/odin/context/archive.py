@@ -1,6 +1,7 @@
 """Messages that leave the conversation, written down where the model can read them again."""
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from odin.core.message import AssistantMessage, Message, ToolMessage, UserMessag
 from odin.core.text import mended
 
 _FENCE = "````"
+_TICKS = re.compile("`{4,}")
 
 
 def write_history(folder: Path, messages: Iterable[Message], earlier: str = "") -> str:
@@ -36,7 +38,7 @@ def _write(folder: Path, name: str, text: str) -> str:
         number += 1
     temporary = folder / f".{path.name}.{os.getpid()}"
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(mended(text).encode())
         temporary.replace(path)
@@ -47,7 +49,7 @@ def _write(folder: Path, name: str, text: str) -> str:
 
 def _told(message: Message) -> str:
     if isinstance(message, UserMessage):
-        notes = "".join(f"\n\n> {note}" for note in message.notes)
+        notes = "".join(f"\n\n{_quoted(note)}" for note in message.notes)
         return f"## User\n{message.text}{notes}"
     if isinstance(message, AssistantMessage):
         calls = "".join(f"\n\n**{call.name}** ({call.id}): {call.args!r}" for call in message.calls)
@@ -60,8 +62,14 @@ def _result(message: ToolMessage) -> Iterable[str]:
         kind = "Error" if result.is_error else "Result"
         images = "".join(f"\n(image {image.path})" for image in result.images)
         yield f"### {kind} of {result.call_id}\n{_fenced(result.text)}{images}"
-    yield from (f"> {note}" for note in message.notes)
+    yield from map(_quoted, message.notes)
 
 
 def _fenced(text: str) -> str:
-    return f"{_FENCE}\n{text}\n{_FENCE}"
+    """Between fences that the text itself does not close, so that what follows them is not its own."""
+    fence = max([_FENCE, *(f"{ticks}`" for ticks in _TICKS.findall(text))], key=len)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _quoted(note: str) -> str:
+    return "\n".join(f"> {line}" for line in note.splitlines())

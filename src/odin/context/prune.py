@@ -15,14 +15,6 @@ IMAGES_KEPT = 4
 _READERS = ("Read", "ReadTool")
 
 
-class Found(Struct, frozen=True):
-    """One result that may go: its call, its place, what it would free and whether a later one makes it useless."""
-
-    call: str
-    freed: int
-    superseded: bool
-
-
 class Pruning(Struct, frozen=True):
     """The results and images that go, and the tokens that are free afterwards."""
 
@@ -79,7 +71,14 @@ def _older_images(messages: Iterable[Message], kept: int) -> tuple[str, ...]:
 
 
 def _superseded(messages: Sequence[Message]) -> frozenset[str]:
-    """Reads of a file that was read again later: wholly, or the same lines."""
+    """Reads of a file that was read again later: wholly, or the same lines. A later one that failed shows nothing."""
+    failed = {
+        result.call_id
+        for message in messages
+        if isinstance(message, ToolMessage)
+        for result in message.results
+        if result.is_error
+    }
     whole: set[str] = set()
     parts: set[tuple[str, Any, Any]] = set()
     stale: list[str] = []
@@ -88,7 +87,7 @@ def _superseded(messages: Sequence[Message]) -> frozenset[str]:
             continue
         for call in reversed(message.calls):
             path = _read_path(call)
-            if not path:
+            if not path or call.id in failed:
                 continue
             part = (path, call.args.get("offset"), call.args.get("limit"))
             if path in whole or part in parts:

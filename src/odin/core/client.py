@@ -88,7 +88,10 @@ class Snapshot(Struct, frozen=True):
 
 
 class SessionInfo(Struct, frozen=True):
-    """What a front end shows before anything has happened. `budget_usd` is what the session may cost; 0: no limit."""
+    """What a front end shows before anything has happened. `budget_usd` is what the session may cost; 0: no limit.
+
+    `model_chosen` says that somebody named the model for this session.
+    """
 
     session: str
     cwd: str
@@ -101,6 +104,7 @@ class SessionInfo(Struct, frozen=True):
     sandbox: str = ""
     budget_usd: float = 0.0
     warnings: tuple[str, ...] = field(default_factory=tuple[str, ...])
+    model_chosen: bool = False
 
 
 class ContextPart(Struct, frozen=True):
@@ -115,7 +119,7 @@ class ContextReport(Struct, frozen=True):
     """How full the window is. `used` is what the last reply reported; with `measured` false it is an estimate.
 
     The parts are estimates that add up to `used`. `limit` is 0 when the window is unknown; at `threshold` tokens the
-    conversation is summarised.
+    conversation is summarised; `compacting` says that a summary is being made, or waits to take its place.
     """
 
     model: str
@@ -124,6 +128,7 @@ class ContextReport(Struct, frozen=True):
     threshold: int
     measured: bool
     parts: tuple[ContextPart, ...] = ()
+    compacting: bool = False
 
 
 class Client(Protocol):

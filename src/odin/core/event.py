@@ -143,7 +143,11 @@ class Event(Struct, frozen=True, tag=True):
 
 
 class SessionOpened(Event, frozen=True):
-    """Odin began or resumed work on this session. `config` holds the public settings only, never a key."""
+    """Odin began or resumed work on this session. `config` holds the public settings only, never a key.
+
+    `root` is the project: what a person allows holds as long as it stays the same. `permission_mode` is the one that
+    holds from here on; `model_chosen`: somebody named the model for this session, now or in an earlier run of it.
+    """
 
     cwd: str
     model: str
@@ -151,6 +155,9 @@ class SessionOpened(Event, frozen=True):
     resumed: bool = False
     instructions: str = ""
     config: dict[str, Any] = field(default_factory=dict[str, Any])
+    root: str = ""
+    model_chosen: bool = False
+    permission_mode: str = ""
 
 
 class TitleSet(Event, frozen=True):

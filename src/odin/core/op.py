@@ -12,7 +12,7 @@ class Prompt(Struct, frozen=True, tag=True):
     """Answer this. It runs at once when the session is idle and waits its turn when it is busy.
 
     With `wait` false a busy session refuses it with SessionBusy instead of queueing it. `lane` says how it gets in when
-    the session is busy; None leaves that to the configuration.
+    the session is busy; None leaves that to the configuration. An id under which a prompt waits already is refused.
     """
 
     id: str

@@ -1,5 +1,7 @@
 """Text as it may be stored and sent: valid Unicode, whatever bytes the outside world put into it."""
 
+from typing import Any, cast
+
 
 def mended(text: str) -> str:
     """The text with U+FFFD for what is not a character: bytes of a file name or argument that are not UTF-8."""
@@ -8,6 +10,17 @@ def mended(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if _escaped(text) else _replaced(text)
     return text
+
+
+def mended_all(value: Any) -> Any:
+    """The same for every text in plain data."""
+    if isinstance(value, str):
+        return mended(value)
+    if isinstance(value, list | tuple):
+        return [mended_all(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {mended_all(key): mended_all(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value
 
 
 def _escaped(text: str) -> bool:

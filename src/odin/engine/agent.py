@@ -101,6 +101,7 @@ class Agent:
         """Take a prompt. Checking and reserving the agent is one step: two prompts never run two loops."""
         if not prompt.text.strip():
             raise EmptyPrompt
+        self._refuse_known(prompt.id)
         self._wakes = 0
         if not self.busy:
             self._begin(prompt)
@@ -112,6 +113,13 @@ class Agent:
         self._recorder.emit(PromptQueued(prompt.id, prompt.text, prompt.mode, lane), self.name)
         self._heed_steering()
 
+    def _refuse_known(self, prompt_id: str) -> None:
+        """Two prompts that wait under one id could not be told apart: neither by a front end nor in the log."""
+        if self._inbox.get(prompt_id) is not None or (self._next is not None and self._next.id == prompt_id):
+            raise UsageError(
+                f"A prompt with the id {prompt_id!r} waits already.", "Give every prompt an id of its own."
+            )
+
     def _heed_steering(self) -> None:
         if self._joining is not None and self._turn is not None and self._joining.steers():
             self._steered()
@@ -122,6 +130,7 @@ class Agent:
             raise SessionBusy("Wait for it or interrupt it, then continue.")
         if not self._recorder.state.history(self.name):
             raise UsageError("There is nothing to continue: nothing has been said yet.", "Say what you want done.")
+        self._refuse_known(op.id)
         self._wakes = 0
         self._begin(op)
 
@@ -217,6 +226,9 @@ class Agent:
             if self.busy:
                 self._runner.cancel()
             await asyncio.wait([self._runner])
+        if self._next is not None:  # it was taken, and there was no time to begin it
+            prompt, self._next = self._next, None
+            self._prepare(prompt).abandon()
 
     async def _run_all(self) -> None:
         ended: TurnEnded | None = None
@@ -238,6 +250,7 @@ class Agent:
                 raise
             finally:
                 self._turn = None
+        self._interrupt_next = None
         if ended is not None:
             self._rests(ended)
 

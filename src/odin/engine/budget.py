@@ -14,7 +14,7 @@ _DAY_HINT = "Raise max_budget_usd_per_day in odinconfig.json, or go on tomorrow.
 class Budget:
     """The limit of one session, sub-agents and small jobs included, and of all sessions in a day. 0 means none.
 
-    `chosen` was asked for just now and wins over what was set in the session earlier; `usual` is what holds otherwise.
+    `chosen` was asked for just now and wins over what was set in the session `earlier`; `usual` holds otherwise.
     `today` gives what all sessions have cost today.
     """
 
@@ -24,12 +24,12 @@ class Budget:
         *,
         usual: float = 0.0,
         chosen: float | None = None,
+        earlier: float | None = None,
         per_day: float = 0.0,
         today: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._recorder = recorder
-        set_earlier = recorder.state.budget_usd
-        self.limit = next(limit for limit in (chosen, set_earlier, usual) if limit is not None)
+        self.limit = next(limit for limit in (chosen, earlier, usual) if limit is not None)
         self._per_day = per_day
         self._today = today
         self._warned = False

@@ -20,6 +20,7 @@ from odin.core.event import (
     ToolEnded,
     TurnEnded,
 )
+from odin.core.some import some_of
 from odin.session.state import State
 
 CRASHED = "Odin was killed or crashed in the middle of this turn."
@@ -44,8 +45,7 @@ class LeftOpen(Struct, frozen=True):
         parts: list[str] = []
         if changes:
             names = [change.before.path for change in changes if change.after.kind != "folder"]
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            parts.append(f"Files that differ from before the interrupted calls: {', '.join(names[:_NAMED])}{more}.")
+            parts.append(f"Files that differ from before the interrupted calls: {some_of(names, _NAMED)}.")
         if self.spawns:
             parts.append(f"Background processes that ended with the crash: {', '.join(self.spawns)}.")
         return " ".join(parts)

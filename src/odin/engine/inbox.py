@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 import msgspec
 
 from odin.core.client import QueuedPrompt
-from odin.core.errors import QueueFull, UsageError
+from odin.core.errors import QueueFull
 from odin.core.event import Lane, Mode
 from odin.core.op import ChangePrompt, Prompt
 
@@ -33,10 +33,6 @@ class Inbox:
         return self._waiting.get(prompt_id)
 
     def put(self, prompt: Prompt) -> None:
-        if prompt.id in self._waiting:
-            raise UsageError(
-                f"A prompt with the id {prompt.id!r} waits already.", "Give every prompt an id of its own."
-            )
         self._make_room(prompt.lane)
         self._waiting[prompt.id] = prompt
 

@@ -47,6 +47,11 @@ class Compaction(Protocol):
         """The model refused a request as too long. True when there is less to send now: it can be asked again."""
         ...
 
+    @property
+    def expected(self) -> int:
+        """About how many tokens the request takes that is made next; 0 when nobody measures it."""
+        ...
+
     def answered(self, planner: Planner, usage: Usage) -> None:
         """What the last request really took."""
         ...
@@ -68,6 +73,10 @@ class NoCompaction:
 
     async def overflowed(self, planner: Planner, scope: Scope, error: ContextOverflow) -> bool:
         return False
+
+    @property
+    def expected(self) -> int:
+        return 0
 
     def answered(self, planner: Planner, usage: Usage) -> None:
         return

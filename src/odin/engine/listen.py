@@ -87,12 +87,15 @@ class Listener:
         self._ids: dict[int, str] = {}
         self._taken: set[str] = set()
 
-    async def ask(self, provider: Provider, request: Request, account: Account) -> Reply:
-        """The reply, however many tries it takes. `account` hears what each of them took and may forbid another."""
+    async def ask(self, provider: Provider, request: Request, account: Account, tokens: int = 0) -> Reply:
+        """The reply, however many tries it takes. `account` hears what each of them took and may forbid another.
+
+        `tokens` is about how many the request takes.
+        """
         if self._builder.started:
             self._emit(RolledBack("asked anew"))
         self._asked += 1
-        self._emit(RequestStarted(self._asked, request.model, self._size()))
+        self._emit(RequestStarted(self._asked, request.model, tokens))
         self._book = account
         attempt = 0
         while True:
@@ -217,10 +220,6 @@ class Listener:
             self._ids[piece.index] = chosen
             self._early.appears(chosen)
         return msgspec.structs.replace(piece, id=self._ids[piece.index])
-
-    def _size(self) -> int:
-        """About how many tokens are sent: as many as the main conversation held when the model last answered."""
-        return 0 if self._agent else self._recorder.state.context_tokens
 
     def _emit(self, event: AnyEvent) -> None:
         self._recorder.emit(event, self._agent)

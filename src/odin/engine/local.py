@@ -5,6 +5,8 @@ import concurrent.futures
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from odin.bus.hub import Subscription, named
 from odin.bus.names import known_names
 from odin.core.client import ContextReport, SessionInfo, Snapshot
@@ -47,6 +49,7 @@ from odin.core.op import (
 )
 from odin.core.redaction import Redact
 from odin.core.rule import RuleLine
+from odin.core.text import mended_all
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
 from odin.engine.budget import Budget
@@ -129,9 +132,9 @@ class LocalClient:
         self._closing: asyncio.Task[None] | None = None
 
     async def submit(self, op: Op) -> bool:
-        if self._closing is not None and isinstance(op, _BEGINNINGS):
+        if self._closing is not None and not isinstance(op, _UNTIL_THE_END):
             raise AgentShutdown
-        return await _ACTS[type(op)](self, op)
+        return await _ACTS[type(op)](self, _mended(op))
 
     # One small act per kind of op. False: there was nothing to do it to.
 
@@ -302,18 +305,26 @@ class LocalClient:
         self._recorder.hub.observe_activity(observer)
 
     async def snapshot(self) -> Snapshot:
-        return self._recorder.state.snapshot()
+        return self._shot()
+
+    def _shot(self) -> Snapshot:
+        """What the log says, and what it does not say yet: what this run begins with, and a prompt just taken."""
+        shot = self._recorder.state.snapshot()
+        if (run := self._opened) is not None:
+            begins = {"cwd": run.cwd, "model": run.model, "permission_mode": run.permission_mode}
+            shot = msgspec.structs.replace(shot, **begins, sub_agents=())
+        return msgspec.structs.replace(shot, executing=self._agent.busy)
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
         """The state now, and again whenever it has changed. A slow reader gets the newest, not every one."""
         changes = self._recorder.hub.subscribe(size=1)
         try:
-            yield self._recorder.state.snapshot()
+            yield self._shot()
             seen = self._recorder.state.seq
             async for _ in changes:
                 if self._recorder.state.seq != seen:
                     seen = self._recorder.state.seq
-                    yield self._recorder.state.snapshot()
+                    yield self._shot()
         finally:
             changes.close()
 
@@ -381,8 +392,23 @@ _ACTS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
 }
 
 
-_BEGINNINGS = (Prompt, ChangePrompt, Continue, RunCommand, Compact, Rewind, Redo)
-"""What a session that is ending does not begin any more."""
+_VERBATIM = (Answer, RunCommand)
+"""Their words name files, whose bytes need not be text. What is recorded of them is mended where that is done."""
+
+
+def _mended(op: Op) -> Op:
+    """What is said to a session is text that its log and every front end can hold, so all of them know the same."""
+    if isinstance(op, _VERBATIM):
+        return op
+    try:
+        msgspec.json.encode(op)
+    except UnicodeEncodeError:
+        return msgspec.convert(mended_all(msgspec.to_builtins(op)), type(op))
+    return op
+
+
+_UNTIL_THE_END = (Answer, AnswerQuestions, Interrupt, CancelCompaction)
+"""What may be said to a session that is ending: nothing else is begun or recorded any more."""
 
 
 async def _replay(past: Iterator[Envelope], after: int, until: int, live: Subscription) -> AsyncIterator[Envelope]:

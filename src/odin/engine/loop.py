@@ -220,7 +220,8 @@ class Turn:
             self._steps += 1
             spent = partial(self._record_usage, planner)
             try:
-                return await self._listener.ask(planner.provider, self._request(planner), spent)
+                expected = self._kit.compaction.expected
+                return await self._listener.ask(planner.provider, self._request(planner), spent, expected)
             except GaveUp as failure:
                 if isinstance(failure.error, BudgetSpent):
                     raise
@@ -241,13 +242,15 @@ class Turn:
         thread = self._kit.recorder.state.thread(self._scope.agent)
         thinking = limits.thinking if planner.info.thinking else 0
         most = min(limits.max_tokens, planner.info.max_output or limits.max_tokens)
-        room = 0 if thinking else self._kit.compaction.reply_room(planner)
+        room = self._kit.compaction.reply_room(planner)
+        if room:
+            thinking, most = min(thinking, room // 2), min(most, room)
         return Request(
             model=planner.info.id,
             messages=thread.history(),
             system=(*planner.system, thread.summary) if thread.summary else planner.system,
             tools=planner.tools,
-            max_tokens=min(most, room) if room else most,
+            max_tokens=most,
             temperature=limits.temperature,
             thinking=thinking,
             images=planner.info.images,

@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from odin.bus.hub import Hub
-from odin.core.errors import OdinError
+from odin.core.errors import AgentShutdown, OdinError
 from odin.core.event import AnyEvent, CallSpeculated, Envelope, FilesSaved, ToolStarted, TurnEnded, TurnStarted
 from odin.session.state import State
 
@@ -55,9 +55,15 @@ class Recorder:
         self._waiting: deque[Envelope] = deque()
         """What the log has not taken yet, oldest first."""
         self._failing = False
+        self._closed = False
 
     def emit(self, event: AnyEvent, agent: str = "", *, past: bool = False) -> Envelope:
-        """With `past` it is about what was left open long ago: whoever listens now is not told as if it were news."""
+        """With `past` it is about what was left open long ago: whoever listens now is not told as if it were news.
+
+        After the end nothing is recorded any more: the log may be somebody else's by then. Raises AgentShutdown.
+        """
+        if self._closed and event.durable:
+            raise AgentShutdown
         number = self._next if event.durable else self._next - 1
         envelope = Envelope(number, time.time(), self.state.session, event, agent)
         failure = self._write(envelope) if event.durable else None
@@ -98,6 +104,7 @@ class Recorder:
         return None
 
     def close(self) -> None:
+        self._closed = True
         if self._log is not None:
             if self._waiting:
                 self._catch_up(self._log, sync=True)

@@ -15,12 +15,12 @@ _NAMES = frozenset(
     """.split()  # noqa: SIM905
 )
 
-_PATTERN = re.compile(
+_PATTERN = (
     r"\.env(\..+|rc)?|.+\.env"
     r"|id_(rsa|dsa|ecdsa|ed25519)(_.+)?"
     r"|.+\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk|asc|gpg|age|tfvars|ovpn)"
 )
-_HARMLESS = re.compile(r"\.env\.(example|sample|template|dist|defaults?|schema|test)|(example|sample)\.env|.+\.pub")
+_HARMLESS = r"\.env\.(example|sample|template|dist|defaults?|schema|test)|(example|sample)\.env|.+\.pub"
 _FOLDERS = frozenset((".ssh", ".gnupg", ".aws", ".kube", ".docker"))
 
 
@@ -41,4 +41,4 @@ def secret_name(name: str) -> bool:
     plain = folded(name)
     if plain in _NAMES:
         return True
-    return _PATTERN.fullmatch(plain) is not None and _HARMLESS.fullmatch(plain) is None
+    return re.fullmatch(_PATTERN, plain) is not None and re.fullmatch(_HARMLESS, plain) is None

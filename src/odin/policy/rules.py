@@ -56,6 +56,8 @@ class Verdict(Struct, frozen=True):
 _YES = "Allow it with --yes."
 _EDIT_MODE = "Use edit mode (--mode edit) for that."
 
+_LOGS = ".jsonl"
+
 
 class Policy:
     """The rules of one session. A changed permission mode is a new policy with the same rulebook."""
@@ -78,7 +80,7 @@ class Policy:
         """Without a rulebook, the four lists make one.
 
         `readable` is a folder whose files may be read like the project's: there the session keeps what no longer fits
-        the conversation.
+        the conversation. Its log is not meant: it also has what was kept from the model.
         """
         self.root = paths.real(root, "/") or root
         self.cwd = paths.real(cwd or root, "/") or self.root
@@ -240,7 +242,9 @@ class Policy:
         if paths.inside(path, self.root, self.cwd):
             return True
         found = paths.real(path, self.cwd) if kind == "read" and self._readable else None
-        return found is not None and paths.contains(self._readable, found)
+        if found is None or found == self._readable or found.endswith(_LOGS):
+            return False
+        return paths.contains(self._readable, found)
 
     # --- rules and defaults ---
 

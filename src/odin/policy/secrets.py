@@ -2,10 +2,14 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from odin.core.redaction import Redacted
-from odin.policy.redaction.shape import Span, by_shape
-from odin.policy.redaction.value import SHORTEST, KnownValues
+from odin.policy.redaction import SHORTEST
+
+if TYPE_CHECKING:
+    from odin.policy.redaction.value import KnownValues
 
 _LOOKS = 5
 """How often a text is looked at while something is found: what stood beside a secret may be one by itself."""
@@ -20,27 +24,30 @@ class Redactor:
     """
 
     def __init__(self, environ: Mapping[str, str], known: Mapping[str, str] | None = None) -> None:
-        self._values = KnownValues(environ, known or {})
+        self._environ = dict(environ)
+        self._known = dict(known or {})
         self._used: set[str] = set()
 
+    @cached_property
+    def _values(self) -> "KnownValues":
+        from odin.policy.redaction.value import KnownValues
+
+        return KnownValues(self._environ, self._known)
+
     def __call__(self, text: str) -> Redacted:
+        if len(text) < SHORTEST:
+            return Redacted(text, ())
+        from odin.policy.redaction.finding import secrets_in, without
+
         found: dict[str, None] = {}
         for _ in range(_LOOKS):
-            spans = self._spans(text)
+            spans = secrets_in(text, self._values)
             if not spans:
                 break
-            text = _without(text, spans)
+            text = without(text, spans)
             found.update((span.name, None) for span in spans)
         self._used.update(found)
         return Redacted(text, tuple(found))
-
-    def _spans(self, text: str) -> list[Span]:
-        if len(text) < SHORTEST:
-            return []
-        from odin.policy.redaction.block import by_block
-        from odin.policy.redaction.place import by_place
-
-        return _apart([*self._values.spans(text), *by_block(text), *by_shape(text), *by_place(text)])
 
     def recall(self, names: Iterable[str]) -> None:
         """Names that stood for secrets earlier in the session."""
@@ -52,24 +59,3 @@ class Redactor:
             return ()
         found = _PLACEHOLDER.finditer(text)
         return tuple(dict.fromkeys(match[0] for match in found if set(match[1].split(", ")) <= self._used))
-
-
-def _without(text: str, spans: Iterable[Span]) -> str:
-    pieces: list[str] = []
-    at = 0
-    for span in spans:
-        pieces += [text[at : span.start], f"[redacted: {span.name}]"]
-        at = span.end
-    return "".join([*pieces, text[at:]])
-
-
-def _apart(spans: Iterable[Span]) -> list[Span]:
-    """In order and without overlaps: what overlaps becomes one, called like its beginning."""
-    kept: list[Span] = []
-    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
-        if kept and span.start < kept[-1].end:
-            last = kept[-1]
-            kept[-1] = Span(last.start, max(last.end, span.end), last.name)
-        else:
-            kept.append(span)
-    return kept

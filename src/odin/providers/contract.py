@@ -2,31 +2,19 @@
 
 The model is told about the tools in plain text and answers with one JSON object (`explanation`, `taskCompleted`,
 `executeTool`) that the server is asked to enforce. History goes out as plain messages in the same shape, so request
-n+1 still starts with request n. `AdaptiveTools` decides by what a model does whether it is asked this way.
+n+1 still starts with request n. `AdaptiveTools` (adaptive) decides which models are asked this way.
 """
 
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from typing import Any, cast
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
 
 from msgspec.structs import replace
 
-from odin.core.errors import BadRequest, ProviderError
-from odin.core.provider import (
-    CallPiece,
-    Piece,
-    Provider,
-    Request,
-    StopPiece,
-    StyleChoice,
-    TextPiece,
-    ToolSpec,
-    ToolStyle,
-    WaitPiece,
-)
-from odin.providers.callsieve import CallSieve
-from odin.providers.contract_reply import ReplyReader, finish, of_prose, wrote_calls
+from odin.core.errors import BadRequest
+from odin.core.provider import Piece, Provider, Request, StopPiece, TextPiece, ToolSpec, WaitPiece
+from odin.providers.adaptive import opened
+from odin.providers.contract_reply import ReplyReader, finish
 from odin.providers.contract_request import (
     Strictness,
     contract_schema,
@@ -37,14 +25,6 @@ from odin.providers.contract_request import (
 )
 
 _STRICTNESS: tuple[Strictness, ...] = ("exact", "loose", "none")
-
-
-def _open(provider: Provider, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Piece]]:
-    """A provider's stream that is closed together with ours, so that an interrupt reaches the connection."""
-    stream = provider.stream(request)
-    if hasattr(stream, "aclose"):
-        return aclosing(cast("AsyncGenerator[Piece]", stream))
-    return nullcontext(stream)
 
 
 class JsonContract:
@@ -63,7 +43,7 @@ class JsonContract:
     async def stream(self, request: Request) -> AsyncGenerator[Piece]:
         """A server that refuses the schema is asked again with a simpler one, and at last with none."""
         if not request.tools:
-            async with _open(self._provider, replace(request, messages=flatten(request.messages))) as pieces:
+            async with opened(self._provider, replace(request, messages=flatten(request.messages))) as pieces:
                 async for piece in pieces:
                     yield piece
             return
@@ -84,7 +64,7 @@ class JsonContract:
 
     async def _ask(self, request: Request, strictness: Strictness) -> AsyncGenerator[Piece]:
         reader = ReplyReader(request.tools, self._cwd)
-        async with _open(self._provider, self._plain(request, strictness)) as pieces:
+        async with opened(self._provider, self._plain(request, strictness)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, TextPiece):
                     text = reader.feed(piece.text)
@@ -108,95 +88,6 @@ class JsonContract:
             temperature=temperature,
             schema=None if strictness == "none" else contract_schema(enforced, strictness, lines),
         )
-
-
-_NO_TOOLS = re.compile(
-    r"(not|n't) support\w* .*\b(tool|function)|\b(tool|function)\w*( \w+)? (is|are) not (support|enabled|available)"
-    r"|requires? --jinja|--enable-auto-tool-choice|support tool use",
-    re.IGNORECASE,
-)
-
-
-class AdaptiveTools:
-    """Asks a model in the way it understands.
-
-    `native` and `json` are fixed. With `auto` a model is asked by the API's own tools until the server says that it has
-    none, or the model writes a call as text; that call is recognised, and from then on the contract is used.
-    """
-
-    def __init__(
-        self,
-        provider: Provider,
-        style: StyleChoice = "auto",
-        *,
-        cwd: str = "",
-        on_style: Callable[[str, ToolStyle], None] = lambda model, style: None,
-        temperature: float | None = 0.0,
-    ) -> None:
-        self.name = provider.name
-        self._provider = provider
-        self._style: StyleChoice = style
-        self._on_style = on_style
-        self._cwd = cwd
-        self._contract = JsonContract(provider, cwd=cwd, temperature=temperature)
-        self._by_contract: set[str] = set()
-
-    async def close(self) -> None:
-        await self._provider.close()
-
-    def style_for(self, request: Request) -> ToolStyle:
-        """How this request will be asked, by what is known of the model and what it did earlier in the conversation."""
-        if self._style != "auto":
-            return self._style
-        return "json" if request.model in self._by_contract or wrote_calls(request) else "native"
-
-    async def stream(self, request: Request) -> AsyncGenerator[Piece]:
-        if self.style_for(request) == "native":
-            watched = self._style == "auto" and bool(request.tools)
-            said = False
-            try:
-                async with aclosing(self._watch(request)) if watched else _open(self._provider, request) as pieces:
-                    async for piece in pieces:
-                        said = said or not isinstance(piece, WaitPiece)
-                        yield piece
-            except ProviderError as error:
-                if said or not watched or not _NO_TOOLS.search(str(error)):
-                    raise
-                self._switch(request.model)
-            else:
-                return
-        async with aclosing(self._contract.stream(request)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    def _switch(self, model: str) -> None:
-        if model not in self._by_contract:
-            self._by_contract.add(model)
-            self._on_style(model, "json")
-
-    async def _watch(self, request: Request) -> AsyncGenerator[Piece]:
-        """Pass a native reply through, taking out the calls that are written in its text."""
-        sieve = CallSieve(request.tools)
-        native = False
-        async with _open(self._provider, request) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, TextPiece) and not native:
-                    text = sieve.feed(piece.text)
-                    if text:
-                        yield TextPiece(text)
-                elif isinstance(piece, CallPiece) and not native:
-                    native = True
-                    if sieve.rest():
-                        yield TextPiece(sieve.rest())
-                    yield piece
-                elif isinstance(piece, StopPiece) and not native:
-                    outcome = of_prose(sieve.rest(), request.tools, self._cwd)
-                    if outcome.calls:
-                        self._switch(request.model)
-                    for last in finish(outcome, piece, request.model):
-                        yield last
-                else:
-                    yield piece
 
 
 # --- few and short tools for small windows ---

@@ -113,7 +113,10 @@ class WireProvider:
             except ProviderError as error:
                 if album.empty or not silent or not about_images(error):
                     raise
-                self._pictures.refused(album)
+                if error.status == 413:
+                    self._pictures.too_large(album)
+                else:
+                    self._pictures.refused(album)
             else:
                 self._pictures.accepted(album)
                 return

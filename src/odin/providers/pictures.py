@@ -2,7 +2,8 @@
 
 APIs limit how many images a request may hold and how large it may be, and a conversation only grows. When a limit is
 reached, the older half is no longer shown, in one go: so the bytes sent before stay the beginning of the next request
-until the limit is reached again. What an API refuses is not sent to it a second time.
+until the limit is reached again. What an API refuses is not sent to it a second time; when it is the size of a whole
+request that was refused, fewer are shown from then on, the newest.
 """
 
 import re
@@ -27,6 +28,9 @@ UNSUPPORTED = "[Unsupported tool result type]"
 """Stands where a model is not shown an image."""
 
 _ONE = 5 * 1024 * 1024
+
+_LESS = 4
+"""After a request that was too large, one part in so many of what its images took is left for them."""
 
 Place = tuple[int, int]
 """One image: the identity of its result, and its position there."""
@@ -57,6 +61,14 @@ class Album:
     def empty(self) -> bool:
         return not self._shown
 
+    @property
+    def chars(self) -> int:
+        return _size(self._shown)
+
+    @property
+    def single(self) -> bool:
+        return len(self._shown) == 1
+
     def of(self, result: ToolResult) -> Shown:
         if not result.images or not self._sees:
             return Shown(told(result))
@@ -79,6 +91,7 @@ class Pictures:
         self._encoded: OrderedDict[str, str] = OrderedDict()
         self._taken: set[str] = set()
         self._refused: set[str] = set()
+        self._room = MOST_CHARS
 
     def album(self, request: Request) -> Album:
         if not request.images:
@@ -92,8 +105,8 @@ class Pictures:
                 refused = image.path in self._refused
                 why[place] = "the model's API refused it" if refused else "its file is gone"
                 continue
-            if len(shown) >= MOST or _size(shown) + len(data) > MOST_CHARS:
-                for old in _older(shown, len(data)):
+            if len(shown) >= MOST or _size(shown) + len(data) > self._room:
+                for old in _older(shown, len(data), self._room):
                     del shown[old]
                     why[old] = "there are newer ones; read the file again to see it"
             shown[place] = data
@@ -109,6 +122,13 @@ class Pictures:
     def refused(self, album: Album) -> None:
         """The API would not have them: those that are new to it are the likely cause; if none is, all are."""
         self._refused |= album.paths - self._taken or album.paths
+
+    def too_large(self, album: Album) -> None:
+        """A server on the way takes less than the API: the newest images are the ones to keep."""
+        if album.single:
+            self._refused |= album.paths
+        else:
+            self._room = album.chars // _LESS
 
     def _load(self, image: Image) -> str | None:
         if image.path in self._refused:
@@ -144,12 +164,12 @@ def _size(shown: dict[Place, str]) -> int:
     return sum(map(len, shown.values()))
 
 
-def _older(shown: dict[Place, str], coming: int) -> list[Place]:
+def _older(shown: dict[Place, str], coming: int, room: int) -> list[Place]:
     """The oldest images, as many as have to go so that half of the room is free."""
     left, size = len(shown), _size(shown)
     gone: list[Place] = []
     for place, data in shown.items():
-        if left <= MOST // 2 and size + coming <= max(MOST_CHARS // 2, coming):
+        if left <= MOST // 2 and size + coming <= max(room // 2, coming):
             break
         gone.append(place)
         left, size = left - 1, size - len(data)

@@ -23,9 +23,8 @@ from odin.core.provider import (
     ToolSpec,
 )
 from odin.providers.payload import arguments_json
-from odin.providers.textcalls import TAGS, find_calls
 
-_MARKED = re.compile(rf"<(?:{'|'.join(TAGS)})>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>")
+_MARKED = r"<(?:{})>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>"
 
 
 class ThoughtCalls:
@@ -92,6 +91,8 @@ class _Heard:
 
 def _last(heard: _Heard, stop: StopPiece, tools: tuple[ToolSpec, ...]) -> list[Piece]:
     """The calls and the stop. Raises UnreadableCall when there is a call, nothing else, and it cannot be read."""
+    from odin.providers.textcalls import TAGS, find_calls
+
     thought = "".join(heard.thoughts)
     found = find_calls(thought, tools)
     if found.calls:
@@ -100,6 +101,6 @@ def _last(heard: _Heard, stop: StopPiece, tools: tuple[ToolSpec, ...]) -> list[P
             for index, (name, args) in enumerate(found.calls)
         ]
         return [*calls, StopPiece("tool_use", stop.model)]
-    if not heard.text and _MARKED.search(thought):
+    if not heard.text and re.search(_MARKED.format("|".join(TAGS)), thought):
         raise UnreadableCall("The model wrote a tool call into its reasoning that cannot be read.", "Ask it again.")
     return [stop]

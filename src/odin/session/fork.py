@@ -45,9 +45,8 @@ def fork(store: Store, original: SessionLog, cwd: str, *, session: str = "", at:
     try:
         _copy_files(original.path.parent, log.path.parent)
         past = [_moved(envelope, log.session, original.path.parent, log.path.parent) for envelope in past]
-        for envelope in past:
-            log.append(envelope)
-        log.sync()
+        if past:
+            log.begin_with(past)
     except BaseException:
         log.close()
         raise
@@ -77,8 +76,20 @@ def before(past: Sequence[Envelope], turn: str) -> list[Envelope]:
 
 def _without_waiting(past: Sequence[Envelope]) -> list[Envelope]:
     """Prompts that had been queued by then and not begun belong to the original: here nobody waits for them."""
-    taken = {item.event.id for item in past if isinstance(item.event, TurnStarted | PromptJoined)}
-    return [item for item in past if not isinstance(item.event, _QUEUE) or item.event.id in taken]
+    kept: list[Envelope] = []
+    taken: set[str] = set()
+    for item in reversed(past):
+        event = item.event
+        if isinstance(event, TurnStarted | PromptJoined):
+            taken.add(event.id)
+        if isinstance(event, PromptDropped):
+            taken.discard(event.id)
+        if not isinstance(event, _QUEUE) or event.id in taken:
+            kept.append(item)
+        if isinstance(event, PromptQueued):
+            taken.discard(event.id)
+    kept.reverse()
+    return kept
 
 
 def _moved(envelope: Envelope, session: str, old: Path, new: Path) -> Envelope:

@@ -100,6 +100,8 @@ def owner_file(log: Path) -> Path:
 def read_owner(path: Path) -> Owner | None:
     """Who is named there; None when nobody is. Raises ValueError when it cannot be read."""
     try:
+        if not path.is_file() and os.path.lexists(path):
+            raise ValueError(f"{path} is not a file")
         return msgspec.json.decode(path.read_bytes(), type=Owner)
     except FileNotFoundError:
         return None
@@ -199,14 +201,24 @@ class Lock:
         )
 
     def _replace(self) -> None:
-        fresh = self._file.with_name(f".{self._file.name}-{os.getpid()}-{time.monotonic_ns():x}")
+        fresh = self._written()
         try:
-            fresh.write_bytes(msgspec.json.encode(self._me))
             fresh.replace(self._file)
         except OSError:
             with contextlib.suppress(OSError):
                 fresh.unlink()
             raise
+
+    def _written(self) -> Path:
+        """A file that names us, under a name of its own."""
+        fresh = self._file.with_name(f".{self._file.name}-{os.getpid()}-{time.monotonic_ns():x}")
+        try:
+            fresh.write_bytes(msgspec.json.encode(self._me))
+        except OSError:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
+        return fresh
 
     # Without a lock of the operating system.
 
@@ -219,6 +231,20 @@ class Lock:
                 self._take_over()
 
     def _create(self, path: Path) -> None:
+        """It appears with our name in it: a kill in between must not leave a claim that nobody can be asked about."""
+        fresh = self._written()
+        try:
+            path.hardlink_to(fresh)
+        except FileExistsError:
+            raise
+        except OSError:
+            self._create_in_place(path)
+        finally:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+
+    def _create_in_place(self, path: Path) -> None:
+        """Not every file system has links."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(msgspec.json.encode(self._me))

@@ -6,18 +6,26 @@ next line is written after a line break of its own.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
 
 import msgspec
 
 from odin.core.errors import LogDamaged, LogTooNew, OdinError, StateUnwritable
 from odin.core.event import Envelope
-from odin.core.text import mended
+from odin.core.text import mended_all
 from odin.session.lock import Lock
 
 FORMAT = 1
+_LONGEST_HEADER = 100_000
+SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_HEADER_BYTES = 1_000_000
+
+
+def is_id(text: str) -> bool:
+    """Whether it can be the id of a session: the name of a folder, and harmless wherever it is written."""
+    return bool(text) and len(text) <= 100 and set(text) <= SAFE
 
 
 class Header(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,8 +46,13 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Envelope)
 _header_decoder = msgspec.json.Decoder(Header)
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Envelope]:
+    """Reads one line. To know every kind of event takes a while, and a new session reads none."""
+    return msgspec.json.Decoder(Envelope)
 
 
 class SessionLog:
@@ -90,6 +103,25 @@ class SessionLog:
             self._torn = True
             raise self._unwritable(error) from error
 
+    def begin_with(self, envelopes: Iterable[Envelope]) -> None:
+        """A new log that appears with all of these in it and on the disk, or not at all."""
+        fresh = self.path.with_name(f".{self.path.name}-{os.getpid()}")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(_encoder.encode(self._header) + b"\n")
+                file.writelines(_encode(envelope) + b"\n" for envelope in envelopes)
+                file.flush()
+                os.fsync(fd)
+            fresh.replace(self.path)
+            _sync_folders(self.path.parent, 3)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise self._unwritable(error) from error
+        self.hold()
+
     def sync(self) -> None:
         """Bring what was written to the disk itself, and the first time also the names that lead to it."""
         if self._fd is not None:
@@ -119,6 +151,9 @@ class SessionLog:
         try:
             self._lock.take(fd)
             size = os.fstat(fd).st_size
+            if size and not existing and not has_header(fd):
+                os.ftruncate(fd, 0)
+                size = 0
             if size == 0:
                 self._unsynced_entry = True
                 _write_header(fd, _encoder.encode(self._header) + b"\n")
@@ -147,17 +182,12 @@ def _encode(envelope: Envelope) -> bytes:
     try:
         return _encoder.encode(envelope)
     except UnicodeEncodeError:
-        return _encoder.encode(_mended(msgspec.to_builtins(envelope)))
+        return _encoder.encode(mended_all(msgspec.to_builtins(envelope)))
 
 
-def _mended(value: Any) -> Any:
-    if isinstance(value, str):
-        return mended(value)
-    if isinstance(value, list | tuple):
-        return [_mended(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {_mended(key): _mended(item) for key, item in cast("dict[str, Any]", value).items()}
-    return value
+def has_header(fd: int) -> bool:
+    """Whether the first line is complete. Without it there is nothing in the file that could be lost."""
+    return b"\n" in os.pread(fd, _LONGEST_HEADER, 0)
 
 
 def _write_header(fd: int, line: bytes) -> None:
@@ -189,14 +219,18 @@ def _write_all(fd: int, data: bytes) -> None:
 
 def read_header(path: Path) -> Header:
     """The first line of a log. Raises LogTooNew for a format this version does not know."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for, a device read for ever
+        raise LogDamaged(f"{path} is not a file.", "Choose another session, or start a new one.")
     try:
         with path.open("rb") as file:
-            line = file.readline()
+            line = file.readline(_HEADER_BYTES)
     except OSError as error:
         raise LogDamaged(f"The session log {path} cannot be read ({error.strerror or error}).") from error
     try:
         header = _header_decoder.decode(line)
-    except msgspec.MsgspecError as error:
+        if not is_id(header.session):
+            raise msgspec.ValidationError("the session has no id")
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise LogDamaged(
             f"{path} does not begin like a session log of Odin.", "Choose another session, or start a new one."
         ) from error
@@ -211,10 +245,11 @@ def read_header(path: Path) -> Header:
 
 def read_log(path: Path) -> Iterator[Envelope]:
     """Every readable event in order. Torn lines, and events of a later version, are passed over."""
+    decode = _decoder().decode
     with path.open("rb") as file:
         file.readline()
         for line in file:
             try:
-                yield _decoder.decode(line)
+                yield decode(line)
             except (msgspec.MsgspecError, UnicodeError):
                 continue

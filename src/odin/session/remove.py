@@ -5,17 +5,20 @@ it. Only a folder directly inside the project's is ever touched, and links are n
 """
 
 import contextlib
+import re
 import time
 from pathlib import Path
 
 from odin.core.errors import OdinError, SessionNotFound, StateUnwritable, UsageError
-from odin.session.lock import SUFFIX, owner_file, owner_of
+from odin.session.lock import SUFFIX, owner_file, owner_of, read_owner
 from odin.session.log import FORMAT, Header, SessionLog
-from odin.session.store import LOG_NAME, Store
+from odin.session.store import LOG_NAME, Store, begun, is_id
 from odin.session.usage import keep_usage, usage_of
 
 LEFTOVER = ".deleted-"
 _DAY = 86_400.0
+_TEMPORARY = re.compile(r"\.(?:index|.+\.lock)-\d+-[0-9a-f]+")
+"""What the list and the owner of a session are called while they are being written."""
 
 
 def delete(store: Store, session: str) -> None:
@@ -47,21 +50,39 @@ def delete(store: Store, session: str) -> None:
 
 
 def sweep(store: Store) -> None:
-    """Remove what crashes left: of sessions that were being deleted, and claims of ids that were never used."""
+    """Remove what crashes left: of sessions that were being deleted or copied, of files that were being written, and
+    claims of ids that were never used.
+    """
     with contextlib.suppress(OSError):
         for path in store.folder.glob(f"{LEFTOVER}*"):
             with contextlib.suppress(OSError, OdinError):
                 _remove(path)
-        for path in store.folder.glob(f"*{SUFFIX}"):
-            log = store.folder / path.stem / LOG_NAME
+        before = time.time() - _DAY
+        for path in list(store.folder.iterdir()):
             with contextlib.suppress(OSError):
-                old = path.stat().st_mtime < time.time() - _DAY
-                if old and not log.parent.exists() and not owner_of(log):
-                    path.unlink()
+                if path.lstat().st_mtime < before and _is_left(store, path):
+                    _remove(path)
+
+
+def _is_left(store: Store, path: Path) -> bool:
+    """Whether a crash left it and nobody will come back for it."""
+    if path.name.startswith("."):
+        return path.is_file() and _TEMPORARY.fullmatch(path.name) is not None
+    if path.suffix not in ("", SUFFIX) or not is_id(path.stem) or path.is_symlink():
+        return False
+    log = store.folder / path.stem / LOG_NAME
+    return not begun(log) and (not owner_of(log) or not _is_named(owner_file(log)))
+
+
+def _is_named(owner: Path) -> bool:
+    try:
+        return read_owner(owner) is not None
+    except ValueError:
+        return False
 
 
 def _remove(folder: Path) -> None:
-    if folder.is_symlink():
+    if folder.is_symlink() or folder.is_file():
         folder.unlink()
     elif folder.is_dir():
         import shutil

@@ -5,6 +5,7 @@ is followed by exactly one result, in the order of the calls.
 """
 
 from collections.abc import Callable, Iterable
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -59,9 +60,11 @@ from odin.core.event import (
 )
 from odin.core.message import Message, Usage
 from odin.core.rule import Action
+from odin.core.some import some_of
 from odin.core.spent import Spent
 from odin.core.tool import Collected
 from odin.session.files.changes import Change, FileHistory
+from odin.session.grants import Grants
 from odin.session.shrink import in_view
 from odin.session.summary import results_of
 from odin.session.thread import Thread
@@ -88,6 +91,7 @@ class State:
         self._past = past
         self.seq = -1
         self.cwd = ""
+        self.root = ""
         self.model = ""
         self.title = ""
         self.mode: Mode = "edit_mode"
@@ -143,12 +147,20 @@ class State:
             step(self, event, envelope)
 
     def thread(self, agent: str = "") -> Thread:
-        return self._threads.setdefault(agent, Thread())
+        found = self._threads.get(agent)
+        if found is None:
+            found = self._threads[agent] = Thread()
+        return found
 
     @property
     def open_threads(self) -> tuple[str, ...]:
         """The agents that have called something and have no result yet."""
         return tuple(name for name, thread in self._threads.items() if thread.open_calls)
+
+    def grants(self, root: str) -> Grants:
+        """What a person allowed in this session, as far as it holds for work in that project."""
+        had = Grants(self.rules, self.permission_chosen, self.budget_usd)
+        return had if root == self.root else had.elsewhere()
 
     def history(self, agent: str = "") -> tuple[Message, ...]:
         """The messages to send to the model: a copy, valid for every provider."""
@@ -236,6 +248,9 @@ class State:
     # One small step per kind of event.
 
     def _session_opened(self, event: SessionOpened, envelope: Envelope) -> None:
+        left = self.grants(event.root)
+        self.rules, self.permission_chosen, self.budget_usd = left.rules, left.permission, left.budget_usd
+        self.root = event.root
         self.cwd = event.cwd
         self.model = event.model
         self.instructions = event.instructions
@@ -244,7 +259,8 @@ class State:
         self._agents.clear()
         if self.permission_chosen == "bypassPermissions":
             self.permission_chosen = ""
-        self.permission_mode = self.permission_chosen or str(event.config.get("permission_mode") or "default")
+        usual = str(event.config.get("permission_mode") or "default")
+        self.permission_mode = event.permission_mode or self.permission_chosen or usual
 
     def _turn_started(self, event: TurnStarted, envelope: Envelope) -> None:
         if envelope.agent:
@@ -269,9 +285,7 @@ class State:
         if event.error_kind == PromptBlocked.__name__:
             self._return_to(self._turns.pop().moment)
         else:
-            turn.answer = event.text
-            turn.reason = event.reason
-            turn.updates.clear()
+            turn.end(event.text, event.reason)
 
     def _replied(self, event: Replied, envelope: Envelope) -> None:
         self.thread(envelope.agent).reply(event.message)
@@ -283,7 +297,7 @@ class State:
     def _tool_ended(self, event: ToolEnded, envelope: Envelope) -> None:
         self.thread(envelope.agent).result(event)
         if self._turns and not envelope.agent:
-            self._turns[-1].tools.append(ToolUse(event.name, event.files, event.note))
+            self._turns[-1].used(ToolUse(intern(event.name), event.files, event.note))
 
     def _noted(self, event: Noted, envelope: Envelope) -> None:
         self.thread(envelope.agent).note(event.text)
@@ -316,7 +330,7 @@ class State:
 
     def _updated(self, event: Updated, envelope: Envelope) -> None:
         if self._turns and self.executing and not envelope.agent:
-            self._turns[-1].updates.append(event.text)
+            self._turns[-1].told_of(event.text)
 
     def _prompt_queued(self, event: PromptQueued, envelope: Envelope) -> None:
         self._queue[event.id] = QueuedPrompt(event.id, event.text, event.mode, envelope.ts, event.lane)
@@ -356,8 +370,8 @@ class State:
         self._changed(self.changes.left(event, envelope.agent))
 
     def _changed(self, changes: tuple[FileChange, ...]) -> None:
-        if self._turns:
-            self._turns[-1].changed.update(change.before.path for change in changes)
+        if self._turns and changes:
+            self._turns[-1].wrote(change.before.path for change in changes)
 
     def _call_speculated(self, event: CallSpeculated, envelope: Envelope) -> None:
         self.changes.speculated(event, envelope.agent, envelope.seq)
@@ -422,6 +436,7 @@ class State:
         if undone is None or undone.moment is None or undone.thread is None:
             self._tell(PUT_BACK, event.changes)
             return
+        undone.thread.lineage = self.thread().lineage + 1
         self._threads[""] = undone.thread
         self._as_in(undone.moment, tuple(self._context[undone.context :]))
         self._turns = list(undone.turns)
@@ -430,8 +445,7 @@ class State:
         """The conversation goes on as if nothing had happened, so the model must hear of it."""
         if changes and self._turns:
             names = [change.before.path for change in changes if change.after.kind != "folder"]
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            self.thread().note(f"{text} {', '.join(names[:_NAMED])}{more}")
+            self.thread().note(f"{text} {some_of(names, _NAMED)}")
 
     def _agent_started(self, event: AgentStarted, envelope: Envelope) -> None:
         self.agent_count = max(self.agent_count + 1, _number(event.id))

@@ -1,6 +1,7 @@
 """Where sessions live on disk: one folder per project, one per session in it, the log inside."""
 
 import os
+import stat
 import time
 import zlib
 from collections.abc import Container, Iterator
@@ -11,9 +12,8 @@ import msgspec
 from odin.core.errors import LogDamaged, LogTooNew, SessionNotFound, UsageError
 from odin.core.text import mended
 from odin.session.lock import owner_of
-from odin.session.log import FORMAT, Header, SessionLog, read_header
+from odin.session.log import FORMAT, SAFE, Header, SessionLog, has_header, is_id, read_header
 
-_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 LOG_NAME = "main.jsonl"
 _PROMPT = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptQueued"')
 _NAMED = 5
@@ -27,7 +27,7 @@ class SessionFile(msgspec.Struct, frozen=True):
 
 def project_key(root: str) -> str:
     """A folder name for a project: readable, and unique by the checksum of the full path."""
-    name = "".join(char if char in _SAFE else "-" for char in root).strip("-")[-60:]
+    name = "".join(char if char in SAFE else "-" for char in root).strip("-")[-60:]
     return f"{name or 'root'}-{zlib.crc32(root.encode('utf-8', 'surrogateescape')):08x}"
 
 
@@ -35,10 +35,6 @@ def new_session_id(now: float | None = None) -> str:
     """Seventeen digits, YYYYMMDDHHmmSSfff, so that names sort by time."""
     moment = time.time() if now is None else now
     return time.strftime("%Y%m%d%H%M%S", time.localtime(moment)) + f"{int(moment * 1000) % 1000:03d}"
-
-
-def is_id(text: str) -> bool:
-    return bool(text) and len(text) <= 100 and set(text) <= _SAFE
 
 
 class Store:
@@ -74,7 +70,7 @@ class Store:
             log = SessionLog(path, Header(**fields))
             log.prepare()
             claimed = log.reserve() or (wanted and not owner_of(path))
-            if claimed and not _begun(path):
+            if claimed and not begun(path):
                 return log
             log.close()
             if wanted:
@@ -88,14 +84,14 @@ class Store:
         path = self.where(session)
         if path is None:
             raise SessionNotFound(f"There is no session {session}.", self._suggestion())
-        return SessionLog(path, read_header(path))
+        return SessionLog(path, msgspec.structs.replace(read_header(path), session=session))
 
     def where(self, session: str) -> Path | None:
         """The log of this id, here or in another project; None when there is none."""
         path = self.path_of(session)
-        if path.exists():
+        if path.is_file():
             return path
-        return next((path for path in self.folder.parent.glob(f"*/{session}/{LOG_NAME}")), None)
+        return next((path for path in self.folder.parent.glob(f"*/{session}/{LOG_NAME}") if path.is_file()), None)
 
     def find(self, said: str) -> str:
         """The id of the session a person means by its id, by the beginning of one, or by words of its title."""
@@ -158,10 +154,13 @@ class Store:
         return f"The latest here: {', '.join(known)}." if known else "This project has no sessions yet."
 
 
-def _begun(path: Path) -> bool:
-    """Whether anything was ever written there. A kill may leave a folder, or an empty file, and no session."""
+def begun(path: Path) -> bool:
+    """Whether anything was ever written there. A kill may leave a folder or an empty file, and a power cut a part of
+    the first line: that is no session.
+    """
     try:
-        return path.stat().st_size > 0
+        with path.open("rb") as file:
+            return has_header(file.fileno())
     except OSError:
         return False
 
@@ -175,9 +174,11 @@ def logs_in(folder: Path) -> Iterator[tuple[str, str, os.stat_result]]:
                     continue
                 path = f"{entry.path}{os.sep}{LOG_NAME}"
                 try:
-                    yield entry.name, path, os.stat(path)  # noqa: PTH116 (thousands of them, on the way to a list)
+                    info = os.stat(path)  # noqa: PTH116 (thousands of them, on the way to a list)
                 except OSError:
                     continue
+                if stat.S_ISREG(info.st_mode):
+                    yield entry.name, path, info
     except OSError:
         return
 

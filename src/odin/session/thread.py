@@ -18,7 +18,7 @@ LOST = "(A message was lost here.)"
 """Stands for a prompt that the log has lost: not every API takes a reply at the beginning or right after another."""
 
 
-class Mark(Struct, frozen=True):
+class Mark(Struct, frozen=True, gc=False):
     """A moment of a conversation: how many messages there were, and in which `era`.
 
     A mark holds no messages, so that those a summary has replaced can be forgotten.

@@ -1,5 +1,7 @@
 """The turns of a session, each with the way back to before it."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from odin.core.client import ContextItem, ToolUse, TurnRecord
@@ -26,20 +28,58 @@ class PastTurn:
     `told` counts the context items that the conversation holds since.
     """
 
+    __slots__ = (
+        "_changed",
+        "_tools",
+        "_updates",
+        "answer",
+        "body",
+        "changes",
+        "id",
+        "mode",
+        "moment",
+        "reason",
+        "started",
+        "todos",
+        "told",
+    )
+
     def __init__(self, event: TurnStarted, started: float, moment: Moment, changes: int) -> None:
         self.moment = moment
         self.changes = changes
         self.told = len(moment.context)
         self.started = started
-        self.changed: set[str] = set()
         self.id = event.id
         self.body = event.text
         self.mode: Mode = event.mode
         self.answer = ""
         self.todos: tuple[Todo, ...] = ()
-        self.tools: list[ToolUse] = []
-        self.updates: list[str] = []
         self.reason: ExitReason | None = None
+        self._changed: set[str] | None = None
+        self._tools: list[ToolUse] | tuple[ToolUse, ...] = ()
+        self._updates: list[str] | None = None
+
+    def used(self, tool: ToolUse) -> None:
+        if isinstance(self._tools, tuple):
+            self._tools = list(self._tools)
+        self._tools.append(tool)
+
+    def told_of(self, update: str) -> None:
+        if self._updates is None:
+            self._updates = []
+        self._updates.append(update)
+
+    def wrote(self, paths: Iterable[str]) -> None:
+        if self._changed is None:
+            self._changed = set()
+        self._changed.update(paths)
+
+    def end(self, answer: str, reason: ExitReason) -> None:
+        """There are thousands of these in a long session: one that is over takes no more room than it needs."""
+        self.answer = answer
+        self.reason = reason
+        self._tools = tuple(self._tools)
+        self._updates = None
 
     def record(self) -> TurnRecord:
         return TurnRecord(
@@ -48,11 +88,11 @@ class PastTurn:
             self.mode,
             self.answer,
             self.todos,
-            tuple(self.tools),
-            tuple(self.updates),
+            tuple(self._tools),
+            tuple(self._updates or ()),
             self.reason,
             self.started,
-            len(self.changed),
+            len(self._changed or ()),
         )
 
 

@@ -11,6 +11,7 @@ from odin.core.errors import OdinError
 from odin.core.hook import HookCall, Hooks, NoHooks
 from odin.core.job import CONTEXT
 from odin.core.reading import Gathered
+from odin.core.some import some_of
 from odin.core.tool import Args, AskLesser, Collected, Tool, ToolContext, ToolOutput, failed
 
 KEPT = 2
@@ -100,9 +101,8 @@ class ContextSummarizer(Tool[SummarizerArgs]):
         remarks: list[str] = []
         gone = self._out_of_view(chosen)
         if gone:
-            more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
             remarks.append(
-                f"(The text of these files is no longer in view: {', '.join(gone[:_NAMED])}{more}. "
+                f"(The text of these files is no longer in view: {some_of(gone, _NAMED)}. "
                 "Read the lines you need again before you quote or edit them.)"
             )
         if chosen.cut:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from odin.core.some import some_of
 from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, failed
 from odin.policy.process.background import Background
 from odin.policy.process.outcome import outcome
@@ -105,9 +106,8 @@ def _planted(finished: Finished) -> str:
     """What a person should look at: a command that builds or tests does not do this."""
     if not finished.planted:
         return ""
-    more = f" and {len(finished.planted) - _NAMED} more" if len(finished.planted) > _NAMED else ""
-    names = ", ".join(finished.planted[:_NAMED])
-    return f"the command left or changed {names}{more}, which other programs obey: the user should look at it"
+    names = some_of(finished.planted, _NAMED)
+    return f"the command left or changed {names}, which other programs obey: the user should look at it"
 
 
 def _outcome(finished: Finished) -> str:

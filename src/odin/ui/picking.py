@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from odin.core.sessions import SessionMatch, SessionSummary
-from odin.ui.terminal import shorten, visible
+from odin.ui.terminal import shorten, visible, width
 
 LISTED = 20
 ASK = "Number, words to narrow the list, or nothing to leave: "
@@ -14,24 +14,26 @@ def when(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
 
 
-def line(session: SessionSummary, columns: int = 100) -> str:
-    """Its id, when it was last written to and what it is about; nothing in a title can steer the terminal."""
+def line(session: SessionSummary, columns: int = 100, here: str = "") -> str:
+    """Its id, when it was last written to and what it is about, in one row; nothing in a title can steer the terminal.
+
+    `here` is the session that one is in.
+    """
     about = visible(" ".join((session.title or session.first or "(nothing asked)").split()))
     marks = [f"{session.turns} {'prompt' if session.turns == 1 else 'prompts'}"]
     if session.forked_from:
-        marks.append(f"fork of {visible(session.forked_from)}")
+        marks.append("fork")
     if session.locked:
-        marks.append(f"open: {visible(session.locked)}")
+        marks.append("this one" if session.id == here else f"open: {visible(session.locked.partition(' on ')[0])}")
     left = f"{visible(session.id)}  {when(session.modified)}  "
     right = f"  ({', '.join(marks)})"
-    return f"{left}{shorten(about, max(columns - len(left) - len(right), 20))}{right}"
+    row = f"{left}{shorten(about, max(columns - 1 - len(left) - width(right), 12))}{right}"
+    return shorten(row, columns - 1)
 
 
-def match_lines(match: SessionMatch, columns: int = 100) -> list[str]:
-    return [
-        line(match.session, columns),
-        f"    {match.where}: {shorten(visible(match.snippet), max(columns - 12, 40))}",
-    ]
+def match_lines(match: SessionMatch, columns: int = 100, here: str = "") -> list[str]:
+    found = f"    {match.where}: {visible(' '.join(match.snippet.split()))}"
+    return [line(match.session, columns, here), shorten(found, columns - 1)]
 
 
 def narrowed(sessions: Sequence[SessionSummary], words: str) -> list[SessionSummary]:

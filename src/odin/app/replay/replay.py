@@ -13,12 +13,13 @@ from odin.app.replay.compare import Difference, compare
 from odin.app.replay.lines import script_of
 from odin.app.replay.player import Player
 from odin.app.replay.recording import PROJECT, SESSION, Recording, find_recording, moved, mover, until
-from odin.app.replay.scratch import make_scratch, mark_root
+from odin.app.replay.scratch import check_place, make_scratch, mark_root, within
 from odin.app.sandbox import Confined
 from odin.config import Options, load
 from odin.config.keys import Keys
+from odin.config.places import project_root
 from odin.core.client import Client
-from odin.core.errors import OdinError
+from odin.core.errors import LogDamaged, OdinError
 from odin.core.event import (
     Compacted,
     Envelope,
@@ -38,6 +39,9 @@ from odin.session.store import LOG_NAME, Store
 _OWN = ("ODIN_CACHE_DIR", "ODIN_COMMAND")
 _NOT_AGAIN = (
     "providers",
+    "web",
+    "keep_env",
+    "system_header",
     "hooks",
     "sandbox",
     "retry",
@@ -88,9 +92,11 @@ async def replay(wish: Wish, tell: Callable[[str], None] = lambda line: None) ->
 
 async def _play(recording: Recording, base: Path, wish: Wish, tell: Callable[[str], None]) -> Report:
     house = _House(recording, base)
+    check_place(recording)
     notes = make_scratch(recording, house.project, outside=(os.path.realpath(house.old_state),))
     mark_root(recording, house.project)
     played = moved(recording, {recording.root: str(house.project), recording.folder: str(house.session)})
+    house.check_inside(played.cwd)
     house.write_config(played)
     commands = wish.yes or house.confines(played.cwd)
     absent = Absent(played.envelopes, (str(house.project), str(house.session)), commands=commands)
@@ -158,6 +164,11 @@ class _House:
         settings["retry"] = {**_dict(recording.opened.config.get("retry")), "base_s": 0.0, "max_s": 0.0}
         self._config.mkdir(mode=0o700)
         (self._config / "odinconfig.json").write_bytes(msgspec.json.encode(settings))
+
+    def check_inside(self, cwd: str) -> None:
+        """Whatever the recording says: the session works in the copy, and so do its commands."""
+        if not within(cwd, self.project) or not within(project_root(cwd, self._env), self.project):
+            raise LogDamaged("The recording leads out of its scratch copy, so it is not played.")
 
     def confines(self, cwd: str) -> bool:
         """Whether a sandbox keeps commands in the copy."""

@@ -1,6 +1,7 @@
 """Making a recording of a session: its log without anything of this machine, and the files it began with."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,12 +15,17 @@ from odin.app.replay.recording import (
     Recording,
     find_recording,
     moved,
+    moved_envelope,
     until,
 )
-from odin.app.replay.scratch import make_scratch
+from odin.app.replay.scratch import check_place, make_scratch
 from odin.config import home_dir
 from odin.core.errors import UsageError
+from odin.policy.confidential import confidential
+from odin.policy.secrets import Redactor
 from odin.session.log import Header
+
+_NAMED = 10
 
 
 def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -> str:
@@ -27,19 +33,48 @@ def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -
     recording = find_recording(session, cwd)
     if prompts:
         recording = until(recording, prompts)
+    check_place(recording)
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} exists already.", "Name a folder that does not.")
-    target.mkdir(parents=True, exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True, mode=0o700)
     git = f"{recording.root}/.git"
     state = os.path.realpath(recording.store.parent.parent) if recording.store is not None else ""
     notes = make_scratch(recording, target.resolve() / FILES, outside=(state, git))
     if os.path.lexists(git):
         notes.append("The repository (.git) is not part of the recording.")
     places = {recording.root: PROJECT, recording.folder: SESSION, str(home_dir(os.environ)): HOME}
-    (target / LOG).write_bytes(_log(moved(recording, places)))
+    written = moved(recording, places)
+    found: set[str] = set()
+    clean = tuple(moved_envelope(item, _without_secrets(found)) for item in written.envelopes)
+    (target / LOG).write_bytes(_log(msgspec.structs.replace(written, envelopes=clean)))
+    notes += _about_secrets(found, target / FILES)
     lines = [f"note: {note}" for note in notes]
     return "\n".join([*lines, f"Recorded in {target}: {recording.prompts} prompts."]) + "\n"
+
+
+def _without_secrets(found: set[str]) -> Callable[[str], str]:
+    """Results were recorded without them, prompts and arguments as they were given. `found` gets what was there."""
+    redact = Redactor(os.environ)
+
+    def clean(text: str) -> str:
+        said = redact(text)
+        found.update(said.found)
+        return said.text
+
+    return clean
+
+
+def _about_secrets(found: set[str], files: Path) -> list[str]:
+    """A recording is made to be given away, so whoever does that is told what may be in it."""
+    notes: list[str] = []
+    if found:
+        notes.append(f"Taken out of the log, so that calls with it differ: {', '.join(sorted(found))}.")
+    names = sorted(str(path.relative_to(files)) for path in files.rglob("*") if confidential(str(path)))
+    if names:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        notes.append(f"Look at these files before you give the recording away: {', '.join(names[:_NAMED])}{more}.")
+    return notes
 
 
 def _log(recording: Recording) -> bytes:

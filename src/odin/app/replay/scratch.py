@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from odin.app.replay.recording import Recording
-from odin.core.errors import UsageError
+from odin.config import home_dir
+from odin.core.errors import LogDamaged, UsageError
 from odin.core.event import Envelope, FilesLeft, FilesSaved, FileState, Redone, Rewound
 from odin.session.files.checkpoints import CheckpointStore, Lost, digest
 from odin.session.files.filestate import UNHASHED, unspelled
@@ -77,12 +78,31 @@ def make_scratch(recording: Recording, target: Path, *, outside: Container[str] 
     return notes + back.notes()
 
 
+def check_place(recording: Recording) -> None:
+    """A recording may be somebody else's: where it says that it took place must be a folder in a project."""
+    root, cwd = recording.root, recording.cwd
+    plain = all(path.startswith("/") and os.path.normpath(path) == path and "\0" not in path for path in (root, cwd))
+    if not plain or not Path(cwd).is_relative_to(root):
+        raise LogDamaged(f"The session took place in {cwd!r}, which is no folder of its project {root!r}.")
+    home = os.path.realpath(home_dir(os.environ))
+    if root == "/" or (recording.files is None and Path(home).is_relative_to(os.path.realpath(root))):
+        raise UsageError(f"{root} is too much to be copied.", "A session in a folder of its own can be played.")
+
+
+def within(path: str, folder: Path) -> bool:
+    """Whether a path really leads into the folder, which is free of links itself."""
+    return Path(os.path.realpath(path)).is_relative_to(folder)
+
+
 def mark_root(recording: Recording, target: Path) -> None:
     """Let the root be found again from the folder below it in which the session worked."""
+    place = str(target) + recording.cwd.removeprefix(recording.root)
+    if not within(place, target):
+        raise LogDamaged("The recording leads out of its scratch copy, so it is not played.")
     marks = ("ODIN.md", "odinconfig.json", ".git")
     if recording.cwd != recording.root and not any(os.path.lexists(target / mark) for mark in marks):
         (target / ".git").mkdir()
-    Path(str(target) + recording.cwd.removeprefix(recording.root)).mkdir(parents=True, exist_ok=True)
+    Path(place).mkdir(parents=True, exist_ok=True)
 
 
 def _copy(source: Path, target: Path, outside: Container[str]) -> None:

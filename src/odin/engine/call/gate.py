@@ -221,8 +221,8 @@ class Gate:
 def _noticed(item: Admitted | Refused, output: ToolOutput, scope: Scope) -> None:
     """Let the guard know what came of a call, unless it was never tried."""
     if isinstance(item, Admitted):
-        runs = item.tool.kind == "execute"
-        scope.guard.saw(item.tool.name, item.call.args, output.text, failed=output.is_error, runs=runs)
+        runs, edits = item.tool.kind == "execute", item.tool.kind == "edit"
+        scope.guard.saw(item.tool.name, item.call.args, output.text, failed=output.is_error, runs=runs, edits=edits)
     elif item.reason != "repetition" and item.status != "cancelled":
         scope.guard.saw(item.call.name, item.call.args, item.text, failed=True)
 

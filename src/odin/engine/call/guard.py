@@ -1,5 +1,9 @@
-"""Notices a model that goes in circles: the same call again and again, two taking turns, or nothing new for long."""
+"""Notices a model that goes in circles: the same call again and again, two taking turns, or nothing new for long.
 
+A call that is repeated and brings something else each time is no circle: somebody looks how far a build has come.
+"""
+
+import re
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -14,12 +18,23 @@ MAX_IN_WINDOW = 5
 ALTERNATIONS = 6
 MAX_WARNINGS = 3
 
+_TIME = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|sec|seconds?|min|minutes?)\b|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\b")
+"""What differs from one look to the next although nothing has happened."""
+
+
+class _Made:
+    """One call, and what came of it once that is known."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.result: int | None = None
+
 
 class RepetitionGuard:
     """Watches the calls of one turn. A refused call still counts, so insisting ends the turn."""
 
     def __init__(self) -> None:
-        self._recent: deque[bytes] = deque(maxlen=WINDOW)
+        self._recent: deque[_Made] = deque(maxlen=WINDOW)
         self._refused = False
         self._warnings = 0
         self._novelty = Novelty()
@@ -29,9 +44,15 @@ class RepetitionGuard:
         """The model was told several times and still repeats itself."""
         return self._warnings >= MAX_WARNINGS
 
-    def saw(self, name: str, args: dict[str, Any], text: str, *, failed: bool, runs: bool = False) -> None:
-        """What came of a call that was not refused here; `runs` is a command."""
-        self._novelty.saw(name, args, text, failed=failed, runs=runs)
+    def saw(
+        self, name: str, args: dict[str, Any], text: str, *, failed: bool, runs: bool = False, edits: bool = False
+    ) -> None:
+        """What came of a call that was not refused here; `runs` is a command, `edits` changes files."""
+        self._novelty.saw(name, args, text, failed=failed, runs=runs, edits=edits)
+        key = _key(name, args)
+        made = next((made for made in self._recent if made.key == key and made.result is None), None)
+        if made is not None:
+            made.result = hash((failed, _TIME.sub("#", text)))
 
     def end_round(self, *, changed: bool = False) -> None:
         """The calls of one reply are over: however many of them were refused, the model is told once.
@@ -47,7 +68,7 @@ class RepetitionGuard:
 
     def check(self, name: str, args: dict[str, Any]) -> str:
         """Why this call is refused, or "" when it may run."""
-        self._recent.append(_key(name, args))
+        self._recent.append(_Made(_key(name, args)))
         reason = _reason(list(self._recent)) or (_NOTHING_NEW if self._novelty.exhausted else "")
         self._refused = self._refused or bool(reason)
         return reason
@@ -55,7 +76,7 @@ class RepetitionGuard:
     def would_refuse(self, calls: Iterable[tuple[str, dict[str, Any]]]) -> bool:
         """Whether the last of these calls would be refused if they were made one after the other. None is counted."""
         recent = deque(self._recent, maxlen=WINDOW)
-        recent.extend(_key(name, args) for name, args in calls)
+        recent.extend(_Made(_key(name, args)) for name, args in calls)
         return self._novelty.exhausted or bool(_reason(list(recent)))
 
 
@@ -69,15 +90,25 @@ def _key(name: str, args: dict[str, Any]) -> bytes:
     return msgspec.json.encode([name, args], order="deterministic")
 
 
-def _reason(recent: list[bytes]) -> str:
+def _reason(recent: list[_Made]) -> str:
     """Why the newest call is refused."""
-    key = recent[-1]
-    if len(recent) >= MAX_CONSECUTIVE and all(item == key for item in recent[-MAX_CONSECUTIVE:]):
-        return f"loop detected: this is the same call {MAX_CONSECUTIVE} times in a row. Change something or answer."
-    if recent.count(key) > MAX_IN_WINDOW:
-        count = recent.count(key)
-        return f"loop detected: the same call came {count} times in the last {len(recent)}. Try another way."
-    tail = recent[-ALTERNATIONS:]
+    keys = [made.key for made in recent]
+    key = keys[-1]
+    same = [made for made in recent if made.key == key]
+    if not _brings_news(same):
+        if len(keys) >= MAX_CONSECUTIVE and all(item == key for item in keys[-MAX_CONSECUTIVE:]):
+            return f"loop detected: this is the same call {MAX_CONSECUTIVE} times in a row. Change something or answer."
+        if len(same) > MAX_IN_WINDOW:
+            return f"loop detected: the same call came {len(same)} times in the last {len(keys)}. Try another way."
+    tail = keys[-ALTERNATIONS:]
     if len(tail) == ALTERNATIONS and tail[0] != tail[1] and tail == tail[:2] * (ALTERNATIONS // 2):
-        return "loop detected: two calls are taking turns without progress. Try another way or answer."
+        pair = recent[-ALTERNATIONS:]
+        if not _brings_news(pair[::2]) and not _brings_news(pair[1::2]):
+            return "loop detected: two calls are taking turns without progress. Try another way or answer."
     return ""
+
+
+def _brings_news(same: list[_Made]) -> bool:
+    """Whether the last two times this call was made, different things came of it."""
+    results = [made.result for made in same if made.result is not None]
+    return len(results) > 1 and results[-1] != results[-2]

@@ -32,15 +32,21 @@ class Novelty:
     def exhausted(self) -> bool:
         return self._stale >= STALE_ROUNDS
 
-    def saw(self, name: str, args: dict[str, Any], text: str, *, failed: bool, runs: bool) -> None:
-        """What came of a call. `runs` is a command, which may do much and say nothing: what it was counts too."""
+    def saw(
+        self, name: str, args: dict[str, Any], text: str, *, failed: bool, runs: bool = False, edits: bool = False
+    ) -> None:
+        """What came of a call. `runs` is a command, which may do much and say nothing: what it was counts too.
+
+        So it does for what went well: that one name is found nowhere is news, and that another is not, is news again.
+        `edits` is a change of files, which is progress unless it failed.
+        """
         told = _without(text[:_LOOKED_AT], args)
         if failed:
             told = _NUMBER.sub("#", told)
-        what = _NUMBER.sub("#", msgspec.json.encode(args, order="sorted").decode()) if runs else ""
+        what = _NUMBER.sub("#", msgspec.json.encode(args, order="sorted").decode()) if runs or not failed else ""
         key = hash((name, failed, told, what))
         self._any = True
-        self._new = self._new or key not in self._seen
+        self._new = self._new or key not in self._seen or (edits and not failed)
         self._seen.append(key)
 
     def end_round(self, *, changed: bool) -> None:

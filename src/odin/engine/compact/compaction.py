@@ -34,6 +34,10 @@ IMAGES_SHOWN = 20
 _SHARE = 4
 """One part in so many of a small window is room for the reply."""
 
+_THINKING_SHARE = 2
+_ROOMY = 32_768
+"""In a window of at least so many tokens, a reply with reasoning may have more of it."""
+
 _OVERSIZE_RETRIES = 2
 _WORTH_HALF = 0.5
 
@@ -50,6 +54,7 @@ class Means(Struct, frozen=True):
     windows: Windows
     folder: Path
     max_tokens: int
+    thinking: int
     budget: Budget
     summariser: Callable[[Planner], Awaitable[tuple[Provider, ModelInfo]]]
     files: Callable[[], Sequence[CachedFile]]
@@ -96,13 +101,18 @@ class WindowKeeper:
 
     def reply_room(self, planner: Planner) -> int:
         """Tokens a reply may take at most, so that a small window is not all reply; 0 when the window is unknown."""
-        return self.means.windows.of(planner.info) // _SHARE
+        window = self.means.windows.of(planner.info)
+        return window // (_THINKING_SHARE if self._thinking(planner) and window >= _ROOMY else _SHARE)
 
     def budget(self, planner: Planner) -> int:
         """Tokens a request may take; 0 when the window is unknown."""
         window = self.means.windows.of(planner.info)
-        output = min(self.means.max_tokens, planner.info.max_output or self.means.max_tokens)
-        return window - min(output, window // _SHARE) if window else 0
+        most = self.means.max_tokens
+        output = min(most, planner.info.max_output or most) + self._thinking(planner)
+        return window - min(output, self.reply_room(planner)) if window else 0
+
+    def _thinking(self, planner: Planner) -> int:
+        return self.means.thinking if planner.info.thinking else 0
 
     def free(self, planner: Planner) -> int:
         """Tokens that are left for the conversation itself. Without a known window, as much as it has now."""
@@ -134,16 +144,25 @@ class WindowKeeper:
             await self._work.apply(scope)
         if self.means.settings.enabled:
             self._remember(planner)
-            size = self.size(planner)
-            if self.crowded(planner, size):
-                await self._shrinking().make_room(planner, scope, size)
+            self._raw = self.raw(planner)
+            size = self.measure.estimate(self._raw)
+            if not self.crowded(planner, size):
+                return
+            await self._shrinking().make_room(planner, scope, size)
         self._raw = self.raw(planner)
 
     def _remember(self, planner: Planner) -> None:
         """After a resume, what the last reply of the run before reported stands for what was not measured here."""
-        known, messages = self.means.recorder.state.context_tokens, self.thread.history()
-        if not self.measure.calibrated and not self.agent and known and len(messages) > 1:
+        known = self.means.recorder.state.context_tokens
+        if self.measure.calibrated or self.agent or not known:
+            return
+        messages = self.thread.history()
+        if len(messages) > 1:
             self.measure.reported(self.raw(planner) - self.measure.of(messages[-1]), known)
+
+    @property
+    def expected(self) -> int:
+        return self.measure.estimate(self._raw)
 
     def answered(self, planner: Planner, usage: Usage) -> None:
         """What the last request took, for the next estimate."""
@@ -164,9 +183,6 @@ class WindowKeeper:
             self.measure.reported(self._raw, error.size)
             size = error.size
         work = self._shrinking()
-        if error.status == 413 and not error.limit and work.pruner.drop_images():
-            self._raw = self.raw(planner)
-            return True
         self.means.windows.learn(planner.info, error.limit or int(size * (0.9 if self.budget(planner) else 0.75)))
         if self._oversize > _OVERSIZE_RETRIES:
             raise work.given_up(planner, str(error))

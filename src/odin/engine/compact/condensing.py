@@ -1,4 +1,4 @@
-"""The event that puts a summary in the place of messages, made from a draft and from what is known for certain."""
+"""The event that puts a summary in the place of messages, with what is known for certain."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from odin.engine.kit import Planner
 from odin.session.shrink import boundary
 
 
-class Draft(Struct, frozen=True):
+class ReadySummary(Struct, frozen=True):
     """A summary of the first `cut` messages, for a conversation that has not been taken back since."""
 
     text: str
@@ -35,7 +35,7 @@ def facts_of(keeper: WindowKeeper, scope: Scope) -> Facts:
     others = tuple(f"- {record.id}: {record.task[:200]}" for record in agents.values()) if not agent else ()
     changed = dict.fromkeys(change.before_after.before.path for change in state.changes.since(0))
     return Facts(
-        place=f"{environment(scope.cwd, scope.root)}\nMode: {scope.mode}",
+        place=environment(scope.cwd, scope.root),
         earlier=earlier_of(keeper),
         prompt=keeper.thread.prompt,
         todos=(mine.todos if mine else ()) if agent else state.todos,
@@ -52,16 +52,16 @@ def earlier_of(keeper: WindowKeeper) -> str:
 
 
 def event_of(
-    keeper: WindowKeeper, draft: Draft, messages: Sequence[Message], scope: Scope, archive: str = ""
+    keeper: WindowKeeper, ready: ReadySummary, messages: Sequence[Message], scope: Scope, archive: str = ""
 ) -> Compacted:
-    start = boundary(messages, len(messages) - draft.cut)
+    start = boundary(messages, len(messages) - ready.cut)
     older, kept = messages[:start], messages[start:]
     facts = facts_of(keeper, scope)
     prompt = keeper.thread.prompt
     here = any(isinstance(message, UserMessage) and message.text == prompt for message in kept)
     users = () if here or not prompt else (prompt,)
-    quotes = evidence([item for item in older if not _is_prompt(item, prompt)], tokens_of(draft.text) // 2)
-    summary = draft.text if keeper.means.own is not None else settled(draft.text, facts)
+    quotes = evidence([item for item in older if not _is_prompt(item, prompt)], tokens_of(ready.text) // 2)
+    summary = ready.text if keeper.means.own is not None else settled(ready.text, facts)
     text = whole(summary, quotes, facts, archive)
     measure = keeper.measure
     before = measure.base + sum(map(measure.of, messages)) + tokens_of(keeper.thread.summary)
@@ -71,8 +71,8 @@ def event_of(
         kept=len(kept),
         users=users,
         archive=archive,
-        trigger=draft.trigger,
-        profile=draft.profile,
+        trigger=ready.trigger,
+        profile=ready.profile,
         tokens_before=measure.estimate(before),
         tokens_after=measure.estimate(after),
     )

@@ -43,14 +43,6 @@ class Pruner:
         self._prune(found)
         return True
 
-    def drop_images(self) -> bool:
-        """The request has too many bytes: all images but the newest go."""
-        found = choose(self._messages(), recent=_ALL, gone=lambda result: True, images_kept=1)
-        if not found.images:
-            return False
-        self._prune(Pruning((), found.images))
-        return True
-
     def cut_giants(self, planner: Planner) -> None:
         """Results of the newest reply that would fill the window by themselves: the model must read them in parts."""
         last = next((item for item in reversed(self._messages()) if isinstance(item, ToolMessage)), None)

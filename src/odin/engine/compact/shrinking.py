@@ -1,6 +1,6 @@
 """Makes a conversation shorter: cheap pruning first, then a summary in the background, then whatever it takes.
 
-A summary is made beside the running turn and becomes a draft. The draft is applied before a later request, when no call
+A summary is made beside the running turn and waits, ready. It is applied before a later request, when no call
 is open, or at once when the agent is idle. Only when the next request would not fit does the turn wait.
 """
 
@@ -22,7 +22,7 @@ from odin.core.hook import HookCall
 from odin.core.message import Message
 from odin.engine.call.admitted import Scope
 from odin.engine.compact.compaction import WindowKeeper
-from odin.engine.compact.condensing import Draft, archived, earlier_of, event_of, facts_of, failure
+from odin.engine.compact.condensing import ReadySummary, archived, earlier_of, event_of, facts_of, failure
 from odin.engine.compact.pruning import Pruner
 from odin.engine.compact.summariser import Weak, summarise
 from odin.engine.kit import Planner
@@ -44,7 +44,7 @@ class Shrinking:
         self.pruner = Pruner(keeper)
         self._keeper = keeper
         self._means = keeper.means
-        self._draft: Draft | None = None
+        self._ready: ReadySummary | None = None
         self._task: asyncio.Task[None] | None = None
         self._trigger: CompactionTrigger = "auto"
         self._failures = 0
@@ -54,7 +54,7 @@ class Shrinking:
 
     @property
     def running(self) -> bool:
-        return self._draft is not None or (self._task is not None and not self._task.done())
+        return self._ready is not None or (self._task is not None and not self._task.done())
 
     @property
     def _paused(self) -> bool:
@@ -139,7 +139,7 @@ class Shrinking:
                 raise
         text = text or self._known(planner, scope, cut)
         lineage = self._keeper.thread.lineage
-        self._draft = Draft(text, cut, lineage, trigger, "continuation")
+        self._ready = ReadySummary(text, cut, lineage, trigger, "continuation")
         await self.apply(scope)
 
     # --- in the background ---
@@ -183,7 +183,7 @@ class Shrinking:
             self._failed(error, trigger, final=not goes_on)
             text = self._known(planner, scope, cut) if goes_on else ""
         if text and self._keeper.thread.lineage == lineage:
-            self._draft = Draft(text, cut, lineage, trigger, profile)
+            self._ready = ReadySummary(text, cut, lineage, trigger, profile)
             if not self._means.recorder.state.executing and not self._keeper.agent:
                 with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
                     await self.apply(scope)
@@ -192,10 +192,10 @@ class Shrinking:
         """Stop what is being made and drop what waits. False when there is neither."""
         if not self.running:
             return False
-        trigger = self._draft.trigger if self._draft is not None else self._trigger
+        trigger = self._ready.trigger if self._ready is not None else self._trigger
         if self._task is not None:
             self._task.cancel()
-        self._task = self._draft = None
+        self._task = self._ready = None
         self._permitted = False
         self._emit(CompactionChanged("cancelled", trigger))
         return True
@@ -246,24 +246,25 @@ class Shrinking:
     # --- applying ---
 
     async def apply(self, scope: Scope) -> bool:
-        """Put a draft that waits in the place of the messages it stands for. False when there is none that fits."""
+        """Put a ready summary in the place of the messages it stands for. False when there is none that fits."""
         thread = self._keeper.thread
         if thread.open_calls:
             return False
-        draft, self._draft = self._draft, None
-        if draft is None or draft.lineage != thread.lineage or draft.cut < 1:
+        ready, self._ready = self._ready, None
+        if ready is None or ready.lineage != thread.lineage or ready.cut < 1:
             return False
         messages = self._messages()
-        event = event_of(self._keeper, draft, messages, scope)
-        if event.tokens_after >= event.tokens_before:
-            self._emit(CompactionChanged("failed", draft.trigger, "A summary would not be shorter."))
+        sketch = event_of(self._keeper, ready, messages, scope, str(self._means.folder / "history-1.md"))
+        if sketch.tokens_after >= sketch.tokens_before:
+            self._emit(CompactionChanged("failed", ready.trigger, "A summary would not be shorter."))
             return False
-        archive = archived(self._keeper, messages[: len(messages) - event.kept])
-        self._emit(event_of(self._keeper, draft, messages, scope, archive))
+        archive = archived(self._keeper, messages[: len(messages) - sketch.kept])
+        event = event_of(self._keeper, ready, messages, scope, archive)
+        self._emit(event)
         self._permitted = False
         self._means.forget(in_view(self._messages(), (file.path for file in self._means.files())))
-        self._emit(CompactionChanged("succeeded", draft.trigger))
-        await self._fire("after_compress", scope, event.text, draft.trigger)
+        self._emit(CompactionChanged("succeeded", ready.trigger))
+        await self._fire("after_compress", scope, event.text, ready.trigger)
         return True
 
     async def _denied(self, scope: Scope, focus: str, trigger: CompactionTrigger) -> bool:

@@ -20,8 +20,9 @@ from odin.core.tool import Subject, Tool, ToolContext
 from odin.engine.early.discard import crashed
 from odin.engine.recorder import Recorder
 from odin.policy.shell import read_only
+from odin.session.files.changes import Unended
 from odin.session.files.checkpoints import CheckpointStore
-from odin.session.files.filestate import missing_folders, place_of, same, state_of, unspelled
+from odin.session.files.filestate import missing_folders, place_of, same, since, state_of, unspelled
 from odin.session.files.listing import Limits, Lister, Listing, hashed, read_file
 
 EDIT_BYTES = 100_000_000
@@ -29,6 +30,9 @@ EDIT_BYTES = 100_000_000
 
 _AT_ONCE = 4_000_000
 """Up to this many bytes a file is saved in place; more would hold up everybody else."""
+
+OURS_S = 10.0
+"""How long after its files were saved a killed edit may have changed them. What came later is somebody else's."""
 
 T = TypeVar("T")
 
@@ -163,18 +167,23 @@ class Checkpointer:
             if early := crashed(self._recorder):
                 from odin.engine.early.takeback import clear_up
 
-                await clear_up(early, self._recorder, self.store)
-        for saved in self._recorder.state.changes.open:
-            if saved.call_id not in self._busy:
-                self._busy.add(saved.call_id)
+                await clear_up(early, self._recorder, self.store, self._root)
+        for call in self._recorder.state.changes.open:
+            name = call.saved.call_id
+            if name not in self._busy:
+                self._busy.add(name)
                 try:
-                    changes = await in_thread(lambda stopped, saved=saved: self._changed_since(saved, stopped))
-                    self._left(saved.call_id, changes, "")
+                    changes = await in_thread(lambda stopped, call=call: self._changed_since(call, stopped))
+                    self._left(name, changes, "")
                 finally:
-                    self._busy.discard(saved.call_id)
+                    self._busy.discard(name)
 
-    def _changed_since(self, saved: FilesSaved, stopped: Callable[[], bool]) -> tuple[FileChange, ...]:
-        changes = _changes(saved.files)
+    def _changed_since(self, call: Unended, stopped: Callable[[], bool]) -> tuple[FileChange, ...]:
+        """An edit takes a moment: what became of its files much later is somebody else's doing. A command may take
+        long, and when it was killed nobody knows.
+        """
+        saved = call.saved
+        changes = tuple(item for item in _changes(saved.files) if since(item.after) <= call.at + OURS_S)
         if saved.manifest:
             try:
                 before = Listing.of(self.store.manifest(saved.manifest))

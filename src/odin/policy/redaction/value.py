@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
+from odin.policy.redaction import SHORTEST
 from odin.policy.redaction.shape import Span
 
-SHORTEST = 8
 _LONG_LINE = 32
 
 _NAME = re.compile(

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from odin.core.message import ToolCall, ToolResult
 from odin.core.registry import canonical
+from odin.core.some import some_of
 from odin.providers.offline import results
 from odin.providers.offline.phrase_find import name_glob
 from odin.providers.offline.task import LAST_FILE, LAST_PLACE, LAST_TERM, Desk, Task, nth_of
@@ -170,9 +171,8 @@ def _last_file(memory: Memory, desk: Desk) -> str:
         raise Unclear(
             "I do not know which file you mean: none was read or found yet. Name it, for example: read README.md"
         )
-    shown = ", ".join(f"`{desk.shown(path)}`" for path in files[:_SHOWN])
-    more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
-    raise Unclear(f'Which one: {shown}{more}? Say its name, or for example "the first one".')
+    shown = some_of((f"`{desk.shown(path)}`" for path in files), _SHOWN)
+    raise Unclear(f'Which one: {shown}? Say its name, or for example "the first one".')
 
 
 def _repeated(task: Task, memory: Memory) -> Task:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator
 from msgspec import Struct
 
 from odin.core.message import ToolResult
+from odin.core.some import some_of
 from odin.providers.offline import results
 from odin.providers.offline.task import Act, Desk
 from odin.providers.offline.vocabulary import looks_like_path
@@ -36,9 +37,8 @@ def reach(
         return Reached(found[0], result)
     if not found:
         return Reached(full, result, f"There is no `{path}` here. {_suggestion(result.text)}".rstrip())
-    shown = ", ".join(f"`{desk.shown(item)}`" for item in found[:_SHOWN])
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return Reached(full, result, f"There are {len(found)} files called `{path}`: {shown}{more}. Which one do you mean?")
+    shown = some_of((f"`{desk.shown(item)}`" for item in found), _SHOWN)
+    return Reached(full, result, f"There are {len(found)} files called `{path}`: {shown}. Which one do you mean?")
 
 
 def by_name(path: str, desk: Desk) -> Generator[tuple[Act, ...], tuple[ToolResult, ...], list[str]]:

@@ -31,16 +31,23 @@ class Ahead(Struct, frozen=True):
     changes: tuple[FileChange, ...] | None = None
 
 
+class Unended(Struct, frozen=True):
+    """What was saved for a call of which the end is not known, and when."""
+
+    saved: FilesSaved
+    at: float
+
+
 class FileHistory:
     """Every change in the order of the log, those of rewinds too: going further back is reading further back."""
 
     def __init__(self) -> None:
-        self._open: dict[str, FilesSaved] = {}
+        self._open: dict[str, Unended] = {}
         self._changes: list[Change] = []
         self._ahead: dict[tuple[str, str], Ahead] = {}
 
     @property
-    def open(self) -> tuple[FilesSaved, ...]:
+    def open(self) -> tuple[Unended, ...]:
         """What was saved for calls of which the end is not known: the process that ran them is gone."""
         return tuple(self._open.values())
 
@@ -58,7 +65,7 @@ class FileHistory:
     def saved(self, event: FilesSaved, agent: str = "", at: float = 0.0) -> None:
         early = self._ahead.get((agent, event.call_id))
         if early is None:
-            self._open[event.call_id] = event
+            self._open[event.call_id] = Unended(event, at)
         else:
             self._ahead[agent, event.call_id] = structs.replace(early, saved=event, saved_at=at)
 
@@ -78,7 +85,7 @@ class FileHistory:
         if early is None or early.saved is None:
             return ()
         if early.changes is None:
-            self._open[call_id] = early.saved
+            self._open[call_id] = Unended(early.saved, early.saved_at)
             return ()
         self._changes.extend(map(Change, early.changes))
         return early.changes

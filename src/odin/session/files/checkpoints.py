@@ -125,8 +125,11 @@ class CheckpointStore:
 
     def manifest(self, sha256: str) -> Manifest:
         try:
-            return msgspec.msgpack.decode((self.folder / MANIFESTS / sha256).read_bytes(), type=Manifest)
-        except (OSError, msgspec.MsgspecError) as error:
+            data = (self.folder / MANIFESTS / sha256).read_bytes()
+            if digest(data) != sha256:
+                raise Lost("the list of the project's files in the checkpoint store is damaged")
+            return msgspec.msgpack.decode(data, type=Manifest)
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
             raise Lost("the list of the project's files is no longer in the checkpoint store") from error
 
     def load_seen(self) -> Seen:

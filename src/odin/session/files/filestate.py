@@ -92,3 +92,13 @@ def missing_folders(path: str) -> Iterator[str]:
     while folder and folder != os.path.dirname(folder) and not os.path.lexists(folder):  # noqa: PTH120
         yield folder
         folder = os.path.dirname(folder)  # noqa: PTH120
+
+
+def since(now: FileState) -> float:
+    """Since when the path is as it is. To bring back what is gone harms nobody, and a folder goes only when empty."""
+    if now.kind not in ("file", "link"):
+        return 0.0
+    try:
+        return os.lstat(unspelled(now.path)).st_ctime
+    except OSError:
+        return 0.0

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from odin.core.some import some_of
+
 NAMED = 5
 
 T = TypeVar("T")
@@ -26,6 +28,5 @@ def left_out(kept: Sequence[str]) -> list[str]:
     """The line for the model; none when nothing was kept back."""
     if not kept:
         return []
-    more = f" and {len(kept) - NAMED} more" if len(kept) > NAMED else ""
-    names = ", ".join(sorted(kept)[:NAMED])
-    return [f"(left out, because a rule or a secret keeps it back: {names}{more}; name a file by itself to ask for it)"]
+    names = some_of(sorted(kept), NAMED)
+    return [f"(left out, because a rule or a secret keeps it back: {names}; name a file by itself to ask for it)"]

@@ -1,10 +1,11 @@
 """What is found in a repository, written down for whoever works in it: the part of ODIN.md that InitTool keeps."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from odin.core.some import some_of
 from odin.tools.survey.commands import Command, Use, commands
 from odin.tools.survey.manifests import Manifest, manifests
 from odin.tools.survey.tree import Tree, language_of, languages, look
@@ -54,7 +55,7 @@ def _overview(tree: Tree, known: Sequence[Manifest]) -> list[str]:
         for item in found
     ]
     if spoken:
-        lines.append(f"- Languages: {_some(spoken, 8)}")
+        lines.append(f"- Languages: {some_of(spoken, 8)}")
     lines.append(f"- {_count(len(tree.files), 'file')}{'' if tree.complete else ' looked at; there are more'}")
     others = [path for path in _OTHER_INSTRUCTIONS if tree.has(path)]
     if others:
@@ -105,7 +106,7 @@ def _folder(tree: Tree, folder: str) -> list[str]:
     facts = ", ".join([_count(len(files), "file"), *tongues])
     below = [f"`{name}/`" for name in inner if tree.under(f"{folder}/{name}")]
     about = _purpose(tree, folder)
-    return [f"- `{folder}/` ({facts}){f': {about}' if about else ''}{f' Holds {_some(below, 12)}.' if below else ''}"]
+    return [f"- `{folder}/` ({facts}){f': {about}' if about else ''}{f' Holds {some_of(below, 12)}.' if below else ''}"]
 
 
 def _purpose(tree: Tree, folder: str) -> str:
@@ -130,7 +131,7 @@ def _components(tree: Tree, known: Sequence[Manifest]) -> list[str]:
     for manifest in known:
         name = f"`{manifest.name}`, " if manifest.name else ""
         uses = "on" if manifest.what == "container image" else "uses"
-        needs = f"; {uses} {_some(manifest.needs, _LISTED)}" if manifest.needs else ""
+        needs = f"; {uses} {some_of(manifest.needs, _LISTED)}" if manifest.needs else ""
         lines.append(_line(f"- `{manifest.path}`: {name}{manifest.what}{needs}"))
     for path in tree.files:
         if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path):
@@ -159,12 +160,6 @@ def _commands(found: Sequence[Command]) -> list[str]:
 
 def _bounded(lines: list[str], limit: int = _LISTED) -> list[str]:
     return lines if len(lines) <= limit else [*lines[:limit], f"- and {len(lines) - limit} more"]
-
-
-def _some(items: Iterable[str], limit: int) -> str:
-    found = list(items)
-    more = f" and {len(found) - limit} more" if len(found) > limit else ""
-    return ", ".join(found[:limit]) + more
 
 
 def _count(number: int, what: str) -> str:

@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
 
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
@@ -16,10 +17,10 @@ from odin.ui.chat.keyboard import Keyboard
 from odin.ui.chat.own import OwnCommands
 from odin.ui.picking import ASK
 from odin.ui.print import run_text
-from odin.ui.terminal import say
+from odin.ui.terminal import say, shorten, size_of, visible
 
 HELP = (
-    "Type what you want done. /ask, /plan, /edit choose the mode; Ctrl-D ends.",
+    "/ask, /plan, /edit [TEXT] choose the mode; Ctrl-D or /exit ends.",
     queue.HELP,
     rewind.HELP,
     rules.HELP,
@@ -29,6 +30,8 @@ HELP = (
     compact.HELP,
 )
 _MODES: dict[str, Mode] = {"/ask": "ask_mode", "/plan": "plan_mode", "/edit": "edit_mode"}
+START = "Type what you want done. /help tells the rest; Ctrl-D ends."
+_AGAIN = "Ctrl-C once more ends Odin, and so does Ctrl-D."
 _EXIT = ("/exit", "/quit", "exit", "quit")
 _ENDINGS = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 
@@ -52,6 +55,7 @@ class _Chat:
         self._strictness = strictness.Strictness(held.client, info.permission_mode)
         self._commands = sessions.SessionCommands(held, sys.stderr)
         self._own = OwnCommands(sys.stderr)
+        self._summaries = compact.Summaries(sys.stderr)
         self._keyboard = Keyboard(sys.stdin, sys.stderr, lambda: self.prompt, self._typed)
         self._table: dict[str, Callable[[str, str], Awaitable[None]]] = {
             "/help": self._help,
@@ -62,7 +66,10 @@ class _Chat:
             **dict.fromkeys(compact.COMMANDS, self._compact),
             **dict.fromkeys(usage.COMMANDS, self._usage),
         }
-        self._lines: asyncio.Queue[str] = asyncio.Queue()
+        self._lines: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+        self._stays = True
+        self._on_screen = ""
+        self._ending = False
         self._heard: Client | None = None
         self._hears = asyncio.Event()
         self._resting: list[ChangePrompt] = []
@@ -70,7 +77,7 @@ class _Chat:
         self._fresh = True
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[None] = self._loop.create_future()
-        self._asides: set[asyncio.Task[bool]] = set()
+        self._asides: set[asyncio.Task[object]] = set()
         self.code = 0
 
     @property
@@ -88,12 +95,14 @@ class _Chat:
         for task in tasks:
             task.add_done_callback(self._failed)
         self._mind_signals()
+        self._loop.add_signal_handler(signal.SIGCONT, self._keyboard.come_back)
+        self._loop.add_signal_handler(signal.SIGWINCH, self._keyboard.redraw)
         self._keyboard.open()
         try:
             await self._done
         finally:
             self._keyboard.close()
-            for number in (signal.SIGINT, *_ENDINGS):
+            for number in (signal.SIGINT, signal.SIGCONT, signal.SIGWINCH, *_ENDINGS):
                 self._loop.remove_signal_handler(number)
             for task in tasks:
                 task.cancel()
@@ -118,16 +127,30 @@ class _Chat:
             self._loop.add_signal_handler(number, self._leave, code)
 
     def _interrupted(self) -> None:
-        """Ctrl-C at the prompt: what was typed goes, or what runs of the user's own; without either we go."""
+        """Ctrl-C at the prompt: what was typed goes, else what runs, else the list; without any of them we go, too.
+
+        Only the second one ends the conversation: the first may have been meant for a turn that just ended.
+        """
         if self._keyboard.text:
             self._keyboard.forget()
-        elif self._own.running:
-            task = self._loop.create_task(self._client.submit(Interrupt()))
-            self._asides.add(task)
-            task.add_done_callback(self._asides.discard)
-        else:
+        elif self._coming or self._own.running:
+            self._aside(self._client.submit(Interrupt("join")))
+        elif self._summaries.running:
+            self._aside(self._summaries.cancel(self._client))
+        elif self._commands.choosing:
+            self._typed("")
+        elif self._ending:
             sys.stderr.write("\n")
             self._leave()
+        else:
+            self._ending = True
+            with self._keyboard.aside():
+                say(sys.stderr, _AGAIN)
+
+    def _aside(self, act: Coroutine[Any, Any, object]) -> None:
+        task = self._loop.create_task(act)
+        self._asides.add(task)
+        task.add_done_callback(self._asides.discard)
 
     # --- what happens ---
 
@@ -150,6 +173,9 @@ class _Chat:
     async def _turn(
         self, client: Client, envelope: Envelope, started: TurnStarted, events: AsyncIterator[Envelope]
     ) -> None:
+        if started.text and started.id != self._on_screen:
+            with self._keyboard.aside():
+                self._tell(f"{started.mode.removesuffix('_mode')}> ", started.text)
         code = await run_text(
             client,
             Prompt(started.id, started.text, started.mode),
@@ -169,9 +195,14 @@ class _Chat:
         self._keyboard.show()
 
     def _beside(self, envelope: Envelope) -> None:
-        if self._own.concerns(envelope.event):
-            with self._keyboard.aside():
-                self._own.show(envelope.event)
+        for shown in (self._own, self._summaries):
+            if not envelope.agent and shown.concerns(envelope.event):
+                with self._keyboard.aside():
+                    shown.show(envelope.event)
+
+    def _tell(self, before: str, prompt: str) -> None:
+        """A prompt in a line of its own."""
+        say(sys.stderr, shorten(f"{before}{visible(' '.join(prompt.split()))}", size_of(sys.stderr)[0] - 1))
 
     # --- what is typed ---
 
@@ -179,7 +210,8 @@ class _Chat:
         if text is None or text.strip() in _EXIT:
             self._leave()
         else:
-            self._lines.put_nowait(text)
+            self._ending = False
+            self._lines.put_nowait((text, self._keyboard.stays))
 
     async def _work(self, first: str, left: str) -> None:
         await self._commands.tell_resumed()
@@ -191,7 +223,9 @@ class _Chat:
         while True:
             if not self._coming:
                 self._keyboard.show()
-            await self._guarded(await self._lines.get())
+            text, self._stays = await self._lines.get()
+            await _signals_heard()
+            await self._guarded(text)
 
     async def _guarded(self, text: str, *, change: bool = False) -> None:
         """What cannot be done is said; the conversation goes on."""
@@ -227,6 +261,7 @@ class _Chat:
             await self._hears.wait()
         prompt = Prompt(os.urandom(6).hex(), text, self._mode)
         self._coming = True
+        self._on_screen = prompt.id if self._stays else self._on_screen
         try:
             await client.submit(prompt)
         except OdinError:
@@ -238,7 +273,7 @@ class _Chat:
         waiting = [item.id for item in (await client.snapshot()).queue]
         if prompt.id in waiting:
             with self._keyboard.aside():
-                say(sys.stderr, f"Waits as number {waiting.index(prompt.id) + 1}: {text}")
+                self._tell(f"Waits as number {waiting.index(prompt.id) + 1}: ", text)
 
     async def _commanded(self, command: str, rest: str) -> bool:
         if command in sessions.COMMANDS:
@@ -278,7 +313,7 @@ class _Chat:
         await queue.queue_command(self._client, command, rest, self._mode, sys.stderr)
 
     async def _compact(self, command: str, rest: str) -> None:
-        await compact.compact_command(self._client, rest, sys.stderr)
+        await self._summaries.command(self._client, rest)
 
     async def _usage(self, command: str, rest: str) -> None:
         if await usage.usage_command(self._client, command, rest, sys.stderr):
@@ -296,6 +331,7 @@ class _Chat:
             self._keyboard.release()
             self._mind_signals()
         if text.strip():
+            self._stays = True
             await self._take(text)
 
     async def _entered(self, before: Client | None) -> None:
@@ -304,12 +340,19 @@ class _Chat:
             return
         info = await self._client.info()
         self._strictness = strictness.Strictness(self._client, info.permission_mode)
+        self._own, self._summaries = OwnCommands(sys.stderr), compact.Summaries(sys.stderr)
         self._fresh = True
         waiting = (await self._client.snapshot()).queue
         self._resting = [ChangePrompt(item.id, lane=item.lane) for item in waiting]
         if waiting:
             what = "1 prompt waits" if len(waiting) == 1 else f"{len(waiting)} prompts wait"
             say(sys.stderr, f"{what} from before and will follow your next one. /queue lists, changes and drops them.")
+
+
+async def _signals_heard() -> None:
+    """A Ctrl-C typed before a line acts first, although the loop hears of it some steps after the line."""
+    for _ in range(4):
+        await asyncio.sleep(0)
 
 
 async def _with(first: Envelope, events: AsyncIterator[Envelope]) -> AsyncIterator[Envelope]:
@@ -321,6 +364,6 @@ async def _with(first: Envelope, events: AsyncIterator[Envelope]) -> AsyncIterat
 async def run_chat(held: Sessions, *, first: str, mode: Mode, left: str = "") -> int:
     """`left` is a prompt that a fork left out, to be changed and asked first."""
     info = await held.client.info()
-    for line in (*introduction(info, mode), *HELP):
+    for line in (*introduction(info, mode), START):
         say(sys.stderr, line)
     return await _Chat(held, info, mode).run(first, left)

@@ -1,50 +1,51 @@
-"""`/compact` in a conversation: the older part becomes a summary, now."""
+"""`/compact` in a conversation: the older part becomes a summary, while the keyboard stays free."""
 
-from collections.abc import AsyncIterator
 from typing import TextIO
 
 from odin.core.client import Client
-from odin.core.errors import OdinError
-from odin.core.event import Compacted, CompactionChanged, Envelope
+from odin.core.event import Compacted, CompactionChanged, Event
 from odin.core.op import CancelCompaction, Compact
 from odin.ui.terminal import say
 
 COMMANDS = ("/compact",)
-HELP = "/compact [what matters] summarises the conversation so far; /compact cancel stops that."
+HELP = "/compact [what matters] summarises the conversation so far; Ctrl-C or /compact cancel stops that."
+_NONE = "No summary is made: there is too little to summarise, one is being made already, or a hook said no."
 
 
-async def compact_command(client: Client, rest: str, err: TextIO) -> None:
-    """Do it and say what came of it."""
-    events = client.events()
-    try:
+class Summaries:
+    """The summary that a person asked for: whether it is being made, and what came of it."""
+
+    def __init__(self, err: TextIO) -> None:
+        self._err = err
+        self.running = False
+
+    async def command(self, client: Client, rest: str) -> None:
         if rest.strip() == "cancel":
-            stopped = await client.submit(CancelCompaction())
-            say(err, "The summary was given up." if stopped else "No summary is being made.")
-        elif await client.submit(Compact(rest.strip())):
-            say(err, "Summarising…")
-            await _follow(events, err)
-        else:
-            say(err, "There is nothing to summarise yet, or it is being done already.")
-    except OdinError as error:
-        say(err, error.sentence())
-    finally:
-        close = getattr(events, "close", None)
-        if close is not None:
-            close()
+            await self.cancel(client)
+        elif not await client.submit(Compact(rest.strip())):
+            say(self._err, _NONE)
 
+    async def cancel(self, client: Client) -> None:
+        """Give it up. What becomes of one that a person asked for is told by its events."""
+        told, self.running = self.running, False
+        if not await client.submit(CancelCompaction()):
+            say(self._err, "No summary is being made.")
+        elif not told:
+            say(self._err, "The summary was given up.")
 
-async def _follow(events: AsyncIterator[Envelope], err: TextIO) -> None:
-    """To the end of the summary. When the model fails, what is known takes its place, and it goes on."""
-    async for envelope in events:
-        event = envelope.event
-        if envelope.agent:
-            continue
+    def concerns(self, event: Event) -> bool:
+        if isinstance(event, CompactionChanged):
+            return event.trigger == "manual" and event.status != "succeeded"
+        return isinstance(event, Compacted) and event.trigger == "manual"
+
+    def show(self, event: Event) -> None:
         if isinstance(event, Compacted):
-            say(err, f"About {event.tokens_before:,} tokens became {event.tokens_after:,}.")
+            self.running = False
+            say(self._err, f"About {event.tokens_before:,} tokens became {event.tokens_after:,}.")
             if event.archive:
-                say(err, f"The whole is in {event.archive}.")
-            return
-        if isinstance(event, CompactionChanged) and event.status in ("failed", "cancelled"):
-            say(err, event.detail or "The summary was given up.")
-            if event.final:
-                return
+                say(self._err, f"The whole is in {event.archive}.")
+        elif isinstance(event, CompactionChanged):
+            self.running = event.status == "started" or not event.final
+            own = "" if event.final else " Odin writes one from what it knows."
+            given_up = event.detail or "The summary was given up."
+            say(self._err, "Summarising…" if event.status == "started" else f"{given_up}{own}")

@@ -30,11 +30,11 @@ async def changed(draft: str, label: str) -> str:
 
 async def _changed(draft: str, label: str) -> str:
     tty = Tty(sys.stdin, sys.stderr)
-    if can_change(draft):
-        return await change_line(tty, label, draft) or ""
-    command = editor()
+    command = [] if can_change(draft) else editor()
     if command:
         return await edit(tty, command, draft)
+    if can_change(draft.replace("\n", "").replace("\t", "")):
+        return await change_line(tty, label, draft) or ""
     put(sys.stderr, "\n".join([*framed(draft, tty.columns()), ""]))
-    say(sys.stderr, "That was the prompt. It has several lines: set $EDITOR to change it there, or type it anew.")
+    say(sys.stderr, "That was the prompt. Some of it cannot be shown here: set $EDITOR to change it, or type it anew.")
     return ""

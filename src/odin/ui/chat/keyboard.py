@@ -9,18 +9,23 @@ from collections.abc import Callable, Generator
 from typing import Any, TextIO
 
 from odin.ui.progress import Progress
-from odin.ui.question.lineedit import Line
+from odin.ui.question.lineedit import PASTES_OFF, PASTES_ON, Line
 from odin.ui.question.tty import Tty
-from odin.ui.terminal import width
+from odin.ui.terminal import shorten, width
 
 _ROW = re.compile(r"(?<=[\r\n])")
+_REMEMBERED = 200
+"""Lines that can be called back with the arrow keys."""
+_ROWS = 5
+"""Rows that a line takes at most when it is done."""
 
 
 class Keyboard:
     """One line at the bottom of the terminal. `label` stands before it; `take` gets what was typed, None at the end.
 
     While a turn runs its progress has that line, until something is typed; while a person is asked something else, the
-    whole terminal belongs to whoever asks (`hold`), and what was typed so far comes back afterwards.
+    whole terminal belongs to whoever asks (`hold`), and what was typed so far comes back afterwards. `stays`: the line
+    that is taken can still be read above.
     """
 
     def __init__(
@@ -39,6 +44,8 @@ class Keyboard:
         self._on_screen = ""
         self._silent = True
         self._held = 0
+        self._typed: list[str] = []
+        self.stays = False
 
     @property
     def busy(self) -> bool:
@@ -115,7 +122,18 @@ class Keyboard:
 
     def forget(self) -> None:
         """What was typed so far is not meant."""
-        self._line = Line("")
+        self._line = self._empty()
+        self._draw()
+
+    def come_back(self) -> None:
+        """We were stopped (Ctrl-Z) and go on: the shell had the terminal and left it in its own way."""
+        if self._before is not None:
+            self._key_by_key()
+            self.redraw()
+
+    def redraw(self) -> None:
+        """The line anew, whatever is on the terminal: it has another size, or somebody else wrote there."""
+        self._on_screen = ""
         self._draw()
 
     # --- keys ---
@@ -125,16 +143,23 @@ class Keyboard:
 
         if self._edits and self._before is None:
             self._before = termios.tcgetattr(self._tty.fd)
-            changed = termios.tcgetattr(self._tty.fd)
-            changed[3] &= ~(termios.ICANON | termios.ECHO)
-            termios.tcsetattr(self._tty.fd, termios.TCSANOW, changed)
+            self._key_by_key()
         asyncio.get_running_loop().add_reader(self._tty.fd, self._ready)
+
+    def _key_by_key(self) -> None:
+        import termios
+
+        changed = termios.tcgetattr(self._tty.fd)
+        changed[3] &= ~(termios.ICANON | termios.ECHO)
+        termios.tcsetattr(self._tty.fd, termios.TCSANOW, changed)
+        self._tty.say(PASTES_ON)
 
     def _deafen(self) -> None:
         import termios
 
         asyncio.get_running_loop().remove_reader(self._tty.fd)
         if self._before is not None:
+            self._tty.say(PASTES_OFF)
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self._tty.fd, termios.TCSANOW, self._before)
             self._before = None
@@ -161,15 +186,31 @@ class Keyboard:
 
     def _finish(self) -> None:
         text = self._line.text
-        if self._progress is None and not self._silent and self._edits:
+        self.stays = self._progress is None and not self._silent
+        if self.stays and self._edits:
             self._draw()
-            self._tty.say("\n")
+            self._tty.say(f"{self._whole()}\n")
             self._drawn = False
         self._clear()
-        self._line = Line("")
+        self._remember(text)
+        self._line = self._empty()
         self._uncover()
         self._silent = self._silent or self._progress is None
         self._take(text)
+
+    def _whole(self) -> str:
+        """What must still be written so that a long line can be read from its beginning."""
+        if self._on_screen:
+            return ""
+        label = self._label()
+        return f"\r\x1b[K{label}{shorten(self._line.shown, _ROWS * self._tty.columns() - width(label))}"
+
+    def _remember(self, text: str) -> None:
+        if text.strip() and self._typed[-1:] != [text]:
+            self._typed = [*self._typed, text][-_REMEMBERED:]
+
+    def _empty(self) -> Line:
+        return Line("", self._typed)
 
     # --- drawing ---
 
@@ -189,7 +230,7 @@ class Keyboard:
     def _change_on_screen(self) -> str:
         """What must be written so that the line is there: mostly the letters that were typed at its end."""
         line, columns = self._line, self._tty.columns()
-        before, now = self._on_screen if self._drawn else "", f"{self._label()}{line.text}"
+        before, now = self._on_screen if self._drawn else "", f"{self._label()}{line.shown}"
         plain = line.at == len(line.text) and width(now) < columns
         self._on_screen = now if plain else ""
         if plain and before and now.startswith(before):

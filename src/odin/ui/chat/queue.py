@@ -14,7 +14,7 @@ HELP = (
     "A line typed while Odin works waits; /queue lists what waits, /steer TEXT says it at once, !COMMAND runs one of "
     "yours. Ctrl-C stops the turn, /continue goes on, /forget takes the last message out."
 )
-_HOW = "Write /queue, /queue edit N TEXT, /queue drop N, /queue steer N or /queue send N."
+_HOW = "/queue edit N TEXT, /queue drop N, /queue steer N, /queue send N"
 _GONE = "It was taken or dropped meanwhile."
 
 
@@ -57,7 +57,7 @@ async def _change(client: Client, rest: str, err: TextIO) -> None:
     verb, _, more = rest.partition(" ")
     number, _, text = more.strip().partition(" ")
     if verb not in ("edit", "drop", "steer", "send"):
-        raise UsageError(f"/queue does not know {verb!r}.", _HOW)
+        raise UsageError(f"/queue does not know {verb!r}.", f"Write {_HOW}.")
     item = _numbered((await client.snapshot()).queue, number)
     if verb == "drop":
         done, said = await client.submit(DropPrompt(item.id)), "Dropped"

@@ -4,7 +4,7 @@ from typing import TextIO
 
 from odin.core.errors import OdinError, UsageError
 from odin.core.sessions import ExportFormat, Sessions
-from odin.ui.picking import LISTED, Picker, line, match_lines
+from odin.ui.picking import LISTED, Picker, line, match_lines, narrowed
 from odin.ui.terminal import say, size_of, visible
 
 COMMANDS = ("/new", "/clear", "/resume", "/fork", "/sessions", "/rename", "/delete", "/export")
@@ -103,13 +103,13 @@ class SessionCommands:
         return draft
 
     async def _list(self, words: str) -> None:
-        columns = self._columns()
+        columns, here = self._columns(), await self._id()
         if words:
             found = await self._sessions.search(words)
-            rows = [row for match in found[:LISTED] for row in match_lines(match, columns)]
+            rows = [row for match in found[:LISTED] for row in match_lines(match, columns, here)]
         else:
             found = await self._sessions.list()
-            rows = [line(item, columns) for item in found[:LISTED]]
+            rows = [line(item, columns, here) for item in found[:LISTED]]
         for row in rows or ["No session fits these words." if words else "No sessions yet."]:
             say(self._err, row)
         if len(found) > LISTED:
@@ -124,8 +124,16 @@ class SessionCommands:
     async def _delete(self, session: str) -> None:
         if not session:
             raise UsageError("/delete needs the id of a session.", "/sessions lists them.")
-        await self._sessions.delete(session)
-        say(self._err, f"Deleted session {session}.")
+        found = await self._sessions.list()
+        if any(item.id == session for item in found):
+            await self._sessions.delete(session)
+            say(self._err, f"Deleted session {session}.")
+            return
+        fitting = narrowed(found, session)
+        if len(fitting) != 1:
+            raise UsageError(f"There is no session {session}.", "/sessions lists them.")
+        say(self._err, line(fitting[0], self._columns(), await self._id()))
+        say(self._err, f"Write /delete {fitting[0].id} to delete it for good.")
 
     async def _export(self, words: list[str]) -> None:
         forms: dict[str, ExportFormat] = {"--json": "json", "--html": "html", "--markdown": "markdown"}

@@ -6,7 +6,7 @@ from odin.core.client import Client, ContextReport, SessionInfo, Snapshot
 from odin.core.errors import OdinError, UsageError
 from odin.core.op import SetBudget
 from odin.core.spent import Spent
-from odin.ui.terminal import put, say, visible
+from odin.ui.terminal import folded, put, say, size_of, visible
 
 COMMANDS = ("/context", "/usage", "/cost", "/budget")
 HELP = "/context shows what fills the model's window, /usage what was spent; /budget USD sets what may be."
@@ -21,7 +21,8 @@ async def usage_command(client: Client, command: str, rest: str, err: TextIO) ->
         elif command == "/budget" and rest.strip():
             return await _set_budget(client, rest.strip(), err)
         else:
-            put(err, usage_text(await client.snapshot(), await client.info()))
+            columns = size_of(err)[0] if err.isatty() else 1000
+            put(err, folded_all(usage_text(await client.snapshot(), await client.info()), columns))
     except OdinError as error:
         say(err, error.sentence())
     return False
@@ -58,6 +59,8 @@ def context_text(report: ContextReport) -> str:
         lines.append(f"  {visible(part.source):<{widest}}  {part.tokens:>9,}  {share:>4.0%}{count}")
     if report.threshold:
         lines.append(f"At {report.threshold:,} tokens older parts are made shorter. /compact does it now.")
+    if report.compacting:
+        lines.append("A summary is being made. /compact cancel gives it up.")
     lines.append(
         "The total is what the model counted; the parts are estimates."
         if report.measured
@@ -66,15 +69,20 @@ def context_text(report: ContextReport) -> str:
     return "\n".join(lines) + "\n"
 
 
+def folded_all(text: str, columns: int) -> str:
+    return "\n".join(folded(line, columns, "    ") for line in text.split("\n"))
+
+
 def usage_text(shot: Snapshot, info: SessionInfo) -> str:
     """What this session has spent, by model and by agent."""
     total = sum(shot.spent_by_model.values(), Spent())
     if not total.calls:
         return "No model was asked yet.\n"
-    lines = [f"This session: {_spent(total)}"]
+    alone = f" ({visible(next(iter(shot.spent_by_model)))})" if len(shot.spent_by_model) == 1 else ""
+    lines = [f"This session{alone}: {_spent(total)}"]
     groups = [shot.spent_by_model, {name or "main agent": spent for name, spent in shot.spent_by_agent.items()}]
     for group in groups:
-        if len(group) > 1 or group is shot.spent_by_model:
+        if len(group) > 1:
             width = max(map(len, group))
             lines += [f"  {visible(name):<{width}}  {_spent(spent)}" for name, spent in group.items()]
     if total.unpriced:

@@ -3,6 +3,7 @@
 import codecs
 import os
 import re
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from odin.ui.question.tty import Tty, forget_typed, key_by_key, read_some
@@ -30,65 +31,129 @@ _MOVES = {
     "\x7f": "back",
     "\x15": "clear",
     "\x0b": "cut",
+    "\x17": "word",
+    "\x1b[A": "up",
+    "\x1b[B": "down",
+    "\x1bOA": "up",
+    "\x1bOB": "down",
+    "\x10": "up",
+    "\x0e": "down",
 }
+
+_STEPS: dict[str, Callable[[int, int], int]] = {
+    "left": lambda at, end: max(at - 1, 0),
+    "right": lambda at, end: min(at + 1, end),
+    "home": lambda at, end: 0,
+    "end": lambda at, end: end,
+}
+
+_PASTE, _PASTED = "\x1b[200~", "\x1b[201~"
+PASTES_ON, PASTES_OFF = "\x1b[?2004h", "\x1b[?2004l"
+"""Have the terminal say where a paste begins and ends, so that its line ends are text."""
+
+_ON_SCREEN = {ord("\n"): "↵", ord("\t"): " "}
 
 
 class Line:
-    """A line and the place of the cursor in it."""
+    """A line and the place of the cursor in it. What was pasted may hold several; they are one text all the same.
 
-    def __init__(self, text: str) -> None:
+    `earlier` are lines that were typed before, the newest last, to be called back.
+    """
+
+    def __init__(self, text: str, earlier: Sequence[str] = ()) -> None:
         self.text = text
         self.at: int = len(text)
         self._begun = ""
+        self._pasting = False
+        self._pasted = ""
+        self._earlier = earlier
+        self._back = 0
+        self._new = text
+
+    @property
+    def shown(self) -> str:
+        """The text as one row: a character for each of its own."""
+        return self.text.translate(_ON_SCREEN)
 
     def press(self, keys: str) -> Literal["", "done", "closed"]:
         """Take what was typed: it is done at the line end, and closed by Ctrl-D on an empty line."""
         keys, self._begun = self._begun + keys, ""
         for found in _KEY.finditer(keys):
             key = found[0]
-            if key[0] == "\x1b" and key not in _MOVES and found.end() == len(keys):
+            if key in (_PASTE, _PASTED):
+                self._pasting, self._pasted = key == _PASTE, ""
+            elif key[0] == "\x1b" and key not in _MOVES and found.end() == len(keys):
                 self._begun = key if len(key) < 8 and not key[-1].isalpha() else ""
+            elif self._pasting:
+                self._paste(key)
             elif key in "\r\n":
                 return "done"
             elif key == "\x04" and not self.text:
                 return "closed"
             elif key in _MOVES:
                 self._move(_MOVES[key])
-            elif visible(key) == key:
-                self.text = self.text[: self.at] + key + self.text[self.at :]
-                self.at += 1
+            else:
+                self._insert(key)
         return ""
+
+    def _paste(self, key: str) -> None:
+        """Terminals send a line end as one of three."""
+        if key in "\r\n":
+            self._insert("" if key == "\n" and self._pasted == "\r" else "\n")
+        else:
+            self._insert(key)
+        self._pasted = key
+
+    def _insert(self, key: str) -> None:
+        if key > "\x7f" and key.isspace():
+            key = " "
+        if visible(key) == key or (self._pasting and key in "\n\t"):
+            self.text = self.text[: self.at] + key + self.text[self.at :]
+            self.at += len(key)
 
     def _move(self, name: str) -> None:
         text, at = self.text, self.at
-        if name == "left":
-            self.at = max(at - 1, 0)
-        elif name == "right":
-            self.at = min(at + 1, len(text))
-        elif name == "home":
-            self.at = 0
-        elif name == "end":
-            self.at = len(text)
-        elif name == "back" and at:
-            self.text, self.at = text[: at - 1] + text[at:], at - 1
-        elif name == "delete":
-            self.text = text[:at] + text[at + 1 :]
-        elif name == "clear":
-            self.text, self.at = text[at:], 0
-        elif name == "cut":
-            self.text = text[:at]
+        if name in _STEPS:
+            self.at = _STEPS[name](at, len(text))
+        elif name in ("up", "down"):
+            self._call_back(1 if name == "up" else -1)
+        else:
+            first, last = self._cut(name)
+            self.text, self.at = text[:first] + text[last:], first
+
+    def _cut(self, name: str) -> tuple[int, int]:
+        """From where to where a key takes text away."""
+        text, at = self.text, self.at
+        if name == "back":
+            return max(at - 1, 0), at
+        if name == "delete":
+            return at, at + 1
+        if name == "clear":
+            return 0, at
+        if name == "cut":
+            return at, len(text)
+        rest = text[:at].rstrip()
+        return max(rest.rfind(" "), rest.rfind("\n")) + 1, at
+
+    def _call_back(self, step: int) -> None:
+        back = self._back + step
+        if 0 <= back <= len(self._earlier):
+            self._new = self.text if not self._back else self._new
+            self._back = back
+            self.text = self._earlier[-back] if back else self._new
+            self.at = len(self.text)
 
     def drawn(self, label: str, columns: int) -> str:
         """The line on a terminal: as much around the cursor as fits behind the label."""
-        room = max(columns - width(label) - 1, 8)
+        text, room = self.shown, max(columns - width(label) - 1, 8)
         first, last = self.at, self.at
-        while width(self.text[first:last]) < room and (first > 0 or last < len(self.text)):
-            wider = (max(first - 1, 0), min(last + 1, len(self.text)))
-            if width(self.text[wider[0] : wider[1]]) > room:
+        while width(text[first:last]) < room and (first > 0 or last < len(text)):
+            wider = (max(first - 1, 0), min(last + 1, len(text)))
+            if width(text[wider[0] : wider[1]]) > room:
                 break
             first, last = wider
-        back = width(self.text[self.at : last])
-        return f"\r\x1b[K{label}{self.text[first:last]}" + (f"\x1b[{back}D" if back else "")
+        back = width(text[self.at : last])
+        return f"\r\x1b[K{label}{text[first:last]}" + (f"\x1b[{back}D" if back else "")
 
 
 def can_change(text: str) -> bool:

@@ -1,6 +1,7 @@
 """Commands that are given a small program of their own: sed, awk and jq. Only what can but print is known."""
 
 import re
+from functools import cache
 
 from odin.policy.command.harmless.options import Known, Taken
 from odin.policy.command.harmless.place import Place
@@ -39,7 +40,11 @@ _SED_JOINED = r"(?::a\s*[;\n]\s*N\s*[;\n]\s*\$!\s*ba\s*[;\n]\s*)?"
 _SED_ADDED = rf"{_SED_RANGE}[aic]\s*[^\\\s][^\\\n]*"
 """A text to print takes all that is left of the script."""
 
-_SED = re.compile(rf"\s*{_SED_JOINED}{_SED_STEP}(?:\s*[;\n]\s*{_SED_STEP})*\s*;?\s*|\s*{_SED_ADDED}")
+
+@cache
+def _sed_program() -> re.Pattern[str]:
+    """It takes longer to make than all the others together, and most sessions never need it."""
+    return re.compile(rf"\s*{_SED_JOINED}{_SED_STEP}(?:\s*[;\n]\s*{_SED_STEP})*\s*;?\s*|\s*{_SED_ADDED}")
 
 
 _SED_AGAIN = re.compile(r"D\s*(?:[;\n}]|$)")
@@ -59,7 +64,7 @@ def _sed(taken: Taken, place: Place) -> bool:
 
 
 def _prints(script: str) -> bool:
-    return len(script) <= _MAX_PROGRAM and _SED.fullmatch(script) is not None
+    return len(script) <= _MAX_PROGRAM and _sed_program().fullmatch(script) is not None
 
 
 # --- awk: fields, numbers, sums and texts; nothing that opens, pipes or calls the system ---

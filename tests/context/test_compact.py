@@ -1,0 +1,155 @@
+"""What stays of a long conversation, what a summariser reads of it, and what is noted down without one."""
+
+from odin.context.compact import Facts, evidence, local_summary, portions, settled, tail_start
+from odin.context.headings import HEADINGS, sections, weakness
+from odin.context.prune import choose
+from odin.context.size import message_tokens, tokens_of
+from odin.core.event import CachedFile, Todo
+from odin.core.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
+
+
+def said(text: str, *calls: ToolCall) -> AssistantMessage:
+    return AssistantMessage((Text(text), *calls))
+
+
+def turn(number: int) -> list[Message]:
+    call = ToolCall(f"c{number}", "Read", {"file_path": f"/p/{number}.py"})
+    result = ToolResult(call.id, f"line of {number} " * 40)
+    return [UserMessage(f"prompt {number}"), said("", call), ToolMessage((result,)), said(f"answer {number}")]
+
+
+def whole(count: int) -> list[Message]:
+    return [message for number in range(count) for message in turn(number)]
+
+
+class TestWhatStays:
+    """COMP9: the newest turns word for word, and no result without its call."""
+
+    def test_as_many_turns_as_are_wanted(self) -> None:
+        messages = whole(6)
+        assert tail_start(messages, message_tokens, room=100_000, turns=2) == 16
+        assert tail_start(messages, message_tokens, room=100_000, turns=1) == 20
+
+    def test_fewer_when_there_is_no_room_for_them(self) -> None:
+        messages = whole(6)
+        one_turn = sum(map(message_tokens, turn(0)))
+        assert tail_start(messages, message_tokens, room=one_turn + 20, turns=2) == 20
+        assert tail_start(messages, message_tokens, room=10, turns=2) == 24
+
+    def test_it_never_begins_with_a_result(self) -> None:
+        messages = whole(6)
+        for room in range(0, 2_000, 7):
+            start = tail_start(messages, message_tokens, room=room, turns=3)
+            assert start == len(messages) or not isinstance(messages[start], ToolMessage)
+
+
+class TestPortions:
+    """COMP3: pieces that a summariser can hold."""
+
+    def test_all_of_it_is_there_and_no_piece_is_too_large(self) -> None:
+        pieces = portions(whole(30), 800, 99)
+        assert len(pieces) > 2
+        assert all(tokens_of(piece) <= 900 for piece in pieces)
+        together = "\n".join(pieces)
+        assert all(f"prompt {number}\n" in f"{together}\n" for number in range(30))
+
+    def test_a_message_over_half_of_the_room_is_left_out_and_that_is_said(self) -> None:
+        huge = UserMessage("begins like this " + "and on " * 3_000)
+        (piece,) = portions([UserMessage("small"), huge, said("fine")], 800, 6)
+        assert "is left out" in piece
+        assert "begins like this" in piece
+        assert "small" in piece
+        assert "fine" in piece
+        assert tokens_of(piece) < 800
+
+    def test_of_too_many_pieces_the_middle_goes_and_that_is_said(self) -> None:
+        pieces = portions(whole(60), 400, 4)
+        assert len(pieces) == 4
+        assert "prompt 0" in pieces[0]
+        assert "parts of the conversation are left out here]" in pieces[2]
+        assert "answer 59" in pieces[-1]
+
+
+class TestWordForWord:
+    """COMP9: corrections, errors and edits are not left to somebody's memory."""
+
+    MESSAGES: tuple[Message, ...] = (
+        UserMessage("No, the port is 8081 and never 8080."),
+        said("", ToolCall("e", "EditTool", {"file_path": "/a", "old_string": "8080", "new_string": "8081"})),
+        ToolMessage((ToolResult("e", "permission denied on /a", is_error=True),)),
+    )
+
+    def test_they_are_quoted(self) -> None:
+        found = evidence(self.MESSAGES, 1_000)
+        assert "- No, the port is 8081 and never 8080." in found
+        assert "- permission denied on /a" in found
+        assert "old_string='8080'" in found
+
+    def test_as_far_as_there_is_room(self) -> None:
+        found = evidence(self.MESSAGES, 25)
+        assert "8081 and never 8080" in found
+        assert "old_string" not in found
+        assert evidence(self.MESSAGES, 0) == ""
+
+
+class TestWithoutAModel:
+    """COMP8: the same headings from what is known."""
+
+    FACTS = Facts(
+        prompt="mend the port",
+        todos=(Todo("1", "mend the port", "in_progress"),),
+        agents=("- agent-1: look around",),
+        files=(CachedFile("/p/read.py", 10, 0.0, False, False),),
+        changed=("/p/changed.py",),
+    )
+
+    def test_every_heading_is_there_with_what_is_known(self) -> None:
+        text = local_summary(whole(3), self.FACTS, 2_000)
+        found = sections(text)
+        assert tuple(found) == HEADINGS
+        assert "prompt 0" in found["Goal"]
+        assert "Read file_path='/p/2.py'" in found["Progress"]
+        assert found["Todo State"] == "- [in_progress] mend the port"
+        assert found["SubAgent State"] == "- agent-1: look around"
+        assert "Changed in this session: /p/changed.py" in found["Files and Evidence"]
+        assert "Read: /p/read.py" in found["Files and Evidence"]
+        assert found["Next Step"] == "Go on with the latest prompt: mend the port"
+        assert weakness(text, 4_000) == ""
+
+    def test_an_earlier_summary_is_carried_on(self) -> None:
+        first = local_summary(whole(2), self.FACTS, 2_000)
+        facts = Facts(prompt="and now", earlier=first)
+        second = sections(local_summary(turn(9), facts, 2_000))
+        assert "prompt 0" in second["Goal"]
+        assert "prompt 1" in second["User Constraints"]
+        assert "prompt 9" in second["User Constraints"]
+
+    def test_what_is_known_wins_over_what_a_model_remembers(self) -> None:
+        text = "\n".join(f"## {name}\nas I remember it" for name in HEADINGS)
+        found = sections(settled(text, self.FACTS))
+        assert found["Todo State"] == "- [in_progress] mend the port"
+        assert found["SubAgent State"] == "- agent-1: look around"
+        assert found["Goal"] == "as I remember it"
+        assert found["Files and Evidence"].startswith("as I remember it\nChanged in this session")
+
+
+class TestPruning:
+    """What can go without asking anybody."""
+
+    @staticmethod
+    def reads(*paths: str) -> list[Message]:
+        found: list[Message] = [UserMessage("go")]
+        for number, path in enumerate(paths):
+            found += [
+                said("", ToolCall(f"c{number}", "Read", {"file_path": path})),
+                ToolMessage((ToolResult(f"c{number}", "some text " * 100),)),
+            ]
+        return found
+
+    def test_a_read_that_a_later_one_repeats_goes_although_it_is_recent(self) -> None:
+        found = choose(self.reads("/a", "/b", "/a"), recent=1 << 60, gone=lambda result: False)
+        assert found.calls == ("c0",)
+
+    def test_the_newest_result_stays_whatever_there_is_room_for(self) -> None:
+        found = choose(self.reads("/a", "/b", "/c"), recent=0, gone=lambda result: False)
+        assert found.calls == ("c0", "c1")

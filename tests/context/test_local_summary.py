@@ -1,0 +1,61 @@
+"""The summary that is made when no model can make one: everything in it is known."""
+
+from odin.context.compact import Facts, local_summary, sections
+from odin.core.event import CachedFile, Todo
+from odin.core.message import (
+    AssistantMessage,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+
+TALK: list[Message] = [
+    UserMessage("Mend the parser, and do not touch the tests."),
+    AssistantMessage(
+        (Text("I look at it first."), ToolCall("c1", "Read", {"path": "parser.py"}), ToolCall("c2", "LS", {}))
+    ),
+    ToolMessage((ToolResult("c1", "def parse(): ..."), ToolResult("c2", "no such folder", True))),
+    AssistantMessage((Text("I write it anew with a table."),)),
+]
+
+
+def test_it_says_what_was_asked_what_was_run_and_how_that_ended() -> None:
+    facts = Facts(
+        prompt="Mend the parser.",
+        todos=(Todo("1", "write the table", "pending"),),
+        files=(CachedFile("seen.py", 10, 1.0),),
+        changed=("parser.py",),
+    )
+    parts = sections(local_summary(TALK, facts, 4_000))
+    assert parts["Goal"] == "Mend the parser, and do not touch the tests."
+    assert "do not touch the tests" in parts["User Constraints"]
+    read, listed = parts["Progress"].splitlines()[:2]
+    assert read.startswith("- Read")
+    assert "parser.py" in read
+    assert "failed" not in read
+    assert listed.startswith("- LS")
+    assert listed.endswith("(failed)")
+    assert "with a table" in parts["Key Decisions"]
+    assert "no such folder" in parts["Open Problems"]
+    assert "write the table" in local_summary(TALK, facts, 4_000)
+    assert "Changed in this session: parser.py" in local_summary(TALK, facts, 4_000)
+
+
+def test_an_earlier_summary_is_carried_on() -> None:
+    earlier = local_summary(TALK, Facts(), 4_000)
+    later = sections(local_summary([UserMessage("Now the printer.")], Facts(earlier=earlier), 4_000))
+    assert later["Goal"] == "Mend the parser, and do not touch the tests."
+    assert "- Read" in later["Progress"]
+    assert "do not touch the tests" in later["User Constraints"]
+    assert "Now the printer." in later["User Constraints"]
+
+
+def test_it_is_bounded_and_the_newest_stays() -> None:
+    talk: list[Message] = [UserMessage(f"prompt {number} {'x' * 100}") for number in range(200)]
+    text = local_summary(talk, Facts(), 900)
+    assert len(text) < 900 * 4
+    assert "prompt 199" in text
+    assert "prompt 150 " not in text

@@ -1,0 +1,99 @@
+"""What the log says of the files beside what is there, and whether all of it can be undone.
+
+A copy of the session works in the same folder and says what it did in its own log only; the commands of the person
+are nobody's record. For the session both are somebody else, as a person with an editor would be.
+"""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from odin.core.event import CallDiscarded, Envelope, FileChange, FilesLeft, FileState, Redone, Rewound
+from odin.engine.files.rewind import SHARED, carry_out, plan_back
+from odin.session.files.checkpoints import CheckpointStore
+from odin.session.files.filestate import same, state_of, unspelled
+from odin.session.files.listing import hashed
+from odin.session.state import State
+
+from .model import Model
+from .victim import OWN
+
+States = dict[str, FileState]
+THEIRS = "copy-"
+"""What the names of files begin with that copies of the session work on."""
+
+
+class Known:
+    """What the log says of every path. What a call did early is taken back with it, whoever put it back."""
+
+    def __init__(self) -> None:
+        self.states: States = {}
+        self._left: dict[tuple[str, str], tuple[FileChange, ...]] = {}
+
+    def hear(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, FilesLeft):
+            self._left[envelope.agent, event.call_id] = event.changes
+        if isinstance(event, FilesLeft | Rewound | Redone):
+            self.states |= {change.after.path: change.after for change in event.changes}
+        elif isinstance(event, CallDiscarded):
+            kept = {file.path for file in event.kept}
+            left = self._left.get((envelope.agent, event.call_id), ())
+            self.states |= {item.before.path: item.before for item in left if item.before.path not in kept}
+            self.states |= {change.after.path: change.after for change in event.restored}
+
+
+class Files:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._others: list[tuple[int, States]] = []
+        """What somebody else left, and the number of the session's last event at that time."""
+
+    def now(self) -> States:
+        paths = [str(path) for path in self._root.rglob("*")]
+        return {path: state_of(path, hashed) for path in paths}
+
+    @contextmanager
+    def by_somebody_else(self, seq: int, model: Model) -> Generator[None]:
+        """What changes here is not the session's doing, and nothing that is changes. `seq` is its last event."""
+        before = self.now()
+        model.whose = THEIRS
+        yield
+        model.whose = ""
+        after = self.now()
+        gone = {path: state_of(path, hashed) for path in before if path not in after}
+        new = {path: state for path, state in after.items() if path not in before or not same(before[path], state)}
+        assert [path for path in gone | new if not Path(path).name.startswith(THEIRS)] == []
+        self._others.append((seq, gone | new))
+
+    def check(self, events: list[Envelope], where: str) -> None:
+        """The last that is known of every path is what is there."""
+        known = Known()
+        others = list(self._others)
+        for envelope in events:
+            while others and others[0][0] < envelope.seq:
+                known.states |= others.pop(0)[1]
+            known.hear(envelope)
+        for _, states in others:
+            known.states |= states
+        for path, state in known.states.items():
+            now = state_of(unspelled(path), hashed)
+            assert same(now, state) or self._is_own(path), (where, path, now, state)
+
+    def check_undo(self, events: list[Envelope], store: CheckpointStore, where: str) -> None:
+        """Undo takes back everything the session did since its beginning, which found nothing here, and no more."""
+        foreign = {path for _, states in self._others for path in states}
+        before = self.now()
+        plan = plan_back(State.fold(events).changes.since(0), store, force=False)
+        unfit = [file for file in plan.kept if file.path not in foreign and not self._is_own(file.path)]
+        assert [file for file in unfit if file.reason != SHARED] == [], where
+        outcome = carry_out(plan, store)
+        assert len(outcome.kept) == len(plan.kept), (where, outcome.kept)
+        kept = {file.path for file in plan.kept}
+        for path, state in self.now().items():
+            assert path in kept | foreign or self._is_own(path), (where, path)
+            assert path not in kept or same(state, before[path]), (where, path)
+
+    def _is_own(self, path: str) -> bool:
+        return path == os.fspath(self._root / OWN)

@@ -1,0 +1,35 @@
+"""A hook that lets one summary be made has not spoken for the next."""
+
+from pathlib import Path
+
+from odin.core.event import CompactionChanged, ToolStarted
+from odin.core.op import CancelCompaction, Compact, Interrupt
+from odin.testing import ScriptedServer, call, say
+
+from .conftest import Start
+from .hookkit import hook, new_kit
+from .test_compaction import Model, windowed
+
+FILLER = "All of this is said in many words that fill the window. " * 20
+
+
+async def test_after_a_summary_was_given_up_the_hook_is_asked_again(start: Start, tmp_path: Path) -> None:
+    kit = new_kit(tmp_path)
+    said = [say(f"Answer {number}. {FILLER}") for number in range(4)]
+    script = iter([*said, call("ExecuteCommand", {"command": "sleep 60"})])
+    server = ScriptedServer(Model(lambda seen, number: next(script))).start()
+    config = {**windowed(100_000), "hooks": {"PreCompact": [hook(kit.script("exit 0"))]}}
+    talk = await start(None, server=server, config=config)
+    for number in range(4):
+        await talk.say(f"Prompt number {number}.")
+    turn = await talk.submit("wait")
+    await talk.until_live(ToolStarted)
+    for asked in (1, 2):
+        assert await talk.client.submit(Compact())
+        await talk.until_live(CompactionChanged)
+        assert len(kit.told()) == asked
+        assert await talk.client.submit(CancelCompaction())
+        await talk.until_live(CompactionChanged)
+    await talk.client.submit(Interrupt())
+    await talk.until_end(turn)
+    server.stop()

@@ -1,0 +1,192 @@
+"""Staying within the window whatever the session is like: its mode, its model, its server, and whoever interferes."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.event import (
+    Compacted,
+    CompactionChanged,
+    Mode,
+    RequestStarted,
+    ResultsPruned,
+    ToolEnded,
+    ToolStarted,
+    UsageRecorded,
+)
+from odin.core.message import Usage
+from odin.core.op import CancelCompaction, Compact, Interrupt, Rewind
+from odin.testing import ScriptedServer, call, reply, say
+from odin.testing.script import Turn
+from odin.testing.seen import SeenRequest
+
+from .conftest import Start
+from .test_compaction import GOOD, WINDOW, Model, prompts, text_of, windowed
+
+FILLER = "All of this is said in many words that fill the window. " * 20
+MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
+
+
+def reader(file: Path, **said: Any) -> Model:
+    """Reads a part of the file twice for each prompt, then answers at length."""
+    file.write_text("some words in a long file\n" * 100)
+
+    def answer(seen: SeenRequest, number: int) -> Turn:
+        if number % 3 == 0:
+            return say(f"Answer {number}. {FILLER}", **said)
+        return reply("", [call("Read", {"file_path": str(file), "offset": 1 + number % 50})], **said)
+
+    return Model(answer)
+
+
+async def test_every_mode_has_its_own_words_after_a_summary(start: Start) -> None:
+    """What was summarised in one mode must not speak for it in another."""
+    server = ScriptedServer(Model(lambda seen, number: say(f"Answer {number}. {FILLER}")), window=WINDOW).start()
+    talk = await start(None, server=server, config=windowed())
+    for number in range(60):
+        assert (await talk.say(f"Prompt number {number}.", MODES[number % 3])).reason == "end_turn"
+    assert server.rejected == []
+    assert talk.all(Compacted)
+    for number, seen in enumerate(prompts(talk)):
+        system = str(seen.json["system"])
+        others = {"ask_mode", "plan_mode", "edit_mode"} - {MODES[number % 3]}
+        assert f"# Mode: {MODES[number % 3].removesuffix('_mode')}" in system
+        assert not any(other in system for other in others)
+    server.stop()
+
+
+@pytest.mark.parametrize("window", [9_000, 60_000])
+@pytest.mark.parametrize("kind", ["anthropic", "vllm"])
+async def test_thinking_and_the_answer_fit_beside_the_conversation(
+    start: Start, workspace: Path, kind: str, window: int
+) -> None:
+    """Some servers refuse a request when it and the longest reply it allows do not fit together."""
+    model = reader(workspace / "f.txt", thinking="let me see " * 100)
+    models = {"m": {"context": window, "thinking": True, "tools": "native"}}
+    if kind == "vllm":
+        server = ScriptedServer(model, window=window, local="vllm", models=["m"]).start()
+        providers: dict[str, Any] = {"house": {"base_url": server.openai_url, "models": models}}
+    else:
+        server = ScriptedServer(model, window=window).start()
+        providers = {"anthropic": {"models": models}}
+    name = next(iter(providers))
+    config = {"providers": providers, "thinking": 40_000}
+    talk = await start(None, server=server, config=config, env={"ODIN_MODEL": f"{name}/m"})
+    for number in range(30):
+        ended = await talk.say(f"Prompt number {number}.")
+        assert ended.reason == "end_turn", ended.error
+    assert server.rejected == []
+    assert talk.all(Compacted) or talk.all(ResultsPruned)
+    used = [event.usage for event in talk.all(UsageRecorded) if event.purpose == "planner"]
+    for usage, seen in zip(used, prompts(talk), strict=True):
+        assert usage.input + usage.cache_read + usage.cache_write + seen.json["max_tokens"] <= window
+        assert seen.json["max_tokens"] >= min(8_192, window // 5)
+    server.stop()
+
+
+@pytest.mark.parametrize("api", ["anthropic", "chat"])
+async def test_a_server_that_does_not_count(start: Start, api: str) -> None:
+    """Without any usage the sizes are estimates, and the window holds all the same."""
+    model = Model(lambda seen, number: say(f"Answer {number}. {FILLER}", usage=Usage()), say(GOOD, usage=Usage()))
+    server = ScriptedServer(model, window=WINDOW).start()
+    name = "anthropic" if api == "anthropic" else "openai"
+    provider: dict[str, Any] = {"models": {"m": {"context": WINDOW, "tools": "native"}}}
+    if api != "anthropic":
+        provider["type"] = f"openai-{api}"
+    talk = await start(
+        None, api=name, server=server, config={"providers": {name: provider}}, env={"ODIN_MODEL": f"{name}/m"}
+    )
+    for number in range(60):
+        assert (await talk.say(f"Prompt number {number}.")).reason == "end_turn"
+    assert server.rejected == []
+    assert talk.all(Compacted)
+    assert talk.all(UsageRecorded) == []
+    report = await talk.client.context()
+    assert (report.measured, 0 < report.used <= WINDOW) == (False, True)
+    assert talk.all(RequestStarted)[-1].tokens > 2_000
+    server.stop()
+
+
+async def test_tools_by_contract_in_a_small_window(start: Start, workspace: Path) -> None:
+    """A local model without tool calls of its own, which says itself how little it holds."""
+    server = ScriptedServer(
+        reader(workspace / "f.txt"), window=8_192, local="ollama", models=["tiny"], tools=False
+    ).start()
+    provider = {"base_url": server.openai_url, "models": {"tiny": {"tools": "json"}}}
+    talk = await start(None, server=server, config={"providers": {"house": provider}}, env={"ODIN_MODEL": "house/tiny"})
+    for number in range(30):
+        ended = await talk.say(f"Prompt number {number}.")
+        assert ended.reason == "end_turn", ended.error
+        assert f"Prompt number {number}." in text_of(prompts(talk)[-1])
+    assert server.rejected == []
+    assert talk.all(Compacted)
+    assert talk.all(ResultsPruned)
+    server.stop()
+
+
+async def test_a_summary_that_waits_for_its_place_can_be_given_up(start: Start) -> None:
+    """COMP7: it is made while a command runs. It is under way until it is applied, and may be taken back until then."""
+    said = [say(f"Answer {number}. {FILLER}") for number in range(4)]
+    script = iter([*said, call("ExecuteCommand", {"command": "sleep 60"}), say("Done.")])
+    server = ScriptedServer(Model(lambda seen, number: next(script))).start()
+    talk = await start(None, server=server, config=windowed(100_000))
+    for number in range(4):
+        await talk.say(f"Prompt number {number}.")
+    assert (await talk.client.context()).compacting is False
+    turn = await talk.submit("wait")
+    await talk.until_live(ToolStarted)
+    assert await talk.client.submit(Compact())
+    await talk.until_live(UsageRecorded)
+    await asyncio.sleep(0.1)
+    assert (await talk.client.context()).compacting is True, "nothing is asked any more, but it is not applied"
+    assert await talk.client.submit(CancelCompaction()) is True
+    assert (await talk.client.context()).compacting is False
+    assert await talk.client.submit(CancelCompaction()) is False
+    await talk.client.submit(Interrupt())
+    await talk.until_end(turn)
+    await talk.say("go on")
+    assert talk.all(Compacted) == []
+    assert "Prompt number 0." in text_of(prompts(talk)[-1])
+    assert [event.status for event in talk.all(CompactionChanged)] == ["started", "cancelled"]
+    server.stop()
+
+
+async def test_a_summary_of_what_was_taken_back_is_not_applied(start: Start) -> None:
+    """It is made while a command runs; then the turn is interrupted and the conversation goes back."""
+    said = [say(f"Answer {number}. {FILLER}") for number in range(6)]
+    script = iter([*said[:5], call("ExecuteCommand", {"command": "sleep 60"}), *said, say("Done.")])
+    server = ScriptedServer(Model(lambda seen, number: next(script))).start()
+    talk = await start(None, server=server, config=windowed(100_000))
+    for number in range(5):
+        await talk.say(f"Prompt number {number}.")
+    turn = await talk.submit("wait")
+    await talk.until_live(ToolStarted)
+    assert await talk.client.submit(Compact())
+    await talk.until_live(UsageRecorded)
+    await talk.client.submit(Interrupt())
+    await talk.until_end(turn)
+    last = (await talk.client.snapshot()).messages[4].id
+    await talk.client.submit(Rewind(last))
+    for number in range(4):
+        await talk.say(f"Another prompt {number}.")
+    assert talk.all(Compacted) == []
+    assert "Another prompt 0." in text_of(prompts(talk)[-1])
+    server.stop()
+
+
+async def test_a_file_whose_text_was_pruned_is_read_again_before_an_edit(start: Start, workspace: Path) -> None:
+    for number in range(12):
+        (workspace / f"f{number}.txt").write_text(f"line {number} of this file says hello\n" * 160)
+    reads = [call("Read", {"file_path": str(workspace / f"f{number}.txt")}) for number in range(12)]
+    edit = {"file_path": str(workspace / "f0.txt"), "old_string": "line", "new_string": "row", "replace_all": True}
+    script = iter([*reads, call("EditTool", edit), say("Not yet.")])
+    server = ScriptedServer(Model(lambda seen, number: next(script)), window=WINDOW).start()
+    talk = await start(None, server=server, config=windowed())
+    await talk.say("go")
+    assert talk.all(ResultsPruned)
+    assert talk.all(ToolEnded)[-1].status == "error"
+    assert (workspace / "f0.txt").read_text().startswith("line 0")
+    assert talk.all(Compacted) == []
+    server.stop()

@@ -1,0 +1,141 @@
+"""An interrupt means what waits when it comes. What is said right after it, before the turn has ended, is answered."""
+
+import asyncio
+import threading
+
+import pytest
+
+from odin.core.event import (
+    ActivityChanged,
+    Lane,
+    PromptDropped,
+    PromptJoined,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.core.op import DropPrompt, Interrupt, Leftover, Prompt
+from odin.testing import say
+
+from .conftest import Start, Talk
+
+LANES: tuple[Lane, ...] = ("queue", "merge", "steer")
+
+
+async def endings(talk: Talk, last: str) -> list[tuple[str, str]]:
+    await talk.until_end(last)
+    return [(event.id, event.reason) for event in talk.all(TurnEnded)]
+
+
+@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("queue", ["join", "rest", "drop"])
+async def test_before_the_turn_has_ended(start: Start, lane: Lane, queue: Leftover) -> None:
+    """`waits` waited and has the fate that the interrupt names; `new` came after it and is answered."""
+    talk = await start([say("long", chunk=1).hold(threading.Event(), after=3), say("fine")])
+    prompt = await talk.submit("go")
+    await asyncio.to_thread(talk.server.wait_for, 1)
+    await talk.client.submit(Prompt("waits", "this waited"))
+    assert await talk.client.submit(Interrupt(queue))
+    assert not talk.all(TurnEnded), "nothing has run since"
+    await talk.client.submit(Prompt("new", "and now this", lane=lane))
+    assert await endings(talk, "new") == [(prompt, "interrupted"), ("new", "end_turn")]
+    shot = await talk.client.snapshot()
+    assert [item.id for item in shot.queue] == (["waits"] if queue == "rest" else [])
+    assert [event.id for event in talk.all(PromptJoined)] == (["waits"] if queue == "join" else [])
+    assert [event.id for event in talk.all(PromptDropped)] == (["waits"] if queue == "drop" else [])
+    assert "and now this" in str(talk.server.requests[-1].messages[-1])
+    assert talk.server.rejected == []
+
+
+@pytest.mark.parametrize("lane", LANES)
+async def test_behind_one_that_is_kept(start: Start, lane: Lane) -> None:
+    """The one that waited is answered first; words meant for a running turn go into that one."""
+    talk = await start([say("long", chunk=1).hold(threading.Event(), after=3), say("fine"), say("finer")])
+    prompt = await talk.submit("go")
+    await asyncio.to_thread(talk.server.wait_for, 1)
+    await talk.client.submit(Prompt("waits", "this waited"))
+    assert await talk.client.submit(Interrupt("keep"))
+    await talk.client.submit(Prompt("new", "and now this", lane=lane))
+    alone = lane == "queue"
+    ends = await endings(talk, "new" if alone else "waits")
+    assert ends == [(prompt, "interrupted"), ("waits", "end_turn"), *([("new", "end_turn")] if alone else [])]
+    joined = [(event.id, event.turn) for event in talk.all(PromptJoined)]
+    assert joined == ([] if alone else [("new", "waits")])
+    assert "and now this" in str(talk.server.requests[-1].messages[-1])
+    assert talk.server.rejected == []
+
+
+@pytest.mark.parametrize("lane", LANES)
+async def test_before_the_turn_has_begun(start: Start, lane: Lane) -> None:
+    """The prompt was taken but nothing of it has run: it ends unasked, and the one behind it is answered."""
+    talk = await start([say("fine")])
+    await talk.client.submit(Prompt("first", "go"))
+    assert await talk.client.submit(Interrupt()), "it is about to begin"
+    await talk.client.submit(Prompt("new", "and now this", lane=lane))
+    assert await endings(talk, "new") == [("first", "interrupted"), ("new", "end_turn")]
+    assert [event.id for event in talk.all(TurnStarted)] == ["first", "new"]
+    assert len(talk.server.requests) == 1
+    assert talk.server.rejected == []
+
+
+async def test_a_second_interrupt_means_the_new_prompt_too(start: Start) -> None:
+    talk = await start([say("long", chunk=1).hold(threading.Event(), after=3), say("fine")])
+    prompt = await talk.submit("go")
+    await asyncio.to_thread(talk.server.wait_for, 1)
+    for text in ("one", "two"):
+        await talk.client.submit(Interrupt())
+        await talk.client.submit(Prompt(text, text))
+    assert await endings(talk, "two") == [(prompt, "interrupted"), ("two", "end_turn")]
+    assert [(event.id, event.turn) for event in talk.all(PromptJoined)] == [("one", "")]
+
+
+async def test_an_interrupt_that_finds_nothing_any_more_is_not_kept_for_later(start: Start) -> None:
+    """Between two turns the next one is meant. When that is taken back at once, nothing later is stopped by it."""
+    gate = threading.Event()
+    talk = await start([say("one").hold(gate), say("two")])
+    first = await talk.submit("a")
+    await asyncio.to_thread(talk.server.wait_for, 1)
+    await talk.client.submit(Prompt("next", "b"))
+    ended = asyncio.Event()
+
+    def between(activity: ActivityChanged) -> None:
+        if activity.activity == "idle":
+            ended.set()
+
+    talk.client.observe_activity(between)
+    stopping = asyncio.create_task(_stop_and_drop(talk, ended))
+    gate.set()
+    await talk.until_end(first)
+    await stopping
+    assert (await talk.say("c")).text == "two"
+
+
+async def _stop_and_drop(talk: Talk, ended: asyncio.Event) -> None:
+    await ended.wait()
+    await talk.client.submit(Interrupt("keep"))
+    await talk.client.submit(DropPrompt("next"))
+
+
+async def test_executing_is_true_as_soon_as_a_prompt_was_taken(start: Start) -> None:
+    talk = await start([say("fine")])
+    assert not (await talk.client.snapshot()).executing
+    await talk.client.submit(Prompt("first", "go"))
+    assert not talk.all(TurnStarted)
+    assert (await talk.client.snapshot()).executing
+    await talk.until_end("first")
+    assert not (await talk.client.snapshot()).executing
+
+
+async def test_a_prompt_that_was_taken_and_not_begun_when_the_session_closes_is_not_lost(start: Start) -> None:
+    talk = await start([say("fine")])
+    await talk.client.submit(Prompt("first", "do not lose me"))
+    session = (await talk.client.info()).session
+    assert await talk.client.close(20)
+    assert not (await talk.client.snapshot()).executing
+    assert talk.server.requests == []
+    again = await start(None, server=talk.server, resume=session)
+    assert [(turn.body, turn.reason) for turn in (await again.client.snapshot()).messages] == [
+        ("do not lose me", "aborted")
+    ]
+    assert (await again.say("go on")).text == "fine"
+    assert "do not lose me" in talk.server.requests[0].body.decode()
+    assert talk.server.rejected == []

@@ -1,0 +1,170 @@
+"""A model that answers with anything: sense, nonsense and silence, decided by a seed."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from odin.testing import ScriptedCall, SeenRequest, Turn, Usage, fault, reply, say
+
+WORDS = ("yes", "no", "file", "done", "größer", "文件", "\x1b[31mred\x1b[0m", "a\x00b", "‮", "👩‍👩‍👧", "\r\n")
+HEADINGS = (
+    "Goal",
+    "User Constraints",
+    "Progress",
+    "Key Decisions",
+    "Files and Evidence",
+    "Todo State",
+    "SubAgent State",
+    "Open Problems",
+    "Next Step",
+)
+
+Made = tuple[str, dict[str, Any]]
+
+
+class Model:
+    """What the model says. It works on a few files of `project`, so that calls meet each other's changes."""
+
+    def __init__(self, random: random.Random, project: Path) -> None:
+        self._random = random
+        self._project = project
+        self._count = 0
+
+    def answer(self, seen: SeenRequest) -> Turn:
+        if not seen.tool_names:
+            return self._job()
+        chance = self._random.random()
+        if chance < 0.06:
+            return self._spoiled()
+        if chance < 0.18:
+            return self._eager()
+        turn = self._said() if chance < 0.48 else self._calling()
+        return self._disturbed(turn)
+
+    def _job(self) -> Turn:
+        """Titles and summaries, which fail often."""
+        chance = self._random.random()
+        if chance < 0.2:
+            return fault(self._random.choice((400, 429, 500, 529)), {"retry-after": "0"})
+        if chance < 0.4:
+            return say("no idea")
+        return say("\n".join(f"## {head}\nSomething about {head.lower()}." for head in HEADINGS))
+
+    def _spoiled(self) -> Turn:
+        return self._random.choice(
+            (
+                fault(529, {"retry-after": "0"}),
+                fault(429, {"retry-after": "0"}),
+                fault(500),
+                reply("", stop="end_turn"),
+                reply("cut of", stop="max_tokens"),
+                reply("", [ScriptedCall("WriteFile", '{"path": "/x", "conte')], stop="max_tokens"),
+                reply("", [ScriptedCall("WriteFile", '{"path": nonsense')]),
+                reply("", [ScriptedCall("WriteFile", {})]),
+                reply("", [ScriptedCall("NoSuchTool", {"a": 1})]),
+                say("hello").garble(after=self._random.randrange(1, 4)),
+            )
+        )
+
+    def _eager(self) -> Turn:
+        """Calls that can begin early, changes among them, slowly; often the reply comes to nothing after all."""
+        name = {"path": self._file()}
+        change = self._random.choice((self._write, self._append, self._append, self._edit))()
+        made = [("Read", name), (change[0], change[1] | name), self._random.choice((self._read, self._append))()]
+        turn = reply("", [ScriptedCall(*call) for call in made], chunk=9).pace(self._random.choice((0.002, 0.004)))
+        chance = self._random.random()
+        if chance < 0.3:
+            return turn.error(after=self._random.randrange(20, 70))
+        if chance < 0.5:
+            return turn.cut(events=self._random.randrange(20, 70), reset=chance < 0.4)
+        if chance < 0.6:
+            return msgspec.structs.replace(turn, stop="max_tokens")
+        return turn.unfinished() if chance < 0.7 else turn
+
+    def _said(self) -> Turn:
+        return say(" ".join(self._random.choice(WORDS) for _ in range(30)), thinking=self._thought(), chunk=7)
+
+    def _thought(self) -> str:
+        return "I wonder about it." if self._random.random() < 0.4 else ""
+
+    def _calling(self) -> Turn:
+        calls = [self._call() for _ in range(self._random.choice((1, 1, 1, 2, 3, 5)))]
+        text = "I do something." if self._random.random() < 0.5 else ""
+        return reply(text, calls, thinking=self._thought(), chunk=9)
+
+    def _call(self) -> ScriptedCall:
+        self._count += 1
+        made: tuple[Callable[[], Made], ...] = (
+            self._read,
+            self._read,
+            self._write,
+            self._edit,
+            self._append,
+            lambda: ("Delete", {"paths": [self._file()], "reason": "it is old"}),
+            self._command,
+            self._command,
+            self._command,
+            self._spawn,
+            lambda: ("SpawnStatus", {"id": self._random.choice(("", "spawn-1", "spawn-2"))}),
+            lambda: ("SpawnStop", {"id": f"spawn-{self._random.randrange(1, 5)}"}),
+            lambda: ("Grep", {"pattern": "text", "path": str(self._project), "output_mode": "content"}),
+            lambda: ("TodoWrite", {"todos": [{"id": "1", "content": f"step {self._count}", "status": "pending"}]}),
+            lambda: ("AgentTool", {"description": "look", "prompt": f"Look at part {self._count}."}),
+            lambda: ("ContextSummarizer", {"focus": "the files"}),
+            lambda: ("SaveArtifact", {"name": "plan", "content": f"plan {self._count}"}),
+            self._question,
+        )
+        return ScriptedCall(*self._random.choice(made)())
+
+    def _file(self) -> str:
+        return str(self._project / f"file{self._random.randrange(6)}.txt")
+
+    def _read(self) -> Made:
+        picture = self._random.random() < 0.15
+        return "Read", {"path": str(self._project / "picture.png") if picture else self._file()}
+
+    def _write(self) -> Made:
+        return "WriteFile", {"path": self._file(), "content": f"text {self._count}\n" * 20}
+
+    def _append(self) -> Made:
+        return "AppendFile", {"path": self._file(), "content": f"more text {self._count}\n"}
+
+    def _edit(self) -> Made:
+        return "EditTool", {"path": self._file(), "old_string": "text", "new_string": "word", "replace_all": True}
+
+    def _command(self) -> Made:
+        commands = (
+            f"echo {self._count}",
+            "seq 1 4000",
+            f"echo {self._count} >> log.txt; false",
+            f"echo {self._count} > made{self._count % 3}.txt; sleep 0.05",
+            "sleep 0.05",
+            "printf '\\033[1m\\000\\377'",
+        )
+        return "ExecuteCommand", {"command": self._random.choice(commands)}
+
+    def _spawn(self) -> Made:
+        commands = ("sleep 0.02; echo over", "sleep 0.2; false", "sleep 30", f"echo {self._count} > spawned.txt")
+        limit = self._random.choice(({}, {}, {"timeout": 50}))
+        return "Spawn", {"command": self._random.choice(commands), **limit}
+
+    def _question(self) -> Made:
+        options = [{"label": "left"}, {"label": "right", "detail": "the other way"}]
+        asked = [{"header": "Way", "text": f"Which way, {self._count}?", "options": options, "multiple": True}]
+        return "Question", {"questions": asked * self._random.randrange(1, 3)}
+
+    def _disturbed(self, turn: Turn) -> Turn:
+        chance = self._random.random()
+        if chance < 0.05:
+            return turn.error(after=self._random.randrange(1, 6))
+        if chance < 0.10:
+            return turn.cut(events=self._random.randrange(0, 6), reset=chance < 0.07)
+        if chance < 0.13:
+            return turn.unfinished()
+        if chance < 0.30:
+            return turn.pace(0.002)
+        usage = Usage(self._random.randrange(100, 9000), self._random.randrange(1, 500))
+        return msgspec.structs.replace(turn, usage=usage) if chance < 0.35 else turn

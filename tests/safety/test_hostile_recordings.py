@@ -1,0 +1,175 @@
+"""A recording that somebody handed over is played in its scratch copy and touches nothing else."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from odin.app.replay.replay import Report, Wish, replay, report_text
+from odin.app.replay.saving import save_recording
+from odin.core.errors import OdinError
+from odin.core.event import AnyEvent, Envelope, Replied, SessionOpened, ToolEnded, ToolStarted, TurnEnded, TurnStarted
+from odin.core.message import AssistantMessage, Text, ToolCall
+from odin.session.log import FORMAT, Header
+from odin.testing import call, say
+from tests.engine.conftest import Start
+from tests.engine.early import picture
+
+
+def recording(
+    folder: Path, calls: list[ToolCall], *, cwd: str = "/project", root: str = "", config: dict[str, Any] | None = None
+) -> Path:
+    """One prompt and one reply with these calls; `cwd` and `root` are where its writer says that it took place."""
+    notes = (f"Project root: {root}",) if root else ()
+    events: list[AnyEvent] = [
+        SessionOpened(cwd, "anthropic/claude-sonnet-4-5", "1", config=config or {}),
+        TurnStarted("p1", "go", "edit_mode", notes=notes),
+        Replied(AssistantMessage(tuple(calls))),
+    ]
+    for item in calls:
+        events += [ToolStarted(item.id, item.name, item.args), ToolEnded(item.id, item.name, "success", "done")]
+    events += [Replied(AssistantMessage((Text("Done."),))), TurnEnded("p1", "end_turn", "Done.")]
+    lines: list[Any] = [Header(FORMAT, "evil", cwd, 1.7e9)]
+    lines += [Envelope(number, 1.7e9 + number, "evil", event) for number, event in enumerate(events)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "files").mkdir(exist_ok=True)
+    (folder / "session.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    return folder
+
+
+TOUCH = ToolCall("c1", "ExecuteCommand", {"command": "touch made-by-a-recording"})
+
+
+async def played(folder: Path | str, **wish: Any) -> Report:
+    """Commands run also where there is no sandbox: those of these tests only make a file."""
+    return await replay(Wish(session=str(folder), yes=True, **wish))
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    folder = tmp_path.resolve() / "victim"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("cwd", "root"),
+    [
+        ("{victim}", "/project"),
+        ("/project/../../../../../../../../../..{victim}", "/project"),
+        ("/../../../../../../../../../..{victim}", "/project"),
+        ("/project/sub", "/project"),
+        ("/project/sub/new", "/project"),
+        ("project", "project"),
+        (".", "."),
+        ("", ""),
+    ],
+)
+async def test_it_takes_place_in_the_copy_wherever_it_says(
+    tmp_path: Path, workspace: Path, victim: Path, monkeypatch: pytest.MonkeyPatch, cwd: str, root: str
+):
+    monkeypatch.chdir(workspace)
+    before = picture(victim), picture(workspace)
+    folder = recording(tmp_path / "recording", [TOUCH], cwd=cwd.format(victim=victim), root=root)
+    (folder / "files" / "sub").symlink_to(victim)
+    with pytest.raises(OdinError):
+        await played(folder)
+    assert (picture(victim), picture(workspace)) == before
+
+
+async def test_an_honest_one_with_a_folder_below_the_root_is_played(tmp_path: Path):
+    folder = recording(tmp_path / "recording", [TOUCH], cwd="/project/sub", root="/project")
+    report = await played(folder, keep=True)
+    assert (Path(report.scratch) / "sub" / "made-by-a-recording").exists()
+
+
+@pytest.mark.parametrize("root", ["/", "{home}", "{above}"])
+async def test_neither_the_machine_nor_a_home_is_copied(tmp_path: Path, home: Path, root: str):
+    """A log alone says whose files it began with; those of a whole home are not gathered for it."""
+    folder = recording(tmp_path / "recording", [TOUCH], cwd=root.format(home=home, above=home.parent))
+    with pytest.raises(OdinError, match="too much"):
+        await played(folder / "session.jsonl")
+
+
+async def test_links_lead_no_change_out_of_the_copy(tmp_path: Path, victim: Path):
+    calls = [
+        ToolCall("c1", "WriteFile", {"file_path": "/project/sub/mine.txt", "content": "theirs\n"}),
+        ToolCall("c2", "WriteFile", {"file_path": "/project/file", "content": "theirs\n"}),
+        ToolCall("c3", "WriteFile", {"file_path": str(victim / "new.txt"), "content": "theirs\n"}),
+        ToolCall("c4", "Delete", {"file_path": "/project/sub/mine.txt"}),
+        ToolCall("c5", "WriteFile", {"file_path": "/project/../../../../../.." + str(victim / "up"), "content": "x"}),
+    ]
+    folder = recording(tmp_path / "recording", calls)
+    (folder / "files" / "sub").symlink_to(victim)
+    (folder / "files" / "file").symlink_to(victim / "mine.txt")
+    before = picture(victim)
+    await played(folder)
+    assert picture(victim) == before
+
+
+async def test_its_settings_start_nothing_and_hand_over_nothing(
+    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither those in its log, which become those of the replay, nor those among its files, which nobody trusts."""
+    monkeypatch.setenv("ACME_API_KEY", "sk-acme-not-for-strangers-0123456789")
+    started = f"touch {victim}/started"
+    hooks = {"SessionStart": [{"command": started}], "PreToolUse": [{"command": started}]}
+    config = {
+        "hooks": hooks,
+        "keep_env": ["ACME_API_KEY"],
+        "permission_mode": "bypassPermissions",
+        "sandbox": {"use": "off", "network": True, "writable": ["/"]},
+        "providers": {"x": {"base_url": "http://127.0.0.1:9/"}},
+        "web": {"fetch": True},
+        "compaction": {"model": "x/y"},
+        "fallback_model": ["x/y"],
+        "small_model": "x/y",
+    }
+    show = ToolCall("c1", "ExecuteCommand", {"command": "env > env.txt"})
+    folder = recording(tmp_path / "recording", [show], config=config)
+    (folder / "files" / "odinconfig.json").write_text(json.dumps({"hooks": hooks, "keep_env": ["ACME_API_KEY"]}))
+    report = await played(folder, keep=True)
+    seen = Path(report.scratch) / "env.txt"
+    assert seen.exists(), report_text(report, verbose=True)
+    assert "not-for-strangers" not in seen.read_text()
+    assert os.listdir(victim) == ["mine.txt"]
+
+
+async def test_the_network_is_left_out(tmp_path: Path):
+    calls = [
+        ToolCall("c1", "WebFetch", {"url": "http://127.0.0.1:9/", "prompt": "x"}),
+    ]
+    report = await played(recording(tmp_path / "recording", calls))
+    assert any("the network" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("session", ["../../up", "a/b", "", "\x1b[2J"])
+async def test_its_id_names_no_place_outside_the_copy(tmp_path: Path, session: str):
+    folder = recording(tmp_path / "recording", [TOUCH])
+    log = folder / "session.jsonl"
+    lines = log.read_text().splitlines()
+    lines[0] = json.dumps({**json.loads(lines[0]), "session": session})
+    log.write_text("\n".join(lines) + "\n")
+    with pytest.raises(OdinError):
+        await played(folder)
+
+
+async def test_a_recording_to_give_away_holds_no_secret_of_its_log(
+    start: Start, tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    secret = "sk-acme-not-for-strangers-0123456789"
+    monkeypatch.setenv("ACME_API_KEY", secret)
+    (workspace / ".env").write_text("KEY=1\n")
+    talk = await start([call("ExecuteCommand", {"command": f"echo {secret}"}), say("Done.")])
+    await talk.say(f"Use {secret} please.")
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    told = save_recording(session, str(tmp_path / "saved"), str(workspace))
+    assert secret not in (tmp_path / "saved" / "session.jsonl").read_text()
+    assert "Taken out of the log" in told
+    assert ".env" in told
+    assert (tmp_path / "saved").stat().st_mode & 0o077 == 0

@@ -1,0 +1,61 @@
+"""When what was planned for a conversation, above all a summary, no longer fits it."""
+
+import pytest
+
+from odin.core.event import (
+    AnyEvent,
+    Compacted,
+    Envelope,
+    MessageRemoved,
+    Noted,
+    PromptJoined,
+    Redone,
+    ResultsPruned,
+    Rewound,
+)
+from odin.session.state import State
+from tests.session.logs import opened, turn
+
+BEGUN: list[AnyEvent] = [opened(), *turn("p1", "one"), *turn("p2", "two"), *turn("p3", "three")]
+
+
+def folded(*more: AnyEvent) -> State:
+    return State.fold([Envelope(number, 1.0, "s", event) for number, event in enumerate((*BEGUN, *more))])
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Compacted("What happened.", 2),
+        MessageRemoved(),
+        Rewound("r", "p3", files=False, chat=True),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_messages_that_went_change_the_lineage(event: AnyEvent) -> None:
+    assert folded(event).thread().lineage > folded().thread().lineage
+
+
+@pytest.mark.parametrize(
+    "event",
+    [ResultsPruned(("c",)), Noted("by the way"), PromptJoined("p4", "and this", "edit_mode")],
+    ids=lambda event: type(event).__name__,
+)
+def test_what_leaves_the_messages_in_their_places_does_not(event: AnyEvent) -> None:
+    assert folded(event).thread().lineage == folded().thread().lineage
+
+
+def test_no_two_conversations_of_a_session_share_a_lineage() -> None:
+    """Also not by going back and forth, over a summary or not."""
+    moves: list[AnyEvent] = [
+        Rewound("r1", "p3", files=False, chat=True),
+        Redone("r1"),
+        Rewound("r2", "p2", files=False, chat=True),
+        Redone("r2"),
+        Compacted("What happened.", 2),
+        Rewound("r3", "p2", files=False, chat=True),
+        Redone("r3"),
+        MessageRemoved(),
+    ]
+    seen = [folded(*moves[:count]).thread().lineage for count in range(len(moves) + 1)]
+    assert sorted(set(seen)) == seen

@@ -1,0 +1,58 @@
+"""What a session keeps in memory of each prompt: there may be thousands, and only the log may grow with them."""
+
+import gc
+import tracemalloc
+from itertools import count
+
+import msgspec
+
+from odin.core.event import (
+    AnyEvent,
+    Compacted,
+    Envelope,
+    Replied,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageRecorded,
+)
+from odin.core.message import AssistantMessage, Text, ToolCall, Usage
+from odin.session.state import State
+
+TURNS = 400
+MOST_BYTES = 900
+
+
+def test_a_prompt_that_is_over_takes_less_than_a_kilobyte() -> None:
+    state, numbers = State("s"), count()
+
+    def happens(event: AnyEvent) -> None:
+        line = msgspec.json.encode(Envelope(next(numbers), 1_800_000_000.5, "s", event))
+        state.apply(msgspec.json.decode(line, type=Envelope))
+
+    def prompts(first: int, number: int) -> None:
+        """As many turns, of which a summary then leaves nothing but what the session keeps of each."""
+        for turn in range(first, first + number):
+            call = ToolCall(f"call_{turn}", "ExecuteCommand", {"command": "seq 1 150000"})
+            happens(TurnStarted(f"p{turn}", f"Print the numbers, please ({turn}).", "edit_mode"))
+            happens(UsageRecorded("m", Usage(10_000, 20), 0.1, 48_000))
+            happens(Replied(AssistantMessage((Text("I print them."), call))))
+            happens(ToolStarted(call.id, call.name, call.args))
+            happens(ToolEnded(call.id, call.name, "success", "1\n" * 10_000, note="exit code 0"))
+            happens(Replied(AssistantMessage((Text("Here they are."),))))
+            happens(TurnEnded(f"p{turn}", "end_turn", "Here they are."))
+        happens(Compacted("They were printed.", kept=2))
+
+    prompts(0, 50)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        prompts(50, TURNS)
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert state.turn_count == 50 + TURNS
+    assert grown / TURNS < MOST_BYTES

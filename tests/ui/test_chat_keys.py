@@ -1,0 +1,172 @@
+"""The line a person types on, in a real terminal: pasting, calling back, long lines, and Ctrl-C at every stage."""
+
+import os
+import signal
+import termios
+import threading
+from pathlib import Path
+from typing import Any
+
+from odin.core.sessions import SessionSummary
+from odin.testing import ScriptedServer, Turn, say
+from odin.ui.picking import line
+from odin.ui.terminal import width
+from tests.policy.processes import wait_until
+from tests.ui.pseudo import screen
+
+PASTED = "\x1b[200~def f():\r\treturn 1\r\x1b[201~"
+LONG = " ".join(f"word{number}" for number in range(40))
+
+
+def test_a_paste_of_several_lines_is_one_prompt(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("Seen.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("\x1b[?2004h")
+        terminal.see("edit> ")
+        terminal.type(f"explain {PASTED}")
+        terminal.see("edit> explain def f():↵ return 1↵")
+        assert server.requests == []
+        terminal.type("\n")
+        terminal.see("Seen.\r\nedit> ")
+        terminal.type("\x04")
+        assert terminal.end()[0] == 0
+        assert "explain def f():\\n\\treturn 1" in server.requests[0].body.decode()
+        assert terminal.shown.count("\x1b[?2004h") == terminal.shown.count("\x1b[?2004l") == 1
+
+
+def test_a_long_line_is_shown_whole_once_it_is_done_and_can_be_called_back(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("One."), say("Two.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True, columns=80) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type(f"{LONG}\n")
+        terminal.see(f"edit> {LONG}\r\n")
+        terminal.see("One.\r\nedit> ")
+        terminal.type("\x1b[A again\n")
+        terminal.see("Two.\r\nedit> ")
+        terminal.type("/exit\n")
+        assert terminal.end()[0] == 0
+        assert f"{LONG} again" in server.requests[1].body.decode()
+
+
+def test_a_prompt_that_waited_is_shown_when_it_begins(workspace: Path) -> None:
+    gate = threading.Event()
+    with (
+        ScriptedServer([say("One.").hold(gate), say("Two.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("first\n")
+        server.wait_for(1)
+        terminal.type("/ask second\n")
+        terminal.see("Waits as number 1: second")
+        gate.set()
+        shown = terminal.see("Two.\r\n")
+        assert "ask> second\r\n" in shown[shown.index("One.") :]
+        assert shown.count("edit> first\r\n") == 1, "what can be read already is not said again"
+        terminal.type("/exit\n")
+        assert terminal.end()[0] == 0
+
+
+def test_it_can_be_stopped_and_goes_on_with_a_terminal_that_was_changed_meanwhile(workspace: Path) -> None:
+    """After Ctrl-Z the shell has the terminal, in its own way, until `fg`."""
+    with (
+        ScriptedServer([say("One.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("half")
+        terminal.see("edit> half")
+        os.kill(terminal.process.pid, signal.SIGSTOP)
+        settings = termios.tcgetattr(terminal.keyboard)
+        settings[3] |= termios.ICANON | termios.ECHO
+        termios.tcsetattr(terminal.keyboard, termios.TCSANOW, settings)
+        os.kill(terminal.process.pid, signal.SIGCONT)
+        terminal.see("edit> half", times=2)
+        assert not termios.tcgetattr(terminal.keyboard)[3] & (termios.ICANON | termios.ECHO)
+        terminal.type(" a line\n")
+        terminal.see("One.\r\nedit> ")
+        terminal.type("/exit\n")
+        assert terminal.end()[0] == 0
+        assert "half a line" in server.requests[0].body.decode()
+
+
+def test_ctrl_c_leaves_the_list_of_sessions_and_not_odin(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("One."), say("Two.")]) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("first\n")
+        terminal.see("One.\r\nedit> ")
+        terminal.type("/new\n/resume\n")
+        terminal.see("or nothing to leave: ")
+        terminal.type("\x03")
+        terminal.match(r"leave: [^a-z]*edit> ")
+        terminal.type("second\n")
+        terminal.see("Two.\r\nedit> ")
+        assert "Ctrl-C once more" not in terminal.shown
+        terminal.type("\x03")
+        terminal.see("Ctrl-C once more ends Odin")
+        terminal.type("/queue\n")
+        terminal.see("Nothing waits.")
+        terminal.type("\x03")
+        terminal.see("Ctrl-C once more ends Odin", times=2)
+        terminal.type("\x03")
+        assert terminal.end()[0] == 0
+
+
+def _slow_summaries(seen: Any) -> Turn:
+    if "tools" in seen.json:
+        return say(f"{'Words to be summarised. ' * 200}That was it.")
+    return say("Never.").stall()
+
+
+def test_the_keyboard_is_free_while_a_summary_is_made_and_ctrl_c_gives_it_up(workspace: Path) -> None:
+    with (
+        ScriptedServer(_slow_summaries) as server,
+        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        for number in range(1, 4):
+            terminal.type("tell me\n")
+            terminal.see("That was it.\r\nedit> ", times=number)
+        asked = len(server.requests)
+        terminal.type("/compact\n")
+        terminal.see("Summarising…\r\nedit> ")
+        wait_until(lambda: len(server.requests) > asked)
+        terminal.type("and this meanwhile\n")
+        terminal.see("That was it.\r\nedit> ", times=4)
+        terminal.type("\x03")
+        terminal.see("The summary was given up.\r\nedit> ")
+        terminal.type("/compact\n")
+        terminal.see("Summarising…\r\nedit> ", times=2)
+        terminal.type("/compact cancel\n")
+        terminal.see("The summary was given up.\r\nedit> ", times=2)
+        terminal.type("/compact cancel\n")
+        terminal.see("No summary is being made.")
+        terminal.type("/exit\n")
+        assert terminal.end()[0] == 0
+        assert terminal.shown.count("The summary was given up.") == 2, "nothing is said twice"
+
+
+def test_a_session_of_the_list_is_one_row_whatever_it_is_called() -> None:
+    owner = "PID 4711 on a-machine-with-a-long-name since 2026-11-15 10:15:00"
+    about = SessionSummary(id="20261115101500123", modified=0.0, created=0.0, title="漢字 and words " * 9)
+    held = SessionSummary(
+        id="20261115101500124",
+        modified=0.0,
+        created=0.0,
+        title="漢字 and words " * 9,
+        turns=1234,
+        forked_from="20261115101500123",
+        locked=owner,
+    )
+    for columns in (60, 80, 120):
+        assert width(line(about, columns)) < columns
+        assert width(line(held, columns)) < columns
+    assert line(held, 120).endswith("(1234 prompts, fork, open: PID 4711)")
+    assert line(held, 120, here=held.id).endswith("(1234 prompts, fork, this one)")
