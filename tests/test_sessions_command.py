@@ -207,6 +207,19 @@ def test_continue_also_passes_over_a_lock_that_no_list_shows(run_odin: Run, stor
     held.close()
 
 
+def test_continue_says_who_has_the_only_sessions_there_are(run_odin: Run, store: Store) -> None:
+    held = [store.open(session) for session in ("aa1", "bb2")]
+    for log in held:
+        log.hold()
+    with ScriptedServer([say("never")]) as server:
+        done = run_odin("-p", "go on", "--continue", env=server.env("anthropic"))
+        assert server.requests == []
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"bb2 is open elsewhere (PID {os.getpid()} on " in done.stderr
+    for log in held:
+        log.close()
+
+
 def test_nothing_yet(here: Here) -> None:
     assert here("sessions") == (0, "No sessions yet.\n", "")
     assert json.loads(here("sessions", "--json")[1]) == []

@@ -18,6 +18,7 @@ from odin.core.event import (
     AgentStarted,
     AnyEvent,
     FilesLeft,
+    FilesSaved,
     PermissionAnswered,
     Replied,
     SessionOpened,
@@ -115,6 +116,20 @@ async def test_whoever_listens_hears_of_the_new_turn_only(run_odin: Run, workspa
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     assert [message["type"] for message in messages] == ["system", "assistant", "result"]
     assert messages[-1]["result"] == "I see."
+    server.stop()
+
+
+async def test_a_reader_of_the_whole_log_misses_no_number(start: Start, workspace: Path, home: Path) -> None:
+    """Who follows the log, before anything was said, also hears how what was left open is closed."""
+    script = [call("ExecuteCommand", {"command": "touch begun; sleep 1000"}), say("I see.")]
+    server = killed_when((workspace / "begun").exists, script, workspace, home)
+    talk = await start((), server=server, continue_last=True)
+    whole = talk.client.events(after=-1)
+    await talk.say("and now?")
+    await talk.client.close()
+    heard = [envelope.seq async for envelope in whole if envelope.event.durable]
+    assert heard == [envelope.seq for envelope in read_log(log_of(home))]
+    assert not [event for event in talk.all(TurnEnded) if event.error == CRASHED]
     server.stop()
 
 
@@ -319,3 +334,51 @@ def test_what_a_person_wrote_long_after_a_killed_edit_is_not_taken_back(
         assert run_odin("undo", "--to", "2").returncode == 0
         assert file.read_text() == ("mine\n" if later else "before\n")
         assert server.rejected == []
+
+
+DIES_BEFORE_IT_IS_TOLD = """
+import os, signal, sys
+from odin.engine.files.checkpointer import Checkpointer
+Checkpointer._left = lambda *told: os.kill(os.getpid(), signal.SIGKILL)
+from odin.entry import main
+sys.exit(main())
+"""
+"""Odin, killed in the moment in which it would record what a call made of the files."""
+
+
+@pytest.mark.parametrize("how", ["edit", "command"])
+async def test_what_a_killed_call_had_changed_is_recorded_told_and_can_be_undone(
+    how: str, start: Start, run_odin: Run, workspace: Path, home: Path
+) -> None:
+    file = workspace / "a.txt"
+    file.write_text("before\n")
+    change = {
+        "edit": call("WriteFile", {"file_path": str(file), "content": "after\n"}),
+        "command": call("ExecuteCommand", {"command": "echo after >a.txt"}),
+    }[how]
+    config = {"speculate": False, "read_before_edit": False}
+    folder = home / ".config/odin"
+    folder.mkdir(parents=True)
+    (folder / "odinconfig.json").write_text(json.dumps(config))
+    server = ScriptedServer([change, say("I see.")]).start()
+    died = subprocess.run(
+        [sys.executable, "-c", DIES_BEFORE_IT_IS_TOLD, "-p", "go", "--yes"],
+        cwd=workspace,
+        env={**os.environ, **server.env("anthropic")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert file.read_text() == "after\n"
+    kinds = [type(event) for event in events_of(home)]
+    assert FilesSaved in kinds and FilesLeft not in kinds
+    talk, messages = await resumed(start, server)
+    await talk.client.close()
+    (left,) = (event for event in events_of(home) if isinstance(event, FilesLeft))
+    assert [item.before.path for item in left.changes] == [str(file)]
+    assert str(file) in json.dumps(messages[-1])
+    assert run_odin("undo", "--to", "2").returncode == 0
+    assert file.read_text() == "before\n"
+    server.stop()

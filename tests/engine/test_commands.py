@@ -52,6 +52,18 @@ async def test_closing_the_session_leaves_none_either(start: Start, workspace: P
     gone(found)
 
 
+async def test_what_a_command_prints_is_shown_while_it_runs(start: Start, workspace: Path) -> None:
+    """It goes on only when somebody has seen what it said."""
+    command = "echo one; until [ -e go ]; do sleep 0.05; done"
+    talk = await start([call("ExecuteCommand", {"command": command}, id="c"), say("ok")])
+    prompt = await talk.submit("go")
+    await talk.until_live(ToolProgressed)
+    (seen,) = talk.all(ToolProgressed)
+    assert (seen.call_id, seen.name, seen.text) == ("c", "ExecuteCommand", "one")
+    (workspace / "go").touch()
+    assert (await talk.until_end(prompt)).text == "ok"
+
+
 async def test_a_flood_of_output_is_a_trickle_of_events(start: Start) -> None:
     talk = await start([call("ExecuteCommand", {"command": "head -c 50000000 /dev/zero | tr '\\0' x"}), say("ok")])
     assert (await talk.say("go")).text == "ok"

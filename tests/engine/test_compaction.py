@@ -12,6 +12,7 @@ import pytest
 
 from odin.core.event import Compacted, CompactionChanged, ResultsPruned, UsageRecorded, Warned
 from odin.core.op import CancelCompaction, Compact
+from odin.engine.compact.shrinking import PAUSE
 from odin.testing import ScriptedServer, call, fault, say
 from odin.testing.script import Turn
 from odin.testing.seen import SeenRequest
@@ -189,6 +190,31 @@ GARBAGE = {
     "garbage": say("Sure! I would be happy to help you with that."),
     "too long": say(GOOD + "x " * 30_000),
 }
+
+
+async def test_after_two_failures_nobody_is_asked_for_a_summary_during_some_turns(start: Start) -> None:
+    """COMP10: a person is told once; the conversation stays as full as it is, and later the model is asked again."""
+    large = "The build of this module went well and nothing else has to be said about it. " * 40
+    model = Model(lambda seen, number: say(large[:500] if model.summaries else large), fault(400))
+    server = ScriptedServer(model, window=WINDOW).start()
+    talk = await start(None, server=server, config=windowed())
+
+    def told() -> list[Warned]:
+        return [event for event in talk.all(Warned) if "Summaries failed" in event.text]
+
+    for _ in range(60):
+        await talk.say("Go on.")
+        if told():
+            break
+    asked = model.summaries
+    assert (asked, len(told())) == (2, 1)
+    for _ in range(PAUSE - 1):
+        await talk.say("Go on.")
+    assert model.summaries == asked
+    for _ in range(8):
+        await talk.say("Go on.")
+    assert model.summaries > asked
+    server.stop()
 
 
 @pytest.mark.parametrize("summary", GARBAGE.values(), ids=GARBAGE.keys())

@@ -4,11 +4,12 @@ from pathlib import Path
 
 from odin.core.event import CompactionChanged, ToolStarted
 from odin.core.op import CancelCompaction, Compact, Interrupt
+from odin.engine.compact.shrinking import PAUSE
 from odin.testing import ScriptedServer, call, say
 
 from .conftest import Start
 from .hookkit import hook, new_kit
-from .test_compaction import Model, windowed
+from .test_compaction import WINDOW, Model, windowed
 
 FILLER = "All of this is said in many words that fill the window. " * 20
 
@@ -32,4 +33,21 @@ async def test_after_a_summary_was_given_up_the_hook_is_asked_again(start: Start
         await talk.until_live(CompactionChanged)
     await talk.client.submit(Interrupt())
     await talk.until_end(turn)
+    server.stop()
+
+
+async def test_a_hook_that_said_no_is_not_asked_again_for_some_turns(start: Start, tmp_path: Path) -> None:
+    """Not for every attempt to make a request fit, and not for every turn; after the pause it is."""
+    kit = new_kit(tmp_path)
+    server = ScriptedServer(Model(lambda seen, number: say(f"Answer {number}. {FILLER * 6}")), window=WINDOW).start()
+    config = {**windowed(), "hooks": {"PreCompact": [hook(kit.blocks("not now"))]}}
+    talk = await start(None, server=server, config=config)
+    asked: list[int] = []
+    reasons: list[str] = []
+    for number in range(20):
+        reasons.append((await talk.say(f"Prompt number {number}.")).reason)
+        asked.append(len(kit.told()))
+    first = asked.index(1)
+    assert asked[first : first + PAUSE + 2] == [*[1] * (PAUSE + 1), 2]
+    assert reasons[first + PAUSE] == "error", "there was no room left, and still nobody was asked again"
     server.stop()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from odin.core.event import (
     Compacted,
@@ -18,12 +19,14 @@ from odin.core.event import (
 )
 from odin.core.message import Usage
 from odin.core.op import CancelCompaction, Compact, Interrupt, Rewind
+from odin.engine.compact import shrinking
+from odin.engine.compact.condensing import event_of
 from odin.testing import ScriptedServer, call, reply, say
 from odin.testing.script import Turn
 from odin.testing.seen import SeenRequest
 
 from .conftest import Start
-from .test_compaction import GOOD, WINDOW, Model, prompts, text_of, windowed
+from .test_compaction import GOOD, WINDOW, Model, is_summary, prompts, text_of, windowed
 
 FILLER = "All of this is said in many words that fill the window. " * 20
 MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
@@ -188,5 +191,39 @@ async def test_a_file_whose_text_was_pruned_is_read_again_before_an_edit(start: 
     assert talk.all(ResultsPruned)
     assert talk.all(ToolEnded)[-1].status == "error"
     assert (workspace / "f0.txt").read_text().startswith("line 0")
+    assert talk.all(Compacted) == []
+    server.stop()
+
+
+async def test_where_the_window_is_unknown_a_summary_is_asked_for_in_one_piece(start: Start) -> None:
+    """Nothing is known of the model, so something usual is assumed: not that it can hold next to nothing."""
+    model = Model(lambda seen, number: say(f"Answer {number}. {FILLER}"))
+    server = ScriptedServer(model).start()
+    config = {"providers": {"anthropic": {"models": {"new-model": {"context": 0, "tools": "native"}}}}}
+    talk = await start(None, server=server, config=config, env={"ODIN_MODEL": "anthropic/new-model"})
+    for number in range(8):
+        await talk.say(f"Prompt number {number}.")
+    assert await talk.client.submit(Compact())
+    await talk.until(Compacted)
+    (asked,) = [seen for seen in server.requests if is_summary(seen)]
+    assert "Answer 1." in text_of(asked) and "Answer 5." in text_of(asked)
+    assert asked.json["max_tokens"] > 2_000
+    server.stop()
+
+
+async def test_a_summary_that_is_just_as_long_is_not_used(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_long(*args: Any) -> Compacted:
+        event = event_of(*args)
+        return replace(event, tokens_after=event.tokens_before)
+
+    monkeypatch.setattr(shrinking, "event_of", as_long)
+    server = ScriptedServer(Model(lambda seen, number: say(f"Answer {number}. {FILLER}"))).start()
+    talk = await start(None, server=server, config=windowed(100_000))
+    for number in range(3):
+        await talk.say(f"Prompt number {number}.")
+    assert await talk.client.submit(Compact())
+    await talk.until_live(CompactionChanged)
+    await talk.until_live(CompactionChanged)
+    assert [event.status for event in talk.all(CompactionChanged)] == ["started", "failed"]
     assert talk.all(Compacted) == []
     server.stop()

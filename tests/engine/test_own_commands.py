@@ -2,13 +2,17 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from odin.core.errors import UsageError
 from odin.core.event import ContextAdded, PermissionAsked, ToolProgressed, ToolStarted
 from odin.core.op import RunCommand
+from odin.engine.local import LocalClient
+from odin.policy.process.runner import Finished, ProcessRunner
 from odin.testing import call, say
 
 from .conftest import Start, Talk
@@ -100,3 +104,31 @@ async def test_closing_the_session_ends_it(start: Start, workspace: Path) -> Non
         while not (workspace / "begun").exists():
             await asyncio.sleep(0.01)
         assert await talk.client.close()
+
+
+async def test_nothing_is_shown_of_it_after_its_end(start: Start) -> None:
+    """Neither what waits for its moment, nor what something it left running prints later."""
+    talk = await start([])
+    commands = cast("LocalClient", talk.client)._commands
+    runner = _Quick()
+    commands._runner = cast("ProcessRunner", runner)
+    await talk.client.submit(RunCommand("r", "make"))
+    assert (await finished(talk, "r")).content == "made"
+    await talk.client.submit(RunCommand("s", "make --silent"))
+    await finished(talk, "s")
+    runner.prints("late\n")
+    await asyncio.sleep(0.3)  # whatever was to be shown before that is shown first: one loop, one order
+    await talk.client.close()
+    heard = [envelope.event async for envelope in talk.remaining()]
+    assert [type(event) for event in heard].count(ContextAdded) == 2
+    assert not [event for event in heard if isinstance(event, ToolProgressed)]
+
+
+class _Quick:
+    """A runner whose commands print one line, or nothing, and are over."""
+
+    async def run(self, command: str, *, on_output: Callable[[str], None], **how: Any) -> Finished:
+        self.prints = on_output
+        if "--silent" not in command:
+            on_output("made\n")
+        return Finished(0, "made\n")

@@ -134,6 +134,25 @@ class TestModel:
             assert (await host.client.info()).model == usual
             await host.close()
 
+    async def test_in_one_process_what_the_run_named_stays_named(self, workspace: Path, home: Path) -> None:
+        """/resume goes to a session that chose something else, in a run that was begun with a flag."""
+        with ScriptedServer([say(f"{number}") for number in range(4)]) as server:
+            env = {**os.environ, **server.env("anthropic"), "ODIN_MODEL": ""}
+            host = await open_host(Options(env=env, cwd=str(workspace), model=ONE))
+            first = await _say(host.client, "a")
+            await host.close()
+            host = await open_host(Options(env=env, cwd=str(workspace), model=TWO, permission_mode="plan"))
+            await host.client.submit(SetModel(THREE))
+            await host.client.submit(SetPermissionMode("acceptEdits"))
+            await _say(host.client, "b")
+            await host.new()
+            info = await host.client.info()
+            assert (info.model, info.permission_mode) == (THREE, "acceptEdits"), "what was chosen since stays"
+            await host.resume(first)
+            info = await host.client.info()
+            assert (info.model, info.permission_mode) == (TWO, "plan"), "what the run was begun with"
+            await host.close()
+
 
 async def _say(client: Any, text: str) -> str:
     events = client.events()

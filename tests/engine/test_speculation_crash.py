@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from odin.core.event import CallDiscarded, Envelope, Warned
+from odin.engine.early.takeback import BARRED
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, say
 
@@ -163,3 +164,40 @@ async def test_undo_puts_it_back_as_well(
     done = run_odin("undo")
     assert done.returncode == 0, done.stderr
     assert (workspace / "a").read_text() == "old\n"
+
+
+@pytest.mark.parametrize("completed", [True, False])
+async def test_a_log_cannot_make_it_touch_what_is_outside_or_protected(
+    start: Start, workspace: Path, home: Path, tmp_path: Path, killed: Kill, completed: bool
+) -> None:
+    """The log may come from somebody else. What it says beside the call's own file is left alone and told."""
+    outside, settings = tmp_path / "outside", workspace / ".git" / "config"
+    settings.parent.mkdir()
+    for file in (workspace / "a", outside, settings):
+        file.write_text("old\n")
+    await killed(write(workspace / "a", "new\n"))
+    barred = [str(outside), str(settings)]
+    lines_ = [json.loads(line) for line in log_of(home).read_text().splitlines()]
+    for line in lines_:
+        event = line.get("event", {})
+        if event.get("type") == "FilesSaved":
+            event["files"] += [_renamed(state, path) for state in event["files"] for path in barred]
+        if event.get("type") == "FilesLeft":
+            event["changes"] += [
+                {side: _renamed(state, path) for side, state in change.items()}
+                for change in event["changes"]
+                for path in barred
+            ]
+    kept = [line for line in lines_ if completed or line.get("event", {}).get("type") != "FilesLeft"]
+    log_of(home).write_text("".join(json.dumps(line) + "\n" for line in kept))
+    for file in (outside, settings):
+        file.write_text("new\n")
+    talk = await resumed(start)
+    assert [file.read_text() for file in (workspace / "a", outside, settings)] == ["old\n", "new\n", "new\n"]
+    (event,) = talk.all(CallDiscarded)
+    assert [change.before.path for change in event.restored] == [str(workspace / "a")]
+    assert [(file.path, file.reason) for file in event.kept] == [(path, BARRED) for path in sorted(barred)]
+
+
+def _renamed(state: dict[str, Any], path: str) -> dict[str, Any]:
+    return {**state, "path": path}

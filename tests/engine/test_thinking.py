@@ -22,7 +22,7 @@ from odin.core.event import (
 from odin.core.message import Thinking
 from odin.core.op import Compact, Continue, Interrupt, Prompt, RemoveLast, Rewind, SetModel
 from odin.core.provider import ThinkingPiece
-from odin.engine.thoughts import SHOWN_EVERY_S, Thoughts
+from odin.engine.thoughts import Thoughts
 from odin.testing import ScriptedServer, call, reply, say
 
 from .conftest import Start, Talk
@@ -93,7 +93,6 @@ class TestShown:
         for letter in "abcdef":
             thoughts.hear(ThinkingPiece(letter))
         assert told == [ThinkingStarted()], "nothing is shown for every delta"
-        assert 0.1 <= SHOWN_EVERY_S <= 0.2, "about as fast as anybody reads"
         async with asyncio.timeout(10):
             await shown.wait()
         assert told[1:] == [ThinkingStreamed("abcdef")], "and nothing waits for the next one"
@@ -104,6 +103,24 @@ class TestShown:
         assert told[3].text == "abcdefg"
         thoughts.end()
         assert len(told) == 4
+
+    async def test_a_few_pieces_a_second_however_many_come(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Three seconds of a clock that the test turns, with a delta in every hundredth of them."""
+        told: list[tuple[float, AnyEvent]] = []
+        now = 1000.0
+        thoughts = Thoughts(lambda event: told.append((now, event)))
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+            for _ in range(300):
+                thoughts.hear(ThinkingPiece("x"))
+                now += 0.01
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            thoughts.end()
+        shown = [at for at, event in told if isinstance(event, ThinkingStreamed)]
+        assert 15 <= len(shown) <= 30
+        assert max(later - at for at, later in itertools.pairwise(shown)) <= 0.2
+        assert sum(len(event.text) for _, event in told if isinstance(event, ThinkingStreamed)) == 300
 
     async def test_the_end_text_wins(self) -> None:
         told: list[AnyEvent] = []

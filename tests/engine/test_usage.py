@@ -153,6 +153,17 @@ async def test_a_window_that_nobody_knows_is_nothing(start: Start) -> None:
     assert (await talk.client.snapshot()).message_count == -1
     await talk.say("go")
     assert (await talk.client.context()).limit == 0
+    shot = await talk.client.snapshot()
+    assert (shot.context_limit, shot.context_tokens > 0) == (0, True)
+
+
+async def test_what_a_sub_agent_holds_is_not_in_the_window_of_the_main_one(start: Start) -> None:
+    """Its reply uses up the budget, so the main agent is not asked again."""
+    script = [reply(calls=[call("AgentTool", TASK)], usage=Usage(1_000, 100)), reply("No.", usage=Usage(900_000, 3))]
+    talk = await start(script, model=SONNET, max_budget_usd=1)
+    assert (await talk.say("go")).reason == "error_max_budget_usd"
+    shot = await talk.client.snapshot()
+    assert (shot.context_tokens, shot.usage_by_agent["agent-1"].total) == (1_100, 900_003)
 
 
 async def test_usage_is_restored_from_the_log(start: Start) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +14,9 @@ from odin.core.event import (
     ToolEnded,
     TurnStarted,
 )
+from odin.core.op import Continue, Prompt
 from odin.engine import agent as agent_module
+from odin.engine.local import LocalClient
 from odin.testing import call, reply, say
 from tests.policy.processes import alive, gone, pids_in
 
@@ -203,3 +205,37 @@ async def test_interrupting_a_turn_spares_the_background(start: Start, workspace
     gone(found)
     assert alive(spawned)
     assert (await talk.say("and now?")).text == "Still here."
+
+
+async def test_to_continue_is_to_ask_so_it_may_begin_turns_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "MAX_WAKES", 1)
+    talk = await start([say(f"{number}") for number in range(4)])
+    await talk.say("go")
+    agent = cast("LocalClient", talk.client)._agent
+    agent.tell(Prompt("n1", "first news"))
+    await talk.until_end("n1")
+    agent.tell(Prompt("n2", "second news"))
+    assert not agent.busy, "it has begun as many turns as it may"
+    await talk.client.submit(Continue("c"))
+    await talk.until_end("c")
+    assert "second news" in asked(talk, 2)
+    agent.tell(Prompt("n3", "third news"))
+    assert agent.busy
+    assert (await talk.until_end("n3")).text == "3"
+
+
+async def test_a_turn_begun_for_news_that_came_too_late_counts_as_well(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "MAX_WAKES", 1)
+    gate = threading.Event()
+    talk = await start([say("0").hold(gate), say("1")])
+    prompt = await talk.submit("go")
+    await asyncio.to_thread(talk.server.wait_for, 1)
+    agent = cast("LocalClient", talk.client)._agent
+    agent.tell(Prompt("n1", "first news"))
+    gate.set()
+    await talk.until_end(prompt)
+    assert (await talk.until_end("n1")).text == "1"
+    agent.tell(Prompt("n2", "second news"))
+    assert not agent.busy

@@ -10,7 +10,7 @@ import pytest
 
 from odin.app.replay.replay import Report, Wish, replay, report_text
 from odin.core.event import PermissionAsked, PromptQueued, TextStreamed, ToolStarted, TurnStarted
-from odin.core.op import Answer, Interrupt, Prompt, Redo, Rewind
+from odin.core.op import Answer, Interrupt, Prompt, Redo, Rewind, SetBudget, SetTitle
 from odin.session.store import Store
 from odin.testing import call, reply, say
 from tests.conftest import Run
@@ -290,6 +290,29 @@ async def test_a_resumed_session(start: Start, workspace: Path):
     assert report.prompts == 2
 
 
+async def test_a_run_in_which_nobody_said_anything(start: Start, workspace: Path):
+    """The session was resumed twice, once for another title and a budget alone, and then to go on."""
+    session = await recorded(await _asked_once(start))
+    named = await start([], resume=session)
+    await named.client.submit(SetTitle("Another name"))
+    await named.client.submit(SetBudget(5))
+    await named.client.close()
+    same(await played(session, workspace))
+    again = await start([say("Back again.")], resume=session)
+    again._count = 1
+    await again.say("And?")
+    await again.client.close()
+    report = await played(session, workspace)
+    same(report)
+    assert report.prompts == 2
+
+
+async def _asked_once(start: Start) -> Talk:
+    talk = await start([say("Hello.")])
+    await talk.say("Hi")
+    return talk
+
+
 async def test_a_session_that_was_killed_is_played_as_far_as_it_goes(start: Start, workspace: Path, home: Path):
     talk = await start(
         [call("ExecuteCommand", {"command": "echo one"}), call("LS", {"path": str(workspace)}), say("x")]
@@ -491,4 +514,14 @@ async def test_modes_and_links_of_files(start: Start, workspace: Path):
     (workspace / "link").symlink_to("a")
     talk = await start([call("ExecuteCommand", {"command": "chmod +x a; ln -sf b link; readlink link"}), say("Done.")])
     await talk.say("Change them")
+    same(await played(await recorded(talk), workspace))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes")
+async def test_modes_of_folders(start: Start, workspace: Path):
+    workspace.chmod(0o751)
+    (workspace / "below").mkdir()
+    (workspace / "below").chmod(0o775)
+    talk = await start([call("ExecuteCommand", {"command": "ls -ld . below | cut -c1-10"}), say("Done.")])
+    await talk.say("Look")
     same(await played(await recorded(talk), workspace))

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from odin.core.event import Compacted, PromptJoined, ToolStarted
+from odin.core.event import Compacted, PermissionAsked, PromptJoined, ToolStarted
 from odin.core.op import (
     AddContext,
+    AddRule,
+    Answer,
     ChangePrompt,
     Compact,
     Continue,
@@ -13,6 +15,7 @@ from odin.core.op import (
     Interrupt,
     Prompt,
     RemoveLast,
+    RemoveRule,
     RunCommand,
     SetPermissionMode,
 )
@@ -112,3 +115,17 @@ async def test_a_background_process_and_the_turn_it_begins(start: Start, workspa
     report = await played(await recorded(talk), workspace)
     same(report)
     assert report.prompts == 2
+
+
+async def test_a_rule_that_was_taken_back_is_taken_back_again(start: Start, workspace: Path):
+    """By its words: the second of three, so that another place in the list would be another rule."""
+    calls = [call("ExecuteCommand", {"command": f"{name} x"}, id=name) for name in ("mkdir", "touch", "chmod +w")]
+    talk = await start([*calls, say("Three.")], yes=False, can_ask=True)
+    for name in ("mkdir", "touch", "chmod"):
+        await talk.client.submit(AddRule(f"Bash({name}:*)"))
+    texts = [line.text for line in await talk.client.rules()]
+    await talk.client.submit(RemoveRule(1 + next(at for at, text in enumerate(texts) if "touch" in text)))
+    talk.answers = [Answer("", True)]
+    await talk.say("Do them")
+    assert [asked.call_id for asked in talk.all(PermissionAsked)] == ["touch"]
+    same(await played(await recorded(talk), workspace))

@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from odin.core.errors import SessionLocked, SessionNotFound
+from odin.core.event import Compacted
 from odin.core.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
 from odin.session.book import MOST, NEW, SessionBook
 from odin.session.log import read_log
 from odin.session.messages import StoredMessage
 from odin.session.state import State
 from odin.session.store import Store
+
+from .logs import opened, turn, write
 
 
 @pytest.fixture
@@ -46,12 +49,12 @@ def test_a_session_is_made_when_there_is_no_current_one(book: SessionBook) -> No
 
 def test_messages_survive_a_restart_with_everything_they_hold(tmp_path: Path, book: SessionBook) -> None:
     session = book.create("Talk")
-    call = ToolCall("c1", "Read", {"file_path": "/a"})
+    call, other = ToolCall("c1", "Read", {"file_path": "/a"}), ToolCall("c2", "Read", {"file_path": "/b"})
     said = [
         StoredMessage("system", "Be brief."),
         user("Read it."),
-        StoredMessage("assistant", "I will.", reasoning="Hm.", calls=(call,)),
-        StoredMessage("tool", results=(ToolResult("c1", "contents"),)),
+        StoredMessage("assistant", "I will.", reasoning="Hm.", calls=(call, other)),
+        StoredMessage("tool", results=(ToolResult("c1", "contents"), ToolResult("c2", "No such file.", True))),
         StoredMessage("assistant", "It is empty."),
     ]
     kept = [book.add_message(session, message) for message in said]
@@ -81,6 +84,26 @@ def test_the_newest_hundred_are_handed_out_and_never_begin_with_a_result(book: S
     assert read[0].role == "user"
     assert read[-1].results == (ToolResult("c59", "ok"),)
     book.close()
+
+
+def test_clearing_takes_out_everything_from_the_first_prompt_on(book: SessionBook) -> None:
+    session = book.create()
+    for text in ("one", "two", "three"):
+        book.add_message(session, user(text))
+        book.add_message(session, StoredMessage("assistant", "Yes."))
+    book.clear_messages(session)
+    assert book.messages(session) == ()
+    book.add_message(session, user("anew"))
+    assert [item.content for item in book.messages(session)] == ["anew"]
+    book.close()
+
+
+def test_the_summary_of_a_session_is_part_of_its_record(tmp_path: Path) -> None:
+    store = Store(tmp_path, "/w")
+    write(store, "talk", [opened(), *turn("p1", "hi"), Compacted("# Summary\nThey said hi.", 0)])
+    record = SessionBook(store, "/w").record("talk")
+    assert "They said hi." in record.summary
+    assert [item.content for item in record.messages] == ["hi", "Done."]
 
 
 def test_a_session_of_a_key_is_found_again(tmp_path: Path, book: SessionBook) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from odin.core.errors import SessionLockCorrupt, SessionLocked, SessionNotFound
 from odin.session.index import Index
-from odin.session.lock import Owner, birth_of, host_name, owner_file, owner_of
+from odin.session.lock import Owner, birth_of, host_name, owner_file, owner_of, read_owner
 from odin.session.log import SessionLog
 from odin.session.store import Store
 
@@ -197,3 +197,28 @@ def test_ids_are_claimed_so_that_two_new_sessions_never_share_one(
     for log in logs:
         log.close()
     assert list(store.folder.iterdir()) == [], "a session in which nothing was said leaves nothing"
+
+
+@pytest.mark.parametrize("damage", ["link", "folder", '{"pid": "x"}', "[]"])
+def test_whatever_stands_in_the_place_of_the_owner_is_not_nobody(store: Store, log: Path, damage: str) -> None:
+    file = owner_file(log)
+    if damage == "link":
+        file.symlink_to("nowhere")
+    elif damage == "folder":
+        file.mkdir()
+    else:
+        file.write_text(damage)
+    with pytest.raises(ValueError):
+        read_owner(file)
+    assert owner_of(log) == "somebody who cannot be named"
+    with pytest.raises(ValueError):
+        read_owner(log / "below a file")
+
+
+def test_an_owner_that_cannot_be_written_leaves_nothing_behind(store: Store, log: Path) -> None:
+    owner_file(log).mkdir()
+    before = sorted(item.name for item in store.folder.iterdir())
+    ours = store.open("s1")
+    ours.hold()
+    assert sorted(item.name for item in store.folder.iterdir()) == before, "the lock of the system holds without it"
+    ours.close()

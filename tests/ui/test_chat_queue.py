@@ -44,6 +44,8 @@ def test_lines_typed_while_it_works_wait_and_can_be_changed(workspace: Path) -> 
         terminal.see("Dropped: third")
         terminal.type("/queue drop 9\n")
         terminal.see("There is no waiting prompt number '9'.")
+        terminal.type("/queue send 2\n")
+        terminal.see("Begins after this turn: fourth")
         terminal.type("/edit\n")
         assert len(server.requests) == 1, "no command reaches the model"
         gate.set()

@@ -32,10 +32,14 @@ class Subscription:
     """One reader's buffer. When it is full the oldest event that may be lost goes, and is counted.
 
     With `durable` every durable event is kept, and deltas of one text are joined before any is lost. The end of a turn
-    and questions to the user are kept in any case.
+    and questions to the user are kept in any case. A reader of the `whole` log also hears what is recorded now of
+    things long past.
     """
 
-    def __init__(self, hub: "Hub", broker: Broker, size: int, durable: bool, names: Collection[BusName]) -> None:
+    def __init__(
+        self, hub: "Hub", broker: Broker, size: int, durable: bool, names: Collection[BusName], whole: bool
+    ) -> None:
+        self.whole = whole
         self._hub = hub
         self._broker = broker
         self._names = frozenset(names)
@@ -138,10 +142,16 @@ class Hub:
         self._observer: Callable[[ActivityChanged], None] | None = None
 
     def subscribe(
-        self, broker: Broker = "all", *, size: int = 64, durable: bool = False, names: Collection[BusName] = ()
+        self,
+        broker: Broker = "all",
+        *,
+        size: int = 64,
+        durable: bool = False,
+        names: Collection[BusName] = (),
+        whole: bool = False,
     ) -> Subscription:
         """With `names` only what the bus calls by one of them is heard."""
-        subscription = Subscription(self, broker, size, durable, names)
+        subscription = Subscription(self, broker, size, durable, names, whole)
         self._subscriptions.append(subscription)
         return subscription
 
@@ -149,14 +159,15 @@ class Hub:
         """The one observer that is called in place for each change of activity; a new one replaces the old."""
         self._observer = observer
 
-    def publish(self, envelope: Envelope) -> None:
+    def publish(self, envelope: Envelope, *, past: bool = False) -> None:
+        """What is of the `past` is told only to readers of the whole log."""
         if self._observer is not None and isinstance(envelope.event, ActivityChanged):
             try:
                 self._observer(envelope.event)
             except Exception:  # somebody else's code: an observer that fails is no reason to fail with it
                 self._observer = None
         for subscription in tuple(self._subscriptions):
-            if subscription.wants(envelope):
+            if (subscription.whole or not past) and subscription.wants(envelope):
                 subscription.offer(envelope)
 
     def forget(self, subscription: Subscription) -> None:

@@ -292,7 +292,7 @@ class LocalClient:
 
     def events(self, after: int | None = None) -> AsyncIterator[Envelope]:
         """Everything durable after this number, then what happens. None means: only from now on."""
-        live = self._recorder.hub.subscribe(durable=True, size=1024)
+        live = self._recorder.hub.subscribe(durable=True, size=1024, whole=after is not None)
         seq = self._recorder.state.seq
         if after is None or after >= seq:
             return live

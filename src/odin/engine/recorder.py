@@ -58,7 +58,8 @@ class Recorder:
         self._closed = False
 
     def emit(self, event: AnyEvent, agent: str = "", *, past: bool = False) -> Envelope:
-        """With `past` it is about what was left open long ago: whoever listens now is not told as if it were news.
+        """With `past` it is about what was left open long ago: only readers of the whole log hear of it, no one else
+        is told as if it were news.
 
         After the end nothing is recorded any more: the log may be somebody else's by then. Raises AgentShutdown.
         """
@@ -74,8 +75,7 @@ class Recorder:
             raise failure
         self._next += event.durable
         self.state.apply(envelope)
-        if not past:
-            self.hub.publish(envelope)
+        self.hub.publish(envelope, past=past)
         if failure is not None:
             raise failure
         return envelope

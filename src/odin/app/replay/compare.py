@@ -133,8 +133,13 @@ def _shown(fact: Fact | None) -> str:
 
 
 def _facts(envelopes: list[Envelope], move: Callable[[str], str], left_out: frozenset[str]) -> Iterator[Fact]:
-    """How far a call got that was cancelled is chance, so its files are not compared."""
+    """How far a call got that was cancelled is chance, so its files are not compared.
+
+    That a session was opened counts once something comes of it: a run in which somebody only gave it another name, or
+    another model, is not played.
+    """
     prompt, turn = 0, ""
+    opened: Fact | None = None
     results = (item.event for item in envelopes if isinstance(item.event, ToolEnded))
     spared = left_out | {event.call_id for event in results if event.status == "cancelled"}
     for item in envelopes:
@@ -148,7 +153,14 @@ def _facts(envelopes: list[Envelope], move: Callable[[str], str], left_out: froz
             continue
         for stream, what, value in told(event, item):
             exact = isinstance(event, FilesLeft | Rewound | Redone)
-            yield Fact(stream, what, move(value) if exact else normal(move(value)), item.seq, prompt, turn)
+            fact = Fact(stream, what, move(value) if exact else normal(move(value)), item.seq, prompt, turn)
+            if isinstance(event, SessionOpened):
+                opened = fact
+                continue
+            if opened is not None:
+                yield opened
+                opened = None
+            yield fact
 
 
 Told = Iterator[tuple[str, str, str]]

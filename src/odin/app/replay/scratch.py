@@ -106,8 +106,9 @@ def mark_root(recording: Recording, target: Path) -> None:
 
 
 def _copy(source: Path, target: Path, outside: Container[str]) -> None:
-    """Files, folders and links, nothing else, and never through a link."""
+    """Files, folders and links, nothing else, and never through a link. Folders get their modes, and stay ours."""
     files = size = 0
+    target.chmod(stat.S_IMODE(source.stat().st_mode) | 0o700)
     queue = [(source, target)]
     while queue:
         folder, into = queue.pop()
@@ -124,6 +125,7 @@ def _copy(source: Path, target: Path, outside: Container[str]) -> None:
                 )
             if stat.S_ISDIR(info.st_mode):
                 copy.mkdir(mode=0o700)
+                copy.chmod(stat.S_IMODE(info.st_mode) | 0o700)
                 queue.append((Path(entry.path), copy))
             elif stat.S_ISLNK(info.st_mode):
                 copy.symlink_to(os.readlink(entry.path))  # noqa: PTH115

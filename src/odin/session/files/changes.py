@@ -3,11 +3,23 @@
 What a call did that was begun before its reply was complete is no change of the session until the call counts.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from msgspec import Struct, structs
 
-from odin.core.event import CallDiscarded, CallSpeculated, FileChange, FilesLeft, FilesSaved
+from odin.core.event import (
+    AnyEvent,
+    CallDiscarded,
+    CallSpeculated,
+    Envelope,
+    FileChange,
+    FilesLeft,
+    FilesSaved,
+    Redone,
+    Rewound,
+    ToolStarted,
+)
 
 
 class Change(Struct, frozen=True):
@@ -59,6 +71,11 @@ class FileHistory:
     def begun_early(self, agent: str, call_id: str) -> Ahead | None:
         return self._ahead.get((agent, call_id))
 
+    def apply(self, envelope: Envelope) -> tuple[FileChange, ...]:
+        """What a call has changed for good with this event."""
+        step = _STEPS.get(type(envelope.event))
+        return (step(self, envelope.event, envelope) or ()) if step is not None else ()
+
     def speculated(self, event: CallSpeculated, agent: str, seq: int) -> None:
         self._ahead[agent, event.call_id] = Ahead(agent, event, seq)
 
@@ -107,3 +124,38 @@ class FileHistory:
 
     def since(self, mark: int) -> tuple[Change, ...]:
         return tuple(self._changes[mark:])
+
+
+def _speculated(history: FileHistory, event: CallSpeculated, envelope: Envelope) -> None:
+    history.speculated(event, envelope.agent, envelope.seq)
+
+
+def _saved(history: FileHistory, event: FilesSaved, envelope: Envelope) -> None:
+    history.saved(event, envelope.agent, envelope.ts)
+
+
+def _left(history: FileHistory, event: FilesLeft, envelope: Envelope) -> tuple[FileChange, ...]:
+    return history.left(event, envelope.agent)
+
+
+def _started(history: FileHistory, event: ToolStarted, envelope: Envelope) -> tuple[FileChange, ...]:
+    return history.counts(envelope.agent, event.call_id)
+
+
+def _discarded(history: FileHistory, event: CallDiscarded, envelope: Envelope) -> None:
+    history.discarded(event, envelope.agent)
+
+
+def _went(history: FileHistory, event: Rewound | Redone, envelope: Envelope) -> None:
+    history.went(event.id, event.changes)
+
+
+_STEPS: dict[type[AnyEvent], Callable[[FileHistory, Any, Envelope], tuple[FileChange, ...] | None]] = {
+    CallSpeculated: _speculated,
+    FilesSaved: _saved,
+    FilesLeft: _left,
+    ToolStarted: _started,
+    CallDiscarded: _discarded,
+    Rewound: _went,
+    Redone: _went,
+}

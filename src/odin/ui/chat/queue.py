@@ -58,14 +58,16 @@ async def _change(client: Client, rest: str, err: TextIO) -> None:
     number, _, text = more.strip().partition(" ")
     if verb not in ("edit", "drop", "steer", "send"):
         raise UsageError(f"/queue does not know {verb!r}.", f"Write {_HOW}.")
-    item = _numbered((await client.snapshot()).queue, number)
+    shot = await client.snapshot()
+    item = _numbered(shot.queue, number)
     if verb == "drop":
         done, said = await client.submit(DropPrompt(item.id)), "Dropped"
     elif verb == "edit":
         done, said = await client.submit(ChangePrompt(item.id, text)), "Changed"
     else:
         lane: Lane = "steer" if verb == "steer" else "queue"
-        done, said = await client.submit(ChangePrompt(item.id, lane=lane)), "Sent"
+        done = await client.submit(ChangePrompt(item.id, lane=lane))
+        said = "Begins after this turn" if lane == "queue" and shot.executing else "Sent"
     shown = text if verb == "edit" else item.body
     say(err, f"{said}: {shorten(' '.join(shown.split()), 60)}" if done else _GONE)
 

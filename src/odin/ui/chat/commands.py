@@ -1,0 +1,94 @@
+"""The commands of a conversation, in one table: what a person can do there besides asking."""
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import TextIO
+
+from odin.core.client import Client
+from odin.core.event import Event, Mode
+from odin.core.op import Continue
+from odin.core.sessions import Sessions
+from odin.ui.chat import compact, queue, rewind, rules, sessions, strictness, usage
+from odin.ui.chat.own import OwnCommands
+from odin.ui.terminal import say
+
+HELP = (
+    "/ask, /plan, /edit [TEXT] choose the mode; Ctrl-D or /exit ends.",
+    queue.HELP,
+    rewind.HELP,
+    rules.HELP,
+    strictness.HELP,
+    sessions.HELP,
+    usage.HELP,
+    compact.HELP,
+)
+MODES: dict[str, Mode] = {"/ask": "ask_mode", "/plan": "plan_mode", "/edit": "edit_mode"}
+
+
+class Commands:
+    """`mode` is the mode of the next prompt. `coming` is called when a command begins a turn.
+
+    The commands that lead to other sessions are in `switching`; what runs in one session is left behind with it.
+    """
+
+    def __init__(self, held: Sessions, permission: str, mode: Mode, err: TextIO, coming: Callable[[], None]) -> None:
+        self.mode: Mode = mode
+        self.switching = sessions.SessionCommands(held, err)
+        self._sessions = held
+        self._err = err
+        self._coming = coming
+        self._table: dict[str, Callable[[str, str], Awaitable[None]]] = {
+            "/help": self._help,
+            "/rules": self._rules,
+            **dict.fromkeys(strictness.COMMANDS, self._permissions),
+            **dict.fromkeys(rewind.COMMANDS, self._rewind),
+            **dict.fromkeys(queue.COMMANDS, self._queue),
+            **dict.fromkeys(compact.COMMANDS, self._compact),
+            **dict.fromkeys(usage.COMMANDS, self._usage),
+        }
+        self.enter(permission)
+
+    def enter(self, permission: str) -> None:
+        """Another session is open now, in this permission mode."""
+        self.strictness = strictness.Strictness(self._client, permission)
+        self.own, self.summaries = OwnCommands(self._err), compact.Summaries(self._err)
+
+    def showing(self, event: Event) -> list[OwnCommands | compact.Summaries]:
+        """Who has something to show of it."""
+        return [shown for shown in (self.own, self.summaries) if shown.concerns(event)]
+
+    def __contains__(self, command: str) -> bool:
+        return command in self._table
+
+    async def run(self, command: str, rest: str) -> None:
+        await self._table[command](command, rest)
+
+    @property
+    def _client(self) -> Client:
+        return self._sessions.client
+
+    async def _help(self, command: str, rest: str) -> None:
+        for line in HELP:
+            say(self._err, line)
+
+    async def _rules(self, command: str, rest: str) -> None:
+        await rules.rules_command(self._client, rest, self._err)
+
+    async def _permissions(self, command: str, rest: str) -> None:
+        await self.strictness.command(command, rest, self._err)
+
+    async def _rewind(self, command: str, rest: str) -> None:
+        await rewind.go_back(self._client, command, rest, self._err)
+
+    async def _queue(self, command: str, rest: str) -> None:
+        if command == "/continue":
+            self._coming()
+        await queue.queue_command(self._client, command, rest, self.mode, self._err)
+
+    async def _compact(self, command: str, rest: str) -> None:
+        await self.summaries.command(self._client, rest)
+
+    async def _usage(self, command: str, rest: str) -> None:
+        if await usage.usage_command(self._client, command, rest, self._err):
+            self._coming()
+            await self._client.submit(Continue(os.urandom(6).hex()))
