@@ -20,6 +20,13 @@ def git(folder: Path, *args: str) -> None:
     subprocess.run(["git", *who, *args], cwd=folder, check=True, capture_output=True)
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine git takes its time, and what is told late is another matter, with tests of its own."""
+    monkeypatch.setattr(surroundings, "GRACE_S", 30.0)
+    monkeypatch.setattr(surroundings, "LIMIT_S", 30.0)
+
+
 @pytest.fixture
 def repo(workspace: Path) -> Path:
     git(workspace, "init", "-q", "-b", "main")
