@@ -49,7 +49,7 @@ def _events(turn: int) -> list[Any]:
     for call in calls:
         told.append(ToolStarted(call.id, call.name, call.args, "name"))
         told.append(ToolEnded(call.id, call.name, "success", found, note="20 lines"))
-    told.append(FileCached(File(f"/work/src/part_{turn % 50}.py", 1000, 0.0, sha256="0" * 64)))
+    told.append(FileCached(File(f"/project/src/part_{turn % 50}.py", 1000, 0.0, sha256="0" * 64)))
     told.append(Replied(AssistantMessage((Text(f"Step {turn} is done."),), "anthropic", "claude-sonnet-4-5")))
     told.append(TurnEnded(f"p{turn}", "end_turn", f"Step {turn} is done.", 2, usage, 0.01))
     return told
@@ -100,7 +100,7 @@ def _child_append(folder: str) -> dict[str, float]:
     from odin.session.state import State
     from odin.session.store import Store
 
-    log = Store(folder, "/work").create("/work", "append")
+    log = Store(folder, "/project").create("/project", "append")
     recorder = Recorder(log, State("append"), Hub())
     took: dict[str, float] = {}
     turn = 0

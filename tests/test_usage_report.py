@@ -36,7 +36,7 @@ Call = tuple[str, UsageRecorded, str]
 
 def write(store: Store, session: str, *calls: Call) -> SessionLog:
     """A log as Odin writes it, at times of our own."""
-    log = SessionLog(store.path_of(session), Header(FORMAT, session, "/work/shop", noon(calls[0][0])))
+    log = SessionLog(store.path_of(session), Header(FORMAT, session, "/project/shop", noon(calls[0][0])))
     log.append(Envelope(0, noon(calls[0][0]), session, TurnStarted("p", f"do {session}", "edit_mode")))
     for number, (day, event, agent) in enumerate(calls, 1):
         log.append(Envelope(number, noon(day), session, event, agent))
@@ -80,7 +80,7 @@ def test_what_was_spent_is_grouped_in_every_way(store: Store, workspace: Path) -
     assert report(workspace, "agent") == {"sub-agents": (2, 10), "main agent": (3, 5)}
     assert report(workspace, "session") == {"one": (2, 3), "two": (3, 12)}
     assert report(workspace, "purpose") == {"planner": (4, 11), "title": (1, 4)}
-    assert report(workspace, "project") == {"/work/shop": (5, 15)}
+    assert report(workspace, "project") == {"/project/shop": (5, 15)}
     assert report(workspace, "agent", session="two") == {"agent-2": (1, 8), "main agent": (2, 4)}
 
 

@@ -165,6 +165,14 @@ async def test_a_session_ends_while_git_still_looks(start: Start, repo: Path, mo
         await talk.client.close()
 
 
+async def test_git_that_does_not_come_to_an_end_is_ended(repo: Path, monkeypatch: pytest.MonkeyPatch):
+    os.mkfifo(repo / "nobody-writes")
+    monkeypatch.setattr(surroundings, "_STATUS", ("hash-object", "nobody-writes"))
+    monkeypatch.setattr(surroundings, "LIMIT_S", 0.1)
+    async with asyncio.timeout(30):
+        assert await repository(str(repo), os.environ) == ""
+
+
 async def test_a_long_status_is_cut(repo: Path):
     for number in range(100):
         (repo / f"file-{number:03}\x1b[2J.txt").write_text("")

@@ -7,20 +7,10 @@ from typing import Any
 
 import msgspec
 
+from odin.context.headings import HEADINGS
 from odin.testing import ScriptedCall, SeenRequest, Turn, Usage, fault, reply, say
 
 WORDS = ("yes", "no", "file", "done", "größer", "文件", "\x1b[31mred\x1b[0m", "a\x00b", "‮", "👩‍👩‍👧", "\r\n")
-HEADINGS = (
-    "Goal",
-    "User Constraints",
-    "Progress",
-    "Key Decisions",
-    "Files and Evidence",
-    "Todo State",
-    "SubAgent State",
-    "Open Problems",
-    "Next Step",
-)
 
 Made = tuple[str, dict[str, Any]]
 

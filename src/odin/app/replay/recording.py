@@ -132,7 +132,7 @@ def _each(value: Any, move: Callable[[str], str]) -> Any:
 
 
 def mover(places: dict[str, str]) -> Callable[[str], str]:
-    """Replaces whole paths only: `/work/shop` is not found in `/work/shop-2`."""
+    """Replaces whole paths only: `/a/shop` is not found in `/a/shop-2`."""
     known = {name: target for name, target in places.items() if name and name != "/"}
     known |= {spelled(name): spelled(target) for name, target in known.items()}
     if not known:
