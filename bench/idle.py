@@ -1,4 +1,4 @@
-"""Processor time of a chat in a terminal in which nothing happens: at its prompt, and while a model is silent.
+"""Processor time of the app and of a plain chat in which nothing happens: at the prompt, and while a model is silent.
 
 `rows()` gives the figures to `run.py`; run by itself, this file prints them.
 """
@@ -9,6 +9,7 @@ import select
 import signal
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,15 +44,16 @@ def _percent(pid: int, fd: int) -> float:
     return (_processor_s(pid) - before) / WATCHED_S * 100
 
 
-def _measured(home: Path, env: dict[str, str]) -> tuple[float, float]:
+def _measured(home: Path, env: dict[str, str], options: list[str], ready: bytes) -> tuple[float, float]:
     project = home / "work"
-    project.mkdir()
+    project.mkdir(exist_ok=True)
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(project)
-        os.execve(sys.executable, [sys.executable, "-I", "-m", "odin"], env)
+        os.execve(sys.executable, [sys.executable, "-I", "-m", "odin", *options], env)
     try:
-        assert b"> " in _heard(fd, PATIENCE_S, lambda said: said.endswith(b"> "))
+        termios.tcsetwinsize(fd, (30, 100))
+        assert ready in _heard(fd, PATIENCE_S, lambda said: ready in said)
         at_prompt = _percent(pid, fd)
         os.write(fd, b"hello\r")
         assert b"waiting" in _heard(fd, PATIENCE_S, lambda said: b"waiting" in said)
@@ -71,12 +73,15 @@ def rows() -> list[Row]:
         return say("one two three").hold(gate, after=2)
 
     with tempfile.TemporaryDirectory() as name, ScriptedServer(silent) as server:
-        env = {**os.environ, **server.env("anthropic"), "HOME": name, "TERM": "xterm"}
+        env = {**os.environ, **server.env("anthropic"), "HOME": name, "TERM": "xterm-256color", "COLORFGBG": "15;0"}
         try:
-            at_prompt, held = _measured(Path(name), env)
+            at_prompt, held = _measured(Path(name), env, ["--plain"], b"> ")
+            app_at_prompt, app_held = _measured(Path(name), env, [], b"for commands")
         finally:
             gate.set()
     return [
+        Row("processor of the app at its prompt", app_at_prompt, None, 0.5, "%", False),
+        Row("processor of the app while the model is silent", app_held, None, 3.0, "%", False),
         Row("processor of a chat at its prompt", at_prompt, None, 0.5, "%", False),
         Row("processor while the model is silent", held, None, 0.5, "%", False),
     ]

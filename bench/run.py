@@ -18,8 +18,11 @@ from row import Row, table
 HERE = Path(__file__).resolve().parent
 GROUPS = (
     "agent",
+    "app",
+    "screen",
     "search",
     "bigtree",
+    "mentions",
     "cache",
     "edit",
     "commands",

@@ -16,13 +16,19 @@ from pathlib import Path
 from odin.app import standard_registry
 from odin.bus.names import BUS_NAMES, sources
 from odin.cli import build_parser
+from odin.cli.completions import parser_of
+from odin.cli.main import COMMANDS
+from odin.cli.parser import formatter
 from odin.config.describe import config_schema, config_table
 from odin.core import event, op
+from odin.core.commands import BUILT_INS
 from odin.core.registry import ALIASES
 from odin.tools.agent import AgentTool
 from odin.tools.context_summarizer import ContextSummarizer
 from odin.tools.web_fetch import WebFetch
 from odin.tools.web_search import WebSearch
+from odin.ui.tui.dialogs.help import place_of
+from odin.ui.tui.keys import KEYS, Where, spelled
 from record import as_picture, as_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,14 +82,49 @@ def bus() -> str:
     return "\n".join(lines)
 
 
+def builtins() -> str:
+    lines = ["| command | what it does | also |", "|---|---|---|"]
+    for command in BUILT_INS:
+        typed = f"/{command.name} {command.hint}".rstrip().replace("|", "\\|")
+        aliases = ", ".join(f"`/{name}`" for name in command.aliases)
+        lines.append(f"| `{typed}` | {command.help} | {aliases} |")
+    return "\n".join(lines)
+
+
+def commands() -> str:
+    """The help of every subcommand, by the names of which it is found."""
+    lines: list[str] = []
+    for name, module in COMMANDS.items():
+        parser = parser_of(name, module)
+        parser.formatter_class = formatter
+        lines += [f"### odin {name}", "", "```text", parser.format_help().rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def keys() -> str:
+    lines: list[str] = []
+    places: list[Where] = [key.where for key in KEYS]
+    for place in dict.fromkeys(places):
+        lines += [f"### {place_of(place)}", "", "| key | what it does | its name |", "|---|---|---|"]
+        for key in KEYS:
+            if key.where == place:
+                each = ", ".join(f"`{spelled(one)}`" for one in key.keys.split(","))
+                lines.append(f"| {each} | {key.what} | `{key.name}` |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 PARTS = {
     "run": as_text,
     "flags": flags,
+    "commands": commands,
     "tools": tools,
     "events": events,
     "bus": bus,
     "ops": ops,
     "config": config_table,
+    "builtins": builtins,
+    "keys": keys,
 }
 
 

@@ -366,7 +366,14 @@ def test_a_warning_does_not_show_what_a_variable_held(workspace: Path, user: Wri
 
 def test_the_public_view_names_every_key_but_the_private_ones(workspace: Path):
     shown = set(load_here(workspace).public())
-    assert set(Keys.__struct_encode_fields__) - shown == {"web", "system_header", "keep_env", "hooks"}
+    assert set(Keys.__struct_encode_fields__) - shown == {
+        "web",
+        "system_header",
+        "keep_env",
+        "hooks",
+        "tui",
+        "commands",
+    }
 
 
 # --- the project's file is somebody else's word ---

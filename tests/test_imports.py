@@ -184,5 +184,6 @@ def test_slow_modules_are_not_imported_at_the_top_of_any_file():
                 names = {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
             else:
                 continue
-            found.extend(f"{dotted(path)}: {name}" for name in sorted(names & HEAVY))
-    assert found == []
+            slow = HEAVY - {"dataclasses"} if dotted(path).startswith("ui.tui") else HEAVY
+            found.extend(f"{dotted(path)}: {name}" for name in sorted(names & slow))
+    assert found == [], "the terminal app may use dataclasses: Textual has loaded them already"

@@ -43,6 +43,9 @@ OWN_AT_VERSION = {"odin", "odin.entry"}
 ODIN_LATE = {
     "odin.api",
     "odin.context.compact",
+    "odin.context.library",
+    "odin.core.commands",
+    "odin.engine.autopilot",
     "odin.engine.compact.shrinking",
     "odin.policy.command.finder",
     "odin.policy.command.grammar",

@@ -35,6 +35,7 @@ from odin.core.op import (
     Rewind,
     RunCommand,
     SetBudget,
+    SetLoop,
     SetModel,
     SetPermissionMode,
     SetTitle,
@@ -234,6 +235,7 @@ class Person:
             (2, lambda: AddRule(self.random.choice(RULES), self.random.choice(("allow", "allow", "ask", "deny")))),
             (1, lambda: RemoveRule(self.random.randrange(1, 4))),
             (2, lambda: SetBudget(self.random.choice((0.0, 0.0, 0.05, 5.0)))),
+            (2, lambda: SetLoop(self.random.random() < 0.7, self.random.choice(("", "make it good")))),
             (1, lambda: SetTitle(self.random.choice(("A title", "\x1b]0;x\x07\udcff", "")))),
         )
 

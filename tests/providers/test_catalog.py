@@ -211,7 +211,8 @@ def test_a_missing_key_is_said_with_its_place(name: str) -> None:
     with pytest.raises(NoUsableKeys) as caught:
         connect(f"{name}/x", {}, {}, Http({}))
     assert str(caught.value) == f"No key for {name}."
-    assert caught.value.hint == f"Set {PRESETS[name].key_names[0]} or providers.{name}.api_key in your odinconfig.json."
+    places = f"{PRESETS[name].key_names[0]} or providers.{name}.api_key in your odinconfig.json"
+    assert caught.value.hint == f"Store one with `odin auth add {name}`, or set {places}."
 
 
 def test_a_provider_without_an_address() -> None:

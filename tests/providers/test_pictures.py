@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from odin.core.errors import BadRequest
-from odin.core.message import AssistantMessage, Image, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.core.message import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from odin.core.provider import Provider, Request
 from odin.providers import anthropic, openai_chat, openai_responses
 from odin.providers.catalog import lookup
@@ -203,6 +203,25 @@ async def test_a_refused_image_is_left_out_from_then_on(tmp_path: Path, api: str
         texts, images = told(api, server.requests[-1].body)
         assert images == [Path(good.path).read_bytes()]
         assert texts[1] == "(image: 2.png)\n(image no longer shown: the model's API refused it)"
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_refused_image_of_a_prompt_is_left_out_from_then_on(tmp_path: Path, api: str) -> None:
+    good, bad = stored(tmp_path, 1), stored(tmp_path, 2)
+    Path(bad.path).write_bytes(pictures.png()[:20])
+    first, second = UserMessage("one", ("a note",), (good,)), UserMessage("", (), (bad,))
+    with ScriptedServer([say("1"), say("2"), say("3")]) as server:
+        async with connected(api, server) as provider:
+            await reply_of(provider, request(first))
+            history = (first, AssistantMessage((Text("1"),)), second)
+            for expected in ("2", "3"):
+                said, _ = await reply_of(provider, request(*history))
+                assert said.text == expected
+        assert len(server.rejected) == 1
+        body = server.requests[-1].body.decode()
+    assert base64.b64encode(Path(good.path).read_bytes()).decode() in body
+    assert base64.b64encode(pictures.png()[:20]).decode() not in body
+    assert "(image no longer shown: the model's API refused it)" in body
 
 
 async def test_a_model_that_cannot_see_after_all_is_asked_without(tmp_path: Path) -> None:

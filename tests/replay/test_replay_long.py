@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from odin.core.event import Compacted, PermissionAsked, PromptJoined, ToolStarted
+from odin.core.event import Compacted, LoopChanged, LoopNoted, PermissionAsked, PromptJoined, ToolStarted
 from odin.core.op import (
     AddContext,
     AddRule,
@@ -17,6 +17,7 @@ from odin.core.op import (
     RemoveLast,
     RemoveRule,
     RunCommand,
+    SetLoop,
     SetPermissionMode,
 )
 from odin.testing import call, reply, say
@@ -129,3 +130,23 @@ async def test_a_rule_that_was_taken_back_is_taken_back_again(start: Start, work
     await talk.say("Do them")
     assert [asked.call_id for asked in talk.all(PermissionAsked)] == ["touch"]
     same(await played(await recorded(talk), workspace))
+
+
+async def test_a_custom_command_and_loop_mode(start: Start, workspace: Path):
+    """The prompts are sent as they were, whatever a command of that name stands for today."""
+    folder = workspace / ".odin/commands"
+    folder.mkdir(parents=True)
+    (folder / "fix.md").write_text("Fix issue $ARGUMENTS.")
+    script = [say("Fixed."), say("hm"), call("ExecuteCommand", {"command": "echo tested"}), say("<done>tested</done>")]
+    talk = await start(script)
+    await talk.say("/fix 12")
+    await talk.client.submit(SetLoop(True, "all of it"))
+    await talk.until_live(LoopNoted)
+    async for envelope in talk.remaining():
+        if isinstance(envelope.event, LoopChanged) and envelope.event.state == "completed":
+            break
+    session = await recorded(talk)
+    (folder / "fix.md").write_text("Something else.")
+    report = await played(session, workspace)
+    same(report)
+    assert report.prompts == 3

@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
 PATIENCE = 60.0
+_TITLE = re.compile(r"\x1b\]0;[^\a]*\a|\x1b\[2[23];0t")
+"""The terminal's title is not on the screen."""
 
 
 class Screen:
@@ -37,6 +39,7 @@ class Screen:
             preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
         )
         os.close(terminal)
+        self.raw = b""
         self.shown = ""
         self._printed = b""
 
@@ -90,7 +93,8 @@ class Screen:
             data = os.read(self.keyboard, 65536)
         except OSError:
             return False
-        self.shown += data.decode(errors="replace")
+        self.raw += data
+        self.shown = _TITLE.sub("", self.raw.decode(errors="replace"))
         return bool(data)
 
 
@@ -101,8 +105,12 @@ ODIN = [sys.executable, "-I", "-m", "odin"]
 def screen(
     *args: str, cwd: Path, env: Mapping[str, str], all_of_it: bool = False, shell: str = "", columns: int = 1000
 ) -> Generator[Screen]:
-    """Odin with these arguments, or a shell with a line of its own, in a new terminal."""
-    shown = Screen(["/bin/sh", "-c", shell] if shell else [*ODIN, *args], cwd, env, all_of_it, columns)
+    """Odin with these arguments, or a shell with a line of its own, in a new terminal.
+
+    A conversation, which has all of the terminal, is one of ordinary lines.
+    """
+    plain = ["--plain"] if all_of_it and not (args and args[0].isalpha()) else []
+    shown = Screen(["/bin/sh", "-c", shell] if shell else [*ODIN, *plain, *args], cwd, env, all_of_it, columns)
     try:
         yield shown
     finally:

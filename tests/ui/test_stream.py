@@ -1,5 +1,6 @@
 """The stream-json protocol, line by line, as any program could speak it."""
 
+import base64
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from odin.testing import ScriptedServer, call, fault, reply, say
+from tests import pictures
 from tests.conftest import Run
 
 STREAM = ["--output-format", "stream-json", "--verbose"]
@@ -103,6 +105,20 @@ def test_every_prompt_has_its_result(run_odin: Run) -> None:
     warnings = [message["text"] for message in messages if message.get("subtype") == "warning"]
     assert warnings == ["Left out of the prompt: image."]
     assert ran.returncode == 0
+
+
+def test_an_image_in_a_prompt(run_odin: Run) -> None:
+    data = base64.b64encode(pictures.png(4, 4)).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    prompts = user([{"type": "text", "text": "what is it?"}, {"type": "image", "source": source}])
+    prompts += user([{"type": "image", "source": {**source, "data": base64.b64encode(b"no image").decode()}}])
+    with ScriptedServer([say("A box.")]) as server:
+        ran = run_odin(*BOTH, input=prompts, env=server.env("anthropic"))
+        (request,) = server.requests
+    assert data in request.body.decode()
+    results = of_type(lines(ran.stdout), "result")
+    assert "A box." in [result.get("result") for result in results]
+    assert "image 1 is an image that cannot be attached" in json.dumps(results)
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_goes_on(run_odin: Run) -> None:

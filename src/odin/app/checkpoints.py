@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odin.config import Config
+from odin.core.client import RewindPlan
 from odin.core.op import Redo, Rewind
 from odin.core.tool import Tool, ToolContext
 from odin.engine.early.discard import PutBack, crashed
@@ -68,6 +69,11 @@ class Checkpoints:
             await self.rewinder().rewind(op)
         else:
             await self.rewinder().redo(op)
+
+    async def plan(self, op: Rewind) -> RewindPlan:
+        """What a rewind would do."""
+        plan = await self.rewinder().plan(op)
+        return RewindPlan(plan.changes, plan.kept)
 
     def rewinder(self) -> "Rewinder":
         from odin.engine.files.rewind import Rewinder

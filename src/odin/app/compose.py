@@ -4,22 +4,26 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from odin import __version__
+from odin.app.attaching import Attacher
+from odin.app.attaching import Means as AttachMeans
+from odin.app.branch import branch_of
 from odin.app.checkpoints import Checkpoints
 from odin.app.chosen import Choice, choose_model
 from odin.app.compaction import Keepers
 from odin.app.fallback import Fallback
+from odin.app.finding import Finder
 from odin.app.hooks import HookBook
 from odin.app.models import Models
 from odin.app.opening import Opened, Place, open_log, place_of
 from odin.app.preview import preview
 from odin.app.rules import open_rulebook, policy_of
 from odin.app.sandbox import Confined
-from odin.app.secrets import redactor
+from odin.app.secrets import redactor, stored
 from odin.app.surroundings import Surroundings
 from odin.app.toolset import hidden, unknown_names
 from odin.app.web import Web
@@ -35,13 +39,14 @@ from odin.core.event import CachedFile, Envelope, InstructionsChanged, Mode, Ses
 from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry
 from odin.core.text import mended
-from odin.core.tool import AskPerson, Tool
+from odin.core.tool import AskPerson, Kind, Tool
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
 from odin.engine.budget import Budget
 from odin.engine.call.gate import Before, Gate
 from odin.engine.call.hooking import Desk
 from odin.engine.call.standin import KeepsSecrets
+from odin.engine.expanding import Expanding
 from odin.engine.kit import Kit, Limits, Planner
 from odin.engine.lesser import Lesser
 from odin.engine.local import LocalClient
@@ -61,6 +66,10 @@ from odin.session.log import read_log
 from odin.session.state import State
 from odin.tools import Services, standard_tools
 from odin.tools.agent import AgentTool
+
+if TYPE_CHECKING:
+    from odin.context.library import Library
+    from odin.engine.autopilot import Autopilot
 
 SMALL_WINDOW = 16_384
 """Models with a window up to this size get the short prompt."""
@@ -90,7 +99,7 @@ async def open_session(
     try:
         place = place_of(options)
         opened = opened or open_log(place.store, options, place.cwd)
-        models, choice = Models(place.config, place.env), Choice()
+        models, choice = Models(place.config, place.env, reach_out=options.reach_out), Choice()
         if provider is not None:
             models.use(*provider, lesser)
         else:
@@ -178,6 +187,7 @@ class _Composition:
         self.watchers = Watchers()
         self._main = _Workplace(self, "", AgentTool(self._team.run))
         self._main.restore(state.files)
+        self._finder = Finder(cwd, recent=lambda: self.recorder.state.files, env=env)
         self.client = self._make_client(resumed=bool(past))
         self._titler = None if state.title else asyncio.create_task(give_title(self.recorder, self._lesser))
 
@@ -313,6 +323,7 @@ class _Composition:
             lane=self._config.queue.lane,
             one_at_a_time=self._config.queue.steering == "one-at-a-time",
             steered=lambda: self.asker.take_back(""),
+            attachments=(attachments := self._make_attachments()),
         )
         self._waker.enter(agent)
         self._surroundings = Surroundings(
@@ -347,10 +358,47 @@ class _Composition:
             commands=OwnCommands(self._runner, self.recorder, self.redact, self._cwd, agent.add_context),
             budget=self.budget,
             context=self._context,
+            models=self._models.choices,
             look_around=self._surroundings.look,
+            expanding=Expanding(self._library, self.recorder, trusted=self._config.trust.trusted),
+            make_pilot=self._make_pilot,
             summaries=self.keepers.by_hand(lambda mode: self.planner(mode, self._main.registry)),
             on_close=self._close,
+            attachments=attachments,
+            find_files=self._finder,
         )
+
+    def _make_attachments(self) -> Attacher:
+        return Attacher(
+            AttachMeans(
+                cwd=self._cwd,
+                root=self._config.root,
+                home=str(home_dir(self._env)),
+                session=self._log.session,
+                folder=self._log.path.parent,
+                files=self._main.files,
+                runner=self._runner,
+                policy=lambda: self.policy,
+                redact=self.redact,
+                seen=self._main.attached,
+                window=lambda: self._models.info.context,
+                sees=lambda: self._models.info.images,
+            )
+        )
+
+    def _library(self) -> "Library":
+        from odin.app.library import command_library
+
+        return command_library(self._config, self._env)
+
+    def _make_pilot(self) -> "Autopilot":
+        from odin.engine.autopilot import Autopilot
+
+        return Autopilot(self.recorder, self._kind_of)
+
+    def _kind_of(self, name: str) -> Kind | None:
+        tool = self._main.registry.get(name)
+        return None if tool is None else tool.kind
 
     def _context(self) -> ContextReport:
         from odin.engine.meter import context_report
@@ -378,6 +426,9 @@ class _Composition:
             budget_usd=self.budget.limit,
             warnings=warnings,
             model_chosen=self._choice.chosen,
+            branch=branch_of(self._cwd),
+            confirm_timeout_s=self._config.confirm_timeout_s,
+            question_timeout_s=self._config.question_timeout_s,
         )
 
     def _unknown_tools(self) -> list[str]:
@@ -397,6 +448,7 @@ class _Composition:
         return read_log(self._log.path) if self._log.path.exists() else iter(())
 
     async def _set_model(self, ref: str) -> str:
+        self.redact.know(stored(self._env))
         model = await self._models.choose(ref)
         self._choice = Choice(chosen=True)
         return model
@@ -410,6 +462,7 @@ class _Composition:
             self._titler.cancel()
             await asyncio.wait([self._titler])
         await self._surroundings.close()
+        await self._finder.close()
         await self._runner.close()
         await self.checkpoints.close()
         await self._web.close()
@@ -478,6 +531,12 @@ class _Workplace:
         seen = self.files.changed_since(self._mark)
         self._mark = self.files.mark()
         self._fresh.extend(seen)
+        return seen
+
+    def attached(self) -> Sequence[CachedFile]:
+        """The files that a prompt brought along. The model is not told of them: it has them before its eyes."""
+        seen = self.files.changed_since(self._mark)
+        self._mark = self.files.mark()
         return seen
 
     def _take_fresh(self) -> list[CachedFile]:

@@ -13,6 +13,7 @@ from msgspec import Struct, to_builtins
 from odin import __version__
 from odin.app.sandbox import Confined
 from odin.config import CONFIG_NAME, Config, cache_dir, config_dir, load, project_root, state_dir
+from odin.config.auth import AUTH_NAME, read_auth
 from odin.core.errors import OdinError
 from odin.policy.confine.proof import find_program
 from odin.policy.process.runner import ProcessRunner
@@ -155,7 +156,13 @@ class _Examination:
         found = [name for name in dict.fromkeys(names) if self._env.get(name)]
         given = sorted(name for name, provider in config.providers.items() if provider.api_key)
         self._facts["models"] = {"model": config.model, "keys": found, "providers": sorted(config.providers)}
-        said = [*found, *(f"providers.{name} in the settings" for name in given)]
+        stored = sorted(read_auth(self._env).keys)
+        self._facts["models"]["stored"] = stored
+        said = [
+            *found,
+            *(f"providers.{name} in the settings" for name in given),
+            *(f"{name} in {AUTH_NAME}" for name in stored),
+        ]
         self._say("model", config.model or "the first that is found; `odin models` lists them")
         self._say("keys", ", ".join(said) or "none: a model on this machine or the offline planner is used")
 

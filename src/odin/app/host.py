@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from odin.app.compose import open_session
 from odin.app.opening import Opened, open_log, place_of
 from odin.app.sessions import ProjectSessions, checked_title
+from odin.app.setup import first_run
 from odin.config import Options
 from odin.context.prompt import Assembler
 from odin.core.client import Client
@@ -18,8 +19,9 @@ from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, Usage
 from odin.core.event import SessionSwitched
 from odin.core.op import SetTitle
 from odin.core.provider import ModelInfo, Provider
-from odin.core.sessions import ExportFormat, SessionMatch, SessionSummary
+from odin.core.sessions import ExportFormat, SessionMatch, SessionPreview, SessionSummary
 from odin.core.tool import Tool
+from odin.core.usage import By, UsageReport
 from odin.engine.local import LocalClient
 from odin.session.store import Store
 
@@ -88,6 +90,25 @@ class Host:
     async def search(self, words: str) -> tuple[SessionMatch, ...]:
         return await asyncio.to_thread(self._others.search, words)
 
+    async def preview(self, session: str) -> SessionPreview:
+        from odin.session.glance import glance
+
+        where = self._store.where(session)
+        if where is None:
+            return SessionPreview(session)
+        return await asyncio.to_thread(glance, where, session)
+
+    async def usage(self, by: By = "day", *, days: int = 0, session: str = "") -> UsageReport:
+        from odin.app.usage import Period, last_days, project_usage
+
+        period = last_days(days) if days else Period()
+        return await asyncio.to_thread(project_usage, self._store.folder, session=session, period=period, by=by)
+
+    async def prompts(self, limit: int = 200) -> tuple[str, ...]:
+        from odin.session.prompts import recent_prompts
+
+        return await asyncio.to_thread(recent_prompts, self._store.folder, limit)
+
     async def rename(self, session: str, title: str) -> None:
         if session == await self._id():
             await self._client.submit(SetTitle(checked_title(title)))
@@ -151,8 +172,13 @@ async def open_host(
     provider: tuple[Provider, ModelInfo] | None = None,
     assembler: Assembler | None = None,
 ) -> Host:
-    """Open a session as `open_session` does, for a front end that goes from one to another."""
+    """Open a session as `open_session` does, for a front end that goes from one to another.
+
+    A first run connects to nothing by itself: somebody is there who can be asked whether it should.
+    """
     place = place_of(options)
+    if first_run(place.env, options):
+        options = replace(options, reach_out=False)
     opened = open_log(place.store, options, place.cwd)
     parts = Parts(tools, provider, assembler)
     host = Host(place.store, options, place.cwd, await parts.open(options, opened), parts)

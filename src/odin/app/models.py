@@ -1,38 +1,44 @@
 """Which model answers: the one that was named, else one whose key is there, else one on this machine, else none."""
 
-import asyncio
 from collections.abc import Mapping
 
 import msgspec
 
-from odin.config import Config, config_dir, load
-from odin.core.errors import OdinError
+from odin.app.auth import with_stored
+from odin.config import Config, config_dir
+from odin.config.auth import read_auth
+from odin.core.client import ModelChoice
 from odin.core.provider import ModelInfo, Provider
 from odin.providers.address import parse_address
-from odin.providers.catalog import PRESETS, connect, default_ref, endpoint, lookup
+from odin.providers.catalog import PRESETS, connect, default_ref
 from odin.providers.http import Http
 from odin.providers.known import Known
 from odin.providers.settings import ProviderSettings
 
 OFFLINE_NOTICE = (
     "No model is configured: the offline planner answers. "
-    "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or see `odin models`."
+    "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, store a key with `odin auth add`, or see `odin models`."
 )
 OVERRIDES = "models.json"
 """The user's own table of models, beside the configuration."""
 
-_LOCAL = ("ollama", "lmstudio", "llamacpp", "vllm")
+_LOCAL = ("ollama", "lmstudio", "llamacpp", "vllm", "local")
 
 
 class Models:
-    """The model in use and how it was found. A new one takes effect with the next request."""
+    """The model in use and how it was found. A new one takes effect with the next request.
 
-    def __init__(self, config: Config, env: Mapping[str, str]) -> None:
+    Unless `reach_out`, nothing is connected to until a model is named, a prompt is sent or somebody asks what there is.
+    """
+
+    def __init__(self, config: Config, env: Mapping[str, str], *, reach_out: bool = True) -> None:
         self._config = config
         self._env = env
+        self._reach_out = reach_out
         self._http = Http(env=env)
         self._known = known_models(env)
-        self._settings: dict[str, ProviderSettings] = dict(config.providers)
+        self._auth = read_auth(env)
+        self._servers: dict[str, ProviderSettings] = {}
         self._open: list[Provider] = []
         self._small: tuple[Provider, ModelInfo] | None = None
         self._alone = False
@@ -48,20 +54,30 @@ class Models:
 
     @property
     def warning(self) -> str:
-        return self._known.warning
+        return " ".join(filter(None, (self._known.warning, *self._auth.warnings)))
+
+    @property
+    def _settings(self) -> dict[str, ProviderSettings]:
+        """How providers are reached: what the user configured wins over what was found, and has the stored keys."""
+        return with_stored({**self._servers, **self._config.providers}, self._auth, self._env)
 
     @property
     def ref(self) -> str:
         return f"{self.info.provider}/{self.info.id}" if self.info.provider else self.info.id
 
     async def choose(self, ref: str) -> str:
-        """Connect to the named model; with no name to the first that can be found, at last to the offline planner."""
+        """Connect to the named model; with no name to the first that can be found, at last to the offline planner.
+
+        Keys that were stored since count.
+        """
         self.notice = ""
+        self._auth = read_auth(self._env)
+        warm = bool(ref) or self._reach_out
         if not ref:
-            ref = default_ref(self._settings, self._env) or await self._first_local()
+            ref = default_ref(self._settings, self._env) or (await self._first_local() if self._reach_out else "")
         if not ref:
             self.notice = OFFLINE_NOTICE
-        self.use(*await self._connect(ref or "offline"))
+        self.use(*await self._connect(ref or "offline", warm=warm))
         return self.ref
 
     async def lesser(self) -> tuple[Provider, ModelInfo]:
@@ -78,12 +94,21 @@ class Models:
             self._beside[ref] = await self._connect(ref)
         return self._beside[ref]
 
+    async def choices(self, *, look: bool = False) -> tuple[ModelChoice, ...]:
+        """What can be used from here. Nobody is asked; with `look`, the servers on this machine are."""
+        from odin.app.modellist import choices
+        from odin.providers.local import discover
+
+        self._auth = read_auth(self._env)
+        servers = await discover(self._env, self._http) if look else ()
+        return choices(self._config.providers, self._auth, self._env, self._known, servers)
+
     async def close(self) -> None:
         for provider in self._open:
             await provider.close()
         await self._http.close()
 
-    async def _connect(self, ref: str) -> tuple[Provider, ModelInfo]:
+    async def _connect(self, ref: str, *, warm: bool = True) -> tuple[Provider, ModelInfo]:
         name = ref.split("/", 1)[0]
         if name == "offline":
             return self._offline()
@@ -91,7 +116,8 @@ class Models:
             await self._look_around()
         wire, info = connect(ref, self._settings, self._env, self._http, self._known)
         info = await self._measured(info, wire.url)
-        await self._http.warm(wire.url)
+        if warm:
+            await self._http.warm(wire.url)
         provider: Provider = wire
         if info.tools != "native":
             from odin.providers.adaptive import AdaptiveTools
@@ -136,13 +162,12 @@ class Models:
         return ""
 
     async def _look_around(self) -> list[tuple[str, str]]:
-        """Find the servers on this machine and remember how to reach them. What the user configured wins."""
+        """Find the servers on this machine and remember how to reach them."""
         from odin.providers.local import discover
 
         found: list[tuple[str, str]] = []
         for server in await discover(self._env, self._http):
-            if server.kind not in self._config.providers:
-                self._settings.setdefault(server.kind, server.settings())
+            self._servers.setdefault(server.kind, server.settings())
             found += [(f"{server.kind}/{model.id}", server.base_url) for model in server.models]
         return found
 
@@ -162,99 +187,3 @@ def _has_key(provider: str) -> bool:
 def known_models(env: Mapping[str, str]) -> Known:
     """The table of models, with the user's own rows in it."""
     return Known.beside(config_dir(env) / OVERRIDES)
-
-
-class ModelRow(msgspec.Struct, frozen=True):
-    """One line of the list. Prices are USD per million tokens, None when they are not known."""
-
-    model: str
-    context: int
-    tools: str
-    where: str
-    price_input: float | None = None
-    price_output: float | None = None
-    price_cache_read: float | None = None
-    price_cache_write: float | None = None
-
-
-async def list_models(env: Mapping[str, str], cwd: str) -> list[ModelRow]:
-    """The models that can be used from here: on this machine, by a key, and the offline planner."""
-    from odin.providers.local import discover
-
-    config = load(cwd, env)
-    known = known_models(env)
-    http = Http(env=env)
-    try:
-        servers = await discover(env, http)
-    finally:
-        await http.close()
-    rows: list[ModelRow] = []
-    for server in servers:
-        for model in server.models:
-            ref = f"{server.kind}/{model.id}"
-            priced = lookup(ref, config.providers, known)
-            found = msgspec.structs.replace(priced, context=model.context, tools=model.tools)
-            rows.append(_row(ref, found, server.base_url))
-    rows += [
-        _row(ref, lookup(ref, config.providers, known), where)
-        for ref, where in _reachable(config.providers, env, known)
-    ]
-    rows.append(_row("offline/planner", ModelInfo("planner", tools="native", free=True), "built in"))
-    return rows
-
-
-def _row(ref: str, info: ModelInfo, where: str) -> ModelRow:
-    prices = (info.price_input, info.price_output, info.price_cache_read, info.price_cache_write)
-    return ModelRow(ref, info.context, info.tools, where, *(price if price or info.free else None for price in prices))
-
-
-def _reachable(settings: Mapping[str, ProviderSettings], env: Mapping[str, str], known: Known) -> list[tuple[str, str]]:
-    """Models of the configuration, then those of the catalogue whose provider has a key, each with its address."""
-    found: dict[str, str] = {}
-    for name in dict.fromkeys([*settings, *PRESETS]):
-        try:
-            place = endpoint(name, settings, env)
-        except OdinError:
-            continue
-        own = settings.get(name, ProviderSettings())
-        found |= {f"{name}/{model}": place.base_url for model in own.models}
-        if place.api_key:
-            refs = (f"{name}/{model}" for model in known.models(name))
-            found |= {ref: place.base_url for ref in refs if ref not in found}
-    return list(found.items())
-
-
-def describe_models(env: Mapping[str, str], cwd: str, *, as_json: bool) -> str:
-    """The same list for people, with what is wrong with their own table, or as JSON."""
-    rows = asyncio.run(list_models(env, cwd))
-    if as_json:
-        return msgspec.json.encode(rows).decode() + "\n"
-    lines = [("MODEL", "CONTEXT", "TOOLS", "INPUT", "OUTPUT", "WHERE")]
-    lines += [
-        (
-            row.model,
-            f"{row.context:,}" if row.context else "",
-            row.tools,
-            _price(row.price_input),
-            _price(row.price_output),
-            row.where,
-        )
-        for row in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = "".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n" for line in lines
-    )
-    keys = ", ".join(preset.key_names[0] for preset in PRESETS.values() if preset.key_names)
-    said = (
-        known_models(env).warning,
-        f"Prices are US dollars per million tokens; {config_dir(env) / OVERRIDES} can correct them.",
-        f"More appear with a key in the environment ({keys}) or in providers of your odinconfig.json.",
-    )
-    return f"{text}\n" + "".join(f"{line}\n" for line in said if line)
-
-
-def _price(price: float | None) -> str:
-    if price is None:
-        return "unknown"
-    return f"${price:g}" if price else "free"

@@ -87,10 +87,16 @@ class Confined:
             root=os.path.realpath(self._config.root),
             home=home,
             env=env,
-            own=(str(config_dir(env)), self._state or str(state_dir(env)), str(cache_dir(env))),
+            own=(str(config_dir(env)), *self._state_folders(), str(cache_dir(env))),
             shown=self._shown,
             writable=tuple(path for path in writable if path.startswith("/")),
         )
+
+    def _state_folders(self) -> list[str]:
+        """The folder of the state; also what is secret in it, when the project is one of the work trees there."""
+        state = self._state or str(state_dir(self._env))
+        inside = Path(os.path.realpath(state)) in Path(os.path.realpath(self._config.root)).parents
+        return [state, *(f"{state}/{name}" for name in ("sessions", "checkpoints", "logs") if inside)]
 
 
 def _with_home(path: str, home: str) -> str:

@@ -3,17 +3,29 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from odin.config import Config
-from odin.core.event import Envelope, ToolEnded
+from odin.config.auth import read_auth
+from odin.core.event import Envelope, PromptJoined, ToolEnded, TurnStarted
 from odin.policy.secrets import Redactor
 
 
 def redactor(config: Config, env: Mapping[str, str], past: Iterable[Envelope]) -> Redactor:
     """`past` is what an earlier run of the session recorded: what was taken out then still stands in the history."""
-    made = Redactor(env, dict(_configured(config)))
+    made = Redactor(env, {**dict(_configured(config)), **stored(env)})
     for envelope in past:
         if isinstance(envelope.event, ToolEnded):
             made.recall(envelope.event.redacted)
+        elif isinstance(envelope.event, TurnStarted | PromptJoined):
+            made.recall_from(envelope.event.notes)
     return made
+
+
+def stored(env: Mapping[str, str]) -> dict[str, str]:
+    """The keys of auth.json by names that say whose they are; also those that are not in use."""
+    return {
+        f"key of {provider}{f' ({number})' if number > 1 else ''}": key
+        for provider, keys in read_auth(env).keys.items()
+        for number, key in enumerate(keys, 1)
+    }
 
 
 def _configured(config: Config) -> Iterator[tuple[str, str]]:

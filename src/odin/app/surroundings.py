@@ -99,7 +99,7 @@ async def _git(root: str, env: Mapping[str, str], args: tuple[str, ...]) -> str:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=_environment(env),
+        env=git_environment(env),
         start_new_session=True,
     )
     said = bytearray()
@@ -116,7 +116,8 @@ async def _git(root: str, env: Mapping[str, str], args: tuple[str, ...]) -> str:
     return _printable(said.decode("utf-8", "replace"))
 
 
-def _environment(env: Mapping[str, str]) -> dict[str, str]:
+def git_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """What git runs in when Odin itself calls it: no hooks, no prompts, nothing that names another repository."""
     from odin.policy.process.environment import SYSTEM_PATH, git_settings, quiet_environment
 
     kept = {name: value for name, value in quiet_environment(env).items() if not name.startswith("GIT_")}

@@ -1,5 +1,6 @@
 """What a folder asks to be trusted with, and giving and taking back that trust."""
 
+import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,8 @@ from odin.config import CONFIG_NAME, Config, current_folder, load, project_root
 from odin.config.pins import fingerprints
 from odin.config.read import read_file
 from odin.config.trust import Entry, forget, read_store, remember
-from odin.core.errors import UsageError
+from odin.core.errors import OdinError, UsageError
+from odin.core.trust import Wish
 from odin.policy.hook.declared import declared
 from odin.policy.rule.shapes import Shapes
 
@@ -63,6 +65,34 @@ def _pins(root: str) -> dict[str, str]:
 def give(wish: Demand, env: Mapping[str, str]) -> None:
     """Trust the folder with the content that was looked at."""
     remember(wish.folder, wish.pins, env)
+
+
+def wanted(cwd: str, env: Mapping[str, str]) -> "FolderTrust | None":
+    """The folder's wish, when it has one and is not trusted.
+
+    What cannot be looked at is not asked about; opening the session says what is wrong with it.
+    """
+    try:
+        wish = demand(cwd, env)
+    except OdinError:
+        return None
+    return None if wish.trusted or wish.empty else FolderTrust(wish, env)
+
+
+class FolderTrust:
+    """For a front end that asks."""
+
+    def __init__(self, wish: Demand, env: Mapping[str, str]) -> None:
+        self._wish = wish
+        self._env = env
+
+    @property
+    def wish(self) -> Wish:
+        wish = self._wish
+        return Wish(wish.folder, wish.changed, wish.starts, wish.allows)
+
+    async def give(self) -> None:
+        await asyncio.to_thread(give, self._wish, self._env)
 
 
 def take_back(cwd: str, env: Mapping[str, str]) -> tuple[str, bool]:

@@ -4,19 +4,19 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
 
 import msgspec
 
 from odin.config import current_folder, project_root, state_dir
 from odin.core.errors import UsageError
 from odin.core.spent import Spent
+from odin.core.usage import GROUPS, By, UsageReport, UsageRow
 from odin.session.spending import day_of
 from odin.session.store import Store
 from odin.session.usage import Entry, entries
 
-By = Literal["day", "model", "agent", "session", "purpose", "project"]
-GROUPS: tuple[By, ...] = get_args(By)
+__all__ = ["GROUPS", "By", "Period", "UsageReport", "UsageRow", "a_day", "last_days", "project_usage", "usage_report"]
+
 DAY_S = 86_400
 LOOK_EVERY_S = 60
 """How often is looked at what other sessions cost today."""
@@ -37,29 +37,6 @@ class Period(msgspec.Struct, frozen=True):
             return self.first
         words = [f"from {self.first}" if self.first else "", f"to {self.last}" if self.last else ""]
         return " ".join(filter(None, words)) or "all time"
-
-
-class UsageRow(msgspec.Struct, frozen=True):
-    """One line of the report. `cost_usd` leaves out the `unpriced_tokens`, those of models whose price is not known."""
-
-    name: str
-    title: str
-    calls: int
-    input: int
-    output: int
-    cache_read: int
-    cache_write: int
-    reasoning: int
-    cost_usd: float
-    unpriced_tokens: int
-    cache_hit_rate: float | None
-
-
-class UsageReport(msgspec.Struct, frozen=True):
-    period: str
-    by: By
-    rows: tuple[UsageRow, ...]
-    total: UsageRow
 
 
 def last_days(count: int, now: float | None = None) -> Period:
@@ -88,11 +65,18 @@ def usage_report(
 ) -> UsageReport:
     """What this project has spent, or every project, or one session: its id, its beginning, or words of its title."""
     found = [entry for folder in _folders(env, cwd, everywhere) for entry in entries(folder)]
-    begins = _beginning(session, found, cwd, env)
+    return _report(found, _beginning(session, found, cwd, env), period, by)
+
+
+def project_usage(folder: Path, *, session: str = "", period: Period, by: By = "day") -> UsageReport:
+    """What the sessions in one project's folder have spent, or the one with this id."""
+    return _report(list(entries(folder)), session, period, by)
+
+
+def _report(found: Sequence[Entry], begins: str, period: Period, by: By) -> UsageReport:
+    """`begins` is how the ids of the sessions that count begin."""
     counted = [entry for entry in found if period.holds(entry.place.day) and entry.session.startswith(begins)]
-    name = _NAMES[by]
-    if by == "agent" and session:
-        name = _agent
+    name = _agent if by == "agent" and begins else _NAMES[by]
     sums: dict[str, Spent] = {}
     titles: dict[str, str] = {}
     for entry in counted:

@@ -17,6 +17,8 @@ from odin.core.event import (
     ContextAdded,
     Envelope,
     HookRan,
+    LoopChanged,
+    LoopNoted,
     ModelChanged,
     PromptChanged,
     PromptDropped,
@@ -50,6 +52,7 @@ from odin.core.op import (
     RemoveLast,
     Rewind,
     RunCommand,
+    SetLoop,
     SetModel,
     SetTitle,
 )
@@ -127,6 +130,8 @@ EVENTS: dict[type[AnyEvent], BusName | tuple[_Naming, tuple[BusName, ...]]] = {
     TurnStarted: (lambda event, agent: "continue" if event.continues else "user_message", ("user_message", "continue")),
     TurnEnded: (_turn_ended, ("turn_cancelled", "agent_error", "agent_done", "subagent_state_changed")),
     ContextAdded: "append_context",
+    LoopChanged: "loop_assessment",
+    LoopNoted: "agent_notify",
     CompactionChanged: (_compaction, ("compaction_oversize_suspend", "compaction_ready", "compaction_failed")),
     Replied: "llm_response",
     ToolEnded: "tool_result",
@@ -160,6 +165,7 @@ OPS: dict[type[Op], BusName] = {
     RemoveLast: "session_control",
     Rewind: "session_control",
     Redo: "session_control",
+    SetLoop: "session_control",
     SetModel: "model_pool_switch",
     SetTitle: "session_control",
 }

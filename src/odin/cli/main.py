@@ -6,17 +6,18 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from odin.app import open_session
 from odin.cli.output import say
 from odin.cli.parser import MISSED, PICK, build_parser, split_list
-from odin.config import Options
+from odin.cli.places import take_places
+from odin.config import Options, current_folder, load
 from odin.core.errors import EmptyPrompt, OdinError, UsageError
 from odin.core.event import Mode
 from odin.core.op import Prompt
+from odin.core.screen import ScreenSettings
 from odin.core.text import mended
 from odin.policy.modes import mode_of
 
@@ -33,8 +34,19 @@ COMMANDS = {
     "rules": "rules",
     "explain": "explain",
     "doctor": "doctor",
+    "auth": "auth",
+    "cleanup": "cleanup",
+    "worktree": "worktree",
+    "import": "importing",
+    "completions": "completions",
 }
 """Which file answers a subcommand, with a function called after it."""
+
+SHORTHANDS = {
+    "resume": ("--resume",),
+    "headless": ("-p", "--input-format", "stream-json", "--output-format", "stream-json"),
+}
+"""Subcommands that are another way to write flags."""
 
 
 def run(argv: list[str]) -> int:
@@ -43,8 +55,11 @@ def run(argv: list[str]) -> int:
     gc.enable()
     _open_missing_streams()
     try:
+        argv = take_places(argv, os.environ)
         if argv and argv[0] in COMMANDS:
             return _subcommand(argv[0], argv[1:])
+        if argv and argv[0] in SHORTHANDS:
+            argv = [*SHORTHANDS[argv[0]], *argv[1:]]
         return _prompt_command(argv)
     except OdinError as error:
         say(f"odin: {error.sentence()}")
@@ -52,6 +67,22 @@ def run(argv: list[str]) -> int:
     except BrokenPipeError:
         _forget_stdout()
         return 0
+    except Exception as error:
+        return _crashed(error)
+
+
+def _crashed(error: Exception) -> int:
+    from odin.app.logfile import crashed, without_secrets
+
+    kept = crashed(error, os.environ)
+    say(without_secrets(f"odin: something went wrong inside Odin ({type(error).__name__}: {error}).", os.environ))
+    if kept is not None:
+        say(f"The details are in {kept}; please send them with a report.")
+        return 1
+    import traceback
+
+    say(without_secrets("".join(traceback.format_exception(error)), os.environ))
+    return 1
 
 
 def _subcommand(name: str, argv: list[str]) -> int:
@@ -69,6 +100,8 @@ def _prompt_command(argv: list[str]) -> int:
         return 0
     _mention_what_has_no_effect(args)
     streaming = args.input_format == "stream-json"
+    if args.resume is not None and args.continue_last:
+        raise UsageError("Both --resume and --continue were given.", "Use one of them.")
     if args.resume == PICK and not args.headless and not streaming and _at_a_terminal():
         from odin.cli.sessions import pick
 
@@ -130,6 +163,7 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 async def _print(args: argparse.Namespace, options: Options) -> int:
+    from odin.app import open_session
     from odin.ui.print import run_json, run_text
 
     text = _prompt_text(args)
@@ -146,6 +180,7 @@ async def _print(args: argparse.Namespace, options: Options) -> int:
 
 
 async def _stream(args: argparse.Namespace, options: Options, reading: bool) -> int:
+    from odin.app import open_session
     from odin.ui.pipes import read_lines
     from odin.ui.stream.sdk import run_stream
 
@@ -209,18 +244,38 @@ def _at_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
+def _somebody_types(args: argparse.Namespace) -> bool:
+    """Whether there is a conversation: somebody reads along, at least what is said beside the answers.
+
+    A prompt whose answer goes into a file or a pipe is one prompt and an end.
+    """
+    return _at_a_terminal() or (sys.stdin.isatty() and sys.stderr.isatty() and not args.prompt)
+
+
+def _lines_only(wanted: bool, env: Mapping[str, str]) -> bool:
+    """Whether the conversation is one of ordinary lines: it was wanted, or nothing else can be shown here."""
+    from odin.ui.terminal import dumb
+
+    return wanted or dumb(env) or not (sys.stdout.isatty() and sys.stderr.isatty())
+
+
 def _chat(args: argparse.Namespace, options: Options) -> int:
     """Prompts typed one after the other. Without a terminal there is nobody to type, so it is one prompt and an end."""
-    if not _at_a_terminal():
+    if not _somebody_types(args):
         return asyncio.run(_print(args, options))
-    if not options.trust:
-        from odin.cli.trust import ask_once
+    settings = load(options.cwd or current_folder(), os.environ, trust=options.trust).tui
+    if _lines_only(args.plain or settings.plain, os.environ):
+        if not options.trust:
+            from odin.cli.trust import ask_once
 
-        ask_once(options.cwd)
-    return asyncio.run(_converse(args, options))
+            ask_once(options.cwd)
+        return asyncio.run(_converse(args, options, settings))
+    from odin.cli.screen import run_screen
+
+    return asyncio.run(run_screen(options, settings, first=args.prompt or "", mode=args.mode))
 
 
-async def _converse(args: argparse.Namespace, options: Options) -> int:
+async def _converse(args: argparse.Namespace, options: Options, settings: ScreenSettings) -> int:
     import msgspec
 
     from odin.app.host import open_host
@@ -229,7 +284,7 @@ async def _converse(args: argparse.Namespace, options: Options) -> int:
     host = await open_host(msgspec.structs.replace(options, can_ask=True))
     try:
         mode = await _mode(args, host.client)
-        return await run_chat(host, first=args.prompt or "", mode=mode, left=host.draft)
+        return await run_chat(host, first=args.prompt or "", mode=mode, left=host.draft, settings=settings)
     finally:
         await host.close()
 

@@ -1,7 +1,8 @@
 """The flags of `odin`, and what they mean."""
 
 import argparse
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from odin.core.errors import UsageError
 
@@ -16,7 +17,14 @@ commands:
   odin rules             what is allowed, asked about and denied here; also add and remove
   odin explain COMMAND   whether a command would run, and which rule says so; also --tool NAME PATH
   odin trust             what this folder asks to be trusted with; also add, remove and list
-  odin doctor            whether what Odin needs is here, and which sandbox it uses
+  odin doctor            whether what Odin needs is here, and which sandbox it uses; also config and models
+  odin auth              the keys of providers; also add and remove
+  odin resume [ID]       the same as --resume
+  odin headless          the same as -p --input-format stream-json --output-format stream-json
+  odin import FILE       a session that was exported, or a transcript of another agent, as a new session
+  odin worktree          work trees of this repository for work beside yours; add, list and remove
+  odin cleanup           what Odin keeps on disk; also sessions, cache, logs and project, which remove with --yes
+  odin completions SHELL what bash, zsh or fish need to complete these lines
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 75 failed but worth trying again, 130 interrupted, 143 terminated
 """
@@ -50,6 +58,21 @@ PICK = "?"
 
 
 class Parser(argparse.ArgumentParser):
+    watched: ClassVar[Callable[["Parser"], None] | None] = None
+    """Is shown every parser before it reads a line: what it knows is told in one place only."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self._show()
+        return super().parse_known_args(args, namespace)
+
+    def parse_known_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self._show()
+        return super().parse_known_intermixed_args(args, namespace)
+
+    def _show(self) -> None:
+        if Parser.watched is not None:
+            Parser.watched(self)
+
     def error(self, message: str) -> Any:
         raise UsageError(f"{message[:1].upper()}{message[1:]}.", "See `odin --help`.")
 
@@ -102,7 +125,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--fork-session", action="store_true", help="with --resume or --continue: go on in a copy")
     add("--at", default="", metavar="N|ID", help="with --fork-session: only what was before the N-th last prompt")
     add("--session-id", default="", metavar="ID", help="the id of the new session")
+    add("--plain", action="store_true", help="ordinary lines in the ordinary scrollback instead of the terminal app")
     add("--cwd", default="", metavar="DIR", help="work in this folder")
+    add("--config-dir", metavar="DIR", help="Odin's own settings and keys are there; any command takes these three")
+    add("--state-dir", metavar="DIR", help="sessions are kept there")
+    add("--cache-dir", metavar="DIR", help="what can be made again is kept there")
     add("--trust", action="store_true", help="trust this folder for this run: its hooks, rules and settings count")
     add("--verbose", action="store_true", help=argparse.SUPPRESS)
     for name, count in _NO_EFFECT:

@@ -14,6 +14,7 @@ from odin.config.trust import Trust
 from odin.config.web import WebSettings
 from odin.context.settings import CacheSettings, CompactionSettings
 from odin.core.rule import Layer
+from odin.core.screen import ScreenSettings
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings
 
@@ -114,6 +115,14 @@ class Keys(Struct, frozen=True, kw_only=True):
     queue: Annotated[QueueSettings, about("What becomes of a prompt that comes while another is answered.")] = (
         QueueSettings()
     )
+    tui: Annotated[ScreenSettings, about("How the terminal app looks and behaves. User file only.")] = ScreenSettings()
+    commands: Annotated[
+        dict[str, Any],
+        about(
+            "Custom commands: name → text, or name → `body`, `description` and `argument-hint`. "
+            "`$ARGUMENTS` in a text is what was typed behind the name. Files in `commands` win over these."
+        ),
+    ] = field(default_factory=dict[str, Any])
     system_header: Annotated[
         str, about("A block of text that stands before the system prompt, where an API wants one. User file only.")
     ] = ""
@@ -127,7 +136,7 @@ class Keys(Struct, frozen=True, kw_only=True):
     ] = field(default_factory=dict[str, Any])
 
 
-_UNSEEN = ("providers", "web", "system_header", "keep_env", "hooks")
+_UNSEEN = ("providers", "web", "system_header", "keep_env", "hooks", "tui", "commands")
 
 
 class Declared(Struct, frozen=True):
@@ -170,7 +179,10 @@ class Config(Keys, frozen=True, kw_only=True):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What the caller of a session asks for. What is empty or None is left to the configuration."""
+    """What the caller of a session asks for. What is empty or None is left to the configuration.
+
+    Unless `reach_out`, nothing is connected to before a model is named or a prompt is sent.
+    """
 
     cwd: str = ""
     model: str = ""
@@ -196,6 +208,7 @@ class Options(Struct, frozen=True, kw_only=True):
     include_partial: bool = False
     state_dir: str = ""
     trust: bool = False
+    reach_out: bool = True
     env: dict[str, str] | None = None
 
     def flags(self) -> dict[str, Any]:

@@ -21,12 +21,12 @@ from odin.core.errors import ConfigError, UsageError
 from odin.core.rule import Layer
 from odin.policy.modes import mode_of, permission_mode_of
 
-USER_ONLY = ("providers", "web", "checkpoints", "sandbox", "system_header", "keep_env")
+USER_ONLY = ("providers", "web", "checkpoints", "sandbox", "tui", "system_header", "keep_env")
 
-VERBATIM = ("rules", "hooks")
-"""The keys whose texts are no templates: a `$` in them is for the shell or the pattern."""
+VERBATIM = ("rules", "hooks", "commands")
+"""The keys whose texts are no templates: a `$` in them is for the shell, the pattern or the arguments."""
 
-DECLARED = ("rules", "AllowedCommands", "ForbiddenCommands", "allowed_tools", "disallowed_tools", "hooks")
+DECLARED = ("rules", "AllowedCommands", "ForbiddenCommands", "allowed_tools", "disallowed_tools", "hooks", "commands")
 """The keys of which it is kept what each layer says."""
 
 FROM_ENVIRONMENT = (
@@ -70,6 +70,7 @@ MERGING: dict[str, Callable[[Any, Any], Any]] = {
     "retry": _overlaid,
     "cache": _overlaid,
     "compaction": _overlaid,
+    "commands": _overlaid,
     "rules": _one_list,
     "hooks": _by_event,
 }

@@ -13,7 +13,7 @@ from odin.config.places import CONFIG_NAME
 from odin.core.errors import ConfigError
 
 PINNED_FILES = (CONFIG_NAME, ".mcp.json")
-PINNED_FOLDERS = (".odin/commands", ".odin/agents", ".odin/skills")
+PINNED_FOLDERS = (".odin/commands", ".claude/commands", ".odin/agents", ".odin/skills")
 MAX_FILES = 2_000
 MAX_FILE_BYTES = 10_000_000
 

@@ -8,15 +8,15 @@ folder never says which folder it is.
 import os
 import stat
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct, field
 
 from odin.config.pins import fingerprints, program_digest, programs
-from odin.config.places import config_dir, make_private
+from odin.config.places import config_dir
+from odin.config.writing import locked, put_file
 from odin.core.errors import ConfigError
 
 STORE_NAME = "trust.json"
@@ -112,13 +112,13 @@ def read_store(env: Mapping[str, str]) -> dict[str, Entry]:
 def remember(folder: str, files: Mapping[str, str], env: Mapping[str, str]) -> None:
     """Trust a folder with this content from now on."""
     since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    with _locked(env):
+    with locked(store_path(env)):
         _write(env, {**read_store(env), os.path.realpath(folder): Entry(files=dict(files), since=since)})
 
 
 def forget(folder: str, env: Mapping[str, str]) -> bool:
     """Trust a folder no longer. False when it was not trusted."""
-    with _locked(env):
+    with locked(store_path(env)):
         known = read_store(env)
         found = known.pop(folder, None) or known.pop(os.path.realpath(folder), None)
         if found is not None:
@@ -126,55 +126,6 @@ def forget(folder: str, env: Mapping[str, str]) -> bool:
     return found is not None
 
 
-@contextmanager
-def _locked(env: Mapping[str, str]) -> Generator[None]:
-    """One writer at a time: each reads what the one before has written."""
-    path = make_private(config_dir(env)) / f"{STORE_NAME}.lock"
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    try:
-        _wait_for(fd, path)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _wait_for(fd: int, path: Path, patience: float = 10.0) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows has no flock; there the last writer wins.
-        return
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise ConfigError(f"{path} is held by another process.", "Try again when it has ended.") from error
-            time.sleep(0.02)
-        else:
-            return
-
-
 def _write(env: Mapping[str, str], folders: Mapping[str, Entry]) -> None:
-    """The whole file anew, beside the old one and then in its place."""
-    path = Path(os.path.realpath(store_path(env)))
     book = _Book(folders=dict(sorted(folders.items())))
-    data = msgspec.json.format(msgspec.json.encode(book), indent=2) + b"\n"
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path} cannot be written: {error.strerror or error}.", "Make its folder writable.")
+    put_file(store_path(env), msgspec.json.format(msgspec.json.encode(book), indent=2) + b"\n")

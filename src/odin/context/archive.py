@@ -50,7 +50,8 @@ def _write(folder: Path, name: str, text: str) -> str:
 def _told(message: Message) -> str:
     if isinstance(message, UserMessage):
         notes = "".join(f"\n\n{_quoted(note)}" for note in message.notes)
-        return f"## User\n{message.text}{notes}"
+        images = "".join(f"\n(image {image.path})" for image in message.images)
+        return f"## User\n{message.text}{images}{notes}"
     if isinstance(message, AssistantMessage):
         calls = "".join(f"\n\n**{call.name}** ({call.id}): {call.args!r}" for call in message.calls)
         return f"## Assistant\n{message.text}{calls}"

@@ -69,7 +69,8 @@ def spelled(message: Message, result_chars: int = _RESULT) -> str:
     """One message as plain text, with long results and arguments cut in the middle."""
     if isinstance(message, UserMessage):
         notes = "".join(f"\n[note] {_framed(clipped(note, _LINE))}" for note in message.notes)
-        return f"[user]\n{_framed(message.text)}{notes}"
+        shown = f" ({len(message.images)} images)" if message.images else ""
+        return f"[user]{shown}\n{_framed(message.text)}{notes}"
     if isinstance(message, AssistantMessage):
         calls = "".join(f"\n[call {call.id}] {call.name} {clipped(_arguments(call), _ARGS)}" for call in message.calls)
         return f"[assistant]\n{_framed(message.text)}{calls}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.context.size import IMAGE, tokens_of
+from odin.context.size import IMAGE, images_of, tokens_of
 from odin.core.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult
 
 WORTH = 120
@@ -59,13 +59,7 @@ def choose(
 
 
 def _older_images(messages: Iterable[Message], kept: int) -> tuple[str, ...]:
-    found = [
-        image.path
-        for message in messages
-        if isinstance(message, ToolMessage)
-        for result in message.results
-        for image in result.images
-    ]
+    found = [image.path for message in messages for image in images_of(message)]
     newest = frozenset(found[len(found) - kept :] if kept else ())
     return tuple(dict.fromkeys(path for path in found if path not in newest))
 

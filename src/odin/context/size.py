@@ -7,7 +7,7 @@ What was measured once is not measured again: messages never change, so each is 
 
 import msgspec
 
-from odin.core.message import AssistantMessage, Message, Text, Thinking, ToolCall, ToolMessage, UserMessage
+from odin.core.message import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolMessage, UserMessage
 from odin.core.provider import ToolSpec
 
 IMAGE = 1_600
@@ -37,7 +37,8 @@ def tokens_of(text: str) -> int:
 
 def message_tokens(message: Message) -> int:
     if isinstance(message, UserMessage):
-        return _MESSAGE + tokens_of(message.text) + sum(_PART + tokens_of(note) for note in message.notes)
+        notes = sum(_PART + tokens_of(note) for note in message.notes)
+        return _MESSAGE + tokens_of(message.text) + notes + IMAGE * len(message.images)
     if isinstance(message, AssistantMessage):
         return _MESSAGE + sum(_PART + _part_tokens(part) for part in message.parts)
     results = sum(_PART + tokens_of(result.text) + IMAGE * len(result.images) for result in message.results)
@@ -57,8 +58,11 @@ def json_text(value: object) -> str:
         return repr(value)
 
 
-def images_in(message: Message) -> int:
-    return sum(len(result.images) for result in message.results) if isinstance(message, ToolMessage) else 0
+def images_of(message: Message) -> tuple[Image, ...]:
+    """The images of one message, in the order in which the model sees them."""
+    if isinstance(message, UserMessage):
+        return message.images
+    return tuple(image for one in message.results for image in one.images) if isinstance(message, ToolMessage) else ()
 
 
 class Measure:
@@ -80,7 +84,7 @@ class Measure:
         for message in messages:
             known = self._known.get(id(message))
             if known is None or known[0] is not message:
-                known = (message, message_tokens(message), images_in(message))
+                known = (message, message_tokens(message), len(images_of(message)))
             found[id(message)] = known
             total += known[1]
             images += known[2]

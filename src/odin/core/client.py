@@ -1,14 +1,26 @@
 """The three verbs every front end speaks: submit, events, query. Local, HTTP and remote sessions all look like this."""
 
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
-from odin.core.event import ActivityChanged, CachedFile, Envelope, ExitReason, Lane, Mode, Todo
+from odin.core.attachment import Attachment
+from odin.core.event import (
+    ActivityChanged,
+    CachedFile,
+    Envelope,
+    ExitReason,
+    FileChange,
+    KeptFile,
+    Lane,
+    LoopState,
+    Mode,
+    Todo,
+)
 from odin.core.hook import CallbackHook
 from odin.core.message import Usage
-from odin.core.op import Op
+from odin.core.op import Op, Rewind
 from odin.core.rule import RuleLine
 from odin.core.spent import Spent
 
@@ -22,7 +34,7 @@ class ToolUse(Struct, frozen=True):
 
 
 class TurnRecord(Struct, frozen=True):
-    """One prompt and what came of it. `started` is when, `files` how many files its calls changed."""
+    """One prompt, as it was typed, and what came of it. `started` is when, `files` how many files its calls changed."""
 
     id: str
     body: str
@@ -37,11 +49,15 @@ class TurnRecord(Struct, frozen=True):
 
 
 class QueuedPrompt(Struct, frozen=True):
+    """A prompt that waits. `body` is what was typed; `text` is what the model will read, where that is another."""
+
     id: str
     body: str
     mode: Mode
     timestamp: float
     lane: Lane = "queue"
+    text: str = ""
+    attached: tuple[Attachment, ...] = ()
 
 
 class SubAgentRecord(Struct, frozen=True):
@@ -90,7 +106,9 @@ class Snapshot(Struct, frozen=True):
 class SessionInfo(Struct, frozen=True):
     """What a front end shows before anything has happened. `budget_usd` is what the session may cost; 0: no limit.
 
-    `model_chosen` says that somebody named the model for this session.
+    `model_chosen` says that somebody named the model for this session. `branch` is the one that is checked out now, or
+    the beginning of the commit; empty outside of git. The timeouts are how long a permission question and a question of
+    the model wait for an answer; 0: as long as it takes.
     """
 
     session: str
@@ -105,6 +123,9 @@ class SessionInfo(Struct, frozen=True):
     budget_usd: float = 0.0
     warnings: tuple[str, ...] = field(default_factory=tuple[str, ...])
     model_chosen: bool = False
+    branch: str = ""
+    confirm_timeout_s: float = 0.0
+    question_timeout_s: float = 0.0
 
 
 class ContextPart(Struct, frozen=True):
@@ -129,6 +150,65 @@ class ContextReport(Struct, frozen=True):
     measured: bool
     parts: tuple[ContextPart, ...] = ()
     compacting: bool = False
+
+
+class ModelChoice(Struct, frozen=True):
+    """A model that can be used from here. Prices are USD per million tokens, None when they are not known.
+
+    `where` is its address, `note` how it is reached: by which key, on this machine, or without any network.
+    """
+
+    ref: str = field(name="model")
+    context: int
+    tools: str
+    where: str
+    price_input: float | None = None
+    price_output: float | None = None
+    price_cache_read: float | None = None
+    price_cache_write: float | None = None
+    note: str = ""
+
+
+class RewindPlan(Struct, frozen=True):
+    """What a rewind would do to files, and which it would leave alone and why."""
+
+    changes: tuple[FileChange, ...] = ()
+    kept: tuple[KeptFile, ...] = ()
+
+
+CommandSource = Literal["project", "user", "project config", "user config"]
+"""Where a custom command is written. Of two with one name the first in this order counts."""
+
+
+class CustomCommand(Struct, frozen=True):
+    """A text somebody wrote once to be sent by its name: `/name`, or `/folder/name`; `name` is without the slash.
+
+    `description` and `hint` (of its arguments) are one plain line each.
+    """
+
+    name: str
+    description: str = ""
+    hint: str = ""
+    source: CommandSource = "project"
+
+
+class LoopStatus(Struct, frozen=True):
+    """Where loop mode stands. Everything is empty while it is off, but for why it was switched off, if it was.
+
+    `cost_usd` is what was spent since it was switched on.
+    """
+
+    state: LoopState = "idle"
+    target: str = ""
+    iteration: int = 0
+    limit: int = 0
+    reason: str = ""
+    cost_usd: float = 0.0
+
+    @property
+    def on(self) -> bool:
+        """Whether the session is kept busy by it, also between two turns."""
+        return self.state in ("executing", "verifying", "assessing")
 
 
 class Client(Protocol):
@@ -171,6 +251,30 @@ class Client(Protocol):
 
     async def rules(self) -> tuple[RuleLine, ...]:
         """The rules that hold, in the order in which they are shown."""
+        ...
+
+    async def models(self, *, look: bool = False) -> tuple[ModelChoice, ...]:
+        """The models that can be used from here. Nobody is asked; with `look`, the servers on this machine are."""
+        ...
+
+    async def commands(self) -> tuple[CustomCommand, ...]:
+        """The custom commands there are now, by name."""
+        ...
+
+    async def loop(self) -> LoopStatus:
+        """Where loop mode stands."""
+        ...
+
+    async def rewind_plan(self, op: Rewind) -> RewindPlan:
+        """What this rewind would do to files if it were asked for now. Raises UsageError for an unknown prompt."""
+        ...
+
+    async def find_files(self, words: str, limit: int = 20) -> tuple[str, ...]:
+        """Paths of the project that these letters may mean, the likeliest first; a folder ends with `/`.
+
+        The project is looked through in the background, so the same question may find more a moment later. Without
+        words: what was used last, then what lies at the top. A newer question ends an older one.
+        """
         ...
 
     def add_hook(self, hook: CallbackHook) -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
 
+from odin.core.attachment import Attachment
 from odin.core.hook import Point
 from odin.core.message import AssistantMessage, Image, Usage
 from odin.core.rule import Action, RememberScope
@@ -57,6 +58,9 @@ DiscardReason = Literal[
 ]
 
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
+
+LoopState = Literal["idle", "executing", "verifying", "assessing", "completed", "blocked", "budget_exhausted"]
+"""Where loop mode stands: off, at work in three ways, or over for one of three reasons."""
 
 
 class Todo(Struct, frozen=True, omit_defaults=True):
@@ -190,20 +194,30 @@ class BudgetSet(Event, frozen=True):
 # --- prompts and turns ---
 
 
-class PromptQueued(Event, frozen=True):
+class PromptQueued(Event, frozen=True, omit_defaults=True):
+    """A prompt waits. `shown`, here and in the next ones, is what people see of it where the model reads more.
+
+    It is what was typed when that named a custom command, or what loop mode says in short. What is `attached` is read
+    when the prompt is taken; pictures from a clipboard are files by now.
+    """
+
     id: str
     text: str
     mode: Mode
     lane: Lane = "queue"
+    shown: str = ""
+    attached: tuple[Attachment, ...] = ()
 
 
-class PromptChanged(Event, frozen=True):
+class PromptChanged(Event, frozen=True, omit_defaults=True):
     """A queued prompt was edited before it was taken."""
 
     id: str
     text: str
     mode: Mode
     lane: Lane = "queue"
+    shown: str = ""
+    attached: tuple[Attachment, ...] = ()
 
 
 class PromptDropped(Event, frozen=True):
@@ -212,8 +226,8 @@ class PromptDropped(Event, frozen=True):
     id: str
 
 
-class PromptJoined(Event, frozen=True):
-    """A prompt entered the conversation without a turn of its own.
+class PromptJoined(Event, frozen=True, omit_defaults=True):
+    """A prompt entered the conversation without a turn of its own, with what was attached to it.
 
     Into the running one, `turn`; or, after an interrupt and with no `turn`, to be read when the model is next asked.
     """
@@ -222,12 +236,17 @@ class PromptJoined(Event, frozen=True):
     text: str
     mode: Mode
     turn: str = ""
+    shown: str = ""
+    notes: tuple[str, ...] = ()
+    images: tuple[Image, ...] = ()
+    attached: tuple[Attachment, ...] = ()
 
 
-class TurnStarted(Event, frozen=True):
+class TurnStarted(Event, frozen=True, omit_defaults=True):
     """A prompt left the queue and is being answered in its own mode; `notes` is what the model is told beside it.
 
-    With `continues` nobody said anything new: the model is asked again with the conversation as it is.
+    With `continues` nobody said anything new: the model is asked again with the conversation as it is. `attached` is
+    what came beside the text; what was read of it, and of the files that the text mentions, is in `notes` and `images`.
     """
 
     id: str
@@ -235,6 +254,9 @@ class TurnStarted(Event, frozen=True):
     mode: Mode
     notes: tuple[str, ...] = ()
     continues: bool = False
+    shown: str = ""
+    images: tuple[Image, ...] = ()
+    attached: tuple[Attachment, ...] = ()
 
 
 class TurnEnded(Event, frozen=True):
@@ -259,6 +281,28 @@ class TurnEnded(Event, frozen=True):
     error_code: str = ""
     error_type: str = ""
     retry_after_s: float | None = None
+
+
+class LoopChanged(Event, frozen=True):
+    """Loop mode was switched on or off, came a step further or is over; `reason` says why, where that is not plain.
+
+    `iteration` is how many of at most `limit` prompts it has given since it was switched on. `idle` means off.
+    """
+
+    state: LoopState
+    target: str = ""
+    iteration: int = 0
+    limit: int = 0
+    reason: str = ""
+
+
+class LoopNoted(Event, frozen=True):
+    """Loop mode asks the model to go on: `text` is what it reads, in the turn that follows. `reasons` are why."""
+
+    text: str
+    iteration: int
+    limit: int
+    reasons: tuple[str, ...] = ()
 
 
 class Noted(Event, frozen=True):
@@ -740,6 +784,8 @@ AnyEvent = (
     | PromptJoined
     | TurnStarted
     | TurnEnded
+    | LoopChanged
+    | LoopNoted
     | Noted
     | ContextAdded
     | ContextSummarized

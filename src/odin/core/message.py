@@ -27,13 +27,17 @@ class ToolCall(Struct, frozen=True, tag="call"):
     args: dict[str, Any]
 
 
-class Image(Struct, frozen=True):
-    """A picture kept in a file, so that the log stays small. `media_type` is image/png, jpeg, gif or webp."""
+class Image(Struct, frozen=True, omit_defaults=True):
+    """A picture kept in a file, so that the log stays small. `media_type` is image/png, jpeg, gif or webp.
+
+    `name` is what people call it, where that is not the name of the file.
+    """
 
     path: str
     media_type: str
     width: int = 0
     height: int = 0
+    name: str = ""
 
 
 class ToolResult(Struct, frozen=True, omit_defaults=True):
@@ -43,11 +47,15 @@ class ToolResult(Struct, frozen=True, omit_defaults=True):
     images: tuple[Image, ...] = ()
 
 
-class UserMessage(Struct, frozen=True, tag="user"):
-    """A prompt. `notes` are what Odin tells the model beside it: mode, environment, what changed since."""
+class UserMessage(Struct, frozen=True, tag="user", omit_defaults=True):
+    """A prompt. `notes` are what Odin tells the model beside it: mode, environment, what changed since.
+
+    `images` are those that a person put beside the words.
+    """
 
     text: str
     notes: tuple[str, ...] = ()
+    images: tuple[Image, ...] = ()
 
 
 class AssistantMessage(Struct, frozen=True, tag="assistant"):

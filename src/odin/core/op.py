@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from odin.core.attachment import Attachment
 from odin.core.event import CompactionProfile, Lane, Mode
 from odin.core.rule import Action, RememberScope
 
@@ -13,6 +14,8 @@ class Prompt(Struct, frozen=True, tag=True):
 
     With `wait` false a busy session refuses it with SessionBusy instead of queueing it. `lane` says how it gets in when
     the session is busy; None leaves that to the configuration. An id under which a prompt waits already is refused.
+    `attached` comes beside the text; files that the text mentions as `@path` or `@path:10-20` need not be in it.
+    `shown` is what people see in the place of the text; a text that has one is not looked at for a custom command.
     """
 
     id: str
@@ -20,10 +23,14 @@ class Prompt(Struct, frozen=True, tag=True):
     mode: Mode = "edit_mode"
     wait: bool = True
     lane: Lane | None = None
+    attached: tuple[Attachment, ...] = ()
+    shown: str = ""
 
 
 class ChangePrompt(Struct, frozen=True, tag=True):
-    """Edit a queued prompt; what is None stays. False when it is unknown or was taken already.
+    """Edit a queued prompt; what is None stays, also what is attached. False when it is unknown or was taken.
+
+    A new text is what people see, too, unless it comes with `shown` or names a custom command.
 
     With the lane `steer` a waiting prompt is sent into the running turn. One that rests, because it was left by an
     earlier run of the session, is sent on its way by any lane: at once when the session is idle.
@@ -33,6 +40,8 @@ class ChangePrompt(Struct, frozen=True, tag=True):
     text: str | None = None
     mode: Mode | None = None
     lane: Lane | None = None
+    shown: str = ""
+    attached: tuple[Attachment, ...] | None = None
 
 
 class DropPrompt(Struct, frozen=True, tag=True):
@@ -56,6 +65,18 @@ class Continue(Struct, frozen=True, tag=True):
     """Ask the model again with the conversation as it is, without a new prompt. Only an idle session can."""
 
     id: str
+    mode: Mode | None = None
+
+
+class SetLoop(Struct, frozen=True, tag=True):
+    """Switch loop mode on or off. On, an idle session begins at once and a busy one after its turn.
+
+    `target` says when it is done; "" means the session's remaining tasks. Off, the turn that runs goes on to its end;
+    False when it was off already.
+    """
+
+    on: bool
+    target: str = ""
     mode: Mode | None = None
 
 
@@ -177,6 +198,7 @@ Op = (
     | ChangePrompt
     | DropPrompt
     | Continue
+    | SetLoop
     | RemoveLast
     | AddContext
     | RunCommand

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from odin.core.client import Client
 from odin.core.message import Usage
+from odin.core.usage import By, UsageReport
 
 ExportFormat = Literal["markdown", "json", "html"]
 
@@ -41,6 +42,22 @@ class SessionMatch(Struct, frozen=True):
     seq: int = -1
 
 
+class Exchange(Struct, frozen=True):
+    """A prompt and the last words of its answer, both shortened. `started` is when it was asked."""
+
+    prompt: str
+    answer: str = ""
+    started: float = 0.0
+
+
+class SessionPreview(Struct, frozen=True):
+    """The end of a conversation, at a glance. `earlier` says that there is more before it."""
+
+    session: str
+    exchanges: tuple[Exchange, ...] = ()
+    earlier: bool = False
+
+
 class Sessions(Protocol):
     """Holds the one session that is open, and knows the others.
 
@@ -66,6 +83,18 @@ class Sessions(Protocol):
     async def list(self) -> tuple[SessionSummary, ...]: ...
 
     async def search(self, words: str) -> tuple[SessionMatch, ...]: ...
+
+    async def prompts(self, limit: int = 200) -> tuple[str, ...]:
+        """What was asked lately in the sessions of the project, as it was typed, the newest first and each once."""
+        ...
+
+    async def preview(self, session: str) -> SessionPreview:
+        """How the conversation ended. Only the end of its log is read, so that a long one is shown at once."""
+        ...
+
+    async def usage(self, by: By = "day", *, days: int = 0, session: str = "") -> UsageReport:
+        """What this project, or one session, has spent today and in the days before, `days` in all; 0 for ever."""
+        ...
 
     async def rename(self, session: str, title: str) -> None: ...
 

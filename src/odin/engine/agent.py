@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
 
 import msgspec
 
@@ -19,6 +21,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import ChangePrompt, Continue, Leftover, Prompt
+from odin.engine.attaching import Attachments, NoAttachments
 from odin.engine.call.admitted import Scope
 from odin.engine.call.guard import RepetitionGuard
 from odin.engine.inbox import Inbox
@@ -33,6 +36,8 @@ MAX_WAKES = 20
 IMPATIENT_S = 2.0
 """An interrupted turn that has not ended by then is cancelled once more when it is interrupted again."""
 
+_ESC = "You interrupted it."
+
 _CUT_SHORT = {
     "interrupted": "The user interrupted the turn before this one; what it had begun may be unfinished.",
     "aborted": "The turn before this one was cut off when the session was closed; what it had begun may be unfinished.",
@@ -40,13 +45,25 @@ _CUT_SHORT = {
 """What the model is told beside the next prompt, by how the turn before it ended."""
 
 
+class Pilot(Protocol):
+    """Loop mode: gives the agent prompts of its own."""
+
+    def begin(self) -> Prompt: ...
+
+    def after(self, ended: TurnEnded, *, waits: bool) -> Prompt | None: ...
+
+    def switch_off(self, why: str = "") -> bool: ...
+
+    def gave(self, prompt_id: str) -> bool: ...
+
+
 class Agent:
     """`kit_for` gives the collaborators of a turn in one mode: tools and prompt are chosen anew for every prompt.
 
     `mode_for` may narrow the mode a prompt asks for. `rests` hears when everything is answered. `lane` is that of
     prompts that name none; with `one_at_a_time` a request takes one steering prompt; `steered` hears when one comes,
-    to take back what a person is being asked. Prompts and context that an
-    earlier run of the session left are there again.
+    to take back what a person is being asked. `attachments` reads what people attach to their prompts. Prompts and
+    context that an earlier run of the session left are there again.
     """
 
     def __init__(
@@ -62,6 +79,7 @@ class Agent:
         lane: Lane = "queue",
         one_at_a_time: bool = True,
         steered: Callable[[], None] = lambda: None,
+        attachments: Attachments | None = None,
     ) -> None:
         self.name = name
         self._recorder = recorder
@@ -73,6 +91,7 @@ class Agent:
         self._lane: Lane = lane
         self._one_at_a_time = one_at_a_time
         self._steered = steered
+        self._attachments = attachments or NoAttachments()
         left = recorder.state if not name else None
         self._inbox = Inbox(left.queue if left else ())
         self._next: Prompt | Continue | None = None
@@ -90,6 +109,7 @@ class Agent:
         """Whether it may not begin a turn by itself now."""
         self._wakes = 0
         self._unasked: set[str] = set()
+        self._pilot: Pilot | None = None
 
     @property
     def busy(self) -> bool:
@@ -99,7 +119,7 @@ class Agent:
 
     def submit(self, prompt: Prompt) -> None:
         """Take a prompt. Checking and reserving the agent is one step: two prompts never run two loops."""
-        if not prompt.text.strip():
+        if not prompt.text.strip() and not prompt.attached:
             raise EmptyPrompt
         self._refuse_known(prompt.id)
         self._wakes = 0
@@ -110,7 +130,9 @@ class Agent:
             raise SessionBusy
         lane = prompt.lane or self._lane
         self._inbox.put(msgspec.structs.replace(prompt, lane=lane))
-        self._recorder.emit(PromptQueued(prompt.id, prompt.text, prompt.mode, lane), self.name)
+        self._recorder.emit(
+            PromptQueued(prompt.id, prompt.text, prompt.mode, lane, prompt.shown, prompt.attached), self.name
+        )
         self._heed_steering()
 
     def _refuse_known(self, prompt_id: str) -> None:
@@ -142,8 +164,9 @@ class Agent:
         changed = self._inbox.change(op)
         if changed is None:
             return False
+        lane = changed.lane or self._lane
         self._recorder.emit(
-            PromptChanged(changed.id, changed.text, changed.mode, changed.lane or self._lane), self.name
+            PromptChanged(changed.id, changed.text, changed.mode, lane, changed.shown, changed.attached), self.name
         )
         if idle and (prompt := self._inbox.take()) is not None:
             self._wakes = 0
@@ -170,6 +193,33 @@ class Agent:
         news, self._news = self._news, []
         return news
 
+    def follow(self, pilot: Pilot) -> None:
+        """Loop mode is on: an idle agent begins now, a busy one goes on when its turn is over."""
+        self._pilot = pilot
+        if not self.busy:
+            prompt = pilot.begin()
+            self._unasked.add(prompt.id)
+            self._begin(prompt)
+
+    def leave_loop(self, why: str = "") -> bool:
+        """Loop mode is off; a prompt of its own that was not begun yet is gone. False when it was off already."""
+        pilot, self._pilot = self._pilot, None
+        if pilot is None or not pilot.switch_off(why):
+            return False
+        if self._next is not None and pilot.gave(self._next.id):
+            self._unasked.discard(self._next.id)
+            self._next = None
+        return True
+
+    def _turn_over(self, ended: TurnEnded) -> bool:
+        """In the very step in which a turn ends, so that between two iterations nobody finds the agent idle."""
+        prompt = self._pilot.after(ended, waits=self._inbox.due) if self._pilot is not None else None
+        if prompt is None:
+            return False
+        self._unasked.add(prompt.id)
+        self._next = prompt
+        return True
+
     def add_context(self, item: ContextAdded) -> None:
         """Keep a piece of context; the model reads it beside the next prompt."""
         self._recorder.emit(item, self.name)
@@ -194,6 +244,8 @@ class Agent:
         """Stop the turn that runs or is about to; False when there is none. `queue` is what becomes of what waits."""
         if not self.busy:
             return False
+        if self.leave_loop(_ESC) and not self.busy:
+            return True
         left = Left(queue, self._inbox.waiting())
         if self._turn is None or self._turn.ended or self._joining is None:
             self._interrupt_next = left
@@ -221,6 +273,7 @@ class Agent:
     async def stop(self) -> None:
         """End the running turn as aborted and leave. What waits stays in the log, for when the session is resumed."""
         self.held = True
+        self.leave_loop("The session was closed.")
         self._inbox.rest()
         if self._runner is not None and not self._runner.done():
             if self.busy:
@@ -243,6 +296,7 @@ class Agent:
                 ended = await task
                 if ended.error_kind == PromptBlocked.__name__:
                     self.start_over(self._recorder.state.untold)
+                    self._attachments.forget()
             except asyncio.CancelledError:
                 task.cancel()
                 await asyncio.wait([task])
@@ -270,8 +324,10 @@ class Agent:
     def _prepare(self, prompt: Prompt | Continue) -> Turn:
         mode = self._mode_for(prompt.mode or self._recorder.state.mode)
         continues = isinstance(prompt, Continue)
-        text = "" if isinstance(prompt, Continue) else prompt.text
-        started = TurnStarted(prompt.id, text, mode, self._notes(mode, continues), continues)
+        text, shown, attached = (
+            ("", "", ()) if isinstance(prompt, Continue) else (prompt.text, prompt.shown, prompt.attached)
+        )
+        started = TurnStarted(prompt.id, text, mode, self._notes(mode, continues), continues, shown, attached=attached)
         self._joining = joining = Joining(
             self._inbox,
             self._recorder,
@@ -279,11 +335,23 @@ class Agent:
             agent=self.name,
             fits=lambda other: self._mode_for(other) == mode,
             one_at_a_time=self._one_at_a_time,
+            attachments=self._attachments,
         )
         scope = Scope(self.name, mode, self._cwd, self._root, RepetitionGuard(), joining.steers)
         asked = not continues and prompt.id not in self._unasked
         self._unasked.discard(prompt.id)
-        return Turn(self._kit_for(mode), started, scope, self._take_untold, joining=joining, asked=asked)
+        brings = isinstance(prompt, Prompt) and asked and self._attachments.brings(prompt)
+        attach = partial(self._attachments.read, prompt, mode) if brings and isinstance(prompt, Prompt) else None
+        return Turn(
+            self._kit_for(mode),
+            started,
+            scope,
+            self._take_untold,
+            joining=joining,
+            asked=asked,
+            attach=attach,
+            over=self._turn_over,
+        )
 
     def _take_untold(self) -> str:
         """What happened beside the turn and its model has not read: context, and news of what it set going."""

@@ -21,7 +21,7 @@ class Inbox:
     """
 
     def __init__(self, left: Iterable[QueuedPrompt] = ()) -> None:
-        self._waiting = {item.id: Prompt(item.id, item.body, item.mode, lane=item.lane) for item in left}
+        self._waiting = {item.id: _left_over(item) for item in left}
         self._resting = set(self._waiting)
 
     @property
@@ -46,8 +46,10 @@ class Inbox:
         changed = msgspec.structs.replace(
             prompt,
             text=prompt.text if op.text is None else op.text,
+            shown=prompt.shown if op.text is None else op.shown,
             mode=op.mode or prompt.mode,
             lane=op.lane or prompt.lane,
+            attached=prompt.attached if op.attached is None else op.attached,
         )
         self._waiting[op.id] = changed
         if op.lane is not None:
@@ -92,3 +94,8 @@ class Inbox:
     def _make_room(self, lane: Lane | None) -> None:
         if lane == "steer" and sum(item.lane == "steer" for item in self._waiting.values()) >= MAX_STEERING:
             raise QueueFull(MAX_STEERING)
+
+
+def _left_over(item: QueuedPrompt) -> Prompt:
+    shown = item.body if item.text else ""
+    return Prompt(item.id, item.text or item.body, item.mode, lane=item.lane, shown=shown, attached=item.attached)

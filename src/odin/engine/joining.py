@@ -8,6 +8,7 @@ from msgspec import Struct
 from odin.core.errors import OdinError
 from odin.core.event import AnyEvent, ExitReason, Mode, PromptDropped, PromptJoined, Warned
 from odin.core.op import Leftover, Prompt
+from odin.engine.attaching import NOTHING, Attached, Attachments
 from odin.engine.inbox import Inbox
 from odin.engine.recorder import Recorder
 
@@ -38,6 +39,7 @@ class Joining:
         agent: str,
         fits: Callable[[Mode], bool],
         one_at_a_time: bool,
+        attachments: Attachments,
     ) -> None:
         self._left = Left("join", frozenset())
         self._inbox = inbox
@@ -46,6 +48,7 @@ class Joining:
         self._agent = agent
         self._fits = fits
         self._one_at_a_time = one_at_a_time
+        self._attachments = attachments
 
     def leave(self, left: "Left") -> None:
         """An interrupt: what becomes of those that wait at that moment. What is said later is not meant by it."""
@@ -64,7 +67,10 @@ class Joining:
         steered = False
         while (prompt := self._next(steered)) is not None:
             refused = await judge(prompt.text)
+            brings = not refused and self._attachments.brings(prompt)
+            attached = await self._attachments.read(prompt, prompt.mode) if brings else NOTHING
             if self._inbox.get(prompt.id) is not prompt:
+                self._attachments.forget()
                 continue
             self._inbox.drop(prompt.id)
             steered = steered or prompt.lane == "steer"
@@ -72,12 +78,15 @@ class Joining:
                 self._emit(PromptDropped(prompt.id))
                 self._emit(Warned(refused))
             else:
-                self._emit(PromptJoined(prompt.id, prompt.text, prompt.mode, self._turn))
+                self._emit(_joined(prompt, self._turn, attached))
+                for event in attached.told():
+                    self._emit(event)
 
     def end(self, reason: ExitReason, *, judged: bool) -> None:
         """The turn is about to end. After an interrupt nothing begins by itself, unless that is wanted.
 
-        Where hooks judge prompts nothing joins unseen: it rests until somebody sends it.
+        Where hooks judge prompts nothing joins unseen: it rests until somebody sends it. So does what brings files
+        along, which are read when it is sent.
         """
         if reason == "aborted":
             self._inbox.rest()
@@ -87,6 +96,9 @@ class Joining:
         if how == "rest" or (how == "join" and judged):
             self._inbox.lay_down(prompts)
             return
+        if how == "join":
+            waiting = filter(None, map(self._inbox.get, prompts))
+            self._inbox.lay_down([prompt.id for prompt in waiting if self._attachments.brings(prompt)])
         for prompt in self._inbox.empty(prompts):
             with suppress(OdinError):  # a log that cannot be written is told by the end of the turn
                 self._emit(_taken(prompt, joined=how == "join"))
@@ -100,4 +112,12 @@ class Joining:
 
 
 def _taken(prompt: Prompt, *, joined: bool) -> PromptJoined | PromptDropped:
-    return PromptJoined(prompt.id, prompt.text, prompt.mode) if joined else PromptDropped(prompt.id)
+    if not joined:
+        return PromptDropped(prompt.id)
+    return _joined(prompt, "", NOTHING)
+
+
+def _joined(prompt: Prompt, turn: str, attached: Attached) -> PromptJoined:
+    return PromptJoined(
+        prompt.id, prompt.text, prompt.mode, turn, prompt.shown, attached.notes, attached.images, prompt.attached
+    )

@@ -9,7 +9,7 @@ import msgspec
 
 from odin.bus.hub import Subscription, named
 from odin.bus.names import known_names
-from odin.core.client import ContextReport, SessionInfo, Snapshot
+from odin.core.client import ContextReport, CustomCommand, LoopStatus, ModelChoice, RewindPlan, SessionInfo, Snapshot
 from odin.core.errors import AgentShutdown, EmptyPrompt, SessionBusy
 from odin.core.event import (
     ActivityChanged,
@@ -43,6 +43,7 @@ from odin.core.op import (
     Rewind,
     RunCommand,
     SetBudget,
+    SetLoop,
     SetModel,
     SetPermissionMode,
     SetTitle,
@@ -52,7 +53,9 @@ from odin.core.rule import RuleLine
 from odin.core.text import mended_all
 from odin.engine.agent import Agent
 from odin.engine.asker import Asker
+from odin.engine.attaching import Attachments, NoAttachments
 from odin.engine.budget import Budget
+from odin.engine.expanding import Expanding
 from odin.engine.own_commands import OwnCommands
 from odin.engine.recorder import Recorder
 from odin.engine.rulenews import RuleNews
@@ -60,6 +63,7 @@ from odin.engine.turnhooks import TurnHooks
 from odin.policy.process.background import Background
 
 if TYPE_CHECKING:
+    from odin.engine.autopilot import Autopilot
     from odin.engine.closing import LeftOpen
 
 
@@ -70,6 +74,8 @@ class Checkpoints(Protocol):
 
     async def go(self, op: Rewind | Redo) -> None: ...
 
+    async def plan(self, op: Rewind) -> RewindPlan: ...
+
 
 class Summaries(Protocol):
     """Summaries of the conversation that a person asks for."""
@@ -79,6 +85,16 @@ class Summaries(Protocol):
     def cancel(self) -> bool: ...
 
     async def close(self) -> None: ...
+
+
+class ModelList(Protocol):
+    """The models that can be used; with `look`, also those of servers on this machine, which are asked."""
+
+    async def __call__(self, *, look: bool = False) -> tuple[ModelChoice, ...]: ...
+
+
+FindFiles = Callable[[str, int], Awaitable[tuple[str, ...]]]
+"""Paths that some letters may mean, at most so many."""
 
 
 class LocalClient:
@@ -102,9 +118,14 @@ class LocalClient:
         commands: OwnCommands,
         budget: Budget,
         context: Callable[[], ContextReport],
+        models: ModelList,
         look_around: Callable[[], Awaitable[None]],
+        expanding: Expanding,
+        make_pilot: "Callable[[], Autopilot]",
         summaries: Summaries,
         on_close: Callable[[], Awaitable[None]],
+        attachments: Attachments | None = None,
+        find_files: FindFiles,
     ) -> None:
         self._agent = agent
         self._asker = asker
@@ -126,9 +147,15 @@ class LocalClient:
         self._left_open: LeftOpen | None = None
         self._budget = budget
         self._context = context
+        self._models = models
         self._look_around = look_around
+        self._expanding = expanding
+        self._make_pilot = make_pilot
+        self._pilot: Autopilot | None = None
         self._summaries = summaries
         self._on_close = on_close
+        self._attachments = attachments or NoAttachments()
+        self._find_files = find_files
         self._closing: asyncio.Task[None] | None = None
 
     async def submit(self, op: Op) -> bool:
@@ -183,15 +210,43 @@ class LocalClient:
         if not self._recorder.state.queue:
             return False
         async with self._moving:
+            if op.text is not None:
+                text, shown = await self._expanding.expand(op.text, op.shown)
+                op = msgspec.structs.replace(op, text=text, shown=shown)
+            op = await self._accepted(op)
             self._open()
             await self._recover()
             return self._agent.change(op)
+
+    async def _accepted(self, op: ChangePrompt) -> ChangePrompt:
+        """A changed prompt may bring other files along."""
+        known = next((item for item in self._recorder.state.queue if item.id == op.id), None)
+        if known is None or (op.text is None and op.attached is None):
+            return op
+        attached = known.attached if op.attached is None else op.attached
+        text = (known.text or known.body) if op.text is None else op.text
+        shown = (known.body if known.text else "") if op.text is None else op.shown
+        taken = await self._attachments.accept(Prompt(op.id, text, attached=attached, shown=shown))
+        return msgspec.structs.replace(op, attached=taken.attached)
 
     async def _continue(self, op: Continue) -> bool:
         async with self._moving:
             self._open()
             await self._recover()
             self._agent.go_on(op)
+        return True
+
+    async def _set_loop(self, op: SetLoop) -> bool:
+        if not op.on:
+            return self._agent.leave_loop()
+        async with self._moving:
+            self._open()
+            await self._recover()
+            await self._look_around()
+            if self._pilot is None:
+                self._pilot = self._make_pilot()
+            self._pilot.switch_on(op.target, op.mode)
+            self._agent.follow(self._pilot)
         return True
 
     async def _remove_last(self, op: RemoveLast) -> bool:
@@ -240,8 +295,10 @@ class LocalClient:
 
     async def _prompt(self, op: Prompt) -> bool:
         async with self._moving:
-            if not op.text.strip():
+            if not op.text.strip() and not op.attached:
                 raise EmptyPrompt
+            text, shown = await self._expanding.expand(op.text, op.shown)
+            op = await self._attachments.accept(msgspec.structs.replace(op, text=text, shown=shown))
             self._open()
             await self._recover()
             await self._look_around()
@@ -337,6 +394,22 @@ class LocalClient:
     async def rules(self) -> tuple[RuleLine, ...]:
         return self._rules.lines()
 
+    async def commands(self) -> tuple[CustomCommand, ...]:
+        return await self._expanding.commands()
+
+    async def loop(self) -> LoopStatus:
+        return self._pilot.status() if self._pilot is not None else self._recorder.state.loop.status
+
+    async def models(self, *, look: bool = False) -> tuple[ModelChoice, ...]:
+        return await self._models(look=look)
+
+    async def rewind_plan(self, op: Rewind) -> RewindPlan:
+        async with self._moving:
+            return await self._checkpoints.plan(op)
+
+    async def find_files(self, words: str, limit: int = 20) -> tuple[str, ...]:
+        return await self._find_files(words, limit)
+
     def add_hook(self, hook: CallbackHook) -> None:
         self._add_hook(hook)
 
@@ -373,6 +446,7 @@ _ACTS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
     ChangePrompt: LocalClient._change_prompt,
     DropPrompt: LocalClient._drop_prompt,
     Continue: LocalClient._continue,
+    SetLoop: LocalClient._set_loop,
     RemoveLast: LocalClient._remove_last,
     AddContext: LocalClient._add_context,
     RunCommand: LocalClient._run_command,

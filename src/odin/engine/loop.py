@@ -5,7 +5,7 @@ Whatever the ending, one terminal event is written and the history stays one tha
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -41,6 +41,7 @@ from odin.core.event import (
 from odin.core.message import AssistantMessage, ToolCall, Usage
 from odin.core.provider import ModelInfo, Request
 from odin.core.reply import BadCall, Reply
+from odin.engine.attaching import NOTHING, Attached
 from odin.engine.call.admitted import Scope
 from odin.engine.joining import Joining
 from odin.engine.kit import Kit, Planner
@@ -68,12 +69,15 @@ class Turn:
         *,
         joining: Joining,
         asked: bool = True,
+        attach: Callable[[], Awaitable[Attached]] | None = None,
+        over: Callable[[TurnEnded], bool] = lambda ended: False,
     ) -> None:
         """`news` gives what happened outside the turn since it was last called; the model reads it at once.
 
         `joining` brings in what is said to the turn while it runs.
 
-        `asked` says that somebody sent the prompt; the agent may also have begun by itself.
+        `asked` says that somebody sent the prompt; the agent may also have begun by itself. `attach` reads what the
+        prompt brings along. `over` hears of the end in the same step and says whether the agent goes on by itself.
         """
         self.interrupted = False
         self.begun = False
@@ -84,6 +88,8 @@ class Turn:
         self._news = news
         self._joining = joining
         self._asked = asked
+        self._attach = attach
+        self._over = over
         self._kept_going = 0
         self._listener = Listener(kit.recorder, kit.retry, scope.agent, kit.gate.listen(scope))
         self._begun = time.monotonic()
@@ -99,12 +105,14 @@ class Turn:
         """Run to the end. Raises CancelledError only after the ending has been recorded."""
         self.begun = True
         try:
-            self._emit(self._started)
+            attached = await self._start()
             if self.interrupted:
                 return self._end("interrupted")
             await self._kit.hooks.begin(self._scope.mode)
             if self._asked:
                 await self._kit.hooks.submitted(self._started.text, self._scope.mode)
+            for event in attached.told():
+                self._emit(event)
             return self._end(*await self._steps_to_the_end())
         except asyncio.CancelledError:
             self._keep_partial_text()
@@ -123,6 +131,18 @@ class Turn:
                 f"Odin failed inside ({type(error).__name__}: {error}).", "The session is kept; try again."
             )
             return self._end("error", error=fault)
+
+    async def _start(self) -> Attached:
+        """The prompt enters the conversation with what it brings; also when that is interrupted, then without it."""
+        attached = NOTHING
+        try:
+            if self._attach is not None and not self.interrupted:
+                attached = await self._attach()
+        finally:
+            notes = (*self._started.notes, *attached.notes)
+            self._started = msgspec.structs.replace(self._started, notes=notes, images=attached.images)
+            self._emit(self._started)
+        return attached
 
     def abandon(self) -> None:
         """Record the ending of a turn that was cancelled before it had run at all."""
@@ -348,7 +368,8 @@ class Turn:
         )
         self.ended = True
         self._emit_anyway(ended)
-        self._emit(ActivityChanged("idle", reason))
+        if not self._over(ended):
+            self._emit(ActivityChanged("idle", reason))
         self._kit.hooks.failed(ended, self._scope.mode)
         return ended
 

@@ -61,6 +61,8 @@ def _spoken(messages: Sequence[Message], *, images: bool) -> Iterator[ContextPar
         if isinstance(message, UserMessage):
             yield ContextPart("prompts", tokens_of(message.text))
             yield from (ContextPart("notes and context", tokens_of(note)) for note in message.notes)
+            if images and message.images:
+                yield ContextPart("images", IMAGE * len(message.images), len(message.images))
         elif isinstance(message, AssistantMessage):
             names.update((call.id, call.name) for call in message.calls)
             yield from _said(message, thinking=at > last)

@@ -49,9 +49,20 @@ class Redactor:
         self._used.update(found)
         return Redacted(text, tuple(found))
 
+    def know(self, more: Mapping[str, str]) -> None:
+        """Secrets that were given to Odin since, by their names."""
+        self._known |= more
+        self.__dict__.pop("_values", None)
+
     def recall(self, names: Iterable[str]) -> None:
         """Names that stood for secrets earlier in the session."""
         self._used.update(names)
+
+    def recall_from(self, texts: Iterable[str]) -> None:
+        """The same from texts out of which they were taken."""
+        for text in texts:
+            if "[redacted: " in text:
+                self.recall(name for match in _PLACEHOLDER.finditer(text) for name in match[1].split(", "))
 
     def placeholders(self, text: str) -> tuple[str, ...]:
         """What stands in a text for secrets that were taken out of what the model saw."""

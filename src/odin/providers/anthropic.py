@@ -145,7 +145,8 @@ def _messages(request: Request, provider: str, version: tuple[int, int], album: 
 
 def _told(message: UserMessage | ToolMessage, ids: CallIds, album: Album) -> list[dict[str, Any]]:
     if isinstance(message, UserMessage):
-        return _texts(message.text, *message.notes)
+        shown = album.of(message)
+        return [*_images(shown), *_texts(shown.text, *message.notes)]
     results: list[dict[str, Any]] = [
         {
             "type": "tool_result",
@@ -160,10 +161,14 @@ def _told(message: UserMessage | ToolMessage, ids: CallIds, album: Album) -> lis
 
 def _content(shown: Shown) -> str | list[dict[str, Any]]:
     text = shown.text if shown.text.strip() else NO_OUTPUT
-    images = [
+    images = _images(shown)
+    return [*_texts(text), *images] if images else text
+
+
+def _images(shown: Shown) -> list[dict[str, Any]]:
+    return [
         {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}} for kind, data in shown.images
     ]
-    return [*_texts(text), *images] if images else text
 
 
 def _reply(message: AssistantMessage, replay: bool, ids: CallIds) -> list[dict[str, Any]]:

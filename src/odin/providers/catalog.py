@@ -130,13 +130,16 @@ def _only_server(settings: Settings, env: Mapping[str, str]) -> str:
 
 def default_ref(settings: Settings, env: Mapping[str, str]) -> str | None:
     """The model to use when none was chosen: of the first provider with a key, or with models of its own; else None."""
-    for name in dict.fromkeys([*PRESETS, *settings]):
-        preset, own = PRESETS.get(name), settings.get(name, ProviderSettings())
-        if own.models and (preset is None or own.base_url or own.api_key or _key(name, own, env)):
-            return f"{name}/{next(iter(own.models))}"
-        if preset is not None and preset.model and _key(name, own, env):
-            return f"{name}/{preset.model}"
-    return None
+    names = dict.fromkeys([*PRESETS, *settings])
+    return next(filter(None, (usual_ref(name, settings, env) for name in names)), None)
+
+
+def usual_ref(provider: str, settings: Settings, env: Mapping[str, str]) -> str:
+    """The model a provider is asked for when none was chosen; "" when it cannot be asked, or none is known."""
+    preset, own = PRESETS.get(provider), settings.get(provider, ProviderSettings())
+    if own.models and (preset is None or own.base_url or own.api_key or _key(provider, own, env)):
+        return f"{provider}/{next(iter(own.models))}"
+    return f"{provider}/{preset.model}" if preset and preset.model and _key(provider, own, env) else ""
 
 
 # --- what is known of it ---
@@ -227,7 +230,7 @@ def endpoint(provider: str, settings: Settings, env: Mapping[str, str]) -> Endpo
     key = _key(provider, own, env)
     places = _key_places(provider, preset)
     if preset is not None and preset.key_names and base_url == usual and not key:
-        raise NoUsableKeys(f"No key for {provider}.", f"Set {places}.")
+        raise NoUsableKeys(f"No key for {provider}.", f"Store one with `odin auth add {provider}`, or set {places}.")
     bearer = provider == "anthropic" and not own.api_key and not env.get("ANTHROPIC_API_KEY")
     return Endpoint(provider, _type(own, preset, base_url), base_url, key, places, bearer)
 

@@ -31,7 +31,7 @@ from odin.providers.payload import (
     short_id,
     takes_effort,
 )
-from odin.providers.pictures import Album, Pictures, data_url
+from odin.providers.pictures import Album, Pictures, Shown, data_url
 from odin.providers.sse import ServerEvent
 
 _IMAGES = "Images of the results above:"
@@ -96,7 +96,7 @@ def _messages(request: Request, url: str, provider: str, album: Album) -> list[d
     recalls = request.thinking > 0 and _is_deepseek(url)
     for message in request.messages:
         if isinstance(message, UserMessage):
-            found += _user(message.text, *message.notes)
+            found += _said(album.of(message), *message.notes)
         elif isinstance(message, ToolMessage):
             found += _results(message, ids, album)
         else:
@@ -115,6 +115,21 @@ def _joined(*texts: str) -> str:
 def _user(*texts: str) -> list[dict[str, Any]]:
     text = _joined(*texts)
     return [{"role": "user", "content": text}] if text else []
+
+
+def _said(shown: Shown, *notes: str) -> list[dict[str, Any]]:
+    """What a person said, with the images beside it."""
+    if not shown.images:
+        return _user(shown.text, *notes)
+    text = _joined(shown.text, *notes)
+    told = [{"type": "text", "text": text}] if text else []
+    return [{"role": "user", "content": [*told, *_images(shown)]}]
+
+
+def _images(*shown: Shown) -> list[dict[str, Any]]:
+    return [
+        {"type": "image_url", "image_url": {"url": data_url(kind, data)}} for one in shown for kind, data in one.images
+    ]
 
 
 def _assistant(message: AssistantMessage, ids: CallIds) -> list[dict[str, Any]]:
@@ -139,9 +154,7 @@ def _results(message: ToolMessage, ids: CallIds, album: Album) -> list[dict[str,
         {"role": "tool", "tool_call_id": ids.result(one.call_id), "content": result_text(what.text, one.is_error)}
         for one, what in zip(message.results, shown, strict=True)
     ]
-    images = [
-        {"type": "image_url", "image_url": {"url": data_url(kind, data)}} for one in shown for kind, data in one.images
-    ]
+    images = _images(*shown)
     if not images:
         return found + _user(*message.notes)
     told = [{"type": "text", "text": text} for text in (_joined(*message.notes),) if text]

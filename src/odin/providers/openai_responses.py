@@ -106,7 +106,7 @@ def _input(request: Request, provider: str, reasons: bool, album: Album) -> list
 
 def _told(message: UserMessage | ToolMessage, ids: CallIds, album: Album) -> list[dict[str, Any]]:
     if isinstance(message, UserMessage):
-        return _said("user", "input_text", message.text, *message.notes)
+        return _prompt(album.of(message), message.notes)
     results: list[dict[str, Any]] = [
         {
             "type": "function_call_output",
@@ -120,8 +120,19 @@ def _told(message: UserMessage | ToolMessage, ids: CallIds, album: Album) -> lis
 
 def _output(shown: Shown, is_error: bool) -> str | list[dict[str, Any]]:
     text = result_text(shown.text, is_error)
-    images = [{"type": "input_image", "image_url": data_url(kind, data)} for kind, data in shown.images]
+    images = _images(shown)
     return [{"type": "input_text", "text": text}, *images] if images else text
+
+
+def _images(shown: Shown) -> list[dict[str, Any]]:
+    return [{"type": "input_image", "image_url": data_url(kind, data)} for kind, data in shown.images]
+
+
+def _prompt(shown: Shown, notes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What a person said, with the images beside it."""
+    texts = [{"type": "input_text", "text": text} for text in (shown.text, *notes) if text.strip()]
+    content = [*texts, *_images(shown)]
+    return [{"type": "message", "role": "user", "content": content}] if content else []
 
 
 def _reply(message: AssistantMessage, replay: bool, ids: CallIds) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from io import FileIO
 from msgspec import Struct
 
 from odin.core.errors import ProviderError
-from odin.core.message import Image, ToolMessage, ToolResult
+from odin.core.message import Image, ToolMessage, ToolResult, UserMessage
 from odin.core.provider import Request
 
 MOST = 20
@@ -27,25 +27,32 @@ MOST_CHARS = 20_000_000
 UNSUPPORTED = "[Unsupported tool result type]"
 """Stands where a model is not shown an image."""
 
+BLIND = "(The user attached images, which this model is not shown.)"
+"""Stands beside a prompt with images."""
+
 _ONE = 5 * 1024 * 1024
 
 _LESS = 4
 """After a request that was too large, one part in so many of what its images took is left for them."""
 
 Place = tuple[int, int]
-"""One image: the identity of its result, and its position there."""
+"""One image: the identity of its result or prompt, and its position there."""
 
 
 class Shown(Struct, frozen=True):
-    """A result as the model gets it. Images are (media type, base64)."""
+    """A result or a prompt as the model gets it. Images are (media type, base64)."""
 
     text: str
     images: tuple[tuple[str, str], ...] = ()
 
 
-def told(result: ToolResult) -> str:
+def told(holder: ToolResult | UserMessage) -> str:
     """The text for a model that is not shown images."""
-    return f"{UNSUPPORTED} This model is not shown images.\n{result.text}" if result.images else result.text
+    if not holder.images:
+        return holder.text
+    if isinstance(holder, UserMessage):
+        return f"{holder.text}\n{BLIND}" if holder.text else BLIND
+    return f"{UNSUPPORTED} This model is not shown images.\n{holder.text}"
 
 
 class Album:
@@ -69,18 +76,18 @@ class Album:
     def single(self) -> bool:
         return len(self._shown) == 1
 
-    def of(self, result: ToolResult) -> Shown:
-        if not result.images or not self._sees:
-            return Shown(told(result))
+    def of(self, holder: ToolResult | UserMessage) -> Shown:
+        if not holder.images or not self._sees:
+            return Shown(told(holder))
         images: list[tuple[str, str]] = []
-        lines = [result.text]
-        for at, image in enumerate(result.images):
-            data = self._shown.get((id(result), at))
+        lines = [holder.text] if holder.text else []
+        for at, image in enumerate(holder.images):
+            data = self._shown.get((id(holder), at))
             if data is not None:
                 images.append((image.media_type, data))
             else:
-                which = f" {at + 1}" if len(result.images) > 1 else ""
-                lines.append(f"(image{which} no longer shown: {self._why.get((id(result), at), 'left out')})")
+                which = f" {at + 1}" if len(holder.images) > 1 else ""
+                lines.append(f"(image{which} no longer shown: {self._why.get((id(holder), at), 'left out')})")
         return Shown("\n".join(lines), tuple(images))
 
 
@@ -154,7 +161,9 @@ class Pictures:
 def _images(request: Request) -> Iterator[tuple[Place, Image]]:
     """Every image in its order. An API takes none beside an error."""
     for message in request.messages:
-        if isinstance(message, ToolMessage):
+        if isinstance(message, UserMessage):
+            yield from (((id(message), at), image) for at, image in enumerate(message.images))
+        elif isinstance(message, ToolMessage):
             for result in message.results:
                 if not result.is_error:
                     yield from (((id(result), at), image) for at, image in enumerate(result.images))

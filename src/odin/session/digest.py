@@ -138,11 +138,11 @@ class _Fold:
         if event.continues:
             return
         self._undone.clear()
-        self._prompt(event.id, event.text)
+        self._prompt(event.id, event.shown or event.text)
 
     def _joined(self, event: PromptJoined) -> None:
         if not self._digest.turns:
-            self._prompt(event.id, event.text)
+            self._prompt(event.id, event.shown or event.text)
 
     def _prompt(self, prompt: str, text: str) -> None:
         shown = preview(text)

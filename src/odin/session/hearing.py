@@ -53,7 +53,7 @@ def _reply_discarded(thread: Thread, event: ReplyDiscarded) -> None:
 
 
 def _prompt_joined(thread: Thread, event: PromptJoined) -> None:
-    thread.join(event.text)
+    thread.join(event)
 
 
 def _message_removed(thread: Thread, event: MessageRemoved) -> None:

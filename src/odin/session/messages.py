@@ -21,13 +21,13 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.message import AssistantMessage, Text, Thinking, ToolCall, ToolResult
+from odin.core.message import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResult
 
 Role = Literal["user", "assistant", "system", "tool"]
 
 
 class StoredMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message. `results` are those of a tool message, one for each call it answers."""
+    """One message. `results` are those of a tool message, one for each call it answers; `images` those of a prompt."""
 
     role: Role
     content: str = ""
@@ -36,6 +36,7 @@ class StoredMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
     created: float = 0.0
+    images: tuple[Image, ...] = ()
 
 
 def read_messages(envelopes: Iterable[Envelope]) -> list[StoredMessage]:
@@ -74,7 +75,7 @@ def _add(found: list[StoredMessage], event: AnyEvent, envelope: Envelope) -> Non
     name, ts = f"m{envelope.seq}", envelope.ts
     if isinstance(event, TurnStarted | PromptJoined):
         if not (isinstance(event, TurnStarted) and event.continues):
-            found.append(StoredMessage("user", event.text, event.id, created=ts))
+            found.append(StoredMessage("user", event.text, event.id, created=ts, images=event.images))
     elif isinstance(event, Noted):
         found.append(StoredMessage("system", event.text, name, created=ts))
     elif isinstance(event, Replied):
@@ -91,7 +92,7 @@ def _add(found: list[StoredMessage], event: AnyEvent, envelope: Envelope) -> Non
 def events_of(message: StoredMessage, mode: Mode, turn: str, names: dict[str, str]) -> list[AnyEvent]:
     """What a message is in the log. `turn` is the prompt it belongs to, `names` the tools of the calls it answers."""
     if message.role == "user":
-        return [TurnStarted(message.id, message.content, mode)]
+        return [TurnStarted(message.id, message.content, mode, images=message.images)]
     if message.role == "system":
         return [Noted(message.content)]
     if message.role == "assistant":

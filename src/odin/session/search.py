@@ -147,8 +147,9 @@ def _said(event: AnyEvent) -> str:
         return event.message.text
     if isinstance(event, TitleSet):
         return event.title
-    spoken = (TurnStarted, PromptJoined, ToolEnded, Compacted, ContextSummarized)
-    return event.text if isinstance(event, spoken) else ""
+    if isinstance(event, TurnStarted | PromptJoined):
+        return f"{event.shown}\n{event.text}" if event.shown else event.text
+    return event.text if isinstance(event, ToolEnded | Compacted | ContextSummarized) else ""
 
 
 def snippet(text: str, words: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ Everything here is part of the fold, so what comes out of it must be a history t
 the event says.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, cast
 
@@ -14,6 +15,9 @@ OPENING = "(The conversation before this point was summarised.)"
 NO_IMAGE = "(image removed to save room; read its file again to see it)"
 SUMMARISED = "(summarised by ContextSummarizer)"
 _MARK = "[Output of "
+_SOURCE = re.compile(r"Context from ([^\n]+?)(?::\d+-\d+)?:\n")
+"""How a note begins that holds a file, or some lines of one."""
+
 _ARGUMENT = 80
 _LONGEST_PATH = 4096
 
@@ -28,6 +32,8 @@ def pruned(messages: Sequence[Message], event: ResultsPruned) -> list[Message]:
 def _pruned(
     message: Message, calls: Collection[str], images: Collection[str], titles: dict[str, str], archive: str
 ) -> Message:
+    if isinstance(message, UserMessage):
+        return _blinded(message, images)
     if not isinstance(message, ToolMessage):
         return message
     results = tuple(
@@ -42,6 +48,13 @@ def _line(result: ToolResult, title: str, archive: str) -> ToolResult:
     size = f"{len(result.text):,} characters"
     where = f"the whole is in {archive} under {result.call_id}" if archive else "run the call again if you need it"
     return ToolResult(result.call_id, f"{_MARK}{title or 'this call'} removed to save room ({size}): {where}.]")
+
+
+def _blinded(message: UserMessage, gone: Collection[str]) -> UserMessage:
+    kept = tuple(image for image in message.images if image.path not in gone)
+    if len(kept) == len(message.images):
+        return message
+    return UserMessage(message.text, (*message.notes, NO_IMAGE), kept)
 
 
 def _without(result: ToolResult, gone: Collection[str]) -> ToolResult:
@@ -83,7 +96,7 @@ def boundary(messages: Sequence[Message], kept: int) -> int:
 
 
 def in_view(messages: Sequence[Message], paths: Iterable[str]) -> frozenset[str]:
-    """Those of the files that a call of the conversation names whose result is still whole."""
+    """Those of the files that a call of the conversation names whose result is still whole, or that were attached."""
     gone = {
         result.call_id
         for message in messages
@@ -99,7 +112,16 @@ def in_view(messages: Sequence[Message], paths: Iterable[str]) -> frozenset[str]
         if call.id not in gone
         for value in _words(call.args)
     }
+    named.update(_attached(messages))
     return frozenset(path for path in paths if any(end in named for end in _ends(path)))
+
+
+def _attached(messages: Iterable[Message]) -> Iterator[str]:
+    """The files that stand in notes beside a prompt."""
+    for message in messages:
+        for note in message.notes if isinstance(message, UserMessage) else ():
+            if found := _SOURCE.match(note):
+                yield found[1]
 
 
 def is_pruned(result: ToolResult) -> bool:

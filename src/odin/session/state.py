@@ -32,6 +32,7 @@ from odin.core.tool import Collected
 from odin.session.conversation import Conversation, Past
 from odin.session.files.changes import Change, FileHistory
 from odin.session.grants import Grants
+from odin.session.looping import Looping
 from odin.session.permitted import Permitted
 from odin.session.roster import Roster
 from odin.session.summary import results_of
@@ -58,6 +59,7 @@ class State:
         self.config: dict[str, Any] = {}
         self.changes = FileHistory()
         self.unfinished = Unfinished()
+        self.loop = Looping()
         self._conversation = Conversation(past, self.changes.mark)
         self._roster = Roster()
         self._waiting = Waiting()
@@ -84,6 +86,7 @@ class State:
         self._roster.apply(envelope)
         self._waiting.apply(envelope)
         self._permitted.apply(event)
+        self.loop.apply(envelope)
         step = _STEPS.get(type(event))
         if step is not None:
             step(self, event, envelope)

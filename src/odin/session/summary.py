@@ -57,7 +57,7 @@ def _shortened(message: Message, covers: Sequence[Cover]) -> Message:
     if isinstance(message, UserMessage):
         gone = {note for cover in covers for note in cover.notes}
         kept = tuple(note for note in message.notes if note not in gone)
-        return message if len(kept) == len(message.notes) else UserMessage(message.text, kept)
+        return message if len(kept) == len(message.notes) else UserMessage(message.text, kept, message.images)
     return message
 
 

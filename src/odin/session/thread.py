@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from odin.core.event import Compacted, ResultsPruned, ToolEnded, TurnStarted
+from odin.core.event import Compacted, PromptJoined, ResultsPruned, ToolEnded, TurnStarted
 from odin.core.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
 from odin.session.shrink import compacted, pruned
 from odin.session.summary import Cover, new_cover, shortened
@@ -127,7 +127,7 @@ class Thread:
         if event.continues:
             self._continue(event.notes)
             return
-        self._messages.append(UserMessage(event.text, event.notes))
+        self._messages.append(UserMessage(event.text, event.notes, event.images))
         self.prompt = event.text
         self._sealed = False
 
@@ -141,11 +141,11 @@ class Thread:
         for note in notes:
             self.note(note)
 
-    def join(self, text: str) -> None:
+    def join(self, event: PromptJoined) -> None:
         """Somebody says something while a turn runs, or when it was interrupted."""
         self._close()
-        self._messages.append(UserMessage(text))
-        self.prompt = text
+        self._messages.append(UserMessage(event.text, event.notes, event.images))
+        self.prompt = event.text
         self._sealed = False
 
     def reply(self, message: AssistantMessage) -> None:
@@ -177,7 +177,7 @@ class Thread:
         if self._sealed or last is None or isinstance(last, AssistantMessage):
             self._messages.append(UserMessage(text))
         elif isinstance(last, UserMessage):
-            self._messages[-1] = UserMessage(last.text, (*last.notes, text))
+            self._messages[-1] = UserMessage(last.text, (*last.notes, text), last.images)
         else:
             self._messages[-1] = ToolMessage(last.results, (*last.notes, text))
         self._sealed = False

@@ -50,7 +50,7 @@ class PastTurn:
         self.told = len(moment.context)
         self.started = started
         self.id = event.id
-        self.body = event.text
+        self.body = event.shown or event.text
         self.mode: Mode = event.mode
         self.answer = ""
         self.todos: tuple[Todo, ...] = ()

@@ -21,11 +21,11 @@ class Waiting:
             step(self, envelope.event, envelope)
 
     def _queued(self, event: PromptQueued, envelope: Envelope) -> None:
-        self._prompts[event.id] = QueuedPrompt(event.id, event.text, event.mode, envelope.ts, event.lane)
+        self._prompts[event.id] = _waiting(event, envelope.ts)
 
     def _changed(self, event: PromptChanged, envelope: Envelope) -> None:
         if (known := self._prompts.get(event.id)) is not None:
-            self._prompts[event.id] = QueuedPrompt(event.id, event.text, event.mode, known.timestamp, event.lane)
+            self._prompts[event.id] = _waiting(event, known.timestamp)
 
     def _left(self, event: PromptDropped | PromptJoined, envelope: Envelope) -> None:
         self._prompts.pop(event.id, None)
@@ -42,3 +42,9 @@ _STEPS: dict[type[AnyEvent], Callable[[Waiting, Any, Envelope], None]] = {
     PromptJoined: Waiting._left,
     TurnStarted: Waiting._turn_started,
 }
+
+
+def _waiting(event: PromptQueued | PromptChanged, since: float) -> QueuedPrompt:
+    """People see and change what was typed; what it stands for is kept beside it."""
+    read = event.text if event.shown else ""
+    return QueuedPrompt(event.id, event.shown or event.text, event.mode, since, event.lane, read, event.attached)

@@ -39,3 +39,8 @@ def sentence(ended: TurnEnded) -> str:
         return ""
     said = f"{ended.error} {ended.hint}".strip() if ended.reason == "error" or ended.hint else ""
     return said or _SENTENCES[ended.reason].format(steps=ended.steps, cost=ended.cost_usd)
+
+
+def farewell(session: str, asked: bool) -> str:
+    """How to come back, when there is something to come back to."""
+    return f"Resume this session with: odin --resume {session}\n" if session and asked else ""

@@ -17,6 +17,22 @@ from odin.ui.stopping import Stopping
 from odin.ui.telling import Telling
 from odin.ui.terminal import harmless, put, say
 
+_WORTH_TELLING_S = 1.0
+"""Shorter thoughts leave no line in a conversation."""
+
+
+class Written(Protocol):
+    """An answer that is shown while it is written."""
+
+    @property
+    def broken(self) -> bool: ...
+
+    def see(self, envelope: Envelope) -> None: ...
+
+    def write(self) -> None: ...
+
+    def end(self, ended: TurnEnded) -> None: ...
+
 
 class Keyboard(Protocol):
     """Where somebody may type while a turn runs, beside its progress."""
@@ -41,20 +57,24 @@ async def run_text(
     begun: AsyncIterator[Envelope] | None = None,
     verbose: bool = False,
     keyboard: Keyboard | None = None,
+    answer: Written | None = None,
     watch: Callable[[Envelope], None] | None = None,
 ) -> int:
     """Print the answer. Why a turn ended early is said on `err`; text it has until then is printed all the same.
 
     What there is to say about the session is said with the `first` prompt only, and more of it when `verbose`. `begun`
-    is what happens in a turn that nobody has to ask for any more. `keyboard` is where somebody may type meanwhile;
-    `watch` sees what happens, too.
+    is what happens in a turn that nobody has to ask for any more. `keyboard` is where somebody may type meanwhile, and
+    `answer` shows the text while it is written; `watch` sees what happens, too.
     """
-    run = _Run(client, err, tty_in, first, verbose, keyboard)
+    run = _Run(client, err, tty_in, first, verbose, keyboard, answer)
     if out is None:
         return run.refuse()
     ended = await run.follow(prompt, watch, begun=begun)
     if ended is None:
         return run.code
+    if answer is not None:
+        answer.end(ended)
+        return READER_GONE if answer.broken else await run.deliver(ended, out, b"")
     text = harmless(ended.text) if out.isatty() else ended.text
     data = text.rstrip("\n") + "\n" if text else ""
     return await run.deliver(ended, out, data.encode(out.encoding or "utf-8", "replace"))
@@ -98,15 +118,17 @@ class _Run:
         first: bool = True,
         verbose: bool = False,
         keyboard: Keyboard | None = None,
+        answer: Written | None = None,
     ) -> None:
         self.code = 0
         self._first = first
         self._verbose = verbose
         self._client = client
         self._err = err
-        self._progress = Progress(err)
-        self._telling = Telling()
+        self._progress = Progress(err, keep_calls=keyboard is not None)
+        self._telling = Telling(failures=keyboard is not None)
         self._keyboard = keyboard
+        self._answer = answer
         held = keyboard or self._progress
         self._questions = Questions(client, tty_in, err, held) if tty_in is not None else None
 
@@ -175,15 +197,27 @@ class _Run:
         return None
 
     def _show(self, envelope: Envelope) -> None:
+        if self._answer is not None:
+            self._answer.see(envelope)
         self._progress.see(envelope)
-        if self._verbose and isinstance(envelope.event, ThinkingEnded):
-            self._show_thought(envelope.event)
+        if isinstance(envelope.event, ThinkingEnded):
+            self._show_thought(envelope.event, envelope.agent)
         if line := self._telling.line(envelope):
-            self._progress.line(line)
+            self._line(line)
         if self._questions is not None:
             self._questions.see(envelope)
 
-    def _show_thought(self, thought: ThinkingEnded) -> None:
+    def _line(self, line: str) -> None:
+        """Below what has come of the answer."""
+        if self._answer is not None:
+            self._answer.write()
+        self._progress.line(line)
+
+    def _show_thought(self, thought: ThinkingEnded, agent: str) -> None:
+        if not self._verbose:
+            if self._keyboard is not None and not agent and thought.seconds >= _WORTH_TELLING_S:
+                self._line(f"· Thought for {thought.seconds:.0f} s")
+            return
         self._progress.line(f"Thought for {thought.seconds:.0f} s:")
         for line in thought.text.strip().split("\n"):
             self._progress.line(f"  {line}")

@@ -16,32 +16,22 @@ from odin.core.event import (
     ToolStarted,
     Updated,
 )
-from odin.ui.terminal import put, say, shorten, size_of, visible
-
-_ACTIVITIES = {
-    "connecting": "connecting to the model",
-    "waiting_headers": "waiting for the model",
-    "waiting_token": "waiting for the model",
-    "streaming": "the model is answering",
-    "compacting": "summarising the conversation",
-    "retrying": "waiting to try again",
-    "retrying_key": "trying another key",
-    "cooling": "waiting, as the model's server asks",
-    "verifying": "checking the work",
-}
-_WAITS = ("retrying", "cooling")
-"""Activities whose end is known: what is left of them is counted down."""
+from odin.ui.activity import ACTIVITIES, WAITS
+from odin.ui.terminal import dumb, put, say, shorten, size_of, visible
 
 
 class Progress:
-    """What is running and for how long, on the last line of a terminal. On anything else it draws nothing."""
+    """What is running and for how long, on the last line of a terminal. On anything else it draws nothing.
 
-    def __init__(self, err: TextIO | None) -> None:
+    With `keep_calls`, and where nothing can be drawn, every call that begins leaves a line.
+    """
+
+    def __init__(self, err: TextIO | None, *, keep_calls: bool = False) -> None:
         self._err = err
         env = os.environ
         terminal = err is not None and err.isatty()
-        self._live = terminal and env.get("TERM", "") not in ("", "dumb")
-        self._lines = terminal and not self._live
+        self._live = terminal and not dumb(env)
+        self._lines = terminal and (keep_calls or not self._live)
         self._dim = ("\x1b[2m", "\x1b[0m") if self._live and not env.get("NO_COLOR") else ("", "")
         self._tools: dict[str, tuple[str, float]] = {}
         self._what = "starting"
@@ -63,16 +53,16 @@ class Progress:
             what = f"{event.name} {event.description}".strip()
             self._tools[event.call_id] = (what, time.monotonic())
             if self._lines:
-                self.line(what)
+                self.line(f"· [{envelope.agent}] {what}" if envelope.agent else f"· {what}")
         elif isinstance(event, ToolEnded):
             self._tools.pop(event.call_id, None)
-        elif isinstance(event, ActivityChanged) and event.activity in _ACTIVITIES:
-            self._until = self._until if event.activity in _WAITS else 0.0
-            self._now(_ACTIVITIES[event.activity])
+        elif isinstance(event, ActivityChanged) and event.activity in ACTIVITIES:
+            self._until = self._until if event.activity in WAITS else 0.0
+            self._now(ACTIVITIES[event.activity])
         elif isinstance(event, RetryScheduled):
             self._until = time.monotonic() + event.delay_s
         elif isinstance(event, ThinkingStarted | ThinkingEnded):
-            self._now("thinking" if isinstance(event, ThinkingStarted) else _ACTIVITIES["streaming"])
+            self._now("thinking" if isinstance(event, ThinkingStarted) else ACTIVITIES["streaming"])
         elif isinstance(event, Updated):
             self._now(event.text)
         else:

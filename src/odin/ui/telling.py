@@ -13,6 +13,7 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.rule import RememberScope
+from odin.ui.terminal import shorten
 
 SCOPES: dict[RememberScope, str] = {
     "session": "for this session",
@@ -29,14 +30,21 @@ _HOOKS = {
 _BEFORE_A_CALL = ("tool_call", "wait_confirm")
 """Where the no of a hook is the end of a call, which is told with the call."""
 
+_LONGEST = 200
+"""Characters of what a failed call said; the model reads all of it."""
+
 _NOTHING_DONE = "Nothing was done."
 """The model is told so; a person reads that the call was not run."""
 
 
 class Telling:
-    """Remembers who said no to a call until the call ends, so that both are told in one line."""
+    """Remembers who said no to a call until the call ends, so that both are told in one line.
 
-    def __init__(self) -> None:
+    With `failures`, calls that failed are told, too.
+    """
+
+    def __init__(self, *, failures: bool = False) -> None:
+        self._failures = failures
         self._denied: dict[str, str] = {}
 
     def line(self, envelope: Envelope) -> str:
@@ -81,7 +89,12 @@ class Telling:
             return f"{event.name} was not run. {denied or _why(event)}"
         if event.redacted:
             return f"Taken out of the result of {event.name}: {', '.join(event.redacted)}."
-        return ""
+        return f"{event.name} failed: {_first(event.text)}" if self._failures and event.status == "error" else ""
+
+
+def _first(text: str) -> str:
+    """The first line that says something."""
+    return shorten(next((line.strip() for line in text.splitlines() if line.strip()), "it says nothing"), _LONGEST)
 
 
 def _why(event: ToolEnded) -> str:

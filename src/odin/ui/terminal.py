@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from typing import TextIO
 
 
@@ -43,6 +44,11 @@ _INVISIBLE = (
 
 _STEERING = _Escapes((0, 8), (0x0B, 0x1F), *_CONTROL)
 _HIDDEN = _Escapes((0, 0x1F), *_CONTROL, *_INVISIBLE)
+
+
+def dumb(env: Mapping[str, str]) -> bool:
+    """Whether the terminal, as far as it says, understands nothing but lines: no sequence may be sent to it."""
+    return env.get("TERM", "") in ("", "dumb", "unknown")
 
 
 def visible(text: str) -> str:
@@ -96,7 +102,9 @@ def width(text: str) -> int:
 
 def shorten(text: str, room: int) -> str:
     """At most `room` columns, with a mark where something is missing."""
-    return text if width(text) <= room else _pieces(text, room - 1)[0] + "…"
+    if width(text) <= room:
+        return text
+    return _pieces(text, room - 1)[0] + "…" if room > 1 else "…"[: max(room, 0)]
 
 
 def folded(text: str, columns: int, indent: str = "") -> str:

@@ -167,7 +167,7 @@ class _Acts:
         if event.continues:
             self._act(item, Continue(event.id, event.mode))
         elif event.id not in self._queued and event.id not in self._spawned:
-            self._act(item, Prompt(event.id, event.text, event.mode))
+            self._act(item, Prompt(event.id, event.text, event.mode, shown=event.shown or event.text))
         self._running = event.id
 
     def _turn_ended(self, at: int, event: TurnEnded) -> None:
@@ -185,9 +185,9 @@ class _Acts:
         event = item.event
         if isinstance(event, PromptQueued):
             self._queued.add(event.id)
-            return Prompt(event.id, event.text, event.mode, lane=event.lane)
+            return Prompt(event.id, event.text, event.mode, lane=event.lane, shown=event.shown or event.text)
         if isinstance(event, PromptChanged):
-            return ChangePrompt(event.id, event.text, event.mode, event.lane)
+            return ChangePrompt(event.id, event.text, event.mode, event.lane, event.shown or event.text)
         if isinstance(event, PromptDropped) and item.seq not in self._effects:
             return DropPrompt(event.id)
         if isinstance(event, ContextAdded):

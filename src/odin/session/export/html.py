@@ -118,7 +118,7 @@ class _Page:
 
     def _inside(self, entry: Entry) -> str:
         if isinstance(entry, PromptEntry):
-            return _prompt(entry)
+            return _prompt(entry, "".join(self._image(image) for image in entry.images))
         if isinstance(entry, AnswerEntry):
             return _answer(entry)
         if isinstance(entry, CallEntry):
@@ -144,9 +144,9 @@ class _Page:
     def _image(self, image: Image) -> str:
         data = self._bytes(image)
         if data is None:
-            return f'<p class="remark">[an image that is not part of this page: {_text(image.path)}]</p>'
+            return f'<p class="remark">[an image that is not part of this page: {_text(image.name or image.path)}]</p>'
         encoded = base64.b64encode(data).decode()
-        return f'<img alt="image" src="data:{image.media_type};base64,{encoded}">'
+        return f'<img alt="{_text(image.name or "image")}" src="data:{image.media_type};base64,{encoded}">'
 
     def _bytes(self, image: Image) -> bytes | None:
         """Only pictures the session keeps itself: a log that names another file does not bring it into the page."""
@@ -176,14 +176,14 @@ def _folded(summary: str, inside: str) -> str:
     return f"<details><summary>{summary}</summary><div>{inside}</div></details>\n"
 
 
-def _prompt(entry: PromptEntry) -> str:
+def _prompt(entry: PromptEntry, images: str) -> str:
     mode = entry.mode.removesuffix("_mode")
     head = "Continued" if entry.continues else (f"Prompt {entry.number}" if entry.number else "Said meanwhile")
     back = " · taken back" if entry.taken_back else ""
     said = "" if entry.continues else f"<p>{_text(entry.text)}</p>"
     kind = "prompt back" if entry.taken_back else "prompt"
     when = f'<span class="when">{mode} · {moment(entry.ts)}{back}</span>'
-    return f'<section class="{kind}"><h2>{head}</h2>{when}{said}</section>\n'
+    return f'<section class="{kind}"><h2>{head}</h2>{when}{said}{images}</section>\n'
 
 
 def _answer(entry: AnswerEntry) -> str:

@@ -7,7 +7,7 @@ import msgspec
 
 from odin.session.export.overview import Overview
 from odin.session.export.story import AnswerEntry, CallEntry, Entry, PromptEntry, RemarkEntry, TodosEntry
-from odin.session.export.words import dollars, ending, languages, moment, plain, tokens
+from odin.session.export.words import called, dollars, ending, languages, moment, plain, tokens
 
 _BOXES = {"completed": "[x]", "cancelled": "[-]"}
 
@@ -56,7 +56,8 @@ def _prompt(entry: PromptEntry) -> str:
         return f"## {entry.number}. Continued ({mode}, {moment(entry.ts)}{back})\n\n"
     head = f"## {entry.number}. Prompt" if entry.number else "### Said meanwhile"
     quoted = "\n".join(f"> {line}".rstrip() for line in plain(entry.text).split("\n"))
-    return f"{head} ({mode}, {moment(entry.ts)}{back})\n\n{quoted}\n\n"
+    images = "".join(f"\\[image: {_line(called(image))}\\]\n\n" for image in entry.images)
+    return f"{head} ({mode}, {moment(entry.ts)}{back})\n\n{quoted}\n\n{images}"
 
 
 def _answer(entry: AnswerEntry) -> str:

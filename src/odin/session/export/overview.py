@@ -95,7 +95,7 @@ class _Taken:
     def hear(self, envelope: Envelope) -> None:
         event = envelope.event
         if isinstance(event, TurnStarted):
-            first = " ".join(event.text.split())[:_FIRST]
+            first = " ".join((event.shown or event.text).split())[:_FIRST]
             self._turns.append(TurnLine(envelope.seq, event.id, event.mode, first, envelope.ts))
             self._undone.clear()
         elif isinstance(event, TurnEnded):

@@ -13,6 +13,8 @@ from odin.core.event import (
     ContextAdded,
     ContextSummarized,
     Envelope,
+    LoopChanged,
+    LoopNoted,
     Mode,
     ModelChanged,
     PermissionAnswered,
@@ -49,6 +51,7 @@ class PromptEntry(Struct, frozen=True, tag="prompt"):
     ts: float
     taken_back: bool = False
     continues: bool = False
+    images: tuple[Image, ...] = ()
 
 
 class AnswerEntry(Struct, frozen=True, tag="answer"):
@@ -155,11 +158,17 @@ class _Teller:
         self._open.clear()
         line = self._lines.get(envelope.seq)
         back = line is not None and line.taken_back
-        text = self._clean(event.text)
-        yield PromptEntry(self._number, event.id, text, event.mode, envelope.ts, back, event.continues)
+        text = self._clean(event.shown or event.text)
+        images = self._images(event.images)
+        yield PromptEntry(self._number, event.id, text, event.mode, envelope.ts, back, event.continues, images)
 
     def _joined(self, event: PromptJoined, envelope: Envelope) -> Iterator[Entry]:
-        yield PromptEntry(0, event.id, self._clean(event.text), event.mode, envelope.ts)
+        text, images = self._clean(event.shown or event.text), self._images(event.images)
+        yield PromptEntry(0, event.id, text, event.mode, envelope.ts, images=images)
+
+    def _images(self, images: tuple[Image, ...]) -> tuple[Image, ...]:
+        """Without those whose name or place has a secret in it."""
+        return tuple(image for image in images if self._clean(whole := f"{image.path} {image.name}") == whole)
 
     def _replied(self, event: Replied, envelope: Envelope) -> Iterator[Entry]:
         message = event.message
@@ -183,7 +192,7 @@ class _Teller:
             ts=envelope.ts,
             view=self._clean(event.view or event.for_user),
             files=event.files,
-            images=tuple(image for image in event.images if self._clean(image.path) == image.path),
+            images=self._images(event.images),
             duration_ms=event.duration_ms,
             agent=envelope.agent,
         )
@@ -218,6 +227,12 @@ class _Teller:
         said = "; ".join(", ".join(answer) for answer in event.answers)
         yield self._remark(envelope, "The questions were not answered." if event.cancelled else f"Answered: {said}.")
 
+    def _loop(self, event: LoopChanged, envelope: Envelope) -> Iterator[Entry]:
+        """How it ended; the way there is told by its iterations."""
+        if event.state in ("idle", "completed", "blocked", "budget_exhausted"):
+            how = "off" if event.state == "idle" else event.state.replace("_", " ")
+            yield self._remark(envelope, f"Loop mode: {how}{f'. {event.reason}' if event.reason else '.'}")
+
     def _plain(self, event: Any, envelope: Envelope) -> Iterator[Entry]:
         text, detail = _SENTENCES[type(event)](event)
         yield self._remark(envelope, text, detail)
@@ -240,6 +255,7 @@ _SENTENCES: dict[type, Callable[[Any], tuple[str, str]]] = {
     SpawnFinished: lambda event: (_spawn_over(event), event.output),
     AgentStarted: lambda event: (f"Sub-agent {event.id} began.", event.task),
     AgentEnded: lambda event: (f"Sub-agent {event.id} is done: {event.reason}.", ""),
+    LoopNoted: lambda event: (f"Loop mode, iteration {event.iteration} of {event.limit}.", event.text),
 }
 
 _STEPS: dict[type, Callable[[_Teller, Any, Envelope], Iterator[Entry]]] = {
@@ -253,5 +269,6 @@ _STEPS: dict[type, Callable[[_Teller, Any, Envelope], Iterator[Entry]]] = {
     ContextAdded: _Teller._context,
     PermissionAnswered: _Teller._answered,
     QuestionsAnswered: _Teller._questions,
+    LoopChanged: _Teller._loop,
     **dict.fromkeys(_SENTENCES, _Teller._plain),
 }

@@ -3,7 +3,7 @@
 import re
 import time
 
-from odin.core.message import Usage
+from odin.core.message import Image, Usage
 from odin.session.export.story import EndEntry
 
 _STEERING = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[\x00-\x08\x0b-\x1f\x7f]")
@@ -12,6 +12,11 @@ _STEERING = re.compile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b
 def plain(text: str) -> str:
     """Without what would steer a terminal or has no picture."""
     return _STEERING.sub("", text.replace("\r\n", "\n"))
+
+
+def called(image: Image) -> str:
+    """What people call a picture."""
+    return image.name or image.path.rpartition("/")[2]
 
 
 def moment(ts: float) -> str:

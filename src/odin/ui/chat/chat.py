@@ -1,24 +1,32 @@
 """A plain conversation: lines in, answers out, until the input ends. What is typed while a turn runs waits its turn."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Coroutine
 from typing import Any
 
 from odin.core.client import Client, SessionInfo
+from odin.core.commands import reserved
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, Mode, TurnStarted
 from odin.core.op import Interrupt, Prompt
+from odin.core.screen import ScreenSettings
 from odin.core.sessions import Sessions
 from odin.ui.chat import draft, sessions
+from odin.ui.chat.calling import Calling
 from odin.ui.chat.commands import MODES, Commands
+from odin.ui.chat.completing import completed
 from odin.ui.chat.keyboard import Keyboard
+from odin.ui.chat.looking import meant
 from odin.ui.chat.sending import Sending
 from odin.ui.chat.turns import Turns
+from odin.ui.ending import READER_GONE, farewell
 from odin.ui.picking import ASK
-from odin.ui.terminal import say
+from odin.ui.terminal import put, say
 
 START = "Type what you want done. /help tells the rest; Ctrl-D ends."
 _AGAIN = "Ctrl-C once more ends Odin, and so does Ctrl-D."
@@ -39,12 +47,15 @@ class _Chat:
     The session may change: /new, /resume and /fork lead to others.
     """
 
-    def __init__(self, held: Sessions, info: SessionInfo, mode: Mode) -> None:
+    def __init__(self, held: Sessions, info: SessionInfo, mode: Mode, settings: ScreenSettings) -> None:
         self._sessions = held
-        self._keyboard = Keyboard(sys.stdin, sys.stderr, lambda: self.prompt, self._typed)
+        self._keyboard = Keyboard(
+            sys.stdin, sys.stderr, lambda: self.prompt, self._typed, lambda before: completed(self._client, before)
+        )
         self._sending = Sending(self._keyboard)
         self._turns = Turns(self._keyboard, self._beside)
         self._commands = Commands(held, info.permission_mode, mode, sys.stderr, self._sending.expect)
+        self._calling = Calling(settings, sys.stderr)
         self._lines: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
         self._stays = True
         self._ending = False
@@ -75,6 +86,7 @@ class _Chat:
             await self._done
         finally:
             self._keyboard.close()
+            self._calling.close()
             for number in (signal.SIGINT, signal.SIGCONT, signal.SIGWINCH, *_ENDINGS):
                 self._loop.remove_signal_handler(number)
             for task in tasks:
@@ -146,11 +158,13 @@ class _Chat:
         self._sending.coming = False
         self.code = code
         self._mind_signals()
-        if code in _ENDINGS.values():
+        if code in (*_ENDINGS.values(), READER_GONE):
             self._leave(code)
         self._keyboard.show()
 
     def _beside(self, envelope: Envelope) -> None:
+        self._commands.troubles.see(envelope, True)
+        self._calling.see(envelope)
         if envelope.agent:
             return
         for shown in self._commands.showing(envelope.event):
@@ -185,6 +199,7 @@ class _Chat:
         try:
             await (self._change(text) if change else self._take(text))
         except OdinError as error:
+            self._commands.troubles.keep(time.time(), "refused", error.sentence())
             with self._keyboard.aside():
                 say(sys.stderr, error.sentence())
 
@@ -197,10 +212,16 @@ class _Chat:
             await self._entered(before)
             return
         command, _, rest = text.strip().partition(" ")
+        command, rest = meant(command.casefold() if reserved(command) else command, rest)
+        if text.strip() == "$":
+            command = "/stats"
         if command in MODES:
             self._commands.mode, text = MODES[command], rest
         elif text.lstrip().startswith("!"):
             await self._commands.own.start(self._client, text.lstrip()[1:])
+            return
+        elif command == "/editor":
+            await self._change(rest or " ", outside=True)
             return
         elif await self._commanded(command, rest):
             return
@@ -234,19 +255,19 @@ class _Chat:
                 raise
         return True
 
-    async def _change(self, left: str) -> None:
-        """A prompt that came back: what the person makes of it is asked."""
+    async def _change(self, left: str, *, outside: bool = False) -> None:
+        """A prompt that came back, or that is written in an editor: what the person makes of it is asked."""
         if not left:
             return
         self._keyboard.hold()
         try:
-            text = await draft.changed(left, self.prompt)
+            text = await draft.changed(left, self.prompt, outside=outside)
         finally:
             self._keyboard.release()
             self._mind_signals()
         if text.strip():
-            self._stays = True
-            await self._take(text)
+            self._stays = not outside
+            await (self._send(text) if outside else self._take(text))
 
     async def _entered(self, before: Client | None) -> None:
         """Another session is open now: what holds in it, and what waits there from before."""
@@ -254,6 +275,7 @@ class _Chat:
             return
         info = await self._client.info()
         self._commands.enter(info.permission_mode)
+        self._calling.enter(self._client, info)
         self._turns.fresh = True
         waiting = (await self._client.snapshot()).queue
         self._sending.rest(waiting)
@@ -268,9 +290,16 @@ async def _signals_heard() -> None:
         await asyncio.sleep(0)
 
 
-async def run_chat(held: Sessions, *, first: str, mode: Mode, left: str = "") -> int:
-    """`left` is a prompt that a fork left out, to be changed and asked first."""
+async def run_chat(
+    held: Sessions, *, first: str, mode: Mode, left: str = "", settings: ScreenSettings | None = None
+) -> int:
+    """`left` is a prompt that a fork left out, to be changed and asked first. At the end we say how to come back."""
     info = await held.client.info()
     for line in (*introduction(info, mode), START):
         say(sys.stderr, line)
-    return await _Chat(held, info, mode).run(first, left)
+    try:
+        return await _Chat(held, info, mode, settings or ScreenSettings()).run(first, left)
+    finally:
+        with contextlib.suppress(OdinError):
+            shot = await held.client.snapshot()
+            put(sys.stderr, farewell(shot.session, bool(shot.messages)))

@@ -5,13 +5,14 @@ import codecs
 import contextlib
 import os
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TextIO
 
+from odin.ui.chat.completing import Completion
 from odin.ui.progress import Progress
 from odin.ui.question.lineedit import PASTES_OFF, PASTES_ON, Line
 from odin.ui.question.tty import Tty
-from odin.ui.terminal import shorten, width
+from odin.ui.terminal import dumb, folded, shorten, visible, width
 
 _ROW = re.compile(r"(?<=[\r\n])")
 _REMEMBERED = 200
@@ -29,14 +30,22 @@ class Keyboard:
     """
 
     def __init__(
-        self, keyboard: TextIO, err: TextIO, label: Callable[[], str], take: Callable[[str | None], None]
+        self,
+        keyboard: TextIO,
+        err: TextIO,
+        label: Callable[[], str],
+        take: Callable[[str | None], None],
+        complete: Callable[[str], Awaitable[Completion | None]],
     ) -> None:
         self._tty = Tty(keyboard, err)
         self._label = label
         self._take = take
-        self._line = Line("")
+        self._complete = complete
+        self._completing: asyncio.Task[None] | None = None
+        self._typed: list[str] = []
+        self._line = self._empty()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._edits = os.environ.get("TERM", "") not in ("", "dumb")
+        self._edits = not dumb(os.environ)
         self._before: list[Any] | None = None
         self._progress: Progress | None = None
         self._covers = False
@@ -44,13 +53,17 @@ class Keyboard:
         self._on_screen = ""
         self._silent = True
         self._held = 0
-        self._typed: list[str] = []
         self.stays = False
 
     @property
     def busy(self) -> bool:
         """Whether a turn is being followed."""
         return self._progress is not None
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody else has the terminal."""
+        return self._held > 0
 
     @property
     def text(self) -> str:
@@ -60,6 +73,8 @@ class Keyboard:
         self._listen()
 
     def close(self) -> None:
+        if self._completing is not None:
+            self._completing.cancel()
         self._clear()
         self._deafen()
 
@@ -210,7 +225,22 @@ class Keyboard:
             self._typed = [*self._typed, text][-_REMEMBERED:]
 
     def _empty(self) -> Line:
-        return Line("", self._typed)
+        return Line("", self._typed, self._tab)
+
+    def _tab(self, line: Line) -> None:
+        if self._completing is None or self._completing.done():
+            self._completing = asyncio.get_running_loop().create_task(self._completed(line, line.text, line.at))
+
+    async def _completed(self, line: Line, text: str, at: int) -> None:
+        """What was found is only of use when nothing was typed meanwhile."""
+        found = await self._complete(text[:at])
+        if found is None or line is not self._line or (line.text, line.at) != (text, at):
+            return
+        line.replace(found.start, found.insert)
+        if found.choices and not self._held:
+            with self.aside():
+                self._tty.say(f"{folded('  '.join(map(visible, found.choices)), self._tty.columns())}\n")
+        self._draw()
 
     # --- drawing ---
 

@@ -3,11 +3,12 @@
 from typing import TextIO
 
 from odin.core.errors import OdinError, UsageError
-from odin.core.sessions import ExportFormat, Sessions
+from odin.core.sessions import Sessions
+from odin.ui.commands.exporting import wanted_export
 from odin.ui.picking import LISTED, Picker, line, match_lines, narrowed
 from odin.ui.terminal import say, size_of, visible
 
-COMMANDS = ("/new", "/clear", "/resume", "/fork", "/sessions", "/rename", "/delete", "/export")
+COMMANDS = ("/new", "/clear", "/resume", "/fork", "/sessions", "/rename", "/title", "/delete", "/export")
 HELP = (
     "/new begins a session, /resume goes to an earlier one, /fork [N] to a copy; /sessions, /rename, /delete, /export."
 )
@@ -53,7 +54,7 @@ class SessionCommands:
             return await self._fork(rest)
         elif command == "/sessions":
             await self._list(rest)
-        elif command == "/rename":
+        elif command in ("/rename", "/title"):
             await self._rename(rest)
         elif command == "/delete":
             await self._delete(rest)
@@ -136,23 +137,9 @@ class SessionCommands:
         say(self._err, f"Write /delete {fitting[0].id} to delete it for good.")
 
     async def _export(self, words: list[str]) -> None:
-        forms: dict[str, ExportFormat] = {"--json": "json", "--html": "html", "--markdown": "markdown"}
-        chosen: list[ExportFormat] = [forms[word] for word in words if word in forms]
-        paths = [word for word in words if word not in forms]
-        if len(chosen) > 1 or len(paths) > 1 or any(path.startswith("--") for path in paths):
-            raise UsageError("That is not understood.", "Write /export [PATH] [--json|--html].")
-        path = paths[0] if paths else ""
-        form: ExportFormat = chosen[0] if chosen else form_of(path)
+        form, path = wanted_export(words)
         written = await self._sessions.export(await self._id(), form, path)
         say(self._err, f"Written to {visible(written)}")
 
     def _columns(self) -> int:
         return size_of(self._err)[0] if self._err.isatty() else 100
-
-
-def form_of(path: str) -> ExportFormat:
-    """What a file of this name should hold."""
-    ending = path.rpartition(".")[2].lower()
-    if ending == "json":
-        return "json"
-    return "html" if ending in ("html", "htm") else "markdown"

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from odin.core.client import Client
 from odin.core.event import Envelope, TurnStarted
 from odin.core.op import Prompt
+from odin.ui.chat.answer import Answer
 from odin.ui.chat.keyboard import Keyboard
 from odin.ui.print import run_text
 from odin.ui.terminal import say, shorten, size_of, visible
@@ -21,6 +22,7 @@ class Turns:
         self.on_screen = ""
         self.fresh = True
         self._keyboard = keyboard
+        self._answer = Answer(sys.stdout, keyboard)
         self._beside = beside
 
     async def show(
@@ -28,7 +30,7 @@ class Turns:
     ) -> int:
         """Until the turn ends; the code with which a program would end that ran nothing else."""
         if started.text and started.id != self.on_screen:
-            self.tell(f"{started.mode.removesuffix('_mode')}> ", started.text)
+            self.tell(f"{started.mode.removesuffix('_mode')}> ", started.shown or started.text)
         code = await run_text(
             client,
             Prompt(started.id, started.text, started.mode),
@@ -38,6 +40,7 @@ class Turns:
             first=self.fresh,
             begun=_with(envelope, events),
             keyboard=self._keyboard,
+            answer=self._answer,
             watch=self._beside,
         )
         self.fresh = False

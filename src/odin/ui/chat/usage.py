@@ -2,15 +2,14 @@
 
 from typing import TextIO
 
-from odin.core.client import Client, ContextReport, SessionInfo, Snapshot
-from odin.core.errors import OdinError, UsageError
+from odin.core.client import Client
+from odin.core.errors import OdinError
 from odin.core.op import SetBudget
-from odin.core.spent import Spent
-from odin.ui.terminal import folded, put, say, size_of, visible
+from odin.ui.commands.spending import budget_told, context_text, freed, usage_text, wanted_budget
+from odin.ui.terminal import folded, put, say, size_of
 
 COMMANDS = ("/context", "/usage", "/cost", "/budget")
 HELP = "/context shows what fills the model's window, /usage what was spent; /budget USD sets what may be."
-_BAR = 30
 
 
 async def usage_command(client: Client, command: str, rest: str, err: TextIO) -> bool:
@@ -29,90 +28,11 @@ async def usage_command(client: Client, command: str, rest: str, err: TextIO) ->
 
 
 async def _set_budget(client: Client, text: str, err: TextIO) -> bool:
-    try:
-        usd = float(text.removeprefix("$"))
-    except ValueError:
-        raise UsageError(
-            f"{text!r} is not a number of US dollars.", "Write /budget 5, or /budget 0 for none."
-        ) from None
+    usd = wanted_budget(text)
     await client.submit(SetBudget(usd))
-    shot = await client.snapshot()
-    say(err, f"This session may cost {_usd(usd)}." if usd else "This session may cost whatever it takes.")
-    stopped = bool(shot.messages) and shot.messages[-1].reason == "error_max_budget_usd" and not shot.executing
-    return stopped and (usd == 0 or usd > shot.cost_usd)
-
-
-def context_text(report: ContextReport) -> str:
-    """How full the window is, and a line for each source, the largest first."""
-    about = "" if report.measured else "about "
-    lines = [f"{report.model}: {about}{report.used:,} tokens" + (f" of {report.limit:,}" if report.limit else "")]
-    if report.limit:
-        part = min(1.0, report.used / report.limit)
-        lines[0] += f" ({report.used / report.limit:.0%})"
-        lines.append(f"[{'#' * round(part * _BAR):<{_BAR}}]")
-    else:
-        lines[0] += "; how many it can hold is not known"
-    widest = max((len(part.source) for part in report.parts), default=0)
-    for part in sorted(report.parts, key=lambda part: -part.tokens):
-        share = part.tokens / report.used if report.used else 0
-        count = f"   {part.count} of them" if part.count > 1 else ""
-        lines.append(f"  {visible(part.source):<{widest}}  {part.tokens:>9,}  {share:>4.0%}{count}")
-    if report.threshold:
-        lines.append(f"At {report.threshold:,} tokens older parts are made shorter. /compact does it now.")
-    if report.compacting:
-        lines.append("A summary is being made. /compact cancel gives it up.")
-    lines.append(
-        "The total is what the model counted; the parts are estimates."
-        if report.measured
-        else "All of it is an estimate until the next reply."
-    )
-    return "\n".join(lines) + "\n"
+    say(err, budget_told(usd))
+    return freed(await client.snapshot(), usd)
 
 
 def folded_all(text: str, columns: int) -> str:
     return "\n".join(folded(line, columns, "    ") for line in text.split("\n"))
-
-
-def usage_text(shot: Snapshot, info: SessionInfo) -> str:
-    """What this session has spent, by model and by agent."""
-    total = sum(shot.spent_by_model.values(), Spent())
-    if not total.calls:
-        return "No model was asked yet.\n"
-    alone = f" ({visible(next(iter(shot.spent_by_model)))})" if len(shot.spent_by_model) == 1 else ""
-    lines = [f"This session{alone}: {_spent(total)}"]
-    groups = [shot.spent_by_model, {name or "main agent": spent for name, spent in shot.spent_by_agent.items()}]
-    for group in groups:
-        if len(group) > 1:
-            width = max(map(len, group))
-            lines += [f"  {visible(name):<{width}}  {_spent(spent)}" for name, spent in group.items()]
-    if total.unpriced:
-        lines.append(f"{total.unpriced:,} tokens are of models whose price is not known; they are in no cost.")
-    if info.budget_usd:
-        lines.append(f"Budget: {_usd(info.budget_usd)}. /budget USD changes it, /budget 0 takes it away.")
-    lines.append("`odin usage` adds up all sessions.")
-    return "\n".join(lines) + "\n"
-
-
-def _spent(spent: Spent) -> str:
-    used = spent.usage
-    words = [f"{spent.calls} {'call' if spent.calls == 1 else 'calls'}", f"{used.input:,} input"]
-    words += [
-        f"{count:,} {name}" for count, name in ((used.cache_read, "cache read"), (used.cache_write, "cache write"))
-    ]
-    words.append(f"{used.output:,} output")
-    if used.reasoning:
-        words.append(f"{used.reasoning:,} reasoning")
-    if spent.cache_hits is not None:
-        words.append(f"{spent.cache_hits:.0%} from the cache")
-    return ", ".join([*words, _cost(spent)])
-
-
-def _cost(spent: Spent) -> str:
-    """What is not known is never shown as free."""
-    if spent.unpriced:
-        return f"{_usd(spent.cost_usd)} + unknown" if spent.cost_usd else "cost unknown"
-    return _usd(spent.cost_usd)
-
-
-def _usd(usd: float) -> str:
-    return f"${usd:,.2f}" if usd == 0 or usd >= 0.1 else f"${usd:,.4f}"

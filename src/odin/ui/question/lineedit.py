@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from odin.ui.question.tty import Tty, forget_typed, key_by_key, read_some
-from odin.ui.terminal import visible, width
+from odin.ui.terminal import dumb, visible, width
 
 _KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|\x1b\[?[0-9;]*|[\s\S]")
 
@@ -57,16 +57,19 @@ _ON_SCREEN = {ord("\n"): "↵", ord("\t"): " "}
 class Line:
     """A line and the place of the cursor in it. What was pasted may hold several; they are one text all the same.
 
-    `earlier` are lines that were typed before, the newest last, to be called back.
+    `earlier` are lines that were typed before, the newest last, to be called back. `complete` is called for a Tab.
     """
 
-    def __init__(self, text: str, earlier: Sequence[str] = ()) -> None:
+    def __init__(
+        self, text: str, earlier: Sequence[str] = (), complete: Callable[["Line"], None] | None = None
+    ) -> None:
         self.text = text
         self.at: int = len(text)
         self._begun = ""
         self._pasting = False
         self._pasted = ""
         self._earlier = earlier
+        self._complete = complete
         self._back = 0
         self._new = text
 
@@ -90,6 +93,8 @@ class Line:
                 return "done"
             elif key == "\x04" and not self.text:
                 return "closed"
+            elif key == "\t" and self._complete is not None:
+                self._complete(self)
             elif key in _MOVES:
                 self._move(_MOVES[key])
             else:
@@ -110,6 +115,11 @@ class Line:
         if visible(key) == key or (self._pasting and key in "\n\t"):
             self.text = self.text[: self.at] + key + self.text[self.at :]
             self.at += len(key)
+
+    def replace(self, start: int, text: str) -> None:
+        """Put this in the place of what stands from there to the cursor."""
+        self.text = self.text[:start] + text + self.text[self.at :]
+        self.at = start + len(text)
 
     def _move(self, name: str) -> None:
         text, at = self.text, self.at
@@ -164,7 +174,7 @@ def can_change(text: str) -> bool:
 async def change_line(tty: Tty, label: str, text: str) -> str | None:
     """What a person makes of this text; None when the terminal is closed or Ctrl-D was typed."""
     forget_typed(tty.fd)
-    if os.environ.get("TERM", "") in ("", "dumb"):
+    if dumb(os.environ):
         typed = await tty.line(f"{label}(was: {text}) ")
         return typed.rstrip("\n") if typed and can_change(typed.rstrip("\n")) else None
     line, decoder = Line(text), codecs.getincrementaldecoder("utf-8")("replace")

@@ -49,16 +49,25 @@ def offered(ask: PermissionAsked) -> tuple[str, ...]:
 
 def question(ask: PermissionAsked, agent: str = "", columns: int = 80, rows: int = 50) -> str:
     """What a person decides on: who asks, everything it is about, why, and where it would run."""
-    who = f"The sub-agent {visible(agent)}" if agent else "Odin"
-    what = "run this again outside the sandbox" if ask.outside else f"use {visible(ask.name)}"
-    lines = [f"{who} asks to {what}:", *_about(ask, columns)]
-    if ask.reason:
-        lines.append(folded(visible(ask.reason), columns))
-    if ask.sandbox and not ask.outside:
-        lines.append(folded(f"It would run in {visible(ask.sandbox)}.", columns))
+    lines = [asking(ask, agent), *about(ask, columns), *(folded(line, columns) for line in circumstances(ask))]
     room = rows - sum(line.count("\n") + 1 for line in lines) - _PROMPT_ROWS - 3
     lines += preview(ask.preview, max(min(room, PREVIEW_LINES), _FEWEST_LINES), columns)
     return "\n".join(lines) + "\n"
+
+
+def asking(ask: PermissionAsked, agent: str = "") -> str:
+    """Who asks for what."""
+    who = f"The sub-agent {visible(agent)}" if agent else "Odin"
+    what = "run this again outside the sandbox" if ask.outside else f"use {visible(ask.name)}"
+    return f"{who} asks to {what}:"
+
+
+def circumstances(ask: PermissionAsked) -> list[str]:
+    """Why it is asked, and where it would run."""
+    lines = [visible(ask.reason)] if ask.reason else []
+    if ask.sandbox and not ask.outside:
+        lines.append(f"It would run in {visible(ask.sandbox)}.")
+    return lines
 
 
 def too_tall(shown: str, rows: int) -> str:
@@ -117,7 +126,7 @@ def preview(text: str, most: int, columns: int = 80) -> list[str]:
     return ["What would change:", *framed("\n".join(shown), columns), *left]
 
 
-def _about(ask: PermissionAsked, columns: int) -> list[str]:
+def about(ask: PermissionAsked, columns: int) -> list[str]:
     """What is asked about. The paths that need an answer stand apart from those of the same call that need none."""
     paths = (*ask.asked_paths, *ask.allowed_paths)
     if len(paths) < 2:

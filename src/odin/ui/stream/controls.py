@@ -75,7 +75,10 @@ class Controls:
                 self._warn(f"Odin does not use the {name} of an SDK client yet.")
         model = self._info.model
         return {
-            "commands": [],
+            "commands": [
+                {"name": item.name, "description": item.description, "argumentHint": item.hint}
+                for item in await self._client.commands()
+            ],
             "agents": [],
             "output_style": "default",
             "available_output_styles": ["default"],

@@ -34,6 +34,7 @@ from odin.ui.stream.asking import Asking
 from odin.ui.stream.controls import Controls
 from odin.ui.stream.hookcalls import HookCalls
 from odin.ui.stream.messages import Raw, Translator, new_uuid
+from odin.ui.stream.said import said as said_in
 
 
 async def run_stream(
@@ -270,9 +271,9 @@ class _Stream:
         if said.message is None:
             self._complain(number, "is a user line without a message.")
             return
-        text, left_out = prompt_text(said.message.content)
-        if left_out:
-            self._warn(f"Left out of the prompt: {', '.join(left_out)}.")
+        words = said_in(said.message.content)
+        if words.left_out:
+            self._warn(f"Left out of the prompt: {', '.join(words.left_out)}.")
         prompt_id = said.uuid if said.uuid and said.uuid not in self._prompts else new_uuid()
         if self._replay:
             message = {"role": "user", "content": said.message.content}
@@ -283,7 +284,7 @@ class _Stream:
         except UsageError as error:
             self._refuse(prompt_id, error)
             return
-        await self._submit_prompt(Prompt(prompt_id, text, mode, lane="queue"))
+        await self._submit_prompt(Prompt(prompt_id, words.text, mode, lane="queue", attached=words.attached))
 
     async def _submit_prompt(self, prompt: Prompt) -> None:
         if not self._prompts:
@@ -307,14 +308,6 @@ def mode_named(name: str) -> Mode:
     if full not in get_args(Mode):
         raise UnknownMode(name)
     return cast("Mode", full)
-
-
-def prompt_text(content: str | list[dict[str, Any]]) -> tuple[str, list[str]]:
-    """The text of a user message, and the kinds of blocks that are not text."""
-    if isinstance(content, str):
-        return content, []
-    texts = [str(block.get("text", "")) for block in content if block.get("type") == "text"]
-    return "\n".join(texts), [str(block.get("type")) for block in content if block.get("type") != "text"]
 
 
 def _wanted_states() -> Raw | None:

@@ -1,0 +1,147 @@
+"""What a frame of the terminal app costs: at the beginning and far into an answer, in a short and in a long session.
+
+Processor time is measured, so that other programs do not count. `rows()` gives the figures to `run.py`; run by itself,
+this file prints them.
+"""
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+from textual.app import App, ComposeResult
+
+from odin.core.event import AnyEvent, Envelope, Replied, TextStreamed, ToolEnded, ToolStarted, TurnEnded, TurnStarted
+from odin.core.message import AssistantMessage, Text, Thinking, ToolCall
+from odin.ui.tui.keys import KeyTable
+from odin.ui.tui.palette import DARK, palette
+from odin.ui.tui.story.story import Story
+from odin.ui.tui.transcript import Transcript
+from row import Row, table
+
+SIZE = (120, 40)
+LINES_A_FRAME = 33
+"""1,000 lines a second at 30 frames a second."""
+FRAMES = 15
+SHORT, LONG = 50, 5_000
+
+_PARAGRAPH = [
+    "## A heading",
+    "Some *words* about `things` with a [link](https://example.org/page) in them, long enough to be wrapped once.",
+    "",
+    "- one item of a list",
+    "- another **item** of it",
+    "",
+    "```python",
+    "def work(items: list[str]) -> int:",
+    '    """Count them."""',
+    "    return sum(1 for item in items if item)",
+    "```",
+    "",
+]
+
+
+class _Screen(App[None]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_theme(DARK)
+        self.theme = "odin-dark"
+
+    def compose(self) -> ComposeResult:
+        yield Transcript(KeyTable(), palette(DARK))
+
+
+def _text(first: int, count: int) -> str:
+    return "".join(f"{_PARAGRAPH[number % len(_PARAGRAPH)]}\n" for number in range(first, first + count))
+
+
+def _past(messages: int) -> Iterator[AnyEvent]:
+    """Turns of four messages each: a prompt, a reply with a call, its result, an answer."""
+    output = "\n".join(f"{number:>5}  what the file says on this line" for number in range(60))
+    for turn in range(messages // 4):
+        call = ToolCall(f"c{turn}", "Read", {"file_path": f"/work/file{turn}.py"})
+        yield TurnStarted(f"t{turn}", f"Question {turn} about the code?", "edit_mode")
+        yield Replied(AssistantMessage((Thinking("I wonder."), Text("I look at it."), call)))
+        yield ToolStarted(call.id, call.name, call.args, call.args["file_path"])
+        yield ToolEnded(call.id, call.name, "success", output, f"Read /work/file{turn}.py (lines 1-60)")
+        yield Replied(AssistantMessage((Text(_text(0, 24)),)))
+        yield TurnEnded(f"t{turn}", "end_turn", duration_ms=1_500)
+
+
+def _story(events: Iterator[AnyEvent]) -> Story:
+    story = Story()
+    for number, event in enumerate(events):
+        story.see(Envelope(number, 1_700_000_000.0 + number, "s", event))
+    return story
+
+
+def _frame(view: Transcript) -> None:
+    """What happens for every frame: the news are taken over, and each line of the screen is drawn."""
+    view.sync()
+    for line in range(view.size.height):
+        view.render_line(line)
+
+
+def _ms(work: Callable[[], object]) -> float:
+    started = time.process_time()
+    work()
+    return (time.process_time() - started) * 1000
+
+
+def _stream(view: Transcript, story: Story, frames: int, first: int) -> list[float]:
+    """The cost of each frame while so many lines arrive."""
+    costs: list[float] = []
+    for frame in range(frames):
+        for line in range(LINES_A_FRAME):
+            text = _text(first + frame * LINES_A_FRAME + line, 1)
+            story.see(Envelope(10**6, 1_700_000_000.0, "s", TextStreamed(text)))
+        costs.append(_ms(lambda: _frame(view)))
+    return costs
+
+
+async def _streaming(view: Transcript) -> tuple[float, float]:
+    """The median frame of the first lines, and of those around the 10,000th."""
+    story = _story(iter([TurnStarted("t", "Write much.", "edit_mode")]))
+    view.show(story)
+    costs = _stream(view, story, 10_000 // LINES_A_FRAME + FRAMES, 0)
+    return median(costs[3 : 3 + FRAMES]), median(costs[-FRAMES:])
+
+
+async def _session(view: Transcript, messages: int) -> dict[str, float]:
+    story = _story(_past(messages))
+    found = {"opened": _ms(lambda: (view.show(story), _frame(view)))}
+    found["streaming"] = median(_stream(view, story, FRAMES, 0))
+    pages = [_ms(lambda: (view.scroll_page_up(animate=False), _frame(view))) for _ in range(FRAMES)]
+    found["page up"] = median(pages)
+    found["to the top"] = _ms(lambda: (view.scroll_home(animate=False), _frame(view)))
+    view.to_end()
+    return found
+
+
+async def _measured() -> list[Row]:
+    gc.collect()
+    fold = _ms(lambda: _story(_past(20_000 * 4 // 6)))
+    rows = [Row("20,000 events into the story", fold, None, 1_000, "ms", False)]
+    app = _Screen()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        view = app.query_one(Transcript)
+        early, late = await _streaming(view)
+        short, long = await _session(view, SHORT), await _session(view, LONG)
+        rows += [
+            Row("a frame at 10,000 lines, and at 100", late, early, 1.5, "ms", True, 1.0),
+            Row("a frame at 10,000 lines, 1,000 lines a second", late, None, 15, "ms", False),
+        ]
+        for what, ms in long.items():
+            allowed = 25.0 if what == "opened" else 3.0 if what == "to the top" else 1.0
+            rows.append(Row(f"{what}, with 5,000 messages and 50", ms, short[what], 1.5, "ms", True, allowed))
+    return rows
+
+
+def rows() -> list[Row]:
+    return asyncio.run(_measured())
+
+
+if __name__ == "__main__":
+    print(table(rows()))

@@ -1,0 +1,182 @@
+"""What loop mode makes of a reply that called no tool: is the work done, stuck, or to be gone on with?
+
+Pure functions: what is known goes in, what is to be done comes out.
+"""
+
+import re
+from typing import Literal
+
+from msgspec import Struct
+
+from odin.core.event import ExitReason
+from odin.core.some import some_of
+
+LoopAction = Literal["none", "continue_from_context", "verify", "completed", "blocked", "budget_exhausted"]
+
+MAX_ITERATIONS = 10
+"""Prompts that loop mode gives each time it is switched on."""
+
+STALLED = 2
+"""After so many rounds without progress the model is told so."""
+
+HOPELESS = 3
+"""After so many the loop is over."""
+
+DEFAULT_TARGET = "Finish the remaining tasks of this session."
+
+CATEGORIES = (
+    "credential_or_permission_missing",
+    "dependency_unavailable",
+    "required_input_missing",
+    "workspace_conflict",
+    "user_decision_required",
+)
+"""What may keep the model from going on."""
+
+_OTHER = "user_decision_required"
+_SAID = 300
+_TODOS = 8
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+
+
+class Signals(Struct, frozen=True):
+    """What a reply says about the work. `blocked` is `category: reason`; `unverified` why nothing was checked."""
+
+    done: str = ""
+    blocked: str = ""
+    unverified: str | None = None
+
+
+class Facts(Struct, frozen=True):
+    """What is known when a turn is over.
+
+    `todos` are those still open, `agents` how many sub-agents work. `unchecked` says that files were changed and
+    nothing was run since that succeeded. `stalled` counts the rounds without progress, up to and with this one.
+    """
+
+    ended: ExitReason
+    signals: Signals = Signals()
+    iteration: int = 0
+    limit: int = MAX_ITERATIONS
+    todos: tuple[str, ...] = ()
+    agents: int = 0
+    unchecked: bool = False
+    stalled: int = 0
+
+
+class Decision(Struct, frozen=True):
+    """`reasons` are why the work goes on; `why` is why it does not."""
+
+    action: LoopAction
+    reasons: tuple[str, ...] = ()
+    why: str = ""
+
+
+_OVER: dict[ExitReason, Decision] = {
+    "interrupted": Decision("none", why="The turn was interrupted."),
+    "aborted": Decision("none", why="The session was closed."),
+    "error": Decision("none", why="The turn ended with an error."),
+    "error_max_budget_usd": Decision("budget_exhausted", why="The budget is spent."),
+    "max_turns": Decision("budget_exhausted", why="The limit of model calls for one prompt was reached."),
+    "loop_detected": Decision("budget_exhausted", why="The model kept repeating the same calls."),
+}
+"""How loop mode ends with a turn that did not end with an answer."""
+
+
+def signals(reply: str) -> Signals:
+    """The tags in a reply, the last of each; those in code are only quoted."""
+    spoken = _CODE.sub(" ", reply) if "`" in reply else reply
+    blocked = _tagged(spoken, "blocked")
+    return Signals(
+        _tagged(spoken, "done") or "", _blocked(blocked) if blocked else "", _tagged(spoken, "verify-not-run")
+    )
+
+
+def decide(facts: Facts) -> Decision:
+    """After a turn: stop, and why, or go on, and why."""
+    if (over := _OVER.get(facts.ended)) is not None:
+        return over
+    if facts.signals.blocked:
+        return Decision("blocked", why=facts.signals.blocked)
+    checking = _unchecked(facts)
+    reasons = (*_unfinished(facts), *checking)
+    if not reasons:
+        return Decision("completed", why=facts.signals.done)
+    if facts.stalled >= HOPELESS:
+        return Decision("budget_exhausted", why=f"{facts.stalled} rounds in a row brought nothing new.")
+    if facts.iteration >= facts.limit:
+        return Decision("budget_exhausted", why=f"All {facts.limit} iterations are used.")
+    return Decision("verify" if reasons == checking else "continue_from_context", reasons)
+
+
+def _unfinished(facts: Facts) -> tuple[str, ...]:
+    found: list[str] = []
+    if facts.todos:
+        count = "1 to-do is" if len(facts.todos) == 1 else f"{len(facts.todos)} to-dos are"
+        found.append(f"{count} open: {some_of(facts.todos, _TODOS)}")
+    if facts.agents:
+        found.append("A sub-agent is at work." if facts.agents == 1 else f"{facts.agents} sub-agents are at work.")
+    if facts.ended == "max_tokens":
+        found.append("The last reply was cut off by its length limit.")
+    elif not facts.signals.done:
+        found.append("The last reply did not say that everything is done.")
+    return tuple(found)
+
+
+def _unchecked(facts: Facts) -> tuple[str, ...]:
+    if facts.signals.unverified is not None:
+        why = f": {facts.signals.unverified}" if facts.signals.unverified else "."
+        return (f"The work has not been verified{why}",)
+    return ("Files were changed and nothing was run since to verify them.",) if facts.unchecked else ()
+
+
+def opening(target: str, iteration: int, limit: int) -> str:
+    """What the model is told when loop mode begins with a prompt of its own."""
+    return f"{_head(iteration, limit)}\nGoal: {target}\n\nWork until it is reached.\n\n{_TAGS}"
+
+
+def continuation(target: str, iteration: int, limit: int, decision: Decision, stalled: int) -> str:
+    """What the model is told when it is to go on."""
+    lines = [_head(iteration, limit), f"Goal: {target}", "", "Not finished:"]
+    lines += [f"- {reason}" for reason in decision.reasons]
+    lines += ["", _VERIFY if decision.action == "verify" else _GO_ON]
+    if stalled >= STALLED:
+        lines.append(_STALLED.format(rounds=stalled))
+    return "\n".join([*lines, "", _TAGS])
+
+
+def in_short(iteration: int, limit: int, decision: Decision) -> str:
+    """The same for people, in one line."""
+    return f"Loop mode, iteration {iteration} of {limit}: {' '.join(decision.reasons)}"
+
+
+def _head(iteration: int, limit: int) -> str:
+    return f"Loop mode, iteration {iteration} of {limit}. Nobody is there to answer: decide for yourself and go on."
+
+
+_GO_ON = "Go on from where you are. Keep the to-do list true: mark what is done, cancel what is not needed."
+_VERIFY = "Verify it now: run the tests or whatever shows that it works, and put right what does not."
+_STALLED = "{rounds} rounds in a row brought nothing new. Try another way, or say what keeps you from going on."
+_TAGS = (
+    "End your reply with one of these, when it is true:\n"
+    "<done>what was done and how it was verified</done>\n"
+    "<verify-not-run>why it could not be verified</verify-not-run>\n"
+    f"<blocked>category: reason</blocked>, the category being one of {', '.join(CATEGORIES)}"
+)
+
+
+def _tagged(text: str, name: str) -> str | None:
+    """What stands in the last such tag, in one line; None when there is none. One that is not closed goes on."""
+    at = text.rfind(f"<{name}>")
+    if at < 0:
+        return "" if f"<{name}/>" in text or f"<{name} />" in text else None
+    inside = text[at + len(name) + 2 :].partition(f"</{name}>")[0]
+    line = " ".join(inside.split())
+    return line if len(line) <= _SAID else line[: _SAID - 1] + "…"
+
+
+def _blocked(said: str) -> str:
+    """`category: reason`. One that names no category of ours is a person's to decide."""
+    category, colon, reason = said.partition(":")
+    name = category.strip().casefold().replace(" ", "_").replace("-", "_")
+    return f"{name}: {reason.strip()}" if colon and name in CATEGORIES else f"{_OTHER}: {said}"

@@ -1,0 +1,472 @@
+"""The terminal app: one screen for one session at a time. It is a client and nothing more."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from textual import events
+from textual.app import App, ComposeResult
+from textual.containers import Horizontal
+from textual.driver import Driver
+from textual.screen import Screen
+from textual.widget import Widget
+
+from odin.core.attachment import Attachment
+from odin.core.client import Client, SessionInfo
+from odin.core.errors import OdinError
+from odin.core.event import Envelope, Lane, Mode, TurnEnded, TurnStarted
+from odin.core.op import Interrupt, Op, Prompt
+from odin.core.screen import ScreenSettings, ThemeName
+from odin.core.sessions import Sessions
+from odin.ui.tui import looking
+from odin.ui.tui.asking import Asking
+from odin.ui.tui.beginning import AskTrust, Beginning, OpenSetup
+from odin.ui.tui.commands.table import Commands
+from odin.ui.tui.composer.composer import Composer
+from odin.ui.tui.driver import redraw
+from odin.ui.tui.errors import Troubles
+from odin.ui.tui.keys import KeyTable
+from odin.ui.tui.leaving import Signals, Twice
+from odin.ui.tui.looks import theme_for, worth_asking
+from odin.ui.tui.notify import Notifier, lend_title
+from odin.ui.tui.palette import DARK, LIGHT, palette
+from odin.ui.tui.panels.activity import ActivityLine
+from odin.ui.tui.panels.board import Board
+from odin.ui.tui.panels.facts import Facts
+from odin.ui.tui.panels.side import SidePanel
+from odin.ui.tui.panels.status import StatusLine
+from odin.ui.tui.panels.toasts import Level, Toasts
+from odin.ui.tui.panels.todos import TodoPanel
+from odin.ui.tui.replies import ANSWERS, BackgroundTold
+from odin.ui.tui.story.stories import Stories
+from odin.ui.tui.transcript import Transcript
+from odin.ui.tui.view.searchbar import SearchBar
+from odin.ui.tui.watching import Watcher
+from odin.ui.tui.writing import Writing
+
+FRAME_S = 1 / 30
+PAST_AT_ONCE = 400
+"""Events of the past that are taken over before anything else gets its turn."""
+
+ESCAPES_S = 0.6
+"""How quickly Esc has to be pressed twice to go back in the conversation."""
+
+MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
+
+Connect = Callable[[], Awaitable[Sessions]]
+"""Opens the session, here or on another machine. The screen is drawn before it is called."""
+
+
+class Conversation(Screen[None]):
+    """The screen below all dialogs. Keys belong to the composer from the beginning."""
+
+    AUTO_FOCUS = "#composer"
+
+
+class OdinApp(App[int], inherit_bindings=False):
+    """Follows the session that is open and hands what happens to the parts of the screen."""
+
+    TITLE = "Odin"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { layout: vertical; background: $background; }
+    Dialog { background: $background 0%; }
+    #middle { height: 1fr; layers: base above; }
+    Transcript { width: 1fr; height: 1fr; }
+    Writing, Composer { min-width: 12; }
+    ToastRack { dock: top; align: right top; margin: 0 1; }
+    Toast { max-width: 90%; padding: 0 1; margin: 0 0 1 0; }
+    Screen.-low TodoPanel, Screen.-flat TodoPanel { display: none; }
+    Screen.-flat ActivityLine, Screen.-flat StatusLine { display: none; }
+    """
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (7, "-low"), (11, "-high")]  # noqa: RUF012
+
+    def __init__(
+        self,
+        connect: Connect,
+        settings: ScreenSettings | None = None,
+        *,
+        first: str = "",
+        mode: Mode | None = None,
+        draft: str = "",
+        clock: Callable[[], float] = time.time,
+        driver_class: type[Driver] | None = None,
+        setup: OpenSetup | None = None,
+        trust: AskTrust | None = None,
+    ) -> None:
+        super().__init__(driver_class=driver_class)
+        self.beginning = Beginning(self, trust, setup)
+        self.failure: BaseException | None = None
+        self.transcript_wanted = False
+        self._leaving = Twice()
+        self._escapes = Twice(ESCAPES_S)
+        self._signals: Signals | None = None
+        self.clock = clock
+        self.settings = settings or ScreenSettings()
+        self._connect = connect
+        self._first = first
+        self._draft = draft
+        self._mode: Mode = mode or "edit_mode"
+        self.mode_given = mode is not None
+        self._sessions: Sessions | None = None
+        self.info: SessionInfo | None = None
+        self.executing = False
+        self.stories = Stories()
+        self.agent = ""
+        self.board = Board(self)
+        self.side = SidePanel(id="side")
+        self.todos = TodoPanel(id="todos")
+        self.notifier = Notifier(self, self.settings)
+        self.last_key = 0.0
+        self.catching_up = False
+        self.troubles = Troubles()
+        self.commands = Commands(self)
+        self.watchers: list[Watcher] = [self.board, self.notifier, Asking(self), self.troubles, *self.commands.watchers]
+        self._toasts = Toasts(self)
+        self._framing = False
+        self._following: asyncio.Task[None] | None = None
+        self.register_theme(DARK)
+        self.register_theme(LIGHT)
+        self.look: ThemeName = self.settings.theme
+        self.theme = theme_for(self.look)
+        self.palette = palette(self.current_theme)
+        self.keys = KeyTable(self.settings.keys)
+        self.writing = Writing(self.keys, self, id="writing")
+        self.typed_ahead: list[str] = []
+
+    def get_default_screen(self) -> Screen[None]:
+        return Conversation(id="_default")
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="middle"):
+            yield Transcript(self.keys, self.palette, self.settings.diff, clock=self.clock, id="transcript")
+            yield self.side
+        yield SearchBar(id="search")
+        yield self.todos
+        yield ActivityLine(id="activity")
+        yield self.writing
+        yield StatusLine(id="status")
+
+    @property
+    def focused(self) -> Widget | None:
+        """Who gets the keys. On the screen of the conversation the composer does, also before it is drawn."""
+        found = super().focused
+        if found is None and len(self.screen_stack) == 1 and self.composer.is_attached:
+            return self.composer
+        return found
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.query_one(Transcript)
+
+    @property
+    def composer(self) -> Composer:
+        return self.writing.composer
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of the session beside its conversation."""
+        return self.board.facts
+
+    @property
+    def mode(self) -> Mode:
+        """The mode in which the next prompt is sent."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        self._mode = mode
+        self.wake()
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions of the project. Raises until the first one is open."""
+        if self._sessions is None:
+            raise OdinError("The session is still being opened.")
+        return self._sessions
+
+    @property
+    def client(self) -> Client:
+        return self.sessions.client
+
+    # --- the session ---
+
+    def on_mount(self) -> None:
+        self.transcript.show(self.stories[""])
+        self.composer.focus()
+        if self._draft:
+            self.composer.text = self._draft
+        self.call_after_refresh(self._ask_background)
+        lend_title(self, self.notifier)
+        self.side.find_place()
+        if not self.is_headless:
+            self._signals = Signals(self.exit, self._interrupted)
+        self.transcript_wanted = self.settings.transcript_on_exit
+        self.run_worker(self._open(), exit_on_error=True)
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key | events.Paste):
+            self.last_key = time.monotonic()
+        await super().on_event(event)
+
+    def on_app_focus(self) -> None:
+        self.notifier.focus_changed(True)
+
+    def on_app_blur(self) -> None:
+        self.notifier.focus_changed(False)
+
+    def on_unmount(self) -> None:
+        self.notifier.restore()
+        if self._signals is not None:
+            self._signals.close()
+        if self._following is not None:
+            self._following.cancel()
+
+    def _fatal_error(self) -> None:
+        """Textual would print a traceback with all variables in it, keys included. Whoever ran us tells of it."""
+        self.failure = sys.exception() or self._exception
+        self._close_messages_no_wait()
+
+    async def _open(self) -> None:
+        # Textual starts tasks eagerly where Python can; the engine was made for the usual way.
+        asyncio.get_running_loop().set_task_factory(None)
+        await self.beginning.settle()
+        self._sessions = await self._connect()
+        await self.enter()
+        await self.writing.begin(self._first)
+
+    async def enter(self) -> None:
+        """Show the session that is open now, from its beginning."""
+        client = self.client
+        self.info = await client.info()
+        if not self.mode_given:
+            self.mode = self.info.mode
+        self.mode_given = False
+        self.stories = Stories()
+        self.agent = ""
+        self.executing = False
+        self.transcript.show(self.stories[""], cwd=self.info.cwd)
+        for watcher in self.watchers:
+            watcher.enter(client, self.info)
+        if self._following is not None:
+            self._following.cancel()
+        past = (await client.snapshot()).seq
+        self.catching_up = past >= 0
+        self._following = asyncio.create_task(self._follow(client, past))
+
+    async def _follow(self, client: Client, past: int) -> None:
+        count = 0
+        async for envelope in client.events(after=-1):
+            self.catching_up = envelope.seq < past
+            self._see(envelope, live=envelope.seq > past or not envelope.event.durable)
+            count += 1
+            if count % PAST_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _see(self, envelope: Envelope, *, live: bool) -> None:
+        event = envelope.event
+        self.stories.see(envelope)
+        if not envelope.agent and isinstance(event, TurnStarted | TurnEnded):
+            self.executing = isinstance(event, TurnStarted)
+        for watcher in self.watchers:
+            watcher.see(envelope, live)
+        self.wake()
+
+    def on_resize(self) -> None:
+        self.side.find_place()
+        self.wake()
+
+    def wake(self) -> None:
+        """Something changed: draw it with the next frame."""
+        if not self._framing:
+            self._framing = True
+            self.set_timer(FRAME_S, self._frame)
+
+    def _frame(self) -> None:
+        self._framing = False
+        if not self.is_running:
+            return
+        self.transcript.sync()
+        for watcher in self.watchers:
+            watcher.frame()
+
+    # --- asking for things ---
+
+    async def ask(self, op: Op) -> bool:
+        """Submit it; what cannot be done is said and nothing else happens."""
+        try:
+            return await self.client.submit(op)
+        except OdinError as error:
+            self.tell(error.sentence(), "error")
+            return False
+
+    def tell(self, text: str, level: Level = "info") -> None:
+        """A short notice that goes away by itself; an error can be looked at again later."""
+        if level == "error":
+            self.troubles.keep(self.clock(), "refused", text)
+        self._toasts.tell(text, level)
+
+    def set_look(self, look: ThemeName) -> None:
+        """Colours for a dark or a light background, for as long as the app runs; `auto` asks the terminal again."""
+        self.look = look
+        self._wear(theme_for(look))
+        self._ask_background()
+
+    def _ask_background(self) -> None:
+        if worth_asking(self.look) and not self.is_headless:
+            ANSWERS.ask(self.notifier.write)
+
+    def on_background_told(self, message: BackgroundTold) -> None:
+        if self.look == "auto":
+            self._wear(theme_for("light" if message.light else "dark"))
+
+    def _wear(self, theme: str) -> None:
+        if theme == self.theme:
+            return
+        self.theme = theme
+        self.palette = palette(self.current_theme)
+        self.transcript.recolour(self.palette, self.settings.diff)
+        self.wake()
+
+    async def prompt(self, text: str, lane: Lane | None = None, attached: Sequence[Attachment] = ()) -> bool:
+        return await self.ask(Prompt(os.urandom(6).hex(), text, self.mode, lane=lane, attached=tuple(attached)))
+
+    async def run_command(self, name: str, rest: str = "", attached: Sequence[Attachment] = ()) -> bool:
+        """Do a command of the app's own; False when there is none of that name. Raises OdinError when it is refused."""
+        return await self.commands.run(name, rest, attached)
+
+    def do(self, doing: Coroutine[Any, Any, object]) -> None:
+        """Have something done while the app goes on; what cannot be done is said."""
+        self.run_worker(self._guarded(doing), exit_on_error=True)
+
+    async def _guarded(self, doing: Coroutine[Any, Any, object]) -> None:
+        try:
+            await doing
+        except OdinError as error:
+            self.tell(error.sentence(), "error")
+
+    # --- windows ---
+
+    def action_models(self) -> None:
+        self.do(self.run_command("models"))
+
+    def action_servers(self) -> None:
+        self.do(self.run_command("mcp"))
+
+    def action_diagnostics(self) -> None:
+        self.do(self.run_command("diagnostics"))
+
+    def action_errors(self) -> None:
+        self.do(self.run_command("errors"))
+
+    def action_help(self) -> None:
+        self.do(self.run_command("help"))
+
+    def action_stats(self) -> None:
+        self.do(self.run_command("stats"))
+
+    def action_rewind(self) -> None:
+        self.commands.moving.choose_rewind()
+
+    def action_contents(self) -> None:
+        self.commands.moving.show_contents()
+
+    # --- keys ---
+
+    async def action_stop(self) -> None:
+        """Esc: stop the work. With Vim's keys the first one leaves the composer."""
+        if self.settings.vim and self.composer.has_focus:
+            self.transcript.focus()
+        elif self.executing:
+            await self.ask(Interrupt())
+        elif not self.composer.has_focus:
+            self.composer.focus()
+        elif not self.composer.text and self._escapes.press():
+            await self.run_action("rewind")
+
+    def action_setup(self) -> None:
+        """Show again what a first run shows."""
+        self.run_worker(self.beginning.welcome(), exit_on_error=True)
+
+    def action_next_mode(self) -> None:
+        self.mode = MODES[(MODES.index(self.mode) + 1) % len(MODES)]
+        self.mode_given = True
+
+    def action_queue(self) -> None:
+        self.writing.go_to_queue()
+
+    async def action_permissions(self) -> None:
+        await self.writing.next_permission_mode()
+
+    async def action_leave(self) -> None:
+        """Ctrl+C: copy what is selected; else clear the prompt; else stop the work. Twice, and we go."""
+        if selected := self.screen.get_selected_text():
+            self.copy_to_clipboard(selected)
+            self.screen.clear_selection()
+            self.tell("Copied.")
+        elif self.composer.text:
+            self.composer.put_away()
+        elif self._leaving.press():
+            self.exit(0)
+        else:
+            if self.executing:
+                await self.ask(Interrupt())
+            self.tell(f"{self.keys.shown('leave')} once more leaves Odin.")
+
+    def _interrupted(self) -> None:
+        """Somebody sent us SIGINT: the same as the key."""
+        if not self._exit:
+            self.call_next(self.run_action, "leave")
+
+    async def action_quit(self) -> None:
+        if self._leaving.press():
+            self.exit(0)
+        else:
+            self.tell("q once more leaves Odin.")
+
+    def action_end_of_input(self) -> None:
+        if not self.composer.text:
+            self.exit(0)
+
+    def action_suspend(self) -> None:
+        self.action_suspend_process()
+
+    def action_redraw(self) -> None:
+        redraw(self)
+
+    def action_todos(self) -> None:
+        self.todos.toggle()
+
+    def action_side_panel(self) -> None:
+        self.side.toggle()
+        self.wake()
+
+    def action_look(self) -> None:
+        looking.look(self)
+
+    def action_next_agent(self) -> None:
+        looking.next_agent(self)
+
+    def action_show_agent(self, agent: str) -> None:
+        looking.go_to_agent(self, agent)
+
+    def action_show_change(self, call_id: str) -> None:
+        looking.go_to_change(self, call_id)
+
+    def on_transcript_edit(self, message: Transcript.Edit) -> None:
+        self.do(self.commands.moving.fork(message.turn))
+
+    def action_page_up(self) -> None:
+        self.transcript.scroll_page_up(animate=False)
+
+    def action_page_down(self) -> None:
+        self.transcript.scroll_page_down(animate=False)
+
+    def action_to_top(self) -> None:
+        self.transcript.scroll_home(animate=False)
+
+    def action_to_end(self) -> None:
+        self.transcript.to_end()

@@ -1,0 +1,66 @@
+"""What is settled with a person before the session is opened: whether the folder is trusted, and which model to use."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from odin.core.errors import OdinError
+from odin.core.op import SetModel
+from odin.core.setup import Setup
+from odin.core.trust import Trust
+
+if TYPE_CHECKING:
+    from odin.ui.tui.app import OdinApp
+
+AskTrust = Callable[[], Trust | None]
+"""Looks whether the folder asks to be trusted; None when there is nothing to ask. It reads files."""
+
+OpenSetup = Callable[[], Setup]
+"""Looks whether this is a first run; reads files, too."""
+
+
+class Beginning:
+    """Both are asked only when there is something to ask, and nothing of the project is used before the answer."""
+
+    def __init__(self, app: "OdinApp", trust: AskTrust | None, setup: OpenSetup | None) -> None:
+        self._app = app
+        self._trust = trust
+        self._open_setup = setup
+        self._setup: Setup | None = None
+
+    async def settle(self) -> None:
+        """Called once, in a worker, before the session is opened."""
+        if self._trust is not None:
+            trust = await asyncio.to_thread(self._trust)
+            if trust is not None:
+                await self._ask_trust(trust)
+        if self._open_setup is not None:
+            self._setup = await asyncio.to_thread(self._open_setup)
+            if not self._setup.done:
+                await self.welcome()
+
+    async def _ask_trust(self, trust: Trust) -> None:
+        from odin.ui.tui.dialogs.trust import TrustDialog
+
+        if not await self._app.push_screen_wait(TrustDialog(trust.wish)):
+            self._app.tell("Not trusted: going on without the settings of this folder.")
+            return
+        try:
+            await trust.give()
+            self._app.tell("Trusted until its content changes. `odin trust remove` takes it back.")
+        except OdinError as error:
+            self._app.tell(error.sentence(), "error")
+
+    async def welcome(self) -> None:
+        """Show what there is, also to somebody who was here before. The open session takes the model at once."""
+        from odin.ui.tui.dialogs.welcome import WelcomeDialog
+
+        if self._setup is None:
+            self._app.tell("Nothing can be set up from here: use `odin auth` where Odin runs.")
+            return
+        chosen = await self._app.push_screen_wait(WelcomeDialog(self._setup))
+        if chosen is None:
+            return
+        self._app.tell(f"Using {chosen.ref}. /setup and /model change it.")
+        if self._app.info is not None:
+            await self._app.ask(SetModel(chosen.ref))

@@ -1,0 +1,184 @@
+"""Going to another session, to a copy, or back in this one; and what can be done to sessions from here."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odin.core.client import Client, SessionInfo
+from odin.core.errors import OdinError, SessionNotFound, UsageError
+from odin.core.event import Envelope, Redone, Rewound
+from odin.core.op import Redo, Rewind
+from odin.ui.commands.exporting import wanted_export
+from odin.ui.commands.rewind import told
+from odin.ui.terminal import visible
+from odin.ui.tui.composer.draft import Draft
+
+if TYPE_CHECKING:
+    from odin.ui.tui.app import OdinApp
+
+
+class MovingCommands:
+    """Also told of what happens: what a rewind did to files is said when it is done, whoever asked for it."""
+
+    def __init__(self, app: "OdinApp") -> None:
+        self._app = app
+
+    def table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
+        return {
+            "new": self._new,
+            "resume": self._resume,
+            "fork": self._fork,
+            "sessions": self._sessions,
+            "rename": self._rename,
+            "delete": self._delete,
+            "export": self._export,
+        }
+
+    # --- as a watcher ---
+
+    def enter(self, client: Client, info: SessionInfo) -> None:
+        return None
+
+    def see(self, envelope: Envelope, live: bool) -> None:
+        event = envelope.event
+        if live and isinstance(event, Rewound | Redone):
+            cwd = self._app.info.cwd if self._app.info else "."
+            self._app.tell(told(event, cwd).rstrip(), "warn" if event.kept else "info")
+
+    def frame(self) -> None:
+        return None
+
+    # --- other sessions ---
+
+    async def _new(self, rest: str) -> None:
+        async with self._app.writing.sending.held():
+            await self._app.sessions.new()
+            await self._app.enter()
+
+    async def _resume(self, rest: str) -> None:
+        if rest:
+            await self.go_to(rest)
+        else:
+            self.choose_session()
+
+    async def go_to(self, session: str) -> None:
+        """Whatever is wrong with it, the session that is open stays."""
+        async with self._app.writing.sending.held():
+            await self._app.sessions.resume(session)
+            await self._app.enter()
+        shot = await self._app.client.snapshot()
+        count = "1 prompt" if len(shot.messages) == 1 else f"{len(shot.messages)} prompts"
+        self._app.tell(f"Resumed {visible(shot.title or 'a session without a title')}, {count}.")
+
+    def choose_session(self, words: str = "") -> None:
+        from odin.ui.tui.dialogs.sessions import SessionPicker
+
+        self._app.push_screen(SessionPicker(words), self._session_chosen)
+
+    def _session_chosen(self, answer: str | None) -> None:
+        if answer:
+            verb, _, session = answer.rpartition(" ")
+            self._app.do(self._copy_of(session) if verb else self._open(session))
+
+    async def _open(self, session: str) -> None:
+        if self._app.info is None or session != self._app.info.session:
+            await self.go_to(session)
+
+    async def _copy_of(self, session: str) -> None:
+        if self._app.info is None or session != self._app.info.session:
+            await self._app.sessions.resume(session)
+        try:
+            await self.fork()
+        except OdinError:
+            await self._app.enter()
+            raise
+
+    async def _fork(self, rest: str) -> None:
+        turn = ""
+        if rest:
+            turns = (await self._app.client.snapshot()).messages
+            if not rest.isdecimal() or not 1 <= int(rest) <= len(turns):
+                raise UsageError(
+                    f"There is no prompt number {rest} to fork at.", "/rewind lists them; 1 is the last one."
+                )
+            turn = turns[-int(rest)].id
+        await self.fork(turn)
+
+    async def fork(self, turn: str = "") -> None:
+        """Go on in a copy; the prompt that was left out comes into the composer."""
+        async with self._app.writing.sending.held():
+            _, left = await self._app.sessions.fork(turn)
+            await self._app.enter()
+        self.give(left)
+        self._app.tell("This is now a copy. The original stays as it was.")
+
+    def give(self, text: str) -> None:
+        """A prompt that came back, to be edited."""
+        if text:
+            self._app.composer.give_back(Draft(text))
+        self._app.composer.focus()
+
+    async def _sessions(self, rest: str) -> None:
+        self.choose_session(rest)
+
+    async def _rename(self, rest: str) -> None:
+        if not rest:
+            raise UsageError("/rename needs a title.", "Write /rename TITLE.")
+        await self._app.sessions.rename((await self._app.client.info()).session, rest)
+        self._app.tell(f"This session is now called {visible(rest)}")
+
+    async def _delete(self, rest: str) -> None:
+        """A whole id deletes it; anything else is looked for in the list, where deleting is asked about."""
+        if not rest:
+            raise UsageError("/delete needs the id of a session.", "/sessions lists them.")
+        if not any(item.id == rest for item in await self._app.sessions.list()):
+            self.choose_session(rest)
+            return
+        await self._app.sessions.delete(rest)
+        self._app.tell(f"Deleted session {rest}.")
+
+    async def _export(self, rest: str) -> None:
+        form, path = wanted_export(rest.split())
+        info = await self._app.client.info()
+        there = str(Path(info.cwd, Path(path).expanduser())) if path else ""
+        written = await self._app.sessions.export(info.session, form, there)
+        self._app.tell(f"Written to {visible(written)}")
+
+    # --- back in this one ---
+
+    def show_contents(self) -> None:
+        from odin.ui.tui.dialogs.contents import ContentsDialog
+
+        def chosen(turn: str | None) -> None:
+            if turn:
+                self._app.do(self.fork(turn))
+
+        self._app.push_screen(ContentsDialog(self._app.transcript.blocks), chosen)
+
+    def choose_rewind(self) -> None:
+        from odin.ui.tui.dialogs.rewind import RewindPicker
+
+        self._app.push_screen(RewindPicker(), self._prompt_chosen)
+
+    def _prompt_chosen(self, turn: str | None) -> None:
+        if turn == "redo":
+            self._app.do(self._redo())
+        elif turn:
+            from odin.ui.tui.dialogs.rewind import HowPicker, wanted
+
+            def chosen(how: str | None) -> None:
+                if how:
+                    self._app.do(self.rewind(wanted(turn, how)))
+
+            self._app.push_screen(HowPicker(turn), chosen)
+
+    async def _redo(self) -> None:
+        await self._app.client.submit(Redo())
+
+    async def rewind(self, op: Rewind) -> None:
+        turns = (await self._app.client.snapshot()).messages
+        text = next((turn.body for turn in turns if turn.id == op.turn), None)
+        if text is None:
+            raise SessionNotFound("This prompt is no longer in the conversation.")
+        if await self._app.client.submit(op) and op.chat:
+            self.give(text)

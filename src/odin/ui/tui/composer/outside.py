@@ -1,0 +1,69 @@
+"""The draft in the person's own editor, while the app leaves the terminal alone."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from textual.app import App, SuspendNotSupported
+
+from odin.core.errors import UsageError
+from odin.ui.question.editing import editor
+from odin.ui.tui.composer.pasting import cleaned, too_long
+
+_FALLBACK = "vi"
+
+
+def editor_command(environ: Mapping[str, str] | None = None) -> list[str]:
+    return editor(environ) or [_FALLBACK]
+
+
+async def edited(app: App[Any], text: str) -> str:
+    """What the person makes of the text. Raises UsageError; the text is what it was, then."""
+    import tempfile
+
+    command = editor_command()
+    with tempfile.TemporaryDirectory(prefix="odin-edit-") as folder:
+        path = Path(folder, "prompt.md")
+        path.write_text(f"{text}\n" if text else "", encoding="utf-8")
+        code = await run_outside(app, [*command, str(path)])
+        if code:
+            raise UsageError(f"The editor {command[0]} ended with exit code {code}; the prompt is as it was.")
+        try:
+            found = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise UsageError(f"What the editor left cannot be read ({error}); the prompt is as it was.") from error
+    if sentence := too_long(found):
+        raise UsageError(sentence)
+    return cleaned(found).removesuffix("\n")
+
+
+async def run_outside(app: App[Any], command: list[str]) -> int:
+    """Leave the terminal to a program; gives its exit code. Raises UsageError when it cannot be started.
+
+    Nothing is drawn meanwhile, but the session goes on: what happens is seen, and shown afterwards.
+    """
+    try:
+        with app.batch_update(), app.suspend():
+            return await _process(command)
+    except SuspendNotSupported:
+        raise UsageError("This terminal cannot be left to another program.") from None
+    finally:
+        app.refresh(layout=True)
+
+
+async def _process(command: list[str]) -> int:
+    """It belongs to our own process group, because only that may read the terminal."""
+    try:
+        process = await asyncio.create_subprocess_exec(*command)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(
+            f"{command[0]} cannot be started ({why}).", "$VISUAL or $EDITOR names the editor, $PAGER the pager."
+        ) from error
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        process.terminate()
+        await process.wait()
+        raise

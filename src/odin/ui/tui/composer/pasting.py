@@ -1,0 +1,115 @@
+"""What a paste is: some words, a text too long to be shown, or the paths of pictures that were dropped here."""
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from odin.core.attachment import MAX_IMAGE_BYTES, Attachment
+from odin.core.errors import UsageError
+from odin.core.picture import picture_kind
+
+FOLD_LINES = 10
+FOLD_CHARS = 1_000
+MOST_CHARS = 2_000_000
+"""More than this is no prompt; no model could read it."""
+
+_PATHS_CHARS = 8_192
+_ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def cleaned(text: str) -> str:
+    """With plain ends of lines and nothing in it that could steer a terminal."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROL.sub("", _ESCAPES.sub("", text))
+
+
+def folds(text: str) -> bool:
+    """Whether it is too long to be shown among what is written."""
+    return len(text) > FOLD_CHARS or text.count("\n") >= FOLD_LINES
+
+
+def too_long(text: str) -> str:
+    """Why it is not taken, as a sentence; empty when it is."""
+    if len(text) <= MOST_CHARS:
+        return ""
+    return (
+        f"What you pasted has {len(text):,} characters, more than any model can read, so it was left out. "
+        "Save it to a file and mention that with @."
+    )
+
+
+def picture_paths(text: str) -> list[str]:
+    """The paths of pictures that this paste consists of; none when anything else is in it.
+
+    Terminals paste what is dropped on them: quoted, escaped or as an address, one or several.
+    """
+    text = text.strip()
+    if not text or len(text) > _PATHS_CHARS or not any(ending in text.casefold() for ending in _ENDINGS):
+        return []
+    for words in (_words(text), _lines(text)):
+        paths = [_path(word) for word in words]
+        if paths and all(path.startswith(("/", "~/", "./", "../")) and _named(path) for path in paths):
+            return paths
+    return []
+
+
+def _named(path: str) -> bool:
+    return path.casefold().endswith(_ENDINGS)
+
+
+def _lines(text: str) -> list[str]:
+    """One path a line, with spaces as they are."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    return [] if any("\\" in line or line[0] in "'\"" for line in lines) else lines
+
+
+def _words(text: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return []
+
+
+def _path(word: str) -> str:
+    if not word.casefold().startswith("file:"):
+        return word
+    from urllib.parse import unquote, urlsplit
+
+    return unquote(urlsplit(word).path)
+
+
+def read_picture(path: str) -> Attachment:
+    """The picture in a file of this machine, with its bytes. Raises UsageError; meant for a thread of its own."""
+    name = Path(path).name
+    try:
+        fd = os.open(Path(path).expanduser(), os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+        with os.fdopen(fd, "rb") as file:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode):
+                raise UsageError(f"{name} is not a file.")
+            if info.st_size > MAX_IMAGE_BYTES:
+                raise UsageError(_too_large(name, info.st_size))
+            data = file.read(MAX_IMAGE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read ({error.strerror}).") from error
+    return picture_from(data, name)
+
+
+def picture_from(data: bytes, name: str) -> Attachment:
+    """Raises UsageError when these bytes are no picture that a model takes."""
+    if len(data) > MAX_IMAGE_BYTES:
+        raise UsageError(_too_large(name, len(data)))
+    kind = picture_kind(data[:12])
+    if not kind:
+        raise UsageError(f"{name} is no picture that models take (PNG, JPEG, GIF or WebP).")
+    return Attachment(name, data=data, media_type=f"image/{kind}", name=name)
+
+
+def _too_large(name: str, size: int) -> str:
+    most = MAX_IMAGE_BYTES // 1_000_000
+    return f"{name} has {size / 1e6:.1f} MB; a picture may have {most} MB. Make it smaller first."

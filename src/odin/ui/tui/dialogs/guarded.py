@@ -1,0 +1,74 @@
+"""A dialog that opens by itself: keys that were on their way when it appeared must not answer it."""
+
+import time
+
+from textual import events
+from textual.widget import Widget
+
+from odin.ui.tui.dialogs.dialog import Dialog, Result
+
+QUIET_S = 0.3
+"""How long nothing must have been pressed after it appeared before a key is meant for it."""
+
+
+class Guarded(Dialog[Result]):
+    """Until there was a moment of quiet, what is typed goes to where it went before: the prompt that is being written.
+
+    With `keep` false it goes nowhere: the key was meant for a dialog that stood here a moment ago.
+    """
+
+    def __init__(self, *, keep: bool = True) -> None:
+        super().__init__()
+        self.ready = False
+        self._keep = keep
+        self._quiet_from = time.monotonic()
+
+    def on_mount(self) -> None:
+        self._quiet_from = time.monotonic()
+        self.set_timer(QUIET_S, self._check_quiet)
+
+    def _check_quiet(self) -> None:
+        left = self._quiet_from + QUIET_S - time.monotonic()
+        if left > 0.001:
+            self.set_timer(left, self._check_quiet)
+            return
+        self.ready = True
+        self.became_ready()
+
+    def became_ready(self) -> None:
+        """Keys count from now on."""
+
+    async def on_key(self, event: events.Key) -> None:
+        if self.ready:
+            await self.take(event)
+            return
+        event.stop()
+        event.prevent_default()
+        self._quiet_from = time.monotonic()
+        if self._keep:
+            type_into(self._below, event)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """What is pasted is never an answer, but it may be for the prompt."""
+        if not self.ready and self._keep:
+            event.stop()
+            self._quiet_from = time.monotonic()
+            self._below.post_message(events.Paste(event.text))
+
+    @property
+    def _below(self) -> Widget:
+        """What had the keyboard before this dialog appeared."""
+        stack = self.odin.screen_stack
+        return stack[max(stack.index(self) - 1, 0)].focused or self.odin.composer
+
+    async def take(self, event: events.Key) -> None:
+        """A key that is meant for this dialog and that no part of it has taken yet."""
+
+
+def type_into(widget: Widget, event: events.Key) -> None:
+    """Let a widget that has not the focus take a key as if it had it, after those it was given before."""
+    bound = widget._bindings.key_to_bindings.get(event.key)
+    if bound and not event.is_printable:
+        widget.call_later(widget.run_action, bound[0].action)
+    else:
+        widget.post_message(events.Key(event.key, event.character))

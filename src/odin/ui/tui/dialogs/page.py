@@ -1,0 +1,74 @@
+"""Lines that are painted for the width there is, and scrolled when they are too many."""
+
+from collections.abc import Callable
+
+from textual import events
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from odin.ui.tui.paint.canvas import Canvas
+
+Paint = Callable[[Canvas], list[Strip]]
+
+
+class Page(ScrollView, can_focus=True):
+    """Whoever shows it says how tall it may be; `rows` is how tall it would like to be."""
+
+    DEFAULT_CSS = """
+    Page {
+        width: 100%;
+        height: 1;
+        overflow-x: hidden;
+        overflow-y: auto;
+        scrollbar-size-vertical: 1;
+        background: $surface;
+    }
+    """
+
+    class Clicked(Message):
+        """A line was clicked; `number` counts from the first, whether it is in sight or not."""
+
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            self.number = number
+
+    def __init__(self, canvas: Callable[[int], Canvas], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._canvas = canvas
+        self._paint: Paint | None = None
+        self._strips: list[Strip] = []
+        self._width = 0
+
+    def show(self, paint: Paint) -> None:
+        self._paint = paint
+        self._width = 0
+        self.scroll_home(animate=False)
+
+    def rows(self, width: int) -> int:
+        """How many lines there are in so many columns; one is kept free for the scrollbar."""
+        if self._paint is not None and width != self._width:
+            self._width = width
+            self._strips = self._paint(self._canvas(max(width - 1, 1)))
+            self.virtual_size = Size(max(width - 1, 1), len(self._strips))
+            self.refresh()
+        return len(self._strips)
+
+    @property
+    def text(self) -> str:
+        """Everything on it, for tests and for copying."""
+        return "\n".join(strip.text for strip in self._strips)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.rows(event.size.width)
+
+    def render_line(self, y: int) -> Strip:
+        number = y + self.scroll_offset.y
+        base = self.rich_style
+        if number >= len(self._strips):
+            return Strip.blank(self.size.width, base)
+        return self._strips[number].apply_style(base).extend_cell_length(self.size.width, base)
+
+    def on_click(self, event: events.Click) -> None:
+        self.post_message(self.Clicked(event.y + self.scroll_offset.y))

@@ -1,0 +1,209 @@
+"""The dialog in which a person allows a call or not: nothing is chosen when it opens, and nothing by accident."""
+
+from collections.abc import Awaitable, Callable
+
+from textual import events
+from textual.widgets import Input, Static
+
+from odin.core.errors import UsageError
+from odin.core.event import PermissionAsked
+from odin.core.op import Answer
+from odin.core.rule import RememberScope
+from odin.ui.question.editing import summary
+from odin.ui.tui.dialogs.choices import Choices
+from odin.ui.tui.dialogs.permission_draft import NotJson, editable, edited, instead, lasting
+from odin.ui.tui.dialogs.permission_panel import Arguments, PermissionPanel
+
+Give = Callable[[Answer, str], Awaitable[str]]
+"""Hands an answer in, with a note for the model or ""; gives a sentence when it was refused."""
+
+
+class PermissionDialog(PermissionPanel):
+    """`deadline` is when the question is taken back, by the clock of time.monotonic; 0 when it waits for ever."""
+
+    def __init__(
+        self, ask: PermissionAsked, agent: str, give: Give, *, waiting: int = 0, deadline: float = 0, keep: bool = True
+    ) -> None:
+        super().__init__(ask, agent, waiting=waiting, deadline=deadline, keep=keep)
+        self._give = give
+
+    # --- keys and clicks ---
+
+    async def take(self, event: events.Key) -> None:
+        name = self._named(event.key)
+        if not name:
+            return
+        event.stop()
+        event.prevent_default()
+        await self._do(name)
+
+    def _named(self, key: str) -> str:
+        """What this key means in this step, or ""."""
+        if self._step == "ask":
+            name = self.odin.keys.name(key, "permission")
+            fixed = {"left": "before", "right": "next", "enter": "choose", "escape": "stop_work"}
+            return name or fixed.get(key, "")
+        if key == "escape":
+            return "back"
+        if self._step == "edit":
+            confirms = ("ctrl+s", "enter") if self._form.name else ("ctrl+s",)
+            return "confirm" if key in confirms else ""
+        turns = {"up": "rule_before", "down": "other_rule"} if self._step == "rule" else {}
+        return {"enter": "confirm", "tab": "other", **turns}.get(key, "")
+
+    async def on_choices_chosen(self, message: Choices.Chosen) -> None:
+        if self.ready:
+            await self._do(message.name)
+
+    async def _do(self, name: str) -> None:
+        if not self.given:
+            await self.run_action(name)
+
+    def action_next(self) -> None:
+        self.query_one(Choices).move(1)
+
+    def action_before(self) -> None:
+        self.query_one(Choices).move(-1)
+
+    async def action_choose(self) -> None:
+        chosen = self.query_one(Choices).chosen
+        if chosen:
+            await self._do(chosen)
+        else:
+            keys = self.odin.keys
+            self._say(f"Choose an answer: {keys.shown('allow_once')} allows it once, {keys.shown('deny')} denies it.")
+
+    # --- the answers ---
+
+    async def action_allow_once(self) -> None:
+        await self._answer(allow=True)
+
+    async def action_deny(self) -> None:
+        await self._answer(allow=False)
+
+    async def action_stop_work(self) -> None:
+        await self._send(Answer(self.ask_id, allow=False, interrupt=True))
+
+    def action_allow_session(self) -> None:
+        self._remember(allow=True, scope="session")
+
+    def action_allow_project(self) -> None:
+        self._remember(allow=True, scope="project")
+
+    def action_allow_everywhere(self) -> None:
+        self._remember(allow=True, scope="user")
+
+    def action_deny_always(self) -> None:
+        self._remember(allow=False, scope="session")
+
+    def _remember(self, *, allow: bool, scope: RememberScope) -> None:
+        rule = lasting(self._ask, allow=allow, scope=scope)
+        if not rule.rules:
+            once = "It can be allowed once or denied." if self._ask.outside else "There is no rule that remembers this."
+            self._say(once)
+            return
+        self._rule = rule
+        self._write(rule.text)
+        self._go("rule")
+
+    def action_deny_words(self) -> None:
+        allowing = self.query_one(Choices).chosen.startswith("allow")
+        self._write("")
+        self._go("note" if allowing and "allow_note" in self._offered() else "no")
+
+    def action_allow_note(self) -> None:
+        if "allow_note" in self._offered():
+            self._write("")
+            self._go("note")
+
+    def action_edit_call(self) -> None:
+        if "edit_call" not in self._offered():
+            self._say("The arguments cannot be changed here.")
+            return
+        self._form = editable(self._ask.args)
+        area = self.query_one("#args", Arguments)
+        area.one = bool(self._form.name)
+        area.text = self._form.text
+        area.move_cursor(area.document.end)
+        self._go("edit")
+
+    def action_show_call(self) -> None:
+        self._look("page" if self._view == "all" else "all")
+
+    def action_explain_keys(self) -> None:
+        self._look("page" if self._view == "keys" else "keys")
+
+    # --- in the steps ---
+
+    def _write(self, text: str) -> None:
+        line = self.query_one("#line", Input)
+        line.value = text
+        line.cursor_position = len(text)
+
+    def action_back(self) -> None:
+        self._go("ask")
+
+    def action_other(self) -> None:
+        """The other thing this step can be about: how long, or yes instead of no."""
+        if self._step == "rule" and self._rule is not None:
+            self._rule.widen()
+            self.query_one("#label", Static).update(self._rule.label())
+            self._fit()
+        elif "allow_note" in self._offered():
+            self._go("note" if self._step == "no" else "no")
+
+    def action_other_rule(self) -> None:
+        self._turn(1)
+
+    def action_rule_before(self) -> None:
+        self._turn(-1)
+
+    def _turn(self, by: int) -> None:
+        if self._rule is not None:
+            self._write(self._rule.turn(by))
+            self.query_one("#label", Static).update(self._rule.label())
+
+    async def action_confirm(self) -> None:
+        words = self.query_one("#line", Input).value.strip()
+        if self._step == "edit":
+            self._edited()
+        elif self._step == "no":
+            await self._send(Answer(self.ask_id, allow=False, reason=words))
+        elif self._step == "note":
+            await self._answer(allow=True, note=words)
+        elif self._rule is not None and not words:
+            self._say("The rule is empty. Write one, or go back with Esc.")
+        elif self._rule is not None:
+            await self._send(Answer(self.ask_id, allow=self._rule.allow, rule=words, remember=self._rule.scope))
+
+    def _edited(self) -> None:
+        """What was changed is shown with nothing hidden before it is allowed."""
+        area = self.query_one("#args", Arguments)
+        try:
+            args = edited(self._ask.args, self._form, area.text)
+        except UsageError as error:
+            if isinstance(error, NotJson):
+                area.move_cursor(error.place)
+            self._say(error.sentence())
+            return
+        self._ask = self._asked if args == self._asked.args else instead(self._asked, args)
+        self._go("ask")
+        if self._ask is self._asked:
+            self._say("Nothing was changed.")
+
+    async def _answer(self, *, allow: bool, note: str = "") -> None:
+        if allow and self._ask is not self._asked:
+            args = self._ask.args
+            answer = Answer(self.ask_id, allow=True, args=args, summary=summary(self._asked.args, args))
+        else:
+            answer = Answer(self.ask_id, allow=allow)
+        await self._send(answer, note)
+
+    async def _send(self, answer: Answer, note: str = "") -> None:
+        self.given = True
+        refused = await self._give(answer, note)
+        if refused:
+            self.given = False
+            self._say(refused)
+        elif self.is_current:
+            self.dismiss(None)

@@ -1,0 +1,138 @@
+"""What is allowed, asked about and denied: every rule with where it is written; one more, one less."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from rich.text import Text
+
+from odin.core.client import Client, SessionInfo
+from odin.core.errors import UsageError
+from odin.core.event import Envelope, RuleAdded, RuleRemoved
+from odin.core.op import AddRule, RemoveRule
+from odin.core.rule import RuleLine
+from odin.ui.terminal import visible
+from odin.ui.tui.composer.outside import editor_command, run_outside
+from odin.ui.tui.dialogs.hints import Act
+from odin.ui.tui.dialogs.newrule import NewRule
+from odin.ui.tui.dialogs.picker import Picker
+from odin.ui.tui.dialogs.rows import Drawn
+from odin.ui.tui.panels.amounts import tilde
+
+_LAYERS = {
+    "default": "Built in. A rule of yours that says otherwise is stronger.",
+    "user": "Yours, in every project.",
+    "project": "For this project.",
+    "role": "From the role that is in use.",
+    "session": "For this session.",
+}
+
+
+class RulesDialog(Picker[RuleLine]):
+    """Follows the rules while it is open: it is told of each that comes or goes."""
+
+    HEAD = "Rules"
+    EMPTY = "There are no rules beside the defaults. a adds one."
+    TYPING = False
+    ENTER = ""
+    ACTS: ClassVar[tuple[Act, ...]] = (
+        Act("add", "add", (), ("a",)),
+        Act("remove", "delete", ("delete",), ("d",)),
+        Act("open", "open the file", (), ("o",)),
+    )
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.odin.watchers.append(self)
+
+    def on_unmount(self) -> None:
+        self.odin.watchers.remove(self)
+
+    # --- what happens meanwhile ---
+
+    def enter(self, client: Client, info: SessionInfo) -> None:
+        self.run_worker(self.reload, group="load", exclusive=True)
+
+    def see(self, envelope: Envelope, live: bool) -> None:
+        if live and isinstance(envelope.event, RuleAdded | RuleRemoved):
+            self.run_worker(partial(self.reload, self.rows.mark), group="load", exclusive=True)
+
+    def frame(self) -> None:
+        return None
+
+    # --- the list ---
+
+    async def load(self) -> Sequence[RuleLine]:
+        return await self.odin.client.rules()
+
+    def text_of(self, item: RuleLine) -> str:
+        return f"{item.layer} {item.action} {item.text} {item.source}".casefold()
+
+    def draw(self, item: RuleLine) -> Drawn:
+        colours = self.colours
+        style = {"allow": colours.good, "ask": colours.warn, "deny": colours.bad}[item.action]
+        line = Text().append(f"{item.number or '–':>3} ", colours.dim)
+        line.append(f"{item.action:<6}", style)
+        line.append(visible(item.text), colours.text)
+        return line, (item.layer, visible(tilde(item.source)))
+
+    async def about(self, item: RuleLine) -> Text:
+        colours = self.colours
+        text = Text().append(f"{item.action} {visible(item.text)}\n\n", colours.strong)
+        text.append(f"{_LAYERS.get(item.layer, '')}\n", colours.text)
+        if item.source:
+            text.append("\nwritten in\n", colours.dim)
+            text.append(f"{visible(tilde(item.source))}\n", colours.text)
+        text.append("\n")
+        text.append(f"Number {item.number}." if item.number else _fixed(item), colours.dim)
+        return text
+
+    async def choose(self, item: RuleLine) -> None:
+        return None
+
+    # --- changing them ---
+
+    async def act(self, name: str, item: RuleLine | None) -> None:
+        if name == "add":
+            self.odin.push_screen(NewRule(), self._added)
+        elif item is None:
+            return
+        elif name == "open":
+            await self._open(item)
+        elif not item.number:
+            raise UsageError(_fixed(item))
+        else:
+            short = visible(item.text)[:40]
+            self.ask_whether(f"Take back “{item.action} {short}”?", lambda: self._remove(item))
+
+    def _added(self, rule: AddRule | None) -> None:
+        if rule is not None:
+            self._work(self._add(rule))
+
+    async def _add(self, rule: AddRule) -> None:
+        await self.odin.client.submit(rule)
+        await self.reload(self.rows.mark)
+
+    async def _remove(self, item: RuleLine) -> None:
+        known = {rule.number: rule for rule in await self.odin.client.rules()}
+        if known.get(item.number) != item:
+            raise UsageError("The rules have changed meanwhile; nothing was removed.", "Choose it again.")
+        await self.odin.client.submit(RemoveRule(item.number))
+        await self.reload(self.rows.mark)
+
+    async def _open(self, item: RuleLine) -> None:
+        path = Path(item.source).expanduser()
+        if not item.source or not path.is_file():
+            raise UsageError("This rule is in no file.")
+        await run_outside(self.odin, [*editor_command(), str(path)])
+        self.odin.tell("What you changed in the file holds from the next session on.")
+
+
+def _fixed(item: RuleLine) -> str:
+    """Why a rule without a number cannot be removed here."""
+    if item.layer == "default":
+        return "This rule is built in and cannot be removed; one of yours that says otherwise is stronger."
+    if item.source:
+        return f"This rule is part of {visible(tilde(item.source))}; take it out of that file (o opens it)."
+    return "This rule was given when Odin was started; it ends with this run."

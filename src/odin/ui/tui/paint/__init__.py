@@ -1,0 +1,1 @@
+"""Blocks of the story as lines of a screen."""

@@ -1,0 +1,75 @@
+"""The colours of what a command printed. Only those of letters are kept, so nothing can be hidden by them."""
+
+import re
+
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+
+from odin.ui.tui.paint.foreign import foreign, only_colours
+
+_PARTS = re.compile(r"\x1b\[([0-9;:]*)m")
+_ATTRIBUTES = {
+    1: Style(bold=True),
+    3: Style(italic=True),
+    4: Style(underline=True),
+    22: Style(bold=False),
+    23: Style(italic=False),
+    24: Style(underline=False),
+}
+
+
+class Pen:
+    """What holds at a place of the output: a colour and how letters look."""
+
+    def __init__(self, base: Style) -> None:
+        self._base = base
+        self.style = base
+
+    def read(self, codes: str) -> None:
+        numbers = [int(part) if part.isdigit() else 0 for part in re.split("[;:]", codes)]
+        while numbers:
+            self._one(numbers.pop(0), numbers)
+
+    def _one(self, code: int, rest: list[int]) -> None:
+        if code == 0:
+            self.style = self._base
+        elif code in _ATTRIBUTES:
+            self.style += _ATTRIBUTES[code]
+        elif 30 <= code <= 37 or 90 <= code <= 97:
+            number = code - 30 if code < 40 else code - 82
+            self.style += Style(color=Color.from_ansi(number))
+        elif code == 39 and self._base.color is not None:
+            self.style += Style(color=self._base.color)
+        elif code in (38, 48):
+            colour = _extended(rest)
+            if code == 38 and colour is not None:
+                self.style += Style(color=colour)
+
+
+def _extended(rest: list[int]) -> Color | None:
+    """A colour of 256 or of all; what was read is taken from `rest`."""
+    kind = rest.pop(0) if rest else 0
+    if kind == 5 and rest:
+        return Color.from_ansi(min(rest.pop(0), 255))
+    if kind == 2 and len(rest) >= 3:
+        red, green, blue = (min(rest.pop(0), 255) for _ in range(3))
+        return Color.from_rgb(red, green, blue)
+    return None
+
+
+def coloured(text: str, base: Style) -> list[list[Segment]]:
+    """The lines of an output with its own colours upon `base`."""
+    if "\x1b" not in text:
+        return [[Segment(line, base)] if line else [] for line in foreign(text).split("\n")]
+    pen = Pen(base)
+    lines: list[list[Segment]] = []
+    for line in only_colours(text).split("\n"):
+        found: list[Segment] = []
+        for number, piece in enumerate(_PARTS.split(line)):
+            if number % 2:
+                pen.read(piece)
+            elif piece:
+                found.append(Segment(foreign(piece), pen.style))
+        lines.append(found)
+    return lines

@@ -1,0 +1,61 @@
+"""Code with the colours of its language."""
+
+from functools import lru_cache
+from typing import Any
+
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name, get_lexer_for_filename  # pyright: ignore[reportUnknownVariableType]
+from pygments.util import ClassNotFound
+from rich.segment import Segment
+from rich.style import Style
+from rich.syntax import PygmentsSyntaxTheme
+
+from odin.ui.tui.paint.canvas import Line
+
+MOST_CHARS = 200_000
+"""More than that is shown without colours."""
+
+
+@lru_cache(maxsize=64)
+def lexer_named(language: str) -> Lexer | None:
+    try:
+        return get_lexer_by_name(language, stripnl=False, ensurenl=False) if language else None
+    except ClassNotFound:
+        return None
+
+
+@lru_cache(maxsize=64)
+def lexer_for(name: str) -> Lexer | None:
+    """By the name of a file, or by its ending alone."""
+    try:
+        return get_lexer_for_filename(name, stripnl=False, ensurenl=False) if name else None
+    except ClassNotFound:
+        return None
+
+
+@lru_cache(maxsize=4)
+def _theme(name: str) -> PygmentsSyntaxTheme:
+    return PygmentsSyntaxTheme(name)
+
+
+@lru_cache(maxsize=2048)
+def _style(theme: str, token: Any) -> Style:
+    """How a token looks, without the theme's own background."""
+    style = _theme(theme).get_style_for_token(token)
+    return Style(color=style.color, bold=style.bold or None, italic=style.italic or None)
+
+
+def highlighted(code: str, lexer: Lexer | None, theme: str, plain: Style) -> list[Line]:
+    """The lines of the code; as many as it has."""
+    if lexer is None or len(code) > MOST_CHARS:
+        return [[Segment(line, plain)] if line else [] for line in code.split("\n")]
+    lines: list[Line] = [[]]
+    for token, text in lexer.get_tokens(code):
+        style = _style(theme, token)
+        first, *others = text.split("\n")
+        if first:
+            lines[-1].append(Segment(first, style))
+        for other in others:
+            lines.append([Segment(other, style)] if other else [])
+    count = code.count("\n") + 1
+    return (lines + [[] for _ in range(count - len(lines))])[:count]

@@ -1,0 +1,55 @@
+"""Small copies of pictures. They are read in a thread, only when somebody looks at them, and a few are kept."""
+
+from pathlib import Path
+
+from odin.core.message import Image
+
+ROWS = 16
+COLUMNS = 60
+MOST_BYTES = 20_000_000
+MOST_PIXELS = 60_000_000
+KEPT = 40
+
+Pixels = list[list[tuple[int, int, int]]]
+Key = tuple[str, int]
+
+
+class Gallery:
+    """The small copies of pictures, by file and width. What is not known yet is `wanted`; `load` runs in a thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, Pixels | None] = {}
+        self.wanted: set[Key] = set()
+
+    def find(self, image: Image, width: int) -> Pixels | None:
+        key = image.path, min(width, COLUMNS)
+        if key not in self._known:
+            self.wanted.add(key)
+        return self._known.get(key)
+
+    def keep(self, key: Key, pixels: Pixels | None) -> None:
+        self.wanted.discard(key)
+        self._known[key] = pixels
+        while len(self._known) > KEPT:
+            del self._known[next(iter(self._known))]
+
+
+def load(path: str, width: int) -> Pixels | None:
+    """The picture in as many pixels as it gets, or None when it cannot be shown."""
+    try:
+        from PIL import Image as Pillow
+
+        if Path(path).stat().st_size > MOST_BYTES:
+            return None
+        with Pillow.open(path) as picture:
+            if picture.width * picture.height > MOST_PIXELS:
+                return None
+            picture.thumbnail((width, ROWS * 2))
+            small = picture.convert("RGB")
+    except Exception:
+        return None
+    data, row = small.tobytes(), small.width * 3
+    return [
+        [(data[place], data[place + 1], data[place + 2]) for place in range(start, start + row, 3)]
+        for start in range(0, row * small.height, row)
+    ]

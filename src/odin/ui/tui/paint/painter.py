@@ -1,0 +1,144 @@
+"""Blocks to lines, one painter for each kind."""
+
+from collections.abc import Callable
+from typing import Any
+
+from textual.strip import Strip
+
+from odin.ui.tui.paint.answer import AnswerPaint
+from odin.ui.tui.paint.calls import cuts_call, folds_call, paint_call
+from odin.ui.tui.paint.canvas import Canvas
+from odin.ui.tui.paint.output import SHORT
+from odin.ui.tui.paint.rest import (
+    LONG_PROMPT,
+    paint_agent,
+    paint_command,
+    paint_end,
+    paint_notice,
+    paint_process,
+    paint_prompt,
+    paint_summary,
+)
+from odin.ui.tui.paint.thinking import paint_thinking
+from odin.ui.tui.story.block import (
+    AgentBlock,
+    AnswerBlock,
+    Block,
+    CallBlock,
+    CommandBlock,
+    EndBlock,
+    NoticeBlock,
+    ProcessBlock,
+    PromptBlock,
+    SummaryBlock,
+    ThinkingBlock,
+)
+
+_PAINTERS: dict[type[Block], Callable[[Any, Canvas, bool], list[Strip]]] = {
+    PromptBlock: paint_prompt,
+    ThinkingBlock: paint_thinking,
+    CallBlock: paint_call,
+    CommandBlock: paint_command,
+    AgentBlock: paint_agent,
+    ProcessBlock: paint_process,
+    NoticeBlock: paint_notice,
+    SummaryBlock: paint_summary,
+    EndBlock: paint_end,
+}
+_FOLDABLE = (ThinkingBlock, SummaryBlock, CommandBlock, CallBlock, AgentBlock, ProcessBlock)
+
+
+class Painted:
+    """The lines of one block as it was painted last, and what helps to paint it again when it has grown."""
+
+    __slots__ = ("_growing", "folded", "lines", "version")
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.folded: bool | None = None
+        self.lines: list[Strip] = []
+        self._growing: AnswerPaint | None = None
+
+    def holds(self, block: Block) -> bool:
+        return self.version == block.version and self.folded == block.folded
+
+    def paint(self, block: Block, canvas: Canvas) -> list[Strip]:
+        """The lines of the block, the empty one above it included."""
+        if isinstance(block, AnswerBlock):
+            if self._growing is None or not self._growing.fits(block.text):
+                self._growing = AnswerPaint()
+            self.lines = self._growing.paint(block, canvas)
+        else:
+            self.lines = _PAINTERS[type(block)](block, canvas, folded(block))
+        self.version, self.folded = block.version, block.folded
+        return self.lines
+
+
+def paint(block: Block, canvas: Canvas) -> list[Strip]:
+    """The lines of a block, the empty one above it included."""
+    return Painted().paint(block, canvas)
+
+
+def folded(block: Block) -> bool:
+    """Whether only its first lines are shown: what the person chose, else what suits the kind."""
+    if block.folded is not None:
+        return block.folded
+    if isinstance(block, CallBlock):
+        return folds_call(block)
+    if isinstance(block, ProcessBlock):
+        return block.status != "failed"
+    return isinstance(block, ThinkingBlock | SummaryBlock | CommandBlock | AgentBlock | PromptBlock)
+
+
+def foldable(block: Block) -> bool:
+    return isinstance(block, _FOLDABLE) or (isinstance(block, PromptBlock) and block.text.count("\n") >= LONG_PROMPT)
+
+
+def next_fold(block: Block) -> bool:
+    """What it becomes when somebody folds or unfolds it: what is shown in part is shown as a whole first."""
+    if isinstance(block, CallBlock) and cuts_call(block):
+        return False
+    return not folded(block)
+
+
+def estimate(block: Block, width: int) -> int:
+    """About how many lines it will take, for blocks that nobody looks at yet."""
+    width = max(width, 1)
+    if isinstance(block, AnswerBlock | PromptBlock):
+        return 2 + block.text.count("\n") + len(block.text) // width
+    if isinstance(block, EndBlock):
+        return 2 if block.error or block.duration_ms >= 1_000 or block.tokens >= 1_000 else 0
+    if isinstance(block, CallBlock) and block.over and not folded(block):
+        shown = block.view or block.result
+        lines = shown.count("\n") + 1
+        return 2 + (lines if block.folded is False else min(lines, SHORT))
+    return 2
+
+
+def searchable(block: Block) -> str:
+    """All text of a block, also what is folded away."""
+    if isinstance(block, AnswerBlock | PromptBlock | ThinkingBlock | NoticeBlock | SummaryBlock):
+        return block.text
+    if isinstance(block, CallBlock):
+        args = "\n".join(str(value) for value in block.args.values())
+        return f"{block.name} {block.description}\n{args}\n{block.view or block.result}\n{block.why}"
+    if isinstance(block, CommandBlock):
+        return f"{block.command}\n{block.output}"
+    if isinstance(block, AgentBlock):
+        return f"{block.key} {block.task}\n{block.answer}"
+    if isinstance(block, ProcessBlock):
+        return f"{block.key} {block.command} {block.description}\n{block.output}"
+    return f"{block.error} {block.hint}" if isinstance(block, EndBlock) else ""
+
+
+def copied(block: Block) -> str:
+    """What a person means when they copy a block."""
+    if isinstance(block, CallBlock):
+        return block.view or block.result or str(block.args.get("command", "")) or block.description
+    if isinstance(block, CommandBlock):
+        return f"{block.command}\n{block.output}".strip()
+    if isinstance(block, AgentBlock):
+        return block.answer or block.task
+    if isinstance(block, ProcessBlock):
+        return block.output or block.command
+    return searchable(block).strip()

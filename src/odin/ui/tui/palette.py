@@ -1,0 +1,102 @@
+"""The colours of the app by what they mean, for dark and for light backgrounds."""
+
+from dataclasses import dataclass
+
+from rich.style import Style
+from textual.theme import Theme
+
+DARK = Theme(
+    name="odin-dark",
+    primary="#7aa2c8",
+    secondary="#a58fc2",
+    accent="#d7a65f",
+    foreground="#d3d6db",
+    background="#14171c",
+    surface="#1a1e24",
+    panel="#20252d",
+    success="#8db580",
+    warning="#d9a45b",
+    error="#d9736f",
+    dark=True,
+    variables={"dim": "#8b929d"},
+)
+LIGHT = Theme(
+    name="odin-light",
+    primary="#2c5f8a",
+    secondary="#6b4d94",
+    accent="#8a5a00",
+    foreground="#23272e",
+    background="#fbfaf7",
+    surface="#f3f1ec",
+    panel="#e9e6df",
+    success="#35702a",
+    warning="#855700",
+    error="#b3302b",
+    dark=False,
+    variables={"dim": "#645f56"},
+)
+
+_AGENTS_DARK = ("#6fb3b8", "#c58fb0", "#a9b665", "#c9976b", "#a58fc2", "#7aa2c8")
+_AGENTS_LIGHT = ("#1f6a70", "#8a3f6b", "#5d6b12", "#8c4a1c", "#6b4d94", "#2c5f8a")
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """Styles of the transcript. `code` names the colours of highlighted code; each of the `agents` has one of its own.
+
+    In style sheets `$dim` is the colour of what matters less.
+    """
+
+    dark: bool
+    text: Style
+    dim: Style
+    strong: Style
+    accent: Style
+    user: Style
+    user_block: Style
+    good: Style
+    warn: Style
+    bad: Style
+    link: Style
+    code: str
+    code_block: Style
+    added: Style
+    removed: Style
+    added_word: Style
+    removed_word: Style
+    cursor: Style
+    heading: Style
+    inline_code: Style
+    match: Style
+    match_here: Style
+    agents: tuple[Style, ...]
+
+
+def palette(theme: Theme) -> Palette:
+    """The styles that go with a theme."""
+    dark = theme.dark
+    return Palette(
+        dark=dark,
+        text=Style(color=theme.foreground),
+        dim=Style(color=theme.variables["dim"]),
+        strong=Style(color=theme.foreground, bold=True),
+        accent=Style(color=theme.accent),
+        user=Style(color=theme.primary, bold=True),
+        user_block=Style(bgcolor=theme.surface),
+        good=Style(color=theme.success),
+        warn=Style(color=theme.warning),
+        bad=Style(color=theme.error),
+        link=Style(color=theme.primary, underline=True),
+        code="github-dark" if dark else "friendly",
+        code_block=Style(bgcolor=theme.surface),
+        added=Style(bgcolor="#1d2f20" if dark else "#e0f0da"),
+        removed=Style(bgcolor="#3a2023" if dark else "#f8e0dd"),
+        added_word=Style(bgcolor="#2f5233" if dark else "#b9e0ac"),
+        removed_word=Style(bgcolor="#65302f" if dark else "#f0b9b3"),
+        cursor=Style(color=theme.accent, bold=True),
+        heading=Style(color=theme.primary, bold=True),
+        inline_code=Style(color=theme.secondary, bgcolor=theme.surface),
+        match=Style(bgcolor="#4d4320" if dark else "#f3e3a8"),
+        match_here=Style(color="#14171c" if dark else "#23272e", bgcolor="#e0b95c" if dark else "#e6b93f"),
+        agents=tuple(Style(color=colour) for colour in (_AGENTS_DARK if dark else _AGENTS_LIGHT)),
+    )

@@ -1,0 +1,39 @@
+"""Numbers as people say them, short enough for a line that has to hold many."""
+
+from pathlib import Path
+
+
+def lasted(seconds: float) -> str:
+    """`4s`, `1m 05s`, `2h 03m`."""
+    whole = max(int(seconds), 0)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+
+
+def counted(number: int) -> str:
+    """`950`, `1.2k`, `34k`, `1.2M`."""
+    for limit, unit in ((1_000_000, "M"), (1_000, "k")):
+        if number >= limit * 0.9995:
+            value = number / limit
+            return f"{value:.1f}{unit}" if value < 9.95 else f"{value:.0f}{unit}"
+    return str(number)
+
+
+def usd(amount: float) -> str:
+    return f"${amount:,.2f}" if amount == 0 or amount >= 0.1 else f"${amount:,.4f}"
+
+
+def tilde(path: str) -> str:
+    """The home folder as `~`."""
+    home = str(Path("~").expanduser()).rstrip("/")
+    if home and (path == home or path.startswith(f"{home}/")):
+        return f"~{path[len(home) :]}"
+    return path
+
+
+def model_name(ref: str) -> str:
+    """A model without the name of its provider: `anthropic/claude-x` as `claude-x`."""
+    return ref.rsplit("/", 1)[-1] or ref

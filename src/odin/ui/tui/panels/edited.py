@@ -1,0 +1,87 @@
+"""The files this session has changed, with how many lines came and went."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from odin.core.event import Envelope, FileChange, FilesLeft, FileState, Redone, Rewound, ToolEnded, TurnEnded
+
+KEPT = 500
+
+
+@dataclass(slots=True)
+class EditedFile:
+    """`first` is how it was before the session touched it. `counted` says that the lines of every change are known."""
+
+    path: str
+    first: FileState
+    call_id: str
+    added: int = 0
+    removed: int = 0
+    gone: bool = False
+    counted: bool = False
+
+
+class Edited:
+    """Folds what calls did to files. A file that is as it was at first is not listed: a rewind takes it out again."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, EditedFile] = {}
+        self._lines: dict[str, tuple[int, int]] = {}
+
+    def see(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, FilesLeft):
+            self._changed(event.changes, event.call_id)
+            self._count(event.call_id)
+        elif isinstance(event, Rewound | Redone):
+            for path in self._changed(event.changes, ""):
+                self.files[path].counted = False
+        elif isinstance(event, ToolEnded) and len(event.files) == 1 and event.status == "success":
+            self._lines[event.call_id] = lines_of(event.view)
+            self._count(event.call_id)
+        elif isinstance(event, TurnEnded):
+            self._lines.clear()
+
+    def _changed(self, changes: Iterable[FileChange], call_id: str) -> list[str]:
+        """Take over what became of these files, and say which of them are not as they were at first."""
+        different: list[str] = []
+        for change in changes:
+            path = change.after.path
+            file = self.files.pop(path, None) or EditedFile(path, change.before, call_id)
+            file.call_id = call_id or file.call_id
+            file.gone = change.after.kind == "absent"
+            if not _same(file.first, change.after):
+                self.files[path] = file
+                different.append(path)
+        while len(self.files) > KEPT:
+            del self.files[next(iter(self.files))]
+        return different
+
+    def _count(self, call_id: str) -> None:
+        """The lines of a call count when both are known: what it did to a file and what it showed of that."""
+        changed = [file for file in self.files.values() if file.call_id == call_id]
+        if len(changed) == 1 and call_id in self._lines:
+            added, removed = self._lines.pop(call_id)
+            file = changed[0]
+            fresh = not (file.added or file.removed)
+            file.added += added
+            file.removed += removed
+            file.counted = file.counted or fresh
+
+
+def _same(one: FileState, other: FileState) -> bool:
+    return (one.kind, one.sha256, one.target) == (other.kind, other.sha256, other.target)
+
+
+def lines_of(diff: str) -> tuple[int, int]:
+    """How many lines a diff adds and takes away. Before its first place it only names the files."""
+    added = removed = 0
+    inside = False
+    for line in diff.splitlines():
+        if line.startswith("@@"):
+            inside = True
+        elif inside and line.startswith("+"):
+            added += 1
+        elif inside and line.startswith("-"):
+            removed += 1
+    return added, removed

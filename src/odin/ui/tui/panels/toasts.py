@@ -1,0 +1,69 @@
+"""Short notices that go away by themselves: few at a time, at the top, where they hide no word that is being typed."""
+
+import time
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from odin.ui.terminal import harmless
+
+Level = Literal["info", "warn", "error"]
+MOST = 3
+SECONDS: dict[Level, float] = {"info": 4.0, "warn": 6.0, "error": 10.0}
+LONGEST = 400
+_SEVERITIES: dict[Level, Literal["information", "warning", "error"]] = {
+    "info": "information",
+    "warn": "warning",
+    "error": "error",
+}
+
+
+class _Toast(Struct, frozen=True):
+    text: str
+    level: Level
+    ends: float
+
+
+class Rack(Protocol):
+    """What Textual's app can do with notices."""
+
+    def notify(
+        self,
+        message: str,
+        *,
+        severity: Literal["information", "warning", "error"] = ...,
+        timeout: float | None = ...,
+        markup: bool = ...,
+    ) -> None: ...
+
+    def clear_notifications(self) -> None: ...
+
+    def call_later(self, callback: Callable[[], None]) -> bool: ...
+
+
+class Toasts:
+    """The same words are not shown twice at once; of more than a few the oldest goes.
+
+    Notices reach the screen one after the other, so whatever takes them away waits its turn, too.
+    """
+
+    def __init__(self, rack: Rack, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rack = rack
+        self._clock = clock
+        self._shown: list[_Toast] = []
+
+    def tell(self, text: str, level: Level = "info") -> None:
+        now = self._clock()
+        said = harmless(text).strip()
+        said = said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
+        self._shown = [toast for toast in self._shown if toast.ends > now]
+        if not said or any(toast.text == said for toast in self._shown):
+            return
+        toast = _Toast(said, level, now + SECONDS[level])
+        full = len(self._shown) >= MOST
+        self._shown = [*self._shown[-(MOST - 1) :], toast]
+        if full:
+            self._rack.call_later(self._rack.clear_notifications)
+        for one in self._shown if full else [toast]:
+            self._rack.notify(one.text, severity=_SEVERITIES[one.level], timeout=one.ends - now, markup=False)

@@ -1,0 +1,1 @@
+"""What happened, as the things a person sees below each other."""

@@ -1,0 +1,207 @@
+"""The things of a conversation that a person sees below each other. Plain data: nothing here knows a screen.
+
+A block changes while it is being made; `version` says how often, so that whoever painted it knows when to do it again.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from odin.core.event import Mode
+from odin.core.message import Image
+
+CallState = Literal["writing", "queued", "asking", "running", "success", "error", "cancelled", "denied", "discarded"]
+"""A call that is `queued` may run and waits for its turn; nothing moves on the screen before it is `running`."""
+
+OVER: frozenset[CallState] = frozenset(("success", "error", "cancelled", "denied", "discarded"))
+KEPT_OUTPUT = 60_000
+"""Characters of one result that are kept for the screen; its head and its tail when there are more."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Block:
+    """`key` names it within its story. `folded` is what the person chose; None leaves it to the kind of block."""
+
+    key: str
+    ts: float = 0.0
+    version: int = 0
+    folded: bool | None = None
+
+    def touch(self) -> None:
+        self.version += 1
+
+    @property
+    def moving(self) -> bool:
+        """Whether it looks different with every second that passes."""
+        return False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class PromptBlock(Block):
+    """What a person said. `joined` into a running turn; `continues`: nobody said anything new."""
+
+    text: str
+    mode: Mode
+    joined: bool = False
+    continues: bool = False
+    images: tuple[Image, ...] = ()
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class WordsBlock(Block):
+    """Words of the model, which may still be arriving: pieces are put together only when somebody looks."""
+
+    _text: str = ""
+    _pieces: list[str] = field(default_factory=list[str])
+    live: bool = False
+
+    @property
+    def text(self) -> str:
+        if self._pieces:
+            self._text = "".join([self._text, *self._pieces])
+            self._pieces = []
+        return self._text
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._text, self._pieces = text, []
+
+    def append(self, text: str) -> None:
+        self._pieces.append(text)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ThinkingBlock(WordsBlock):
+    """`live` while it is thought; then `seconds` is how long it took, 0 when nobody knows."""
+
+    seconds: float = 0.0
+
+    @property
+    def moving(self) -> bool:
+        return self.live
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class AnswerBlock(WordsBlock):
+    interrupted: bool = False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CallBlock(Block):
+    """One call of a tool. `chars` counts what has arrived of arguments that are still being written.
+
+    `tail` is what it printed last. `view` is what people see of the result, a diff or a list; where there is none it is
+    `result`, what the model reads.
+    `asked` are the arguments the model chose when others ran, changed by `changed_by`; `redacted` what was taken out of
+    the result. `why` says why it was denied or does not count.
+    """
+
+    name: str
+    state: CallState = "writing"
+    args: dict[str, Any] = field(default_factory=dict[str, Any])
+    chars: int = 0
+    description: str = ""
+    started: float = 0.0
+    duration_ms: int = 0
+    tail: list[str] = field(default_factory=list[str])
+    printed: int = 0
+    result: str = ""
+    view: str = ""
+    note: str = ""
+    for_user: str = ""
+    images: tuple[Image, ...] = ()
+    early: bool = False
+    asked: dict[str, Any] | None = None
+    changed_by: str = ""
+    redacted: tuple[str, ...] = ()
+    background: bool = False
+    why: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.state in OVER
+
+    @property
+    def moving(self) -> bool:
+        return self.state == "running"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CommandBlock(Block):
+    """A command of the person's own, `!make test`."""
+
+    command: str
+    tail: list[str] = field(default_factory=list[str])
+    output: str = ""
+    live: bool = True
+
+    @property
+    def moving(self) -> bool:
+        return self.live
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class AgentBlock(Block):
+    """A sub-agent at work. `doing` is what it did last, `answer` the beginning of what it found."""
+
+    task: str
+    mode: Mode
+    doing: str = ""
+    calls: int = 0
+    reason: str = ""
+    answer: str = ""
+    ended: float = 0.0
+
+    @property
+    def moving(self) -> bool:
+        return not self.reason
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ProcessBlock(Block):
+    """A process in the background. `status` is empty while it runs."""
+
+    command: str
+    description: str = ""
+    status: str = ""
+    code: int = 0
+    output: str = ""
+    ended: float = 0.0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class NoticeBlock(Block):
+    """One calm sentence about something beside the answer."""
+
+    text: str
+    level: Literal["info", "warn", "error"] = "info"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SummaryBlock(Block):
+    """The older part of the conversation was replaced by this for the model; the person still sees it all above."""
+
+    text: str
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class EndBlock(Block):
+    """How a turn ended, when there is more to say than that it did."""
+
+    reason: str
+    error: str = ""
+    hint: str = ""
+    steps: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    duration_ms: int = 0
+
+
+def kept(text: str) -> str:
+    """The text without its middle when it is longer than a screen could need."""
+    if len(text) <= KEPT_OUTPUT:
+        return text
+    half = KEPT_OUTPUT // 2
+    left = text.count("\n", half, len(text) - half)
+    return f"{text[:half]}\n… {left:,} lines are not shown here …\n{text[-half:]}"

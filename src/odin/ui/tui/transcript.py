@@ -1,0 +1,274 @@
+"""The conversation: its story on the screen, and what keys and the mouse do with its cards."""
+
+from typing import TYPE_CHECKING, cast
+
+from rich.segment import Segment
+from textual import events
+from textual.geometry import Offset
+from textual.message import Message
+from textual.selection import Selection
+from textual.strip import Strip
+
+from odin.core.screen import DiffStyle
+from odin.ui.tui.keys import KeyTable, pressed
+from odin.ui.tui.paint.painter import copied, foldable, folded, next_fold
+from odin.ui.tui.palette import Palette
+from odin.ui.tui.story.block import AnswerBlock, Block, EndBlock, PromptBlock
+from odin.ui.tui.story.story import Story
+from odin.ui.tui.view.search import Search, highlighted, line_of
+from odin.ui.tui.view.searchbar import SearchBar
+from odin.ui.tui.view.selecting import word_at
+from odin.ui.tui.view.surface import Surface
+from odin.ui.tui.view.view import MARGIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from odin.ui.tui.app import OdinApp
+
+
+class Transcript(Surface):
+    """`cursor` is the card that keys work on; it has a mark in the margin while the conversation has the focus."""
+
+    class Edit(Message):
+        """The person wants to say this prompt in another way and to go on from there."""
+
+        def __init__(self, turn: str) -> None:
+            super().__init__()
+            self.turn = turn
+
+    def __init__(
+        self,
+        keys: KeyTable,
+        palette: Palette,
+        diff: DiffStyle = "auto",
+        *,
+        clock: "Callable[[], float] | None" = None,
+        id: str | None = None,
+    ) -> None:
+        if clock is None:
+            super().__init__(palette, diff, id=id)
+        else:
+            super().__init__(palette, diff, clock=clock, id=id)
+        self._keys = keys
+        self._search = Search()
+        self._unfolded: tuple[Block, bool | None] | None = None
+        self.cursor: Block | None = None
+
+    @property
+    def _odin(self) -> "OdinApp":
+        return cast("OdinApp", self.app)
+
+    def show(self, story: Story, *, cwd: str | None = None, title: str = "") -> None:
+        self.cursor = None
+        self._search.clear()
+        super().show(story, cwd=cwd, title=title)
+
+    # --- drawing ---
+
+    def margin(self, block: Block, place: int) -> Segment:
+        if block is self.cursor and self.has_focus and place:
+            return Segment("▌ ", self.palette.cursor)
+        return super().margin(block, place)
+
+    def plain(self, block: Block) -> bool:
+        return not self._search.words and not (block is self.cursor and self.has_focus)
+
+    def decorated(self, strip: Strip, block: Block, place: int) -> Strip:
+        words, here = self._search.words, self._search.here
+        if not words:
+            return strip
+        current = here is not None and here[0] is block and line_of(self.lines(block), words, here[1]) == place
+        return highlighted(strip, words, self.palette.match_here if current else self.palette.match)
+
+    def on_focus(self) -> None:
+        if self.cursor not in self._index:
+            self.cursor = self._last_seen()
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    # --- cards ---
+
+    def _cards(self) -> list[Block]:
+        return [block for block in self.blocks if not (isinstance(block, EndBlock) and not block.error)]
+
+    def _last_seen(self) -> Block | None:
+        cards = set(self._cards())
+        return next((block for block in reversed(self.in_view()) if block in cards), None)
+
+    def _step(self, step: int) -> None:
+        cards = self._cards()
+        if not cards:
+            return
+        if self.cursor in cards:
+            place = cards.index(self.cursor) + step
+        else:
+            here = self._last_seen()
+            place = cards.index(here) if here is not None else len(cards) - 1
+        self.point_at(cards[max(0, min(place, len(cards) - 1))])
+
+    def point_at(self, block: Block) -> None:
+        """The card that keys work on, in view."""
+        self.cursor = block
+        self.reveal(block)
+
+    def action_next_card(self) -> None:
+        self._step(1)
+
+    def action_previous_card(self) -> None:
+        self._step(-1)
+
+    def action_first_card(self) -> None:
+        cards = self._cards()
+        if cards:
+            self.point_at(cards[0])
+
+    def action_last_card(self) -> None:
+        cards = self._cards()
+        if cards:
+            self.cursor = cards[-1]
+            self.to_end()
+
+    def toggle(self, block: Block) -> None:
+        """Fold it, or unfold it; its head stays where it is unless what comes to light would have no room."""
+        if foldable(block):
+            block.folded = next_fold(block)
+            if self.following and not block.folded:
+                self.following = False
+            self.repaint([block], keep=block)
+            if not block.folded:
+                self.reveal(block)
+
+    def action_fold(self) -> None:
+        if self.cursor is not None:
+            self.toggle(self.cursor)
+
+    def action_fold_all(self) -> None:
+        """Unfold all, or fold all when there is nothing left to unfold."""
+        blocks = [block for block in self.blocks if foldable(block)]
+        fold = not any(folded(block) for block in blocks)
+        for block in blocks:
+            block.folded = fold
+        self.repaint(blocks, keep=self.cursor)
+
+    def action_copy_card(self) -> None:
+        if self.cursor is not None:
+            self._odin.copy_to_clipboard(copied(self.cursor))
+            self._odin.tell("Copied.")
+
+    def action_edit_prompt(self) -> None:
+        """The prompt under the cursor, or the one that led to what is there."""
+        if self.cursor not in self._index:
+            return
+        before = self.blocks[: self._index[self.cursor] + 1]
+        prompt = next((block for block in reversed(before) if isinstance(block, PromptBlock)), None)
+        if prompt is not None:
+            self.post_message(self.Edit(prompt.key))
+
+    def action_write(self) -> None:
+        self._odin.composer.focus()
+
+    async def action_stats(self) -> None:
+        await self.run_action("app.stats")
+
+    async def action_help_here(self) -> None:
+        await self.run_action("app.help")
+
+    async def action_quit(self) -> None:
+        await self.run_action("app.quit")
+
+    # --- searching ---
+
+    def action_search(self) -> None:
+        self.screen.query_one(SearchBar).open(self._searched)
+
+    def _searched(self, words: str, done: bool) -> None:
+        """Other words were typed; with `done` they are final."""
+        bar = self.screen.query_one(SearchBar)
+        self._search.look_for(words, self.story.blocks)
+        self._find(1)
+        bar.tell(self._search.count)
+        if done:
+            self.focus()
+            if not words:
+                bar.close()
+        self.refresh()
+
+    def action_next_match(self) -> None:
+        self._next_match(1)
+
+    def action_previous_match(self) -> None:
+        self._next_match(-1)
+
+    def _next_match(self, step: int) -> None:
+        here = self._search.here
+        self._search.look_for(self._search.words, self.story.blocks)
+        self._search.here = here
+        self._find(step)
+        self.screen.query_one(SearchBar).tell(self._search.count)
+
+    def _find(self, step: int) -> None:
+        found = self._search.next(step, self.in_view())
+        if found is None:
+            self._fold_again(None)
+            return
+        block, number = found
+        self._fold_again(block)
+        if foldable(block) and (folded(block) or block.folded is None):
+            self._unfolded = block, block.folded
+            block.folded = False
+            self.repaint([block])
+        self.cursor = block
+        self.reveal(block, line_of(self.lines(block), self._search.words, number))
+
+    def _fold_again(self, block: Block | None) -> None:
+        """What was unfolded only to show a place in it is folded as before when that is elsewhere."""
+        if self._unfolded is not None and self._unfolded[0] is not block:
+            last, before = self._unfolded
+            self._unfolded = None
+            last.folded = before
+            self.repaint([last])
+
+    # --- keys and mouse ---
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "escape" and self._search.words:
+            event.stop()
+            event.prevent_default()
+            self._search.clear()
+            self._unfolded = None
+            self.screen.query_one(SearchBar).close()
+            self.refresh()
+        elif not await pressed(self, self._keys, event, "transcript"):
+            await super()._on_key(event)
+
+    def on_click(self, event: events.Click) -> None:
+        found = self.block_at(event.y)
+        if found is None:
+            return
+        block, place = found
+        if event.chain == 2:
+            event.prevent_default()
+            self._select_word(event.x, event.y)
+        elif event.chain == 1 and not self.screen.get_selected_text():
+            self.cursor = block
+            if place == 1 and not isinstance(block, PromptBlock | AnswerBlock):
+                self.toggle(block)
+            self.refresh()
+
+    def _select_word(self, x: int, y: int) -> None:
+        found = self.block_at(y)
+        if found is None:
+            return
+        block, place = found
+        lines = self.lines(block)
+        text = lines[place].text if place < len(lines) else ""
+        cells = [lines[place].index_to_cell_position(index) for index in range(len(text))] if text else []
+        index = next((i for i in range(len(cells) - 1, -1, -1) if cells[i] <= x - MARGIN), -1)
+        span = word_at(text, index)
+        if span is not None:
+            line = self.scroll_offset.y + y
+            selection = Selection(Offset(span[0] + MARGIN, line), Offset(span[1] + MARGIN, line))
+            self.screen.selections = {self: selection}

@@ -1,0 +1,69 @@
+"""The one line at the bottom where words are typed that are looked for in the conversation."""
+
+from collections.abc import Callable
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.widgets import Input, Static
+
+Heard = Callable[[str, bool], None]
+"""Told what is looked for, and whether that is final."""
+
+
+class SearchBar(Horizontal):
+    """Hidden until it is opened. Enter goes back to the conversation with what was found, Esc gives it up."""
+
+    DEFAULT_CSS = """
+    SearchBar { height: 1; display: none; padding: 0 1; background: $surface; }
+    SearchBar.-open { display: block; }
+    SearchBar > #sign { width: 2; color: $accent; }
+    SearchBar > Input, SearchBar > Input:focus { width: 1fr; height: 1; border: none; padding: 0; }
+    SearchBar > #found { width: auto; min-width: 1; padding: 0 0 0 1; color: $foreground; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._heard: Heard | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Static("/ ", id="sign", markup=False)
+        yield Input(placeholder="Search the conversation", compact=True)
+        yield Static("", id="found", markup=False)
+
+    def open(self, heard: Heard) -> None:
+        self._heard = heard
+        self.add_class("-open")
+        field = self.query_one(Input)
+        field.value = ""
+        self.tell("")
+        field.focus()
+
+    def close(self) -> None:
+        self.remove_class("-open")
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_class("-open")
+
+    def tell(self, found: str) -> None:
+        self.query_one("#found", Static).update(found)
+
+    def _say(self, words: str, done: bool) -> None:
+        if self.is_open and self._heard is not None:
+            self._heard(words, done)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self.query_one(Input).has_focus:
+            self._say(event.value, False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._say(event.value, True)
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key == "escape":
+            event.stop()
+            event.prevent_default()
+            self._say("", True)

@@ -1,0 +1,180 @@
+"""Keys: stored for nobody else's eyes, used when there is no other, and never shown whole."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from odin.app import open_session
+from odin.app.secrets import redactor
+from odin.config import Options, load
+from odin.config.auth import checked_key, masked, read_auth, store_key
+from odin.core.errors import UsageError
+from odin.core.op import SetModel
+from odin.policy.confidential import confidential
+from odin.testing import ScriptedServer, say
+from tests.conftest import Run
+from tests.ui.pseudo import screen
+
+from .conftest import Here
+
+KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
+OTHER = "sk-ant-api03-ZxCvBnMaSdFgHjKlQwEr9876"
+
+
+@pytest.fixture
+def auth(home: Path) -> Path:
+    return home / ".config/odin/auth.json"
+
+
+def kept(path: Path, text: str, mode: int = 0o600) -> None:
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_key_is_piped_in_listed_and_removed(run_odin: Run, auth: Path) -> None:
+    done = run_odin("auth", "add", "anthropic", input=f"{KEY}\n")
+    assert done.returncode == 0, done.stderr
+    assert str(auth) in done.stdout and KEY not in done.stdout + done.stderr
+    assert json.loads(auth.read_text()) == {"anthropic": KEY}
+    assert (mode_of(auth), mode_of(auth.parent)) == (0o600, 0o700)
+    listed = run_odin("auth").stdout
+    assert "* anthropic  sk-ant-…1234" in listed and KEY not in listed
+    assert run_odin("auth", "remove", "anthropic").returncode == 0
+    assert json.loads(auth.read_text()) == {}
+    assert run_odin("auth", "remove", "anthropic").returncode == 2
+
+
+def test_a_key_is_asked_for_without_showing_it(workspace: Path, auth: Path) -> None:
+    with screen("auth", "add", "openai", cwd=workspace, env={}) as terminal:
+        terminal.see("Key of openai (it is not shown): ")
+        terminal.type(f"{KEY}\n")
+        code, printed = terminal.end()
+    assert code == 0 and "The key of openai is in" in printed
+    assert KEY not in terminal.shown + printed
+    assert read_auth(os.environ).keys == {"openai": (KEY,)}
+
+
+def test_a_key_is_no_argument(here: Here, auth: Path) -> None:
+    code, _, said = here("auth", "add", "anthropic", KEY)
+    assert code == 2 and not auth.exists()
+    assert "odin --help" in said
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "two words", "two\nlines", "kéy", "\x1b[2Jkey", "k" * 10_001])
+def test_what_cannot_be_sent_is_no_key(run_odin: Run, auth: Path, text: str) -> None:
+    done = run_odin("auth", "add", "anthropic", input=text)
+    assert done.returncode == 2 and not auth.exists()
+    assert text.strip() not in done.stderr or not text.strip()
+    with pytest.raises(UsageError):
+        checked_key(text)
+
+
+def test_a_provider_nobody_knows(run_odin: Run, auth: Path) -> None:
+    done = run_odin("auth", "add", "antropic", input=KEY)
+    assert done.returncode == 2 and "There is no provider 'antropic'. Known are anthropic, openai" in done.stderr
+    assert run_odin("auth", "add", input=KEY).returncode == 2
+    assert not auth.exists()
+
+
+def test_the_newest_key_is_used_and_the_others_stay(run_odin: Run, auth: Path) -> None:
+    kept(auth, json.dumps({"anthropic": "$WORK_KEY", "$schema": "x", "strange": 5}))
+    done = run_odin("auth", "add", "anthropic", input=KEY, env={"WORK_KEY": OTHER})
+    assert "2 are stored; this one is used." in done.stdout
+    assert json.loads(auth.read_text()) == {"anthropic": [KEY, "$WORK_KEY"], "$schema": "x", "strange": 5}
+    assert OTHER not in auth.read_text(), "a variable is never written down resolved"
+    listed = run_odin("auth", env={"WORK_KEY": OTHER})
+    assert "  anthropic  $WORK_KEY" in listed.stdout
+    assert "strange must be a key or a list of keys; it is ignored." in listed.stderr
+    assert read_auth({**os.environ, "WORK_KEY": OTHER}).keys == {"anthropic": (KEY, OTHER)}
+
+
+def test_which_key_is_used(here: Here, home: Path, auth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings say which key is meant; else the environment wins over the file."""
+
+    def used() -> str:
+        rows = json.loads(here("auth", "--json")[1])
+        return " ".join(f"{row['kind']}{'*' if row['used'] else ''}" for row in rows)
+
+    kept(auth, json.dumps({"anthropic": ["$NOT_SET", KEY]}))
+    assert used() == "stored stored*"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", OTHER)
+    assert used() == "environment* stored stored"
+    kept(home / ".config/odin/odinconfig.json", json.dumps({"providers": {"anthropic": {"api_key": "$MINE"}}}))
+    monkeypatch.setenv("MINE", "sk-mine-aaaaaaaaaaaaaaaaaaaaaa")
+    assert used() == "settings* environment stored stored"
+
+
+def test_a_stored_key_reaches_the_model(run_odin: Run, auth: Path) -> None:
+    kept(auth, json.dumps({"anthropic": [KEY, OTHER]}))
+    with ScriptedServer([say("hi")] * 2) as server:
+        env = {"ANTHROPIC_BASE_URL": server.url}
+        assert run_odin("-p", "hello", env=env).stdout == "hi\n"
+        assert server.requests[0].headers["x-api-key"] == KEY
+        assert run_odin("-p", "hello", env={**env, "ANTHROPIC_API_KEY": OTHER}).stdout == "hi\n"
+        assert server.requests[1].headers["x-api-key"] == OTHER
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o644, 0o604])
+def test_a_file_that_others_could_read_is_made_private(run_odin: Run, auth: Path, mode: int) -> None:
+    kept(auth, json.dumps({"anthropic": KEY}), mode)
+    done = run_odin("auth")
+    assert "could be read by others; now only you can" in done.stderr and "sk-ant-…1234" in done.stdout
+    assert mode_of(auth) == 0o600
+    assert run_odin("auth").stderr == ""
+
+
+def test_keys_that_others_could_have_put_there_are_not_used(run_odin: Run, auth: Path) -> None:
+    kept(auth, json.dumps({"anthropic": KEY}), 0o622)
+    done = run_odin("auth")
+    assert "No stored key is used:" in done.stderr and "chmod 600" in done.stderr
+    assert "There are no keys" in done.stdout
+    assert run_odin("auth", "add", "openai", input=OTHER).returncode == 2
+    assert json.loads(auth.read_text()) == {"anthropic": KEY}
+
+
+def test_a_damaged_file_stops_nothing_and_is_not_overwritten(run_odin: Run, auth: Path) -> None:
+    kept(auth, "{oops")
+    with ScriptedServer([say("hi")]) as server:
+        done = run_odin("-p", "hello", env=server.env("anthropic"))
+    assert done.stdout == "hi\n" and "No stored key is used:" in done.stderr
+    assert run_odin("auth", "add", "openai", input=OTHER).returncode == 2
+    assert auth.read_text() == "{oops"
+
+
+async def test_a_stored_key_is_a_secret(workspace: Path, auth: Path) -> None:
+    kept(auth, json.dumps({"anthropic": [KEY, OTHER]}))
+    redact = redactor(load(str(workspace), os.environ), os.environ, ())
+    assert redact(f"a {KEY} b {OTHER} c").text == "a [redacted: key of anthropic] b [redacted: key of anthropic (2)] c"
+    assert confidential(str(auth))
+
+
+async def test_a_key_stored_while_a_session_runs_counts_and_is_a_secret_at_once(workspace: Path, auth: Path) -> None:
+    env = {**os.environ, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    client = await open_session(Options(cwd=str(workspace), env=env, model="offline"))
+    try:
+        assert [item.ref for item in await client.models()] == ["offline/planner"]
+        assert client._redact("nothing is known to be secret so far").found == ()
+        store_key("anthropic", KEY, env)
+        notes = {item.ref: item.note for item in await client.models()}
+        assert notes["anthropic/claude-sonnet-5-5"] == "key: auth.json"
+        await client.submit(SetModel("anthropic/claude-sonnet-5-5"))
+        assert (await client.info()).model == "anthropic/claude-sonnet-5-5"
+        assert client._redact(f"x {KEY}").text == "x [redacted: key of anthropic]"
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [(KEY, "sk-ant-…1234"), ("$WORK", "$WORK"), ("${WORK}", "${WORK}"), ("abc", "…"), ("abcdefgh", "…gh")],
+)
+def test_a_masked_key(key: str, shown: str) -> None:
+    assert masked(key) == shown

@@ -1,0 +1,167 @@
+"""`odin cleanup`: says what there is, and removes only what it should, only when it is told to."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from odin.app.cleanup import CACHED, Cleanup, Keep, seconds_of
+from odin.core.errors import UsageError
+from odin.session.store import Store
+from tests.session.logs import opened, turn, write
+
+from .conftest import Here
+
+DAY = 86_400
+
+
+@pytest.fixture
+def full(store: Store, state: Path, home: Path) -> Store:
+    """Sessions of 1, 40, 50 and 60 days ago and one of another project, checkpoints, logs and a cache."""
+    now = time.time()
+    for name, days in (("s01", 1), ("s40", 40), ("s50", 50), ("s60", 60)):
+        write(store, name, [opened(), *turn("t1", f"prompt {name}")], now - days * DAY)
+    write(Store(state, "/elsewhere"), "far", [opened(), *turn("t1", "far away")], now - 90 * DAY)
+    for path in (
+        state / "checkpoints" / store.folder.name / "objects/ab",
+        state / "logs/odin.log",
+        state / "logs/notes.txt",
+        home / ".cache/odin" / CACHED[0],
+        home / ".cache/odin/mine.txt",
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 1234)
+    return store
+
+
+def ids(store: Store) -> list[str]:
+    return sorted(item.id for item in store.list())
+
+
+def test_status(here: Here, full: Store, state: Path) -> None:
+    code, printed, _ = here("cleanup")
+    assert code == 0
+    rows = {line.split("  ")[0]: line.split() for line in printed.splitlines()}
+    assert rows["sessions of this project"][4] == "4" and rows["sessions of all projects"][4] == "5"
+    found = {item["what"]: item for item in json.loads(here("cleanup", "status", "--json")[1])}
+    assert (found["logs"]["count"], found["logs"]["bytes"]) == (1, 1234)
+    assert (found["cache"]["count"], found["cache"]["bytes"]) == (1, 1234)
+    assert found["checkpoints of this project"]["bytes"] == 1234
+    assert found["sessions of this project"]["path"] == str(full.folder)
+
+
+def test_nothing_goes_without_a_yes(here: Here, full: Store) -> None:
+    for what in ("sessions", "cache", "logs", "project"):
+        code, printed, said = here("cleanup", what)
+        assert code == 0 and printed and "Add --yes to do it." in said
+    assert ids(full) == ["s01", "s40", "s50", "s60"]
+
+
+def test_old_sessions_go_and_their_cost_stays_known(here: Here, full: Store) -> None:
+    before = json.loads(here("usage", "--all", "--json")[1])["total"]["cost_usd"]
+    assert before == 1.0
+    code, printed, _ = here("cleanup", "sessions", "--yes")
+    assert code == 0 and "Removed 3 things" in printed
+    assert [line.split()[1] for line in printed.splitlines()[:-1]] == ["s60", "s50", "s40"]
+    assert ids(full) == ["s01"]
+    assert json.loads(here("usage", "--all", "--json")[1])["total"]["cost_usd"] == before
+    assert here("cleanup", "sessions", "--yes")[1] == "There is nothing to remove.\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "left"),
+    [
+        (["--older-than", "45d"], ["s01", "s40"]),
+        (["--older-than", "7w"], ["s01", "s40"]),
+        (["--older-than", "0"], []),
+        (["--keep", "2"], ["s01", "s40"]),
+        (["--keep", "9"], ["s01", "s40", "s50", "s60"]),
+        (["--keep", "3", "--older-than", "30d"], ["s01", "s40", "s50"]),
+    ],
+)
+def test_what_is_kept(here: Here, full: Store, flags: list[str], left: list[str]) -> None:
+    assert here("cleanup", "sessions", "--yes", *flags)[0] == 0
+    assert ids(full) == left
+
+
+def test_those_of_all_projects(here: Here, full: Store, state: Path) -> None:
+    assert "far away" in here("cleanup", "sessions", "--all")[1]
+    assert here("cleanup", "sessions", "--all", "--yes")[0] == 0
+    assert ids(full) == ["s01"] and ids(Store(state, "/elsewhere")) == []
+
+
+def test_an_open_session_stays(here: Here, full: Store) -> None:
+    held = full.open("s60")
+    held.hold()
+    try:
+        code, printed, _ = here("cleanup", "project", "--yes")
+        assert code == 0
+        assert "s60" in printed and "(stays: open: PID" in printed
+        assert "checkpoints" in printed and "needed to undo what session s60 did" in printed
+        assert ids(full) == ["s60"]
+        assert full.folder.parent.parent.joinpath("checkpoints", full.folder.name).is_dir()
+    finally:
+        held.close()
+
+
+def test_a_session_that_was_opened_since_it_was_looked_at_stays(full: Store, workspace: Path) -> None:
+    cleanup = Cleanup(os.environ, str(workspace))
+    going = cleanup.project(Keep())
+    held = full.open("s40")
+    held.hold()
+    try:
+        done = {item.name: item.why_not for item in cleanup.remove(going)}
+    finally:
+        held.close()
+    assert "already open" in done["s40"] and not done["s60"]
+    assert done[full.folder.name] == "a session of this project is still there"
+    assert ids(full) == ["s40"]
+
+
+def test_a_whole_project(here: Here, full: Store, state: Path, workspace: Path) -> None:
+    (workspace / "mine.txt").write_text("mine")
+    removed = state / "worktrees" / full.folder.name / ".removed/old-1"
+    removed.mkdir(parents=True)
+    assert here("cleanup", "project", "--yes")[0] == 0
+    assert ids(full) == [] and ids(Store(state, "/elsewhere")) == ["far"]
+    assert not (state / "checkpoints" / full.folder.name).exists() and not removed.exists()
+    assert (workspace / "mine.txt").read_text() == "mine"
+
+
+def test_only_what_odin_made_goes(here: Here, full: Store, state: Path, home: Path) -> None:
+    assert here("cleanup", "cache", "--yes")[0] == here("cleanup", "logs", "--yes")[0] == 0
+    assert sorted(path.name for path in (home / ".cache/odin").iterdir()) == ["mine.txt"]
+    assert sorted(path.name for path in (state / "logs").iterdir()) == ["notes.txt"]
+
+
+def test_links_are_not_followed(here: Here, full: Store, state: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "odin.log").write_text("precious")
+    (state / "logs").rename(state / "logs-before")
+    (state / "logs").symlink_to(precious)
+    code, printed, _ = here("cleanup", "logs", "--yes")
+    assert code == 1 and "leads elsewhere, so it is not removed" in printed
+    assert (precious / "odin.log").read_text() == "precious"
+    removed = state / "worktrees" / full.folder.name / ".removed"
+    removed.mkdir(parents=True)
+    (removed / "link").symlink_to(precious)
+    saved = state / "checkpoints" / full.folder.name
+    saved.rename(state / "saved")
+    saved.symlink_to(precious)
+    here("cleanup", "project", "--yes")
+    assert (precious / "odin.log").read_text() == "precious"
+
+
+def test_lengths_of_time(here: Here, full: Store) -> None:
+    assert [seconds_of(text) for text in ("2", "2d", " 3H ", "1w", "5m", "7s")] == [
+        2 * DAY, 2 * DAY, 10_800, 7 * DAY, 300, 7,
+    ]  # fmt: skip
+    for text in ("", "d", "-1d", "1y", "1 d"):
+        with pytest.raises(UsageError):
+            seconds_of(text)
+    assert here("cleanup", "sessions", "--older-than", "soon")[0] == 2
+    assert here("cleanup", "sessions", "--keep", "-1")[0] == 2
+    assert here("cleanup", "cache", "--all")[0] == 2

@@ -1,0 +1,113 @@
+"""`odin doctor config` and `odin doctor models`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from odin.app.answering import ask_models
+from odin.config.keys import Keys
+from odin.testing import ScriptedServer, say
+from tests.conftest import Run
+
+from .conftest import Here
+
+KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
+
+
+@pytest.fixture
+def user(home: Path) -> Path:
+    path = home / ".config/odin/odinconfig.json"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_every_key_its_value_and_where_it_comes_from(
+    here: Here, user: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = {"api_key": KEY, "headers": {"X-Api-Key": KEY, "x-team": "a"}, "base_url": "http://h/v1"}
+    user.write_text(
+        '{\n  "model": "work/big",\n  "max_tokens": 100,\n\n  "providers": ' + json.dumps({"work": secret}) + "\n}\n"
+    )
+    project = workspace / "odinconfig.json"
+    project.write_text('{"max_tokens": 50}')
+    monkeypatch.setenv("ODIN_MAX_TURNS", "7")
+    code, printed, _ = here("doctor", "config", "--json")
+    found = json.loads(printed)
+    rows = {row["key"]: row for row in found["settings"]}
+    assert code == 0 and list(rows) == list(Keys.__struct_encode_fields__)
+    assert found["files"] == [str(user), str(project)] and found["wrong"] == []
+    assert rows["model"] == {"key": "model", "value": "work/big", "layer": "user", "source": str(user), "line": 2}
+    assert (rows["max_tokens"]["value"], rows["max_tokens"]["layer"], rows["max_tokens"]["line"]) == (50, "project", 1)
+    assert (rows["max_turns"]["value"], rows["max_turns"]["source"]) == (7, "ODIN_MAX_TURNS")
+    assert rows["mode"]["layer"] == "default"
+    assert rows["providers"]["value"]["work"]["headers"] == {"X-Api-Key": "sk-ant-…1234", "x-team": "a"}
+    assert rows["providers"]["line"] == 5
+    text = here("doctor", "config")[1]
+    assert KEY not in text + printed
+    assert f'model: "work/big"  ({user}:2)\n' in text and "max_turns: 7  (ODIN_MAX_TURNS)\n" in text
+    assert text.endswith("Nothing is wrong.\n")
+
+
+def test_a_variable_is_shown_by_its_name(here: Here, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    user.write_text('{"providers": {"anthropic": {"api_key": "$MY_KEY"}}}')
+    printed = here("doctor", "config")[1]
+    assert '"$MY_KEY"' in printed and KEY not in printed
+
+
+def test_what_is_wrong_with_file_and_line(here: Here, user: Path) -> None:
+    user.write_text('{\n  "mdoel": "x",\n  "mode": "edit",\n  "max_turns": "many"\n}')
+    wrong = json.loads(here("doctor", "config", "--json")[1])["wrong"]
+    assert [(item["file"], item["line"]) for item in wrong] == [(str(user), 2), (str(user), 4)]
+    text = here("doctor", "config")[1]
+    assert f'{user}:2: there is no key "mdoel"; it is ignored. Did you mean "model"?' in text
+    user.write_text('{\n  "mode": "edit"\n  "model": "x"}')
+    code, printed, _ = here("doctor", "config")
+    assert code == 1 and f"{user}, line 3, column 3: not valid JSON" in printed
+
+
+def test_models_that_answer_and_models_that_do_not(run_odin: Run, user: Path) -> None:
+    with ScriptedServer([say("yes")]) as server:
+        settings = {
+            "model": "here/good",
+            "small_model": "gone/bad",
+            "fallback_model": ["here/good"],
+            "providers": {
+                "here": {"type": "anthropic", "base_url": server.url, "api_key": KEY},
+                "gone": {"base_url": "http://127.0.0.1:9/v1"},
+            },
+        }
+        user.write_text(json.dumps(settings))
+        done = run_odin("doctor", "models")
+        assert done.returncode == 1, done.stderr
+        good, bad = done.stdout.splitlines()
+        assert good.startswith("  here/good (model, fallback_model 1): answers after ")
+        assert bad.startswith("! gone/bad (small_model): ") and "127.0.0.1" in bad
+        assert server.requests[-1].json["max_tokens"] == 64
+
+
+async def test_a_model_that_says_nothing_is_not_waited_for(workspace: Path, user: Path) -> None:
+    from tests.providers.servers import Line, listening
+
+    async def silent(line: Line) -> None:
+        await line.request()
+        await line.closed()
+
+    async with listening(silent) as spot:
+        user.write_text(json.dumps({"model": "slow/x", "providers": {"slow": {"base_url": f"{spot.url}/v1"}}}))
+        env = {"HOME": str(user.parent.parent.parent), "ODIN_LOCAL_PORTS": ""}
+        (answer,) = await ask_models(str(workspace), env, patience=3)
+    assert (answer.ref, answer.ok, answer.text) == ("slow/x", False, "no answer within 3 s")
+
+
+def test_servers_on_this_machine_are_named(run_odin: Run) -> None:
+    with ScriptedServer([], local="ollama") as server:
+        done = run_odin("doctor", "models", "--json", env={"ODIN_LOCAL_PORTS": str(server.port)})
+    assert done.returncode == 0, done.stderr
+    assert [(item["ref"], item["ok"]) for item in json.loads(done.stdout)] == [("ollama/scripted-model", True)]
+
+
+def test_no_model_is_no_fault(run_odin: Run) -> None:
+    done = run_odin("doctor", "models")
+    assert done.returncode == 0 and done.stdout.startswith("There is no model to ask")

@@ -1,0 +1,192 @@
+"""`odin import`: what was said elsewhere can be gone on with here."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.message import AssistantMessage, ToolMessage, UserMessage
+from odin.session.log import read_log
+from odin.session.state import State
+from odin.session.store import Store
+from odin.session.transcript import NO_PROMPT, NO_RESULT, read_lines
+from odin.testing import ScriptedServer, call, say
+from tests.conftest import Run
+
+from .conftest import Here
+
+KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
+
+
+def jsonl(*lines: Any) -> str:
+    return "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
+
+
+def user(content: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "user", "message": {"role": "user", "content": content}, **more}
+
+
+def model(*blocks: Any, id: str = "m1", **more: Any) -> dict[str, Any]:
+    return {"type": "assistant", "message": {"id": id, "role": "assistant", "content": list(blocks)}, **more}
+
+
+def text(words: str) -> dict[str, str]:
+    return {"type": "text", "text": words}
+
+
+def tool(name: str, id: str, **args: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": name, "input": args}
+
+
+def result(id: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": id, "content": content, **more}
+
+
+TRANSCRIPT = jsonl(
+    {"type": "summary", "summary": "Fixing the parser", "leafUuid": "x"},
+    {"type": "file-history-snapshot", "snapshot": {}},
+    user("<caveat>", isMeta=True),
+    user("What is in a.py?", timestamp="2026-03-04T05:06:07.000Z"),
+    model({"type": "thinking", "thinking": "Look first.", "signature": "s"}),
+    model(text("I will look.")),
+    model(tool("Read", "t1", file_path="a.py")),
+    user([result("t1", [text("print(1)"), {"type": "image", "source": {}}])]),
+    model(text("in a sub-agent"), isSidechain=True),
+    "{not json",
+    model(text("It prints 1."), id="m2"),
+    user([text("Thanks."), text("Now run it.")]),
+    model(tool("Bash", "t2", command=f"python a.py {KEY}"), id="m3"),
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "transcript.jsonl"
+    path.write_text(TRANSCRIPT)
+    return path
+
+
+def test_a_transcript_of_another_agent(here: Here, store: Store, file: Path) -> None:
+    code, printed, said = here("import", str(file), "--json")
+    assert code == 0, said
+    made = json.loads(printed)
+    assert (made["title"], made["prompts"]) == ("Fixing the parser", 2)
+    assert made["skipped"] == {
+        "lines of the kind 'file-history-snapshot'": 1,
+        "lines of the kind 'user'": 1,
+        "blocks of the kind 'image'": 1,
+        "lines of sub-agents": 1,
+        "lines that are no JSON": 1,
+    }
+    path = store.path_of(made["session"])
+    state = State.fold(read_log(path), made["session"])
+    first, looked, read, answered, second, ran, ended = state.history()
+    assert isinstance(first, UserMessage) and first.text == "What is in a.py?"
+    assert isinstance(looked, AssistantMessage) and looked.text == "I will look."
+    assert looked.thinking == "Look first."
+    assert [(one.name, one.args) for one in looked.calls] == [("Read", {"file_path": "a.py"})]
+    assert isinstance(read, ToolMessage) and read.results[0].text == "print(1)\n[image]"
+    assert isinstance(answered, AssistantMessage) and answered.text == "It prints 1."
+    assert isinstance(second, UserMessage) and second.text == "Thanks.\n\nNow run it."
+    assert isinstance(ran, AssistantMessage) and KEY not in str(ran.calls[0].args)
+    assert isinstance(ended, ToolMessage) and ended.results[0].text == NO_RESULT
+    assert next(read_log(path)).ts == 1772600767.0
+    assert KEY not in path.read_text()
+    assert "Fixing the parser" in here("sessions")[1]
+
+
+def test_people_are_told_what_was_left_out(here: Here, file: Path) -> None:
+    printed = here("import", str(file), "--title", "Mine")[1]
+    assert ": Mine\n2 prompts. Go on with it: odin --resume " in printed
+    assert "Left out: 1 lines of sub-agents\n" in printed
+
+
+def test_it_is_gone_on_with(run_odin: Run, file: Path) -> None:
+    session = json.loads(run_odin("import", str(file), "--json").stdout)["session"]
+    with ScriptedServer([say("On it.")]) as server:
+        done = run_odin("resume", session, "-p", "go on", env=server.env("anthropic"))
+        assert done.stdout == "On it.\n", done.stderr
+        words = [message["content"] for message in server.requests[0].messages]
+    assert "It prints 1." in str(words) and "go on" in str(words[-1])
+
+
+def test_a_session_of_odin_comes_back(run_odin: Run, here: Here, store: Store, workspace: Path, tmp_path: Path) -> None:
+    """As an export and as the bare log: the model sees the same conversation."""
+    (workspace / "a.txt").write_text("hello")
+    with ScriptedServer([call("Read", {"file_path": "a.txt"}), say("It says hello.")]) as server:
+        assert run_odin("-p", "read a.txt", env=server.env("anthropic")).returncode == 0
+    (original,) = (item.id for item in store.list())
+    exported = tmp_path / "e.json"
+    assert here("sessions", "export", original, "-o", str(exported))[0] == 0
+    wanted = _words(store, original)
+    assert [kind for kind, _ in wanted] == ["UserMessage", "AssistantMessage", "ToolMessage", "AssistantMessage"]
+    for file in (exported, store.path_of(original)):
+        code, printed, said = here("import", str(file), "--json")
+        assert code == 0, said
+        made = json.loads(printed)
+        assert _words(store, made["session"]) == wanted
+        assert made["skipped"] == {}
+    assert json.loads(here("usage", "--all", "--json")[1])["total"]["calls"] == 2, "it was spent once"
+
+
+def _words(store: Store, session: str) -> list[tuple[str, str]]:
+    state = State.fold(read_log(store.path_of(session)), session)
+    found: list[tuple[str, str]] = []
+    for message in state.history():
+        said = "".join(one.text for one in message.results) if isinstance(message, ToolMessage) else message.text
+        found.append((type(message).__name__, said))
+    return found
+
+
+def test_permissions_are_not_imported(here: Here, store: Store, tmp_path: Path) -> None:
+    """A file that somebody sent must not allow anything."""
+    from odin.core.event import PermissionModeChanged
+    from tests.session.logs import opened, turn, write
+
+    write(store, "bold", [opened(), *turn("t1", "hi"), PermissionModeChanged("bypassPermissions")])
+    made = json.loads(here("import", str(store.path_of("bold")), "--json")[1])
+    events = [type(item.event).__name__ for item in read_log(store.path_of(made["session"]))]
+    assert "PermissionModeChanged" not in events and "SessionOpened" not in events
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "no conversation"),
+        ("hello\n", "no conversation"),
+        ('{"odin_export":1,"messages":[', "no whole export"),
+        ('{"odin_export":1,"messages":{}}', "no conversation"),
+        ('{"odin_log":99,"session":"x","cwd":"/","created":1}\n', "newer"),
+        ("[" * 100_000, "no conversation"),
+        ('{"type":"user","message":5}\n{"type":5}\nnull\n[1]\n', "no conversation"),
+    ],
+)
+def test_what_is_no_conversation(here: Here, store: Store, tmp_path: Path, content: str, why: str) -> None:
+    path = tmp_path / "bad"
+    path.write_text(content)
+    code, _, said = here("import", str(path))
+    assert code != 0 and why in said, said
+    assert "inside Odin" not in said
+    assert store.list() == ()
+
+
+def test_no_file(here: Here, tmp_path: Path) -> None:
+    assert here("import", str(tmp_path / "none"))[0] == here("import", str(tmp_path))[0] == here("import")[0] == 2
+
+
+def test_the_stream_of_a_run_without_its_prompt() -> None:
+    lines = [
+        {"type": "system", "subtype": "init", "model": "m", "cwd": "/w"},
+        model(text("First."), id="a"),
+        model(text("Second."), id="b"),
+        user([result("nobody", "lost")]),
+        {"type": "result", "subtype": "success"},
+    ]
+    found = read_lines(jsonl(*lines).encode().splitlines())
+    assert [(item.role, item.content) for item in found.messages()] == [
+        ("user", NO_PROMPT),
+        ("assistant", "First.\n\nSecond."),
+    ]
+    assert found.skipped == {"results without a call": 1, "lines of the kind 'result'": 1}
+    assert (found.model, found.cwd) == ("m", "/w")

@@ -1,0 +1,158 @@
+"""What every line has in common: the folders that flags move, other ways to write flags, and what a crash leaves."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+import odin.cli.main as main
+from odin.app.logfile import MOST, crashed, log_path, note, watch
+from odin.cli.main import COMMANDS, SHORTHANDS
+from odin.cli.parser import EPILOG
+from odin.cli.places import PLACES, take_places
+from odin.core.errors import UsageError
+from odin.session.store import Store
+from odin.testing import ScriptedServer, say
+from tests.conftest import Run
+from tests.session.logs import opened, turn, write
+
+from .conftest import Here
+
+KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
+
+
+def test_every_command_is_in_the_help() -> None:
+    named = {line.split()[1] for line in EPILOG.splitlines() if line.startswith("  odin ")}
+    assert named == {*COMMANDS, *SHORTHANDS}
+
+
+# --- folders ---
+
+
+def test_flags_move_the_folders_of_every_command(run_odin: Run, tmp_path: Path, home: Path) -> None:
+    config, state, cache = (tmp_path / name for name in ("c", "s", "k"))
+    moved = ("--config-dir", str(config), f"--state-dir={state}", "--cache-dir", str(cache))
+    with ScriptedServer([say("hi")]) as server:
+        env = {**server.env("anthropic"), "ODIN_STATE_DIR": str(tmp_path / "elsewhere")}
+        assert run_odin(*moved, "-p", "hello", env=env).stdout == "hi\n"
+    assert len(list(state.glob("sessions/*/*/main.jsonl"))) == 1
+    assert run_odin("auth", "add", "anthropic", *moved, input=KEY).returncode == 0
+    assert (config / "auth.json").is_file()
+    assert len(json.loads(run_odin("sessions", "--json", *moved).stdout)) == 1
+    folders = json.loads(run_odin("doctor", *moved, "--json").stdout)["folders"]
+    assert [folders[name]["path"] for name in ("configuration", "state", "cache")] == [
+        str(config), str(state), str(cache),
+    ]  # fmt: skip
+    assert not (tmp_path / "elsewhere").exists() and list(home.iterdir()) == []
+
+
+def test_how_the_flags_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    env: dict[str, str] = {}
+    assert take_places(["a", "--state-dir", "x", "b", "--", "--state-dir", "y"], env) == [
+        "a",
+        "b",
+        "--",
+        "--state-dir",
+        "y",
+    ]
+    assert env == {"ODIN_STATE_DIR": str(tmp_path / "x")}, "seen from where we are, whatever folder is changed to"
+    for line in (["--state-dir"], ["--state-dir="], ["--config-dir", " "]):
+        with pytest.raises(UsageError, match="needs a folder"):
+            take_places(line, env)
+    assert set(PLACES) <= {word for action in main.build_parser()._actions for word in action.option_strings}
+
+
+# --- other ways to write it ---
+
+
+def test_resume_is_a_command_too(run_odin: Run, store: Store) -> None:
+    write(store, "aa1", [opened(), *turn("t1", "first prompt", "An answer.")])
+    with ScriptedServer([say("again")]) as server:
+        done = run_odin("resume", "aa1", "-p", "more", env=server.env("anthropic"))
+        assert done.stdout == "again\n", done.stderr
+        assert "An answer." in str(server.requests[0].messages)
+    assert "There is no session zz9" in run_odin("resume", "zz9", "-p", "x").stderr
+
+
+def test_headless_speaks_json_lines(run_odin: Run) -> None:
+    line = json.dumps({"type": "user", "message": {"role": "user", "content": "hello"}})
+    with ScriptedServer([say("hi")]) as server:
+        done = run_odin("headless", input=f"{line}\n", env=server.env("anthropic"))
+    assert done.returncode == 0, done.stderr
+    kinds = [json.loads(row)["type"] for row in done.stdout.splitlines()]
+    assert kinds[0] == "system" and kinds[-1] == "result"
+
+
+@pytest.mark.parametrize(
+    "line", [["-c", "-r", "aa1"], ["-c", "-r"], ["resume", "-c"], ["-c", "--resume", "x", "-p", "y"]]
+)
+def test_continue_and_resume_exclude_each_other(here: Here, line: list[str]) -> None:
+    code, _, said = here(*line)
+    assert code == 2 and said == "odin: Both --resume and --continue were given. Use one of them.\n"
+
+
+# --- a crash ---
+
+
+def test_a_crash_leaves_a_log_and_says_so(here: Here, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    def broken(argv: list[str]) -> int:
+        raise RuntimeError(f"the key is {KEY}")
+
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setattr(main, "_prompt_command", broken)
+    code, _, said = here("hello")
+    path = home / ".local/state/odin/logs/odin.log"
+    assert code == 1
+    assert "something went wrong inside Odin (RuntimeError" in said and f"The details are in {path}" in said
+    text = path.read_text()
+    assert "in broken" in text and "RuntimeError: the key is [redacted: ANTHROPIC_API_KEY]" in text
+    assert KEY not in text + said
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+
+
+def test_a_crash_where_nothing_can_be_written(here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(argv: list[str]) -> int:
+        raise RuntimeError("oops")
+
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ODIN_STATE_DIR", str(tmp_path / "file/state"))
+    monkeypatch.setattr(main, "_prompt_command", broken)
+    code, _, said = here("hello")
+    assert code == 1 and "Traceback" in said and "RuntimeError: oops" in said
+
+
+def test_the_log_does_not_grow_for_ever() -> None:
+    for number in range(60):
+        assert note(f"{number} " + "x" * 45_000, os.environ) == log_path(os.environ)
+    path = log_path(os.environ)
+    older = path.with_name("odin.log.1")
+    assert path.read_text().count("odin ") and "59 xxx" in path.read_text()
+    assert path.stat().st_size < MOST + 60_000 and older.stat().st_size < MOST + 60_000
+    assert sorted(item.name for item in path.parent.iterdir()) == ["odin.log", "odin.log.1"]
+    try:
+        raise ValueError("y" * 500_000)
+    except ValueError as error:
+        assert crashed(error, os.environ) == path
+    assert path.stat().st_size < MOST + 120_000
+
+
+async def test_what_nobody_waits_for_is_written_down_too() -> None:
+    import asyncio
+    import gc
+
+    loop = asyncio.get_running_loop()
+    watch(loop, os.environ)
+
+    async def fails() -> None:
+        raise KeyError("lost")
+
+    task = asyncio.create_task(fails())
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+    loop.set_exception_handler(None)
+    text = log_path(os.environ).read_text()
+    assert "Task exception was never retrieved" in text and "KeyError: 'lost'" in text

@@ -1,0 +1,151 @@
+"""`odin worktree` with real repositories: what it makes, and that removing one loses nothing."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from odin.session.store import project_key
+
+from .conftest import Here
+
+
+def git(folder: Path, *args: str) -> str:
+    named = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+    return subprocess.run(
+        ["git", *named, *args], cwd=folder, check=True, capture_output=True, text=True, timeout=60
+    ).stdout
+
+
+@pytest.fixture
+def repository(workspace: Path) -> Path:
+    git(workspace, "init", "-q", "-b", "main")
+    (workspace / "a.txt").write_text("one\n")
+    (workspace / ".gitignore").write_text("*.log\n")
+    git(workspace, "add", "-A")
+    git(workspace, "commit", "-q", "-m", "first")
+    return workspace
+
+
+@pytest.fixture
+def trees(state: Path, repository: Path) -> Path:
+    return state / "worktrees" / project_key(str(repository))
+
+
+def test_one_is_made_listed_and_removed(here: Here, repository: Path, trees: Path) -> None:
+    code, printed, said = here("worktree", "add", "fix")
+    assert code == 0, said
+    tree = trees / "fix"
+    assert printed.splitlines()[0] == str(tree) and (tree / "a.txt").read_text() == "one\n"
+    assert git(tree, "branch", "--show-current") == "odin/fix\n"
+    assert here("worktree")[1] == f"fix  odin/fix  clean  {tree}\n"
+    assert here("worktree", "list", "--cwd", str(tree))[1] == f"fix  odin/fix  clean  {tree}\n", "seen from inside"
+    assert here("worktree", "add", "fix")[0] == 2
+    assert here("worktree", "remove", "fix")[1] == "Removed the work tree fix. Its branch odin/fix stays.\n"
+    assert not tree.exists() and "odin/fix" in git(repository, "branch", "--list", "odin/*")
+    assert here("worktree", "remove", "fix")[0] == 2
+    assert here("worktree", "add", "fix")[0] == 0, "the branch is gone on with"
+
+
+def test_where_its_branch_begins(here: Here, repository: Path, trees: Path) -> None:
+    (repository / "a.txt").write_text("two\n")
+    git(repository, "commit", "-q", "-am", "second")
+    assert here("worktree", "add", "old", "--from", "HEAD~1")[0] == 0
+    assert (trees / "old/a.txt").read_text() == "one\n"
+    for start in ("nowhere", "--detach"):
+        code, _, said = here("worktree", "add", "bad", "--from", start)
+        assert code == 2 and "odin: " in said
+    assert not (trees / "bad").exists()
+
+
+def test_what_is_not_committed_keeps_it(here: Here, repository: Path, trees: Path) -> None:
+    here("worktree", "add", "fix")
+    (trees / "fix/a.txt").write_text("changed\n")
+    (trees / "fix/new.txt").write_text("new\n")
+    code, _, said = here("worktree", "remove", "fix")
+    assert code == 2 and "has 2 files that no commit holds, so it stays" in said
+    assert (trees / "fix/new.txt").read_text() == "new\n"
+    assert here("worktree")[1].split("  ")[2] == "2 changed"
+
+
+def test_force_puts_everything_aside(here: Here, repository: Path, trees: Path) -> None:
+    here("worktree", "add", "fix")
+    tree = trees / "fix"
+    (tree / "a.txt").write_text("staged\n")
+    git(tree, "add", "-A")
+    (tree / "a.txt").write_text("changed\n")
+    (tree / "new.txt").write_text("new\n")
+    (tree / "x.log").write_text("ignored\n")
+    gone = json.loads(here("worktree", "remove", "fix", "--force", "--json")[1])
+    aside = Path(gone["aside"])
+    assert aside.parent == trees / ".removed" and not tree.exists()
+    texts = {name: (aside / name).read_text() for name in ("a.txt", "new.txt", "x.log")}
+    assert texts == {"a.txt": "changed\n", "new.txt": "new\n", "x.log": "ignored\n"}
+    (ref,) = git(repository, "for-each-ref", "--format=%(refname)", "refs/odin/removed").split()
+    assert git(repository, "show", f"{ref}^2:a.txt") == "staged\n"
+    assert "fix" not in git(repository, "worktree", "list")
+    assert here("worktree", "add", "fix")[0] == 0
+
+
+def test_ignored_files_are_put_aside_without_a_question(here: Here, repository: Path, trees: Path) -> None:
+    here("worktree", "add", "fix")
+    (trees / "fix/x.log").write_text("ignored\n")
+    code, printed, _ = here("worktree", "remove", "fix")
+    assert code == 0 and "Its files are in " in printed
+    (aside,) = (trees / ".removed").iterdir()
+    assert (aside / "x.log").read_text() == "ignored\n"
+
+
+def test_commits_on_no_branch_get_a_name(here: Here, repository: Path, trees: Path) -> None:
+    here("worktree", "add", "fix")
+    git(trees / "fix", "checkout", "-q", "--detach")
+    git(trees / "fix", "commit", "-q", "--allow-empty", "-m", "lost?")
+    assert here("worktree", "remove", "fix")[0] == 0
+    assert "lost?" in git(repository, "log", "--format=%s", "--glob=refs/odin/removed")
+
+
+def test_no_hook_of_the_repository_runs(here: Here, repository: Path, tmp_path: Path) -> None:
+    hook = repository / ".git/hooks/post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    here("worktree", "add", "fix")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_repository_that_would_start_programs_is_not_touched(here: Here, repository: Path, trees: Path) -> None:
+    git(repository, "config", "filter.x.smudge", "touch ran")
+    code, _, said = here("worktree", "add", "fix")
+    assert code == 2 and "can start programs" in said and "odin trust add" in said
+    assert not trees.exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "-x", ".x", "a..b", "x.lock", "", "x" * 65])
+def test_names_that_lead_elsewhere(here: Here, repository: Path, trees: Path, name: str) -> None:
+    assert here("worktree", "add", f"--cwd={repository}", "--", name)[0] == 2
+    assert not trees.exists()
+
+
+def test_without_a_repository(here: Here, workspace: Path) -> None:
+    code, _, said = here("worktree", "add", "fix")
+    assert code == 2 and "not a git repository" in said
+
+
+def test_what_is_secret_stays_hidden_from_commands_in_it(
+    here: Here, repository: Path, trees: Path, state: Path
+) -> None:
+    """The state folder holds the work tree, so it cannot be hidden as a whole."""
+    import os
+
+    from odin.app.sandbox import Confined
+    from odin.config import load
+    from odin.policy.confine.layout import layout
+
+    here("worktree", "add", "fix")
+    for name in ("sessions", "checkpoints", "logs"):
+        (state / name).mkdir(exist_ok=True)
+    confined = Confined(load(str(trees / "fix"), os.environ), os.environ)
+    hidden = layout(confined._session(), writes=True).hidden
+    assert {str(state / name) for name in ("sessions", "checkpoints", "logs")} <= set(hidden)
+    assert str(state) not in hidden

@@ -1,0 +1,246 @@
+"""Custom commands: where they come from, which of two counts, and what a poisoned repository cannot do with them."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.context import shelf
+from odin.context.frontmatter import front_matter
+from odin.context.library import Library, Place, Written, parted
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def library(
+    root: Path, user: Path, project: dict[str, Any] | None = None, own: dict[str, Any] | None = None
+) -> Library:
+    return Library(
+        (
+            Place(str(root / ".odin/commands"), "project", str(root)),
+            Place(str(root / ".claude/commands"), "project", str(root)),
+            Place(str(user), "user"),
+            Written(project or {}, "project config", "odinconfig.json"),
+            Written(own or {}, "user config", "mine.json"),
+        )
+    )
+
+
+def filled(found: Library, typed: str) -> str | None:
+    match = found.find(typed)
+    return None if match is None else match[0].filled(match[1])
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Path:
+    return tmp_path / "user"
+
+
+class TestFrontMatter:
+    def test_flat_values(self) -> None:
+        values, body = front_matter('---\ndescription: Fix an issue\nargument-hint: "[number]"\n---\n\nFix it.\n')
+        assert values == {"description": "Fix an issue", "argument-hint": "[number]"}
+        assert body == "Fix it."
+
+    @pytest.mark.parametrize(
+        ("line", "value"),
+        [
+            ("Description: 'it''s'", "it's"),
+            ("description: a: b", "a: b"),
+            ("description: words # and a remark", "words"),
+            ("description: >\n  two\n  lines", "two lines"),
+            ("description:\n  - a\n  - b", "- a - b"),
+            ("nonsense\ndescription: still read", "still read"),
+            ("# description: no\ndescription: yes", "yes"),
+        ],
+    )
+    def test_what_people_write(self, line: str, value: str) -> None:
+        assert front_matter(f"---\n{line}\n---\nx")[0]["description"] == value
+
+    @pytest.mark.parametrize("text", ["", "plain", "---", "---\nnever closed\nat all", "text\n---\na: b\n---"])
+    def test_without_a_closed_fence_all_is_text(self, text: str) -> None:
+        assert front_matter(text) == ({}, text)
+
+    def test_windows_lines_and_a_mark(self) -> None:
+        assert front_matter("\ufeff---\r\ndescription: d\r\n---\r\nbody\r\n") == ({"description": "d"}, "body")
+
+
+class TestSources:
+    def test_the_first_source_wins(self, workspace: Path, user: Path) -> None:
+        sources = {
+            "a": [workspace / ".odin/commands/a.md", workspace / ".claude/commands/a.md", user / "a.md"],
+            "b": [workspace / ".claude/commands/b.md", user / "b.md"],
+            "c": [user / "c.md"],
+        }
+        for paths in sources.values():
+            for path in paths:
+                write(path, str(path))
+        project = {"a": "project config", "b": "project config", "c": "project config", "d": "project config"}
+        own = dict.fromkeys("abcde", "user config")
+        found = library(workspace, user, project, own)
+        assert [(item.name, item.source) for item in found.commands()] == [
+            ("a", "project"),
+            ("b", "project"),
+            ("c", "user"),
+            ("d", "project config"),
+            ("e", "user config"),
+        ]
+        assert filled(found, "/a") == str(sources["a"][0])
+        assert filled(found, "/b") == str(sources["b"][0])
+        assert found.take_warnings() == []
+
+    def test_a_project_command_says_whose_place_it_took(self, workspace: Path, user: Path) -> None:
+        write(workspace / ".odin/commands/review.md", "theirs")
+        mine = write(user / "review.md", "mine")
+        match = library(workspace, user).find("/review")
+        assert match is not None
+        assert match[0].instead == str(mine)
+
+    def test_folders_are_part_of_the_name_and_case_is_none(self, workspace: Path, user: Path) -> None:
+        write(workspace / ".odin/commands/Git/Commit.md", "commit $ARGUMENTS")
+        found = library(workspace, user)
+        assert [item.name for item in found.commands()] == ["Git/Commit"]
+        assert filled(found, "/git/COMMIT now") == "commit now"
+        assert filled(found, "/commit now") is None
+
+    def test_what_describes_it(self, workspace: Path, user: Path) -> None:
+        write(workspace / ".odin/commands/a.md", "---\ndescription: Does a\nargument-hint: N\n---\nbody")
+        write(workspace / ".odin/commands/b.md", "\n# The first line\n\nmore")
+        own = {"c": {"body": "text", "description": "Does c", "argument_hint": "X"}}
+        found = library(workspace, user, own=own).commands()
+        assert [(item.name, item.description, item.hint) for item in found] == [
+            ("a", "Does a", "N"),
+            ("b", "The first line", ""),
+            ("c", "Does c", "X"),
+        ]
+
+    @pytest.mark.parametrize("name", ["help", "LOOP", "quit", "cost"])
+    def test_names_of_odin_are_reserved(self, workspace: Path, user: Path, name: str) -> None:
+        write(workspace / f".odin/commands/{name}.md", "mine now")
+        found = library(workspace, user)
+        assert found.commands() == ()
+        assert found.find(f"/{name}") is None
+        assert f"/{name.casefold()} is a command of Odin" in found.take_warnings()[0]
+
+    def test_an_empty_one_is_skipped_with_one_warning(self, workspace: Path, user: Path) -> None:
+        write(workspace / ".odin/commands/empty.md", "---\ndescription: nothing\n---\n  \n")
+        write(user / "empty.md", "the user's own")
+        found = library(workspace, user, own={"blank": " "})
+        assert filled(found, "/empty") == "the user's own"
+        assert [item.name for item in found.commands()] == ["empty"]
+        assert [warning.split(" is not used: ")[1] for warning in found.take_warnings()] == [
+            "the command /empty has no text.",
+            "the command /blank has no text.",
+        ]
+        assert found.take_warnings() == [], "every sentence once"
+
+    @pytest.mark.parametrize("value", [3, ["a"], {"description": "no body"}, {"body": 3}, None])
+    def test_wrong_values_of_the_configuration_are_told(self, workspace: Path, user: Path, value: object) -> None:
+        found = library(workspace, user, own={"x": value, "good": "text"})
+        assert [item.name for item in found.commands()] == ["good"]
+        assert "must be a text" in found.take_warnings()[0]
+
+
+class TestArguments:
+    def test_every_place_is_filled_once(self, workspace: Path, user: Path) -> None:
+        own = {"a": "1 $ARGUMENTS 2 $ARGUMENTS", "b": "do this"}
+        found = library(workspace, user, own=own)
+        assert filled(found, "/a x $ARGUMENTS y") == "1 x $ARGUMENTS y 2 x $ARGUMENTS y"
+        assert filled(found, "/a") == "1  2 "
+        assert filled(found, "/b") == "do this"
+        assert filled(found, "  /b  now\nand then ") == "do this\n\nnow\nand then"
+
+    @pytest.mark.parametrize("typed", ["b", "/", "/ b", "/usr/bin/b is gone", "//b", "see /b", "/bb", ""])
+    def test_all_else_is_no_command(self, workspace: Path, user: Path, typed: str) -> None:
+        assert filled(library(workspace, user, own={"b": "do this"}), typed) is None
+
+    def test_parted(self) -> None:
+        assert parted("/a/b  c d ") == ("a/b", "c d")
+
+
+class TestChanges:
+    def test_a_file_is_read_again_when_it_has_changed(self, workspace: Path, user: Path) -> None:
+        path = write(workspace / ".odin/commands/a.md", "one")
+        found = library(workspace, user)
+        assert filled(found, "/a") == "one"
+        write(path, "two two")
+        assert filled(found, "/a") == "two two"
+        path.unlink()
+        assert filled(found, "/a") is None
+
+    def test_one_that_has_not_changed_is_not_read(
+        self, workspace: Path, user: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(workspace / ".odin/commands/a.md", "one")
+        found = library(workspace, user)
+        assert filled(found, "/a") == "one"
+
+        def fail(path: str, stamp: tuple[int, int, int]) -> None:
+            pytest.fail(f"{path} was read again")
+
+        monkeypatch.setattr(shelf, "_read_one", fail)
+        assert filled(found, "/a") == "one"
+
+
+class TestPoison:
+    def test_a_link_out_of_the_project_is_not_followed(self, workspace: Path, user: Path, tmp_path: Path) -> None:
+        secret = write(tmp_path / "secret.md", "a password")
+        inside = write(workspace / "docs/real.md", "inside")
+        folder = workspace / ".odin/commands"
+        folder.mkdir(parents=True)
+        (folder / "leak.md").symlink_to(secret)
+        (folder / "away").symlink_to(tmp_path)
+        (folder / "fine.md").symlink_to(inside)
+        found = library(workspace, user)
+        assert [item.name for item in found.commands()] == ["fine"]
+        assert sum("leads out of the project" in warning for warning in found.take_warnings()) == 2
+
+    def test_the_whole_folder_may_be_such_a_link(self, workspace: Path, user: Path, tmp_path: Path) -> None:
+        write(tmp_path / "elsewhere/secret.md", "a password")
+        (workspace / ".odin").mkdir()
+        (workspace / ".odin/commands").symlink_to(tmp_path / "elsewhere")
+        assert library(workspace, user).commands() == ()
+
+    def test_the_users_own_may_be_links(self, workspace: Path, user: Path, tmp_path: Path) -> None:
+        write(tmp_path / "dotfiles/a.md", "mine")
+        user.symlink_to(tmp_path / "dotfiles")
+        assert filled(library(workspace, user), "/a") == "mine"
+
+    def test_a_circle_of_folders_ends(self, workspace: Path, user: Path) -> None:
+        write(workspace / ".odin/commands/a.md", "one")
+        (workspace / ".odin/commands/again").symlink_to(workspace / ".odin/commands")
+        assert [item.name for item in library(workspace, user).commands()] == ["a"]
+
+    def test_control_characters_do_not_get_into_what_is_shown(self, workspace: Path, user: Path) -> None:
+        write(workspace / ".odin/commands/a.md", "---\ndescription: \x1b[2Jgone\u202e!\nhint: \x07x\n---\nbody")
+        write(workspace / ".odin/commands/b\x1b[2J.md", "body")
+        write(workspace / ".odin/commands/two words.md", "body")
+        found = library(workspace, user)
+        (command,) = found.commands()
+        assert command.name == "a"
+        assert (command.description + command.hint).isprintable()
+        assert all(warning.isprintable() for warning in found.take_warnings())
+
+    def test_what_is_no_text_or_too_long_is_left_out(self, workspace: Path, user: Path) -> None:
+        folder = workspace / ".odin/commands"
+        write(folder / "binary.md", b"a\0b")
+        write(folder / "long.md", "x" * (shelf.MAX_BYTES + 1))
+        write(folder / "latin.md", b"caf\xe9")
+        os.mkfifo(folder / "pipe.md")
+        found = library(workspace, user, own={"long2": "x" * (shelf.MAX_BYTES + 1)})
+        assert [item.name for item in found.commands()] == ["latin"]
+        assert filled(found, "/latin") == "caf\ufffd"
+        assert len(found.take_warnings()) == 3
+
+    def test_no_more_than_so_many(self, workspace: Path, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(shelf, "MAX_FILES", 3)
+        for number in range(5):
+            write(workspace / f".odin/commands/a{number}.md", "text")
+        found = library(workspace, user)
+        assert len(found.commands()) == 3
+        assert "not all of it is used" in found.take_warnings()[0]

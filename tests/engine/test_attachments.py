@@ -1,0 +1,505 @@
+"""Files and pictures beside a prompt: from the words to the request, through the queue, a crash and a resume."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from odin.app.attaching import Attacher
+from odin.core.attachment import Attachment
+from odin.core.errors import EmptyPrompt, UsageError
+from odin.core.event import (
+    Compacted,
+    FileCached,
+    Mode,
+    PromptChanged,
+    PromptJoined,
+    PromptQueued,
+    ToolEnded,
+    ToolStarted,
+    TurnStarted,
+    Warned,
+)
+from odin.core.op import ChangePrompt, Compact, Interrupt, Prompt
+from odin.testing import call, say
+from odin.testing.seen import SeenRequest
+from tests import pictures
+
+from .conftest import Start, Talk
+from .test_images import APIS, images, started
+
+TEXT = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
+
+
+@pytest.fixture
+def code(workspace: Path) -> Path:
+    path = workspace / "a.py"
+    path.write_text(TEXT)
+    return path
+
+
+def told(talk: Talk, number: int = -1) -> str:
+    """Everything that was said in a request, as the model reads it."""
+    return "\n".join(_texts(talk.server.requests[number].messages))
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        return [found["text"]] if isinstance(found.get("text"), str) else _texts(list(found.values()))
+    if isinstance(value, list):
+        return [text for item in cast("list[Any]", value) for text in _texts(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def warnings(talk: Talk) -> list[str]:
+    return [event.text for event in talk.all(Warned)]
+
+
+async def attach(talk: Talk, text: str, *attached: Attachment, name: str = "q1") -> None:
+    await talk.client.submit(Prompt(name, text, attached=attached))
+    await talk.until_end(name)
+
+
+class TestText:
+    @pytest.mark.parametrize("api", APIS)
+    async def test_a_mentioned_file_is_read_for_the_model(self, start: Start, code: Path, api: str) -> None:
+        talk = await start([say("Two functions.")], **started(api))
+        await talk.say("explain @a.py, please")
+        assert f"Context from {code}:\n     1\tdef one():\n     2\t    return 1\n" in told(talk)
+        assert "explain @a.py, please" in told(talk)
+        assert warnings(talk) == []
+
+    async def test_some_lines_of_it(self, start: Start, code: Path) -> None:
+        talk = await start([say("One.")])
+        await talk.say("explain @a.py:5-6")
+        assert f"Context from {code}:5-6:\n     5\tdef two():\n     6\t    return 2\n" in told(talk)
+        assert "def one" not in told(talk)
+
+    async def test_what_is_attached_beside_the_words(self, start: Start, code: Path) -> None:
+        talk = await start([say("One.")])
+        await attach(talk, "explain it", Attachment("a.py", 1, 2))
+        assert f"Context from {code}:1-2:\n     1\tdef one():\n     2\t    return 1\n" in told(talk)
+        (begun,) = talk.all(TurnStarted)
+        assert begun.attached == (Attachment("a.py", 1, 2),)
+
+    async def test_a_name_with_spaces_a_home_and_a_whole_path(
+        self, start: Start, workspace: Path, home: Path, tmp_path: Path
+    ) -> None:
+        (workspace / "a b.txt").write_text("spaces\n")
+        (home / "own.txt").write_text("homely\n")
+        (tmp_path / "far.txt").write_text("distant\n")
+        talk = await start([say("ok")], yes=False)
+        await talk.say(f'read @"a b.txt":1 and @~/own.txt and (@{tmp_path}/far.txt)')
+        for word in ("spaces", "homely", "distant"):
+            assert f"     1\t{word}" in told(talk)
+        assert warnings(talk) == []
+
+    @pytest.mark.parametrize(
+        "text", ["write to me@a.py today", "what does @dataclass do?", "an e-mail: joe@example.org", "@missing.py"]
+    )
+    async def test_what_names_no_file_attaches_nothing(self, start: Start, code: Path, text: str) -> None:
+        talk = await start([say("ok")])
+        await talk.say(text)
+        assert "Context from" not in told(talk)
+        assert warnings(talk) == []
+
+    async def test_a_folder_is_listed(self, start: Start, code: Path, workspace: Path) -> None:
+        (workspace / "src" / "inner").mkdir(parents=True)
+        (workspace / "src" / "main.py").write_text("x\n")
+        talk = await start([say("ok")])
+        await talk.say("what is in @src/?")
+        assert f"Context from {workspace}/src:\n{workspace}/src/\n  inner/\n  main.py" in told(talk)
+
+    async def test_what_was_attached_whole_may_be_edited(self, start: Start, code: Path) -> None:
+        edit = call("EditTool", {"file_path": str(code), "old_string": "return 1", "new_string": "return 11"})
+        talk = await start([edit, say("Done.")])
+        await talk.say("make it 11 in @a.py")
+        (ended,) = talk.all(ToolEnded)
+        assert ended.status == "success", ended.text
+        assert "return 11" in code.read_text()
+
+    async def test_lines_that_were_not_attached_are_not_known(self, start: Start, code: Path) -> None:
+        code.write_text("".join(f"line {number}\n" for number in range(1, 2001)))
+        edit = call("EditTool", {"file_path": str(code), "old_string": "line 1500\n", "new_string": "changed\n"})
+        talk = await start([edit, say("No.")])
+        await talk.say("change it in @a.py:1-5")
+        (ended,) = talk.all(ToolEnded)
+        assert ended.status == "error"
+        assert "line 1500\n" in code.read_text()
+
+    async def test_it_is_still_known_after_a_resume(self, start: Start, code: Path) -> None:
+        edit = call("EditTool", {"file_path": str(code), "old_string": "return 1", "new_string": "return 11"})
+        talk = await start([say("Seen."), edit, say("Done.")])
+        await talk.say("look at @a.py")
+        assert [event.file.path for event in talk.all(FileCached)] == [str(code)]
+        session = (await talk.client.info()).session
+        await talk.client.close()
+        again = await start(None, server=talk.server, resume=session)
+        await again.say("now make it 11")
+        (ended,) = again.all(ToolEnded)
+        assert ended.status == "success", ended.text
+        first, second = (request.messages[0] for request in talk.server.requests[:2])
+        assert _texts(first) == _texts(second)
+
+    async def test_the_bytes_that_were_sent_stay_when_the_file_changes(self, start: Start, code: Path) -> None:
+        talk = await start([say("One."), say("Two.")])
+        await talk.say("look at @a.py")
+        code.write_text("changed = True\n")
+        await talk.say("again @a.py")
+        first, second = (request.messages for request in talk.server.requests)
+        assert _texts(second[0]) == _texts(first[0])
+        assert "     1\tchanged = True" in _texts(second)[-1]
+
+    async def test_secrets_are_taken_out(self, start: Start, workspace: Path) -> None:
+        key = "ghp_" + "a1B2c3D4e5" * 4
+        (workspace / "settings.py").write_text(f"TOKEN = '{key[:40]}'\nDEBUG = True\n")
+        talk = await start([say("ok")])
+        await talk.say("look at @settings.py")
+        assert key[:40] not in told(talk)
+        assert "[redacted: " in told(talk)
+        assert "DEBUG = True" in told(talk)
+
+    async def test_no_placeholder_gets_into_a_file_also_after_a_resume(self, start: Start, workspace: Path) -> None:
+        (workspace / "settings.py").write_text("TOKEN = 'ghp_aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1234'\n")
+        write = call("WriteFile", {"file_path": str(workspace / "b"), "content": "x = '[redacted: GitHub token]'\n"})
+        talk = await start([say("ok"), write, say("No.")])
+        await talk.say("look at @settings.py")
+        session = (await talk.client.info()).session
+        await talk.client.close()
+        again = await start(None, server=talk.server, resume=session)
+        await again.say("copy it")
+        assert [event.status for event in again.all(ToolEnded)] == ["error"]
+        assert not (workspace / "b").exists()
+
+    async def test_what_a_command_of_the_project_names_lies_in_the_project(
+        self, start: Start, code: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "far.txt").write_text("distant\n")
+        text = f"check @a.py and @{tmp_path}/far.txt"
+        talk = await start([say("ok"), say("ok")])
+        await talk.client.submit(Prompt("q1", text, shown="/check"))
+        await talk.until_end("q1")
+        assert "def one" in told(talk)
+        assert "distant" not in told(talk)
+        await talk.client.submit(Prompt("q2", text, shown=f"/check @{tmp_path}/far.txt"))
+        await talk.until_end("q2")
+        assert "distant" in told(talk)
+
+    async def test_an_interrupt_while_it_is_read(
+        self, start: Start, code: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reading = asyncio.Event()
+
+        async def never(self: Attacher, item: Attachment, mode: Mode) -> Any:
+            reading.set()
+            await asyncio.Event().wait()
+
+        talk = await start([say("Fine.")])
+        with monkeypatch.context() as slow:
+            slow.setattr(Attacher, "_output", never)
+            await talk.client.submit(Prompt("q1", "look at @a.py"))
+            await reading.wait()
+            await talk.client.submit(Interrupt())
+            assert (await talk.until_end("q1")).reason == "interrupted"
+        assert [(event.text, event.images) for event in talk.all(TurnStarted)] == [("look at @a.py", ())]
+        await talk.say("go on")
+        assert "look at @a.py" in told(talk)
+        assert "Context from" not in told(talk)
+
+
+class TestLeftOut:
+    @pytest.mark.parametrize("name", [".env", "id_rsa", "secrets.json"])
+    async def test_files_of_secrets_are_not_sent_silently(self, start: Start, workspace: Path, name: str) -> None:
+        (workspace / name).write_text("PASSWORD=hunter22hunter22\n")
+        talk = await start([say("ok")], yes=False)
+        await talk.say(f"look at @{name}")
+        assert "hunter22" not in told(talk)
+        (warned,) = warnings(talk)
+        assert warned.startswith(f"{workspace / name} was not attached: ")
+        assert "secrets" in warned
+
+    async def test_what_a_rule_denies(self, start: Start, code: Path) -> None:
+        talk = await start([say("ok")], disallowed_tools=("Read(a.py)",))
+        await talk.say("look at @a.py")
+        assert "def one" not in told(talk)
+        assert "The rule 'Read(a.py)' denies it." in warnings(talk)[0]
+
+    async def test_odd_files_are_told_and_the_turn_goes_on(self, start: Start, code: Path, workspace: Path) -> None:
+        (workspace / "blob").write_bytes(bytes(range(256)) * 10)
+        os.mkfifo(workspace / "pipe")
+        (workspace / "empty").write_bytes(b"")
+        (workspace / "huge").write_bytes(b"")
+        os.truncate(workspace / "huge", 60_000_000)
+        talk = await start([say("Fine.")])
+        ended = await talk.say("look at @blob @pipe @empty @a.py:100-200 @huge")
+        assert ended.text == "Fine."
+        said = warnings(talk)
+        assert [line.partition(" was not attached: ")[0] for line in said] == [
+            str(workspace / name) for name in ("blob", "pipe", "a.py", "huge")
+        ]
+        assert "binary file" in said[0]
+        assert "pipe" in said[1]
+        assert "has only 6 lines" in said[2]
+        assert "too large" in said[3]
+        assert "(empty file)" in told(talk)
+        assert f"{workspace / 'blob'}, which the user mentions, was not attached: " in told(talk)
+
+    async def test_an_unreadable_file(self, start: Start, code: Path) -> None:
+        if os.geteuid() == 0:
+            pytest.skip("root reads everything")
+        code.chmod(0)
+        talk = await start([say("ok")])
+        await talk.say("look at @a.py")
+        assert "permission denied" in warnings(talk)[0]
+
+    async def test_a_long_file_is_cut_like_a_read(self, start: Start, code: Path) -> None:
+        code.write_text("".join(f"line {number}\n" for number in range(1, 5001)))
+        talk = await start([say("ok")])
+        await talk.say("look at @a.py")
+        assert "(showing lines 1-2000 of 5000 total; go on with offset=2001)" in told(talk)
+
+    async def test_there_is_an_end_to_it(self, start: Start, workspace: Path) -> None:
+        for number in range(6):
+            (workspace / f"{number}.txt").write_text(("y" * 99 + "\n") * 480)
+        talk = await start([say("ok")])
+        await talk.say(" ".join(f"@{number}.txt" for number in range(6)))
+        assert len(warnings(talk)) >= 2
+        assert "too much already" in warnings(talk)[-1]
+        assert len(told(talk)) < 200_000
+
+    async def test_what_a_process_says_brings_nothing(self, start: Start, code: Path) -> None:
+        """Only people attach: the output of a program, or a task that a model wrote, names no file to send."""
+        command = f"until [ -e go ]; do sleep 0.02; done; echo look at @{code}; exit 3"
+        talk = await start([call("Spawn", {"command": command}), say("Waiting."), say("It said so.")])
+        await talk.say("go")
+        (code.parent / "go").touch()
+        async with asyncio.timeout(20):
+            while len(talk.server.requests) < 3:
+                await asyncio.sleep(0.02)
+        assert f"The end of its output:\nlook at @{code}" in told(talk)
+        assert f"Context from {code}" not in told(talk)
+
+    async def test_a_blocked_prompt_makes_nothing_known(self, start: Start, code: Path) -> None:
+        hook = {"hooks": {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": "grep -q @a.py && exit 2"}]}]}}
+        edit = call("EditTool", {"file_path": str(code), "old_string": "return 1", "new_string": "return 11"})
+        talk = await start([edit, say("No.")], config=hook)
+        assert (await talk.say("look at @a.py")).error_kind == "PromptBlocked"
+        assert talk.all(FileCached) == []
+        await talk.say("change it")
+        assert [event.status for event in talk.all(ToolEnded)] == ["error"]
+
+
+class TestImages:
+    @pytest.mark.parametrize("api", APIS)
+    async def test_the_model_sees_them_now_later_and_after_a_resume(
+        self, start: Start, workspace: Path, api: str
+    ) -> None:
+        shot, pasted = pictures.png(80, 60), pictures.png(5, 5, shade=9)
+        (workspace / "shot.png").write_bytes(shot)
+        talk = await start([say("A box."), say("Yes."), say("Still.")], **started(api))
+        await attach(talk, "what is on @shot.png", Attachment("Clipboard", data=pasted, media_type="image/png"))
+        (begun,) = talk.all(TurnStarted)
+        assert sorted(image.name for image in begun.images) == ["Clipboard", "shot.png"]
+        assert all("/images/" in image.path for image in begun.images)
+        assert all(not item.data for item in begun.attached)
+        assert "(image: shot.png, 80x60, png" in told(talk)
+        (workspace / "shot.png").unlink()
+        await talk.say("sure?")
+        session = (await talk.client.info()).session
+        await talk.client.close()
+        again = await start(None, server=talk.server, resume=session, **started(api))
+        await again.say("and now?")
+        assert [images(seen) for seen in talk.server.requests] == [[pasted, shot]] * 3
+        assert talk.server.rejected == []
+        firsts = [request.messages[0] for request in talk.server.requests]
+        assert _without_marks(firsts[0]) == _without_marks(firsts[1]) == _without_marks(firsts[2])
+
+    async def test_a_picture_needs_no_words(self, start: Start) -> None:
+        talk = await start([say("A box.")])
+        await attach(talk, "", Attachment("x.png", data=pictures.png()))
+        assert images(talk.server.requests[0]) == [pictures.png()]
+        assert talk.server.rejected == []
+        with pytest.raises(EmptyPrompt):
+            await talk.client.submit(Prompt("q2", " "))
+
+    @pytest.mark.parametrize("api", APIS)
+    async def test_a_model_without_eyes_is_told(self, start: Start, workspace: Path, api: str) -> None:
+        name, model = ("anthropic", "claude-sonnet-4-5") if api == "anthropic" else ("openai", "gpt-4.1")
+        options = started(api)
+        provider = options.pop("config", {}).get("providers", {}).get(name, {})
+        config = {"providers": {name: {**provider, "models": {model: {"images": False}}}}}
+        talk = await start([say("I cannot see.")], **options, config=config)
+        await attach(talk, "look", Attachment("x.png", data=pictures.png()))
+        assert images(talk.server.requests[0]) == []
+        assert "look\n(The user attached images, which this model is not shown.)" in told(talk)
+        assert warnings(talk) == ["This model is not shown images, so it only knows that some were attached."]
+
+    @pytest.mark.parametrize(
+        ("data", "why"),
+        [
+            (b"", "it is empty"),
+            (pictures.png()[:-20], "it"),
+            (b"\x89PNG\r\n\x1a\nbroken", "it"),
+            (b"not an image", "none of PNG"),
+            (pictures.png(12000, 1), "12000x1 pixels"),
+            (pictures.png(noise=os.urandom(4_500_000)), "4.5 MB"),
+            (pictures.png(noise=os.urandom(5_100_000)), "at most 5.0 MB"),
+        ],
+        ids=["empty", "cut", "broken", "other", "wide", "large", "huge"],
+    )
+    async def test_what_no_model_takes_is_refused_at_once(
+        self, start: Start, workspace: Path, data: bytes, why: str
+    ) -> None:
+        (workspace / "odd.png").write_bytes(data)
+        talk = await start([say("ok")])
+        with pytest.raises(UsageError, match=r"odd\.png is an image that cannot be attached") as refused:
+            await talk.client.submit(Prompt("q1", "look at @odd.png"))
+        assert why in str(refused.value)
+        assert refused.value.hint
+        assert (await talk.client.snapshot()).messages == ()
+        await talk.say("never mind")
+        assert len(talk.server.requests) == 1
+
+    async def test_six_are_too_many(self, start: Start, workspace: Path) -> None:
+        for number in range(3):
+            (workspace / f"{number}.png").write_bytes(pictures.png(shade=number))
+        brought = [Attachment(f"b{number}", data=pictures.png(shade=9 + number)) for number in range(3)]
+        talk = await start([say("ok")])
+        with pytest.raises(UsageError, match="6 images are attached, and a prompt takes at most 5"):
+            await talk.client.submit(Prompt("q1", "@0.png @1.png @2.png", attached=tuple(brought)))
+        await attach(talk, "@0.png @1.png", *brought)
+        assert len(images(talk.server.requests[0])) == 5
+
+    async def test_a_picture_that_went_bad_in_the_queue_is_told(self, start: Start, workspace: Path) -> None:
+        (workspace / "x.png").write_bytes(pictures.png())
+        gate = threading.Event()
+        talk = await start([say("One.").hold(gate), say("Two.")])
+        await talk.client.submit(Prompt("p", "go"))
+        await talk.client.submit(Prompt("q", "look at @x.png"))
+        (workspace / "x.png").write_bytes(b"\x89PNG\r\n\x1a\nno")
+        gate.set()
+        ended = await talk.until_end("q")
+        assert ended.reason == "end_turn"
+        assert "cannot be shown" in warnings(talk)[0]
+
+    async def test_text_from_a_clipboard(self, start: Start) -> None:
+        talk = await start([say("ok")])
+        await attach(talk, "what is it?", Attachment("paste.txt", data=b"one\ntwo\n"))
+        assert "     1\tone\n     2\ttwo" in told(talk)
+        with pytest.raises(UsageError, match="cannot be attached"):
+            await talk.client.submit(Prompt("q2", "and?", attached=(Attachment("x.bin", data=b"\0\1\2"),)))
+
+    async def test_old_ones_go_when_there_are_many(self, start: Start) -> None:
+        """Pictures of prompts count like those of results: no request ever shows more than an API takes."""
+        talk = await start([say(f"{number}") for number in range(8)])
+        for number in range(8):
+            shots = [Attachment("s", data=pictures.png(shade=number * 5 + each)) for each in range(4)]
+            await attach(talk, "look", *shots, name=f"q{number}")
+        counts = [len(images(request)) for request in talk.server.requests]
+        assert max(counts) <= 20
+        assert counts[-1] < 32
+        assert "no longer shown" in told(talk)
+        assert talk.server.rejected == []
+
+    async def test_a_summary_does_not_break_them(self, start: Start) -> None:
+        talk = await start([say("## Goal\nx")] * 12)
+        for number in range(6):
+            await attach(talk, f"look {number}", Attachment("s", data=pictures.png(shade=number)), name=f"q{number}")
+        await talk.client.submit(Compact())
+        await talk.until(Compacted)
+        await talk.say("go on")
+        assert talk.server.rejected == []
+
+
+class TestQueue:
+    async def test_it_is_read_when_it_is_taken(self, start: Start, code: Path) -> None:
+        gate = threading.Event()
+        talk = await start([say("One.").hold(gate), say("Two.")])
+        await talk.client.submit(Prompt("p", "go"))
+        await talk.client.submit(Prompt("q", "look at @a.py", attached=(Attachment("x.png", data=pictures.png()),)))
+        code.write_text("newer = True\n")
+        gate.set()
+        await talk.until_end("q")
+        assert "     1\tnewer = True" in told(talk)
+        assert images(talk.server.requests[-1]) == [pictures.png()]
+        (queued,) = talk.all(PromptQueued)
+        assert [(item.name, item.data) for item in queued.attached] == [("x.png", b"")]
+
+    async def test_a_change_keeps_what_it_does_not_name(self, start: Start, code: Path) -> None:
+        gate = threading.Event()
+        talk = await start([say("One.").hold(gate), say("Two.")])
+        await talk.client.submit(Prompt("p", "go"))
+        await talk.client.submit(Prompt("q", "look", attached=(Attachment("a.py", 1, 1),)))
+        await talk.client.submit(ChangePrompt("q", "look well"))
+        assert (await talk.client.snapshot()).queue[0].attached == (Attachment("a.py", 1, 1),)
+        with pytest.raises(UsageError):
+            await talk.client.submit(ChangePrompt("q", attached=(Attachment("y.png", data=b"no"),)))
+        await talk.client.submit(ChangePrompt("q", attached=(Attachment("a.py", 5, 5),)))
+        gate.set()
+        await talk.until_end("q")
+        assert [event.attached for event in talk.all(PromptChanged)][-1] == (Attachment("a.py", 5, 5),)
+        assert "look well" in told(talk)
+        assert f"Context from {code}:5-5:\n     5\tdef two():" in told(talk)
+
+    async def test_it_survives_the_end_of_the_session(self, start: Start, code: Path) -> None:
+        gate = threading.Event()
+        talk = await start([say("One.").hold(gate), say("Two.")])
+        await talk.client.submit(Prompt("p", "go"))
+        await talk.client.submit(Prompt("q", "look at @a.py", attached=(Attachment("x.png", data=pictures.png()),)))
+        session = (await talk.client.info()).session
+        gate.set()
+        await talk.client.close()
+        again = await start([say("Two.")], resume=session)
+        assert [item.attached[0].name for item in (await again.client.snapshot()).queue] == ["x.png"]
+        await again.client.submit(ChangePrompt("q", lane="queue"))
+        await again.until_end("q")
+        assert "     1\tdef one():" in told(again)
+        assert images(again.server.requests[-1]) == [pictures.png()]
+
+    @pytest.mark.parametrize("lane", ["merge", "steer"])
+    @pytest.mark.parametrize("api", APIS)
+    async def test_it_joins_the_running_turn(self, start: Start, code: Path, lane: Any, api: str) -> None:
+        gate = threading.Event()
+        script = [call("LS", {"path": str(code.parent)}).hold(gate), say("Seen.")]
+        talk = await start(script, **started(api))
+        await talk.client.submit(Prompt("p", "go"))
+        image = Attachment("x.png", data=pictures.png())
+        await talk.client.submit(Prompt("q", "and @a.py:1-1", lane=lane, attached=(image,)))
+        gate.set()
+        await talk.until_end("p")
+        (joined,) = talk.all(PromptJoined)
+        assert [item.name for item in joined.images] == ["x.png"]
+        assert f"Context from {code}:1-1:\n     1\tdef one():" in told(talk)
+        assert images(talk.server.requests[-1]) == [pictures.png()]
+        assert talk.server.rejected == []
+
+    async def test_after_an_interrupt_it_rests_until_it_is_sent(self, start: Start, code: Path) -> None:
+        talk = await start([call("ExecuteCommand", {"command": "sleep 30"}), say("Two.")])
+        await talk.client.submit(Prompt("p", "go"))
+        await talk.until_live(ToolStarted)
+        await talk.client.submit(Prompt("q", "look at @a.py"))
+        await talk.client.submit(Prompt("r", "just words"))
+        await talk.client.submit(Interrupt())
+        await talk.until_end("p")
+        assert [event.id for event in talk.all(PromptJoined)] == ["r"]
+        assert [item.id for item in (await talk.client.snapshot()).queue] == ["q"]
+        await talk.client.submit(ChangePrompt("q", lane="queue"))
+        await talk.until_end("q")
+        assert "     1\tdef one():" in told(talk)
+
+
+def _without_marks(value: Any) -> Any:
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {name: _without_marks(item) for name, item in items if name != "cache_control"}
+    return [_without_marks(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def test_the_helper_sees_images_of_prompts() -> None:
+    part = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+    seen = SeenRequest("POST", "/", {}, b"", {"messages": [{"role": "user", "content": [part]}]}, "anthropic", 0.0)
+    assert images(seen) == [b"hi"]

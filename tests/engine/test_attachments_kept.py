@@ -1,0 +1,152 @@
+"""What was attached stays what it was: after a rewind, in a fork, an export and a replay, in a program's pipe."""
+
+from pathlib import Path
+
+import pytest
+
+from odin.app.replay.replay import Wish, replay, report_text
+from odin.core.attachment import Attachment
+from odin.core.event import PromptJoined, ResultsPruned, ToolEnded, TurnStarted
+from odin.core.message import AssistantMessage, Image, Text, UserMessage
+from odin.core.op import Prompt, Redo, Rewind
+from odin.session.shrink import NO_IMAGE, in_view
+from odin.session.thread import Thread
+from odin.testing import ScriptedServer, call, say
+from tests import pictures
+from tests.conftest import Run
+
+from .conftest import Start, Talk
+from .test_images import images
+
+SHOT = Image("/s/images/1.png", "image/png", 3, 2, "shot.png")
+
+
+async def asked(talk: Talk) -> None:
+    await talk.client.submit(Prompt("q1", "look at @a.py", attached=(Attachment("x.png", data=pictures.png()),)))
+    await talk.until_end("q1")
+
+
+@pytest.fixture
+def code(workspace: Path) -> Path:
+    path = workspace / "a.py"
+    path.write_text("answer = 41\n")
+    return path
+
+
+async def test_back_and_forward_again(start: Start, code: Path) -> None:
+    talk = await start([say("One."), say("Two."), say("Three.")])
+    await asked(talk)
+    await talk.client.submit(Rewind("q1"))
+    await talk.say("something else")
+    assert images(talk.server.requests[1]) == []
+    assert "answer = 41" not in talk.server.requests[1].body.decode()
+    await talk.client.submit(Rewind("p1"))
+    await talk.client.submit(Redo())
+    await talk.say("more")
+    assert talk.server.rejected == []
+
+
+async def test_after_a_rewind_the_file_must_be_read_again(start: Start, code: Path) -> None:
+    edit = call("EditTool", {"file_path": str(code), "old_string": "41", "new_string": "42"})
+    talk = await start([say("One."), edit, say("Two.")])
+    await asked(talk)
+    await talk.client.submit(Rewind("q1"))
+    await talk.say("change it")
+    assert [event.status for event in talk.all(ToolEnded)] == ["error"]
+
+
+async def test_a_fork_has_pictures_of_its_own(start: Start, code: Path) -> None:
+    talk = await start([say("One."), say("Two.")])
+    await asked(talk)
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    again = await start(None, server=talk.server, resume=session, fork=True)
+    await again.say("go on")
+    assert images(talk.server.requests[1]) == [pictures.png()]
+    own = (await again.client.info()).session
+    assert own != session
+    begun = [envelope.event async for envelope in _past(again)]
+    (first,) = [event for event in begun if isinstance(event, TurnStarted) and event.id == "q1"]
+    assert own in first.images[0].path
+    assert own in first.attached[0].path
+
+
+async def _past(talk: Talk):
+    last = (await talk.client.snapshot()).seq
+    async for envelope in talk.client.events(after=-1):
+        yield envelope
+        if envelope.seq >= last:
+            return
+
+
+async def test_it_is_played_again(start: Start, code: Path, workspace: Path) -> None:
+    edit = call("EditTool", {"file_path": str(code), "old_string": "41", "new_string": "42"})
+    talk = await start([edit, say("Done.")])
+    await asked(talk)
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    report = await replay(Wish(session=session, cwd=str(workspace), yes=True))
+    assert report.same, report_text(report, verbose=True)
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"), [("md", r"\[image: x.png\]"), ("html", '<img alt="x.png" src="data:image/png')]
+)
+async def test_an_export_names_the_picture(
+    start: Start, code: Path, run_odin: Run, tmp_path: Path, form: str, shown: str
+) -> None:
+    talk = await start([say("One.")])
+    await asked(talk)
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    target = tmp_path / f"out.{form}"
+    ran = run_odin("sessions", "export", session, "-o", str(target))
+    assert ran.returncode == 0, ran.stderr
+    assert shown in target.read_text()
+
+
+def test_a_prompt_on_the_command_line(run_odin: Run, code: Path) -> None:
+    code.write_text("".join(f"value_{number} = {number}\n" for number in range(1, 31)))
+    with ScriptedServer([say("Values.")]) as server:
+        ran = run_odin("-p", "explain @a.py:1-20", env=server.env("anthropic"))
+    assert (ran.returncode, ran.stdout) == (0, "Values.\n")
+    body = server.requests[0].body.decode()
+    assert f"Context from {code}:1-20:" in body
+    assert "value_20 = 20" in body
+    assert "value_21" not in body
+
+
+def test_a_prompt_on_the_command_line_that_brings_a_bad_picture(run_odin: Run, workspace: Path) -> None:
+    (workspace / "x.png").write_bytes(b"")
+    with ScriptedServer([say("No.")]) as server:
+        ran = run_odin("-p", "explain @x.png", env=server.env("anthropic"))
+    assert ran.returncode == 2
+    assert "x.png is an image that cannot be attached: it is empty." in ran.stderr
+    assert len(server.requests) == 0
+
+
+class TestFold:
+    def test_pictures_and_notes_of_a_prompt_that_joined(self) -> None:
+        thread = Thread()
+        thread.start(TurnStarted("a", "go", "edit_mode", images=(SHOT,)))
+        thread.note("more")
+        thread.reply(AssistantMessage((Text("ok"),)))
+        thread.join(PromptJoined("b", "and", "edit_mode", "a", notes=("Context from /x:\n1",), images=(SHOT,)))
+        first, _, second = thread.history()
+        assert first == UserMessage("go", ("more",), (SHOT,))
+        assert second == UserMessage("and", ("Context from /x:\n1",), (SHOT,))
+
+    def test_a_pruned_picture_leaves_a_word(self) -> None:
+        thread = Thread()
+        thread.start(TurnStarted("a", "go", "edit_mode", ("n",), images=(SHOT,)))
+        thread.prune(ResultsPruned(images=(SHOT.path,)))
+        assert thread.history() == (UserMessage("go", ("n", NO_IMAGE)),)
+
+    def test_what_was_attached_is_in_view(self) -> None:
+        notes = (
+            "Context from /p/a.py:\n     1\tx",
+            "Context from /p/b.py:3-9:\n     3\ty",
+            "Context from `ls`:\n/p/c.py:\n",
+        )
+        messages = (UserMessage("go", notes),)
+        assert in_view(messages, ["/p/a.py", "/p/b.py", "/p/c.py"]) == {"/p/a.py", "/p/b.py"}

@@ -1,0 +1,224 @@
+"""A custom command is expanded where it is submitted; people go on seeing what was typed."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from odin.core.client import CustomCommand
+from odin.core.event import PromptChanged, PromptJoined, PromptQueued, RequestStarted, TurnStarted, Warned
+from odin.core.op import ChangePrompt, Interrupt, Prompt
+from odin.session.digest import digest_of
+from odin.testing import ScriptedServer, say
+
+from .conftest import Start
+from .test_recovery import APIS, told
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(autouse=True)
+def fix(workspace: Path) -> Path:
+    path = workspace / ".odin/commands/fix.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("---\ndescription: Fix an issue\nargument-hint: NUMBER\n---\nFix issue $ARGUMENTS, then test.\n")
+    return path
+
+
+def sent(body: bytes) -> str:
+    return body.decode()
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_the_model_reads_the_text_and_people_see_what_was_typed(start: Start, api: str) -> None:
+    talk = await start([say("fixed"), say("again")], **told(api))
+    await talk.say("/FIX 12")
+    (started,) = talk.all(TurnStarted)
+    assert (started.text, started.shown) == ("Fix issue 12, then test.", "/FIX 12")
+    first = sent(talk.server.requests[0].body)
+    assert "Fix issue 12, then test." in first
+    assert "/FIX" not in first
+    await talk.say("thanks")
+    shot = await talk.client.snapshot()
+    assert [turn.body for turn in shot.messages] == ["/FIX 12", "thanks"]
+    assert shot.title == "/FIX 12"
+    assert talk.server.rejected == []
+
+
+async def test_what_names_no_command_goes_to_the_model_as_it_is(start: Start) -> None:
+    talk = await start([say("a"), say("b"), say("c")])
+    for text in ("/unknown thing", "/etc/passwd is broken", "/help"):
+        await talk.say(text)
+    assert [(event.text, event.shown) for event in talk.all(TurnStarted)] == [
+        ("/unknown thing", ""),
+        ("/etc/passwd is broken", ""),
+        ("/help", ""),
+    ]
+    assert "/unknown thing" in sent(talk.server.requests[0].body)
+
+
+async def test_the_list_says_where_each_comes_from(start: Start, home: Path, workspace: Path) -> None:
+    (workspace / "odinconfig.json").write_text(json.dumps({"commands": {"fix": "never", "lint": "Lint. $ARGUMENTS"}}))
+    mine = home / ".config/odin/commands/git/commit.md"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("Commit what is staged.")
+    talk = await start([say("ok")], config={"commands": {"tidy": {"body": "Tidy up.", "description": "Tidies"}}})
+    assert await talk.client.commands() == (
+        CustomCommand("fix", "Fix an issue", "NUMBER", "project"),
+        CustomCommand("git/commit", "Commit what is staged.", "", "user"),
+        CustomCommand("lint", "Lint. $ARGUMENTS", "", "project config"),
+        CustomCommand("tidy", "Tidies", "", "user config"),
+    )
+    await talk.say("/tidy src")
+    assert "Tidy up.\\n\\nsrc" in sent(talk.server.requests[0].body)
+    assert "commands" not in (await talk.client.snapshot()).config, "their texts are not in every log"
+
+
+async def test_a_waiting_one_is_changed_as_it_was_typed(start: Start) -> None:
+    gate = threading.Event()
+    talk = await start([say("one").hold(gate), say("two")])
+    first = await talk.submit("go")
+    second = await talk.submit("/fix 12")
+    (waiting,) = (await talk.client.snapshot()).queue
+    assert (waiting.body, waiting.text) == ("/fix 12", "Fix issue 12, then test.")
+    await talk.client.submit(ChangePrompt(second, "/fix 13"))
+    (waiting,) = (await talk.client.snapshot()).queue
+    assert waiting.body == "/fix 13"
+    await talk.client.submit(ChangePrompt(second, mode="plan_mode"))
+    gate.set()
+    await talk.until_end(first)
+    await talk.until_end(second)
+    assert "Fix issue 13, then test." in sent(talk.server.requests[1].body)
+    assert [event.shown for event in talk.all(PromptQueued)] == ["/fix 12"]
+    assert [event.shown for event in talk.all(PromptChanged)] == ["/fix 13", "/fix 13"]
+    assert talk.all(TurnStarted)[-1].shown == "/fix 13"
+
+
+async def test_a_changed_one_may_become_plain_words(start: Start) -> None:
+    gate = threading.Event()
+    talk = await start([say("one").hold(gate), say("two")])
+    first = await talk.submit("go")
+    second = await talk.submit("/fix 12")
+    await talk.client.submit(ChangePrompt(second, "rather this"))
+    gate.set()
+    await talk.until_end(first)
+    await talk.until_end(second)
+    started = talk.all(TurnStarted)[-1]
+    assert (started.text, started.shown) == ("rather this", "")
+
+
+async def test_one_that_waited_when_the_session_ended_keeps_both(start: Start) -> None:
+    gate = threading.Event()
+    server = ScriptedServer([say("one").hold(gate), say("two"), say("three")]).start()
+    talk = await start(None, server=server)
+    await talk.submit("go")
+    waiting = await talk.submit("/fix 12")
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    gate.set()
+    again = await start(None, server=server, resume=session)
+    assert [item.body for item in (await again.client.snapshot()).queue] == ["/fix 12"]
+    await again.client.submit(ChangePrompt(waiting, lane="queue"))
+    await again.until_end(waiting)
+    started = again.all(TurnStarted)[-1]
+    assert (started.text, started.shown) == ("Fix issue 12, then test.", "/fix 12")
+
+
+async def test_one_that_joins_keeps_both(start: Start) -> None:
+    gate = threading.Event()
+    talk = await start([say("one").hold(gate), say("two")])
+    first = await talk.submit("go")
+    await talk.until_live(RequestStarted)
+    await talk.client.submit(Prompt("s", "/fix 7"))
+    await talk.client.submit(Interrupt("join"))
+    await talk.until_end(first)
+    gate.set()
+    (joined,) = talk.all(PromptJoined)
+    assert (joined.text, joined.shown) == ("Fix issue 7, then test.", "/fix 7")
+
+
+async def test_lists_titles_and_exports_show_what_was_typed(start: Start, run_odin: Run) -> None:
+    talk = await start([say("fixed")])
+    await talk.say("/fix 12")
+    session = (await talk.client.info()).session
+    await talk.client.close()
+    (row,) = json.loads(run_odin("sessions", "list", "--json").stdout)
+    assert row["first"] == "/fix 12"
+    exported = Path(run_odin("sessions", "export", session).stdout.strip()).read_text()
+    assert "/fix 12" in exported
+    assert "Fix issue" not in exported
+    for words in ("/fix 12", "Fix issue 12"):
+        assert session in run_odin("sessions", "search", words).stdout, "it is found by both"
+
+
+async def test_a_project_command_in_the_place_of_ones_own_is_told(start: Start, home: Path) -> None:
+    mine = home / ".config/odin/commands/fix.md"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("My own way of fixing.")
+    talk = await start([say("ok")])
+    await talk.say("/fix 1")
+    told_of = [event.text for event in talk.all(Warned) if event.text.startswith("/fix is the project's")]
+    assert len(told_of) == 1
+    assert str(mine) in told_of[0]
+    trusted = await start([say("ok")], trust=True)
+    await trusted.say("/fix 1")
+    assert [event for event in trusted.all(Warned) if "/fix" in event.text] == []
+
+
+async def test_what_is_not_used_is_told_once(start: Start, fix: Path) -> None:
+    fix.with_name("help.md").write_text("mine")
+    talk = await start([say("a"), say("b")])
+    await talk.say("/fix 1")
+    await talk.say("/fix 2")
+    assert sum("/help is a command of Odin" in event.text for event in talk.all(Warned)) == 1
+
+
+async def test_nothing_is_looked_for_without_a_slash(start: Start, fix: Path) -> None:
+    fix.with_name("help.md").write_text("mine")
+    talk = await start([say("a")])
+    await talk.say("fix 1")
+    assert talk.all(Warned) == []
+    assert "Fix issue" not in sent(talk.server.requests[0].body)
+
+
+async def test_its_text_names_nothing_outside_the_project(start: Start, tmp_path: Path, fix: Path) -> None:
+    secret = tmp_path / "private.txt"
+    secret.write_text("the launch code\n")
+    fix.write_text(f"Read @{secret} and $ARGUMENTS.")
+    talk = await start([say("a"), say("b")])
+    await talk.say("/fix it")
+    assert "the launch code" not in sent(talk.server.requests[0].body)
+    await talk.say(f"/fix @{secret}")
+    assert "the launch code" in sent(talk.server.requests[1].body), "the person may name it"
+
+
+def test_without_a_screen_too(run_odin: Run) -> None:
+    with ScriptedServer([say("fixed")]) as server:
+        done = run_odin("-p", "/fix 12", env=server.env("anthropic"))
+        assert done.stdout == "fixed\n"
+        assert "Fix issue 12, then test." in sent(server.requests[0].body)
+
+
+def test_programs_are_told_of_them(run_odin: Run) -> None:
+    request = {"type": "control_request", "request_id": "r", "request": {"subtype": "initialize"}}
+    with ScriptedServer([]) as server:
+        said = run_odin(
+            *("-p", "--input-format", "stream-json", "--output-format", "stream-json"),
+            env=server.env("anthropic"),
+            input=json.dumps(request) + "\n",
+        )
+    answers = [json.loads(line) for line in said.stdout.splitlines() if "control_response" in line]
+    assert answers[0]["response"]["response"]["commands"] == [
+        {"name": "fix", "description": "Fix an issue", "argumentHint": "NUMBER"}
+    ]
+
+
+def test_a_list_made_of_a_log_shows_it(tmp_path: Path) -> None:
+    header = '{"odin_log":1,"session":"s","cwd":"/","created":1.0}'
+    event = '{"type":"TurnStarted","id":"p","text":"long text","mode":"edit_mode","shown":"/fix 1"}'
+    log = tmp_path / "s.jsonl"
+    log.write_text(f'{header}\n{{"seq":0,"ts":1.0,"session":"s","event":{event}}}\n')
+    assert digest_of("s", log, log.stat().st_size, 1).first == "/fix 1"

@@ -1,0 +1,222 @@
+"""A terminal with somebody in front of it: Odin in a pseudo-terminal, what it draws, and a keyboard."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyte
+
+PATIENCE = 60.0
+ODIN = [sys.executable, "-I", "-m", "odin"]
+
+_UNKNOWN_TO_PYTE = re.compile(
+    rb"\x1b\[[<>=][0-9;:]*u|\x1b\[\?[0-9]+\$p|\x1b\[[0-9;]*t|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
+)
+_CUT = re.compile(rb"\x1b(?:\[[0-9;:<>=?$]*)?$|\x1b\][^\x07\x1b]*\x1b?$")
+_ALTERNATE = re.compile(rb"(\x1b\[\?1049[hl])")
+_MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
+
+
+class Emulator:
+    """What the program draws is kept twice: as the screen a person sees and as the bytes that made it.
+
+    It answers what terminals are asked: that frames may be drawn at once (mode 2026).
+    """
+
+    def __init__(self, command: list[str], cwd: Path, env: Mapping[str, str], columns: int, rows: int) -> None:
+        self.master, terminal = pty.openpty()
+        termios.tcsetwinsize(terminal, (rows, columns))
+        self.attributes = termios.tcgetattr(terminal)
+        self._terminal = terminal
+        self._main = pyte.HistoryScreen(columns, rows, history=20_000, ratio=0.01)
+        self._alternate = pyte.HistoryScreen(columns, rows, history=1)
+        self.screen = self._main
+        self._stream = pyte.ByteStream(self.screen)
+        self._lock = threading.RLock()
+        self.bytes = bytearray()
+        self._rest = b""
+        self.process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **env},
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
+        )
+        self._ended = threading.Event()
+        self.stands_still = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    # --- what is drawn ---
+
+    def _read(self) -> None:
+        while not self._ended.is_set():
+            if self.stands_still.is_set():
+                time.sleep(0.02)
+                continue
+            try:
+                ready, _, _ = select.select([self.master], [], [], 0.1)
+                data = os.read(self.master, 65536) if ready else b""
+            except (OSError, ValueError):
+                return
+            if data:
+                self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        with self._lock:
+            self.bytes += data
+            if b"\x1b[?2026$p" in data:
+                self.type("\x1b[?2026;2$y")
+            data = self._rest + data
+            cut = _CUT.search(data)
+            self._rest = cut[0] if cut else b""
+            data = _UNKNOWN_TO_PYTE.sub(b"", data[: len(data) - len(self._rest)])
+            for piece in _ALTERNATE.split(data):
+                if piece in (b"\x1b[?1049h", b"\x1b[?1049l"):
+                    self._turn_to(alternate=piece.endswith(b"h"))
+                else:
+                    self._stream.feed(piece)
+
+    def _turn_to(self, *, alternate: bool) -> None:
+        """The screen that full-screen programs draw on, or the one with the shell's lines."""
+        if alternate:
+            self._alternate.reset()
+        self.screen = self._alternate if alternate else self._main
+        self._stream = pyte.ByteStream(self.screen)
+
+    @property
+    def lines(self) -> list[str]:
+        with self._lock:
+            return [line.rstrip() for line in self.screen.display]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def scrollback(self) -> list[str]:
+        """Every line that left the ordinary screen at its top, and then that screen."""
+        with self._lock:
+            columns = self._main.columns
+            past = ["".join(row[x].data for x in range(columns)).rstrip() for row in self._main.history.top]
+            return past + [line.rstrip() for line in self._main.display]
+
+    @property
+    def modes(self) -> set[int]:
+        """The private modes that are switched on now."""
+        found: set[int] = set()
+        for numbers, how in _MODES.findall(bytes(self.bytes)):
+            for number in map(int, numbers.split(b";")):
+                found.add(number) if how == b"h" else found.discard(number)
+        return found
+
+    def see(self, *words: str, patience: float = PATIENCE) -> str:
+        """Wait until all of these are on the screen."""
+        return self._wait(lambda: all(word in self.text for word in words), f"{words} on the screen", patience)
+
+    def gone(self, *words: str) -> str:
+        return self._wait(lambda: not any(word in self.text for word in words), f"{words} gone from the screen")
+
+    def drawn(self, data: bytes, times: int = 1) -> None:
+        """Wait until these bytes have come."""
+        self._wait(lambda: bytes(self.bytes).count(data) >= times, f"the bytes {data!r}")
+
+    def _wait(self, holds: Callable[[], bool], what: str, patience: float = PATIENCE) -> str:
+        end = time.monotonic() + patience
+        while not holds():
+            if time.monotonic() > end or (self.process.poll() is not None and not self._more() and not holds()):
+                raise AssertionError(f"waited for {what}; the screen shows:\n{self.text}")
+            time.sleep(0.02)
+        return self.text
+
+    def _more(self) -> bool:
+        """Whether something may still come of a program that has ended."""
+        before = len(self.bytes)
+        time.sleep(0.3)
+        return len(self.bytes) > before
+
+    # --- what is typed ---
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def paste(self, text: str) -> None:
+        self.type(f"\x1b[200~{text}\x1b[201~")
+
+    def resize(self, columns: int, rows: int) -> None:
+        with self._lock:
+            self._main.resize(rows, columns)
+            self._alternate.resize(rows, columns)
+        termios.tcsetwinsize(self.master, (rows, columns))
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGWINCH)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    # --- the end ---
+
+    def end(self) -> int:
+        code = self.process.wait(PATIENCE)
+        self._more()
+        return code
+
+    def ends(self, *codes: int) -> None:
+        """It is over, with one of these codes."""
+        code = self.end()
+        assert code in codes, f"it ended with {code}:\n" + "\n".join(filter(None, self.scrollback))
+
+    @property
+    def as_it_was(self) -> bool:
+        """Whether the terminal reads and shows lines as it did at the start."""
+        return termios.tcgetattr(self._terminal) == self.attributes
+
+    def hang_up(self) -> None:
+        """The window is closed."""
+        self._ended.set()
+        self._reader.join(PATIENCE)
+        os.close(self._terminal)
+        os.close(self.master)
+        self._terminal = self.master = -1
+
+    def close(self) -> None:
+        self._ended.set()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        for fd in (self._terminal, self.master):
+            if fd >= 0:
+                os.close(fd)
+
+
+@contextlib.contextmanager
+def terminal(
+    *args: str,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    columns: int = 100,
+    rows: int = 30,
+    command: list[str] | None = None,
+) -> Generator[Emulator]:
+    """Odin with these arguments, or another command, in a new terminal."""
+    made: Any = Emulator(command or [*ODIN, *args], cwd, env or {}, columns, rows)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,124 @@
+"""How Odin looks in a real terminal: its title, its colours, and sizes that change all the time."""
+
+import json
+import random
+import re
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from odin.testing import ScriptedServer, say
+from tests.terminal.emulator import Emulator, terminal
+
+LIGHT_BACKGROUND = b"48;2;251;250;247"
+DARK_BACKGROUND = b"48;2;20;23;28"
+
+
+def titles(odin: Emulator) -> list[str]:
+    return [found.decode() for found in re.findall(rb"\x1b\]0;([^\x07]*)\x07", bytes(odin.bytes))]
+
+
+def leave(odin: Emulator) -> None:
+    odin.type("\x03")
+    odin.see("once more")
+    odin.type("\x03")
+    odin.end()
+
+
+def test_the_title_says_what_goes_on_and_is_given_back(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("Hello there.")]) as server,
+        terminal(cwd=workspace, env=server.env("anthropic")) as odin,
+    ):
+        odin.see("edit")
+        odin.type("hello\r")
+        odin.see("Hello there.", "done")
+        odin.drawn(f"\x1b]0;{workspace.name}\a".encode())
+        leave(odin)
+        assert f"✳ working — {workspace.name}" in titles(odin)
+        assert titles(odin)[-1] == workspace.name
+        assert bytes(odin.bytes).count(b"\x1b[22;0t") == bytes(odin.bytes).count(b"\x1b[23;0t") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_title_is_given_back_when_odin_is_ended(workspace: Path, number: signal.Signals) -> None:
+    with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k"}) as odin:
+        odin.see("edit")
+        odin.drawn(b"\x1b[22;0t")
+        odin.signal(number)
+        odin.end()
+        assert b"\x1b[23;0t" in odin.bytes
+
+
+def test_a_bell_and_a_notification_call_back_one_who_looks_elsewhere(workspace: Path, home: Path) -> None:
+    (home / ".config" / "odin" / "odinconfig.json").write_text(json.dumps({"tui": {"title": False}}))
+    with (
+        ScriptedServer([say("Hello there.")]) as server,
+        terminal(cwd=workspace, env=server.env("anthropic")) as odin,
+    ):
+        odin.see("edit")
+        odin.type("\x1b[O")
+        odin.type("hello\r")
+        odin.see("Hello there.")
+        odin.drawn(f"\a\x1b]9;Odin in {workspace.name}: finished\x1b\\".encode())
+        assert b"\x1b]0;" not in odin.bytes
+
+
+def test_a_light_terminal_gets_the_light_colours_when_it_says_so(workspace: Path) -> None:
+    with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k"}) as odin:
+        odin.see("edit")
+        odin.drawn(b"\x1b]11;?\x1b\\")
+        odin.type("he")
+        odin.type("\x1b]11;rgb:ffff/ffff/ffff\x1b\\")
+        odin.type("llo")
+        odin.drawn(LIGHT_BACKGROUND)
+        odin.see("hello")
+        assert "rgb" not in odin.text
+
+
+def test_the_environment_may_say_it_before(workspace: Path) -> None:
+    with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k", "COLORFGBG": "0;15"}) as odin:
+        odin.see("edit")
+        assert LIGHT_BACKGROUND in odin.bytes
+        assert DARK_BACKGROUND not in odin.bytes
+        assert b"\x1b]11;?" not in odin.bytes
+
+
+@pytest.mark.parametrize(
+    ("env", "forbidden"),
+    [
+        ({"NO_COLOR": "1"}, rb"[34]8;2;(\d+);(?!\1;\1)"),
+        ({"COLORTERM": "", "TERM": "xterm-256color"}, rb"[34]8;2;"),
+        ({"COLORTERM": "", "TERM": "xterm"}, rb"[34]8;[25];"),
+        ({"COLORTERM": "", "TERM": "linux"}, rb"[34]8;[25];|\x1b\](?:0|9|11);"),
+    ],
+    ids=["no-color", "256", "16", "linux-console"],
+)
+def test_terminals_with_fewer_colours_get_no_others(workspace: Path, env: Mapping[str, str], forbidden: bytes) -> None:
+    with (
+        ScriptedServer([say("Some `code` and **more**.")]) as server,
+        terminal(cwd=workspace, env={**server.env("anthropic"), **env}) as odin,
+    ):
+        odin.see("edit")
+        odin.type("hello\r")
+        odin.see("Some code and more.", "done")
+        assert not re.search(forbidden, bytes(odin.bytes))
+
+
+def test_a_storm_of_sizes_keeps_everything(workspace: Path) -> None:
+    chance = random.Random(5)
+    with (
+        ScriptedServer([say("An answer that stays.")]) as server,
+        terminal(cwd=workspace, env=server.env("anthropic")) as odin,
+    ):
+        odin.see("edit")
+        odin.type("hello\r")
+        odin.see("An answer that stays.", "done")
+        odin.type("half a thought")
+        for _ in range(100):
+            odin.resize(chance.randint(1, 200), chance.randint(1, 60))
+        odin.resize(100, 30)
+        odin.see("An answer that stays.", "half a thought", "edit")
+        assert odin.process.poll() is None

@@ -1,0 +1,155 @@
+"""A long answer in plain mode: the terminal's own scrollback holds every line once, whatever happens meanwhile."""
+
+import re
+import time
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from odin.testing import ScriptedServer, call, say
+from tests.terminal.emulator import Emulator, terminal
+
+LINES = 5000
+CLEARS = (b"\x1b[2J", b"\x1b[3J", b"\x1b[J", b"\x1b[0J", b"\x1b[H", b"\x1b[?1049h")
+_NUMBERED = re.compile(r"^line (\d+) of many$")
+
+
+def numbered(first: int, last: int) -> str:
+    return "".join(f"line {number} of many\n" for number in range(first, last))
+
+
+def found(odin: Emulator) -> list[int]:
+    return [int(seen[1]) for line in odin.scrollback if (seen := _NUMBERED.match(line))]
+
+
+def leave(odin: Emulator) -> None:
+    odin.type("\x04")
+    assert odin.end() == 0
+    assert odin.as_it_was
+    assert not any(clear in odin.bytes for clear in CLEARS)
+
+
+def test_five_thousand_lines(workspace: Path) -> None:
+    server = ScriptedServer([say(numbered(0, LINES) + "THE END")])
+    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
+        odin.see("edit>")
+        odin.type("tell me everything\r")
+        odin.see("THE END", "edit>")
+        leave(odin)
+        assert found(odin) == list(range(LINES))
+
+
+def test_lines_come_while_the_answer_is_still_written(workspace: Path) -> None:
+    gate = Event()
+    answer = numbered(0, 40) + "and then, after a while, THE END"
+    server = ScriptedServer([say(answer, chunk=20).hold(gate, after=30)])
+    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
+        odin.see("edit>")
+        odin.type("tell me\r")
+        odin.see("line 20 of many")
+        assert "THE END" not in odin.text
+        gate.set()
+        odin.see("THE END", "edit>")
+        leave(odin)
+        assert found(odin) == list(range(40))
+
+
+def test_somebody_types_meanwhile(workspace: Path) -> None:
+    server = ScriptedServer([say(numbered(0, LINES) + "THE END"), say("Second answer.")])
+    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
+        odin.see("edit>")
+        odin.type("tell me everything\r")
+        odin.see("of many")
+        for letter in "what about that":
+            odin.type(letter)
+            time.sleep(0.005)
+        odin.see("THE END", "edit> what about that")
+        odin.type("\r")
+        odin.see("Second answer.")
+        leave(odin)
+        assert found(odin) == list(range(LINES))
+        assert len(server.requests) == 2
+
+
+def test_the_size_changes_in_the_middle(workspace: Path) -> None:
+    gate = Event()
+    server = ScriptedServer([say(numbered(0, 400) + "THE END").hold(gate, after=30)])
+    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
+        odin.see("edit>")
+        odin.type("tell me everything\r")
+        odin.see("of many")
+        for columns, rows in ((60, 30), (120, 30), (31, 30), (100, 30)):
+            odin.resize(columns, rows)
+            time.sleep(0.05)
+        gate.set()
+        odin.see("THE END", "edit>")
+        leave(odin)
+        assert found(odin) == list(range(400))
+
+
+def test_twenty_columns_and_wide_letters_in_pieces(workspace: Path) -> None:
+    """The terminal wraps a line itself, and a letter that comes in two pieces is one letter."""
+    lines = ["日本語のテキスト" * 4, "e\u0301a\u0308" * 12, "👩‍💻 writes 🎉", "x" * 75]
+    server = ScriptedServer([say("\n".join(lines) + "\nTHE END").trickle()])
+    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic"), columns=20) as odin:
+        odin.see("edit>")
+        odin.type("hi\r")
+        odin.see("THE END", "edit>")
+        leave(odin)
+        sent = bytes(odin.bytes).replace(b"\r\n", b"\n").decode()
+        assert "�" not in sent
+        for line in lines:
+            assert sent.count(f"{line}\n") == 1
+        assert "".join(odin.scrollback).replace(" ", "").count("x" * 75) == 1
+
+
+def test_thoughts_and_calls_stand_between(workspace: Path) -> None:
+    (workspace / "a.txt").write_text("alpha\n")
+    (workspace / "b.txt").write_text("beta\n")
+    script = [
+        call("Read", {"file_path": str(workspace / "a.txt")}, text=numbered(0, 50)),
+        call("Read", {"file_path": str(workspace / "b.txt")}, text=numbered(50, 100)),
+        say(numbered(100, 150) + "THE END"),
+    ]
+    server = ScriptedServer(script)
+    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
+        odin.see("edit>")
+        odin.type("read both\r")
+        odin.see("THE END", "edit>")
+        leave(odin)
+        assert found(odin) == list(range(150))
+        lines = odin.scrollback
+        calls = [lines.index(line) for line in lines if line.startswith("· Read")]
+        assert len(calls) == 2
+        assert lines.index("line 49 of many") < calls[0] < lines.index("line 50 of many")
+        assert lines.index("line 99 of many") < calls[1] < lines.index("line 100 of many")
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown", ""])
+def test_a_dumb_terminal_gets_no_sequence_at_all(workspace: Path, term: str) -> None:
+    (workspace / "a.txt").write_text("alpha\n")
+    script = [call("Read", {"file_path": str(workspace / "a.txt")}), say("It says alpha.")]
+    with (
+        ScriptedServer(script) as server,
+        terminal(cwd=workspace, env={**server.env("anthropic"), "TERM": term}) as odin,
+    ):
+        odin.see("edit>")
+        odin.type("read a.txt\n")
+        odin.see("· Read", "It says alpha.")
+        odin.type("/exit\n")
+        assert odin.end() == 0
+        assert b"\x1b" not in odin.bytes
+        assert b"\a" not in odin.bytes
+
+
+def test_no_colour(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("Hello.")]) as server,
+        terminal("--plain", cwd=workspace, env={**server.env("anthropic"), "NO_COLOR": "1"}) as odin,
+    ):
+        odin.see("edit>")
+        odin.type("hi\r")
+        odin.see("Hello.", "edit>")
+        leave(odin)
+        assert not re.search(rb"\x1b\[[0-9;]*m", bytes(odin.bytes))

@@ -1,0 +1,65 @@
+"""The branch that is checked out, as real git says it."""
+
+import subprocess
+from pathlib import Path
+
+from odin.app.branch import branch_of
+
+
+def git(folder: Path, *words: str) -> str:
+    settings = [
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-c",
+        "init.defaultBranch=main",
+        "-c",
+        "commit.gpgsign=false",
+    ]
+    done = subprocess.run(["git", *settings, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def repository(folder: Path) -> Path:
+    folder.mkdir()
+    git(folder, "init", "-q")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "first")
+    return folder
+
+
+def test_a_branch_is_found_from_any_folder_inside(tmp_path: Path) -> None:
+    root = repository(tmp_path / "repo")
+    inside = root / "src" / "deep"
+    inside.mkdir(parents=True)
+    git(root, "switch", "-q", "-c", "feature/one")
+    assert branch_of(str(root)) == branch_of(str(inside)) == git(root, "branch", "--show-current") == "feature/one"
+
+
+def test_a_repository_without_a_commit_has_a_branch(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    assert branch_of(str(tmp_path)) == "main"
+
+
+def test_a_detached_head_is_the_beginning_of_its_commit(tmp_path: Path) -> None:
+    root = repository(tmp_path / "repo")
+    git(root, "switch", "-q", "--detach")
+    assert branch_of(str(root)) == git(root, "rev-parse", "HEAD")[:8]
+
+
+def test_a_linked_work_tree_has_a_branch_of_its_own(tmp_path: Path) -> None:
+    root = repository(tmp_path / "repo")
+    git(root, "worktree", "add", "-q", "-b", "other", str(tmp_path / "linked"))
+    assert branch_of(str(tmp_path / "linked")) == "other"
+    assert branch_of(str(root)) == "main"
+
+
+def test_outside_of_git_and_with_damaged_files_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    assert branch_of(str(tmp_path)) == ""
+    (tmp_path / ".git" / "HEAD").write_bytes(b"\xff\xfe\n")
+    assert isinstance(branch_of(str(tmp_path)), str)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / ".git").write_text("gitdir: /nowhere/at/all\n")
+    assert branch_of(str(broken)) == ""

@@ -1,0 +1,257 @@
+"""Files by some letters of their path: what is found, in which order, and that nothing stands still meanwhile."""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from odin.app import catalogue, finding
+from odin.app.catalogue import Catalogue
+from odin.app.finding import Finder
+from odin.app.ranking import Search, Superseded, folded
+from odin.core.event import CachedFile
+from odin.testing import say
+from tests.engine.conftest import Start, start
+
+__all__ = ["start"]
+
+Make = Callable[..., Finder]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    """make(names, recent=…) is a finder in a folder with these files, all of the same age."""
+    made: list[Finder] = []
+
+    def finder(*names: str, recent: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Finder:
+        root = tmp_path / "tree"
+        root.mkdir(exist_ok=True)
+        for name in names:
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("")
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+        known = [CachedFile(f"{root}/{name}", 0, float(place)) for place, name in enumerate(recent)]
+        found = Finder(str(root), recent=lambda: known, env=env or {"HOME": "/nowhere"})
+        made.append(found)
+        return found
+
+    yield finder
+    for one in made:
+        await one.close()
+
+
+async def settled(finder: Finder, words: str, limit: int = 20) -> tuple[str, ...]:
+    """The answer when the whole tree is known."""
+    await finder(words)
+    async with asyncio.timeout(30):
+        while finder.walking:
+            await asyncio.sleep(0.01)
+    return await finder(words, limit)
+
+
+class TestOrder:
+    async def test_the_better_the_match_the_earlier(self, make: Make) -> None:
+        finder = make(
+            "deep/down/agent",  # the name
+            "src/agent.py",  # its beginning
+            "src/the_agent.py",  # a part of it
+            "agents/inner/x.py",  # a part of the path
+            "a/gxe/n/t.py",  # only the letters
+            "zebra.txt",
+        )
+        found = await settled(finder, "agent")
+        assert found == (
+            "deep/down/agent",
+            "agents/",
+            "src/agent.py",
+            "src/the_agent.py",
+            "agents/inner/",
+            "agents/inner/x.py",
+            "a/gxe/n/t.py",
+        )
+
+    async def test_short_ones_first_and_any_case(self, make: Make) -> None:
+        finder = make("lib/README.md", "README.md", "a/b/c/readme.txt")
+        assert await settled(finder, "ReadMe") == ("README.md", "lib/README.md", "a/b/c/readme.txt")
+
+    async def test_what_the_session_knows_and_what_changed_comes_first(self, make: Make, tmp_path: Path) -> None:
+        finder = make("a/test.py", "bb/test.py", "ccc/test.py", recent=("ccc/test.py",))
+        os.utime(tmp_path / "tree" / "bb" / "test.py")
+        assert await settled(finder, "test") == ("ccc/test.py", "bb/test.py", "a/test.py")
+
+    async def test_parts_of_the_path_and_letters_in_order(self, make: Make) -> None:
+        finder = make("src/odin/ui/tui/composer.py", "src/odin/core/op.py", "tests/ui/test_composer.py")
+        assert (await settled(finder, "tui/comp"))[0] == "src/odin/ui/tui/composer.py"
+        assert (await finder("sodcoop"))[0] == "src/odin/core/op.py"
+        assert (await finder("src op.py"))[0] == "src/odin/core/op.py"
+        assert await finder("nothing at all") == ()
+
+    async def test_folders_are_found_with_a_slash(self, make: Make) -> None:
+        finder = make("src/deep/inner/a.py")
+        assert (await settled(finder, "inner"))[0] == "src/deep/inner/"
+        assert (await finder("deep/"))[0] == "src/deep/"
+
+    async def test_without_words_what_was_used_then_the_top(self, make: Make) -> None:
+        finder = make("b.txt", ".hidden", "src/a.py", "docs/x.md", recent=("gone.py", "docs/x.md", "src/a.py"))
+        assert await settled(finder, "") == ("src/a.py", "docs/x.md", "docs/", "src/", "b.txt", ".hidden")
+        assert await finder("", 2) == ("src/a.py", "docs/x.md")
+
+    async def test_more_letters_narrow_and_fewer_widen(self, make: Make) -> None:
+        finder = make(*(f"pkg{number}/some_module_{number}.py" for number in range(300)))
+        await settled(finder, "smd")
+        for words in ("smd", "smd1", "smd12", "smd123", "smd12", "s", "some_module_123"):
+            fresh = make()
+            assert await finder(words) == await settled(fresh, words), words
+
+
+class TestOddTrees:
+    async def test_links_pipes_and_closed_folders_do_no_harm(self, make: Make, tmp_path: Path) -> None:
+        finder = make("a.py", "closed/b.py")
+        root = tmp_path / "tree"
+        (root / "loop").symlink_to(root, target_is_directory=True)
+        (root / "out").symlink_to("/", target_is_directory=True)
+        os.mkfifo(root / "fifo")
+        (root / "closed").chmod(0)
+        try:
+            found = await settled(finder, "py")
+        finally:
+            (root / "closed").chmod(0o755)
+        assert "a.py" in found
+        assert not any(path.startswith(("loop/", "out/")) for path in found)
+
+    async def test_what_git_ignores_is_left_out(self, make: Make, tmp_path: Path) -> None:
+        finder = make("a.py", "node_modules/x/a.py", ".github/a.yml", ".git/config")
+        (tmp_path / "tree" / ".gitignore").write_text("node_modules/\n")
+        assert await settled(finder, "a") == ("a.py", ".github/a.yml")
+        assert await finder("config") == ()
+
+    async def test_names_that_are_no_text(self, make: Make, tmp_path: Path) -> None:
+        finder = make("größe.txt", "GRÖSSE.md", "İstanbul.txt", "two words.txt")
+        root = os.fsencode(tmp_path / "tree")
+        for name in (b"bad-\xff.txt", b"line\nfeed.txt"):
+            os.close(os.open(root + b"/" + name, os.O_CREAT | os.O_WRONLY))
+        assert await settled(finder, "grö") == ("GRÖSSE.md", "größe.txt")
+        assert await finder("stanbul") == ("İstanbul.txt",)
+        assert await finder("two wo") == ("two words.txt",)
+        assert await finder("bad") == ()
+        assert await finder("feed") == ()
+        for odd in ("a\nb", "a\0b", "[*+?", "\\", "x" * 10_000):
+            assert await finder(odd) == ()
+
+    async def test_the_home_is_looked_through_without_what_programs_hide_there(
+        self, make: Make, tmp_path: Path
+    ) -> None:
+        finder = make("notes.md", ".cache/thing/notes.md", env={"HOME": str(tmp_path / "tree")})
+        assert await settled(finder, "notes") == ("notes.md",)
+
+    async def test_a_folder_elsewhere_is_listed(self, make: Make, tmp_path: Path) -> None:
+        finder = make("src/a.py", env={"HOME": str(tmp_path)})
+        (tmp_path / "other" / "deep").mkdir(parents=True)
+        (tmp_path / "other" / "data.csv").write_text("")
+        assert await finder("../oth") == ("../other/",)
+        assert await finder(f"{tmp_path}/other/d") == (f"{tmp_path}/other/data.csv", f"{tmp_path}/other/deep/")
+        assert await finder("~/other/") == ("~/other/data.csv", "~/other/deep/")
+        assert await finder("./s") == ("./src/",)
+        assert await finder("/no/such/folder/x") == ()
+
+    async def test_a_folder_that_is_gone(self, make: Make, tmp_path: Path) -> None:
+        finder = make()
+        (tmp_path / "tree").rmdir()
+        assert await settled(finder, "a") == ()
+
+    async def test_without_ripgrep(self, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(catalogue, "find_ripgrep", lambda: None)
+        finder = make("src/a.py", "skip/a.py")
+        (tmp_path / "tree" / ".gitignore").write_text("skip/\n")
+        assert await settled(finder, "a.py") == ("src/a.py",)
+
+
+class TestTime:
+    async def test_nothing_is_looked_at_before_somebody_asks(self, start: Start, workspace: Path) -> None:
+        (workspace / "a.py").write_text("x = 1\n")
+        talk = await start([say("ok")])
+        await talk.say("hello")
+        assert _walkers(workspace) == []
+        assert await talk.client.find_files("a.py") == ("a.py",)
+        assert (await talk.client.find_files(""))[0] == "a.py"
+
+    async def test_what_is_new_is_found_after_a_while(
+        self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        finder = make("a.py")
+        assert await settled(finder, "a") == ("a.py",)
+        (tmp_path / "tree" / "ab.py").write_text("")
+        (tmp_path / "tree" / "a.py").unlink()
+        assert await finder("a") == ()
+        monkeypatch.setattr(finding, "FRESH_S", 0.0)
+        assert await settled(finder, "a") == ("ab.py",)
+
+    async def test_a_newer_question_ends_an_older_one(self) -> None:
+        chunks = ["\n" + "\n".join(f"d{number}/{each}.txt" for each in range(2000)) + "\n" for number in range(400)]
+        search = Search()
+        asked = time.monotonic()
+        with pytest.raises(Superseded):
+            await search.best(chunks, "zz", 20, lambda: time.monotonic() - asked < 0.02)
+        (best, *_) = await search.best(chunks, "d7/19.t", 20, lambda: True)
+        assert best[2] == "d7/19.txt"
+
+    async def test_others_run_during_a_long_search(self) -> None:
+        """How often, not how fast: while one searches half a million names, somebody else gets many turns."""
+        names = [f"src/module{number}/some_long_name_{each}.py" for number in range(500) for each in range(20)]
+        chunks = ["\n" + "\n".join(names[at : at + 1000]) + "\n" for at in range(0, len(names), 1000)] * 50
+        turns, over = 0, False
+
+        async def count() -> None:
+            nonlocal turns
+            while not over:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        await Search().best(chunks, "qzx", 20, lambda: True)
+        over = True
+        await counting
+        assert turns > 10
+
+    async def test_closing_ends_the_walk(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        endless = tmp_path / "rg"
+        endless.write_text("#!/bin/sh\nwhile :; do printf 'a/b.py\\0'; sleep 0.01; done\n")
+        endless.chmod(0o755)
+        monkeypatch.setattr(catalogue, "find_ripgrep", lambda: str(endless))
+        finder = make("x.py")
+        async with asyncio.timeout(20):
+            while not await finder("b.py") and not finder.walking:
+                await asyncio.sleep(0.01)
+        assert finder.walking
+        await finder.close()
+        assert not finder.walking
+        assert _walkers(endless) == []
+        assert await finder("b.py") == ()
+
+    async def test_three_hundred_thousand_names_take_little_memory(self) -> None:
+        kept = Catalogue()
+        for number in range(300):
+            kept.add("\n".join(f"packages/component{number}/source/file_number_{each}.tsx" for each in range(1000)))
+        kept.finish()
+        assert kept.count == 300_000 + 2 * 300 + 1
+        held = sum(len(chunk) for chunk in kept.chunks)
+        assert held < 60 * kept.count
+        assert len(kept.chunks) < 2000
+        hits = await Search().best(kept.chunks, "component42file_number_77.", 5, lambda: True)
+        assert hits[0][2] == "packages/component42/source/file_number_77.tsx"
+
+
+def _walkers(of: Path) -> list[str]:
+    """Processes that work in or run this path."""
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in listed if str(of) in line and "--files" in line]
+
+
+def test_folding_keeps_every_letter_in_its_place() -> None:
+    for text in ("ABC", "İstanbul", "straße", "ÄÖÜ", "ǅ"):
+        assert len(folded(text)) == len(text)

@@ -1,0 +1,1 @@
+"""The terminal app, driven by Textual's pilot over a real session and the scripted model server."""

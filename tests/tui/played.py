@@ -1,0 +1,237 @@
+"""A session without an engine: events that are given play, ops that are submitted are kept. Proof that the app needs no
+more than the three verbs, and the same pictures every time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any
+
+from odin.core.client import (
+    Client,
+    ContextPart,
+    ContextReport,
+    CustomCommand,
+    LoopStatus,
+    ModelChoice,
+    RewindPlan,
+    SessionInfo,
+    Snapshot,
+)
+from odin.core.event import ActivityChanged, AnyEvent, Envelope
+from odin.core.hook import CallbackHook
+from odin.core.message import Usage
+from odin.core.op import Op, Rewind
+from odin.core.rule import RuleLine
+from odin.core.sessions import Exchange, ExportFormat, SessionMatch, SessionPreview, SessionSummary
+from odin.core.usage import By, UsageReport, UsageRow
+
+START = 1_700_000_000.0
+"""When everything that is played happens."""
+
+
+class PlayedClient:
+    """One session. `play` lets events happen now; those given at the start happened before."""
+
+    def __init__(self, past: Collection[AnyEvent] = (), *, session: str = "20260101120000000", **info: Any) -> None:
+        self.submitted: list[Op] = []
+        self.answers: dict[type[Any], bool] = {}
+        self.session = session
+        self._info: dict[str, Any] = {
+            "cwd": "~/project",
+            "model": "anthropic/claude-sonnet-4-5",
+            "version": "0.1.0",
+            "mode": "edit_mode",
+            "permission_mode": "default",
+            "tools": ("Read", "Edit"),
+            "sandbox": "bubblewrap",
+            **info,
+        }
+        self.shot: dict[str, Any] = {}
+        self.plan = RewindPlan()
+        self.paths: tuple[str, ...] = ()
+        self.custom: tuple[CustomCommand, ...] = ()
+        self._log: list[Envelope] = []
+        self._queues: list[asyncio.Queue[Envelope]] = []
+        self._seq = -1
+        self._now = START
+        for event in past:
+            self.play(event)
+
+    def play(self, *events: AnyEvent, agent: str = "", after: float = 1.0) -> None:
+        for event in events:
+            self._now += after
+            self._seq += event.durable
+            envelope = Envelope(self._seq, self._now, self.session, event, agent)
+            if event.durable:
+                self._log.append(envelope)
+            for queue in self._queues:
+                queue.put_nowait(envelope)
+
+    @property
+    def now(self) -> float:
+        return self._now
+
+    async def submit(self, op: Op) -> bool:
+        self.submitted.append(op)
+        return self.answers.get(type(op), True)
+
+    def events(self, after: int | None = None) -> AsyncIterator[Envelope]:
+        queue: asyncio.Queue[Envelope] = asyncio.Queue()
+        past = [] if after is None else [envelope for envelope in self._log if envelope.seq > after]
+        self._queues.append(queue)
+        return self._read(past, queue)
+
+    async def _read(self, past: list[Envelope], queue: "asyncio.Queue[Envelope]") -> AsyncIterator[Envelope]:
+        for envelope in past:
+            yield envelope
+        while True:
+            yield await queue.get()
+
+    def listen(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
+        raise NotImplementedError
+
+    def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
+        return None
+
+    async def snapshot(self) -> Snapshot:
+        fields: dict[str, Any] = {
+            "session": self.session,
+            "seq": self._seq,
+            "cwd": self._info["cwd"],
+            "model": self._info["model"],
+            "title": "",
+            "agent_mode": self._info["mode"],
+            "permission_mode": self._info["permission_mode"],
+            "executing": False,
+            "messages": (),
+            "queue": (),
+            "sub_agents": (),
+            "context": (),
+            "custom_instructions": "",
+            "config": {},
+            "files": (),
+            "todos": (),
+            "usage": Usage(),
+            "cost_usd": 0.0,
+            "usage_by_model": {},
+            "usage_by_agent": {},
+            "spent_by_model": {},
+            "spent_by_agent": {},
+            "context_tokens": 0,
+            "context_limit": 200_000,
+            "message_count": 0,
+        }
+        return Snapshot(**{**fields, **self.shot})
+
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
+        yield await self.snapshot()
+
+    async def info(self) -> SessionInfo:
+        return SessionInfo(session=self.session, **self._info)
+
+    async def context(self) -> ContextReport:
+        parts = (ContextPart("tools", 6_000, 14), ContextPart("prompts", 2_000, 3))
+        return ContextReport(self._info["model"], 8_000, 200_000, 160_000, measured=True, parts=parts)
+
+    async def rules(self) -> tuple[RuleLine, ...]:
+        return (
+            RuleLine(1, "user", "allow", "Bash(git log:*)", "~/.config/odin/odinconfig.json"),
+            RuleLine(2, "session", "deny", "Edit(secrets/**)", "this session"),
+        )
+
+    async def find_files(self, words: str, limit: int = 20) -> tuple[str, ...]:
+        return tuple(path for path in self.paths if words.casefold() in path.casefold())[:limit]
+
+    async def commands(self) -> tuple[CustomCommand, ...]:
+        return self.custom
+
+    async def models(self, *, look: bool = False) -> tuple[ModelChoice, ...]:
+        found = (
+            ModelChoice(
+                "anthropic/claude-sonnet-4-5",
+                200_000,
+                "native",
+                "https://api.anthropic.com",
+                3.0,
+                15.0,
+                0.3,
+                3.75,
+                "key in ANTHROPIC_API_KEY",
+            ),
+            ModelChoice("offline/planner", 100_000, "native", "built in", 0.0, 0.0, note="no network"),
+        )
+        local = ModelChoice("ollama/qwen3", 32_000, "json", "http://localhost:11434", note="on this machine")
+        return (*found, local) if look else found
+
+    async def loop(self) -> LoopStatus:
+        return LoopStatus()
+
+    async def rewind_plan(self, op: Rewind) -> RewindPlan:
+        return self.plan
+
+    def add_hook(self, hook: CallbackHook) -> None:
+        return None
+
+    async def close(self, timeout: float | None = None) -> bool:
+        return True
+
+
+class PlayedSessions:
+    """Sessions of a project that all are played."""
+
+    def __init__(self, *clients: Any, summaries: Collection[SessionSummary] = ()) -> None:
+        self._clients = {client.session: client for client in clients}
+        self._open: Any = clients[0]
+        self._summaries = tuple(summaries)
+        self.renamed: dict[str, str] = {}
+        self.prompted: tuple[str, ...] = ()
+
+    @property
+    def client(self) -> Client:
+        return self._open
+
+    async def new(self) -> Client:
+        self._open = PlayedClient(session="20260101130000000")
+        return self._open
+
+    async def resume(self, session: str) -> Client:
+        self._open = self._clients[session]
+        return self._open
+
+    async def fork(self, turn: str = "") -> tuple[Client, str]:
+        return self._open, ""
+
+    async def list(self) -> tuple[SessionSummary, ...]:
+        return self._summaries
+
+    async def search(self, words: str) -> tuple[SessionMatch, ...]:
+        found = (item for item in self._summaries if words.casefold() in f"{item.title} {item.first}".casefold())
+        return tuple(SessionMatch(item, "title", item.title) for item in found)
+
+    async def prompts(self, limit: int = 200) -> tuple[str, ...]:
+        return self.prompted[:limit]
+
+    async def preview(self, session: str) -> SessionPreview:
+        exchanges = (Exchange("What does the parser do?", "It reads a file line by line."), Exchange("Make it faster."))
+        return SessionPreview(session, exchanges, earlier=True)
+
+    async def usage(self, by: By = "day", *, days: int = 0, session: str = "") -> UsageReport:
+        names = {"day": ("2023-11-13", "2023-11-14"), "model": ("anthropic/claude-sonnet-4-5", "ollama/qwen3")}
+        names["agent"] = ("main agent", "sub-agents")
+        rows = tuple(
+            UsageRow(name, "", 4, 1_200, 800, 30_000, 2_500, 0, 0.0412, 900 * place, 0.89)
+            for place, name in enumerate(names.get(by, ("turn", "compaction")))
+        )
+        total = UsageRow("total", "", 8, 2_400, 1_600, 60_000, 5_000, 0, 0.0824, 900, 0.89)
+        return UsageReport("all time", by, rows, total)
+
+    async def rename(self, session: str, title: str) -> None:
+        self.renamed[session] = title
+
+    async def delete(self, session: str) -> None:
+        self._summaries = tuple(item for item in self._summaries if item.id != session)
+
+    async def export(self, session: str, form: ExportFormat, path: str = "") -> str:
+        return f"~/{session}.{form}"
+
+    async def close(self) -> None:
+        return None

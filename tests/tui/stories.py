@@ -1,0 +1,54 @@
+"""Stories in tests: made of events, and compared by what the log can know of them."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from odin.core.event import AnyEvent, Envelope, Warned
+from odin.ui.tui.story.block import Block, CallBlock, PromptBlock, WordsBlock
+from odin.ui.tui.story.stories import Stories
+from odin.ui.tui.story.story import Story
+
+_NOT_IN_THE_LOG = {"ts", "version", "folded", "seconds", "started", "ended", "printed", "_text", "_pieces"}
+
+
+def story_of(events: Iterable[AnyEvent]) -> Story:
+    story = Story()
+    for number, event in enumerate(events):
+        story.see(Envelope(number, 1_700_000_000.0 + number, "s", event))
+    return story
+
+
+def known(block: Block) -> dict[str, Any]:
+    """What a block says, without what depends on when it was seen."""
+    found = {field.name: getattr(block, field.name) for field in fields(block) if field.name not in _NOT_IN_THE_LOG}
+    if isinstance(block, WordsBlock):
+        found["text"] = block.text
+    if not isinstance(block, PromptBlock | CallBlock):
+        del found["key"]
+    return {"kind": type(block).__name__, **found}
+
+
+def told(story: Story) -> list[dict[str, Any]]:
+    return [known(block) for block in story.blocks]
+
+
+def stories_of(envelopes: Iterable[Envelope]) -> Stories:
+    stories = Stories()
+    for envelope in envelopes:
+        if not isinstance(envelope.event, Warned):
+            stories.see(envelope)
+    return stories
+
+
+def differences(one: Stories, other: Stories) -> list[str]:
+    """Where two tell something different, in words for whoever has to find out why."""
+    found: list[str] = []
+    for agent in one.keys() | other.keys():
+        left, right = told(one[agent]) if agent in one else [], told(other[agent]) if agent in other else []
+        for number in range(max(len(left), len(right))):
+            a = left[number] if number < len(left) else None
+            b = right[number] if number < len(right) else None
+            if a != b:
+                found.append(f"{agent or 'main'} {number}:\n  live {a}\n  log  {b}")
+    return found

@@ -1,0 +1,107 @@
+"""How the dialogs look that ask a person, at two sizes and on dark and light screens."""
+
+import pytest
+
+from odin.core.event import Option, PermissionAsked, Question, QuestionsAsked, TurnStarted
+from odin.core.screen import ScreenSettings
+from tests.tui.conftest import Stage, play
+from tests.tui.played import START, PlayedClient, PlayedSessions
+
+LOOKS = pytest.mark.parametrize(
+    ("size", "theme"),
+    [((100, 30), "dark"), ((100, 30), "light"), ((60, 20), "dark"), ((60, 20), "light")],
+    ids=lambda value: value if isinstance(value, str) else f"{value[0]}x{value[1]}",
+)
+
+DIFF = """--- /home/ann/project/greet.py
++++ /home/ann/project/greet.py
+@@ -1,4 +1,5 @@
+ def greet(name):
+-    print("Hello", name)
++    greeting = f"Hello, {name}!"
++    print(greeting)
+ #
+ greet("Ann")"""
+
+EDIT = PermissionAsked(
+    "ask-1",
+    "c1",
+    "Edit",
+    {"file_path": "/home/ann/project/greet.py", "old_string": "…", "new_string": "…"},
+    "Edit changes /home/ann/project/greet.py.",
+    subject="/home/ann/project/greet.py",
+    rules=("Edit(./greet.py)", "Edit(./**)"),
+    preview=DIFF,
+)
+COMMAND = PermissionAsked(
+    "ask-2",
+    "c2",
+    "ExecuteCommand",
+    {"command": "git push origin main"},
+    "It reaches the network.",
+    subject="git push origin main",
+    rules=("Bash(git push origin main)", "Bash(git push:*)"),
+    sandbox="bubblewrap, without the network",
+)
+QUESTIONS = QuestionsAsked(
+    "ask-3",
+    "c3",
+    (
+        Question(
+            "Database",
+            "Which database should the tests use?",
+            (
+                Option("SQLite", "a file in the project, nothing to install"),
+                Option("PostgreSQL", "what production uses; needs a server"),
+            ),
+        ),
+        Question("Extras", "What else?", (Option("Fixtures"), Option("Migrations")), multiple=True),
+    ),
+)
+
+
+def shown(size: tuple[int, int], theme: str) -> str:
+    return f"{size[0]}x{size[1]}-{theme}"
+
+
+async def ready(stage: Stage) -> None:
+    await stage.until(lambda: getattr(stage.app.screen, "ready", False))
+    await stage.pilot.pause(0.1)
+
+
+def client(*events: PermissionAsked | QuestionsAsked) -> PlayedSessions:
+    return PlayedSessions(PlayedClient([TurnStarted("p1", "Greet people properly.", "edit_mode"), *events]))
+
+
+def settings(theme: str) -> ScreenSettings:
+    return ScreenSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
+
+
+def clock() -> float:
+    return START + 10
+
+
+@LOOKS
+async def test_permission(size: tuple[int, int], theme: str) -> None:
+    async with play(client(EDIT, COMMAND), size=size, settings=settings(theme), clock=clock) as stage:
+        await ready(stage)
+        await stage.shows("Odin asks to use Edit: · 1 more waits")
+        stage.snapshot(f"permission-{shown(size, theme)}")
+
+
+@LOOKS
+async def test_the_rule_before_it_is_remembered(size: tuple[int, int], theme: str) -> None:
+    async with play(client(COMMAND), size=size, settings=settings(theme), clock=clock) as stage:
+        await ready(stage)
+        await stage.press("p")
+        await stage.shows("Bash(git push origin main)", "in this project")
+        await stage.pilot.pause(0.1)
+        stage.snapshot(f"permission-rule-{shown(size, theme)}")
+
+
+@LOOKS
+async def test_questions(size: tuple[int, int], theme: str) -> None:
+    async with play(client(QUESTIONS), size=size, settings=settings(theme), clock=clock) as stage:
+        await ready(stage)
+        await stage.shows("Which database should the tests use?")
+        stage.snapshot(f"questions-{shown(size, theme)}")

@@ -1,0 +1,193 @@
+"""The list above the composer: files by `@`, commands by `/`, by keyboard and by mouse."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from odin.core.client import CustomCommand
+from odin.core.op import Prompt
+from odin.testing import say
+from odin.ui.tui.composer.completing import wanted
+from odin.ui.tui.composer.fuzzy import score
+from tests.tui.conftest import OpenApp, play
+from tests.tui.played import PlayedClient, PlayedSessions
+
+PATHS = ("src/event.py", "src/even more.txt", "src/events/", "README.md")
+
+
+def client_with_files() -> PlayedClient:
+    client = PlayedClient()
+    client.paths = PATHS
+    return client
+
+
+async def test_files_of_the_project_are_completed(open_app: OpenApp, workspace: Path) -> None:
+    (workspace / "src").mkdir()
+    (workspace / "src" / "parser.py").write_text("TOKEN = 42\n")
+    async with open_app([say("It is 42.")]) as stage:
+        await stage.type("what is in @parsr")
+        await stage.shows("› src/parser.py")
+        await stage.press("tab")
+        assert stage.app.composer.text == "what is in @src/parser.py "
+        await stage.press("enter")
+        await stage.shows("It is 42.")
+        assert "TOKEN = 42" in str(stage.server.requests[0].body)
+
+
+async def test_names_with_spaces_are_quoted_and_folders_go_on() -> None:
+    async with play(PlayedSessions(client_with_files())) as stage:
+        composer = stage.app.composer
+        await stage.type("@even")
+        await stage.shows("› src/event.py", "src/even more.txt", "src/events/")
+        await stage.press("down", "enter")
+        assert composer.text == '@"src/even more.txt" '
+        await stage.press("ctrl+u")
+        await stage.type("@even")
+        await stage.shows("› src/event.py")
+        await stage.press("up", "tab")
+        assert composer.text == "@src/events/"
+        await stage.shows("› src/events/")
+        await stage.press("escape")
+        await stage.until(lambda: "›" not in stage.screen())
+        assert composer.text == "@src/events/"
+
+
+async def test_ctrl_n_and_ctrl_p_move_in_the_list_and_a_click_takes() -> None:
+    async with play(PlayedSessions(client_with_files())) as stage:
+        await stage.type("@even")
+        await stage.shows("› src/event.py")
+        await stage.press("ctrl+n", "ctrl+n", "ctrl+p")
+        await stage.shows("› src/even more.txt")
+        await stage.pilot.click("#popup", offset=(4, 0))
+        await stage.until(lambda: stage.app.composer.text == "@src/event.py ")
+        assert stage.app.composer.has_focus
+
+
+async def test_enter_sends_a_path_that_is_whole() -> None:
+    client = client_with_files()
+    async with play(PlayedSessions(client)) as stage:
+        await stage.type("@README.md")
+        await stage.shows("› README.md")
+        await stage.press("enter")
+        await stage.until(lambda: any(isinstance(op, Prompt) and op.text == "@README.md" for op in client.submitted))
+
+
+async def test_typing_never_waits_for_files_and_a_newer_question_ends_the_older() -> None:
+    class Slow(PlayedClient):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked: list[str] = []
+
+        async def find_files(self, words: str, limit: int = 20) -> tuple[str, ...]:
+            self.asked.append(words)
+            try:
+                await asyncio.sleep(600 if words != "abc" else 0)
+            except asyncio.CancelledError:
+                self.asked.append(f"ended {words}")
+                raise
+            return ("found.py",)
+
+    client = Slow()
+    async with play(PlayedSessions(client)) as stage:
+        await stage.type("@ab")
+        assert stage.app.composer.text == "@ab"
+        await stage.until(lambda: "ab" in client.asked)
+        await stage.type("c")
+        await stage.shows("› found.py")
+        assert "ended ab" in client.asked
+        await stage.type(" d")
+        await stage.until(lambda: "found.py" not in stage.screen())
+
+
+async def test_the_same_question_finds_more_a_moment_later() -> None:
+    client = client_with_files()
+    client.paths = ()
+    async with play(PlayedSessions(client)) as stage:
+        await stage.type("@even")
+        client.paths = PATHS
+        await stage.shows("› src/event.py")
+
+
+@pytest.mark.parametrize(
+    ("line", "letters"),
+    [
+        ("@a", "a"),
+        ("see @src/a", "src/a"),
+        ("(@a", "a"),
+        ('@"my fi', "my fi"),
+        ("me@example", None),
+        ("@a.py:10-2", None),
+        ("@a.py:", None),
+        ("!cat @a", None),
+        ("@a b", None),
+    ],
+)
+def test_where_a_file_is_meant(line: str, letters: str | None) -> None:
+    want = wanted(line, len(line), first=True)
+    assert (want.letters if want is not None else None) == letters
+
+
+async def test_commands_are_listed_with_their_sentences_and_tab_completes() -> None:
+    client = PlayedClient()
+    client.custom = (CustomCommand("team/review", "Reviews what was changed.", "[FILE]"),)
+    async with play(PlayedSessions(client)) as stage:
+        await stage.type("/COMP")
+        await stage.shows("› /compact [WHAT MATTERS|cancel]", "Summarises the conversation", "/ a command")
+        await stage.press("tab")
+        assert stage.app.composer.text == "/compact "
+        await stage.press("ctrl+u")
+        await stage.type("/revi")
+        await stage.shows("› /team/review [FILE]", "Reviews what was changed.")
+        await stage.press("enter")
+        await stage.until(lambda: any(isinstance(op, Prompt) for op in client.submitted))
+        sent = next(op for op in client.submitted if isinstance(op, Prompt))
+        assert sent.text.strip() == "/team/review"
+
+
+async def test_enter_runs_a_command_and_unknown_ones_go_to_the_model() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await stage.send("/plan")
+        await stage.shows("─ plan ─")
+        await stage.send("/as")
+        await stage.shows("─ ask ─")
+        await stage.send("/nosuchthing now")
+        await stage.until(lambda: any(isinstance(op, Prompt) for op in client.submitted))
+        assert [op.text for op in client.submitted if isinstance(op, Prompt)] == ["/nosuchthing now"]
+
+
+async def test_a_command_that_needs_words_is_only_completed() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await stage.type("/stee")
+        await stage.shows("› /steer TEXT")
+        await stage.press("enter")
+        assert stage.app.composer.text == "/steer "
+        assert client.submitted == []
+
+
+async def test_arguments_of_some_commands_are_completed() -> None:
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        await stage.type("/permissions a")
+        await stage.shows("› acceptEdits")
+        await stage.press("tab")
+        assert stage.app.composer.text == "/permissions acceptEdits"
+
+
+async def test_what_is_called_back_opens_no_list() -> None:
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        await stage.send("/nothing of ours")
+        await stage.send("two")
+        await stage.press("up", "up")
+        assert stage.app.composer.text == "/nothing of ours"
+        assert not stage.app.composer.popup.open
+
+
+def test_letters_and_words() -> None:
+    assert score("ev", "event") > score("ev", "the event") > score("ev", "keeevil") > 0
+    assert score("evt", "event") > 0
+    assert score("zz", "event") == 0
+    assert score("fix parser", "please fix the parser") > 0
+    assert score("fix lexer", "please fix the parser") == 0
+    assert score("EVENT", "event") == score("event", "event")

@@ -1,0 +1,226 @@
+"""What is pasted or dropped: folded, opened, deleted as one piece, sent whole; pictures by path or clipboard."""
+
+import base64
+import os
+from pathlib import Path
+
+import pytest
+from textual import events
+
+from odin.core.op import Prompt
+from odin.testing import say
+from odin.ui.tui.composer.clipboard import read_clipboard
+from odin.ui.tui.composer.draft import Draft, Pieces, of_prompt
+from odin.ui.tui.composer.pasting import MOST_CHARS, cleaned, picture_paths
+from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.played import PlayedClient, PlayedSessions
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+LONG = "\n".join(f"line {number}" for number in range(240))
+
+
+async def paste(stage: Stage, text: str) -> None:
+    stage.app.composer.post_message(events.Paste(text))
+    await stage.pilot.pause()
+
+
+def prompt(client: PlayedClient) -> Prompt | None:
+    return next((op for op in client.submitted if isinstance(op, Prompt)), None)
+
+
+async def test_a_long_paste_is_one_piece_and_is_sent_whole() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        composer = stage.app.composer
+        await stage.type("see ")
+        await paste(stage, LONG.replace("\n", "\r\n"))
+        await stage.shows("see [pasted #1: 240 lines]")
+        await paste(stage, "y" * 1001)
+        await stage.shows("[pasted #2: 1,001 characters]")
+        await stage.press("enter")
+        await stage.until(lambda: prompt(client))
+        sent = prompt(client)
+        assert sent is not None and sent.text == f"see {LONG}{'y' * 1001}"
+        await stage.press("up")
+        assert composer.text.startswith("see [pasted #1")
+        assert composer.draft.expanded() == sent.text
+
+
+async def test_a_piece_is_deleted_and_passed_as_one() -> None:
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        composer = stage.app.composer
+        await stage.type("a")
+        await paste(stage, LONG)
+        await stage.press("b", "left", "left")
+        assert composer.cursor_location == (0, 1)
+        await stage.press("right", "backspace")
+        assert composer.text == "ab"
+        await stage.press("ctrl+underscore")
+        assert composer.draft.expanded() == f"a{LONG}b"
+        await stage.press("home", "right", "delete")
+        assert composer.text == "ab"
+        await stage.press("ctrl+underscore", "end", "shift+enter")
+        await stage.type("12345")
+        await stage.press("up", "Z")
+        assert composer.draft.expanded() in (f"aZ{LONG}b\n12345", f"a{LONG}Zb\n12345")
+
+
+async def test_a_click_opens_a_piece() -> None:
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        composer = stage.app.composer
+        await paste(stage, LONG)
+        await stage.pilot.click(composer, offset=(6, 1))
+        await stage.until(lambda: composer.text == LONG)
+        await stage.press("ctrl+c")
+        await paste(stage, "z" * 30_000)
+        await stage.pilot.click(composer, offset=(6, 1))
+        await stage.shows("too long to be shown here")
+        assert composer.text == "[pasted #1: 30,000 characters]"
+
+
+async def test_short_pastes_are_words_without_what_steers_a_terminal() -> None:
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        await paste(stage, "one\r\ntwo\x1b[31m red\x07\x00\tend")
+        assert stage.app.composer.text == "one\ntwo red\tend"
+
+
+async def test_what_no_model_could_read_is_left_out_and_told() -> None:
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        await stage.type("keep")
+        await paste(stage, "x" * (MOST_CHARS + 1))
+        await stage.shows("2,000,001", "mention")
+        assert stage.app.composer.text == "keep"
+
+
+async def test_a_dropped_picture_goes_with_the_prompt(open_app: OpenApp, workspace: Path) -> None:
+    (workspace / "my shot.png").write_bytes(PNG)
+    async with open_app([say("A dot.")]) as stage:
+        await stage.type("what is ")
+        await paste(stage, f"'{workspace / 'my shot.png'}' ")
+        await stage.shows("what is [image #1 my shot.png]")
+        await stage.press("enter")
+        await stage.shows("A dot.")
+        body = str(stage.server.requests[0].body)
+        assert "[image #1 my shot.png]" in body
+        assert base64.b64encode(PNG).decode()[:40] in body
+
+
+async def test_only_five_pictures_and_only_small_ones(workspace: Path) -> None:
+    (workspace / "a.png").write_bytes(PNG)
+    (workspace / "big.png").write_bytes(PNG + b"\0" * 5_000_000)
+    (workspace / "not.png").write_text("no picture")
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        composer = stage.app.composer
+        for number in range(1, 6):
+            await paste(stage, str(workspace / "a.png"))
+            await stage.until(lambda number=number: f"#{number} " in composer.text)
+        await paste(stage, str(workspace / "a.png"))
+        await stage.shows("At most five pictures")
+        await stage.press("ctrl+c")
+        await paste(stage, str(workspace / "big.png"))
+        await stage.shows("5.0 MB; a picture may have 5 MB")
+        await paste(stage, str(workspace / "not.png"))
+        await stage.shows("is no picture that models take")
+        assert composer.draft.attached() == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("/a/b.png", ["/a/b.png"]),
+        ("/a/with space.PNG\n", ["/a/with space.PNG"]),
+        ("'/a/with space.png'", ["/a/with space.png"]),
+        (r"/a/with\ space.jpg", ["/a/with space.jpg"]),
+        ("file:///a/with%20space.webp", ["/a/with space.webp"]),
+        ("/a/1.png /a/2.gif", ["/a/1.png", "/a/2.gif"]),
+        ("/a/1.png\n/a/2.gif", ["/a/1.png", "/a/2.gif"]),
+        ("see /a/b.png", []),
+        ("b.png", []),
+        ("/a/b.txt", []),
+        ("'/a/b.png", []),
+    ],
+)
+def test_paths_of_pictures(text: str, paths: list[str]) -> None:
+    assert picture_paths(text) == paths
+
+
+def test_the_draft_of_a_prompt_that_waits_has_its_pictures_again() -> None:
+    pieces = Pieces()
+    from odin.core.attachment import Attachment
+
+    first = Attachment("one.png", data=PNG, media_type="image/png")
+    text = f"{pieces.picture(first)} and"
+    again = of_prompt(text, (first, Attachment("two.png")))
+    assert again.text == "[image #1 one.png] and [image #2 two.png]"
+    assert again.attached() == (first, Attachment("two.png"))
+    assert Draft(again.text.replace("[image #1 one.png] ", ""), again.pieces).attached() == (Attachment("two.png"),)
+
+
+def test_nothing_that_steers_a_terminal_is_left() -> None:
+    assert cleaned("a\x1b]0;title\x07b\x9bc\ud800d\r") == "abcd\n"
+
+
+def program(folder: Path, name: str, body: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o700)
+
+
+async def test_a_picture_of_the_clipboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").write_bytes(PNG)
+    program(
+        tmp_path,
+        "wl-paste",
+        f'case "$*" in *list-types*) echo text/plain; echo image/png;; *image/png*) cat {tmp_path}/data;; esac',
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        await stage.press("ctrl+v")
+        await stage.until(lambda: stage.app.composer.draft.attached())
+        assert stage.app.composer.draft.attached()[0].data == PNG
+        await stage.shows("[image #1 clipboard]")
+
+
+async def test_a_text_of_the_clipboard_and_programs_that_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import odin.ui.tui.composer.clipboard as clipboard
+
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":9"}
+    program(tmp_path, "xclip", 'case "$*" in *TARGETS*) echo STRING;; *) printf words;; esac')
+    assert (await read_clipboard(env)).text == "words"
+    program(tmp_path, "xclip", f"echo $$ > {tmp_path}/pid; sleep 600 & wait")
+    monkeypatch.setattr(clipboard, "PATIENCE_S", 0.3)
+    assert await read_clipboard(env) == clipboard.Clipped()
+    pid = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert await read_clipboard({"PATH": str(tmp_path)}) == clipboard.Clipped()
+
+
+async def test_without_a_program_the_text_that_was_copied_in_the_app_is_pasted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.delenv("DISPLAY", raising=False)
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        await stage.press("ctrl+v")
+        await stage.shows("nothing in the clipboard")
+        stage.app.copy_to_clipboard("copied here")
+        await stage.press("ctrl+v")
+        await stage.until(lambda: stage.app.composer.text == "copied here")
+
+
+def test_a_paste_is_taken_out_of_what_the_terminal_sends() -> None:
+    from odin.ui.tui.replies import ReplyParser
+
+    parser = ReplyParser()
+    sent = f"a\x1b[200~{'x' * 5000}\x1b[31m\x1b[201~b\x1b[200~two\x1b[201~"
+    for size in (4, 7, 4096, 10_000):
+        found: list[str] = []
+        for at in range(0, len(sent), size):
+            events_of_part = parser.feed(sent[at : at + size])
+            found += [getattr(event, "text", "") or getattr(event, "key", "") for event in events_of_part]
+        assert found == ["a", f"{'x' * 5000}\x1b[31m", "b", "two"], size

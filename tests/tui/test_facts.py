@@ -1,0 +1,282 @@
+"""What the panels know of a session, folded from its events."""
+
+from typing import Any
+
+import pytest
+
+from odin.core.client import ContextReport, SessionInfo
+from odin.core.event import (
+    AgentEnded,
+    AgentStarted,
+    Envelope,
+    FileChange,
+    FilesLeft,
+    FileState,
+    LoopChanged,
+    ModelChanged,
+    PermissionAsked,
+    PromptDropped,
+    PromptQueued,
+    RateLimitUpdated,
+    RequestStarted,
+    Rewound,
+    SpawnFinished,
+    SpawnStarted,
+    Todo,
+    TodosChanged,
+    ToolEnded,
+    TurnEnded,
+    TurnStarted,
+    UsageRecorded,
+)
+from odin.core.message import Usage
+from odin.ui.tui.palette import DARK, palette
+from odin.ui.tui.panels.amounts import counted, lasted, model_name, usd
+from odin.ui.tui.panels.facts import Facts
+from odin.ui.tui.panels.sections import Sections
+from odin.ui.tui.panels.status import laid_out, parts_of
+
+COLOURS = palette(DARK)
+INFO = SessionInfo(
+    session="s",
+    cwd="/srv/project",
+    model="anthropic/claude-sonnet-4-5",
+    version="0.1.0",
+    mode="edit_mode",
+    permission_mode="default",
+    tools=(),
+    sandbox="bubblewrap, network off",
+    branch="main",
+)
+HALF = ContextReport("m", 80_000, 200_000, 160_000, measured=True)
+SPENT = UsageRecorded("m", Usage(input=1_000, output=500, cache_read=8_500), 0.5)
+
+
+def facts(*events: Any, agent: str = "", info: SessionInfo = INFO) -> Facts:
+    found = Facts(info)
+    for seq, event in enumerate(events):
+        found.see(Envelope(seq, float(seq), "s", event, agent))
+    return found
+
+
+def line(found: Facts, width: int) -> str:
+    return laid_out(parts_of(found, "edit_mode", COLOURS), width, COLOURS).plain
+
+
+def side(found: Facts, width: int = 38, now: float = 0.0) -> str:
+    return "\n".join(row.text.plain for row in Sections(found, COLOURS, width, now=now).rows())
+
+
+def test_the_status_line_says_everything_where_there_is_room() -> None:
+    found = facts(SPENT, PromptQueued("p2", "later", "edit_mode"))
+    found.context = HALF
+    shown = line(found, 140)
+    assert len(shown) == 140
+    assert shown.startswith("edit  claude-sonnet-4-5  context 50%  1 queued  $0.50  10k tokens  cache 89%   ")
+    assert shown.endswith("   bubblewrap  main  /srv/project")
+
+
+@pytest.mark.parametrize("width", [*range(1, 60), 80, 100, 160, 300])
+def test_no_width_is_too_small_and_none_is_exceeded(width: int) -> None:
+    found = facts(SPENT, ModelChanged("openai/gpt-5", "overloaded"), PromptQueued("p2", "later", "edit_mode"))
+    found.context = HALF
+    assert len(line(found, width)) <= width
+
+
+def test_forty_columns_keep_the_mode_the_model_and_the_context() -> None:
+    found = facts(SPENT, LoopChanged("executing", "x", 2, 10), PromptQueued("p2", "later", "edit_mode"))
+    found.context = HALF
+    shown = line(found, 40)
+    assert shown.startswith("edit")
+    assert "claude-sonnet-4-5" in shown
+    assert "50%" in shown
+
+
+def test_what_matters_least_goes_first() -> None:
+    found = facts(SPENT)
+    found.context = HALF
+    gone = [
+        word for word in ("/srv/project", "cache", "bubblewrap", "tokens", "main", "$0.50") if word in line(found, 200)
+    ]
+    order: list[str] = []
+    for width in range(200, 30, -1):
+        order += [word for word in gone if word not in line(found, width) and word not in order]
+    assert order == ["/srv/project", "cache", "bubblewrap", "tokens", "main", "$0.50"]
+
+
+def test_the_percentage_is_of_what_there_is_until_a_summary() -> None:
+    found = facts()
+    found.context = HALF
+    assert found.fullness == 0.5
+    assert "80,000 of 160,000 tokens" in side(found)
+    found.context = ContextReport("m", 80_000, 200_000, 0, measured=True)
+    assert found.fullness == 0.4
+    found.context = ContextReport("m", 80_000, 0, 0, measured=False)
+    assert found.fullness is None
+    assert "context" not in line(found, 100)
+
+
+def test_an_estimate_is_marked_as_one() -> None:
+    found = facts()
+    found.context = ContextReport("m", 8_000, 200_000, 160_000, measured=False)
+    assert "~5%" in line(found, 100)
+
+
+def test_a_model_that_stands_in_is_shown_beside_the_chosen_one() -> None:
+    found = facts(ModelChanged("openai/gpt-5", "the other one is overloaded"))
+    assert "gpt-5 (instead of claude-sonnet-4-5)" in line(found, 100)
+    assert "answering: openai/gpt-5" in side(found)
+    assert "instead" not in line(facts(ModelChanged("openai/gpt-5")), 100)
+    back = facts(ModelChanged("openai/gpt-5", "overloaded"), RequestStarted(1, "anthropic/claude-sonnet-4-5"))
+    assert "instead" not in line(back, 100)
+
+
+def test_costs_that_are_not_known_are_not_shown_as_nothing() -> None:
+    assert "unpriced" in line(facts(UsageRecorded("m", Usage(input=10), 0.0)), 120)
+    assert "$0.50 + unpriced" in line(facts(SPENT, UsageRecorded("n", Usage(input=10), 0.0)), 120)
+    assert "$0.00" in line(facts(UsageRecorded("m", Usage(input=10), 0.0, free=True)), 120)
+
+
+def test_what_is_left_of_a_budget_is_said() -> None:
+    found = facts(SPENT)
+    found.budget_usd = 2.0
+    assert "$0.50, $1.50 left" in line(found, 120)
+    assert "$1.50 of $2.00 left" in side(found)
+
+
+def test_a_limit_that_is_nearly_reached_is_said_and_forgotten_when_it_is_full_again() -> None:
+    low = RateLimitUpdated("anthropic", requests_left=3, requests_limit=50)
+    assert "3 of 50 requests left" in line(facts(low), 160)
+    assert "left" not in line(facts(low, RateLimitUpdated("anthropic", 50, 50)), 160)
+
+
+def test_the_queue_is_counted_as_it_is() -> None:
+    queued = (PromptQueued("a", "1", "ask_mode"), PromptQueued("b", "2", "ask_mode"))
+    assert "2 queued" in line(facts(*queued), 120)
+    assert "1 queued" in line(facts(*queued, TurnStarted("a", "1", "ask_mode")), 120)
+    assert "queued" not in line(facts(*queued, PromptDropped("a"), PromptDropped("b")), 120)
+
+
+def test_loop_mode_has_a_mark_while_it_is_on() -> None:
+    on = LoopChanged("executing", "all tests pass", 2, 10)
+    assert "loop 2/10" in line(facts(on), 120)
+    assert "loop" not in line(facts(on, LoopChanged("completed", iteration=2, limit=10)), 120)
+
+
+def test_permission_modes_other_than_the_usual_one_are_shown() -> None:
+    found = facts()
+    assert "default" not in line(found, 120)
+    found.permission_mode = "bypassPermissions"
+    assert "bypassPermissions" in line(found, 60)
+
+
+def test_commands_without_a_sandbox_are_pointed_out() -> None:
+    from msgspec.structs import replace
+
+    bare = facts(info=replace(INFO, sandbox="no sandbox (bubblewrap: not installed)"))
+    assert "no sandbox" in line(bare, 70)
+
+
+# --- the panel at the side ---
+
+
+def state(path: str, sha: str, kind: Any = "file") -> FileState:
+    return FileState(path, kind, sha)
+
+
+def edit(call: str, path: str, before: str, after: str, diff: str) -> tuple[Any, ...]:
+    left = FilesLeft(call, (FileChange(state(path, before), state(path, after)),))
+    return left, ToolEnded(call, "Edit", "success", "ok", view=diff, files=(path,))
+
+
+DIFF = "--- a.py\n+++ a.py\n@@ -1,2 +1,3 @@\n x\n-y\n+z\n+w\n"
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["left-first", "ended-first"])
+def test_changed_files_are_listed_with_the_lines_that_came_and_went(turned: bool) -> None:
+    events = edit("c1", "/srv/project/src/a.py", "1", "2", DIFF)
+    found = facts(*(reversed(events) if turned else events), *edit("c2", "/srv/project/src/a.py", "2", "3", DIFF))
+    assert "src/a.py" in side(found)
+    assert "+4 -2" in side(found)
+
+
+def test_a_file_that_is_as_it_was_is_not_listed() -> None:
+    path = "/srv/project/a.py"
+    found = facts(*edit("c1", path, "1", "2", DIFF))
+    assert "a.py" in side(found)
+    back = FileChange(state(path, "2"), state(path, "1"))
+    found.see(Envelope(9, 9.0, "s", Rewound("r", "t", True, False, (back,))))
+    assert "a.py" not in side(found)
+
+
+def test_a_deleted_file_is_called_deleted_and_a_change_without_a_diff_has_no_numbers() -> None:
+    gone = FilesLeft("c1", (FileChange(state("/srv/project/old.py", "1"), state("/srv/project/old.py", "", "absent")),))
+    made = FilesLeft("c2", (FileChange(state("/srv/project/x", "", "absent"), state("/srv/project/x", "7")),))
+    shown = side(facts(gone, made))
+    assert "old.py" in shown
+    assert "deleted" in shown
+    assert "+0" not in shown
+
+
+def test_agents_have_a_state_and_those_that_ask_are_counted() -> None:
+    found = facts(
+        AgentStarted("agent-1", "look for tests", "ask_mode"), AgentStarted("agent-2", "read docs", "ask_mode")
+    )
+    asked = PermissionAsked("a", "c", "Bash", {}, "why")
+    found.see(Envelope(3, 3.0, "s", asked, "agent-2"))
+    shown = side(found)
+    assert "1 waiting for you" in shown
+    assert "? agent-2" in shown
+    found.see(Envelope(4, 4.0, "s", AgentEnded("agent-2", "end_turn")))
+    assert "waiting" not in side(found)
+    assert "✓ agent-2" in side(found)
+
+
+def test_processes_are_listed_until_they_end() -> None:
+    started = SpawnStarted("job-1", "c", "npm run dev", "the dev server")
+    assert "job-1 the dev server" in side(facts(started))
+    assert "job-1" not in side(facts(started, SpawnFinished("job-1", "finished")))
+
+
+def test_tasks_that_are_all_done_go_with_the_next_prompt() -> None:
+    todos = TodosChanged((Todo("1", "write it", "completed"), Todo("2", "drop it", "cancelled")))
+    found = facts(TurnStarted("p", "x", "edit_mode"), todos, TurnEnded("p", "end_turn"))
+    assert "write it" in side(found)
+    found.see(Envelope(9, 9.0, "s", TurnStarted("q", "y", "edit_mode")))
+    assert "write it" not in side(found)
+    open_ones = facts(TodosChanged((Todo("1", "write it", "pending"),)), TurnStarted("q", "y", "edit_mode"))
+    assert "write it" in side(open_ones)
+
+
+def test_no_name_from_outside_steers_the_terminal() -> None:
+    evil = "\x1b]0;owned\x07\u202e"
+    found = facts(
+        ModelChanged(f"x/{evil}"),
+        SpawnStarted("j", "c", evil, evil),
+        AgentStarted("agent-1", evil, "ask_mode"),
+        TodosChanged((Todo("1", evil, "pending"),)),
+        *edit("c1", f"/srv/project/{evil}", "1", "2", DIFF),
+    )
+    for shown in (side(found), line(found, 200)):
+        assert not any(char in shown for char in "\x1b\x07\u202e")
+
+
+def test_amounts_are_short() -> None:
+    assert [counted(n) for n in (0, 999, 1_000, 1_234, 9_960, 34_500, 999_600, 1_200_000)] == [
+        "0", "999", "1.0k", "1.2k", "10k", "34k", "1.0M", "1.2M",
+    ]  # fmt: skip
+    assert [lasted(s) for s in (0, 59.9, 60, 3_600, -3)] == ["0s", "59s", "1m 00s", "1h 00m", "0s"]
+    assert [usd(n) for n in (0, 0.0123, 0.5, 1234.5)] == ["$0.00", "$0.0123", "$0.50", "$1,234.50"]
+    assert model_name("openrouter/anthropic/claude") == "claude"
+
+
+def test_nothing_is_kept_of_agents_that_are_long_over() -> None:
+    found = facts()
+    for number in range(200):
+        name = f"agent-{number}"
+        found.see(Envelope(number, 0.0, "s", AgentStarted(name, "look", "ask_mode")))
+        found.see(Envelope(number, 0.0, "s", TodosChanged((Todo("1", "x", "pending"),)), name))
+        found.see(Envelope(number, 0.0, "s", AgentEnded(name, "end_turn")))
+        found.see(Envelope(number, 0.0, "s", TurnEnded("p", "end_turn")))
+    assert len(found.agents.all) <= 5
+    assert not found.todos

@@ -1,0 +1,293 @@
+"""The permission dialog over real sessions: what was asked is shown, what was answered happens, and nothing else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.op import Answer
+from odin.testing import call, say
+from odin.ui.tui.dialogs.asked import AskedDialog
+from odin.ui.tui.dialogs.permission_panel import Arguments
+from tests.tui.conftest import OpenApp, Stage
+
+TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="c1")
+SCRIPT = [TOUCH, say("Done.")]
+
+
+async def asked(stage: Stage, *words: str) -> None:
+    """Wait until a question is on the screen and takes keys."""
+    await stage.until(lambda: isinstance(stage.app.screen, AskedDialog) and stage.app.screen.ready)
+    await stage.shows(*words)
+
+
+async def over(stage: Stage) -> None:
+    await stage.until(lambda: not isinstance(stage.app.screen, AskedDialog))
+    await stage.idle()
+
+
+def results(stage: Stage) -> dict[str, Any]:
+    return dict(stage.server.requests[-1].results)
+
+
+async def test_y_allows_it_once(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage, "Odin asks to use ExecuteCommand:", "touch made", "y Allow once")
+        assert not (workspace / "made").exists()
+        await stage.press("y")
+        await stage.shows("Done.")
+        await over(stage)
+        assert (workspace / "made").exists()
+        assert await stage.app.client.rules() == ()
+
+
+async def test_n_denies_it_and_the_model_goes_on(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press("n")
+        await stage.shows("Done.")
+        assert not (workspace / "made").exists()
+        assert "said no" in results(stage)["c1"]
+
+
+async def test_enter_and_the_space_bar_answer_nothing(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press("enter", "space", "enter")
+        await stage.shows("Choose an answer: y allows it once, n denies it.")
+        assert len(stage.server.requests) == 1
+        assert not (workspace / "made").exists()
+        await stage.press("n")
+        await over(stage)
+
+
+async def test_the_arrows_and_enter_choose(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press("right", "right", "left", "enter")
+        await over(stage)
+        assert (workspace / "made").exists()
+
+
+@pytest.mark.parametrize(("how", "reason"), [("r", "Use mkdir."), ("tab", "No.")])
+async def test_a_no_with_words_reaches_the_model(open_app: OpenApp, workspace: Path, how: str, reason: str) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press(how)
+        await stage.shows("Why not? The model reads this:")
+        await stage.send(reason)
+        await stage.shows("Done.")
+        assert reason in results(stage)["c1"]
+        assert not (workspace / "made").exists()
+
+
+async def test_a_yes_with_a_note_is_read_after_the_result(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press("a")
+        await stage.send("Tell me its size, too.")
+        await stage.shows("Done.")
+        await over(stage)
+        assert (workspace / "made").exists()
+        text = json.dumps(stage.server.requests[1].messages)
+        assert text.index('"tool_use_id": "c1"') < text.index("Tell me its size, too.")
+        assert len(stage.server.requests) == 2
+
+
+async def test_tab_goes_from_a_no_to_a_note_and_esc_back(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press("tab")
+        await stage.shows("Why not?")
+        await stage.type("well")
+        await stage.press("tab")
+        await stage.shows("A note for the model", "well")
+        await stage.press("escape")
+        await stage.shows("y Allow once")
+        assert len(stage.server.requests) == 1
+        await stage.press("n")
+        await over(stage)
+        assert not (workspace / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "layer"), [("p", "project"), ("u", "user"), ("s", "session")], ids=["project", "user", "session"]
+)
+async def test_a_rule_is_seen_before_it_is_remembered(open_app: OpenApp, workspace: Path, key: str, layer: str) -> None:
+    script = [TOUCH, call("ExecuteCommand", {"command": "touch made"}, id="c2"), say("Done.")]
+    async with open_app(script) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press(key)
+        await stage.shows("Allow it and remember", "touch made", "Enter Remember it")
+        assert not (workspace / "made").exists()
+        await stage.press("enter")
+        await stage.shows("Done.")
+        await over(stage)
+        rules = await stage.app.client.rules()
+        assert [(rule.action, "touch made" in rule.text) for rule in rules] == [("allow", True)]
+        assert rules[0].layer == layer
+        if layer != "session":
+            assert rules[0].text in Path(rules[0].source).expanduser().read_text()
+        assert (workspace / "made").exists()
+
+
+async def test_the_rule_and_how_long_it_holds_can_be_changed(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press("s")
+        await stage.shows("Allow it and remember for this session")
+        await stage.press("tab")
+        await stage.shows("Allow it and remember in this project")
+        await stage.press("tab", "tab", "ctrl+u")
+        await stage.type("Bash(touch:*)")
+        await stage.shows("Allow it and remember for this session", "Bash(touch:*)")
+        await stage.press("enter")
+        await stage.shows("Done.")
+        assert [(rule.layer, rule.text) for rule in await stage.app.client.rules()] == [("session", "Bash(touch:*)")]
+
+
+async def test_d_denies_and_remembers_it(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press("d")
+        await stage.shows("Deny it and remember for this session")
+        await stage.press("enter")
+        await stage.shows("Done.")
+        assert [rule.action for rule in await stage.app.client.rules()] == ["deny"]
+        assert not (workspace / "made").exists()
+
+
+async def test_another_of_the_rules_on_offer(open_app: OpenApp, workspace: Path) -> None:
+    script = [call("ExecuteCommand", {"command": "git tag v1"}, id="c1"), say("Done.")]
+    async with open_app(script) as stage:
+        await stage.send("Tag it.")
+        await asked(stage)
+        await stage.press("s")
+        await stage.shows("rule 1 of 2")
+        await stage.press("down")
+        await stage.shows("rule 2 of 2")
+        await stage.press("up")
+        await stage.shows("rule 1 of 2")
+        await stage.press("down", "enter")
+        await stage.shows("Done.")
+        assert "git tag:*" in (await stage.app.client.rules())[0].text
+
+
+async def test_a_changed_command_is_shown_and_then_runs(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press("e")
+        await stage.shows("Command:")
+        await stage.type("-other")
+        await stage.press("enter")
+        await stage.shows("Instead of what was asked:", "touch made-other")
+        assert not (workspace / "made-other").exists()
+        await stage.press("y")
+        await stage.shows("Done.")
+        await over(stage)
+        assert (workspace / "made-other").exists()
+        assert not (workspace / "made").exists()
+
+
+async def test_other_arguments_are_changed_as_json(open_app: OpenApp, workspace: Path) -> None:
+    script = [call("Write", {"file_path": str(workspace / "a.txt"), "content": "one\n"}, id="c1"), say("Done.")]
+    async with open_app(script) as stage:
+        await stage.send("Write it.")
+        await asked(stage, "What would change:", "one")
+        await stage.press("e")
+        await stage.shows("The arguments, as JSON:")
+        area = stage.app.screen.query_one("#args", Arguments)
+        area.text = area.text.replace("one", "two") + ","
+        await stage.press("ctrl+s")
+        await stage.shows("That is not JSON", "line 4, column 2")
+        await stage.press("delete", "ctrl+s")
+        await stage.shows("Instead of what was asked:", "two")
+        await stage.press("y")
+        await stage.shows("Done.")
+        assert (workspace / "a.txt").read_text() == "two\n"
+
+
+async def test_esc_denies_it_and_stops_the_work(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage, "Esc denies it and stops the work.")
+        await stage.press("escape")
+        await over(stage)
+        assert not (workspace / "made").exists()
+        assert len(stage.server.requests) == 1
+
+
+async def test_everything_and_the_keys_are_shown(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await stage.press("v")
+        await stage.shows('"command": "touch made"')
+        await stage.press("v", "question_mark")
+        await stage.shows("Deny it, and tell the model why.")
+        await stage.press("question_mark", "n")
+        await over(stage)
+
+
+async def test_hidden_characters_and_long_commands_are_readable(open_app: OpenApp, workspace: Path) -> None:
+    command = "touch " + " ".join(f"file{number}" for number in range(300)) + " \u202eend"
+    script = [call("ExecuteCommand", {"command": command}, id="c1"), say("Done.")]
+    async with open_app(script, size=(60, 20)) as stage:
+        await stage.send("Make it.")
+        await asked(stage, "file0", "y Yes", "n No")
+        await stage.press("end")
+        await stage.shows("\\u202eend", "n No")
+        await stage.press("n")
+        await over(stage)
+
+
+async def test_a_click_answers(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        await click(stage, "Deny, saying why")
+        await stage.shows("Why not?")
+        await click(stage, "Back")
+        await click(stage, "Allow once")
+        await stage.shows("Done.")
+        await over(stage)
+        assert (workspace / "made").exists()
+
+
+async def click(stage: Stage, words: str) -> None:
+    await stage.shows(words)
+    for y, line in enumerate(stage.screen().split("\n")):
+        if words in line:
+            await stage.pilot.click(offset=(line.index(words) + 1, y))
+            return
+
+
+async def test_an_answer_from_elsewhere_closes_it_and_names_who(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT) as stage:
+        await stage.send("Make it.")
+        await asked(stage)
+        assert isinstance(stage.app.screen, AskedDialog)
+        ask_id = stage.app.screen.ask_id
+        await stage.app.client.submit(Answer(ask_id, allow=True, by="phone"))
+        await stage.shows("This was answered elsewhere: allowed by phone.", "Done.")
+        await over(stage)
+
+
+async def test_a_question_nobody_answers_goes_away(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT, config={"confirm_timeout_s": 1.5}) as stage:
+        await stage.send("Make it.")
+        await stage.shows("s left")
+        await stage.shows("No answer came in time: it is a no.", "Done.")
+        assert not (workspace / "made").exists()

@@ -1,0 +1,254 @@
+"""What waits while Odin works: shown, edited, dropped, steered, given another mode; and told when it was taken."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odin.core.event import (
+    PromptChanged,
+    PromptDropped,
+    PromptJoined,
+    PromptQueued,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.core.op import ChangePrompt, DropPrompt, Op, Prompt
+from odin.core.screen import ScreenSettings
+from odin.testing import call, say
+from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.played import PlayedClient, PlayedSessions
+
+BUSY = TurnStarted("t1", "work", "edit_mode")
+
+
+async def busy(stage: Stage, client: PlayedClient) -> None:
+    """A turn runs and two prompts wait."""
+    client.play(BUSY)
+    client.play(PromptQueued("p1", "then this\nand that", "plan_mode"), PromptQueued("p2", "last", "edit_mode"))
+    await stage.shows("1 plan then this …", "2 edit last")
+
+
+async def until_submitted(stage: Stage, client: PlayedClient, op: Op) -> None:
+    await stage.until(lambda: op in client.submitted)
+
+
+async def test_enter_queues_ctrl_s_steers() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        client.play(BUSY)
+        await stage.send("wait")
+        for key in ("ctrl+s", "alt+enter", "ctrl+enter"):
+            await stage.type("now")
+            await stage.press(key)
+        await stage.until(lambda: len(client.submitted) == 4)
+        assert [op.lane for op in client.submitted if isinstance(op, Prompt)] == [None, "steer", "steer", "steer"]
+
+
+async def test_the_list_follows_what_happens_and_goes_when_nothing_waits() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        assert not stage.app.writing.queue.display
+        await busy(stage, client)
+        client.play(PromptChanged("p1", "something else", "ask_mode", "steer"))
+        await stage.shows("1 ask  steer something else")
+        client.play(PromptJoined("p1", "something else", "ask_mode", "t1"))
+        await stage.shows("1 edit last")
+        client.play(TurnEnded("t1", "end_turn"), TurnStarted("p2", "last", "edit_mode"))
+        await stage.until(lambda: not stage.app.writing.queue.display)
+
+
+async def test_after_an_interrupt_it_is_told_that_they_joined() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await busy(stage, client)
+        client.play(PromptJoined("p1", "then this", "plan_mode"), PromptJoined("p2", "last", "edit_mode"))
+        await stage.shows("The 2 prompts that waited joined the conversation")
+        assert not stage.app.writing.queue.display
+
+
+async def test_a_waiting_prompt_is_edited() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await busy(stage, client)
+        await stage.type("my draft")
+        await stage.press("ctrl+q", "up", "e")
+        await stage.shows("a waiting prompt", "─ plan ─")
+        assert stage.app.composer.text == "then this\nand that"
+        await stage.type("!")
+        await stage.press("tab", "enter")
+        await until_submitted(stage, client, ChangePrompt("p1", "then this\nand that!", "edit_mode", attached=()))
+        assert stage.app.composer.text == "my draft"
+        await stage.press("ctrl+q", "enter")
+        assert stage.app.composer.text == "last"
+        await stage.type(" not")
+        await stage.press("escape")
+        assert stage.app.composer.text == "my draft"
+        assert len(client.submitted) == 1
+        await stage.shows("─ edit ─")
+
+
+async def test_up_on_an_empty_prompt_edits_the_newest_one_that_waits() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await busy(stage, client)
+        await stage.press("up")
+        assert stage.app.composer.text == "last"
+        await stage.type(" of all")
+        await stage.press("enter")
+        await until_submitted(stage, client, ChangePrompt("p2", "last of all", "edit_mode", attached=()))
+
+
+@pytest.mark.parametrize(
+    ("key", "op"),
+    [
+        ("d", DropPrompt("p2")),
+        ("delete", DropPrompt("p2")),
+        ("s", ChangePrompt("p2", lane="steer")),
+        ("m", ChangePrompt("p2", mode="ask_mode")),
+        ("w", ChangePrompt("p2", lane="queue")),
+    ],
+)
+async def test_each_key_of_the_list(key: str, op: Op) -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await busy(stage, client)
+        await stage.press("ctrl+q", "k", "j", key)
+        await until_submitted(stage, client, op)
+        client.answers[type(op)] = False
+        await stage.press(key)
+        await stage.shows("It was taken or dropped meanwhile.")
+
+
+@pytest.mark.parametrize("key", ["escape", "i", "ctrl+q"])
+async def test_back_to_the_prompt(key: str) -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await busy(stage, client)
+        await stage.press("ctrl+q")
+        await stage.shows("› 2 edit last", "e edit  d drop")
+        await stage.press(key)
+        await stage.until(lambda: stage.app.composer.has_focus)
+        assert client.submitted == []
+
+
+async def test_the_list_by_mouse() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await busy(stage, client)
+        await stage.pilot.click("#queue", offset=(6, 0))
+        await stage.shows("› 1 plan then this")
+        await stage.pilot.double_click("#queue", offset=(6, 0))
+        await stage.until(lambda: stage.app.composer.text == "then this\nand that")
+
+
+async def test_ctrl_q_says_when_nothing_waits() -> None:
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        await stage.press("ctrl+q")
+        await stage.shows("Nothing waits.")
+        assert stage.app.composer.has_focus
+
+
+async def test_the_last_one_that_is_dropped_gives_the_keys_back() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await busy(stage, client)
+        await stage.press("ctrl+q")
+        client.play(PromptDropped("p1"), PromptDropped("p2"))
+        await stage.until(lambda: stage.app.composer.has_focus)
+        assert not stage.app.writing.queue.display
+
+
+async def test_what_is_taken_while_it_is_edited_is_no_loss() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        await busy(stage, client)
+        await stage.press("up")
+        await stage.type(" words of mine")
+        client.play(TurnEnded("t1", "end_turn"), TurnStarted("p2", "last", "edit_mode"))
+        await stage.shows("was taken meanwhile")
+        assert stage.app.composer.text == "last words of mine"
+        assert stage.app.composer.editing == ""
+
+
+async def test_what_could_not_be_saved_is_a_draft_again() -> None:
+    client = PlayedClient()
+    client.answers[ChangePrompt] = False
+    async with play(PlayedSessions(client)) as stage:
+        await busy(stage, client)
+        await stage.press("up")
+        await stage.type("!")
+        await stage.press("enter")
+        await stage.shows("It was taken or dropped meanwhile.")
+        assert stage.app.composer.text == "last!"
+
+
+async def test_prompts_of_an_earlier_run_rest_and_follow_the_next_one() -> None:
+    client = PlayedClient([PromptQueued("old", "left over", "edit_mode")])
+    async with play(PlayedSessions(client)) as stage:
+        await stage.shows("1 edit rests left over")
+        await stage.send("go on")
+        await until_submitted(stage, client, ChangePrompt("old", lane="queue"))
+        assert isinstance(client.submitted[0], Prompt)
+
+
+async def test_nothing_rests_in_a_session_that_is_at_work() -> None:
+    client = PlayedClient([BUSY, PromptQueued("p1", "next", "edit_mode")])
+    async with play(PlayedSessions(client)) as stage:
+        client.play(PromptQueued("p2", "later", "edit_mode"))
+        await stage.shows("1 edit next", "2 edit later")
+
+
+async def test_many_are_counted() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        client.play(BUSY)
+        client.play(*(PromptQueued(f"p{number}", f"number {number}", "edit_mode") for number in range(1, 10)))
+        await stage.shows("5 edit number 5", "4 more")
+        await stage.press("ctrl+q")
+        await stage.shows("› 9 edit number 9")
+        assert "number 4" not in stage.screen()
+
+
+async def test_a_real_session_answers_what_waits_and_takes_what_steers(open_app: OpenApp, workspace: Path) -> None:
+    gate = workspace / "gate"
+    script: list[Any] = [
+        call("Bash", {"command": f"until test -e {gate}; do sleep 0.05; done", "description": "wait"}),
+        say("Steered."),
+        say("Second."),
+    ]
+    async with open_app(script, yes=True) as stage:
+        await stage.send("begin")
+        await stage.until(lambda: stage.app.executing)
+        await stage.send("and then")
+        await stage.shows("1 edit and then")
+        await stage.type("not that")
+        await stage.press("ctrl+s")
+        await stage.shows("2 edit steer not that")
+        await stage.press("up")
+        await stage.until(lambda: stage.app.composer.text == "not that")
+        await stage.press("escape")
+        await stage.press("ctrl+q", "up", "e")
+        await stage.type(" more")
+        await stage.press("enter")
+        await stage.shows("1 edit and then more")
+        gate.touch()
+        await stage.shows("Steered.", "Second.")
+        await stage.until(lambda: not stage.app.writing.queue.display)
+        assert "not that" in str(stage.server.requests[1].body)
+        assert "and then more" in str(stage.server.requests[2].body)
+
+
+@pytest.mark.parametrize("size", [(100, 30), (60, 20)])
+@pytest.mark.parametrize("theme", ["dark", "light"])
+async def test_pictures_of_what_waits(size: tuple[int, int], theme: str) -> None:
+    settings = ScreenSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
+    past = [PromptQueued("p0", "write the changelog, too", "edit_mode")]
+    client = PlayedClient(past)
+    async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now) as stage:
+        client.play(PromptQueued("p1", "how would we split it?\n1. by room", "plan_mode", "steer"))
+        await stage.shows("rests", "2 plan")
+        await stage.type("and a test for it")
+        await stage.press("ctrl+q")
+        await stage.shows("› 2 plan")
+        stage.snapshot(f"queue-{size[0]}x{size[1]}-{theme}")

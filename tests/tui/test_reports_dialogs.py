@@ -1,0 +1,155 @@
+"""What is shown to be read: what was spent, what fills the window, what is wrong."""
+
+from typing import Any
+
+import pytest
+
+from odin.core.event import Warned
+from odin.testing import say
+from odin.ui.tui.dialogs.reading import Reading
+from odin.ui.tui.dialogs.stats import StatsDialog
+from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.played import START, PlayedClient, PlayedSessions
+from tests.tui.test_sessions_dialog import click_on
+
+SIZES = [(40, 12), (100, 30)]
+
+
+class Asked(PlayedSessions):
+    """Keeps what was asked for."""
+
+    def __init__(self, *clients: Any) -> None:
+        super().__init__(*clients)
+        self.asked: list[tuple[str, int, bool]] = []
+
+    async def usage(self, by: Any = "day", *, days: int = 0, session: str = "") -> Any:
+        self.asked.append((by, days, bool(session)))
+        return await super().usage(by, days=days, session=session)
+
+
+async def stats(stage: Stage, rest: str = "") -> None:
+    await stage.app.run_command("stats", rest)
+    await stage.until(lambda: isinstance(stage.app.screen, StatsDialog))
+    await stage.shows("cost")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_stats_by_every_key(size: tuple[int, int]) -> None:
+    sessions = Asked(PlayedClient())
+    async with play(sessions, size=size) as stage:
+        await stats(stage)
+        await stage.until(lambda: sessions.asked[-1:] == [("purpose", 0, True)])
+        for key, asked in (
+            ("tab", ("purpose", 0, False)),
+            ("right", ("model", 0, False)),
+            ("l", ("agent", 0, False)),
+            ("right", ("day", 0, False)),
+            ("right", ("purpose", 0, False)),
+            ("left", ("day", 0, False)),
+            ("h", ("agent", 0, False)),
+            ("t", ("agent", 1, False)),
+            ("7", ("agent", 7, False)),
+            ("3", ("agent", 30, False)),
+            ("9", ("agent", 90, False)),
+            ("a", ("agent", 0, False)),
+            ("s", ("agent", 0, True)),
+        ):
+            await stage.press(key)
+            await stage.until(lambda asked=asked: sessions.asked[-1] == asked)
+        await stage.shows("main agent", "[agents]", "[session]", "[all]")
+        await stage.press("down", "j", "k", "up", "pagedown", "pageup", "q")
+        assert not isinstance(stage.app.screen, StatsDialog)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_stats_with_the_mouse(size: tuple[int, int]) -> None:
+    sessions = Asked(PlayedClient())
+    async with play(sessions, size=size) as stage:
+        await stats(stage, "today")
+        await stage.shows("[today]")
+        for word, asked in (
+            ("project", ("purpose", 1, False)),
+            ("[overview] models", ("model", 1, False)),
+            ("30d", ("model", 30, False)),
+            ("dates", ("day", 30, False)),
+            ("session", ("day", 30, True)),
+        ):
+            await click_on(stage, word)
+            await stage.until(lambda asked=asked: sessions.asked[-1] == asked)
+        await stage.shows("2023-11-14")
+        await click_on(stage, "close")
+        assert not isinstance(stage.app.screen, StatsDialog)
+
+
+async def test_stats_are_true(open_app: OpenApp) -> None:
+    async with open_app([say("One."), say("Two.")]) as stage:
+        await stage.send("First?")
+        await stage.shows("One.")
+        await stage.idle()
+        await stage.send("/new")
+        await stage.until(lambda: "One." not in stage.screen())
+        await stage.send("Second?")
+        await stage.shows("Two.")
+        await stage.idle()
+        await stats(stage)
+        await stage.shows("model calls     1")
+        await stage.press("tab")
+        await stage.shows("model calls     2", "cache hit rate")
+        await stage.press("right")
+        await stage.shows("claude-sonnet-4-5", "total")
+        await stage.press("t", "escape")
+        await stage.send("/usage")
+        await stage.shows("This session", "1 call")
+        await stage.press("enter")
+        await stage.send("/context")
+        await stage.shows("anthropic/claude-sonnet-4-5:", "tokens of 200,000", "░")
+
+
+async def test_a_dollar_sign_in_the_conversation_shows_them() -> None:
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        stage.app.transcript.focus()
+        await stage.press("dollar_sign")
+        await stage.until(lambda: isinstance(stage.app.screen, StatsDialog))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [("ctrl+o", "No MCP servers are connected"), ("ctrl+g", "The key is old.")],
+)
+async def test_what_is_connected_and_what_is_wrong(key: str, words: str, size: tuple[int, int]) -> None:
+    client = PlayedClient(warnings=("The key is old.",), sandbox="")
+    async with play(PlayedSessions(client), size=size, clock=lambda: client.now) as stage:
+        client.play(Warned("Broken.", "error"))
+        await stage.until(lambda: stage.app.troubles.count == 1)
+        await stage.press(key)
+        await stage.until(lambda: isinstance(stage.app.screen, Reading))
+        await stage.shows(words)
+        await stage.press("y")
+        assert words in stage.app.clipboard
+        if key == "ctrl+g":
+            assert "1 error since Odin was started" in stage.app.clipboard
+            assert "no sandbox" in stage.app.clipboard
+            assert "No language servers are connected" in stage.app.clipboard
+            await stage.press("end")
+            await stage.shows("odin doctor")
+            await stage.press("home", "j", "k", "pagedown", "pageup", "G", "g")
+            await stage.shows("The key is old.")
+        await click_on(stage, "close")
+        assert not isinstance(stage.app.screen, Reading)
+
+
+@pytest.mark.parametrize("look", ["dark", "light"])
+@pytest.mark.parametrize("size", [(100, 30), (60, 20)])
+@pytest.mark.parametrize("name", ["stats", "context", "diagnostics"])
+async def test_picture(name: str, size: tuple[int, int], look: Any) -> None:
+    client = PlayedClient(warnings=("The settings of this folder are not trusted.",))
+    async with play(PlayedSessions(client), size=size, clock=lambda: START) as stage:
+        stage.app.set_look(look)
+        await stage.app.run_command(name)
+        await stage.pilot.pause(0.3)
+        if name == "stats":
+            await stage.press("tab", "right")
+            await stage.shows("ollama/qwen3")
+            await stage.pilot.pause(0.1)
+        stage.snapshot(f"{name}-{size[0]}x{size[1]}-{look}")

@@ -1,0 +1,277 @@
+"""The list of sessions: finding one, looking into it, going to it, and what can be done to it there."""
+
+from typing import Any
+
+import pytest
+
+from odin.core.sessions import SessionSummary
+from odin.testing import say
+from odin.ui.tui.dialogs.sessions import SessionPicker
+from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.played import START, PlayedClient, PlayedSessions
+
+SIZES = [(40, 12), (100, 30)]
+
+
+def summaries(count: int = 30) -> list[SessionSummary]:
+    return [
+        SessionSummary(
+            f"2026010112{number:07}",
+            START - 3600 * number,
+            title=f"Session {number} about {'parsers' if number % 2 else 'lexers'}",
+            first="What is this?",
+            turns=number + 1,
+            model="anthropic/claude-sonnet-4-5",
+            cost_usd=0.02 * number,
+            locked="process 7 on desk" if number == 2 else "",
+            forked_from="20250101120000000" if number == 3 else "",
+        )
+        for number in range(count)
+    ]
+
+
+def played(count: int = 30) -> PlayedSessions:
+    here, other = PlayedClient(session="20260101120000000"), PlayedClient(session="20260101120000001")
+    return PlayedSessions(here, other, summaries=summaries(count))
+
+
+def picker(stage: Stage) -> SessionPicker:
+    screen = stage.app.screen
+    assert isinstance(screen, SessionPicker)
+    return screen
+
+
+async def opened(stage: Stage, words: str = "") -> SessionPicker:
+    await stage.app.run_command("sessions", words)
+    await stage.until(lambda: isinstance(stage.app.screen, SessionPicker) and picker(stage).rows.items)
+    return picker(stage)
+
+
+async def two_sessions(stage: Stage) -> tuple[str, str]:
+    """The first says something of parsers, the second, which is open, of lexers."""
+    await stage.send("Explain parsers")
+    await stage.shows("Parsers make trees.")
+    await stage.idle()
+    first = (await stage.app.client.info()).session
+    await stage.send("/new")
+    await stage.until(lambda: stage.app.info is not None and stage.app.info.session != first)
+    await stage.send("Explain lexers")
+    await stage.shows("Lexers make tokens.")
+    await stage.idle()
+    return first, (await stage.app.client.info()).session
+
+
+SAID = [say("Parsers make trees."), say("Lexers make tokens."), say("More.")]
+
+
+async def test_resume_without_an_id_opens_the_list_and_enter_goes_there(open_app: OpenApp) -> None:
+    async with open_app(SAID) as stage:
+        first, second = await two_sessions(stage)
+        await stage.send("/resume")
+        await stage.shows("Sessions", "Explain parsers", "Explain lexers", "this one")
+        await stage.type("pars")
+        await stage.until(lambda: [item.id for item in picker(stage).rows.items] == [first])
+        await stage.shows("Parsers make trees.")
+        await stage.press("enter")
+        await stage.until(lambda: stage.app.info is not None and stage.app.info.session == first)
+        await stage.shows("Resumed Explain parsers, 1 prompt.")
+        assert "Lexers make tokens." not in stage.screen()
+        await stage.send("And more?")
+        await stage.shows("More.")
+        assert "Parsers make trees." in str(stage.server.requests[-1].body)
+        assert second != first
+
+
+async def test_a_session_that_cannot_be_opened_leaves_the_open_one(open_app: OpenApp) -> None:
+    async with open_app(SAID) as stage:
+        _, second = await two_sessions(stage)
+        await stage.send("/resume nothing of that name")
+        await stage.shows("There is no session")
+        assert stage.app.info is not None and stage.app.info.session == second
+        assert "Lexers make tokens." in stage.screen()
+
+
+async def test_no_other_session_while_a_turn_runs(open_app: OpenApp) -> None:
+    async with open_app([say("Never.").stall()]) as stage:
+        await stage.send("Go")
+        await stage.until(lambda: stage.app.executing)
+        before = stage.app.info
+        for command in ("/new", "/fork"):
+            await stage.send(command)
+            await stage.shows("The session is already answering a prompt.")
+            await stage.until(lambda command=command: stage.app.composer.text == command)
+            stage.app.composer.put_away()
+        assert stage.app.info == before
+        await stage.press("escape")
+        await stage.idle()
+
+
+async def test_words_are_found_in_what_was_answered(open_app: OpenApp) -> None:
+    async with open_app(SAID) as stage:
+        first, _ = await two_sessions(stage)
+        await opened(stage)
+        await stage.type("trees")
+        await stage.until(lambda: [item.id for item in picker(stage).rows.items] == [first])
+        await stage.shows("Found (answer):", "Parsers make trees.")
+
+
+async def test_a_session_is_renamed_and_deleted_but_not_the_open_one(open_app: OpenApp) -> None:
+    async with open_app(SAID) as stage:
+        first, second = await two_sessions(stage)
+        await opened(stage)
+        await stage.press("down", "f2")
+        await stage.shows("give it this title")
+        picker(stage).entry.value = ""
+        await stage.type("Trees and leaves")
+        await stage.press("enter")
+        await stage.shows("Trees and leaves")
+        found = {item.id: item.title for item in await stage.app.sessions.list()}
+        assert found[first] == "Trees and leaves"
+        picker(stage).rows.move_to([item.id for item in picker(stage).rows.items].index(second))
+        await stage.press("delete")
+        await stage.shows("Delete", "y yes")
+        await stage.press("y")
+        await stage.shows("The current session cannot be deleted.")
+        picker(stage).rows.move_to([item.id for item in picker(stage).rows.items].index(first))
+        await stage.press("delete", "n")
+        assert len(await stage.app.sessions.list()) == 2
+        await stage.press("delete", "y")
+        await stage.until(lambda: [item.id for item in picker(stage).rows.items] == [second])
+        assert [item.id for item in await stage.app.sessions.list()] == [second]
+
+
+async def test_a_copy_is_made_of_the_marked_one(open_app: OpenApp) -> None:
+    async with open_app(SAID) as stage:
+        first, second = await two_sessions(stage)
+        await opened(stage, "parsers")
+        await stage.until(lambda: picker(stage).rows.marked is not None)
+        await stage.press("f5")
+        await stage.shows("This is now a copy.", "Parsers make trees.")
+        info = await stage.app.client.info()
+        assert info.session not in (first, second)
+        assert any(item.forked_from == first for item in await stage.app.sessions.list())
+
+
+async def test_a_fork_at_a_prompt_brings_it_back_to_be_edited(open_app: OpenApp) -> None:
+    async with open_app([say("One."), say("Two."), say("Other.")]) as stage:
+        await stage.send("First?")
+        await stage.shows("One.")
+        await stage.idle()
+        await stage.send("Second?")
+        await stage.shows("Two.")
+        await stage.idle()
+        await stage.send("/fork 1")
+        await stage.until(lambda: stage.app.composer.text == "Second?")
+        await stage.until(lambda: "Two." not in stage.screen())
+        await stage.press("enter")
+        await stage.shows("Other.")
+        assert "Two." not in str(stage.server.requests[-1].body)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_every_key_of_the_list(size: tuple[int, int]) -> None:
+    async with play(played(), size=size, clock=lambda: START) as stage:
+        await opened(stage)
+        rows = picker(stage).rows
+        await stage.press("down", "down")
+        assert rows.mark == 2
+        await stage.press("up")
+        assert rows.mark == 1
+        await stage.press("pagedown")
+        assert rows.mark > 2
+        await stage.press("ctrl+end")
+        assert rows.mark == 29 and "Session 29" in stage.screen()
+        await stage.press("pageup", "ctrl+home")
+        assert rows.mark == 0
+        await stage.press("tab", "j", "j", "k", "G")
+        assert rows.mark == 29
+        await stage.press("g", "slash")
+        await stage.type("session 13")
+        await stage.until(lambda: len(rows.items) == 1)
+        assert "Session 13" in stage.screen() and "Session 12" not in stage.screen()
+        await stage.press("f6")
+        await stage.shows("Written to")
+        await stage.press("escape")
+        assert not isinstance(stage.app.screen, SessionPicker)
+
+
+async def test_letters_act_where_nothing_is_typed() -> None:
+    sessions = played(3)
+    async with play(sessions, clock=lambda: START) as stage:
+        await opened(stage)
+        await stage.press("tab", "j", "r")
+        await stage.shows("give it this title")
+        await stage.press("escape")
+        assert isinstance(stage.app.screen, SessionPicker)
+        await stage.press("r")
+        picker(stage).entry.value = "Another"
+        await stage.press("enter")
+        await stage.until(lambda: sessions.renamed == {"20260101120000001": "Another"})
+        await stage.press("d", "y")
+        await stage.until(lambda: len(picker(stage).rows.items) == 2)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_everything_can_be_done_with_the_mouse(size: tuple[int, int]) -> None:
+    sessions = played()
+    async with play(sessions, size=size, clock=lambda: START) as stage:
+        shown = await opened(stage)
+        await stage.pilot.click(shown.rows, offset=(5, 2))
+        assert shown.rows.mark == 2
+        await stage.pilot.click(shown.rows, offset=(5, 1))
+        assert shown.rows.mark == 1
+        await click_on(stage, "rename")
+        await stage.shows("give it this title")
+        await click_on(stage, "leave it")
+        await click_on(stage, "delete")
+        await stage.shows("Delete “Session 1", "good?")
+        await click_on(stage, " no")
+        assert len(shown.rows.items) == 30
+        shown.rows.scroll_relative(y=3, animate=False)
+        await stage.pilot.pause()
+        await stage.until(lambda: "Session 3 " in stage.screen())
+        shown.rows.scroll_home(animate=False)
+        await stage.pilot.pause()
+        await stage.pilot.click(shown.rows, offset=(5, 1))
+        await stage.until(lambda: stage.app.info is not None and stage.app.info.session == "20260101120000001")
+        shown = await opened(stage)
+        await click_on(stage, "close")
+        assert not isinstance(stage.app.screen, SessionPicker)
+
+
+async def click_on(stage: Stage, words: str) -> None:
+    """Click these words where they stand lowest on the screen."""
+    await stage.shows(words)
+    lines: Any = stage.screen().split("\n")
+    row = max(number for number, line in enumerate(lines) if words in line)
+    await stage.pilot.click(offset=(lines[row].rindex(words) + len(words) - 1, row))
+    await stage.pilot.pause()
+
+
+async def test_five_thousand_sessions_are_narrowed_at_once() -> None:
+    async with play(played(5_000), clock=lambda: START) as stage:
+        shown = await opened(stage)
+        assert len(shown.rows.items) == 5_000
+        await stage.type("4321")
+        await stage.until(lambda: len(shown.rows.items) == 1)
+        assert "Session 4321" in stage.screen()
+        assert len(list(shown.query("*"))) < 30
+
+
+async def test_names_from_outside_cannot_steer_the_screen() -> None:
+    evil = SessionSummary("20260101120000009", START, title="[red]x[/] \x1b[31mred\x07 \u202eback", turns=1)
+    async with play(PlayedSessions(PlayedClient(), summaries=[evil]), clock=lambda: START) as stage:
+        await opened(stage)
+        await stage.shows("[red]x[/]", r"\x1b[31mred\x07", r"\u202eback")
+
+
+@pytest.mark.parametrize("look", ["dark", "light"])
+@pytest.mark.parametrize("size", [(100, 30), (60, 20)])
+async def test_picture(size: tuple[int, int], look: Any) -> None:
+    async with play(played(12), size=size, clock=lambda: START) as stage:
+        stage.app.set_look(look)
+        await opened(stage)
+        await stage.press("down")
+        await stage.shows("Make it faster." if size[0] == 100 else "Session 1")
+        await stage.pilot.pause(0.2)
+        stage.snapshot(f"sessions-{size[0]}x{size[1]}-{look}")

@@ -1,0 +1,122 @@
+"""The panel at the side and the list of tasks: when they are there, and what a click does."""
+
+from pathlib import Path
+
+import pytest
+
+from odin.core.event import AgentStarted, Replied, Todo, TodosChanged, TurnEnded, TurnStarted
+from odin.core.message import AssistantMessage, Text
+from odin.testing import call, say
+from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.played import PlayedClient, PlayedSessions
+
+TODOS = tuple(Todo(str(number), f"Task {number}", "pending") for number in range(1, 13))
+
+
+def todos(*done: int, now: int = 0) -> TodosChanged:
+    return TodosChanged(
+        tuple(
+            Todo(todo.id, todo.content, "completed", "")
+            if int(todo.id) in done
+            else Todo(todo.id, todo.content, "in_progress", f"Doing {todo.id}")
+            if int(todo.id) == now
+            else todo
+            for todo in TODOS
+        )
+    )
+
+
+def line_of(stage: Stage, words: str) -> tuple[int, int]:
+    """Where on the screen these words are."""
+    for y, line in enumerate(stage.screen().split("\n")):
+        if words in line:
+            return line.index(words), y
+    raise AssertionError(f"{words!r} is not on the screen:\n{stage.screen()}")
+
+
+@pytest.mark.parametrize(("width", "there"), [(129, False), (130, True), (300, True)])
+async def test_it_stands_where_there_is_room(width: int, there: bool) -> None:
+    async with play(PlayedSessions(PlayedClient()), size=(width, 30)) as stage:
+        await stage.pilot.pause(0.2)
+        assert ("Model" in stage.screen()) is there
+        assert stage.app.side.stands is there
+
+
+async def test_a_key_shows_and_hides_it_at_any_width() -> None:
+    async with play(PlayedSessions(PlayedClient()), size=(60, 30)) as stage:
+        width = stage.app.transcript.region.width
+        await stage.press("ctrl+b")
+        await stage.shows("Model", "Context")
+        assert stage.app.transcript.region.width == width, "it lies over the conversation and moves nothing"
+        await stage.press("ctrl+b")
+        await stage.until(lambda: "Context" not in stage.screen())
+        await stage.pilot.resize_terminal(160, 30)
+        await stage.pilot.pause(0.2)
+        assert "Context" not in stage.screen(), "what a person hid stays hidden"
+        await stage.press("ctrl+b")
+        await stage.shows("Context")
+        assert stage.app.transcript.region.width < 130
+
+
+async def test_a_changed_file_leads_to_the_card_of_its_change(open_app: OpenApp, workspace: Path) -> None:
+    (workspace / "a.py").write_text("x = 1\n")
+    script = [
+        call("Read", {"file_path": str(workspace / "a.py")}),
+        call("Edit", {"file_path": str(workspace / "a.py"), "old_string": "x = 1", "new_string": "x = 2\ny = 3"}),
+        say("\n\n".join(f"Line {number}." for number in range(60))),
+    ]
+    async with open_app(script, size=(150, 30), yes=True) as stage:
+        await stage.send("change it")
+        await stage.shows("Changed file", "+2 -1")
+        await stage.shows("Line 59.")
+        await stage.idle()
+        await stage.pilot.click(offset=line_of(stage, "Changed file"))
+        x, y = line_of(stage, "Changed file")
+        await stage.pilot.click(offset=(x, y + 1))
+        await stage.until(lambda: "Line 59." not in stage.screen())
+        assert stage.app.transcript.cursor is not None
+
+
+async def test_an_agent_leads_to_its_work() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client), size=(150, 30)) as stage:
+        client.play(TurnStarted("p", "go", "edit_mode"), AgentStarted("agent-1", "look around", "ask_mode"))
+        client.play(Replied(AssistantMessage((Text("Words of the agent."),))), agent="agent-1")
+        await stage.shows("agent-1 look around")
+        await stage.pilot.click(offset=line_of(stage, "• agent-1"))
+        await stage.shows("Words of the agent.")
+        assert stage.app.agent == "agent-1"
+
+
+async def test_the_list_of_tasks_folds_to_a_line() -> None:
+    client = PlayedClient([TurnStarted("p", "go", "edit_mode"), todos(1, 2, now=3)])
+    async with play(PlayedSessions(client), size=(80, 30)) as stage:
+        await stage.shows("▸ Doing 3", "Task 4", "2 done")
+        assert "Task 12" not in stage.screen(), "it takes no more than its part of the screen"
+        await stage.press("f9")
+        await stage.shows("2/12: Doing 3")
+        assert "Task 4" not in stage.screen()
+        await stage.pilot.click(offset=line_of(stage, "2/12"))
+        await stage.shows("Task 4")
+
+
+async def test_what_is_being_done_is_in_sight_wherever_it_stands() -> None:
+    for now in range(1, 13):
+        client = PlayedClient([TurnStarted("p", "go", "edit_mode"), todos(*range(1, now), now=now)])
+        async with play(PlayedSessions(client), size=(60, 24)) as stage:
+            await stage.shows(f"▸ Doing {now}")
+
+
+async def test_a_list_that_is_done_goes_with_the_next_prompt() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client), size=(80, 30)) as stage:
+        client.play(TurnStarted("p", "go", "edit_mode"), todos(*range(1, 13)), TurnEnded("p", "end_turn"))
+        await stage.shows("✓ Task 1", "12 done")
+        client.play(TurnStarted("q", "more", "edit_mode"))
+        await stage.until(lambda: "Task 1" not in stage.screen())
+
+
+async def test_beside_the_panel_the_list_is_one_line_above_the_composer() -> None:
+    client = PlayedClient([TurnStarted("p", "go", "edit_mode"), todos(1, now=2)])
+    async with play(PlayedSessions(client), size=(150, 40)) as stage:
+        await stage.shows("1/12: Doing 2", "▸ Doing 2")

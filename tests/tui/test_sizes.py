@@ -1,0 +1,81 @@
+"""Every size of a terminal, and sizes that change all the time."""
+
+import random
+
+import pytest
+
+from odin.core.event import Replied, Todo, TodosChanged, TurnEnded, TurnStarted
+from odin.core.message import AssistantMessage, Text
+from tests.tui.conftest import Stage, play
+from tests.tui.played import PlayedClient, PlayedSessions
+
+
+def talk(turns: int = 30) -> PlayedClient:
+    client = PlayedClient()
+    for number in range(turns):
+        words = f"Answer {number}: " + "many words that have to be broken into lines somewhere " * 4
+        client.play(
+            TurnStarted(f"p{number}", f"Prompt {number}", "edit_mode"),
+            TodosChanged((Todo("1", "First", "completed"), Todo("2", "Second", "in_progress"))),
+            Replied(AssistantMessage((Text(words),))),
+            TurnEnded(f"p{number}", "end_turn"),
+        )
+    return client
+
+
+async def resized(stage: Stage, width: int, height: int) -> None:
+    await stage.pilot.resize_terminal(width, height)
+    await stage.pilot.pause()
+
+
+@pytest.mark.parametrize("size", [(40, 10), (40, 12), (60, 20), (100, 30), (160, 45), (300, 80)])
+async def test_the_composer_and_the_end_of_the_talk_are_in_sight(size: tuple[int, int]) -> None:
+    async with play(PlayedSessions(talk()), size=size) as stage:
+        await stage.until(lambda: "somewhere" in stage.screen())
+        lines = stage.screen().split("\n")
+        assert len(lines) <= size[1]
+        assert all(len(line) <= size[0] for line in lines)
+        assert lines[-1].startswith(" edit")
+        composer = stage.app.composer.region
+        assert composer.bottom <= size[1]
+        await stage.type("typed")
+        await stage.shows("typed")
+
+
+@pytest.mark.parametrize(
+    "size", [(0, 0), (0, 24), (80, 0), (1, 1), (2, 2), (80, 1), (1, 40), (5, 3), (12, 4), (20, 6), (300, 2)]
+)
+async def test_no_size_ends_the_app(size: tuple[int, int]) -> None:
+    async with play(PlayedSessions(talk(5)), size=(80, 24)) as stage:
+        await stage.shows("somewhere")
+        await stage.press("ctrl+b")
+        await resized(stage, *size)
+        await stage.type("x")
+        await stage.press("f9", "ctrl+b")
+        await resized(stage, 80, 24)
+        await stage.shows("somewhere", "x", "edit")
+
+
+async def test_a_storm_of_sizes_keeps_the_words_and_the_end() -> None:
+    chance = random.Random(7)
+    async with play(PlayedSessions(talk()), size=(80, 24)) as stage:
+        await stage.shows("somewhere")
+        await stage.type("half a thought")
+        for _ in range(100):
+            await stage.pilot.resize_terminal(chance.randint(1, 300), chance.randint(1, 80))
+        await resized(stage, 80, 24)
+        await stage.shows("half a thought", "somewhere")
+        assert stage.app.transcript.following
+
+
+async def test_a_storm_of_sizes_keeps_the_place_one_reads() -> None:
+    chance = random.Random(8)
+    async with play(PlayedSessions(talk()), size=(80, 24)) as stage:
+        await stage.shows("somewhere")
+        await stage.press("ctrl+home")
+        await stage.shows("Prompt 0")
+        for _ in range(50):
+            await stage.pilot.resize_terminal(chance.randint(30, 200), chance.randint(8, 60))
+        await resized(stage, 80, 24)
+        await stage.shows("Prompt 0")
+        assert not stage.app.transcript.following

@@ -1,0 +1,195 @@
+"""The lines above and below the composer, over a real session."""
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from odin.core.event import (
+    ActivityChanged,
+    CallQueued,
+    PermissionAnswered,
+    PermissionAsked,
+    RetryScheduled,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    Warned,
+)
+from odin.core.message import Usage
+from odin.testing import call, fault, retry_after, say
+from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.played import PlayedClient, PlayedSessions
+
+
+def row(stage: Stage, word: str) -> str:
+    """The lowest row of the screen with this in it."""
+    return next((line for line in reversed(stage.screen().split("\n")) if word in line), "")
+
+
+def status(stage: Stage) -> str:
+    return stage.screen().split("\n")[-1]
+
+
+async def test_the_figures_are_those_of_the_model(open_app: OpenApp) -> None:
+    script = [say("One.", usage=Usage(input=1_000, output=200, cache_read=3_000)), say("Two.")]
+    async with open_app(script, size=(140, 30)) as stage:
+        await stage.until(lambda: "context" in status(stage))
+        assert status(stage).startswith(" edit")
+        before = status(stage)
+        await stage.send("first")
+        await stage.shows("One.")
+        await stage.until(lambda: "4.2k tokens" in status(stage))
+        await stage.until(lambda: "cache 75%" in status(stage))
+        assert "$" in status(stage)
+        assert status(stage) != before
+        report = await stage.app.client.context()
+        room = report.threshold or report.limit
+        await stage.until(lambda: f"context {report.used / room:.0%}" in status(stage))
+
+
+async def test_the_mode_is_always_in_sight(open_app: OpenApp) -> None:
+    async with open_app(size=(40, 12)) as stage:
+        await stage.until(lambda: status(stage).startswith(" edit"))
+        await stage.press("tab")
+        await stage.until(lambda: status(stage).startswith(" ask"))
+        await stage.press("tab")
+        await stage.until(lambda: status(stage).startswith(" plan"))
+
+
+async def test_the_branch_is_that_of_git_and_follows_it(open_app: OpenApp, workspace: Path) -> None:
+    (workspace / ".git").mkdir(exist_ok=True)
+    head = workspace / ".git" / "HEAD"
+    head.write_text("ref: refs/heads/feature/one\n")
+    async with open_app([say("Done.")], size=(140, 30)) as stage:
+        await stage.until(lambda: "feature/one" in status(stage))
+        head.write_text("ref: refs/heads/main\n")
+        await stage.send("hello")
+        await stage.shows("Done.")
+        await stage.until(lambda: "main" in status(stage) and "feature" not in status(stage))
+
+
+async def test_an_answer_on_its_way_is_said_and_esc_ends_it(open_app: OpenApp) -> None:
+    gate = threading.Event()
+    async with open_app([say("one two three", chunk=3).hold(gate, after=5)]) as stage:
+        await stage.send("hello")
+        await stage.shows("the model is answering", "Esc stops")
+        await stage.press("escape")
+        await stage.shows("stopped")
+        gate.set()
+        await stage.until(lambda: "Esc stops" not in stage.screen())
+
+
+async def test_a_retry_is_counted_down_on_the_screen(open_app: OpenApp) -> None:
+    script = [fault(429, retry_after(3)), say("There.")]
+    async with open_app(script) as stage:
+        await stage.send("hello")
+        await stage.shows("retry 1/", "in 3 s")
+        await stage.shows("in 2 s")
+        await stage.shows("There.")
+        await stage.idle()
+        assert "retry 1/" not in row(stage, "done")
+
+
+async def test_running_tools_are_named(open_app: OpenApp, workspace: Path) -> None:
+    fifo = workspace / "wait"
+    os.mkfifo(fifo)
+    script = [call("Bash", {"command": f"cat {fifo}", "description": "wait for it"}), say("Done.")]
+    async with open_app(script, yes=True) as stage:
+        await stage.send("go")
+        await stage.until(lambda: "running Bash" in row(stage, "Esc stops"))
+        with fifo.open("w") as end:
+            end.write("x")
+        await stage.shows("Done.")
+        await stage.idle()
+        await stage.until(lambda: not row(stage, "Esc stops"))
+
+
+def told(stage: Stage) -> str:
+    """The row of the activity."""
+    place = stage.app.query_one("#activity").region.y
+    return stage.screen().split("\n")[place]
+
+
+async def test_words_change_with_what_happens() -> None:
+    client = PlayedClient()
+    clock = [0.0]
+    async with play(PlayedSessions(client), clock=lambda: clock[0]) as stage:
+
+        async def shows(*events: Any, words: str, later: float = 0.0) -> None:
+            client.play(*events)
+            clock[0] = client.now + later
+            stage.app.wake()
+            await stage.until(lambda: words in told(stage))
+
+        await shows(words="F1 help")
+        await shows(TurnStarted("p", "x", "edit_mode"), words="starting 0s")
+        await shows(ActivityChanged("connecting"), words="connecting to the model 7s", later=7)
+        await shows(
+            ToolStarted("a", "Read", {"file_path": "x.py"}, "x.py"),
+            ToolStarted("b", "Grep", {"pattern": "def"}),
+            CallQueued("c", "Edit"),
+            words="running 2 tools",
+        )
+        assert "1 waiting" in told(stage)
+        await shows(RetryScheduled(2, 6, 4.0, "Overloaded.", "overloaded"), TurnEnded("p", "error"), words="failed")
+        assert "!" in told(stage)
+
+
+async def test_nothing_ticks_when_nothing_happens() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        client.play(TurnStarted("p", "x", "edit_mode"))
+        await stage.shows("Esc stops")
+        client.play(TurnEnded("p", "end_turn"))
+        await stage.until(lambda: "Esc stops" not in stage.screen())
+        await stage.until(lambda: stage.app.board.at_rest)
+        frames: list[int] = []
+        stage.app.watchers.append(Counting(frames))
+        await stage.pilot.pause(1.5)
+        assert not frames, "a clock went on"
+
+
+class Counting:
+    """A watcher that counts the frames."""
+
+    def __init__(self, frames: list[int]) -> None:
+        self._frames = frames
+
+    def enter(self, client: Any, info: Any) -> None:
+        return None
+
+    def see(self, envelope: Any, live: bool) -> None:
+        return None
+
+    def frame(self) -> None:
+        self._frames.append(1)
+
+
+async def test_an_error_outside_of_the_answer_is_a_notice_that_goes_away() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        client.play(Warned("The log could not be written.", "error"))
+        await stage.until(lambda: "The log could not be written." in stage.screen().split("\n")[0])
+
+
+async def test_many_notices_leave_room_and_the_composer_is_never_hidden() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client), size=(60, 20)) as stage:
+        for number in range(9):
+            stage.app.tell(f"Notice {number} [bold]as it is[/bold] \x1b[31m", "warn")
+            stage.app.tell(f"Notice {number} [bold]as it is[/bold] \x1b[31m", "warn")
+        await stage.shows("Notice 8 [bold]as it is[/bold] \\x1b[31m")
+        await stage.until(lambda: stage.screen().count("Notice") == 3)
+        await stage.type("still here")
+        await stage.shows("still here")
+
+
+async def test_one_who_waits_for_an_answer_is_not_shown_as_working() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        client.play(TurnStarted("p", "x", "edit_mode"), PermissionAsked("a", "c", "Bash", {}, "why"))
+        await stage.until(lambda: stage.app.facts.agents.main.asks)
+        assert stage.app.facts.agents.main.words(client.now).asking
+        client.play(PermissionAnswered("a", "c", True))
+        await stage.until(lambda: not stage.app.facts.agents.main.asks)

@@ -1,0 +1,312 @@
+"""The conversation under the keys and the mouse: cards, folding, searching, copying, and staying where one is."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odin.core.event import (
+    AgentStarted,
+    AnyEvent,
+    Replied,
+    RolledBack,
+    TextStreamed,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    Warned,
+)
+from odin.core.message import AssistantMessage, Image, Text, Thinking, ToolCall
+from odin.testing import call, say
+from odin.ui.tui.story.block import AnswerBlock, CallBlock, PromptBlock, ThinkingBlock
+from odin.ui.tui.transcript import Transcript
+from tests.pictures import png
+from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.played import PlayedClient, PlayedSessions
+
+
+def turn(number: int, answer: str = "") -> list[AnyEvent]:
+    made = ToolCall(f"c{number}", "Read", {"file_path": f"/p/file{number}.py"})
+    output = "\n".join(f"row {row} of file{number}" for row in range(30))
+    return [
+        TurnStarted(f"t{number}", f"Question {number}?", "edit_mode"),
+        Replied(AssistantMessage((Thinking(f"Thought {number}."), made))),
+        ToolStarted(made.id, "Read", made.args, made.args["file_path"]),
+        ToolEnded(made.id, "Read", "success", output, f"Read /p/file{number}.py (lines 1-30)"),
+        Replied(AssistantMessage((Text(answer or f"Answer {number}."),))),
+        TurnEnded(f"t{number}", "end_turn"),
+    ]
+
+
+def turns(count: int) -> list[AnyEvent]:
+    return [event for number in range(count) for event in turn(number)]
+
+
+def sessions(events: list[AnyEvent]) -> tuple[PlayedClient, PlayedSessions]:
+    client = PlayedClient(events)
+    return client, PlayedSessions(client)
+
+
+async def looking(stage: Stage, count: int) -> Transcript:
+    """The transcript, with the focus, when all of the past is on it."""
+    view = stage.app.transcript
+    await stage.until(lambda: len(view.blocks) >= count)
+    await stage.press("ctrl+up")
+    await stage.until(lambda: view.has_focus)
+    return view
+
+
+def rows(stage: Stage) -> list[str]:
+    """What is on the screen without the scroll bar."""
+    return [line[:95].rstrip() for line in stage.screen().split("\n")][2:20]
+
+
+def row_of(stage: Stage, words: str) -> int:
+    lines = stage.screen().split("\n")
+    return next(number for number, line in enumerate(lines) if words in line)
+
+
+async def test_keys_move_among_the_cards() -> None:
+    _, played = sessions(turns(12))
+    async with play(played) as stage:
+        view = await looking(stage, 60)
+        assert isinstance(view.cursor, AnswerBlock) and view.cursor.text == "Answer 11."
+        assert "▌ Answer 11." in stage.screen()
+        await stage.press("k")
+        assert isinstance(view.cursor, CallBlock)
+        await stage.press("j")
+        assert isinstance(view.cursor, AnswerBlock)
+        await stage.press("g", "g")
+        await stage.shows("▌ › Question 0?")
+        await stage.press("G")
+        await stage.shows("▌ Answer 11.")
+        assert view.following
+        await stage.press("i")
+        assert stage.app.composer.has_focus
+
+
+async def test_folding_keeps_the_head_where_it_is() -> None:
+    _, played = sessions(turns(6))
+    async with play(played) as stage:
+        view = await looking(stage, 30)
+        await stage.press("k", "o")
+        await stage.shows("Read /p/file5.py", "row 0 of file5", "row 19 of file5")
+        await stage.press("space")
+        await stage.until(lambda: "row 0 of file5" not in stage.screen())
+        await stage.press("g", "j", "enter")
+        await stage.shows("Thought 0.")
+        assert row_of(stage, "▾ Thought") == 3
+        await stage.press("O")
+        await stage.until(lambda: all(block.folded is False for block in view.blocks if isinstance(block, CallBlock)))
+        await stage.press("O")
+        await stage.until(lambda: all(block.folded for block in view.blocks if isinstance(block, ThinkingBlock)))
+
+
+async def test_searching_finds_what_is_folded_and_far_away() -> None:
+    _, played = sessions(turns(40))
+    async with play(played) as stage:
+        await looking(stage, 200)
+        await stage.press("g", "slash")
+        await stage.type("ROW 7 of file3")
+        await stage.shows("row 7 of file3", "1 of 11")
+        await stage.press("enter", "n")
+        await stage.shows("row 7 of file30", "2 of 11")
+        await stage.press("N", "N")
+        await stage.shows("row 7 of file39", "11 of 11")
+        await stage.press("escape")
+        await stage.until(lambda: "11 of 11" not in stage.screen())
+        await stage.press("slash")
+        await stage.type("nowhere at all")
+        await stage.shows("nothing found")
+        await stage.press("escape")
+        assert stage.app.transcript.has_focus
+
+
+async def test_copying_a_card() -> None:
+    _, played = sessions(turns(2))
+    async with play(played) as stage:
+        await looking(stage, 10)
+        await stage.press("k", "y")
+        await stage.shows("Copied.")
+        assert stage.app.clipboard.startswith("row 0 of file1\nrow 1")
+
+
+async def test_the_other_keys_are_those_of_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, played = sessions(turns(1))
+    done: list[str] = []
+    async with play(played) as stage:
+        await looking(stage, 5)
+        for name in ("stats", "help", "quit"):
+            monkeypatch.setattr(stage.app, f"action_{name}", lambda name=name: done.append(name))
+        await stage.press("dollar_sign", "question_mark", "q")
+        assert done == ["stats", "help", "quit"]
+
+
+async def test_editing_a_prompt_goes_on_in_a_copy(open_app: OpenApp) -> None:
+    async with open_app([say("One."), say("Two."), say("Other.")], yes=True) as stage:
+        await stage.send("First question")
+        await stage.shows("One.")
+        await stage.idle()
+        await stage.send("Second question")
+        await stage.shows("Two.")
+        await stage.idle()
+        before = (await stage.app.client.info()).session
+        await stage.press("ctrl+up", "e")
+        await stage.until(lambda: stage.app.composer.text == "Second question")
+        assert (await stage.app.client.info()).session != before
+        await stage.until(lambda: "Two." not in stage.screen() and "One." in stage.screen())
+
+
+async def test_the_view_follows_the_end_and_stays_when_one_looks_back() -> None:
+    client, played = sessions(turns(10))
+    async with play(played) as stage:
+        await stage.shows("Answer 9.")
+        await stage.press("pageup")
+        before = rows(stage)
+        client.play(TurnStarted("x", "More?", "edit_mode"), TextStreamed("More.\n\n" * 40))
+        await stage.shows("new below")
+        assert rows(stage) == before
+        await stage.press("ctrl+end")
+        await stage.until(lambda: "new below" not in stage.screen() and "More." in stage.screen())
+        client.play(TextStreamed("The last words."))
+        await stage.shows("The last words.")
+
+
+async def test_what_changes_above_leaves_the_screen_alone() -> None:
+    client, played = sessions([*turns(10), TurnStarted("x", "More?", "edit_mode")])
+    async with play(played) as stage:
+        await stage.shows("More?")
+        client.play(TextStreamed("line of the answer\n\n" * 60))
+        await stage.shows("line of the answer")
+        await stage.press("pageup")
+        before = rows(stage)
+        client.play(Warned("Something happened."))
+        await stage.until(lambda: any("happened" in str(getattr(b, "text", "")) for b in stage.app.transcript.blocks))
+        assert rows(stage) == before
+        client.play(RolledBack("again"))
+        await stage.shows("More?")
+
+
+async def test_the_place_is_kept_when_the_width_changes() -> None:
+    _, played = sessions([event for n in range(30) for event in turn(n, f"Answer {n} " + "with many words " * 20)])
+    async with play(played) as stage:
+        await stage.until(lambda: len(stage.app.transcript.blocks) >= 150)
+        await stage.press("ctrl+home")
+        for _ in range(4):
+            await stage.press("pagedown")
+        block = stage.app.transcript.in_view()[1]
+        for width in (60, 140, 47, 100):
+            await stage.pilot.resize_terminal(width, 30)
+            await stage.pilot.pause(0.1)
+            assert block in stage.app.transcript.in_view()
+
+
+async def test_only_what_is_looked_at_is_painted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from odin.ui.tui.paint.painter import Painted
+
+    count = 0
+    paint: Callable[..., Any] = Painted.paint
+
+    def counted(self: Painted, *args: Any) -> Any:
+        nonlocal count
+        count += 1
+        return paint(self, *args)
+
+    monkeypatch.setattr(Painted, "paint", counted)
+    _, played = sessions(turns(600))
+    async with play(played) as stage:
+        await stage.shows("Answer 599.")
+        await stage.press("ctrl+home")
+        await stage.shows("Question 0?")
+        assert count < 400
+
+
+async def test_a_click_folds_a_drag_selects_and_a_double_click_takes_a_word() -> None:
+    _, played = sessions(turns(2))
+    async with play(played) as stage:
+        view = stage.app.transcript
+        await stage.shows("Answer 1.")
+        row = row_of(stage, "Read /p/file1.py")
+        await stage.pilot.click(view, offset=(5, row))
+        await stage.shows("row 3 of file1")
+        row = row_of(stage, "row 3 of file1")
+        await stage.pilot.mouse_down(view, offset=(4, row))
+        await stage.pilot.hover(view, offset=(6, row + 1))
+        await stage.pilot.mouse_up(view, offset=(6, row + 1))
+        await stage.until(lambda: stage.app.screen.get_selected_text() == "row 3 of file1\n  row")
+        await stage.press("ctrl+c")
+        assert stage.app.clipboard == "row 3 of file1\n  row"
+        await stage.pilot.click(view, offset=(13, row), times=2)
+        assert stage.app.screen.get_selected_text() == "file1"
+
+
+async def test_a_selection_goes_with_what_is_selected() -> None:
+    client, played = sessions(
+        [
+            *turns(2),
+            TurnStarted("x", "More?", "edit_mode"),
+        ]
+    )
+    async with play(played) as stage:
+        view = stage.app.transcript
+        client.play(TextStreamed("Selected words\n"))
+        await stage.shows("Selected words")
+        row = row_of(stage, "Selected words")
+        await stage.pilot.click(view, offset=(4, row), times=2)
+        assert stage.app.screen.get_selected_text() == "Selected"
+        client.play(Warned("Something above."))
+        await stage.shows("Something above.")
+        assert row_of(stage, "Selected words") != row or not view.following
+        assert stage.app.screen.get_selected_text() == "Selected"
+
+
+async def test_the_work_of_another_agent() -> None:
+    client, played = sessions(turns(1))
+    client.play(AgentStarted("agent-1", "Look at the tests", "ask_mode"))
+    client.play(TurnStarted("agent-1", "Look at the tests", "ask_mode"), agent="agent-1")
+    client.play(ToolStarted("g", "Grep", {"pattern": "slow"}, "slow"), agent="agent-1")
+    async with play(played) as stage:
+        await stage.shows("agent-1 Look at the tests", "working", "Grep slow")
+        await stage.press("shift+tab")
+        await stage.shows("agent-1 at work: Look at the tests", "running")
+        assert "Answer 0." not in stage.screen()
+        await stage.press("shift+tab")
+        await stage.shows("Answer 0.")
+
+
+async def test_a_running_call_counts_its_seconds_and_a_finished_one_costs_nothing() -> None:
+    now = [1_700_000_100.0]
+    client, played = sessions([TurnStarted("x", "Go", "edit_mode")])
+    async with play(played, clock=lambda: now[0]) as stage:
+        client.play(ToolStarted("r", "ExecuteCommand", {"command": "make"}, "make"))
+        await stage.shows("running")
+        now[0] += 65
+        await stage.shows("running · 2 min")
+        client.play(ToolEnded("r", "ExecuteCommand", "success", "ok", "Ran: make", duration_ms=65_000))
+        await stage.shows("1 min 5 s")
+        view = stage.app.transcript
+        await asyncio.sleep(0.6)
+        assert not view._ticking
+
+
+async def test_pictures_are_read_aside(tmp_path: Any) -> None:
+    pytest.importorskip("PIL")
+    path = tmp_path / "p.png"
+    path.write_bytes(png(40, 20))
+    picture = Image(str(path), "image/png", 40, 20)
+    _, played = sessions([TurnStarted("x", "See this", "edit_mode", images=(picture,))])
+    async with play(played) as stage:
+        await stage.shows("[image: p.png, 40×20]", "▀▀▀▀▀▀")
+
+
+async def test_a_real_session_with_an_edit(open_app: OpenApp, workspace: Any) -> None:
+    (workspace / "a.py").write_text("x = 1\ny = 2\n")
+    path = str(workspace / "a.py")
+    edit = call("EditTool", {"file_path": path, "old_string": "x = 1", "new_string": "x = 3"})
+    async with open_app([call("Read", {"file_path": path}), edit, say("Done.")], yes=True) as stage:
+        await stage.send("Make x three")
+        await stage.shows("✓ Read a.py", "✓ EditTool a.py  +1 -1", "1 - x = 1", "1 + x = 3", "Done.")
+        prompts = [block for block in stage.app.transcript.blocks if isinstance(block, PromptBlock)]
+        assert [block.text for block in prompts] == ["Make x three"]

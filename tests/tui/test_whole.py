@@ -1,0 +1,83 @@
+"""Pictures of the whole app: at rest and at work, small and large, dark and light."""
+
+from typing import Any
+
+import pytest
+
+from odin.core.event import (
+    ActivityChanged,
+    AgentStarted,
+    FileChange,
+    FilesLeft,
+    FileState,
+    Replied,
+    RequestProgressed,
+    SessionOpened,
+    SpawnStarted,
+    TitleSet,
+    Todo,
+    TodosChanged,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageRecorded,
+)
+from odin.core.message import AssistantMessage, Text, Usage
+from odin.core.screen import ScreenSettings, ThemeName
+from tests.tui.conftest import play
+from tests.tui.played import PlayedClient, PlayedSessions
+
+MODEL = "anthropic/claude-sonnet-4-5"
+FILE = "~/project/src/parser.py"
+DIFF = (
+    "--- src/parser.py\n+++ src/parser.py\n"
+    "@@ -1,2 +1,3 @@\n import re\n-WORD = '[a-z]+'\n+WORD = re.compile('[a-z]+')\n+\n"
+)
+PAST: list[Any] = [
+    SessionOpened("~/project", MODEL, "0.1.0"),
+    TitleSet("Make the parser faster"),
+    TurnStarted("p1", "Make the parser faster and write tests for it.", "edit_mode"),
+    TodosChanged(
+        (
+            Todo("1", "Read the parser", "completed"),
+            Todo("2", "Compile the pattern once", "completed"),
+            Todo("3", "Write tests", "in_progress", "Writing tests"),
+            Todo("4", "Measure it", "pending"),
+        )
+    ),
+    FilesLeft("c1", (FileChange(FileState(FILE, "file", "1"), FileState(FILE, "file", "2")),)),
+    ToolEnded("c1", "Edit", "success", "Edited.", view=DIFF, files=(FILE,)),
+    Replied(AssistantMessage((Text("The pattern is compiled **once** now. The tests are next."),))),
+    UsageRecorded(MODEL, Usage(input=1_200, output=700, cache_read=9_000), 0.0421),
+]
+WORK: list[Any] = [
+    SpawnStarted("job-1", "c2", "npm run dev", "the dev server"),
+    AgentStarted("agent-1", "look for callers", "ask_mode"),
+    ActivityChanged("streaming"),
+    RequestProgressed(10, 4_000),
+    ToolStarted("c5", "Bash", {"command": "make test"}, "make test"),
+]
+SIZES = [(100, 30), (60, 20), (160, 45)]
+
+
+async def picture(name: str, events: list[Any], size: tuple[int, int], theme: ThemeName) -> None:
+    client = PlayedClient(PAST, branch="faster")
+    settings = ScreenSettings(bell=False, title=False, theme=theme)
+    async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now + 3) as stage:
+        client.play(*events)
+        await stage.shows("context 5%")
+        await stage.until(lambda: stage.app.board.at_rest)
+        await stage.pilot.pause(0.6)
+        stage.snapshot(f"{name}-{size[0]}x{size[1]}-{theme}")
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_at_work(size: tuple[int, int], theme: ThemeName) -> None:
+    await picture("work", WORK, size, theme)
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+async def test_at_rest(theme: ThemeName) -> None:
+    await picture("rest", [TurnEnded("p1", "end_turn", duration_ms=72_000)], (100, 30), theme)

@@ -1,0 +1,83 @@
+"""Loop mode and custom commands in plain mode, in a real terminal."""
+
+import threading
+from pathlib import Path
+
+from odin.testing import ScriptedServer, say
+from tests.ui.pseudo import screen
+from tests.ui.test_chat_queue import asked, leave
+
+DONE = say("All is well.\n<done>looked at everything</done>")
+
+
+def test_a_loop_is_shown_and_ends_by_itself(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("First."), DONE]) as server,
+        screen("--plain", "--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("/loop\n")
+        terminal.see("Loop mode is off.")
+        terminal.type("/loop on tidy up\n")
+        terminal.see("Loop mode is on (executing, 1 of 10 iterations): tidy up")
+        terminal.see("First.")
+        terminal.see("edit> Loop mode, iteration 2 of 10: The last reply did not say that everything is done.")
+        terminal.see("All is well.")
+        terminal.see("Loop mode is over, the goal is reached: looked at everything")
+        terminal.type("/loop\n")
+        terminal.see("looked at everything (2 of 10 iterations")
+        terminal.type("/loop sideways\n")
+        terminal.see("/loop does not know 'sideways'.")
+        leave(terminal)
+        assert len(server.requests) == 2, "no command reaches the model"
+
+
+def test_it_is_switched_while_a_turn_runs_and_ctrl_c_ends_it(workspace: Path) -> None:
+    gate = threading.Event()
+    with (
+        ScriptedServer([say("First.").hold(gate), say("Second.").stall(after=1), say("Third.")]) as server,
+        screen("--plain", "--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("begin\n")
+        asked(server, 1)
+        terminal.type("/loop on all of it\n")
+        terminal.see("Loop mode is on (executing, 0 of 10 iterations): all of it")
+        gate.set()
+        asked(server, 2)
+        terminal.see("iteration 1 of 10")
+        terminal.type("\x03")
+        terminal.see("Loop mode is off: You interrupted it.")
+        terminal.type("by hand\n")
+        terminal.see("Third.")
+        leave(terminal)
+        assert server.rejected == []
+
+
+def test_custom_commands_are_listed_and_sent_as_what_they_stand_for(workspace: Path) -> None:
+    folder = workspace / ".odin/commands"
+    folder.mkdir(parents=True)
+    (folder / "fix.md").write_text("---\ndescription: Fix\x1b[2J it\nargument-hint: N\n---\nFix issue $ARGUMENTS.")
+    gate = threading.Event()
+    with (
+        ScriptedServer([say("One.").hold(gate), say("Fixed.")]) as server,
+        screen("--plain", "--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("/commands\n")
+        terminal.match(r"/fix N +Fix.\[2J it \(project\)")
+        terminal.type("hello\n")
+        asked(server, 1)
+        terminal.type("/fix 12\n")
+        terminal.see("Waits as number 1: /fix 12")
+        terminal.type("/queue\n")
+        terminal.match(r"1  edit +/fix 12")
+        gate.set()
+        terminal.see("edit> /fix 12")
+        terminal.see("Fixed.")
+        assert "\x1b[2J it" not in terminal.shown
+        assert "Fix issue 12." not in terminal.shown
+        terminal.type("/rewind\n")
+        terminal.match(r"1 .*0 files +/fix 12")
+        leave(terminal)
+        assert "Fix issue 12." in server.requests[1].body.decode()
