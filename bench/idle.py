@@ -81,7 +81,7 @@ def rows() -> list[Row]:
             gate.set()
     return [
         Row("processor of the app at its prompt", app_at_prompt, None, 0.5, "%", False),
-        Row("processor of the app while the model is silent", app_held, None, 3.0, "%", False),
+        Row("processor of the app while the model is silent", app_held, None, 0.5, "%", False),
         Row("processor of a chat at its prompt", at_prompt, None, 0.5, "%", False),
         Row("processor while the model is silent", held, None, 0.5, "%", False),
     ]

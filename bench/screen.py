@@ -6,8 +6,10 @@ this file prints them.
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
 
 from textual.app import App, ComposeResult
@@ -25,6 +27,7 @@ LINES_A_FRAME = 33
 """1,000 lines a second at 30 frames a second."""
 FRAMES = 15
 SHORT, LONG = 50, 5_000
+MANY_TURNS = 4_000
 
 _PARAGRAPH = [
     "## A heading",
@@ -108,6 +111,47 @@ async def _streaming(view: Transcript) -> tuple[float, float]:
     return median(costs[3 : 3 + FRAMES]), median(costs[-FRAMES:])
 
 
+async def _one_piece(view: Transcript) -> tuple[float, float]:
+    """The same of a paragraph that does not end: nothing in it is final for long."""
+    story = _story(iter([TurnStarted("t", "Write much.", "edit_mode")]))
+    view.show(story)
+    costs: list[float] = []
+    for frame in range(12_000 // LINES_A_FRAME):
+        words = "".join(f"line {frame} and {line} of *one* paragraph\n" for line in range(LINES_A_FRAME))
+        story.see(Envelope(10**6, 1_700_000_000.0, "s", TextStreamed(words)))
+        costs.append(_ms(lambda: _frame(view)))
+    return median(costs[3 : 3 + FRAMES]), median(costs[-FRAMES:])
+
+
+async def _kept(view: Transcript) -> float:
+    """What a turn leaves in memory beside the words of its output, in a session of thousands of turns."""
+    story = _story(iter(()))
+    view.show(story)
+    before = 0
+    for turn in range(MANY_TURNS):
+        for event in _small_turn(turn):
+            story.see(Envelope(turn, 1_700_000_000.0 + turn, "s", event))
+        view.sync()
+        if turn == MANY_TURNS // 4:
+            before = _resident()
+    return (_resident() - before) / (MANY_TURNS * 3 / 4)
+
+
+def _resident() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _small_turn(turn: int) -> Iterator[AnyEvent]:
+    call = ToolCall(f"c{turn}", "Read", {"file_path": f"/work/file{turn}.py"})
+    yield TurnStarted(f"t{turn}", f"Question {turn} about the code?", "edit_mode")
+    yield Replied(AssistantMessage((Thinking("I wonder."), Text("I look at it."), call)))
+    yield ToolStarted(call.id, call.name, call.args, call.args["file_path"])
+    yield ToolEnded(call.id, call.name, "success", f"line {turn}", f"Read /work/file{turn}.py (line 1)")
+    yield Replied(AssistantMessage((Text(f"Answer {turn}."),)))
+    yield TurnEnded(f"t{turn}", "end_turn", duration_ms=1_500)
+
+
 async def _session(view: Transcript, messages: int) -> dict[str, float]:
     story = _story(_past(messages))
     found = {"opened": _ms(lambda: (view.show(story), _frame(view)))}
@@ -127,15 +171,19 @@ async def _measured() -> list[Row]:
     async with app.run_test(size=SIZE) as pilot:
         await pilot.pause()
         view = app.query_one(Transcript)
+        kept = await _kept(view)
         early, late = await _streaming(view)
+        first, last = await _one_piece(view)
         short, long = await _session(view, SHORT), await _session(view, LONG)
         rows += [
             Row("a frame at 10,000 lines, and at 100", late, early, 1.5, "ms", True, 1.0),
             Row("a frame at 10,000 lines, 1,000 lines a second", late, None, 15, "ms", False),
+            Row("a frame at 12,000 lines of one paragraph, and at 100", last, first, 1.5, "ms", True, 1.0),
         ]
         for what, ms in long.items():
             allowed = 25.0 if what == "opened" else 3.0 if what == "to the top" else 1.0
             rows.append(Row(f"{what}, with 5,000 messages and 50", ms, short[what], 1.5, "ms", True, allowed))
+        rows.append(Row("the screen's memory for a turn", kept, None, 5_000, "bytes", False))
     return rows
 
 

@@ -28,7 +28,8 @@ from odin.tools.context_summarizer import ContextSummarizer
 from odin.tools.web_fetch import WebFetch
 from odin.tools.web_search import WebSearch
 from odin.ui.tui.dialogs.help import place_of
-from odin.ui.tui.keys import KEYS, Where, spelled
+from odin.ui.tui.keynames import spelled
+from odin.ui.tui.keys import KEYS, Where
 from record import as_picture, as_text
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -40,6 +40,7 @@ from odin.core.op import (
 from odin.engine.local import LocalClient
 from odin.session.thread import GO_ON
 from odin.testing import call, say
+from odin.ui.commands.waiting import listing
 
 from .conftest import Start, Talk
 
@@ -259,7 +260,10 @@ class TestInterrupts:
         await talk.client.submit(Interrupt("rest"))
         await talk.until_end(prompt)
         assert await waiting(talk) == [("b", "queue"), ("c", "queue")]
-        assert not (await talk.client.snapshot()).executing
+        resting = await talk.client.snapshot()
+        assert not resting.executing
+        assert [item.rests for item in resting.queue] == [True, True]
+        assert listing(resting.queue, 60).startswith("  1  edit, rests  b\n")
         assert await talk.client.submit(ChangePrompt("p3", lane="queue"))
         assert (await talk.until_end("p3")).text == "fine"
         assert await waiting(talk) == [("b", "queue")]

@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -14,11 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pyte
 
 PATIENCE = 60.0
+HARMLESS = {7, 25}
+"""Private modes that are on in a terminal at rest: lines wrap, the cursor is seen."""
 ODIN = [sys.executable, "-I", "-m", "odin"]
 
 _UNKNOWN_TO_PYTE = re.compile(
@@ -35,7 +37,15 @@ class Emulator:
     It answers what terminals are asked: that frames may be drawn at once (mode 2026).
     """
 
-    def __init__(self, command: list[str], cwd: Path, env: Mapping[str, str], columns: int, rows: int) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        columns: int,
+        rows: int,
+        limit: tuple[int, int] | None = None,
+    ) -> None:
         self.master, terminal = pty.openpty()
         termios.tcsetwinsize(terminal, (rows, columns))
         self.attributes = termios.tcgetattr(terminal)
@@ -47,15 +57,22 @@ class Emulator:
         self._lock = threading.RLock()
         self.bytes = bytearray()
         self._rest = b""
+        self.mark = f"TERMINAL_OF_THE_TEST={os.urandom(8).hex()}"
+
+        def begin() -> None:
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+            if limit is not None:
+                resource.setrlimit(limit[0], (limit[1], limit[1]))
+
         self.process = subprocess.Popen(
             command,
             cwd=cwd,
-            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **env},
+            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **_variable(self.mark), **env},
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
+            preexec_fn=begin,
         )
         self._ended = threading.Event()
         self.stands_still = threading.Event()
@@ -153,7 +170,24 @@ class Emulator:
     # --- what is typed ---
 
     def type(self, text: str) -> None:
-        os.write(self.master, text.encode())
+        self.send(text.encode())
+
+    def send(self, data: bytes) -> None:
+        """All of it, also when the terminal holds less than that at once."""
+        while data:
+            data = data[os.write(self.master, data) :]
+
+    def changes(self, key: str) -> None:
+        """Press a key and wait until something is drawn because of it."""
+        self._wait(self._rests, "a screen that rests")
+        before = len(self.bytes)
+        self.type(key)
+        self._wait(lambda: len(self.bytes) > before, f"what comes of {key!r}")
+
+    def _rests(self) -> bool:
+        before = len(self.bytes)
+        time.sleep(0.3)
+        return len(self.bytes) == before
 
     def paste(self, text: str) -> None:
         self.type(f"\x1b[200~{text}\x1b[201~")
@@ -186,6 +220,26 @@ class Emulator:
         """Whether the terminal reads and shows lines as it did at the start."""
         return termios.tcgetattr(self._terminal) == self.attributes
 
+    def given_back(self) -> None:
+        """Everything the app changed about the terminal is undone, and nothing that it began is running."""
+        assert self.as_it_was
+        assert not self.modes - HARMLESS
+        seen = bytes(self.bytes)
+        if b"\x1b[?1049h" in seen:
+            for off in (b"?1000l", b"?1003l", b"?1004l", b"?1006l", b"?2004l", b"?1049l", b"?25h"):
+                assert off in seen, f"{off!r} was not written"
+        assert len(re.findall(rb"\x1b\[>\d+u", seen)) == seen.count(b"\x1b[<u"), "the keyboard protocol"
+        assert seen.count(b"\x1b[22;0t") == seen.count(b"\x1b[23;0t"), "the title"
+        assert "Traceback" not in "\n".join(self.scrollback)
+        self.nothing_runs()
+
+    def nothing_runs(self) -> None:
+        """No process that came of ours is left, in whatever group or session. Where that cannot be seen, it is not."""
+        end = time.monotonic() + 10
+        while left := marked(self.mark):
+            assert time.monotonic() < end, f"still running: {left}"
+            time.sleep(0.05)
+
     def hang_up(self) -> None:
         """The window is closed."""
         self._ended.set()
@@ -205,6 +259,21 @@ class Emulator:
                 os.close(fd)
 
 
+def _variable(mark: str) -> dict[str, str]:
+    name, _, value = mark.partition("=")
+    return {name: value}
+
+
+def marked(mark: str) -> list[str]:
+    """The commands of all processes that have the mark in their environment."""
+    found: list[str] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
 @contextlib.contextmanager
 def terminal(
     *args: str,
@@ -213,9 +282,10 @@ def terminal(
     columns: int = 100,
     rows: int = 30,
     command: list[str] | None = None,
+    limit: tuple[int, int] | None = None,
 ) -> Generator[Emulator]:
-    """Odin with these arguments, or another command, in a new terminal."""
-    made: Any = Emulator(command or [*ODIN, *args], cwd, env or {}, columns, rows)
+    """Odin with these arguments, or another command, in a new terminal; with a limit of one of its resources."""
+    made = Emulator(command or [*ODIN, *args], cwd, env or {}, columns, rows, limit)
     try:
         yield made
     finally:

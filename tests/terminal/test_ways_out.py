@@ -10,18 +10,7 @@ from threading import Event
 import pytest
 
 from odin.testing import ScriptedServer, call, say
-from tests.terminal.emulator import Emulator, terminal
-
-HARMLESS = {7, 25}
-"""Private modes that are on in a terminal at rest: lines wrap, the cursor is seen."""
-
-
-def given_back(odin: Emulator) -> None:
-    assert odin.as_it_was
-    assert not odin.modes - HARMLESS
-    tail = bytes(odin.bytes)
-    for off in (b"?1000l", b"?1002l", b"?1003l", b"?1004l", b"?1006l", b"?2004l", b"?1049l", b"?25h", b"\x1b[<u"):
-        assert off in tail, f"{off!r} was not written"
+from tests.terminal.emulator import HARMLESS, terminal
 
 
 @pytest.mark.parametrize(("keys", "code"), [("\x04", 0), ("\x03\x03", 0)], ids=["ctrl-d", "ctrl-c twice"])
@@ -32,7 +21,7 @@ def test_by_key(workspace: Path, keys: str, code: int) -> None:
             odin.type(key)
             time.sleep(0.2)
         odin.ends(code)
-        given_back(odin)
+        odin.given_back()
         assert "Traceback" not in odin.text
 
 
@@ -62,7 +51,7 @@ def test_by_signal_while_a_command_runs(workspace: Path, number: signal.Signals,
             time.sleep(0.05)
         odin.signal(number)
         odin.ends(code)
-        given_back(odin)
+        odin.given_back()
     assert not running(marker)
 
 
@@ -73,7 +62,7 @@ def test_a_storm_of_interrupts(workspace: Path) -> None:
             odin.signal(signal.SIGINT)
             time.sleep(0.01)
         odin.ends(0, 130)
-        given_back(odin)
+        odin.given_back()
         assert "Traceback" not in "\n".join(odin.scrollback)
 
 
@@ -130,7 +119,7 @@ def test_a_fault_of_our_own(workspace: Path) -> None:
     with terminal(cwd=workspace, command=[sys.executable, "-c", FAILS]) as odin:
         odin.see("FAILED WITH 1 the ground opened")
         odin.end()
-        given_back(odin)
+        odin.given_back()
         assert "do-not-show-me" not in "\n".join(odin.scrollback)
 
 

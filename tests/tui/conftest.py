@@ -4,8 +4,9 @@ import asyncio
 import json
 import os
 import re
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from odin.ui.tui.app import OdinApp
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 TAKE = os.environ.get("ODIN_SNAPSHOTS") == "write"
 """Looked at before the tests get an environment of their own."""
+
+STILL_S = 1.0
+"""A picture is taken when nothing has moved for so long."""
 
 FAST = {"retry": {"base_s": 0.01}}
 
@@ -75,9 +79,37 @@ class Stage:
         lines = screen._compositor.render_strips()
         return "\n".join(strip.text.rstrip() for strip in lines[:height]) if width else ""
 
-    def snapshot(self, name: str) -> None:
-        """Compare the screen with the picture of that name; ODIN_SNAPSHOTS=write takes a new one."""
-        compare(name, self.app.export_screenshot(title="Odin"))
+    async def pictured(self, name: str, seconds: float = 30) -> None:
+        """The screen comes to look like the picture of that name; ODIN_SNAPSHOTS=write takes a new one."""
+        end = time.monotonic() + seconds
+        seen, path = await self._still() if TAKE else self._picture(), SNAPSHOTS / f"{name}.svg"
+        if TAKE:
+            path.write_text(seen, encoding="utf-8")
+        assert path.exists(), f"there is no picture {path.name} yet; ODIN_SNAPSHOTS=write takes it"
+        wanted = path.read_text(encoding="utf-8")
+        while seen != wanted and time.monotonic() < end:
+            await self.pilot.pause(0.05)
+            seen = self._picture()
+        if seen != wanted:
+            kept = Path(os.environ.get("ODIN_SNAPSHOTS_SEEN", tempfile.gettempdir())) / path.name
+            kept.write_text(seen, encoding="utf-8")
+            raise AssertionError(f"the screen is not the picture {path.name}; what was seen is in {kept}")
+
+    async def _still(self) -> str:
+        """What is on the screen when nothing moves any more."""
+        seen, since = "", time.monotonic()
+        while time.monotonic() - since < STILL_S:
+            await self.pilot.pause(0.05)
+            if (now := self._picture()) != seen:
+                seen, since = now, time.monotonic()
+        return seen
+
+    def _picture(self) -> str:
+        """The screen as SVG, without what differs from run to run and what no test needs."""
+        svg = self.app.export_screenshot(title="Odin")
+        svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+        svg = re.sub(r"terminal-\d+", "terminal", svg)
+        return re.sub(r"\n\s*\n", "\n", re.sub(r"[ \t]+\n", "\n", svg))
 
 
 _KEYS = {
@@ -96,20 +128,14 @@ _KEYS = {
 }
 
 
-def compare(name: str, svg: str) -> None:
-    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"terminal-\d+", "terminal", svg)
-    svg = re.sub(r"[ \t]+\n", "\n", svg)
-    path = SNAPSHOTS / f"{name}.svg"
-    if TAKE:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(svg, encoding="utf-8")
-        return
-    assert path.exists(), f"there is no picture {path.name} yet; ODIN_SNAPSHOTS=write takes it"
-    if path.read_text(encoding="utf-8") != svg:
-        seen = Path(os.environ.get("ODIN_SNAPSHOTS_SEEN", "/tmp")) / f"{name}.svg"
-        seen.write_text(svg, encoding="utf-8")
-        raise AssertionError(f"the screen is not the picture {path.name}; what was seen is in {seen}")
+@pytest.fixture(autouse=True)
+def same_clock_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times of day on the screen are those of one zone, wherever the tests run."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 OpenApp = Callable[..., AbstractAsyncContextManager[Stage]]
@@ -128,8 +154,9 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
         tui: dict[str, Any] | None = None,
         first: str = "",
         server: ScriptedServer | None = None,
+        through: Callable[[Sessions], Any] | None = None,
         **options: Any,
-    ) -> AsyncIterator[Stage]:
+    ) -> AsyncGenerator[Stage]:
         folder = home / ".config" / "odin"
         folder.mkdir(parents=True, exist_ok=True)
         settings = {**FAST, "tui": {"bell": False, "title": False, **(tui or {})}, **(config or {})}
@@ -143,7 +170,7 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
 
         async def connect() -> Sessions:
             held.append(await open_host(Options(env=environ, **given)))
-            return held[0]
+            return held[0] if through is None else through(held[0])
 
         app = OdinApp(connect, load(str(workspace), environ).tui, first=first)
         try:
@@ -163,7 +190,7 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
 @asynccontextmanager
 async def play(
     sessions: Sessions, *, size: tuple[int, int] = (100, 30), settings: ScreenSettings | None = None, **more: Any
-) -> AsyncIterator[Stage]:
+) -> AsyncGenerator[Stage]:
     """The app over sessions that are played, for pictures that must be the same every time."""
 
     async def connect() -> Sessions:

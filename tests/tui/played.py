@@ -16,7 +16,7 @@ from odin.core.client import (
     SessionInfo,
     Snapshot,
 )
-from odin.core.event import ActivityChanged, AnyEvent, Envelope
+from odin.core.event import ActivityChanged, AnyEvent, Envelope, TurnEnded, TurnStarted
 from odin.core.hook import CallbackHook
 from odin.core.message import Usage
 from odin.core.op import Op, Rewind
@@ -101,7 +101,7 @@ class PlayedClient:
             "title": "",
             "agent_mode": self._info["mode"],
             "permission_mode": self._info["permission_mode"],
-            "executing": False,
+            "executing": self._executing,
             "messages": (),
             "queue": (),
             "sub_agents": (),
@@ -121,6 +121,12 @@ class PlayedClient:
             "message_count": 0,
         }
         return Snapshot(**{**fields, **self.shot})
+
+    @property
+    def _executing(self) -> bool:
+        """Whether a turn of the main agent was begun and has not ended."""
+        turns = [one.event for one in self._log if not one.agent and isinstance(one.event, TurnStarted | TurnEnded)]
+        return bool(turns) and isinstance(turns[-1], TurnStarted)
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
         yield await self.snapshot()

@@ -1,19 +1,29 @@
 """When the app asks: one question at a time, never answered by a key that was meant for something else."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from odin.core.errors import UsageError
-from odin.core.event import PermissionAnswered, QuestionsAnswered, TurnEnded, TurnStarted
-from odin.core.op import Answer, AnswerQuestions, Op
+from odin.core.event import (
+    AnyEvent,
+    Envelope,
+    PermissionAnswered,
+    PermissionAsked,
+    QuestionsAnswered,
+    QuestionsAsked,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.core.op import Answer, AnswerQuestions, Interrupt, Op
 from odin.core.screen import ScreenSettings
 from odin.testing import ScriptedCall, reply, say
 from odin.ui.tui.dialogs.asked import AskedDialog
 from odin.ui.tui.dialogs.dialog import Dialog
 from tests.tui.conftest import OpenApp, Stage, play
-from tests.tui.played import PlayedClient, PlayedSessions
+from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_asking_pictures import COMMAND, EDIT, QUESTIONS
 from tests.tui.test_permission_dialog import SCRIPT, asked, over
 
@@ -101,6 +111,16 @@ async def test_a_question_of_a_sub_agent_says_so_and_takes_no_note() -> None:
         assert "Allow with a note" not in stage.screen()
         await stage.press("a", "y")
         await stage.until(lambda: answers(client) == [Answer("ask-2", allow=True)])
+
+
+async def test_esc_at_a_question_of_a_sub_agent_stops_all_of_the_work() -> None:
+    client = PlayedClient([BEGUN])
+    async with play(PlayedSessions(client)) as stage:
+        client.play(COMMAND, agent="scout-1")
+        await asked(stage, "Esc denies it and stops the work.")
+        await stage.press("escape")
+        await stage.until(lambda: client.submitted[-1:] == [Interrupt()])
+        assert answers(client) == [Answer("ask-2", allow=False, interrupt=True)]
 
 
 async def test_running_outside_the_sandbox_is_allowed_once_or_not_at_all() -> None:
@@ -233,3 +253,29 @@ async def test_two_calls_of_one_reply_are_asked_one_after_the_other(open_app: Op
         await stage.shows("Done.")
         assert (workspace / "one").exists()
         assert not (workspace / "two").exists()
+
+
+@pytest.mark.parametrize("question", [COMMAND, QUESTIONS], ids=["permission", "questions"])
+@pytest.mark.parametrize("moments", [0, 1, 2, 3, 5, 8])
+async def test_what_happens_while_the_dialog_is_being_put_together(
+    question: PermissionAsked | QuestionsAsked, moments: int
+) -> None:
+    """Another question waits behind it, and both are settled, before its parts are on the screen."""
+    client = PlayedClient([BEGUN])
+    async with play(PlayedSessions(client)) as stage:
+        app = stage.app
+
+        def happens(event: AnyEvent) -> None:
+            app.see(Envelope(1, START, client.session, event), live=True)
+
+        happens(question)
+        app._draw()
+        assert len(app.screen_stack) == 2
+        for _ in range(moments):
+            await asyncio.sleep(0)
+        happens(replace(EDIT, ask_id="the-other"))
+        happens(TurnEnded("p1", "interrupted"))
+        await stage.until(lambda: len(app.screen_stack) == 1)
+        assert app.failure is None
+        await stage.type("on")
+        assert app.composer.text == "on"

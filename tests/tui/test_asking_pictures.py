@@ -86,7 +86,7 @@ async def test_permission(size: tuple[int, int], theme: str) -> None:
     async with play(client(EDIT, COMMAND), size=size, settings=settings(theme), clock=clock) as stage:
         await ready(stage)
         await stage.shows("Odin asks to use Edit: · 1 more waits")
-        stage.snapshot(f"permission-{shown(size, theme)}")
+        await stage.pictured(f"permission-{shown(size, theme)}")
 
 
 @LOOKS
@@ -95,8 +95,7 @@ async def test_the_rule_before_it_is_remembered(size: tuple[int, int], theme: st
         await ready(stage)
         await stage.press("p")
         await stage.shows("Bash(git push origin main)", "in this project")
-        await stage.pilot.pause(0.1)
-        stage.snapshot(f"permission-rule-{shown(size, theme)}")
+        await stage.pictured(f"permission-rule-{shown(size, theme)}")
 
 
 @LOOKS
@@ -104,4 +103,4 @@ async def test_questions(size: tuple[int, int], theme: str) -> None:
     async with play(client(QUESTIONS), size=size, settings=settings(theme), clock=clock) as stage:
         await ready(stage)
         await stage.shows("Which database should the tests use?")
-        stage.snapshot(f"questions-{shown(size, theme)}")
+        await stage.pictured(f"questions-{shown(size, theme)}")

@@ -53,6 +53,14 @@ async def test_names_with_spaces_are_quoted_and_folders_go_on() -> None:
         assert composer.text == "@src/events/"
 
 
+async def test_nothing_of_what_is_below_the_list_shows_beside_it() -> None:
+    client = client_with_files()
+    async with play(PlayedSessions(client)) as stage:
+        await stage.type("@even")
+        await stage.shows("› src/event.py")
+        assert stage.app.query_one("#popup").size.width >= stage.app.composer.size.width
+
+
 async def test_ctrl_n_and_ctrl_p_move_in_the_list_and_a_click_takes() -> None:
     async with play(PlayedSessions(client_with_files())) as stage:
         await stage.type("@even")

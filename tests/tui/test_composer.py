@@ -159,6 +159,25 @@ async def test_up_and_down_walk_through_what_was_written() -> None:
         assert composer.text == "not yet\nsent"
 
 
+async def test_what_is_left_behind_on_a_walk_is_called_back_later() -> None:
+    """Somebody wrote half a thought, looked for an earlier prompt, changed one, and sent a third: nothing is gone."""
+    async with play(PlayedSessions(PlayedClient())) as stage:
+        composer = stage.app.composer
+        await stage.send("first")
+        await stage.send("second")
+        await stage.type("half a thought")
+        await stage.press("up")
+        await stage.type(", changed")
+        await stage.press("up")
+        assert composer.text == "first"
+        await stage.press("enter")
+        met: list[str] = []
+        for _ in range(4):
+            await stage.press("up")
+            met.append(composer.text)
+        assert met == ["first", "half a thought", "second, changed", "second"]
+
+
 async def test_earlier_prompts_are_found_by_their_letters() -> None:
     sessions = PlayedSessions(PlayedClient())
     sessions.prompted = ("fix the parser", "write a test", "fix the docs")
@@ -321,7 +340,7 @@ async def test_pictures_of_writing(size: tuple[int, int], theme: str) -> None:
     async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now) as stage:
         await stage.type("/re")
         await stage.shows("/resume")
-        stage.snapshot(f"commands-{size[0]}x{size[1]}-{theme}")
+        await stage.pictured(f"commands-{size[0]}x{size[1]}-{theme}")
 
 
 async def test_prompts_of_earlier_sessions_are_called_back(open_app: OpenApp) -> None:

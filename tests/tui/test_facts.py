@@ -129,6 +129,18 @@ def test_a_model_that_stands_in_is_shown_beside_the_chosen_one() -> None:
     assert "instead" not in line(facts(ModelChanged("openai/gpt-5")), 100)
     back = facts(ModelChanged("openai/gpt-5", "overloaded"), RequestStarted(1, "anthropic/claude-sonnet-4-5"))
     assert "instead" not in line(back, 100)
+    asked = facts(ModelChanged("openai/gpt-5", "overloaded"), RequestStarted(1, "gpt-5"))
+    assert asked.running == "openai/gpt-5"
+
+
+def test_models_of_the_past_are_not_the_one_of_now() -> None:
+    """The session was resumed with another model than it had."""
+    found = Facts(INFO)
+    past = (ModelChanged("openai/gpt-5"), RequestStarted(1, "gpt-5"), ModelChanged("xai/grok-4", "overloaded"))
+    for seq, event in enumerate(past):
+        found.see(Envelope(seq, float(seq), "s", event), live=False)
+    assert "claude-sonnet-4-5" in line(found, 100)
+    assert "instead" not in line(found, 100)
 
 
 def test_costs_that_are_not_known_are_not_shown_as_nothing() -> None:
@@ -265,7 +277,7 @@ def test_amounts_are_short() -> None:
     assert [counted(n) for n in (0, 999, 1_000, 1_234, 9_960, 34_500, 999_600, 1_200_000)] == [
         "0", "999", "1.0k", "1.2k", "10k", "34k", "1.0M", "1.2M",
     ]  # fmt: skip
-    assert [lasted(s) for s in (0, 59.9, 60, 3_600, -3)] == ["0s", "59s", "1m 00s", "1h 00m", "0s"]
+    assert [lasted(s) for s in (0, 59.9, 60, 3_600, -3)] == ["0 s", "59 s", "1 min 0 s", "1 h 0 min", "0 s"]
     assert [usd(n) for n in (0, 0.0123, 0.5, 1234.5)] == ["$0.00", "$0.0123", "$0.50", "$1,234.50"]
     assert model_name("openrouter/anthropic/claude") == "claude"
 

@@ -66,6 +66,14 @@ def call(state: CallState = "success", **more: object) -> CallBlock:
             "✓ Read src/a.py  lines 1-9 · 0.3 s",
         ),
         (call(result="first\nsecond"), "✓ Read src/a.py  first (+1 lines)"),
+        (
+            call(name="Spawn", args={"command": "make"}, note="Started spawn-1 (make)", background=True),
+            "✓ Spawn make  Started spawn-1 · goes on in the background",
+        ),
+        (
+            call(name="Grep", description="TAX in a.py", note="Searched 'TAX' in a.py: 2 matches"),
+            "✓ Grep TAX in a.py  2 matches",
+        ),
         (call("error", result="No such file"), "✗ Read src/a.py  failed"),
         (call("cancelled"), "– Read src/a.py  cancelled"),
         (call("denied", why="you said no"), "⊘ Read src/a.py  denied"),
@@ -90,6 +98,7 @@ def test_only_a_running_call_moves() -> None:
 
 
 def test_a_running_call_shows_the_end_of_its_output() -> None:
+    assert len(lines(call("running"))) == len(lines(call())), "a card is no row longer while nothing is printed"
     block = call("running", tail=[f"line {n}" for n in range(9)])
     assert lines(block)[2:] == [f"  line {n}" for n in range(4, 9)]
 
@@ -105,6 +114,13 @@ def test_results_are_folded_failures_are_open_and_all_is_seen_when_unfolded() ->
     assert next_fold(failed) is False
     failed.folded = False
     assert next_fold(failed) is True
+
+
+def test_a_list_of_tasks_is_folded_because_it_has_a_panel() -> None:
+    block = call(name="TodoWrite", args={"todos": []}, view="[x] One\n[ ] Two", note="Todos: 1 of 2 completed")
+    assert lines(block)[1:] == ["✓ TodoWrite  Todos: 1 of 2 completed"]
+    block.folded = False
+    assert "[x] One" in "\n".join(lines(block))
 
 
 def test_what_somebody_changed_or_took_out_is_told_on_the_card() -> None:
@@ -170,6 +186,9 @@ def test_thinking_counts_while_it_lasts() -> None:
     assert lines(block)[1] == "▸ Thinking… 4 s"
     block.live, block.seconds = False, 12.4
     assert lines(block)[1] == "▸ Thought for 12 s"
+    block.seconds = 0.4
+    assert lines(block)[1] == "▸ Thought for less than a second"
+    block.seconds = 12.4
     block.folded = False
     assert lines(block)[1:] == ["▾ Thought for 12 s", "  Hm."]
 
@@ -178,7 +197,8 @@ def test_a_turn_ends_quietly_or_says_what_to_do() -> None:
     assert lines(EndBlock(key="e", reason="end_turn", duration_ms=300, tokens=40)) == []
     footer = EndBlock(key="e", reason="end_turn", duration_ms=34_000, tokens=12_800, cost_usd=0.0312)
     assert lines(footer)[1:] == ["34 s · 12.8k tokens · $0.0312"]
-    assert lines(EndBlock(key="e", reason="interrupted", duration_ms=2_000))[1:] == ["interrupted · 2.0 s"]
+    stopped = EndBlock(key="e", reason="interrupted", duration_ms=2_000, error="The turn was interrupted.")
+    assert lines(stopped)[1:] == ["– interrupted · 2.0 s"]
     failed = EndBlock(key="e", reason="error", error="The key was refused.", hint="Set ANTHROPIC_API_KEY.")
     assert lines(failed)[1:] == ["✗ The key was refused.", "  Set ANTHROPIC_API_KEY."]
 

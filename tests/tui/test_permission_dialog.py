@@ -237,8 +237,12 @@ async def test_everything_and_the_keys_are_shown(open_app: OpenApp, workspace: P
         await stage.shows('"command": "touch made"')
         await stage.press("v", "question_mark")
         await stage.shows("Deny it, and tell the model why.")
-        await stage.press("question_mark", "n")
-        await over(stage)
+        await stage.shows("Esc goes back to the question.")
+        await stage.press("escape")
+        await stage.shows("Esc denies it and stops the work.")
+        await stage.press("n")
+        await stage.shows("Done.")
+        assert len(stage.server.requests) == 2
 
 
 async def test_hidden_characters_and_long_commands_are_readable(open_app: OpenApp, workspace: Path) -> None:

@@ -7,7 +7,16 @@ from typing import Any, cast
 import pytest
 
 from odin.core.client import RewindPlan, TurnRecord
-from odin.core.event import FileChange, FileState, KeptFile, RetryScheduled, TurnEnded, TurnStarted, Warned
+from odin.core.event import (
+    FileChange,
+    FileState,
+    KeptFile,
+    ModelChanged,
+    RetryScheduled,
+    TurnEnded,
+    TurnStarted,
+    Warned,
+)
 from odin.core.op import AddRule, Redo, RemoveRule, Rewind, SetModel
 from odin.testing import call, fault, say
 from odin.ui.tui.dialogs.contents import ContentsDialog
@@ -57,6 +66,20 @@ async def test_a_model_is_chosen(size: tuple[int, int]) -> None:
         await stage.shows("offline/planner")
         await stage.press("enter")
         await stage.until(lambda: client.submitted == [SetModel("offline/planner")])
+
+
+async def test_the_chosen_model_and_the_one_that_stands_in_are_told_apart() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        client.play(ModelChanged("offline/planner", "anthropic/claude-sonnet-4-5 cannot answer: overloaded"))
+        await stage.shows("planner (instead of")
+        await stage.press("ctrl+p")
+        await come(stage, ModelPicker)
+        lines = stage.screen().split("\n")
+        assert any("● anthropic/claude-sonnet-4-5" in line and "chosen" in line for line in lines)
+        assert any("offline/planner" in line and "answers for now" in line for line in lines)
+        assert "in use" not in stage.screen()
+        await stage.press("escape")
 
 
 async def test_local_servers_are_looked_for_only_when_asked() -> None:
@@ -462,5 +485,4 @@ async def test_picture(name: str, size: tuple[int, int], look: Any, monkeypatch:
         stage.app.troubles.keep(START + 9, "warning", "The disk is nearly full.", "sub-1")
         await stage.app.run_command(name, "copy" if name == "help" else "")
         await come(stage, Picker)
-        await stage.pilot.pause(0.2)
-        stage.snapshot(f"{name}-{size[0]}x{size[1]}-{look}")
+        await stage.pictured(f"{name}-{size[0]}x{size[1]}-{look}")

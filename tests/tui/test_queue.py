@@ -1,6 +1,7 @@
 """What waits while Odin works: shown, edited, dropped, steered, given another mode; and told when it was taken."""
 
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -192,6 +193,28 @@ async def test_prompts_of_an_earlier_run_rest_and_follow_the_next_one() -> None:
         assert isinstance(client.submitted[0], Prompt)
 
 
+async def test_what_an_interrupt_laid_down_is_marked_and_waits_until_it_is_sent(open_app: OpenApp, home: Path) -> None:
+    """Where a hook judges prompts, none joins unseen: it stays in the queue and nothing begins it."""
+    gate = Event()
+    script = [say("Counting " * 400).hold(gate, after=12), say("Something new."), say("What waited.")]
+    hooks = {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": "true"}]}]}
+    async with open_app(script, config={"hooks": hooks}) as stage:
+        await stage.send("count")
+        await stage.shows("Counting")
+        await stage.send("then this")
+        await stage.shows("1 edit then this")
+        await stage.press("escape")
+        await stage.shows("1 edit rests then this")
+        gate.set()
+        await stage.send("new")
+        await stage.shows("Something new.")
+        await stage.idle()
+        await stage.shows("1 edit rests then this")
+        await stage.press("ctrl+q", "w")
+        await stage.shows("What waited.")
+        await stage.until(lambda: not stage.app.writing.queue.display)
+
+
 async def test_nothing_rests_in_a_session_that_is_at_work() -> None:
     client = PlayedClient([BUSY, PromptQueued("p1", "next", "edit_mode")])
     async with play(PlayedSessions(client)) as stage:
@@ -251,4 +274,4 @@ async def test_pictures_of_what_waits(size: tuple[int, int], theme: str) -> None
         await stage.type("and a test for it")
         await stage.press("ctrl+q")
         await stage.shows("› 2 plan")
-        stage.snapshot(f"queue-{size[0]}x{size[1]}-{theme}")
+        await stage.pictured(f"queue-{size[0]}x{size[1]}-{theme}")

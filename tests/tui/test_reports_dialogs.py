@@ -118,7 +118,7 @@ async def test_a_dollar_sign_in_the_conversation_shows_them() -> None:
     [("ctrl+o", "No MCP servers are connected"), ("ctrl+g", "The key is old.")],
 )
 async def test_what_is_connected_and_what_is_wrong(key: str, words: str, size: tuple[int, int]) -> None:
-    client = PlayedClient(warnings=("The key is old.",), sandbox="")
+    client = PlayedClient(warnings=("The key is old.",), sandbox="", log_file="/srv/state/logs/odin.log")
     async with play(PlayedSessions(client), size=size, clock=lambda: client.now) as stage:
         client.play(Warned("Broken.", "error"))
         await stage.until(lambda: stage.app.troubles.count == 1)
@@ -130,6 +130,7 @@ async def test_what_is_connected_and_what_is_wrong(key: str, words: str, size: t
         if key == "ctrl+g":
             assert "1 error since Odin was started" in stage.app.clipboard
             assert "no sandbox" in stage.app.clipboard
+            assert "/srv/state/logs/odin.log" in stage.app.clipboard
             assert "No language servers are connected" in stage.app.clipboard
             await stage.press("end")
             await stage.shows("odin doctor")
@@ -147,9 +148,9 @@ async def test_picture(name: str, size: tuple[int, int], look: Any) -> None:
     async with play(PlayedSessions(client), size=size, clock=lambda: START) as stage:
         stage.app.set_look(look)
         await stage.app.run_command(name)
-        await stage.pilot.pause(0.3)
+        await stage.until(lambda: len(stage.app.screen_stack) == 2)
         if name == "stats":
+            await stage.shows("whose")
             await stage.press("tab", "right")
             await stage.shows("ollama/qwen3")
-            await stage.pilot.pause(0.1)
-        stage.snapshot(f"{name}-{size[0]}x{size[1]}-{look}")
+        await stage.pictured(f"{name}-{size[0]}x{size[1]}-{look}")

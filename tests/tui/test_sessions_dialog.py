@@ -273,5 +273,4 @@ async def test_picture(size: tuple[int, int], look: Any) -> None:
         await opened(stage)
         await stage.press("down")
         await stage.shows("Make it faster." if size[0] == 100 else "Session 1")
-        await stage.pilot.pause(0.2)
-        stage.snapshot(f"sessions-{size[0]}x{size[1]}-{look}")
+        await stage.pictured(f"sessions-{size[0]}x{size[1]}-{look}")

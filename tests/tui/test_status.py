@@ -1,5 +1,6 @@
 """The lines above and below the composer, over a real session."""
 
+import asyncio
 import os
 import threading
 from pathlib import Path
@@ -17,7 +18,10 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.message import Usage
+from odin.core.screen import ScreenSettings
+from odin.core.sessions import Sessions
 from odin.testing import call, fault, retry_after, say
+from odin.ui.tui.app import OdinApp
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
@@ -46,6 +50,21 @@ async def test_the_figures_are_those_of_the_model(open_app: OpenApp) -> None:
         report = await stage.app.client.context()
         room = report.threshold or report.limit
         await stage.until(lambda: f"context {report.used / room:.0%}" in status(stage))
+
+
+async def test_a_session_that_is_not_open_yet_is_said_to_be_opened() -> None:
+    going = asyncio.Event()
+
+    async def connect() -> Sessions:
+        await going.wait()
+        return PlayedSessions(PlayedClient())
+
+    app = OdinApp(connect, ScreenSettings(bell=False, title=False))
+    async with app.run_test(size=(80, 24)) as pilot:
+        stage = Stage(app, pilot, None)
+        await stage.shows("opening the session")
+        going.set()
+        await stage.until(lambda: "opening the session" not in stage.screen())
 
 
 async def test_the_mode_is_always_in_sight(open_app: OpenApp) -> None:
@@ -123,8 +142,8 @@ async def test_words_change_with_what_happens() -> None:
             await stage.until(lambda: words in told(stage))
 
         await shows(words="F1 help")
-        await shows(TurnStarted("p", "x", "edit_mode"), words="starting 0s")
-        await shows(ActivityChanged("connecting"), words="connecting to the model 7s", later=7)
+        await shows(TurnStarted("p", "x", "edit_mode"), words="starting 0 s")
+        await shows(ActivityChanged("connecting"), words="connecting to the model 7 s", later=7)
         await shows(
             ToolStarted("a", "Read", {"file_path": "x.py"}, "x.py"),
             ToolStarted("b", "Grep", {"pattern": "def"}),

@@ -180,6 +180,7 @@ def test_retries_are_one_notice_that_ends_in_the_past() -> None:
         "Answer Hi",
     ]
     assert "gave up" in texts(story_of([ASK, *tries, TurnEnded("t1", "error", error="no")]))[1]
+    assert "then it was stopped" in texts(story_of([ASK, *tries, TurnEnded("t1", "interrupted")]))[1]
 
 
 def test_calls_that_never_ended_are_cancelled_with_their_turn() -> None:
@@ -193,7 +194,7 @@ def test_a_rewind_takes_blocks_away_and_its_redo_brings_them_back() -> None:
     back = Rewound("r1", "t2", files=True, chat=True)
     story = story_of([*events, back])
     assert texts(story)[:2] == ["Prompt Do it.", "Answer One"]
-    assert "Answer Two" not in texts(story) and "/redo" in texts(story)[-1]
+    assert "Answer Two" not in texts(story) and "no file had changed. /redo" in texts(story)[-1]
     again = story_of([*events, back, RuleAdded("x", "allow"), Redone("r1")])
     assert texts(again)[: len(events)] == texts(story_of(events))
     assert not any("/redo" in text for text in texts(again))

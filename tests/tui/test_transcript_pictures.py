@@ -113,20 +113,14 @@ async def test_the_conversation(size: tuple[int, int], theme: ThemeName) -> None
     settings = ScreenSettings(bell=False, title=False, theme=theme, side_panel=False)
     async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now + 2.0) as stage:
         await stage.shows("12.8k tokens")
-        await stage.pilot.pause()
-        await stage.pilot.pause()
-        stage.snapshot(f"conversation-answer-{name}")
+        await stage.pictured(f"conversation-answer-{name}")
         await stage.press("ctrl+home")
         await stage.shows("Why does the parser")
-        await stage.pilot.pause()
-        await stage.pilot.pause()
-        stage.snapshot(f"conversation-cards-{name}")
+        await stage.pictured(f"conversation-cards-{name}")
         await stage.press("ctrl+end")
         client.play(*live())
         await stage.shows("1,234 chars")
-        await stage.pilot.pause()
-        await stage.pilot.pause()
-        stage.snapshot(f"conversation-live-{name}")
+        await stage.pictured(f"conversation-live-{name}")
 
 
 async def test_side_by_side_where_there_is_room() -> None:
@@ -136,9 +130,7 @@ async def test_side_by_side_where_there_is_room() -> None:
         await stage.shows("12.8k tokens")
         await stage.press("ctrl+home")
         await stage.shows("self.position = 0", "self.position = start")
-        await stage.pilot.pause()
-        await stage.pilot.pause()
-        stage.snapshot("conversation-split-160x24-dark")
+        await stage.pictured("conversation-split-160x24-dark")
 
 
 async def test_searching_looks_calm() -> None:
@@ -150,9 +142,7 @@ async def test_searching_looks_calm() -> None:
         await stage.type("parser")
         await stage.shows("of ")
         await stage.press("enter")
-        await stage.pilot.pause()
-        await stage.pilot.pause()
-        stage.snapshot("conversation-search-100x30-dark")
+        await stage.pictured("conversation-search-100x30-dark")
 
 
 async def test_without_colours_the_state_is_read_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from odin.app.host import open_host
 from odin.app.setup import FirstRun
@@ -70,20 +71,21 @@ def begin(workspace: Path) -> Any:
         environ = {**os.environ, **(env or {})}
         options = Options(cwd=str(workspace), env=environ, can_ask=True)
         held: list[Sessions] = []
+        setup = FirstRun(options)
 
         async def connect() -> Sessions:
-            held.append(await open_host(options))
+            held.append(await open_host(replace(options, model=setup.model)))
             return held[0]
 
         settings = ScreenSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
         app = OdinApp(
             connect,
             settings,
-            setup=lambda: FirstRun(options),
+            setup=lambda: setup,
             trust=(lambda: wanted(str(workspace), environ)) if trust else None,
         )
         try:
-            async with app.run_test(size=size) as pilot:
+            async with app.run_test(size=size, notifications=True) as pilot:
                 yield Stage(app, pilot, None)
         finally:
             for sessions in held:
@@ -127,17 +129,61 @@ async def test_one_key_and_the_conversation_begins(begin: Any, home: Path) -> No
             assert stage.app.info.model.startswith("anthropic/")
 
 
-async def test_esc_goes_on_without_a_model_and_it_is_asked_no_more(begin: Any, counting: Counting) -> None:
-    env = {"ODIN_LOCAL_PORTS": str(counting.port)}
-    for time in (1, 2):
-        async with begin(env) as stage:
-            if time == 1:
-                await welcomed(stage)
-                await stage.press("escape")
+async def test_esc_goes_on_without_a_model_and_once_there_is_a_session_it_is_asked_no_more(
+    begin: Any, counting: Counting, home: Path
+) -> None:
+    async with begin({"ODIN_LOCAL_PORTS": str(counting.port)}) as stage:
+        await welcomed(stage)
+        await stage.press("escape")
+        await opened(stage)
+        assert stage.app.info is not None
+        assert stage.app.info.model == "offline/planner"
+        await stage.send("hello")
+        await stage.idle()
+        assert counting.knocks == 0
+    assert not (home / ".config" / "odin" / "odinconfig.json").exists()
+    with ScriptedServer([say("Hello yourself.")]) as server:
+        async with begin(key_of(server)) as stage:
             await opened(stage)
+            await stage.send("Hello")
+            await stage.shows("Hello yourself.")
+
+
+@pytest.mark.parametrize("keys", [("escape",), ("2",)], ids=["esc", "chosen"])
+async def test_going_without_a_model_holds_for_this_run_only(begin: Any, home: Path, keys: tuple[str, ...]) -> None:
+    """A key is there, the person does without it today, and no file remembers that."""
+    with ScriptedServer([say("Hello yourself.")]) as server:
+        async with begin(key_of(server)) as stage:
+            await welcomed(stage)
+            await stage.press(*keys)
+            await opened(stage)
+            await stage.shows("The offline planner answers for now.")
+            await stage.send("hello")
+            await stage.idle()
             assert stage.app.info is not None
             assert stage.app.info.model == "offline/planner"
-    assert counting.knocks == 0
+            assert server.requests == []
+        assert not (home / ".config" / "odin" / "odinconfig.json").exists()
+        async with begin(key_of(server)) as stage:
+            await opened(stage)
+            await stage.send("Hello")
+            await stage.shows("Hello yourself.")
+
+
+async def test_esc_closes_it_when_it_is_shown_again(begin: Any, home: Path) -> None:
+    with ScriptedServer([say("Hello yourself.")]) as server:
+        async with begin(key_of(server)) as stage:
+            await welcomed(stage)
+            await stage.press("enter")
+            await opened(stage)
+            await stage.type("/setup")
+            await stage.press("escape", "enter")
+            await stage.until(lambda: isinstance(stage.app.screen, WelcomeDialog) and stage.app.screen.ready)
+            await stage.shows("Esc Close")
+            await stage.press("escape")
+            await opened(stage)
+            await stage.send("Hello")
+            await stage.shows("Hello yourself.")
 
 
 async def test_servers_are_looked_for_only_when_asked(begin: Any, counting: Counting) -> None:
@@ -230,7 +276,7 @@ async def test_how_it_looks(begin: Any, size: tuple[int, int], theme: str) -> No
     async with begin({"ANTHROPIC_API_KEY": "sk-ant-api03-0123456789abcdefghijkl"}, size=size, theme=theme) as stage:
         await welcomed(stage)
         await ready(stage)
-        stage.snapshot(f"welcome-{shown(size, theme)}")
+        await stage.pictured(f"welcome-{shown(size, theme)}")
 
 
 async def test_it_fits_a_small_screen(begin: Any) -> None:

@@ -63,13 +63,13 @@ SIZES = [(100, 30), (60, 20), (160, 45)]
 
 async def picture(name: str, events: list[Any], size: tuple[int, int], theme: ThemeName) -> None:
     client = PlayedClient(PAST, branch="faster")
+    client.shot["executing"] = True
     settings = ScreenSettings(bell=False, title=False, theme=theme)
     async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now + 3) as stage:
         client.play(*events)
         await stage.shows("context 5%")
         await stage.until(lambda: stage.app.board.at_rest)
-        await stage.pilot.pause(0.6)
-        stage.snapshot(f"{name}-{size[0]}x{size[1]}-{theme}")
+        await stage.pictured(f"{name}-{size[0]}x{size[1]}-{theme}")
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
@@ -79,5 +79,6 @@ async def test_at_work(size: tuple[int, int], theme: ThemeName) -> None:
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-async def test_at_rest(theme: ThemeName) -> None:
-    await picture("rest", [TurnEnded("p1", "end_turn", duration_ms=72_000)], (100, 30), theme)
+@pytest.mark.parametrize("size", SIZES[:2], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_at_rest(size: tuple[int, int], theme: ThemeName) -> None:
+    await picture("rest", [TurnEnded("p1", "end_turn", duration_ms=72_000)], size, theme)

@@ -54,7 +54,7 @@ def test_a_dumb_terminal_gets_plain_lines(workspace: Path) -> None:
         screen("-p", "Hi.", cwd=workspace, env={**server.env("anthropic"), "TERM": "dumb"}) as terminal,
     ):
         terminal.end()
-        assert terminal.shown == f"LS {workspace}\r\n"
+        assert terminal.shown == f"· LS {workspace}\r\n"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from odin.app.compaction import Keepers
 from odin.app.fallback import Fallback
 from odin.app.finding import Finder
 from odin.app.hooks import HookBook
+from odin.app.logfile import log_path
 from odin.app.models import Models
 from odin.app.opening import Opened, Place, open_log, place_of
 from odin.app.preview import preview
@@ -429,6 +430,7 @@ class _Composition:
             branch=branch_of(self._cwd),
             confirm_timeout_s=self._config.confirm_timeout_s,
             question_timeout_s=self._config.question_timeout_s,
+            log_file=str(log_path(self._env)),
         )
 
     def _unknown_tools(self) -> list[str]:

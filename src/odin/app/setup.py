@@ -41,6 +41,8 @@ class FirstRun:
         self._options = options
         self._env: Mapping[str, str] = options.env if options.env is not None else os.environ
         self._config = load(os.path.realpath(options.cwd or current_folder()), self._env, options.flags())
+        self.model = options.model
+        """The model this run is told to use; "" leaves it to what is configured and found."""
 
     @property
     def done(self) -> bool:
@@ -72,6 +74,11 @@ class FirstRun:
         name = provider.strip()
         found = next((item for item in self._keys() if item.name == name), None)
         return found or Found("stored", name, "", AUTH_NAME)
+
+    async def go_without(self) -> None:
+        """Where no key is known the planner answers anyway, and the session is not bound to it as to a chosen model."""
+        if self._keys():
+            self.model = OFFLINE.ref
 
     async def choose(self, ref: str) -> str:
         if not ref.strip():

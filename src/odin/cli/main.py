@@ -22,6 +22,8 @@ from odin.core.text import mended
 from odin.policy.modes import mode_of
 
 MAX_STDIN = 10_000_000
+CLOSING_S = 10.0
+"""What is still running when a conversation is left gets this long to end."""
 
 COMMANDS = {
     "models": "lists",
@@ -222,7 +224,10 @@ def _prompt_text(args: argparse.Namespace) -> str:
 def _standard_input() -> str:
     if sys.stdin.isatty():
         return ""
-    raw = sys.stdin.buffer.read(MAX_STDIN + 1)
+    try:
+        raw = sys.stdin.buffer.read(MAX_STDIN + 1)
+    except OSError as error:  # nohup leaves a standard input that can only be written to
+        raise UsageError(f"The prompt cannot be read from standard input ({error.strerror}).") from error
     if len(raw) > MAX_STDIN:
         raise UsageError(f"The prompt on standard input is longer than {MAX_STDIN} bytes.", "Name a file instead.")
     return raw.decode("utf-8", "replace")
@@ -286,7 +291,10 @@ async def _converse(args: argparse.Namespace, options: Options, settings: Screen
         mode = await _mode(args, host.client)
         return await run_chat(host, first=args.prompt or "", mode=mode, left=host.draft, settings=settings)
     finally:
-        await host.close()
+        try:
+            await asyncio.wait_for(host.close(), CLOSING_S)
+        except TimeoutError:
+            say("odin: what was running did not end in time.")
 
 
 def _open_missing_streams() -> None:

@@ -1,6 +1,7 @@
 """The terminal app on this machine's sessions."""
 
 import asyncio
+import gc
 import importlib
 import os
 from functools import partial
@@ -8,33 +9,42 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from odin.cli.main import CLOSING_S
 from odin.cli.output import say
 from odin.config import Options
 from odin.core.errors import OdinError
 from odin.core.screen import ScreenSettings
 from odin.policy.modes import mode_of
+from odin.ui.tui.leaving import ignore_signals
 from odin.ui.tui.run import Ended, run_app
 
 if TYPE_CHECKING:
     from odin.app.host import Host
+    from odin.app.setup import FirstRun
     from odin.core.setup import Setup
     from odin.core.trust import Trust
-
-CLOSING_S = 10.0
-"""What is still running when the app is left gets this long to end."""
 
 
 async def run_screen(options: Options, settings: ScreenSettings, *, first: str, mode: str) -> int:
     """The session is opened after the screen is drawn, and closed after the terminal was given back."""
     held: list[Host] = []
+    setups: list[FirstRun] = []
+
+    def setup() -> "Setup":
+        from odin.app.setup import FirstRun
+
+        setups.append(FirstRun(options))
+        return setups[-1]
 
     async def connect() -> "Host":
         open_host = (await asyncio.to_thread(importlib.import_module, "odin.app.host")).open_host
         from odin.app.logfile import watch
 
         watch(asyncio.get_running_loop(), os.environ)
-        host: Host = await open_host(msgspec.structs.replace(options, can_ask=True))
+        model = setups[-1].model if setups else options.model
+        host: Host = await open_host(msgspec.structs.replace(options, can_ask=True, model=model))
         held.append(host)
+        _collect_seldom()
         return host
 
     try:
@@ -43,7 +53,7 @@ async def run_screen(options: Options, settings: ScreenSettings, *, first: str, 
             settings,
             first=first,
             mode=mode_of(mode) if mode else None,
-            setup=partial(_setup, options),
+            setup=setup,
             trust=None if options.trust else partial(_trust, options.cwd),
         )
     finally:
@@ -52,13 +62,15 @@ async def run_screen(options: Options, settings: ScreenSettings, *, first: str, 
                 await asyncio.wait_for(host.close(), CLOSING_S)
             except TimeoutError:
                 say("odin: what was running did not end in time.")
+        ignore_signals()
     return _told(ended)
 
 
-def _setup(options: Options) -> "Setup":
-    from odin.app.setup import FirstRun
-
-    return FirstRun(options)
+def _collect_seldom() -> None:
+    """Looking through all that was ever loaded for what is not needed any more takes longer than two frames: what is
+    there when the session is open stays, and what comes is looked through when there is much of it."""
+    gc.freeze()
+    gc.set_threshold(4_000, 6, 200)
 
 
 def _trust(cwd: str) -> "Trust | None":

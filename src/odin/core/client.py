@@ -49,7 +49,10 @@ class TurnRecord(Struct, frozen=True):
 
 
 class QueuedPrompt(Struct, frozen=True):
-    """A prompt that waits. `body` is what was typed; `text` is what the model will read, where that is another."""
+    """A prompt that waits. `body` is what was typed; `text` is what the model will read, where that is another.
+
+    One that `rests` is not begun by itself: an earlier run or an interrupt left it.
+    """
 
     id: str
     body: str
@@ -58,6 +61,7 @@ class QueuedPrompt(Struct, frozen=True):
     lane: Lane = "queue"
     text: str = ""
     attached: tuple[Attachment, ...] = ()
+    rests: bool = False
 
 
 class SubAgentRecord(Struct, frozen=True):
@@ -108,7 +112,7 @@ class SessionInfo(Struct, frozen=True):
 
     `model_chosen` says that somebody named the model for this session. `branch` is the one that is checked out now, or
     the beginning of the commit; empty outside of git. The timeouts are how long a permission question and a question of
-    the model wait for an answer; 0: as long as it takes.
+    the model wait for an answer; 0: as long as it takes. `log_file` is where failures inside Odin are written down.
     """
 
     session: str
@@ -126,6 +130,7 @@ class SessionInfo(Struct, frozen=True):
     branch: str = ""
     confirm_timeout_s: float = 0.0
     question_timeout_s: float = 0.0
+    log_file: str = ""
 
 
 class ContextPart(Struct, frozen=True):

@@ -45,6 +45,10 @@ class Setup(Protocol):
         """Keep a key for good, readable by nobody else. Raises UsageError when it cannot be one."""
         ...
 
+    async def go_without(self) -> None:
+        """Let the offline planner answer in this run. Nothing is written: a key that is set later is used then."""
+        ...
+
     async def choose(self, ref: str) -> str:
         """Make this the model of every session that names none. Gives the file it was written to."""
         ...

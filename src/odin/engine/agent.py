@@ -234,6 +234,11 @@ class Agent:
         self._told_date, self._told_mode = "", None
         self._context = [item.note for item in context]
 
+    @property
+    def resting(self) -> frozenset[str]:
+        """The prompts that wait until somebody sends them."""
+        return self._inbox.resting
+
     def drop(self, prompt_id: str) -> bool:
         dropped = self._inbox.drop(prompt_id)
         if dropped:

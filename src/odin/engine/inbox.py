@@ -72,6 +72,11 @@ class Inbox:
         """The next one that goes into a running turn: only where its mode is that of the turn."""
         return next((item for item in self._awake() if item.lane in lanes and fits(item.mode)), None)
 
+    @property
+    def resting(self) -> frozenset[str]:
+        """What waits and is not begun by itself."""
+        return frozenset(self._resting)
+
     def waiting(self) -> frozenset[str]:
         """What waits now and will be begun by itself."""
         return frozenset(prompt.id for prompt in self._awake())

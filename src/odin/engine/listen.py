@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from odin.core.breath import Breath
 from odin.core.errors import EmptyReply, EmptyTruncation, ProviderError, RateLimited, StreamCut
 from odin.core.event import (
     ActivityChanged,
@@ -129,11 +130,13 @@ class Listener:
 
     async def _once(self, provider: Provider, request: Request) -> Reply:
         begun = time.monotonic()
+        breath = Breath()
         try:
             async for piece in provider.stream(request):
                 if isinstance(piece, RollbackPiece):
                     await self._early.take_back("rollback")
                 self._hear(piece, provider.name)
+                await breath.take()
             if self._builder.stop is None:
                 raise StreamCut("The reply ended before it was complete.", "Try again.")
         finally:

@@ -370,7 +370,9 @@ class LocalClient:
         if (run := self._opened) is not None:
             begins = {"cwd": run.cwd, "model": run.model, "permission_mode": run.permission_mode}
             shot = msgspec.structs.replace(shot, **begins, sub_agents=())
-        return msgspec.structs.replace(shot, executing=self._agent.busy)
+        resting = self._agent.resting
+        queue = tuple(msgspec.structs.replace(item, rests=True) if item.id in resting else item for item in shot.queue)
+        return msgspec.structs.replace(shot, executing=self._agent.busy, queue=queue)
 
     async def snapshots(self) -> AsyncIterator[Snapshot]:
         """The state now, and again whenever it has changed. A slow reader gets the newest, not every one."""

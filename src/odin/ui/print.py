@@ -59,14 +59,15 @@ async def run_text(
     keyboard: Keyboard | None = None,
     answer: Written | None = None,
     watch: Callable[[Envelope], None] | None = None,
+    after: Callable[[], None] | None = None,
 ) -> int:
     """Print the answer. Why a turn ended early is said on `err`; text it has until then is printed all the same.
 
     What there is to say about the session is said with the `first` prompt only, and more of it when `verbose`. `begun`
     is what happens in a turn that nobody has to ask for any more. `keyboard` is where somebody may type meanwhile, and
-    `answer` shows the text while it is written; `watch` sees what happens, too.
+    `answer` shows the text while it is written; `watch` sees what happens, too; `after` takes the signals over again.
     """
-    run = _Run(client, err, tty_in, first, verbose, keyboard, answer)
+    run = _Run(client, err, tty_in, first, verbose, keyboard, answer, after)
     if out is None:
         return run.refuse()
     ended = await run.follow(prompt, watch, begun=begun)
@@ -119,6 +120,7 @@ class _Run:
         verbose: bool = False,
         keyboard: Keyboard | None = None,
         answer: Written | None = None,
+        after: Callable[[], None] | None = None,
     ) -> None:
         self.code = 0
         self._first = first
@@ -129,6 +131,7 @@ class _Run:
         self._telling = Telling(failures=keyboard is not None)
         self._keyboard = keyboard
         self._answer = answer
+        self._after = after
         held = keyboard or self._progress
         self._questions = Questions(client, tty_in, err, held) if tty_in is not None else None
 
@@ -144,7 +147,7 @@ class _Run:
         begun: AsyncIterator[Envelope] | None = None,
     ) -> TurnEnded | None:
         """The end of the turn, or None when we left without it; `code` is then the exit code."""
-        with Stopping(self._client, queue="join" if self._keyboard else "rest") as stopping:
+        with Stopping(self._client, queue="join" if self._keyboard else "rest", after=self._after) as stopping:
             watches = (stopping.see, watch) if watch is not None else (stopping.see,)
             events = begun or self._client.events()
             if begun is None:

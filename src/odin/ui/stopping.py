@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -19,13 +20,21 @@ class Stopping:
     """While it is entered, SIGINT, SIGTERM and SIGHUP interrupt the session; `code` is then the exit code.
 
     Prompts that wait rest in the log, because the process ends; `queue` is for a SIGINT that ends only the turn.
+    `after` takes the signals over, so that there is no moment in which one of them kills us.
 
     `asked` is done at the first signal; `gone` is done when there is nothing left to wait for.
     """
 
-    def __init__(self, client: Client, patience: float = PATIENCE_S, queue: Leftover = "rest") -> None:
+    def __init__(
+        self,
+        client: Client,
+        patience: float = PATIENCE_S,
+        queue: Leftover = "rest",
+        after: Callable[[], None] | None = None,
+    ) -> None:
         self._client = client
         self._queue: Leftover = queue
+        self._after = after
         self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[bool]] = set()
@@ -46,8 +55,11 @@ class Stopping:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number in _CODES:
-            self._loop.remove_signal_handler(number)
+        if self._after is not None:
+            self._after()
+        else:
+            for number in _CODES:
+                self._loop.remove_signal_handler(number)
         if self._timer is not None:
             self._timer.cancel()
 

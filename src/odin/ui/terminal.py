@@ -136,10 +136,13 @@ def _pieces(text: str, room: int) -> list[str]:
     """A text cut into what fits into so many columns each; at least one piece."""
     if text.isascii():
         return [text[start : start + room] for start in range(0, len(text), room)] or [""]
+    from unicodedata import east_asian_width
+
     cuts, used = [0], 0
     for index, character in enumerate(text):
-        used += width(character)
+        cells = 2 if east_asian_width(character) in "WF" else 1
+        used += cells
         if used > room:
             cuts.append(index)
-            used = width(character)
+            used = cells
     return [text[start:end] for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]

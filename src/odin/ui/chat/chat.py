@@ -53,7 +53,7 @@ class _Chat:
             sys.stdin, sys.stderr, lambda: self.prompt, self._typed, lambda before: completed(self._client, before)
         )
         self._sending = Sending(self._keyboard)
-        self._turns = Turns(self._keyboard, self._beside)
+        self._turns = Turns(self._keyboard, self._beside, self._mind_signals)
         self._commands = Commands(held, info.permission_mode, mode, sys.stderr, self._sending.expect)
         self._calling = Calling(settings, sys.stderr)
         self._lines: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
@@ -87,11 +87,12 @@ class _Chat:
         finally:
             self._keyboard.close()
             self._calling.close()
-            for number in (signal.SIGINT, signal.SIGCONT, signal.SIGWINCH, *_ENDINGS):
+            for number in (signal.SIGCONT, signal.SIGWINCH):
                 self._loop.remove_signal_handler(number)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._forget_signals()
         return self.code
 
     def _leave(self, code: int | None = None) -> None:
@@ -111,11 +112,22 @@ class _Chat:
         for number, code in _ENDINGS.items():
             self._loop.add_signal_handler(number, self._leave, code)
 
+    def _forget_signals(self) -> None:
+        """Everything is being put away from here on; one more Ctrl-C must not tear that off."""
+        for number in _ENDINGS:
+            self._loop.add_signal_handler(number, _nothing)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        self._loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
     def _interrupted(self) -> None:
         """Ctrl-C at the prompt: what was typed goes, else what runs, else the list; without any of them we go, too.
 
         Only the second one ends the conversation: the first may have been meant for a turn that just ended.
         """
+        if self._done.done():
+            return
         if self._keyboard.text:
             self._keyboard.forget()
         elif self._sending.coming or self._commands.own.running:
@@ -157,7 +169,6 @@ class _Chat:
     def _turn_over(self, code: int) -> None:
         self._sending.coming = False
         self.code = code
-        self._mind_signals()
         if code in (*_ENDINGS.values(), READER_GONE):
             self._leave(code)
         self._keyboard.show()
@@ -282,6 +293,10 @@ class _Chat:
         if waiting:
             what = "1 prompt waits" if len(waiting) == 1 else f"{len(waiting)} prompts wait"
             say(sys.stderr, f"{what} from before and will follow your next one. /queue lists, changes and drops them.")
+
+
+def _nothing() -> None:
+    """We are ending already."""
 
 
 async def _signals_heard() -> None:

@@ -15,15 +15,16 @@ from odin.ui.terminal import say, shorten, size_of, visible
 class Turns:
     """`on_screen` is the prompt that stands there as it was typed; `fresh` until the first turn of a session is over.
 
-    `beside` is told what happens meanwhile and is no part of the turn.
+    `beside` is told what happens meanwhile and is no part of the turn; `after` minds the signals when it is over.
     """
 
-    def __init__(self, keyboard: Keyboard, beside: Callable[[Envelope], None]) -> None:
+    def __init__(self, keyboard: Keyboard, beside: Callable[[Envelope], None], after: Callable[[], None]) -> None:
         self.on_screen = ""
         self.fresh = True
         self._keyboard = keyboard
         self._answer = Answer(sys.stdout, keyboard)
         self._beside = beside
+        self._after = after
 
     async def show(
         self, client: Client, envelope: Envelope, started: TurnStarted, events: AsyncIterator[Envelope]
@@ -42,6 +43,7 @@ class Turns:
             keyboard=self._keyboard,
             answer=self._answer,
             watch=self._beside,
+            after=self._after,
         )
         self.fresh = False
         return code

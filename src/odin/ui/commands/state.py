@@ -18,4 +18,5 @@ def facts(info: SessionInfo) -> list[tuple[str, str]]:
         ("commands run in", info.sandbox or "no sandbox"),
         ("budget", f"${info.budget_usd:g}" if info.budget_usd else "no limit"),
         ("tools", f"{len(info.tools)}"),
+        *([("log file", info.log_file)] if info.log_file else []),
     ]

@@ -15,7 +15,8 @@ def listing(waiting: tuple[QueuedPrompt, ...], columns: int) -> str:
         return "Nothing waits.\n"
     lines: list[str] = []
     for number, item in enumerate(waiting, 1):
-        how = item.mode.removesuffix("_mode") + ("" if item.lane == "queue" else f", {item.lane}")
+        lane = "rests" if item.rests else "" if item.lane == "queue" else item.lane
+        how = item.mode.removesuffix("_mode") + (f", {lane}" if lane else "")
         lines.append(shorten(f"{number:>3}  {how:<12} {visible(' '.join(item.body.split()))}", columns - 1))
     return "\n".join([*lines, _HOW, ""])
 

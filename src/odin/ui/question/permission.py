@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from odin.core.event import PermissionAnswered, PermissionAsked
 from odin.core.rule import RememberScope
+from odin.ui.question.lookalikes import lookalikes
 from odin.ui.terminal import folded, framed, harmless, shorten, visible
 
 PREVIEW_LINES = 24
@@ -63,8 +64,9 @@ def asking(ask: PermissionAsked, agent: str = "") -> str:
 
 
 def circumstances(ask: PermissionAsked) -> list[str]:
-    """Why it is asked, and where it would run."""
+    """Why it is asked, what in it is not what it looks like, and where it would run."""
     lines = [visible(ask.reason)] if ask.reason else []
+    lines += lookalikes(subject(ask))
     if ask.sandbox and not ask.outside:
         lines.append(f"It would run in {visible(ask.sandbox)}.")
     return lines

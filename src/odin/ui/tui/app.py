@@ -26,10 +26,13 @@ from odin.ui.tui.asking import Asking
 from odin.ui.tui.beginning import AskTrust, Beginning, OpenSetup
 from odin.ui.tui.commands.table import Commands
 from odin.ui.tui.composer.composer import Composer
+from odin.ui.tui.composer.pasting import cleaned
 from odin.ui.tui.driver import redraw
 from odin.ui.tui.errors import Troubles
+from odin.ui.tui.following import Following
+from odin.ui.tui.frames import Frames
 from odin.ui.tui.keys import KeyTable
-from odin.ui.tui.leaving import Signals, Twice
+from odin.ui.tui.leaving import Twice
 from odin.ui.tui.looks import theme_for, worth_asking
 from odin.ui.tui.notify import Notifier, lend_title
 from odin.ui.tui.palette import DARK, LIGHT, palette
@@ -46,10 +49,6 @@ from odin.ui.tui.transcript import Transcript
 from odin.ui.tui.view.searchbar import SearchBar
 from odin.ui.tui.watching import Watcher
 from odin.ui.tui.writing import Writing
-
-FRAME_S = 1 / 30
-PAST_AT_ONCE = 400
-"""Events of the past that are taken over before anything else gets its turn."""
 
 ESCAPES_S = 0.6
 """How quickly Esc has to be pressed twice to go back in the conversation."""
@@ -78,7 +77,7 @@ class OdinApp(App[int], inherit_bindings=False):
     Transcript { width: 1fr; height: 1fr; }
     Writing, Composer { min-width: 12; }
     ToastRack { dock: top; align: right top; margin: 0 1; }
-    Toast { max-width: 90%; padding: 0 1; margin: 0 0 1 0; }
+    Toast { max-width: 90%; padding: 0 1; margin: 0; background: $panel; color: $foreground; }
     Screen.-low TodoPanel, Screen.-flat TodoPanel { display: none; }
     Screen.-flat ActivityLine, Screen.-flat StatusLine { display: none; }
     """
@@ -100,10 +99,12 @@ class OdinApp(App[int], inherit_bindings=False):
         super().__init__(driver_class=driver_class)
         self.beginning = Beginning(self, trust, setup)
         self.failure: BaseException | None = None
+        self.ending = asyncio.Event()
+        self._end_code = 0
+        self._begun = False
         self.transcript_wanted = False
         self._leaving = Twice()
         self._escapes = Twice(ESCAPES_S)
-        self._signals: Signals | None = None
         self.clock = clock
         self.settings = settings or ScreenSettings()
         self._connect = connect
@@ -126,8 +127,8 @@ class OdinApp(App[int], inherit_bindings=False):
         self.commands = Commands(self)
         self.watchers: list[Watcher] = [self.board, self.notifier, Asking(self), self.troubles, *self.commands.watchers]
         self._toasts = Toasts(self)
-        self._framing = False
-        self._following: asyncio.Task[None] | None = None
+        self._frames = Frames(self, self._draw)
+        self.following = Following(self)
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.look: ThemeName = self.settings.theme
@@ -202,10 +203,12 @@ class OdinApp(App[int], inherit_bindings=False):
         self.call_after_refresh(self._ask_background)
         lend_title(self, self.notifier)
         self.side.find_place()
-        if not self.is_headless:
-            self._signals = Signals(self.exit, self._interrupted)
         self.transcript_wanted = self.settings.transcript_on_exit
-        self.run_worker(self._open(), exit_on_error=True)
+        self._begun = True
+        if self.ending.is_set():
+            self.exit(self._end_code)
+        else:
+            self.run_worker(self._open(), exit_on_error=True)
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste):
@@ -220,15 +223,28 @@ class OdinApp(App[int], inherit_bindings=False):
 
     def on_unmount(self) -> None:
         self.notifier.restore()
-        if self._signals is not None:
-            self._signals.close()
-        if self._following is not None:
-            self._following.cancel()
+        self.following.stop()
 
     def _fatal_error(self) -> None:
         """Textual would print a traceback with all variables in it, keys included. Whoever ran us tells of it."""
-        self.failure = sys.exception() or self._exception
+        self.fail(sys.exception() or self._exception)
+
+    def panic(self, *renderables: object) -> None:
+        """The same, for errors that Textual would draw in another way."""
+        self.fail(sys.exception() or self._exception)
+
+    def fail(self, error: BaseException | None) -> None:
+        """Something is wrong inside the app: it ends, and whoever ran it says so. The first failure is the one told."""
+        self.failure = self.failure or error or RuntimeError("nothing is known about it")
+        self.ending.set()
         self._close_messages_no_wait()
+
+    def end(self, code: int) -> None:
+        """Somebody outside wants it to end; what a person began before that goes on."""
+        self.ending.set()
+        self._end_code = code
+        if self._begun and not self._exit:
+            self.exit(code)
 
     async def _open(self) -> None:
         # Textual starts tasks eagerly where Python can; the engine was made for the usual way.
@@ -251,22 +267,12 @@ class OdinApp(App[int], inherit_bindings=False):
         self.transcript.show(self.stories[""], cwd=self.info.cwd)
         for watcher in self.watchers:
             watcher.enter(client, self.info)
-        if self._following is not None:
-            self._following.cancel()
-        past = (await client.snapshot()).seq
-        self.catching_up = past >= 0
-        self._following = asyncio.create_task(self._follow(client, past))
+        self.following.stop()
+        shot = await client.snapshot()
+        self.following.begin(client, shot.seq, working=shot.executing)
 
-    async def _follow(self, client: Client, past: int) -> None:
-        count = 0
-        async for envelope in client.events(after=-1):
-            self.catching_up = envelope.seq < past
-            self._see(envelope, live=envelope.seq > past or not envelope.event.durable)
-            count += 1
-            if count % PAST_AT_ONCE == 0:
-                await asyncio.sleep(0)
-
-    def _see(self, envelope: Envelope, *, live: bool) -> None:
+    def see(self, envelope: Envelope, *, live: bool) -> None:
+        """Something happened in the session that is shown; not `live` is what did before this app looked."""
         event = envelope.event
         self.stories.see(envelope)
         if not envelope.agent and isinstance(event, TurnStarted | TurnEnded):
@@ -281,14 +287,9 @@ class OdinApp(App[int], inherit_bindings=False):
 
     def wake(self) -> None:
         """Something changed: draw it with the next frame."""
-        if not self._framing:
-            self._framing = True
-            self.set_timer(FRAME_S, self._frame)
+        self._frames.wake()
 
-    def _frame(self) -> None:
-        self._framing = False
-        if not self.is_running:
-            return
+    def _draw(self) -> None:
         self.transcript.sync()
         for watcher in self.watchers:
             watcher.frame()
@@ -308,6 +309,10 @@ class OdinApp(App[int], inherit_bindings=False):
         if level == "error":
             self.troubles.keep(self.clock(), "refused", text)
         self._toasts.tell(text, level)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Only words are copied: what steers a terminal would do so where they are pasted."""
+        super().copy_to_clipboard(cleaned(text))
 
     def set_look(self, look: ThemeName) -> None:
         """Colours for a dark or a light background, for as long as the app runs; `auto` asks the terminal again."""
@@ -379,7 +384,7 @@ class OdinApp(App[int], inherit_bindings=False):
     async def action_stop(self) -> None:
         """Esc: stop the work. With Vim's keys the first one leaves the composer."""
         if self.settings.vim and self.composer.has_focus:
-            self.transcript.focus()
+            self.screen.set_focus(self.transcript)  # at once: the next key is already meant for it
         elif self.executing:
             await self.ask(Interrupt())
         elif not self.composer.has_focus:
@@ -416,16 +421,16 @@ class OdinApp(App[int], inherit_bindings=False):
                 await self.ask(Interrupt())
             self.tell(f"{self.keys.shown('leave')} once more leaves Odin.")
 
-    def _interrupted(self) -> None:
-        """Somebody sent us SIGINT: the same as the key."""
-        if not self._exit:
+    def interrupted(self) -> None:
+        """Somebody sent us SIGINT: the same as the key, unless it was meant for an editor that has the terminal."""
+        if not self._exit and getattr(self._driver, "holding", False):
             self.call_next(self.run_action, "leave")
 
     async def action_quit(self) -> None:
         if self._leaving.press():
             self.exit(0)
         else:
-            self.tell("q once more leaves Odin.")
+            self.tell(f"{self.keys.shown('quit')} once more leaves Odin.")
 
     def action_end_of_input(self) -> None:
         if not self.composer.text:

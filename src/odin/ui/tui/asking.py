@@ -21,12 +21,11 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import Answer, AnswerQuestions, Prompt
-from odin.ui.question.permission import taken_back
-from odin.ui.tui.dialogs.permission import PermissionDialog
-from odin.ui.tui.dialogs.questions import QuestionsDialog
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
+    from odin.ui.tui.dialogs.permission import PermissionDialog
+    from odin.ui.tui.dialogs.questions import QuestionsDialog
 
 TYPING_S = 0.7
 """Whoever wrote a letter of a prompt so recently is not interrupted by a dialog that takes the keyboard."""
@@ -131,8 +130,12 @@ class Asking:
         keep = self._clock() - self._closed > _AFTER_ANOTHER_S
         waiting = len(self._asks)
         if isinstance(event, PermissionAsked):
+            from odin.ui.tui.dialogs.permission import PermissionDialog
+
             self._open = PermissionDialog(event, ask.agent, self._give, waiting=waiting, deadline=deadline, keep=keep)
         else:
+            from odin.ui.tui.dialogs.questions import QuestionsDialog
+
             self._open = QuestionsDialog(
                 event, ask.agent, self._give_answers, waiting=waiting, deadline=deadline, keep=keep
             )
@@ -171,4 +174,6 @@ def _said(event: PermissionAnswered | QuestionsAnswered) -> str:
         return "No answer came in time: it is a no."
     if event.by in ("interrupt", "shutdown", "steer"):
         return ""
+    from odin.ui.question.permission import taken_back
+
     return taken_back(event) if isinstance(event, PermissionAnswered) else "This was answered elsewhere."

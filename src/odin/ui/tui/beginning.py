@@ -58,9 +58,13 @@ class Beginning:
         if self._setup is None:
             self._app.tell("Nothing can be set up from here: use `odin auth` where Odin runs.")
             return
-        chosen = await self._app.push_screen_wait(WelcomeDialog(self._setup))
-        if chosen is None:
-            return
-        self._app.tell(f"Using {chosen.ref}. /setup and /model change it.")
-        if self._app.info is not None:
-            await self._app.ask(SetModel(chosen.ref))
+        open_already = self._app.info is not None
+        chosen = await self._app.push_screen_wait(WelcomeDialog(self._setup, again=open_already))
+        if open_already:
+            if chosen is not None and await self._app.ask(SetModel(chosen.ref)):
+                self._app.tell(f"Using {chosen.ref}. /setup and /model change it.")
+        elif chosen is None or chosen.kind == "planner":
+            await self._setup.go_without()
+            self._app.tell("The offline planner answers for now. /setup and /model choose a model.")
+        else:
+            self._app.tell(f"Using {chosen.ref}. /setup and /model change it.")

@@ -28,7 +28,7 @@ class Pastes:
                 if begun:
                     self._parts, self._size = [], 0
                 continue
-            text, ended, rest = data.partition(END)
+            text, ended, rest = _pasted(data)
             if not ended:
                 text, self._held = _cut(text, END)
             self._keep(text)
@@ -41,6 +41,16 @@ class Pastes:
         if self._parts is not None and self._size <= MOST_CHARS:
             self._parts.append(text)
             self._size += len(text)
+
+
+def _pasted(data: str) -> tuple[str, str, str]:
+    """What was pasted, its end mark and what follows. An end mark inside of what is pasted ends nothing.
+
+    Whoever wrote it there wants what is behind it to be taken for keys; the real mark comes with it.
+    """
+    before, begun, after = data.partition(BEGIN)
+    text, ended, rest = before.rpartition(END)
+    return (text, ended, rest + begun + after) if ended else data.partition(END)
 
 
 def _cut(text: str, mark: str, least: int = 1) -> tuple[str, str]:

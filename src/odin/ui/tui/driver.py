@@ -1,22 +1,28 @@
-"""Textual's driver for our terminals, with an output that can neither die nor wait for ever."""
+"""Textual's driver for our terminals: it waits for no screen, reads anything, and knows when it has the terminal."""
 
 import asyncio
 import contextlib
 import os
 import select
+import signal
 import sys
+import termios
+from codecs import getincrementaldecoder
 from collections.abc import Callable
 from typing import Any, cast
 
 from textual.app import App
-from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 
 from odin.ui.tui.replies import ReplyParser
+from odin.ui.tui.terminal import in_front, open_terminal
 from odin.ui.tui.typeahead import typed_lines
 
 PATIENCE_S = 3.0
 """How long a terminal may take nothing before what is to be drawn is dropped: a session waits for no screen."""
+
+_LOOK_S = 0.1
+"""How often the reader looks whether it shall end, and whether an Esc was a key or began a sequence."""
 
 
 class TerminalFile:
@@ -26,13 +32,17 @@ class TerminalFile:
     `back` is called, in the writer's thread, when a terminal that stood still takes something again.
     """
 
-    def __init__(self, back: Callable[[], None]) -> None:
-        self._own = -1
-        with contextlib.suppress(OSError):
-            self._own = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    def __init__(self, back: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+        self._own = open_terminal()
         self._back = back
+        self._failed = failed
         self._gone = False
         self._still = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether what was written last did not arrive."""
+        return self._gone or self._still
 
     def fileno(self) -> int:
         return sys.__stderr__.fileno() if sys.__stderr__ is not None else self._own
@@ -44,6 +54,14 @@ class TerminalFile:
         """Nothing is held back."""
 
     def write(self, text: str) -> int:
+        try:
+            self._write(text)
+        except Exception as error:
+            self._gone = True
+            self._failed(error)
+        return len(text)
+
+    def _write(self, text: str) -> None:
         data = memoryview(text.encode("utf-8", "replace"))
         while data and not self._gone:
             try:
@@ -58,41 +76,134 @@ class TerminalFile:
             if self._still:
                 self._still = False
                 self._back()
-        return len(text)
-
-
-cast(dict[str, Any], vars(linux_driver))["XTermParser"] = ReplyParser
-"""Textual's driver makes its parser itself and takes no other."""
 
 
 class OdinDriver(LinuxDriver):
+    """`holding` is whether the terminal is the app's now, and not an editor's or the shell's."""
+
     def __init__(
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)  # pyright: ignore[reportUnknownMemberType]
         self._loop = asyncio.get_running_loop()
-        self._file = cast(Any, TerminalFile(self._draw_all))
+        self._terminal = TerminalFile(self._draw_all, self._failed)
+        self._file = cast(Any, self._terminal)
         self._started = False
+        self._continued = False
+        self.holding = False
+
+    @property
+    def left(self) -> bool:
+        """Whether the terminal has been told everything that gives it back."""
+        return not self.holding and not self._terminal.lost
+
+    # --- having the terminal ---
 
     def start_application_mode(self) -> None:
         if not self._started:
             self._started = True
             cast(Any, self._app).typed_ahead = typed_lines(self.fileno)
+        self.holding = True
         super().start_application_mode()
+
+    def stop_application_mode(self) -> None:
+        """What was given away already is not touched again: the shell may have it."""
+        if self.holding:
+            super().stop_application_mode()
+            self.holding = False
+
+    def disable_input(self) -> None:
+        """Textual does this more than once; what waits in a terminal that is not ours is not thrown away."""
+        if self.holding:
+            super().disable_input()
+
+    def resume_application_mode(self) -> None:
+        """Somebody else had the terminal: nothing of what we drew is there any more.
+
+        A shell that continues us has set the terminal as the person wants it; another program may have left a mess.
+        """
+        if cast(Any, self._app).ending.is_set():
+            return
+        if not self._continued and self.attrs_before is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(self.fileno, termios.TCSANOW, self.attrs_before)
+        super().resume_application_mode()
+        self._draw_all()
 
     def write(self, data: str) -> None:
         """While somebody else has the terminal nothing is written, nor kept: a full queue would hold up the session."""
         if self._writer_thread is not None and self._writer_thread.is_alive():
             super().write(data)
 
-    def resume_application_mode(self) -> None:
-        """Somebody else had the terminal: nothing of what we drew is there any more."""
-        super().resume_application_mode()
-        self._draw_all()
-
     def _draw_all(self) -> None:
         """From any thread, and from within a signal."""
         self._loop.call_soon_threadsafe(redraw, self._app)
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """As the terminal says it. COLUMNS and LINES may be those of another window."""
+        try:
+            rows, columns = termios.tcgetwinsize(self.fileno)
+        except (termios.error, OSError):
+            rows, columns = 0, 0
+        return (columns, rows) if columns and rows else super()._get_terminal_size()
+
+    # --- stopped and continued. Not within the signal itself: whatever it interrupted may hold a lock ---
+
+    def _sigtstp_application(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop)
+
+    def _sigcont_application(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._go_on)
+
+    def _stop(self) -> None:
+        if self._auto_restart and self.holding:
+            self._app._suspend_signal()
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _go_on(self) -> None:
+        """Continued by `fg`; or by `bg`, which ends at once; or after somebody stopped us without asking."""
+        if not self._auto_restart or cast(Any, self._app).ending.is_set():
+            return
+        if not in_front(self.fileno):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return
+        if self.holding:
+            self.suspend_application_mode()
+        self._continued = True
+        try:
+            self.resume_application_mode()
+        finally:
+            self._continued = False
+
+    # --- reading ---
+
+    def _run_input_thread(self) -> None:
+        try:
+            self.run_input_thread()
+        except (OSError, EOFError):
+            self._loop.call_soon_threadsafe(cast(Any, self._app).end, 128 + signal.SIGHUP)
+        except BaseException as error:
+            self._failed(error)
+
+    def run_input_thread(self) -> None:
+        """Raises EOFError or OSError when the terminal is gone. What is no UTF-8 is shown as such."""
+        parser = ReplyParser(self._debug)
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        while not self.exit_event.is_set():
+            if select.select([self.fileno], [], [], _LOOK_S)[0]:
+                data = os.read(self.fileno, 4096)
+                if not data:
+                    raise EOFError
+                for message in parser.feed(decode(data)):
+                    self.process_message(message)
+            for message in parser.tick():
+                self.process_message(message)
+
+    def _failed(self, error: BaseException) -> None:
+        """From any thread."""
+        self._loop.call_soon_threadsafe(cast(Any, self._app).fail, error)
 
 
 def redraw(app: Any) -> None:

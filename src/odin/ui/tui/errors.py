@@ -89,7 +89,7 @@ def _trouble(event: Event) -> tuple[str, str] | None:
         said += [f"{name}: {value}" for name, value in codes if value]
         return event.error_kind or event.reason, "\n".join(filter(None, said))
     if isinstance(event, RetryScheduled):
-        again = f"Attempt {event.attempt} of {event.attempts} follows in {event.delay_s:.1f} s."
+        again = f"Attempt {event.attempt} of {event.attempts}; the next one followed after {event.delay_s:.1f} s."
         return event.error_kind or "retry", f"{event.error}\n{again}"
     if isinstance(event, Warned) and event.level != "info":
         return "warning" if event.level == "warn" else "error", event.text

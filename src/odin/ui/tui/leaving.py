@@ -18,7 +18,7 @@ from odin.ui.tui.story.block import Block
 TWICE_S = 2.0
 """How soon the second press of a key has to follow the first."""
 
-_ENDINGS = {signal.SIGTERM: 143, signal.SIGHUP: 129}
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Twice:
@@ -41,19 +41,31 @@ class Twice:
 
 
 class Signals:
-    """Ends the app on the signals that ask for it, and lets an interrupt be what Ctrl+C is."""
+    """Ends the app on the signals that ask for it, and lets an interrupt be what Ctrl+C is.
+
+    They are taken until the process ends. A window that is closed sends more than one, and the second must not tear
+    off what the first began. They are handled in the order of their numbers: an end before a continuation.
+    """
 
     def __init__(self, end: Callable[[int], None], interrupt: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        for number, code in _ENDINGS.items():
-            self._loop.add_signal_handler(number, end, code)
-        self._loop.add_signal_handler(signal.SIGINT, interrupt)
-
-    def close(self) -> None:
-        """From here on everything is being put away; one more Ctrl+C must not tear that off."""
+        self._end = end
+        self._interrupt = interrupt
         for number in (*_ENDINGS, signal.SIGINT):
-            self._loop.remove_signal_handler(number)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(number, self._take)
+
+    def _take(self, number: int, _: object) -> None:
+        with contextlib.suppress(RuntimeError):
+            if number == signal.SIGINT:
+                self._loop.call_soon_threadsafe(self._interrupt)
+            else:
+                self._loop.call_soon_threadsafe(self._end, 128 + number)
+
+
+def ignore_signals() -> None:
+    """For the very last moments, when Python has given up its handlers and nothing is left to be stopped."""
+    for number in (*_ENDINGS, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def print_transcript(blocks: list[Block], palette: Palette, out: TextIO) -> None:

@@ -29,7 +29,9 @@ LONG_S = 10.0
 LONGEST = 120
 BELL = "\a"
 PUSH_TITLE, POP_TITLE = "\x1b[22;0t", "\x1b[23;0t"
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]+")
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e0fff]+"
+)
 
 
 def plain(text: str) -> str:
@@ -138,7 +140,8 @@ class Notifier:
 
     def _show_title(self) -> None:
         silent = self._env.get("TERM", "") in ("", "dumb", "linux")
-        if silent or not self._settings.title or not self._project:
+        lent = self._app is not None and not getattr(self._app._driver, "holding", True)
+        if silent or lent or not self._settings.title or not self._project:
             return
         state = "? needs you — " if self._asked else "✳ working — " if self._working or self._looping else ""
         title = f"{state}{self._project}"

@@ -10,7 +10,7 @@ from odin.core.screen import ScreenSettings
 from odin.ui.ending import farewell
 from odin.ui.tui.app import Connect, OdinApp
 from odin.ui.tui.driver import OdinDriver
-from odin.ui.tui.leaving import print_transcript
+from odin.ui.tui.leaving import Signals, print_transcript
 from odin.ui.tui.palette import palette
 from odin.ui.tui.terminal import Terminal
 
@@ -30,12 +30,15 @@ async def run_app(
     terminal = Terminal()
     terminal.repair()
     app = OdinApp(connect, settings, first=first, mode=mode, driver_class=OdinDriver, **more)
+    Signals(app.end, app.interrupted)
     try:
         code = await app.run_async(mouse=settings.mouse)
-    except BaseException:
-        terminal.leave()
-        raise
-    terminal.restore()
+    finally:
+        driver: Any = app._driver
+        if driver is None or driver.left:
+            terminal.restore()
+        else:
+            terminal.leave()
     if app.transcript_wanted and app.failure is None:
         print_transcript(app.stories[""].blocks, palette(app.current_theme), sys.stdout)
     session = app.info.session if app.info is not None else ""

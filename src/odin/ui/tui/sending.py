@@ -42,6 +42,7 @@ class Sending:
         self._queue = queue
         self._written: asyncio.Queue[Written] = asyncio.Queue()
         self._open = asyncio.Event()
+        self._moving = asyncio.Lock()
 
     def put(self, draft: Draft, lane: Lane | None, mode: Mode) -> None:
         """As long as no session is open its own mode is not known; one that the person chose counts."""
@@ -54,12 +55,13 @@ class Sending:
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
-        """Nothing is sent while the session is changed for another one."""
-        self._open.clear()
-        try:
-            yield
-        finally:
-            self._open.set()
+        """Nothing is sent while the session is changed for another one, and nobody else changes it meanwhile."""
+        async with self._moving:
+            self._open.clear()
+            try:
+                yield
+            finally:
+                self._open.set()
 
     async def run(self) -> None:
         """Until the app ends."""

@@ -234,7 +234,7 @@ class Transcript(Surface):
     # --- keys and mouse ---
 
     async def _on_key(self, event: events.Key) -> None:
-        if event.key == "escape" and self._search.words:
+        if self._search.words and self._keys.name(event.key, "everywhere") == "stop":
             event.stop()
             event.prevent_default()
             self._search.clear()

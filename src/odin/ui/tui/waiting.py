@@ -1,18 +1,22 @@
 """The prompts that wait, as the events tell it."""
 
+from collections.abc import Iterable
+
 from odin.core.client import QueuedPrompt
 from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptJoined, PromptQueued, TurnEnded, TurnStarted
 
 
 class Waiting:
-    """In the order in which they are taken. One that rests was left by an earlier run: somebody has to send it.
+    """In the order in which they are taken. One that rests was left by an earlier run or an interrupt.
 
-    Of a session that was at work when the app came to it none rests.
+    Those of an earlier run are `resting`: they follow the next prompt. What an interrupt laid down has to be sent by
+    somebody. Of a session that was at work when the app came to it none rests.
     """
 
     def __init__(self) -> None:
         self._prompts: dict[str, QueuedPrompt] = {}
         self._resting: set[str] = set()
+        self._laid_down: set[str] = set()
         self._running = False
         self._lived = False
 
@@ -28,7 +32,11 @@ class Waiting:
         return tuple(prompt for prompt in self._prompts.values() if prompt.id in self._resting)
 
     def rests(self, prompt: str) -> bool:
-        return prompt in self._resting
+        return prompt in self._resting or prompt in self._laid_down
+
+    def lay_down(self, prompts: Iterable[str]) -> None:
+        """The session says that these are not begun by themselves."""
+        self._laid_down = set(prompts) & self._prompts.keys()
 
     def find(self, prompt: str) -> QueuedPrompt | None:
         return self._prompts.get(prompt)
@@ -52,13 +60,17 @@ class Waiting:
                 return False
             self._prompts[event.id] = _waiting(event, self._prompts[event.id].timestamp)
             if live:
-                self._resting.discard(event.id)
+                self._awake(event.id)
         elif isinstance(event, PromptDropped | PromptJoined | TurnStarted):
-            self._resting.discard(event.id)
+            self._awake(event.id)
             return self._prompts.pop(event.id, None) is not None
         else:
             return False
         return True
+
+    def _awake(self, prompt: str) -> None:
+        self._resting.discard(prompt)
+        self._laid_down.discard(prompt)
 
 
 def _waiting(event: PromptQueued | PromptChanged, since: float) -> QueuedPrompt:

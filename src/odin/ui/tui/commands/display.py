@@ -81,9 +81,9 @@ class DisplayCommands:
     async def _vim(self, rest: str) -> None:
         on = _on(rest, not self._app.settings.vim, "/vim")
         self._app.settings = replace(self._app.settings, vim=on)
-        self._app.tell(
-            "Esc leaves the prompt for the conversation; i comes back." if on else "Vim-style navigation is off."
-        )
+        stop, write = self._app.keys.shown("stop"), self._app.keys.shown("write")
+        how = f"{stop} leaves the prompt for the conversation; {write} comes back."
+        self._app.tell(how if on else "Vim-style navigation is off.")
 
     async def _editor(self, rest: str) -> None:
         await self._app.composer.run_action("edit_outside")

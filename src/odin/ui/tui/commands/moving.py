@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odin.core.client import Client, SessionInfo
-from odin.core.errors import OdinError, SessionNotFound, UsageError
+from odin.core.errors import SessionNotFound, UsageError
 from odin.core.event import Envelope, Redone, Rewound
 from odin.core.op import Redo, Rewind
 from odin.ui.commands.exporting import wanted_export
 from odin.ui.commands.rewind import told
 from odin.ui.terminal import visible
 from odin.ui.tui.composer.draft import Draft
+from odin.ui.tui.panels.amounts import tilde
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -78,20 +79,11 @@ class MovingCommands:
     def _session_chosen(self, answer: str | None) -> None:
         if answer:
             verb, _, session = answer.rpartition(" ")
-            self._app.do(self._copy_of(session) if verb else self._open(session))
+            self._app.do(self.fork(session=session) if verb else self._open(session))
 
     async def _open(self, session: str) -> None:
         if self._app.info is None or session != self._app.info.session:
             await self.go_to(session)
-
-    async def _copy_of(self, session: str) -> None:
-        if self._app.info is None or session != self._app.info.session:
-            await self._app.sessions.resume(session)
-        try:
-            await self.fork()
-        except OdinError:
-            await self._app.enter()
-            raise
 
     async def _fork(self, rest: str) -> None:
         turn = ""
@@ -104,11 +96,20 @@ class MovingCommands:
             turn = turns[-int(rest)].id
         await self.fork(turn)
 
-    async def fork(self, turn: str = "") -> None:
-        """Go on in a copy; the prompt that was left out comes into the composer."""
+    async def fork(self, turn: str = "", session: str = "") -> None:
+        """Go on in a copy of the open session or of another; the prompt that was left out comes into the composer.
+
+        When the other one cannot be copied it is the one that is open.
+        """
         async with self._app.writing.sending.held():
-            _, left = await self._app.sessions.fork(turn)
-            await self._app.enter()
+            here = self._app.client
+            try:
+                if session and session != (await here.info()).session:
+                    await self._app.sessions.resume(session)
+                _, left = await self._app.sessions.fork(turn)
+            finally:
+                if self._app.client is not here:
+                    await self._app.enter()
         self.give(left)
         self._app.tell("This is now a copy. The original stays as it was.")
 
@@ -142,7 +143,7 @@ class MovingCommands:
         info = await self._app.client.info()
         there = str(Path(info.cwd, Path(path).expanduser())) if path else ""
         written = await self._app.sessions.export(info.session, form, there)
-        self._app.tell(f"Written to {visible(written)}")
+        self._app.tell(f"Written to {visible(tilde(written))}")
 
     # --- back in this one ---
 

@@ -34,8 +34,10 @@ class PermittingCommands:
         self._strictness = Strictness(client, info.permission_mode)
 
     def see(self, envelope: Envelope, live: bool) -> None:
-        if isinstance(envelope.event, PermissionModeChanged) and not envelope.agent and self._strictness is not None:
-            self._strictness.changed(envelope.event.mode)
+        """What was changed in an earlier run holds no longer."""
+        event = envelope.event
+        if live and isinstance(event, PermissionModeChanged) and not envelope.agent and self._strictness is not None:
+            self._strictness.changed(event.mode)
 
     def frame(self) -> None:
         return None

@@ -7,6 +7,7 @@ from textual import events
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
 from odin.core.event import Envelope, Lane, Mode, PermissionModeChanged
+from odin.ui.terminal import width
 from odin.ui.tui.composer import label
 from odin.ui.tui.composer.draft import Draft, of_prompt
 from odin.ui.tui.composer.list_area import ListArea
@@ -15,6 +16,14 @@ from odin.ui.tui.composer.popup import Popup
 from odin.ui.tui.keys import KeyTable, pressed
 
 MOST_LINES = 10
+
+_INVITING = (
+    "Ask, or type / for commands, @ for files, ! for your shell",
+    "Ask, or type / for commands, @ for files, ! for a shell",
+    "Ask, or type / commands, @ files, ! shell",
+    "Ask, or type / @ !",
+)
+"""What an empty prompt says: as much as there is room for, whole."""
 
 
 class Composer(ListArea):
@@ -58,10 +67,10 @@ class Composer(ListArea):
         super().__init__(keys, popup, id=id)
 
     def on_mount(self) -> None:
-        self.placeholder = "Ask, or type / for commands, @ for files, ! for your shell"
         self.changed()
 
     def on_resize(self) -> None:
+        self.placeholder = next((words for words in _INVITING if width(words) <= self.size.width), "")
         self.styles.max_height = 2 + max(1, min(MOST_LINES, self.screen.size.height // 3))
         if self.popup.open:
             self.popup.follow(self.region)
@@ -75,7 +84,7 @@ class Composer(ListArea):
         self.changed()
 
     def see(self, envelope: Envelope, live: bool) -> None:
-        if isinstance(envelope.event, PermissionModeChanged) and not envelope.agent:
+        if live and isinstance(envelope.event, PermissionModeChanged) and not envelope.agent:
             self._permission = envelope.event.mode
 
     def frame(self) -> None:
@@ -102,7 +111,8 @@ class Composer(ListArea):
         self.set_class(first == "!" and not self.searching, "-shell")
         self.set_class(first == "/" and not self.searching, "-command")
         self.border_title = label.title(theme, self._mode(), self._permission)
-        self.border_subtitle = Text(label.subtitle(first, searching=self.searching, editing=bool(self.editing)))
+        told = label.subtitle(first, self.keys, searching=self.searching, editing=bool(self.editing))
+        self.border_subtitle = Text(told)
 
     # --- drafts ---
 
@@ -205,6 +215,9 @@ class Composer(ListArea):
 
     async def _key(self, event: events.Key) -> None:
         own = self.keys.name(event.key, "composer")
+        if own == "errors_here" and self.text:
+            await super()._on_key(event)
+            return
         everywhere = "" if own else self.keys.name(event.key, "everywhere")
         if self.popup.open and self.keys.name(event.key, "popup"):
             await pressed(self, self.keys, event, "popup")
@@ -212,10 +225,6 @@ class Composer(ListArea):
             event.stop()
             event.prevent_default()
             action()
-        elif not own and event.key == "ctrl+e" and not self.text:
-            event.stop()
-            event.prevent_default()
-            await self.run_action("app.errors")
         elif not await pressed(self, self.keys, event, "composer"):
             await super()._on_key(event)
 
@@ -243,6 +252,9 @@ class Composer(ListArea):
     def action_newline(self) -> None:
         start, end = self.selection
         self._replace_via_keyboard("\n", start, end)
+
+    async def action_errors_here(self) -> None:
+        await self.run_action("app.errors")
 
     async def action_next_mode(self) -> None:
         await self.run_action("app.next_mode")

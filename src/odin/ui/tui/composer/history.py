@@ -10,7 +10,7 @@ _MOST_SIZE = 40_000_000
 
 
 class History:
-    """Earlier drafts, the newest last. What is changed on a walk is kept for as long as the walk lasts."""
+    """Earlier drafts, the newest last. What was written or changed on a walk is among them when the walk is over."""
 
     def __init__(self) -> None:
         self._past: list[Draft] = []
@@ -52,9 +52,12 @@ class History:
         return self._go(self._at, self._at + 1, now)
 
     def rest(self) -> None:
-        """The walk is over."""
+        """The walk is over. What was left on it without being sent is kept: it was written later than the others."""
+        left = [draft for at, draft in sorted(self._changed.items()) if at != self._at and not draft.empty]
+        self._past += [draft for draft in left if draft not in self._past]
         self._at = None
         self._changed = {}
+        self._shorten()
 
     def search(self, words: str, most: int) -> list[Draft]:
         """Those with these words in them, the newest first, then those with their letters."""

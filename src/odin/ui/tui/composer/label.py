@@ -10,6 +10,7 @@ from textual.widget import Widget
 
 from odin.core.event import Mode
 from odin.ui.terminal import visible
+from odin.ui.tui.keys import KeyTable
 
 WORDS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
 BYPASS = "bypassPermissions"
@@ -26,12 +27,13 @@ def title(theme: Theme, mode: Mode, permission: str) -> Text:
     return text
 
 
-def subtitle(text: str, *, searching: bool, editing: bool) -> str:
+def subtitle(text: str, keys: KeyTable, *, searching: bool, editing: bool) -> str:
     """What Enter will do, where that is not simply to send."""
+    send, stop = keys.shown("send"), keys.shown("stop")
     if searching:
-        return "finding an earlier prompt: Enter takes it, Esc leaves"
+        return f"finding an earlier prompt: {send} takes it, {stop} leaves"
     if editing:
-        return "a waiting prompt: Enter saves it, Esc leaves it as it was"
+        return f"a waiting prompt: {send} saves it, {stop} leaves it as it was"
     if text.startswith("!"):
         return "! a command of your own"
     return "/ a command" if text.startswith("/") else ""

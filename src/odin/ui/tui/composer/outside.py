@@ -12,6 +12,7 @@ from odin.ui.question.editing import editor
 from odin.ui.tui.composer.pasting import cleaned, too_long
 
 _FALLBACK = "vi"
+_PUTTING_AWAY_S = 1.0
 
 
 def editor_command(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -45,15 +46,15 @@ async def run_outside(app: App[Any], command: list[str]) -> int:
     """
     try:
         with app.batch_update(), app.suspend():
-            return await _process(command)
+            return await _process(command, getattr(app, "ending", None) or asyncio.Event())
     except SuspendNotSupported:
         raise UsageError("This terminal cannot be left to another program.") from None
     finally:
         app.refresh(layout=True)
 
 
-async def _process(command: list[str]) -> int:
-    """It belongs to our own process group, because only that may read the terminal."""
+async def _process(command: list[str], ending: asyncio.Event) -> int:
+    """It belongs to our own process group, because only that may read the terminal. It ends when we do."""
     try:
         process = await asyncio.create_subprocess_exec(*command)
     except OSError as error:
@@ -61,9 +62,20 @@ async def _process(command: list[str]) -> int:
         raise UsageError(
             f"{command[0]} cannot be started ({why}).", "$VISUAL or $EDITOR names the editor, $PAGER the pager."
         ) from error
+    over = asyncio.ensure_future(ending.wait())
     try:
-        return await process.wait()
-    except asyncio.CancelledError:
-        process.terminate()
-        await process.wait()
-        raise
+        await asyncio.wait({asyncio.ensure_future(process.wait()), over}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        over.cancel()
+        if process.returncode is None:
+            await _end(process)
+    return process.returncode or 0
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Odin ends: the program may put the terminal right, but not keep it."""
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _PUTTING_AWAY_S)
+    except (TimeoutError, asyncio.CancelledError):
+        process.kill()

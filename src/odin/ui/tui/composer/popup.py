@@ -96,9 +96,8 @@ class Popup(Widget):
         names = [width(visible(self.choices[at].shown)) + width(self.choices[at].hint) + 1 for at in self._window()]
         column = min(max(names, default=0), max(self._room * 2 // 5, _NARROW))
         lines = [self._line(at, column) for at in self._window()]
-        widest = max((line.cell_len for line in lines), default=0)
         for at, line in zip(self._window(), lines, strict=True):
-            line.pad_right(widest - line.cell_len + 1)
+            line.pad_right(self._room - line.cell_len)
             if at == self.at:
                 line.stylize(Style(bgcolor=theme.surface, bold=True))
         return Text("\n", no_wrap=True, end="").join(lines)

@@ -39,7 +39,8 @@ class AskedDialog(Guarded[None]):
         """So many other questions wait for this one."""
         if count != self._waiting:
             self._waiting = count
-            self.retitle()
+            if self.is_mounted:
+                self.retitle()
 
     def circumstances(self) -> str:
         """What is behind the title: who else waits, and for how long this does."""
@@ -52,11 +53,14 @@ class AskedDialog(Guarded[None]):
         return Canvas(width, palette(self.odin.current_theme), self.odin.settings.diff, self.odin.clock())
 
     def take_away(self) -> None:
-        """The question is settled. What lies over the dialog is not closed with it."""
+        """The question is settled. What lies over the dialog is not closed with it.
+
+        One that is still being put together goes when it is whole: its parts would be missed by what they are for.
+        """
         self._gone = True
-        if self.is_current:
+        if self.is_current and self.is_mounted:
             self.dismiss(None)
 
     def on_screen_resume(self) -> None:
-        if self._gone:
+        if self._gone and self.is_current:
             self.dismiss(None)

@@ -17,11 +17,12 @@ from odin.ui.tui.story.block import AnswerBlock, Block, PromptBlock
 class ContentsDialog(Picker[PromptBlock]):
     """In the order in which they were asked, the last one marked. Gives the key of the one to fork at."""
 
+    PLACES = ("contents", "list", "dialog")
     HEAD = "Contents"
     EMPTY = "Nothing was asked here yet."
     TYPING = False
     ENTER = "go there"
-    ACTS: ClassVar[tuple[Act, ...]] = (Act("fork", "edit it in a copy of this session", (), ("e",)),)
+    ACTS: ClassVar[tuple[Act, ...]] = (Act("fork_there", "edit it in a copy of this session"),)
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         super().__init__()

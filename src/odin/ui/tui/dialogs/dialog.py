@@ -3,8 +3,11 @@
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual import events
-from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
+from textual.widgets import Input, TextArea
+
+from odin.ui.tui.keynames import writes
+from odin.ui.tui.keys import Where
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -15,13 +18,14 @@ _STILL = ("leave", "suspend", "redraw")
 """What the keys that work everywhere do in a dialog, too."""
 
 
-class Dialog(ModalScreen[Result | None]):
+class Dialog(ModalScreen[Result | None], inherit_bindings=False):
     """Gives its result to whoever opened it; None when it was closed without one.
 
-    The parts of a subclass go into a container with the class `panel`.
+    The parts of a subclass go into a container with the class `panel`. `PLACES` are those of the table of keys that
+    hold in it, the strongest first; the names of their keys are actions of the dialog.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Close", show=False)]
+    PLACES: ClassVar[tuple[Where, ...]] = ("dialog",)
     DEFAULT_CSS = """
     Dialog {
         align: center bottom;
@@ -44,11 +48,20 @@ class Dialog(ModalScreen[Result | None]):
         """The app this is a dialog of."""
         return cast("OdinApp", self.app)
 
+    def named(self, key: str) -> str:
+        """What this key does here, or "". Where a line is being written, what writes it does nothing else."""
+        if writes(key) and isinstance(self.focused, Input | TextArea):
+            return ""
+        keys = self.odin.keys
+        return next((name for place in self.PLACES if (name := keys.name(key, place))), "")
+
     async def on_key(self, event: events.Key) -> None:
-        name = self.odin.keys.name(event.key, "everywhere")
-        if name in _STILL:
+        name = self.named(event.key)
+        everywhere = self.odin.keys.name(event.key, "everywhere")
+        if name or everywhere in _STILL:
             event.stop()
-            await self.run_action(f"app.{name}")
+            event.prevent_default()
+            await self.run_action(name or f"app.{everywhere}")
 
     def action_close(self) -> None:
         self.dismiss(None)

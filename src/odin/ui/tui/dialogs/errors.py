@@ -16,12 +16,13 @@ from odin.ui.tui.errors import Trouble
 class ErrorsDialog(Picker[Trouble]):
     """Newest first, the whole of the marked one beside them."""
 
+    PLACES = ("errors", "list", "dialog")
     HEAD = "Errors"
     EMPTY = "Nothing went wrong since Odin was started."
     TYPING = False
     ENTER = "copy"
     BESIDE = "always"
-    ACTS: ClassVar[tuple[Act, ...]] = (Act("copy_all", "copy all", (), ("Y",)),)
+    ACTS: ClassVar[tuple[Act, ...]] = (Act("copy_errors", "copy all"),)
 
     async def load(self) -> Sequence[Trouble]:
         return self.odin.troubles.newest_first

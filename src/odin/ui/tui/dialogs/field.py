@@ -3,10 +3,38 @@
 from collections.abc import Callable
 
 from textual import events
+from textual.binding import Binding
 from textual.widgets import Input
 
+_EDITING = {
+    key: binding.action
+    for binding in Input.BINDINGS
+    if isinstance(binding, Binding)
+    for key in binding.key.split(",")
+    if key != "enter"
+}
 
-class Field(Input):
+
+class Line(Input):
+    """What changes the line is done in the order of the keys; Textual's bindings are overtaken by letters after them.
+
+    Enter is left to whoever asked for the line. Nothing blinks.
+    """
+
+    def on_mount(self) -> None:
+        self.cursor_blink = False
+
+    async def _on_key(self, event: events.Key) -> None:
+        action = _EDITING.get(event.key)
+        if action is None:
+            await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
+        await self.run_action(action)
+
+
+class Field(Line):
     """The dialog sees its keys first."""
 
     DEFAULT_CSS = """
@@ -17,7 +45,6 @@ class Field(Input):
     def __init__(self, on_key: Callable[[events.Key], bool], placeholder: str, *, id: str) -> None:
         super().__init__(placeholder=placeholder, id=id, compact=True, select_on_focus=False)
         self._on_key_first = on_key
-        self.cursor_blink = False
 
     async def _on_key(self, event: events.Key) -> None:
         if self._on_key_first(event):

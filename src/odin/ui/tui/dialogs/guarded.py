@@ -6,6 +6,7 @@ from textual import events
 from textual.widget import Widget
 
 from odin.ui.tui.dialogs.dialog import Dialog, Result
+from odin.ui.tui.dialogs.page import Page
 
 QUIET_S = 0.3
 """How long nothing must have been pressed after it appeared before a key is meant for it."""
@@ -14,8 +15,11 @@ QUIET_S = 0.3
 class Guarded(Dialog[Result]):
     """Until there was a moment of quiet, what is typed goes to where it went before: the prompt that is being written.
 
-    With `keep` false it goes nowhere: the key was meant for a dialog that stood here a moment ago.
+    With `keep` false it goes nowhere: the key was meant for a dialog that stood here a moment ago. What closes other
+    windows does nothing here: a question is closed by an answer.
     """
+
+    PLACES = ()
 
     def __init__(self, *, keep: bool = True) -> None:
         super().__init__()
@@ -37,6 +41,12 @@ class Guarded(Dialog[Result]):
 
     def became_ready(self) -> None:
         """Keys count from now on."""
+
+    def _forward_event(self, event: events.Event) -> None:
+        """A mouse on its way is like a key on its way: it was moved for what stood here before."""
+        if isinstance(event, events.MouseEvent) and not self.ready:
+            self._quiet_from = time.monotonic()
+        super()._forward_event(event)
 
     async def on_key(self, event: events.Key) -> None:
         if self.ready:
@@ -63,6 +73,31 @@ class Guarded(Dialog[Result]):
 
     async def take(self, event: events.Key) -> None:
         """A key that is meant for this dialog and that no part of it has taken yet."""
+
+    # --- what is asked may be long ---
+
+    def scrolling(self, key: str) -> str:
+        """How this key scrolls what is asked, or ""."""
+        name = self.odin.keys.name(key, "answers")
+        return name if name.startswith("asked_") else ""
+
+    def action_asked_down(self) -> None:
+        self.query_one(Page).scroll_down(animate=False)
+
+    def action_asked_up(self) -> None:
+        self.query_one(Page).scroll_up(animate=False)
+
+    def action_asked_page_down(self) -> None:
+        self.query_one(Page).scroll_page_down(animate=False)
+
+    def action_asked_page_up(self) -> None:
+        self.query_one(Page).scroll_page_up(animate=False)
+
+    def action_asked_first(self) -> None:
+        self.query_one(Page).scroll_home(animate=False)
+
+    def action_asked_last(self) -> None:
+        self.query_one(Page).scroll_end(animate=False)
 
 
 def type_into(widget: Widget, event: events.Key) -> None:

@@ -11,7 +11,8 @@ from odin.core.commands import BUILT_INS, BuiltIn
 from odin.ui.terminal import visible
 from odin.ui.tui.dialogs.picker import Picker
 from odin.ui.tui.dialogs.rows import Drawn
-from odin.ui.tui.keys import Key, Where, spelled
+from odin.ui.tui.keynames import spelled
+from odin.ui.tui.keys import Key, Where
 
 _LEFT, _NARROW = 20, 12
 _WIDE = 70
@@ -24,7 +25,25 @@ _PLACES: dict[Where, str] = {
     "questions": "When Odin asks questions",
     "popup": "In the list that completes the prompt",
     "queue": "In the list of prompts that wait",
+    "search": "In the line that searches the conversation",
+    "answers": "Among the answers to a question",
+    "step": "In a line of a question",
+    "confirm": "When Odin asks yes or no",
+    "welcome": "In the welcome",
+    "dialog": "In every window",
+    "list": "In every list",
+    "sessions": "In the list of sessions",
+    "models": "In the list of models",
+    "rules": "In the list of rules",
+    "rule": "In a new rule",
+    "rewind": "When going back",
+    "contents": "In the contents",
+    "errors": "In the list of errors",
+    "reading": "In a window to read",
+    "stats": "In the statistics",
 }
+
+_FIRST: tuple[Where, ...] = ("composer", "everywhere", "transcript", "permission", "questions", "popup", "queue")
 
 Kind = Literal["key", "command", "custom"]
 
@@ -78,9 +97,14 @@ def place_of(where: Where) -> str:
     return _PLACES.get(where, f"In the {where}")
 
 
+def _place(key: Key) -> int:
+    return _FIRST.index(key.where) if key.where in _FIRST else len(_FIRST)
+
+
 def _keys(keys: Iterable[Key]) -> list[Entry]:
+    """What is used most comes first: the prompt, then what works everywhere, then the other parts of the screen."""
     found: list[Entry] = []
-    for key in keys:
+    for key in sorted(keys, key=_place):
         each = [spelled(one.strip()) for one in key.keys.split(",") if one.strip()]
         also = f"Also {', '.join(each[1:])}. " if len(each) > 1 else ""
         named = f'tui.keys {{"{key.name}": "…"}} gives it another key.'

@@ -11,19 +11,14 @@ from odin.ui.tui.dialogs.colours import colours_of
 
 
 class Act(NamedTuple):
-    """Something that can be done in a dialog. `keys` work everywhere in it, `letters` where nothing is being typed."""
+    """Something that can be done in a dialog. `name` is that of its key."""
 
     name: str
     label: str
-    keys: tuple[str, ...] = ()
-    letters: tuple[str, ...] = ()
-
-    def answers(self, key: str, *, typing: bool) -> bool:
-        return key in self.keys or (not typing and key in self.letters)
 
 
 class Hints(Static):
-    """Labels that can be clicked; they run `action_do` of the dialog with the name of the act."""
+    """Labels that can be clicked, none broken in two; they run `action_do` of the dialog with the name of the act."""
 
     DEFAULT_CSS = """
     Hints { height: auto; max-height: 2; width: 100%; link-style: none; link-color: $foreground 70%; }
@@ -31,14 +26,28 @@ class Hints(Static):
 
     def __init__(self) -> None:
         super().__init__("", markup=False)
+        self._labels: Sequence[tuple[str, str, str]] = ()
+        self._before = ""
 
     def show(self, labels: Sequence[tuple[str, str, str]], before: str = "") -> None:
         """Triples of an act's name, its key as people write it and what it does."""
-        colours = colours_of(self)
-        line = Text(f"{before}  " if before else "", colours.warn)
-        for place, (name, key, label) in enumerate(labels):
+        self._labels, self._before = labels, before
+        self._lay()
+
+    def on_resize(self) -> None:
+        self._lay()
+
+    def _lay(self) -> None:
+        colours, room = colours_of(self), self.size.width
+        line = Text(self._before, colours.warn)
+        used = line.cell_len
+        for name, key, label in self._labels:
             click = Style.from_meta({"@click": f"screen.do({name!r})"}) if name else Style()
-            line.append("  " if place else "")
-            line.append(key, colours.strong + click)
-            line.append(f" {label}", colours.dim + click)
+            words = Text.assemble((key, colours.strong + click), (f" {label}", colours.dim + click))
+            if used and room and used + 2 + words.cell_len > room:
+                line.append("\n")
+                used = 0
+            line.append("  " if used else "")
+            used += words.cell_len + (2 if used else 0)
+            line.append_text(words)
         self.update(line)

@@ -18,18 +18,21 @@ TYPED = "as you typed it"
 class ModelPicker(Picker[ModelChoice]):
     """What is typed narrows the list; a name that is not in it can be chosen as it is written."""
 
+    PLACES = ("models", "list", "dialog")
     HEAD = "Models"
     EMPTY = "No model is known here. Type the name of one, such as provider/model."
     ENTER = "use"
-    ACTS: ClassVar[tuple[Act, ...]] = (Act("look", "look for local servers", ("f5", "ctrl+l"), ("l",)),)
+    ACTS: ClassVar[tuple[Act, ...]] = (Act("look_for_servers", "look for local servers"),)
 
     def __init__(self, words: str = "") -> None:
         super().__init__(words)
         self._look = False
         self._chosen = ""
+        self._answering = ""
 
     async def load(self) -> Sequence[ModelChoice]:
-        self._chosen = (await self.odin.client.info()).model
+        self._chosen = self.odin.facts.chosen or (await self.odin.client.info()).model
+        self._answering = self.odin.facts.running or self._chosen
         return await self.odin.client.models(look=self._look)
 
     def text_of(self, item: ModelChoice) -> str:
@@ -54,8 +57,12 @@ class ModelPicker(Picker[ModelChoice]):
             return Text(f"Use {visible(item.ref)}", colours.text), (TYPED,)
         line = Text().append("● " if item.ref == self._chosen else "  ", colours.good)
         line.append(visible(item.ref), colours.text)
-        used = "in use" if item.ref == self._chosen else ""
+        used = "in use" if item.ref == self._chosen == self._answering else self._part(item)
         return line, (used, window(item.context), prices(item))
+
+    def _part(self, item: ModelChoice) -> str:
+        """While another model stands in for the chosen one, both are told apart."""
+        return {self._answering: "answers for now", self._chosen: "chosen"}.get(item.ref, "")
 
     async def about(self, item: ModelChoice) -> Text:
         colours = self.colours

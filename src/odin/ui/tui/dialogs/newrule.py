@@ -16,14 +16,14 @@ from odin.ui.tui.dialogs.hints import Hints
 
 _ACTIONS: tuple[Action, ...] = get_args(Action)
 _SCOPES: tuple[RememberScope, ...] = get_args(RememberScope)
-_NEXT = {"tab": "action", "shift+tab": "scope", "f2": "scope"}
 
 Word = TypeVar("Word")
 
 
 class NewRule(Dialog[AddRule]):
-    """Tab goes through what it does, F2 through where it holds."""
+    """One key goes through what it does, another through where it holds."""
 
+    PLACES = ("rule", "dialog")
     EXAMPLES: ClassVar[str] = "such as Bash(git push:*), Edit(src/**) or WebFetch(domain:example.org)"
 
     def __init__(self, action: Action = "allow", scope: RememberScope = "session") -> None:
@@ -45,33 +45,23 @@ class NewRule(Dialog[AddRule]):
         self._tell()
 
     def _tell(self) -> None:
-        self._hints.show(
-            [
-                ("action", "Tab", self.action),
-                ("scope", "F2", SCOPES[self.scope]),
-                ("add", "Enter", "add"),
-                ("close", "Esc", "leave it"),
-            ]
-        )
+        says = {"rule_action": self.action, "rule_scope": SCOPES[self.scope], "confirm": "add", "close": "leave it"}
+        self._hints.show([(name, self.odin.keys.shown(name), label) for name, label in says.items()])
 
     def _key(self, event: events.Key) -> bool:
-        if event.key == "enter":
-            self.action_do("add")
-        elif event.key == "escape":
-            self.action_close()
-        elif event.key in _NEXT:
-            self.action_do(_NEXT[event.key])
-        else:
-            return False
-        return True
+        confirms = self.odin.keys.name(event.key, "step") == "confirm"
+        name = self.named(event.key) or ("confirm" if confirms else "")
+        if name:
+            self.action_do(name)
+        return bool(name)
 
     def action_do(self, name: str) -> None:
         """What a key or a click on its label means."""
-        if name == "action":
+        if name == "rule_action":
             self.action = _after(self.action, _ACTIONS)
-        elif name == "scope":
+        elif name == "rule_scope":
             self.scope = _after(self.scope, _SCOPES)
-        elif name == "add" and self._field.value.strip():
+        elif name == "confirm" and self._field.value.strip():
             self.dismiss(AddRule(self._field.value.strip(), self.action, self.scope))
         elif name == "close":
             self.action_close()

@@ -13,7 +13,7 @@ from odin.ui.tui.paint.canvas import Canvas
 Paint = Callable[[Canvas], list[Strip]]
 
 
-class Page(ScrollView, can_focus=True):
+class Page(ScrollView, can_focus=True, inherit_bindings=False):
     """Whoever shows it says how tall it may be; `rows` is how tall it would like to be."""
 
     DEFAULT_CSS = """
@@ -40,10 +40,13 @@ class Page(ScrollView, can_focus=True):
         self._paint: Paint | None = None
         self._strips: list[Strip] = []
         self._width = 0
+        self.seen = 0
+        """How many lines from the first were on the screen, at one time or another."""
 
     def show(self, paint: Paint) -> None:
         self._paint = paint
         self._width = 0
+        self.seen = 0
         self.scroll_home(animate=False)
 
     def rows(self, width: int) -> int:
@@ -68,6 +71,7 @@ class Page(ScrollView, can_focus=True):
         base = self.rich_style
         if number >= len(self._strips):
             return Strip.blank(self.size.width, base)
+        self.seen = max(self.seen, number + 1)
         return self._strips[number].apply_style(base).extend_cell_length(self.size.width, base)
 
     def on_click(self, event: events.Click) -> None:

@@ -7,11 +7,13 @@ from textual.widgets import Input, Static
 
 from odin.core.errors import UsageError
 from odin.core.event import PermissionAsked
-from odin.core.op import Answer
+from odin.core.op import Answer, Interrupt
 from odin.core.rule import RememberScope
 from odin.ui.question.editing import summary
 from odin.ui.tui.dialogs.choices import Choices
+from odin.ui.tui.dialogs.page import Page
 from odin.ui.tui.dialogs.permission_draft import NotJson, editable, edited, instead, lasting
+from odin.ui.tui.dialogs.permission_page import asked
 from odin.ui.tui.dialogs.permission_panel import Arguments, PermissionPanel
 
 Give = Callable[[Answer, str], Awaitable[str]]
@@ -39,17 +41,16 @@ class PermissionDialog(PermissionPanel):
 
     def _named(self, key: str) -> str:
         """What this key means in this step, or ""."""
+        keys = self.odin.keys
         if self._step == "ask":
-            name = self.odin.keys.name(key, "permission")
-            fixed = {"left": "before", "right": "next", "enter": "choose", "escape": "stop_work"}
-            return name or fixed.get(key, "")
-        if key == "escape":
-            return "back"
+            name = keys.name(key, "permission") or keys.name(key, "answers")
+            return "back" if name == "stop_work" and self._view != "page" else name
+        name = keys.name(key, "step")
         if self._step == "edit":
-            confirms = ("ctrl+s", "enter") if self._form.name else ("ctrl+s",)
-            return "confirm" if key in confirms else ""
-        turns = {"up": "rule_before", "down": "other_rule"} if self._step == "rule" else {}
-        return {"enter": "confirm", "tab": "other", **turns}.get(key, "")
+            done = name == "use_arguments" or (name == "confirm" and self._form.name)
+            return "confirm" if done else name if name == "back" else ""
+        turns = ("next_rule", "previous_rule") if self._step == "rule" else ()
+        return name if name in ("confirm", "other", "back", *turns) else ""
 
     async def on_choices_chosen(self, message: Choices.Chosen) -> None:
         if self.ready:
@@ -59,13 +60,13 @@ class PermissionDialog(PermissionPanel):
         if not self.given:
             await self.run_action(name)
 
-    def action_next(self) -> None:
+    def action_next_answer(self) -> None:
         self.query_one(Choices).move(1)
 
-    def action_before(self) -> None:
+    def action_previous_answer(self) -> None:
         self.query_one(Choices).move(-1)
 
-    async def action_choose(self) -> None:
+    async def action_take_answer(self) -> None:
         chosen = self.query_one(Choices).chosen
         if chosen:
             await self._do(chosen)
@@ -76,13 +77,29 @@ class PermissionDialog(PermissionPanel):
     # --- the answers ---
 
     async def action_allow_once(self) -> None:
-        await self._answer(allow=True)
+        if self._all_seen():
+            await self._answer(allow=True)
+
+    def _all_seen(self) -> bool:
+        """Whether all that is asked was on the screen; what was not is shown instead of allowing it."""
+        page = self.query_one(Page)
+        rows = len(asked(self._ask, self.canvas(max(page.size.width - 1, 1)))) if self._view == "page" else 0
+        if page.seen >= rows:
+            return True
+        left = rows - page.seen
+        page.scroll_page_down(animate=False)
+        lines = "1 more line" if left == 1 else f"{left} more lines"
+        self._say(f"It goes on for {lines}. Look at all of it before you allow it.")
+        return False
 
     async def action_deny(self) -> None:
         await self._answer(allow=False)
 
     async def action_stop_work(self) -> None:
+        """A sub-agent's answer would stop that agent alone, and its parent would go on."""
         await self._send(Answer(self.ask_id, allow=False, interrupt=True))
+        if self.given and self._agent:
+            await self.odin.ask(Interrupt())
 
     def action_allow_session(self) -> None:
         self._remember(allow=True, scope="session")
@@ -97,6 +114,8 @@ class PermissionDialog(PermissionPanel):
         self._remember(allow=False, scope="session")
 
     def _remember(self, *, allow: bool, scope: RememberScope) -> None:
+        if allow and not self._all_seen():
+            return
         rule = lasting(self._ask, allow=allow, scope=scope)
         if not rule.rules:
             once = "It can be allowed once or denied." if self._ask.outside else "There is no rule that remembers this."
@@ -112,7 +131,7 @@ class PermissionDialog(PermissionPanel):
         self._go("note" if allowing and "allow_note" in self._offered() else "no")
 
     def action_allow_note(self) -> None:
-        if "allow_note" in self._offered():
+        if "allow_note" in self._offered() and self._all_seen():
             self._write("")
             self._go("note")
 
@@ -152,16 +171,19 @@ class PermissionDialog(PermissionPanel):
         elif "allow_note" in self._offered():
             self._go("note" if self._step == "no" else "no")
 
-    def action_other_rule(self) -> None:
+    def action_next_rule(self) -> None:
         self._turn(1)
 
-    def action_rule_before(self) -> None:
+    def action_previous_rule(self) -> None:
         self._turn(-1)
 
     def _turn(self, by: int) -> None:
         if self._rule is not None:
             self._write(self._rule.turn(by))
             self.query_one("#label", Static).update(self._rule.label())
+
+    async def action_use_arguments(self) -> None:
+        await self.action_confirm()
 
     async def action_confirm(self) -> None:
         words = self.query_one("#line", Input).value.strip()
@@ -172,7 +194,7 @@ class PermissionDialog(PermissionPanel):
         elif self._step == "note":
             await self._answer(allow=True, note=words)
         elif self._rule is not None and not words:
-            self._say("The rule is empty. Write one, or go back with Esc.")
+            self._say(f"The rule is empty. Write one, or go back with {self.odin.keys.shown('back')}.")
         elif self._rule is not None:
             await self._send(Answer(self.ask_id, allow=self._rule.allow, rule=words, remember=self._rule.scope))
 

@@ -70,7 +70,7 @@ def edited(args: Mapping[str, Any], form: Editable, text: str) -> dict[str, Any]
     """The arguments with what was made of them. Raises UsageError, with the place where JSON is wrong."""
     if form.name:
         if not text.strip():
-            raise UsageError(f"The {form.name} is empty.", "Write one, or go back with Esc.")
+            raise UsageError(f"The {form.name} is empty.", "Write one, or go back.")
         return {**args, form.name: text}
     try:
         json.loads(text)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
@@ -11,7 +12,7 @@ from odin.ui.question.permission import about, circumstances, offered
 from odin.ui.terminal import folded, framed, visible
 from odin.ui.tui.dialogs.choices import Choice
 from odin.ui.tui.keys import Key, KeyTable
-from odin.ui.tui.paint.canvas import Canvas, blank
+from odin.ui.tui.paint.canvas import Canvas, blank, hard_wrapped
 from odin.ui.tui.paint.changes import read_changes
 from odin.ui.tui.paint.diff import diff_lines
 
@@ -21,14 +22,18 @@ _BAR = 4
 
 def page(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
     """What a person decides on: the whole command or path, why it is asked, the rules, and what would change."""
-    strips = [_row(canvas, line) for line in about(ask, canvas.width)]
-    for line in circumstances(ask):
-        strips += words(canvas, line)
+    strips = asked(ask, canvas)
     rules = offered(ask)
     if rules:
         strips += words(canvas, "Allowing it for longer remembers one of these:", canvas.palette.dim)
         strips += quoted(canvas, "\n".join(rules))
     return strips + change(ask.preview, canvas)
+
+
+def asked(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
+    """What nobody can say yes to without having seen it."""
+    strips = [row for line in about(ask, canvas.width) for row in _rows(canvas, line)]
+    return strips + [row for line in circumstances(ask) for row in words(canvas, line)]
 
 
 def everything(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
@@ -44,13 +49,25 @@ def explained(ask: PermissionAsked, keys: KeyTable, canvas: Canvas) -> list[Stri
     strips: list[Strip] = []
     for key in keys.keys:
         if key.where == "permission" and key.name in names:
-            strips.append(_explained(key, keys, canvas))
-    last = "Esc denies it and stops the work. The arrows and Enter choose below; a click does, too."
+            strips += _explained(key, keys, canvas)
+    shown = [keys.shown(name) for name in ("previous_answer", "next_answer", "take_answer")]
+    last = f"At the question {stopping(keys)} {shown[0]}, {shown[1]} and {shown[2]} choose below; a click does, too."
     return [*strips, blank(), *words(canvas, last, canvas.palette.dim)]
 
 
-def _explained(key: Key, keys: KeyTable, canvas: Canvas) -> Strip:
-    return canvas.row((f" {keys.shown(key.name):<4}", canvas.palette.accent), (key.what, canvas.palette.text))
+def stopping(keys: KeyTable) -> str:
+    """How everything is stopped."""
+    key = keys.shown("stop_work")
+    return f"{key} denies it and stops the work." if key else ""
+
+
+def _explained(key: Key, keys: KeyTable, canvas: Canvas) -> list[Strip]:
+    """A key and its sentence, whole at every width."""
+    shown = f" {keys.shown(key.name):<4}"
+    rows = folded(key.what, max(canvas.width - len(shown), 12)).split("\n")
+    heads = [shown, *(" " * len(shown) for _ in rows[1:])]
+    style, text = canvas.palette.accent, canvas.palette.text
+    return [canvas.row((head, style), (row, text)) for head, row in zip(heads, rows, strict=True)]
 
 
 def change(preview: str, canvas: Canvas) -> list[Strip]:
@@ -63,7 +80,7 @@ def change(preview: str, canvas: Canvas) -> list[Strip]:
         return title + diff_lines("\n".join(lines), canvas, whole=True)
     styles = {"+": canvas.palette.added, "-": canvas.palette.removed, "@": canvas.palette.dim}
     rows = [(row, styles.get(line[:1])) for line in lines for row in framed(line, canvas.width)]
-    return title + [_row(canvas, row, style or canvas.palette.text) for row, style in rows]
+    return title + [strip for row, style in rows for strip in _rows(canvas, row, style or canvas.palette.text)]
 
 
 def _whole_diff(lines: Sequence[str]) -> bool:
@@ -81,21 +98,23 @@ def _all_seen(line: str) -> str:
 
 def quoted(canvas: Canvas, text: str) -> list[Strip]:
     """Text that is not ours, whole and with nothing hidden."""
-    return [_row(canvas, row) for row in framed(text, canvas.width)]
+    return [strip for row in framed(text, canvas.width) for strip in _rows(canvas, row)]
 
 
 def words(canvas: Canvas, sentence: str, style: Style | None = None) -> list[Strip]:
-    """A sentence of ours."""
+    """A sentence of ours. What is too long for a row goes on in the next one: names and paths in it are not ours."""
     rows = folded(sentence, canvas.width + 1).split("\n")
-    return [canvas.row((row, style or canvas.palette.text)) for row in rows]
+    lines = ([Segment(row, style or canvas.palette.text)] for row in rows)
+    return [Strip(piece) for line in lines for piece in hard_wrapped(line, canvas.width)]
 
 
-def _row(canvas: Canvas, row: str, style: Style | None = None) -> Strip:
-    """One row of framed text, its bar set back."""
+def _rows(canvas: Canvas, row: str, style: Style | None = None) -> list[Strip]:
+    """One row of framed text, its bar set back; several where the screen takes its letters to be wider than we do."""
     if row[:_BAR] not in ("  | ", "  : "):
-        return canvas.row((row, canvas.palette.dim))
-    bar = "  │ " if row[2] == "|" else "  ┊ "
-    return canvas.row((bar, canvas.palette.dim), (row[_BAR:], style or canvas.palette.strong))
+        return words(canvas, row, canvas.palette.dim)
+    bars = ("  │ " if row[2] == "|" else "  ┊ "), "  ┊ "
+    pieces = hard_wrapped([Segment(row[_BAR:], style or canvas.palette.strong)], canvas.width - _BAR)
+    return [Strip([Segment(bars[number > 0], canvas.palette.dim), *piece]) for number, piece in enumerate(pieces)]
 
 
 def answers(ask: PermissionAsked, keys: KeyTable) -> tuple[Choice, ...]:

@@ -1,7 +1,7 @@
 """The look of the permission dialog: what is asked above, its answers always in sight below."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -13,9 +13,13 @@ from odin.ui.question.permission import asking
 from odin.ui.terminal import folded, harmless
 from odin.ui.tui.dialogs.asked import AskedDialog
 from odin.ui.tui.dialogs.choices import Choice, Choices
+from odin.ui.tui.dialogs.field import Line
 from odin.ui.tui.dialogs.page import Page, Paint
 from odin.ui.tui.dialogs.permission_draft import Editable, Lasting
-from odin.ui.tui.dialogs.permission_page import answers, everything, explained, page
+from odin.ui.tui.dialogs.permission_page import answers, everything, explained, page, stopping
+
+if TYPE_CHECKING:
+    from odin.ui.tui.app import OdinApp
 
 Step = Literal["ask", "rule", "no", "note", "edit"]
 """Where the person is: at the question, choosing a rule, writing why not, writing a note, changing the arguments."""
@@ -27,22 +31,26 @@ _EDIT_ROWS = 8
 _SHORT = 16
 """Rows of a screen on which the hint gives its place to what is asked."""
 
+_ARROWS = {"Down": "↓", "Up": "↑"}
 _LABELS = {
     "no": "Why not? The model reads this:",
     "note": "A note for the model, which it reads with the result:",
 }
-_HINT = "Esc denies it and stops the work."
 
 
 class Arguments(TextArea):
-    """Where arguments are changed. With `one` Enter means that it is done and a new line needs Shift+Enter."""
+    """Where arguments are changed. With `one` Enter means that it is done and a new line is begun as in the prompt."""
 
     one = False
 
+    def on_mount(self) -> None:
+        self.cursor_blink = False
+
     async def _on_key(self, event: events.Key) -> None:
-        if self.one and event.key == "enter":
+        keys = cast("OdinApp", self.app).keys
+        if self.one and keys.name(event.key, "step") == "confirm":
             event.prevent_default()
-        elif self.one and event.key in ("shift+enter", "ctrl+j"):
+        elif self.one and keys.name(event.key, "composer") == "newline":
             event.stop()
             event.prevent_default()
             self.insert("\n")
@@ -68,7 +76,7 @@ class PermissionPanel(AskedDialog):
             yield Static(id="who", classes="title", markup=False)
             yield Page(self.canvas, id="about")
             yield Static(id="label", markup=False)
-            yield Input(id="line", compact=True, select_on_focus=False)
+            yield Line(id="line", compact=True, select_on_focus=False)
             yield Arguments(id="args", compact=True, soft_wrap=True, tab_behavior="focus", show_line_numbers=False)
             yield Static(id="said", markup=False)
             yield Choices(id="answers")
@@ -87,7 +95,9 @@ class PermissionPanel(AskedDialog):
         self.query_one("#who", Static).update(text + self.circumstances())
 
     def _hint(self) -> None:
-        self.query_one("#hint", Static).update(_HINT if self.ready and self._step == "ask" else "")
+        keys = self.odin.keys
+        hint = stopping(keys) if self._view == "page" else f"{keys.shown('stop_work')} goes back to the question."
+        self.query_one("#hint", Static).update(hint if self.ready and self._step == "ask" else "")
 
     def _say(self, text: str) -> None:
         self.query_one("#said", Static).update(harmless(text))
@@ -117,15 +127,20 @@ class PermissionPanel(AskedDialog):
     def _choices(self) -> Sequence[Choice]:
         if self._step == "ask":
             return tuple(one for one in answers(self._ask, self.odin.keys) if one.name in self._offered())
-        back = Choice("back", "Esc", "Back")
         if self._step == "rule":
-            more = (Choice("other_rule", "↓", "Another rule"),) if self._rule and len(self._rule.rules) > 1 else ()
-            return Choice("confirm", "Enter", "Remember it"), Choice("other", "Tab", "For how long"), *more, back
+            more = (("next_rule", "Another rule"),) if self._rule and len(self._rule.rules) > 1 else ()
+            return self._named_choices(("confirm", "Remember it"), ("other", "For how long"), *more)
         if self._step == "edit":
-            return Choice("confirm", "Enter" if self._form.name else "Ctrl+S", "Use this"), back
+            done = "confirm" if self._form.name else "use_arguments"
+            return self._named_choices((done, "Use this"))
         verb, other = ("Deny it", "Allow it with a note") if self._step == "no" else ("Allow it", "Deny it instead")
-        both = (Choice("other", "Tab", other),) if "allow_note" in self._offered() else ()
-        return Choice("confirm", "Enter", verb), *both, back
+        both = (("other", other),) if "allow_note" in self._offered() else ()
+        return self._named_choices(("confirm", verb), *both)
+
+    def _named_choices(self, *named: tuple[str, str]) -> Sequence[Choice]:
+        keys = self.odin.keys
+        shown = [(name, keys.shown(name), label) for name, label in (*named, ("back", "Back"))]
+        return tuple(Choice(name, _ARROWS.get(key, key), label) for name, key, label in shown)
 
     def _offered(self) -> set[str]:
         names = {one.name for one in answers(self._ask, self.odin.keys)}
@@ -139,6 +154,7 @@ class PermissionPanel(AskedDialog):
             "keys": lambda canvas: explained(self._ask, self.odin.keys, canvas),
         }
         self.query_one(Page).show(paints[view])
+        self._hint()
         self._fit()
 
     def on_resize(self) -> None:

@@ -15,11 +15,10 @@ from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.field import Field
 from odin.ui.tui.dialogs.hints import Act, Hints
 from odin.ui.tui.dialogs.rows import Drawn, Rows
-from odin.ui.tui.keys import spelled
+from odin.ui.tui.keys import Where
 from odin.ui.tui.palette import Palette
 
 LEAST_HEIGHT = 14
-_NARROW = "type to narrow the list"
 
 Item = TypeVar("Item")
 Yes = Callable[[], Awaitable[None]]
@@ -32,6 +31,7 @@ class Picker(Dialog[str], Generic[Item]):
     A subclass loads its items, says which fit some words, draws one and does what is chosen.
     """
 
+    PLACES: ClassVar[tuple[Where, ...]] = ("list", "dialog")
     HEAD = ""
     EMPTY = "There is nothing here."
     TYPING: ClassVar[bool] = True
@@ -69,9 +69,9 @@ class Picker(Dialog[str], Generic[Item]):
         self._yes: Yes | None = None
         self._entered: Text_ | None = None
         self._in_list = False
-        self.rows: Rows[Item] = Rows(self.draw, self._key_in_list)
+        self.rows: Rows[Item] = Rows(self.draw, self._key)
         self.hints = Hints()
-        self.filter = Field(self._key_while_typing, _NARROW if self.TYPING else "/ to narrow the list", id="filter")
+        self.filter = Field(self._key, "type to narrow the list", id="filter")
         self.entry = Field(self._key_in_entry, "", id="entry")
         self._about = Static("", id="about", markup=False)
 
@@ -124,6 +124,8 @@ class Picker(Dialog[str], Generic[Item]):
     def on_mount(self) -> None:
         self.set_class(self.BESIDE == "never", "alone")
         self.set_class(self.BESIDE == "always", "telling")
+        if not self.TYPING:
+            self.filter.placeholder = f"{self.odin.keys.shown('list_narrow')} to narrow the list"
         self.filter.value = self._words
         self.filter.cursor_position = len(self._words)
         (self.filter if self.TYPING else self.rows).focus()
@@ -182,19 +184,36 @@ class Picker(Dialog[str], Generic[Item]):
         """One of the labels below was clicked."""
         self._do(name)
 
-    def _do(self, name: str) -> None:
-        if name == "enter":
-            self._choose()
-        elif name == "close":
-            self.action_close()
-        elif name == "filter":
-            self.filter.focus()
-        elif name in ("yes", "no"):
-            self._answer(yes=name == "yes")
-        elif name == "entered":
-            self._take_entry()
-        else:
+    def _do(self, name: str) -> bool:
+        """What a key or a click means. False when there is no such thing here."""
+        if name in {act.name for act in self.ACTS}:
             self._work(self.act(name, self.rows.marked))
+            return True
+        doing = self._doings().get(name)
+        if doing is not None:
+            doing()
+        return doing is not None
+
+    def _doings(self) -> dict[str, Callable[[], object]]:
+        rows = self.rows
+        found: dict[str, Callable[[], object]] = {
+            "close": self.action_close,
+            "yes": lambda: self._answer(yes=True),
+            "no": lambda: self._answer(yes=False),
+            "confirm": self._take_entry,
+            "back": self._end_entry,
+            "list_up": lambda: rows.move(-1),
+            "list_down": lambda: rows.move(1),
+            "list_page_up": lambda: rows.move(-rows.page),
+            "list_page_down": lambda: rows.move(rows.page),
+            "list_first": lambda: rows.move_to(0),
+            "list_last": lambda: rows.move_to(len(rows.items) - 1),
+            "list_choose": self._choose,
+        }
+        if self.NARROWS:
+            found["list_narrow"] = self.filter.focus
+            found["list_other"] = (rows if self.filter.has_focus else self.filter).focus
+        return found
 
     def _choose(self) -> None:
         item = self.rows.marked
@@ -212,65 +231,28 @@ class Picker(Dialog[str], Generic[Item]):
 
     # --- keys ---
 
-    def _key_while_typing(self, event: events.Key) -> bool:
-        if self._question(event) or self._moved(event.key):
+    def _key(self, event: events.Key) -> bool:
+        if self._question(event):
             return True
-        if event.key == "escape" and not self.TYPING:
+        name = self.named(event.key)
+        if name == "close" and self.filter.has_focus and not self.TYPING:
             self.filter.value = ""
             self.rows.focus()
             return True
-        return self._common(event.key, typing=True)
-
-    def _key_in_list(self, event: events.Key) -> bool:
-        if self._question(event) or self._moved(event.key):
-            return True
-        if event.key in _LETTERS_THAT_MOVE:
-            return self._moved(_LETTERS_THAT_MOVE[event.key])
-        if self._common(event.key, typing=False):
-            return True
-        if event.key == "slash" and self.NARROWS:
-            self.filter.focus()
-            return True
-        return False
-
-    def _common(self, key: str, *, typing: bool) -> bool:
-        found = next((act for act in self.ACTS if act.answers(key, typing=typing)), None)
-        if found is not None:
-            self._do(found.name)
-        elif key == "enter":
-            self._choose()
-        elif key == "escape":
-            self.action_close()
-        elif key in ("tab", "shift+tab") and self.NARROWS:
-            (self.rows if typing else self.filter).focus()
-        else:
-            return False
-        return True
-
-    def _moved(self, key: str) -> bool:
-        rows = self.rows
-        steps = {"up": -1, "down": 1, "pageup": -rows.page, "pagedown": rows.page}
-        if key in steps:
-            rows.move(steps[key])
-        elif key == "ctrl+home":
-            rows.move_to(0)
-        elif key == "ctrl+end":
-            rows.move_to(len(rows.items) - 1)
-        else:
-            return False
-        return True
+        return bool(name) and self._do(name)
 
     # --- questions ---
 
     def ask_whether(self, question: str, yes: Yes) -> None:
         """Do it only when the person says so."""
         self._yes = yes
-        self.hints.show([("yes", "y", "yes"), ("no", "n", "no")], question)
+        keys = self.odin.keys
+        self.hints.show([(name, keys.shown(name), name) for name in ("yes", "no")], question)
 
     def _question(self, event: events.Key) -> bool:
         if self._yes is None:
             return False
-        self._answer(yes=event.key == "y")
+        self._answer(yes=self.odin.keys.name(event.key, "confirm") == "yes")
         return True
 
     def _answer(self, *, yes: bool) -> None:
@@ -288,16 +270,12 @@ class Picker(Dialog[str], Generic[Item]):
         self.entry.cursor_position = len(value)
         self.add_class("entering")
         self.entry.focus()
-        self.hints.show([("entered", "Enter", what), ("close", "Esc", "leave it")])
+        keys = self.odin.keys
+        self.hints.show([("confirm", keys.shown("confirm"), what), ("back", keys.shown("back"), "leave it")])
 
     def _key_in_entry(self, event: events.Key) -> bool:
-        if event.key == "enter":
-            self._take_entry()
-        elif event.key == "escape":
-            self._end_entry()
-        else:
-            return False
-        return True
+        name = self.odin.keys.name(event.key, "step")
+        return name in ("confirm", "back") and self._do(name)
 
     def _take_entry(self) -> None:
         entered, value = self._entered, self.entry.value.strip()
@@ -320,21 +298,10 @@ class Picker(Dialog[str], Generic[Item]):
             self.dismiss(None)
 
     def _show_hints(self) -> None:
-        shown = [("enter", "Enter", self.ENTER)] if self.ENTER else []
-        for act in self.ACTS:
-            key = (act.keys if self.TYPING and act.keys else act.letters or act.keys)[0]
-            shown.append((act.name, "Del" if key == "delete" else spelled(key), act.label))
+        acts = [Act("list_choose", self.ENTER)] if self.ENTER else []
+        acts += self.ACTS
         if not self.TYPING and self.NARROWS:
-            shown.append(("filter", "/", "narrow"))
-        self.hints.show([*shown, ("close", "Esc", "close")])
-
-
-_LETTERS_THAT_MOVE = {
-    "j": "down",
-    "k": "up",
-    "g": "ctrl+home",
-    "G": "ctrl+end",
-    "home": "ctrl+home",
-    "end": "ctrl+end",
-    "space": "pagedown",
-}
+            acts.append(Act("list_narrow", "narrow"))
+        keys = self.odin.keys
+        acts.append(Act("close", "close"))
+        self.hints.show([(act.name, keys.shown(act.name, typing=self.TYPING), act.label) for act in acts])

@@ -13,6 +13,7 @@ from odin.core.op import AnswerQuestions
 from odin.ui.terminal import folded, visible
 from odin.ui.tui.dialogs.asked import AskedDialog
 from odin.ui.tui.dialogs.choices import Choice, Choices
+from odin.ui.tui.dialogs.field import Line
 from odin.ui.tui.dialogs.page import Page
 from odin.ui.tui.dialogs.permission_page import words
 from odin.ui.tui.dialogs.questions_draft import Draft
@@ -47,7 +48,7 @@ class QuestionsDialog(AskedDialog):
         with Vertical(classes="panel"):
             yield Static(id="who", classes="title", markup=False)
             yield Page(self.canvas, id="about")
-            yield Input(id="line", compact=True, select_on_focus=False)
+            yield Line(id="line", compact=True, select_on_focus=False)
             yield Static(id="said", markup=False)
             yield Choices(id="answers")
 
@@ -88,14 +89,18 @@ class QuestionsDialog(AskedDialog):
     def _choices(self) -> Sequence[Choice]:
         draft, keys = self._draft, self.odin.keys
         back = (Choice("previous_question", keys.shown("previous_question"), "Back"),) if draft.number else ()
-        cancel = Choice("cancel", "Esc", "Cancel all" if len(draft.questions) > 1 else "Cancel", "Cancel")
+        enter = keys.shown("settle")
+        cancel = Choice(
+            "cancel", keys.shown("cancel"), "Cancel all" if len(draft.questions) > 1 else "Cancel", "Cancel"
+        )
         if draft.reviewing:
-            return Choice("settle", "Enter", "Send them"), *back, cancel
+            return Choice("settle", enter, "Send them"), *back, cancel
         last = draft.number + 1 == len(draft.questions)
-        on = Choice("settle", "Enter", "Answer" if len(draft.questions) == 1 else "Review" if last else "Next")
+        word = "Answer" if len(draft.questions) == 1 else "Review" if last else "Next"
         if self._writing:
-            leave = Choice("list", "Esc", "Back to the list") if draft.question.options else cancel
-            return on, leave
+            leave = Choice("list", keys.shown("back"), "Back to the list") if draft.question.options else cancel
+            return Choice("settle", keys.shown("confirm"), word), leave
+        on = Choice("settle", enter, word)
         own = Choice("own_words", keys.shown("own_words"), OWN, "Own words")
         several = (Choice("toggle_option", keys.shown("toggle_option"), "Choose"),) if draft.question.multiple else ()
         return on, *several, own, *back, cancel
@@ -162,7 +167,10 @@ class QuestionsDialog(AskedDialog):
             self.call_after_refresh(self._reveal, at[0], at[-1])
 
     def _reveal(self, first: int, last: int) -> None:
-        page = self.query_one(Page)
+        """Called after the next drawing; the dialog may be gone by then."""
+        page = next(iter(self.query(Page)), None)
+        if page is None:
+            return
         top, rows = page.scroll_offset.y, page.size.height
         if last >= top + rows:
             page.scroll_to(y=last - rows + 1, animate=False)
@@ -179,14 +187,15 @@ class QuestionsDialog(AskedDialog):
             await self._do(name)
 
     def _named(self, key: str) -> str:
+        keys = self.odin.keys
         if self._writing:
-            escape = "list" if self._draft.question.options else "cancel"
-            return {"enter": "settle", "escape": escape}.get(key, "")
+            name = keys.name(key, "step")
+            leaves = "list" if name == "back" and self._draft.question.options else ""
+            cancels = not self._draft.question.options and keys.name(key, "questions") == "cancel"
+            return "settle" if name == "confirm" else leaves or ("cancel" if cancels else "")
         if len(key) == 1 and key.isdecimal() and key != "0":
             return f"pick({int(key) - 1})"
-        fixed = {"up": "move(-1)", "k": "move(-1)", "down": "move(1)", "j": "move(1)", "tab": "move(1)"}
-        fixed |= {"shift+tab": "move(-1)", "enter": "settle", "escape": "cancel", "right": "settle"}
-        return self.odin.keys.name(key, "questions") or fixed.get(key, "")
+        return keys.name(key, "questions") or self.scrolling(key)
 
     async def _do(self, name: str) -> None:
         if not self.given:
@@ -203,7 +212,13 @@ class QuestionsDialog(AskedDialog):
         if self.ready and number is not None:
             await self._do(f"pick({number})")
 
-    def action_move(self, by: int) -> None:
+    def action_next_option(self) -> None:
+        self._move(1)
+
+    def action_previous_option(self) -> None:
+        self._move(-1)
+
+    def _move(self, by: int) -> None:
         self._draft.move(by)
         self._show()
 
@@ -283,7 +298,7 @@ class QuestionsDialog(AskedDialog):
     async def action_cancel(self) -> None:
         if self._draft.touched and len(self._draft.questions) > 1 and not self._warned:
             self._warned = True
-            self._show("Esc again cancels all of them; your answers are lost.")
+            self._show(f"{self.odin.keys.shown('cancel')} again cancels all of them; your answers are lost.")
             return
         await self._send(AnswerQuestions(self.ask_id, cancelled=True))
 

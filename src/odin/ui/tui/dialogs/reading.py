@@ -1,18 +1,16 @@
 """Something to read: a few lines, or many to scroll through."""
 
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.widgets import Static
 
 from odin.core.errors import OdinError
 from odin.ui.tui.dialogs.colours import colours_of
-from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.hints import Hints
+from odin.ui.tui.dialogs.sheet import Sheet, SheetDialog
 from odin.ui.tui.palette import Palette
 
 ROOMY = 18
@@ -22,22 +20,11 @@ Write = Callable[[Palette, int], Awaitable[Text]]
 """Makes the text for these colours and so many columns."""
 
 
-class Reading(Dialog[str]):
+class Reading(SheetDialog):
     """Its text is asked for when it is shown, and again when the size changes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,enter", "close", show=False),
-        Binding("y", "copy", show=False),
-        Binding("j,down", "step(1)", show=False),
-        Binding("k,up", "step(-1)", show=False),
-        Binding("pagedown,space", "page(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("home,g", "edge(0)", show=False),
-        Binding("end,G", "edge(1)", show=False),
-    ]
     DEFAULT_CSS = """
-    Reading #scroll { height: auto; scrollbar-size-vertical: 1; background: $surface; }
-    Reading #scroll { scrollbar-background: $surface; scrollbar-background-hover: $surface; }
+    Reading Sheet { height: auto; }
     Reading > .panel { max-height: 100%; }
     Reading #text { width: 100%; height: auto; }
     """
@@ -52,13 +39,14 @@ class Reading(Dialog[str]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
             yield Static(self._head, classes="title", markup=False)
-            with VerticalScroll(id="scroll"):
+            with Sheet(id="scroll"):
                 yield Static("", id="text", markup=False)
             yield self._hints
 
     def on_mount(self) -> None:
         self.query_one("#scroll").focus()
-        self._hints.show([("copy", "y", "copy"), ("close", "Esc", "close")])
+        keys = self.odin.keys
+        self._hints.show([("copy", keys.shown("read_copy"), "copy"), ("close", keys.shown("close"), "close")])
 
     def on_resize(self) -> None:
         room = self.size.height * (85 if self.size.height >= ROOMY else 100) // 100
@@ -74,24 +62,10 @@ class Reading(Dialog[str]):
 
     def action_do(self, name: str) -> None:
         if name == "copy":
-            self.action_copy()
+            self.action_read_copy()
         else:
             self.action_close()
 
-    def action_copy(self) -> None:
-        self.odin.copy_to_clipboard(self._text.plain)
-        self.odin.tell("Copied.")
-
-    def action_step(self, by: int) -> None:
-        self.query_one("#scroll").scroll_relative(y=by, animate=False)
-
-    def action_page(self, by: int) -> None:
-        scroll = self.query_one("#scroll")
-        scroll.scroll_relative(y=by * max(scroll.size.height - 1, 1), animate=False)
-
-    def action_edge(self, end: int) -> None:
-        scroll = self.query_one("#scroll")
-        if end:
-            scroll.scroll_end(animate=False)
-        else:
-            scroll.scroll_home(animate=False)
+    @property
+    def plain(self) -> str:
+        return self._text.plain

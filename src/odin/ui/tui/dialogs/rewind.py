@@ -18,11 +18,12 @@ from odin.ui.tui.dialogs.rows import Drawn
 class RewindPicker(Picker[tuple[int, TurnRecord]]):
     """The prompts of the conversation, the last one first. Gives the turn's id, or `redo`."""
 
+    PLACES = ("rewind", "list", "dialog")
     HEAD = "Go back to before"
     EMPTY = "There is no prompt to take back yet."
     TYPING = False
     ENTER = "go back"
-    ACTS: ClassVar[tuple[Act, ...]] = (Act("redo", "take the last rewind back", (), ("r",)),)
+    ACTS: ClassVar[tuple[Act, ...]] = (Act("redo_rewind", "take the last rewind back"),)
 
     async def load(self) -> Sequence[tuple[int, TurnRecord]]:
         turns = (await self.odin.client.snapshot()).messages
@@ -75,10 +76,11 @@ _HOWS = (
 class HowPicker(Picker[_How]):
     """What comes back. Gives `both`, `chat` or `files`, with ` force` after it when everything is wanted."""
 
+    PLACES = ("rewind", "list", "dialog")
     HEAD = "What comes back"
     TYPING = False
     ENTER = "go back"
-    ACTS: ClassVar[tuple[Act, ...]] = (Act("force", "also what somebody else changed", (), ("f",)),)
+    ACTS: ClassVar[tuple[Act, ...]] = (Act("force_rewind", "also what somebody else changed"),)
     NARROWS = False
     DEFAULT_CSS = "HowPicker #filter { display: none; }"
 
@@ -94,7 +96,7 @@ class HowPicker(Picker[_How]):
         return item.label.casefold()
 
     def draw(self, item: _How) -> Drawn:
-        forced = ("also what somebody else changed",) if self._force and item.files else ()
+        forced = ("also theirs",) if self._force and item.files else ()
         return Text(item.label, self.colours.text), forced
 
     async def about(self, item: _How) -> Text:
@@ -113,7 +115,9 @@ class HowPicker(Picker[_How]):
             text.append("\n")
             text.append("\n".join(file_lines((), plan.kept, cwd)), colours.warn)
             text.append("\n")
-            text.append("f takes these back, too, as far as they were saved; what is there now is kept.", colours.dim)
+            key = self.odin.keys.shown("force_rewind")
+            more = "takes these back, too, as far as they were saved; what is there now is kept."
+            text.append(f"{key} {more}", colours.dim)
         return text
 
     async def choose(self, item: _How) -> None:

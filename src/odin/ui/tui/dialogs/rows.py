@@ -22,7 +22,7 @@ Drawn = tuple[Text, Sequence[str]]
 OnKey = Callable[[events.Key], bool]
 
 
-class Rows(ScrollView, Generic[Item], can_focus=True):
+class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
     """One row for each item, one of them marked. Clicking the marked one, or any one twice, chooses it."""
 
     DEFAULT_CSS = """

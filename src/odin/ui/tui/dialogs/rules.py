@@ -32,14 +32,15 @@ _LAYERS = {
 class RulesDialog(Picker[RuleLine]):
     """Follows the rules while it is open: it is told of each that comes or goes."""
 
+    PLACES = ("rules", "list", "dialog")
     HEAD = "Rules"
-    EMPTY = "There are no rules beside the defaults. a adds one."
+    EMPTY = "There are no rules beside the defaults."
     TYPING = False
     ENTER = ""
     ACTS: ClassVar[tuple[Act, ...]] = (
-        Act("add", "add", (), ("a",)),
-        Act("remove", "delete", ("delete",), ("d",)),
-        Act("open", "open the file", (), ("o",)),
+        Act("add_rule", "add"),
+        Act("remove_rule", "delete"),
+        Act("open_rule", "open the file"),
     )
 
     def on_mount(self) -> None:
@@ -94,11 +95,11 @@ class RulesDialog(Picker[RuleLine]):
     # --- changing them ---
 
     async def act(self, name: str, item: RuleLine | None) -> None:
-        if name == "add":
+        if name == "add_rule":
             self.odin.push_screen(NewRule(), self._added)
         elif item is None:
             return
-        elif name == "open":
+        elif name == "open_rule":
             await self._open(item)
         elif not item.number:
             raise UsageError(_fixed(item))
@@ -134,5 +135,5 @@ def _fixed(item: RuleLine) -> str:
     if item.layer == "default":
         return "This rule is built in and cannot be removed; one of yours that says otherwise is stronger."
     if item.source:
-        return f"This rule is part of {visible(tilde(item.source))}; take it out of that file (o opens it)."
+        return f"This rule is part of {visible(tilde(item.source))}; take it out of that file."
     return "This rule was given when Odin was started; it ends with this run."

@@ -27,14 +27,15 @@ PREVIEWS = 40
 class SessionPicker(Picker[SessionSummary]):
     """Newest first. Words are looked for in titles and prompts at once, and a moment later in everything said."""
 
+    PLACES = ("sessions", "list", "dialog")
     HEAD = "Sessions"
     EMPTY = "There is no such session here."
     ENTER = "open"
     ACTS: ClassVar[tuple[Act, ...]] = (
-        Act("rename", "rename", ("f2",), ("r",)),
-        Act("fork", "copy", ("f5",), ("f",)),
-        Act("export", "export", ("f6",), ("x",)),
-        Act("delete", "delete", ("delete",), ("d",)),
+        Act("rename_session", "rename"),
+        Act("copy_session", "copy"),
+        Act("export_session", "export"),
+        Act("delete_session", "delete"),
     )
 
     def __init__(self, words: str = "") -> None:
@@ -142,12 +143,12 @@ class SessionPicker(Picker[SessionSummary]):
         if item is None:
             return
         title = item.title or item.first
-        if name == "rename":
+        if name == "rename_session":
             self.ask_for("give it this title", title, lambda text: self._rename(item, text))
-        elif name == "delete":
+        elif name == "delete_session":
             short = visible(" ".join(title.split()))[:40]
             self.ask_whether(f"Delete “{short}” for good?", lambda: self._delete(item))
-        elif name == "export":
+        elif name == "export_session":
             written = await self.odin.sessions.export(item.id, "markdown")
             self.odin.tell(f"Written to {visible(written)}")
         else:

@@ -1,11 +1,10 @@
 """What was spent: by this session or the whole project, as a whole, by model, by agent or by day."""
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.widgets import Static
 
 from odin.core.errors import OdinError
@@ -13,48 +12,39 @@ from odin.core.usage import UsageReport, UsageRow
 from odin.ui.commands.stats import BY, NOTHING, SCOPES, VIEWS, Scope, View, calls, cost, overview, table, unpriced
 from odin.ui.terminal import visible
 from odin.ui.tui.dialogs.colours import colours_of
-from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.hints import Hints
+from odin.ui.tui.dialogs.sheet import Sheet, SheetDialog
 from odin.ui.tui.dialogs.tabs import Tab, Tabs
 from odin.ui.tui.palette import Palette
 
 
 class _Range(NamedTuple):
-    key: str
+    name: str
     label: str
     days: int
 
 
 _RANGES = (
-    _Range("t", "today", 1),
-    _Range("7", "7d", 7),
-    _Range("3", "30d", 30),
-    _Range("9", "90d", 90),
-    _Range("a", "all", 0),
+    _Range("stats_today", "today", 1),
+    _Range("stats_week", "7d", 7),
+    _Range("stats_month", "30d", 30),
+    _Range("stats_quarter", "90d", 90),
+    _Range("stats_all", "all", 0),
 )
 
+_ARROWS = {"Left": "←", "Right": "→"}
 
-class StatsDialog(Dialog[str]):
+
+class StatsDialog(SheetDialog):
     """Tab changes whose it is, the arrows what is shown, a letter the time. Everything can be clicked, too."""
 
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-low"), (18, "-high")]  # noqa: RUF012
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab,shift+tab,s", "scope", show=False),
-        Binding("right,l", "view(1)", show=False),
-        Binding("left,h", "view(-1)", show=False),
-        *(Binding(item.key, f"range({item.days})", show=False) for item in _RANGES),
-        Binding("j,down", "step(1)", show=False),
-        Binding("k,up", "step(-1)", show=False),
-        Binding("pagedown,space", "step(10)", show=False),
-        Binding("pageup", "step(-10)", show=False),
-        Binding("q,enter", "close", show=False),
-    ]
+    PLACES = ("stats", "reading", "dialog")
     DEFAULT_CSS = """
     StatsDialog > .panel { height: 85%; }
     StatsDialog.-low > .panel { max-height: 100%; height: 100%; }
     StatsDialog.-low Tabs { margin-bottom: 0; }
-    StatsDialog #scroll { height: 1fr; scrollbar-size-vertical: 1; background: $surface; }
-    StatsDialog #scroll { scrollbar-background: $surface; scrollbar-background-hover: $surface; }
+    StatsDialog Sheet { height: 1fr; }
     StatsDialog #text { width: 100%; height: auto; }
     """
 
@@ -69,36 +59,57 @@ class StatsDialog(Dialog[str]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
             yield self._tabs
-            with VerticalScroll(id="scroll"):
+            with Sheet(id="scroll"):
                 yield Static("", id="text", markup=False)
             yield self._hints
 
     def on_mount(self) -> None:
         self.query_one("#scroll").focus()
-        keys = [("scope", "Tab", "whose"), ("", "← →", "what"), ("", "t 7 3 9 a", "when"), ("close", "Esc", "close")]
-        self._hints.show(keys)
+        keys = self.odin.keys
+        what = " ".join(_ARROWS.get(key, key) for key in map(keys.shown, ("stats_previous", "stats_next")))
+        when = " ".join(keys.shown(item.name) for item in _RANGES)
+        close = ("close", keys.shown("close"), "close")
+        self._hints.show([("scope", keys.shown("stats_scope"), "whose"), ("", what, "what"), ("", when, "when"), close])
 
     def on_resize(self) -> None:
         self._changed()
 
     # --- keys and clicks ---
 
-    def action_scope(self) -> None:
+    def action_stats_scope(self) -> None:
         self._pick("session" if self.scope == "project" else "project")
 
-    def action_view(self, by: int) -> None:
+    def action_stats_next(self) -> None:
+        self._turn(1)
+
+    def action_stats_previous(self) -> None:
+        self._turn(-1)
+
+    def _turn(self, by: int) -> None:
         self._pick(VIEWS[(VIEWS.index(self.view) + by) % len(VIEWS)])
 
-    def action_range(self, days: int) -> None:
-        self.days = days
-        self._changed()
+    def action_stats_today(self) -> None:
+        self._pick("today")
 
-    def action_step(self, by: int) -> None:
-        self.query_one("#scroll").scroll_relative(y=by, animate=False)
+    def action_stats_week(self) -> None:
+        self._pick("7d")
+
+    def action_stats_month(self) -> None:
+        self._pick("30d")
+
+    def action_stats_quarter(self) -> None:
+        self._pick("90d")
+
+    def action_stats_all(self) -> None:
+        self._pick("all")
+
+    @property
+    def plain(self) -> str:
+        return str(self.query_one("#text", Static).content)
 
     def action_do(self, name: str) -> None:
         if name == "scope":
-            self.action_scope()
+            self.action_stats_scope()
         elif name == "close":
             self.action_close()
         else:

@@ -54,8 +54,10 @@ class TrustDialog(Guarded[bool]):
         self._fit()
 
     def _choices(self) -> Sequence[Choice]:
-        no = Choice("no", "n", "Go on without them", "Without")
-        return (no,) if self._too_much else (no, Choice("yes", "y", "Trust it as it is now", "Trust it"))
+        keys = self.odin.keys
+        no = Choice("no", keys.shown("no"), "Go on without them", "Without")
+        yes = Choice("yes", keys.shown("yes"), "Trust it as it is now", "Trust it")
+        return (no,) if self._too_much else (no, yes)
 
     def _canvas(self, width: int) -> Canvas:
         return Canvas(width, palette(self.odin.current_theme))
@@ -81,17 +83,29 @@ class TrustDialog(Guarded[bool]):
         about.styles.height = max(min(about.rows(width), height - used - 1), 1)
 
     async def take(self, event: events.Key) -> None:
-        choices = self.query_one(Choices)
-        moves = {"left": -1, "right": 1, "tab": 1, "shift+tab": -1}
-        name = {"n": "no", "y": "yes", "escape": "no", "enter": choices.chosen}.get(event.key, "")
-        if event.key in moves:
-            choices.move(moves[event.key])
-        elif name:
+        keys = self.odin.keys
+        closes = keys.name(event.key, "dialog") == "close"
+        name = keys.name(event.key, "confirm") or ("no" if closes else keys.name(event.key, "answers"))
+        if name:
+            event.stop()
+            event.prevent_default()
+            await self.run_action(name)
+
+    def action_next_answer(self) -> None:
+        self.query_one(Choices).move(1)
+
+    def action_previous_answer(self) -> None:
+        self.query_one(Choices).move(-1)
+
+    def action_take_answer(self) -> None:
+        if name := self.query_one(Choices).chosen:
             self._answer(name)
-        else:
-            return
-        event.stop()
-        event.prevent_default()
+
+    def action_yes(self) -> None:
+        self._answer("yes")
+
+    def action_no(self) -> None:
+        self._answer("no")
 
     def on_choices_chosen(self, message: Choices.Chosen) -> None:
         if self.ready:

@@ -13,6 +13,7 @@ from odin.core.errors import OdinError
 from odin.core.setup import Found, Setup
 from odin.ui.terminal import folded, visible
 from odin.ui.tui.dialogs.choices import Choice, Choices
+from odin.ui.tui.dialogs.field import Line
 from odin.ui.tui.dialogs.guarded import Guarded
 from odin.ui.tui.dialogs.page import Page
 from odin.ui.tui.dialogs.permission_page import words
@@ -28,7 +29,10 @@ _KINDS = {"key": "a key in", "stored": "a key in", "server": "on this machine,",
 
 
 class WelcomeDialog(Guarded[Found]):
-    """Gives what was chosen, after it was written down. Nobody is asked over the network unless the person wants it."""
+    """Gives what was chosen, after it was written down, or None. Nobody is asked over the network unless it is wanted.
+
+    Going without a model is never written down: it is no reason to leave a key aside that is set later.
+    """
 
     DEFAULT_CSS = """
     WelcomeDialog > .panel { max-height: 100%; }
@@ -36,9 +40,10 @@ class WelcomeDialog(Guarded[Found]):
     WelcomeDialog #said { color: $warning; }
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, *, again: bool = False) -> None:
         super().__init__()
         self._setup = setup
+        self._again = again
         self._found: list[Found] = []
         self._step: Step = "list"
         self._cursor = 0
@@ -50,7 +55,7 @@ class WelcomeDialog(Guarded[Found]):
         with Vertical(classes="panel"):
             yield Static("Welcome to Odin", classes="title", markup=False)
             yield Page(self._canvas, id="about")
-            yield Input(id="line", compact=True, password=True)
+            yield Line(id="line", compact=True, password=True)
             yield Static(id="said", markup=False)
             yield Choices(id="answers")
 
@@ -79,14 +84,20 @@ class WelcomeDialog(Guarded[Found]):
         self._fit()
 
     def _choices(self) -> Sequence[Choice]:
+        shown = self.odin.keys.shown
         if self._step == "list":
+            leave = ("Close", "") if self._again else ("Without a model", "Without")
             return (
-                Choice("use", "Enter", "Use it"),
-                Choice("key", "k", "Enter a key", "Key"),
-                Choice("look", "l", "Look for servers on this machine", "Servers"),
-                Choice("back", "Esc", "Without a model", "Without"),
+                Choice("welcome_use", shown("welcome_use"), "Use it"),
+                Choice("welcome_key", shown("welcome_key"), "Enter a key", "Key"),
+                Choice("welcome_look", shown("welcome_look"), "Look for servers on this machine", "Servers"),
+                Choice("welcome_back", shown("welcome_back"), *leave),
             )
-        return Choice("use", "Enter", "Store it" if self._step == "key" else "This one"), Choice("back", "Esc", "Back")
+        if self._step == "key":
+            store = Choice("welcome_use", shown("confirm"), "Store it")
+            return store, Choice("welcome_back", shown("back"), "Back")
+        use = Choice("welcome_use", shown("welcome_use"), "This one")
+        return use, Choice("welcome_back", shown("welcome_back"), "Back")
 
     def _page(self, canvas: Canvas) -> list[Strip]:
         self._lines = {}
@@ -139,14 +150,15 @@ class WelcomeDialog(Guarded[Found]):
             await self._do(name)
 
     def _named(self, key: str) -> str:
-        always = {"enter": "use", "escape": "back"}
+        keys = self.odin.keys
         if self._step == "key":
-            return always.get(key, "")
+            return {"confirm": "welcome_use", "back": "welcome_back"}.get(keys.name(key, "step"), "")
         if len(key) == 1 and key.isdecimal() and key != "0":
             return f"pick({int(key) - 1})"
-        moves = {"up": "move(-1)", "k": "move(-1)", "down": "move(1)", "j": "move(1)", "tab": "move(1)"}
-        letters = {"k": "key", "l": "look"} if self._step == "list" else {}
-        return {**moves, **letters, **always}.get(key, "")
+        name = keys.name(key, "welcome")
+        if name in ("welcome_key", "welcome_look") and self._step != "list":
+            return ""
+        return name or self.scrolling(key)
 
     async def _do(self, name: str) -> None:
         if not self._busy:
@@ -161,16 +173,22 @@ class WelcomeDialog(Guarded[Found]):
         if self.ready and number is not None:
             await self._do(f"pick({number})")
 
-    def action_move(self, by: int) -> None:
+    def action_welcome_next(self) -> None:
+        self._move(1)
+
+    def action_welcome_previous(self) -> None:
+        self._move(-1)
+
+    def _move(self, by: int) -> None:
         self._cursor = (self._cursor + by) % max(len(self._rows()), 1)
         self._show()
 
     async def action_pick(self, number: int) -> None:
         if number < len(self._rows()):
             self._cursor = number
-            await self.action_use()
+            await self.action_welcome_use()
 
-    async def action_use(self) -> None:
+    async def action_welcome_use(self) -> None:
         if self._step == "provider":
             self._provider = self._setup.providers[self._cursor]
             self.query_one("#line", Input).value = ""
@@ -180,21 +198,21 @@ class WelcomeDialog(Guarded[Found]):
         elif self._found:
             await self._choose(self._found[self._cursor])
 
-    def action_key(self) -> None:
+    def action_welcome_key(self) -> None:
         self._go("provider")
 
     def _go(self, step: Step, said: str = "") -> None:
         self._step, self._cursor = step, 0
         self._show(said)
 
-    async def action_back(self) -> None:
+    async def action_welcome_back(self) -> None:
         if self._step != "list":
             self.query_one("#line", Input).value = ""
             self._go("list" if self._step == "provider" else "provider")
         else:
-            await self._choose(next((one for one in self._found if one.kind == "planner"), None))
+            self.dismiss(None)
 
-    async def action_look(self) -> None:
+    async def action_welcome_look(self) -> None:
         """Ask the servers of this machine, because the person wants it."""
         self._busy = True
         self._show("Looking for servers on this machine …")
@@ -216,7 +234,7 @@ class WelcomeDialog(Guarded[Found]):
         line = self.query_one("#line", Input)
         key, line.value = line.value.strip(), ""
         if not key:
-            self._show("The key is empty. Paste one, or go back with Esc.")
+            self._show(f"The key is empty. Paste one, or go back with {self.odin.keys.shown('back')}.")
             return
         try:
             found = await self._setup.store_key(self._provider, key)
@@ -226,9 +244,9 @@ class WelcomeDialog(Guarded[Found]):
         self._found = [found, *(one for one in self._found if one.ref != found.ref)]
         self._go("list", f"Stored in {visible(tilde(self._setup.keys_file))}; nobody but you can read that file.")
 
-    async def _choose(self, found: Found | None) -> None:
-        if found is None:
-            self.dismiss(None)
+    async def _choose(self, found: Found) -> None:
+        if found.kind == "planner":
+            self.dismiss(found)
             return
         if not found.ref:
             self._show(f"No model of {visible(found.name)} is known: choose one with /model.")

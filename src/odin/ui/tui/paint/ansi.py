@@ -9,6 +9,8 @@ from rich.style import Style
 from odin.ui.tui.paint.foreign import foreign, only_colours
 
 _PARTS = re.compile(r"\x1b\[([0-9;:]*)m")
+_DIGITS = 6
+"""No code needs more, and Python refuses to read a number of thousands."""
 _ATTRIBUTES = {
     1: Style(bold=True),
     3: Style(italic=True),
@@ -27,7 +29,7 @@ class Pen:
         self.style = base
 
     def read(self, codes: str) -> None:
-        numbers = [int(part) if part.isdigit() else 0 for part in re.split("[;:]", codes)]
+        numbers = [int(part[:_DIGITS] or 0) for part in re.split("[;:]", codes)]
         while numbers:
             self._one(numbers.pop(0), numbers)
 

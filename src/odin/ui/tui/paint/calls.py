@@ -29,9 +29,11 @@ _MARKS = {
 
 
 def folds_call(block: CallBlock) -> bool:
-    """Changes, pictures and failures are shown, what was only looked at is not."""
+    """Changes, pictures and failures are shown, what was only looked at is not. Tasks have a panel of their own."""
     if block.state == "error" or not block.over:
         return False
+    if "todos" in block.args:
+        return True
     return not (block.view or block.images)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rich.cells import cell_len
+from rich.cells import cell_len, split_graphemes
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
@@ -65,36 +65,43 @@ def _segments(line: Text, console: Console) -> Line:
 
 
 def hard_wrapped(line: Line, width: int) -> list[Line]:
-    """A line cut into what fits, wherever that is; code and output keep their spaces."""
+    """A line cut into what fits, wherever that is; code and output keep their spaces. Each letter is looked at once."""
     width = max(width, 2)
     if sum(segment.cell_length for segment in line) <= width:
         return [line]
-    strip = Strip(line)
-    total = strip.cell_length
-    lines: list[Line] = []
-    start = 0
-    while start < total:
-        end = start + width
-        piece = strip.crop(start, end)
-        if end < total and _split_in_two(strip, end):
-            end -= 1
-            piece = strip.crop(start, end)
-        lines.append(list(piece))
-        start = end
+    lines: list[Line] = [[]]
+    room = width
+    for text, style, _ in line:
+        start = 0
+        while start < len(text):
+            end, used = _fitting(text, start, room)
+            if end > start:
+                lines[-1].append(Segment(text[start:end], style))
+                start, room = end, room - used
+            if start < len(text):
+                lines.append([])
+                room = width
     return lines
 
 
-def _split_in_two(strip: Strip, cell: int) -> bool:
-    """Whether a wide character stands across this cell."""
-    place = 0
-    for character in strip.text if not strip.text.isascii() else "":
-        if place >= cell:
-            break
-        width = cell_len(character)
-        if place < cell < place + width:
-            return True
-        place += width
-    return False
+_STRETCH = (1, 4)
+"""Letters looked at for each cell there is room for. More of them in one place are only marks above each other."""
+
+
+def _fitting(text: str, start: int, room: int) -> tuple[int, int]:
+    """Where a text has to be cut so that this part of it takes no more than `room` cells, and how many it takes."""
+    part = text[start : start + room]
+    if part.isascii():
+        return start + len(part), len(part)
+    end = used = 0
+    for stretch in _STRETCH:
+        end = used = 0
+        part = text[start : start + max(room, 2) * stretch]
+        for _, last, cells in split_graphemes(part)[0]:
+            if used + cells > room:
+                return start + end, used
+            end, used = last, used + cells
+    return start + end, used
 
 
 def cut(strip: Strip, width: int) -> Strip:

@@ -6,9 +6,24 @@ from odin.ui.terminal import harmless
 
 _TURNING = {
     code: ascii(chr(code))[1:-1]
-    for code in (0xAD, 0x61C, 0x200B, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2060, 0x206A), 0xFEFF)
+    for code in (
+        *(0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180E, 0x200B, 0x200E, 0x200F, 0x3164, 0xFEFF, 0xFFA0),
+        *range(0x2028, 0x202F),
+        *range(0x2060, 0x2070),
+        *range(0xFFF9, 0xFFFC),
+        *range(0xE0000, 0xE0100),
+    )
 }
-"""What turns the direction of text, takes no place or ends a line unseen. Joiners within emoji stay."""
+"""What turns the direction of text, takes no place or ends a line unseen. Joiners within emoji stay.
+
+The last are letters that nobody sees and a model reads.
+"""
+
+_JOINED = re.compile(
+    "(?:[^\u200d\\s][\ufe0f\U0001f3fb-\U0001f3ff]?)?(?:\u200d+(?:[^\u200d\\s][\ufe0f\U0001f3fb-\U0001f3ff]?)?)+"
+)
+_FAMILY = 4
+"""No picture of Unicode joins more."""
 
 _TAB = 4
 _SEQUENCE = re.compile(
@@ -23,7 +38,16 @@ def foreign(text: str) -> str:
         return text
     if "\t" in text:
         text = "\n".join(line.expandtabs(_TAB) for line in text.split("\n"))
+    if "\u200d" in text:
+        text = _JOINED.sub(_joined, text)
     return harmless(text.replace("\r\n", "\n").translate(_TURNING))
+
+
+def _joined(found: re.Match[str]) -> str:
+    """A family of a few stays one picture; letters that are joined would be counted as one and take more."""
+    parts = found[0].split("\u200d")
+    picture = len(parts) <= _FAMILY and all(part and part[0] >= "\u2190" for part in parts)
+    return found[0] if picture else "".join(parts)
 
 
 def one_line(text: str) -> str:

@@ -1,5 +1,6 @@
 """Markdown as lines. Addresses are always shown, pictures are never fetched."""
 
+import re
 from functools import lru_cache
 
 from markdown_it import MarkdownIt
@@ -14,6 +15,8 @@ from odin.ui.tui.paint.foreign import foreign
 from odin.ui.tui.paint.table import Table, table_lines
 
 _BULLETS = "•◦▪"
+_PLAIN = re.compile(r"[^\W\d_][^\x00-\x1f\\`*_\[\]<>&|~]*(?:\n[^\W\d_][^\x00-\x1f\\`*_\[\]<>&|~]*)*")
+"""Lines that begin with a letter and have nothing in them that could mean anything: no parser is asked about those."""
 
 
 @lru_cache(maxsize=1)
@@ -24,8 +27,14 @@ def _parser() -> MarkdownIt:
 
 
 def markdown_lines(text: str, canvas: Canvas) -> list[Line]:
-    source = text.split("\n")
-    return _Page(canvas, source).blocks(_parser().parse(text), canvas.width, 0)
+    if _PLAIN.fullmatch(text) and "  \n" not in text:
+        words = foreign("\n".join(line.strip(" ") for line in text.split("\n")))
+        return canvas.wrapped(Text(words, style=canvas.palette.text, end=""), canvas.width)
+    return parsed_lines(text, canvas)
+
+
+def parsed_lines(text: str, canvas: Canvas) -> list[Line]:
+    return _Page(canvas, text.split("\n")).blocks(_parser().parse(text), canvas.width, 0)
 
 
 def code_lines(code: str, language: str, canvas: Canvas, width: int) -> list[Line]:

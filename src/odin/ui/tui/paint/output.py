@@ -27,6 +27,8 @@ def output_lines(text: str, canvas: Canvas, *, most: int = 0, indent: int = 2) -
 def tail_lines(tail: list[str], canvas: Canvas) -> list[Strip]:
     """The newest lines, each as one line."""
     found: list[Strip] = []
+    if not tail:
+        return found
     for line in coloured("\n".join(tail[-TAIL:]), canvas.palette.dim):
         found += indented([hard_wrapped(line, canvas.width - 2)[0]], 2)
     return found

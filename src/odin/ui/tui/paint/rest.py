@@ -24,7 +24,7 @@ LONG_PROMPT = 24
 
 _MODES = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": ""}
 _REASONS = {
-    "interrupted": "interrupted",
+    "interrupted": "– interrupted",
     "aborted": "stopped",
     "max_turns": "stopped: the limit of steps is reached",
     "error_max_budget_usd": "stopped: the budget is spent",
@@ -136,7 +136,7 @@ def paint_end(block: EndBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     """Nothing after a short and free turn; else one line, and an error with what to do about it."""
     palette = canvas.palette
     reason = _REASONS.get(block.reason, "" if block.reason == "end_turn" else block.reason.replace("_", " "))
-    if block.error:
+    if block.error and block.reason != "interrupted":
         lines = canvas.text(f"✗ {foreign(block.error)}", palette.bad)
         return with_gap([*lines, *(canvas.text(foreign(block.hint), palette.text, indent=2) if block.hint else [])])
     words = [reason] if reason else []

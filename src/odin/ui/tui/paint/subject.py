@@ -6,7 +6,7 @@ from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.paint.foreign import one_line, without_colours
 from odin.ui.tui.story.block import CallBlock
 
-_TELLING = ("description", "path", "command", "pattern", "query", "url", "name", "id", "prompt")
+_TELLING = ("command", "description", "path", "pattern", "query", "url", "name", "id", "prompt")
 """Arguments by which people know a call, wherever a tool has one whose name contains such a word."""
 
 
@@ -39,7 +39,11 @@ def outcome(block: CallBlock, about: str, canvas: Canvas) -> str:
     """What came of a call in a few words: what its note says beyond the subject, else the first line of its result."""
     note = from_here(one_line(block.note), canvas)
     if note:
-        _, found, after = note.rpartition(about) if about else ("", "", "")
+        if about not in note:
+            note = note.replace("'", "") if about in note.replace("'", "") else note
+        before, found, after = note.rpartition(about) if about else ("", "", "")
+        if before.endswith("(") and after == ")":
+            return before.rstrip(" (")
         said = (after if found and after.strip() else note if not found else "").strip(" :,.'\"")
         if said.startswith("(") and said.endswith(")"):
             said = said[1:-1]

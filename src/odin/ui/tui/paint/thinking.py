@@ -25,7 +25,9 @@ def paint_thinking(block: ThinkingBlock, canvas: Canvas, folded: bool) -> list[S
 def _head(block: ThinkingBlock, now: float) -> str:
     if block.live:
         return f"Thinking… {since(block.ts, now)}".rstrip()
-    if block.seconds < 1:
+    if block.seconds <= 0:
         return "Thought"
+    if block.seconds < 1:
+        return "Thought for less than a second"
     whole = round(block.seconds)
     return f"Thought for {whole} s" if whole < 60 else f"Thought for {whole // 60} min {whole % 60} s"

@@ -9,7 +9,9 @@ from odin.ui.tui.panels.panel import Panel, Row, beside, piece
 
 MARKS = "·∙•∙"
 STEP_S = 0.5
-"""How often the mark moves and the time is looked at, while something runs. When nothing does, no clock ticks."""
+"""How long the mark stays as it is when something happens all the time."""
+TICK_S = 1.0
+"""How often both are looked at while something runs and nothing happens. When nothing runs, no clock ticks."""
 
 ROOM_FOR_KEYS = 50
 WORTH_TELLING_S = 5
@@ -32,16 +34,23 @@ class ActivityLine(Panel):
 
     def _tick_if(self, busy: bool) -> None:
         if busy and self._timer is None:
-            self._timer = self.set_interval(STEP_S, self.odin.wake)
+            self._timer = self.set_interval(TICK_S, self._tick)
         elif not busy and self._timer is not None:
             self._timer.stop()
             self._timer = None
+
+    def _tick(self) -> None:
+        """Only the time goes on: what else there is on the screen stays as it is."""
+        self.sync()
+        self.odin.side.sync()
 
     def rows(self, width: int) -> list[Row]:
         return [Row(beside(self._said(), self._keys(width), width))]
 
     def _said(self) -> Text:
         colours = self.palette
+        if self.odin.info is None:
+            return piece("  opening the session", colours.dim)
         agents = self.facts.agents
         now = self.odin.clock()
         words = agents.of(self.odin.agent).words(now)

@@ -2,15 +2,13 @@
 
 from pathlib import Path
 
+from odin.ui.tui.paint.words import duration
+
 
 def lasted(seconds: float) -> str:
-    """`4s`, `1m 05s`, `2h 03m`."""
+    """What is counted up, in whole seconds and spelled like every other time: `4 s`, `1 min 5 s`, `2 h 3 min`."""
     whole = max(int(seconds), 0)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02}s"
-    return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    return f"{whole} s" if whole < 60 else duration(whole)
 
 
 def counted(number: int) -> str:

@@ -1,6 +1,7 @@
 """Keeps what is known of the session and lets the panels show it."""
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 from odin.core.client import Client, SessionInfo
@@ -65,7 +66,7 @@ class Board:
 
     def see(self, envelope: Envelope, live: bool) -> None:
         event = envelope.event
-        self.facts.see(envelope)
+        self.facts.see(envelope, live)
         if isinstance(event, NEWS):
             self._stale = True
         if isinstance(event, ModelChanged):
@@ -81,15 +82,15 @@ class Board:
     def frame(self) -> None:
         if self._stale and not self._asking and self._client is not None:
             self._stale, self._asking = False, True
-            self._app.run_worker(self._ask(self._client), exit_on_error=False)
+            self._app.run_worker(partial(self._ask, self._client), exit_on_error=False)
         if self._key_stale and self._client is not None and self._app.side.wanted:
             self._key_stale = False
-            self._app.run_worker(self._ask_key(self._client), exit_on_error=False)
+            self._app.run_worker(partial(self._ask_key, self._client), exit_on_error=False)
         for panel in self._app.query(Panel):
             panel.sync()
 
     async def _ask(self, client: Client) -> None:
-        with contextlib.suppress(OdinError):
+        with contextlib.suppress(OdinError, OSError):
             info, context = await client.info(), await client.context()
             if client is self._client:
                 self.facts.answered(info, context)
@@ -103,7 +104,7 @@ class Board:
 
     async def _ask_key(self, client: Client) -> None:
         """How the model is reached, in the words of the session: by which key, or without any."""
-        with contextlib.suppress(OdinError):
+        with contextlib.suppress(OdinError, OSError):
             choices = await client.models()
             if client is self._client:
                 self.facts.key = next((one.note for one in choices if one.ref == self.facts.chosen), "")

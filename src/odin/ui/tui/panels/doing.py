@@ -30,6 +30,7 @@ from odin.core.event import (
 )
 from odin.ui.activity import ACTIVITIES, WAITS
 from odin.ui.terminal import visible
+from odin.ui.tui.paint.words import duration
 from odin.ui.tui.panels.amounts import counted, lasted
 
 CHARS_A_TOKEN = 4
@@ -206,7 +207,7 @@ class Doing:
         if self.compacting is not None:
             return Words(f"{ACTIVITIES['compacting']} {lasted(now - self.compacting)}", busy=True)
         if self.ended:
-            took = f" in {lasted(self.took_s)}" if self.took_s >= 1 and self.ended == "done" else ""
+            took = f" in {duration(self.took_s)}" if self.took_s >= 1 and self.ended == "done" else ""
             return Words(f"{self.ended}{took}", bad=self.ended == "failed")
         return Words()
 

@@ -33,6 +33,7 @@ LOW = 0.1
 """Which part of a provider's limit has to be left before it is worth a word."""
 
 LOOPING = ("executing", "verifying", "assessing")
+_OF_THIS_RUN = (BudgetSet, ModelChanged, PermissionModeChanged, RequestStarted, SessionOpened)
 
 
 class Facts:
@@ -59,11 +60,12 @@ class Facts:
         self.agents = Agents()
         self.edited = Edited()
 
-    def see(self, envelope: Envelope) -> None:
+    def see(self, envelope: Envelope, live: bool = True) -> None:
+        """What a run of the past was told holds no longer: `info` says what holds in this one."""
         self.agents.see(envelope)
         self.edited.see(envelope)
         step = _STEPS.get(type(envelope.event))
-        if step is not None:
+        if step is not None and (live or not isinstance(envelope.event, _OF_THIS_RUN)):
             step(self, envelope.event, envelope.agent)
 
     def answered(self, info: SessionInfo, context: ContextReport) -> None:
@@ -87,8 +89,10 @@ class Facts:
             self.chosen = event.model
 
     def _request(self, event: RequestStarted, agent: str) -> None:
+        """Requests name a model without its provider."""
         if event.model and not agent:
-            self.running = self.chosen if model_name(event.model) == model_name(self.chosen) else event.model
+            known = (ref for ref in (self.running, self.chosen) if model_name(ref) == model_name(event.model))
+            self.running = next(known, event.model)
 
     def _permission_mode(self, event: PermissionModeChanged, agent: str) -> None:
         self.permission_mode = event.mode

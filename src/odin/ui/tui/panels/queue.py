@@ -7,7 +7,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
-from odin.core.event import Envelope, Mode, PromptJoined
+from odin.core.event import Envelope, Mode, PromptJoined, TurnEnded
 from odin.core.op import ChangePrompt, DropPrompt
 from odin.ui.terminal import visible
 from odin.ui.tui.composer.label import WORDS, theme_of
@@ -70,6 +70,8 @@ class QueuePanel(Widget, can_focus=True):
         self._at = 0
         self._changed = False
         self._joined = 0
+        self._ask = False
+        self._client: Client | None = None
         self.waiting = Waiting()
 
     # --- what happens ---
@@ -77,9 +79,12 @@ class QueuePanel(Widget, can_focus=True):
     def enter(self, client: Client, info: SessionInfo) -> None:
         self.waiting = Waiting()
         self._changed = True
+        self._client = client
 
     def see(self, envelope: Envelope, live: bool) -> None:
         event = envelope.event
+        if live and isinstance(event, TurnEnded) and event.reason != "end_turn" and not envelope.agent:
+            self._ask = len(self.waiting) > 0
         known = {prompt.id for prompt in self.waiting.prompts} if isinstance(event, PromptJoined) else set[str]()
         if not self.waiting.see(envelope, live):
             return
@@ -94,12 +99,22 @@ class QueuePanel(Widget, can_focus=True):
         if self._joined:
             self.post_message(self.Joined(self._joined))
             self._joined = 0
+        if self._ask and self._client is not None:
+            self._ask = False
+            self.run_worker(self._ask_what_rests(self._client), exit_on_error=False)
         if not self._changed:
             return
         self._changed = False
         if len(self.waiting) and not self.display:
             self.set_timer(_APPEAR_S, self._draw)
         else:
+            self._draw()
+
+    async def _ask_what_rests(self, client: Client) -> None:
+        """After an interrupt some may rest; which ones only the session knows."""
+        queue = (await client.snapshot()).queue
+        if client is self._client:
+            self.waiting.lay_down(prompt.id for prompt in queue if prompt.rests)
             self._draw()
 
     def newest(self) -> QueuedPrompt | None:

@@ -44,7 +44,8 @@ def parts_of(facts: Facts, mode: Mode, colours: Palette) -> list[Part]:
     """Everything there is to say, in the order of the line."""
     found = [Part(MODES[mode], colours.strong, 0)]
     if facts.permission_mode not in ("default", ""):
-        found.append(Part(f"permissions: {facts.permission_mode}", colours.warn, 2, facts.permission_mode))
+        permissions = visible(facts.permission_mode)
+        found.append(Part(f"permissions: {permissions}", colours.warn, 2, permissions))
     if facts.loop is not None:
         loop = facts.loop
         found.append(Part(f"loop {loop.iteration}/{loop.limit}", colours.accent, 3))

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from odin.ui.terminal import harmless
+from odin.ui.tui.paint.foreign import foreign
 
 Level = Literal["info", "warn", "error"]
 MOST = 3
@@ -55,7 +55,7 @@ class Toasts:
 
     def tell(self, text: str, level: Level = "info") -> None:
         now = self._clock()
-        said = harmless(text).strip()
+        said = foreign(text).strip()
         said = said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
         self._shown = [toast for toast in self._shown if toast.ends > now]
         if not said or any(toast.text == said for toast in self._shown):

@@ -65,15 +65,14 @@ class Beside:
         notice.text = retry_line(event)
         self._page.touch(notice)
 
-    def tried(self, worked: bool) -> None:
+    def tried(self, then: str) -> None:
         """The model has answered, or it never will: what is said about the tries is in the past from here on."""
         if self._retry is None:
             return
         notice, event = self._retry
         self._retry = None
         times = f"{event.attempt} {'time' if event.attempt == 1 else 'times'}"
-        then = "then the model answered" if worked else "then Odin gave up"
-        notice.text, notice.level = f"It failed {times} ({event.error.rstrip('.')}), {then}.", "info"
+        notice.text, notice.level = f"It failed {times} ({event.error.rstrip('.')}), then {then}.", "info"
         self._page.touch(notice)
 
     # --- work elsewhere ---
@@ -110,7 +109,8 @@ class Beside:
     def rewound(self, event: Rewound) -> list[Block]:
         """The conversation from that prompt on goes, and is kept for as long as it may come back."""
         files = len(event.changes)
-        back = f"{files} {'file' if files == 1 else 'files'} put back" if event.files else "files left as they are"
+        put_back = f"{files} {'file' if files == 1 else 'files'} put back" if files else "no file had changed"
+        back = put_back if event.files else "files left as they are"
         gone = self._page.cut(event.turn) if event.chat else []
         left = f"; {len(event.kept)} left alone because somebody else changed them" if event.kept else ""
         notice = self.notice(f"Went back to before that prompt; {back}{left}. /redo takes this back.")

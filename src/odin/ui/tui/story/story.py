@@ -166,13 +166,13 @@ class Story:
         self._messages.append([self._page.add(prompt)])
 
     def _replied(self, event: Replied) -> None:
-        self._beside.tried(worked=True)
+        self._beside.tried("the model answered")
         parts = self._reply.finished(event)
         if event.message.text.strip() or event.message.calls:
             self._messages.append(parts)
 
     def _turn_ended(self, event: TurnEnded) -> None:
-        self._beside.tried(worked=False)
+        self._beside.tried("it was stopped" if event.reason in ("interrupted", "aborted") else "Odin gave up")
         self._reply.over()
         self._calls.end_all()
         self._page.add(

@@ -62,6 +62,11 @@ class Brush:
             self._lines += len(painted.lines) - before
         return painted.lines
 
+    def shown(self, block: Block, now: float) -> list[Strip]:
+        """The lines that were painted last, to which the heights belong, though more may have happened since."""
+        painted = self._painted.get(block)
+        return painted.lines if painted is not None and painted.lines else self.lines(block, now)
+
     def tidy(self, shown: int) -> None:
         """Let go of what is too much, never of the last `shown` blocks that were looked at."""
         while self._lines > KEPT_LINES and len(self._painted) > shown:

@@ -1,11 +1,17 @@
 """The one line at the bottom where words are typed that are looked for in the conversation."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Input, Static
+
+from odin.ui.tui.dialogs.field import Line
+
+if TYPE_CHECKING:
+    from odin.ui.tui.app import OdinApp
 
 Heard = Callable[[str, bool], None]
 """Told what is looked for, and whether that is final."""
@@ -28,7 +34,7 @@ class SearchBar(Horizontal):
 
     def compose(self) -> ComposeResult:
         yield Static("/ ", id="sign", markup=False)
-        yield Input(placeholder="Search the conversation", compact=True)
+        yield Line(placeholder="Search the conversation", compact=True)
         yield Static("", id="found", markup=False)
 
     def open(self, heard: Heard) -> None:
@@ -58,12 +64,9 @@ class SearchBar(Horizontal):
         if self.query_one(Input).has_focus:
             self._say(event.value, False)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self._say(event.value, True)
-
     def on_key(self, event: events.Key) -> None:
-        if event.key == "escape":
+        name = cast("OdinApp", self.app).keys.name(event.key, "search")
+        if name:
             event.stop()
             event.prevent_default()
-            self._say("", True)
+            self._say(self.query_one(Input).value if name == "search_done" else "", True)

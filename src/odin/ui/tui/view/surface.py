@@ -33,7 +33,7 @@ class Surface(View):
         line = self.scroll_offset.y + y
         index = self._heights.at(line)
         block = self._blocks[index] if index >= 0 else None
-        lines = self.lines(block) if block is not None else []
+        lines = self.brush.shown(block, self._clock()) if block is not None else []
         place = line - self._heights.top(index) if block is not None else 0
         strip = lines[place] if place < len(lines) else _NOTHING
         overlaid = (self.title and not y) or (self.news and y == self.size.height - 1)

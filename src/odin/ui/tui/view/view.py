@@ -11,6 +11,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from odin.core.screen import DiffStyle
 from odin.ui.tui.paint.gallery import load
@@ -30,12 +31,14 @@ EXACT = 40
 _NOTHING = Strip([])
 
 WARM_S = 1.0
+WARM = ("odin.ui.tui.paint.markdown", "odin.ui.tui.dialogs.permission", "odin.ui.tui.dialogs.questions")
+"""What the first answer and the first question need, loaded aside when the app has been there for a moment."""
 
 Anchor = tuple[Block, int]
 """A block, and on which line of the view its top is."""
 
 
-class View(ScrollView, can_focus=True):
+class View(ScrollView, can_focus=True, inherit_bindings=False):
     """Shows one story. `following` says that it stays at the end while the story grows.
 
     Blocks that were never looked at have an estimated height; when one comes into view it gets its real one, and what
@@ -215,8 +218,14 @@ class View(ScrollView, can_focus=True):
     def _go_to(self, line: int) -> None:
         size = Size(self.brush.width + MARGIN, self._heights.total)
         if size != self.virtual_size:
-            self.virtual_size = size
+            self._grow_to(size)
         self.scroll_to(y=max(0, min(line, self.max_scroll_y)), animate=False, immediate=True)
+
+    def _grow_to(self, size: Size) -> None:
+        """Only how far one can scroll has changed: nothing on the screen has to find its place anew."""
+        self.set_reactive(Widget.virtual_size, size)  # pyright: ignore[reportArgumentType]
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.window_virtual_size = size.height
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -269,8 +278,7 @@ class View(ScrollView, can_focus=True):
         self.set_timer(WARM_S, self._warm)
 
     def _warm(self) -> None:
-        """Load aside what the first answer needs, when the app has been there for a moment."""
-        self.run_worker(asyncio.to_thread(import_module, "odin.ui.tui.paint.markdown"), exit_on_error=False)
+        self.run_worker(asyncio.to_thread(_load), exit_on_error=False)
 
     # --- what moves by itself ---
 
@@ -306,3 +314,8 @@ class View(ScrollView, can_focus=True):
         line = self.scroll_offset.y + y
         index = self._heights.at(line)
         return (self._blocks[index], line - self._heights.top(index)) if index >= 0 else None
+
+
+def _load() -> None:
+    for name in WARM:
+        import_module(name)

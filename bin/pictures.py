@@ -1,0 +1,201 @@
+"""The pictures of the terminal app in the README: the real app over a real session, with a model that follows a script.
+
+Run by hand (`.venv/bin/python bin/pictures.py`) when the app looks different; look at what came out before it is kept.
+"""
+
+import asyncio
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from textual.pilot import Pilot
+
+from odin.app.host import open_host
+from odin.config import Options
+from odin.core.screen import ScreenSettings, ThemeName
+from odin.core.sessions import Sessions
+from odin.testing import ScriptedServer, SeenRequest, Turn, call, reply, say
+from odin.ui.tui.app import OdinApp
+
+PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
+SHOWN_HOME = "/home/someone"
+"""Stands in the pictures for the home folder they were taken in, whose path is as long as this one."""
+
+CART = '''"""What is in the cart, and what it costs."""
+
+TAX = 0.07
+
+
+def discount(items):
+    return sum(item.price for item in items) * 0.1 if len(items) > 3 else 0
+
+
+def total(items):
+    net = sum(item.price for item in items)
+    return round(net * (1 + TAX), 2)
+'''
+OLD = "    net = sum(item.price for item in items)\n    return"
+NEW = "    net = sum(item.price for item in items) - discount(items)\n    return"
+TESTS = "from cart import discount, total\n\n\ndef test_nothing_costs_nothing():\n    assert total([]) == 0\n"
+TASK = "Customers pay too much when they get a discount. Find out why, mend it and write a test for it."
+ANSWER = (
+    "`total` never looked at the discount: it is taken off **before** the tax now.\n\n"
+    "| four books of 10.00 | before | now |\n|---|---|---|\n| net | 40.00 | 36.00 |\n| total | 42.80 | 38.52 |\n\n"
+    "The test is next."
+)
+DONE = "That is done: three files were changed, and all tests pass."
+OTHERS = (
+    "Why does the login test fail on Mondays?",
+    "Write the release notes for 2.4",
+    "Rename Basket to Cart everywhere",
+)
+
+
+class Model:
+    """Plays the model. The last answer stays unfinished, so that the picture shows Odin at work."""
+
+    def __init__(self, work: Path) -> None:
+        self.file = str(work / "cart.py")
+        self.gate = threading.Event()
+
+    def __call__(self, request: SeenRequest) -> Turn:
+        said = str(request.json)
+        if TASK[:20] not in said:
+            return say(DONE)
+        if not request.results:
+            steps = ("Read the cart", "Take off the discount", "Write a test", "Run all tests")
+            states = ("completed", "in_progress", "pending", "pending")
+            todos = [{"id": step, "content": step, "status": state} for step, state in zip(steps, states, strict=True)]
+            calls = [call("TodoWrite", {"todos": todos}), call("Read", {"file_path": self.file})]
+            return reply("I look at the cart first.", calls, thinking="Where does the discount go?")
+        if NEW not in Path(self.file).read_text():
+            change = {"file_path": self.file, "old_string": OLD, "new_string": NEW}
+            return reply("Here it is: the discount is computed and never used.", [call("EditTool", change)])
+        return say(ANSWER, chunk=12).hold(self.gate, after=len(ANSWER) // 12 + 3)
+
+
+class Hands:
+    """The app and somebody who uses it."""
+
+    def __init__(self, app: OdinApp, pilot: Pilot[Any], model: Model, home: Path) -> None:
+        self.app = app
+        self.model = model
+        self._pilot = pilot
+        self._home = home
+
+    async def send(self, text: str) -> None:
+        self.app.composer.text = text
+        await self._pilot.press("enter")
+
+    async def press(self, *keys: str) -> None:
+        await self._pilot.press(*keys)
+
+    async def shows(self, *words: str) -> None:
+        await self.until(lambda: all(word in self._screen() for word in words))
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        end = time.monotonic() + 30
+        while not holds():
+            if time.monotonic() > end:
+                raise SystemExit(f"It did not come to that; the screen shows:\n{self._screen()}")
+            await self._pilot.pause(0.05)
+
+    def _screen(self) -> str:
+        return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())  # pyright: ignore[reportPrivateUsage]
+
+    async def take(self, name: str) -> None:
+        """Write what is on the screen, without fonts from elsewhere and without this machine's paths."""
+        await self._pilot.pause(0.8)
+        svg = self.app.export_screenshot(title="odin")
+        svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+        svg = re.sub(r"terminal-\d+", "odin", svg).replace(
+            "Fira Code, monospace", "ui-monospace, Menlo, Consolas, monospace"
+        )
+        svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL).replace(str(self._home), SHOWN_HOME)
+        (PICTURES / f"{name}.svg").write_text(re.sub(r"\s*\n\s*", "\n", svg).strip() + "\n", encoding="utf-8")
+        sys.stdout.write(f"{name}.svg\n")
+
+
+@asynccontextmanager
+async def opened(size: tuple[int, int], theme: ThemeName = "dark", **options: Any) -> AsyncGenerator[Hands]:
+    """The app in a project of its own, which is gone afterwards."""
+    folder = tempfile.TemporaryDirectory(prefix="", dir="/tmp")
+    home = Path(folder.name)
+    work = home / "shop"
+    work.mkdir()
+    (work / "cart.py").write_text(CART)
+    (work / "test_cart.py").write_text(TESTS)
+    (work / ".git").mkdir()
+    (work / ".git" / "HEAD").write_text("ref: refs/heads/discount\n")
+    model = Model(work)
+    held: list[Sessions] = []
+    try:
+        with ScriptedServer(model) as server:
+            env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **server.env("anthropic")}
+            os.environ["HOME"] = str(home)
+
+            async def connect() -> Sessions:
+                held.append(await open_host(Options(env=env, cwd=str(work), can_ask=True, **options)))
+                return held[0]
+
+            app = OdinApp(connect, ScreenSettings(bell=False, title=False, theme=theme))
+            async with app.run_test(size=size) as pilot:
+                hands = Hands(app, pilot, model, home)
+                await hands.until(lambda: app.info is not None)
+                yield hands
+                model.gate.set()
+    finally:
+        model.gate.set()
+        for sessions in held:
+            await sessions.close()
+        folder.cleanup()
+
+
+async def at_work(name: str, size: tuple[int, int], theme: ThemeName) -> None:
+    async with opened(size, theme, permission_mode="acceptEdits") as hands:
+        await hands.send(TASK)
+        await hands.shows("38.52")
+        await hands.take(name)
+
+
+async def asking() -> None:
+    async with opened((100, 28)) as hands:
+        await hands.send(TASK)
+        await hands.shows("y Allow once")
+        await hands.take("permission")
+        await hands.press("escape")
+
+
+async def choosing() -> None:
+    async with opened((100, 28), permission_mode="acceptEdits") as hands:
+        hands.model.gate.set()
+        for prompt in (*OTHERS, TASK):
+            await hands.send("/new")
+            await hands.until(lambda: not hands.app.stories[""].blocks)
+            await hands.send(prompt)
+            await hands.until(lambda: hands.app.stories[""].blocks)
+            await hands.until(lambda: not hands.app.executing)
+        await hands.send("/sessions")
+        await hands.shows(OTHERS[0][:12], OTHERS[2][:12])
+        await hands.press("down", "down")
+        await hands.shows(DONE[:12])
+        await hands.take("sessions")
+
+
+async def main() -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    await at_work("app", (110, 38), "dark")
+    await at_work("narrow", (56, 30), "light")
+    await asking()
+    await choosing()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,29 @@
+"""Whoever works through much lets others run in between, and not more often than is needed."""
+
+import asyncio
+
+from odin.core.breath import Breath
+
+
+async def turns_of_others(breath: Breath, pieces: int) -> int:
+    count = 0
+
+    async def other() -> None:
+        nonlocal count
+        while True:
+            count += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    for _ in range(pieces):
+        await breath.take()
+    task.cancel()
+    return count
+
+
+async def test_others_run_while_much_is_worked_through() -> None:
+    assert await turns_of_others(Breath(after=0.0), 100) == 100
+
+
+async def test_little_work_is_not_interrupted() -> None:
+    assert await turns_of_others(Breath(after=600.0), 100) == 0

@@ -1,0 +1,81 @@
+"""A fault inside Odin: the terminal is given back, one sentence says so, and the session can be resumed."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from odin.testing import ScriptedServer, say
+from tests.terminal.emulator import terminal
+
+BEGIN = """
+import sys
+sys.argv = ["odin"]
+KEY = "sk-ant-do-not-show-me"
+
+def open_the_ground(*_, **__):
+    hidden = KEY
+    raise RuntimeError("the ground opened")
+
+def when_asked(owner, name, word="tumble"):
+    was = getattr(owner, name)
+    def instead(self, *args, **named):
+        if any(word in str(arg) for arg in args):
+            open_the_ground()
+        return was(self, *args, **named)
+    setattr(owner, name, instead)
+
+{fault}
+from odin.entry import main
+sys.exit(main())
+"""
+
+FAULTS = {
+    "widget": "from odin.ui.tui.composer.composer import Composer\n"
+    "was = Composer.action_send\n"
+    "Composer.action_send = lambda self: open_the_ground() if 'tumble' in self.text else was(self)",
+    "drawing": "from odin.ui.tui import transcript\n"
+    "was = transcript.Transcript.sync\n"
+    "def sync(self):\n"
+    "    if self.app.stories[''].blocks:\n"
+    "        open_the_ground()\n"
+    "    was(self)\n"
+    "transcript.Transcript.sync = sync",
+    "worker": "from odin.ui.tui.app import OdinApp\n"
+    "was = OdinApp.run_command\n"
+    "async def run_command(self, *args):\n"
+    "    open_the_ground()\n"
+    "OdinApp.run_command = run_command",
+    "watcher": "from odin.ui.tui.notify import Notifier; when_asked(Notifier, 'see')",
+    "writer": "from odin.ui.tui.driver import TerminalFile; when_asked(TerminalFile, '_write')",
+    "reader": "from odin.ui.tui.replies import ReplyParser; when_asked(ReplyParser, 'feed', '~')",
+}
+
+
+@pytest.mark.parametrize("where", FAULTS)
+def test_in(workspace: Path, home: Path, where: str) -> None:
+    command = [sys.executable, "-c", BEGIN.replace("{fault}", FAULTS[where])]
+    with (
+        ScriptedServer([say("Hello."), say("There again.")]) as server,
+        terminal(cwd=workspace, env=server.env("anthropic"), command=command) as odin,
+    ):
+        odin.see("edit")
+        odin.type("hi\r")
+        if where != "drawing":
+            odin.see("Hello.")
+            odin.type({"worker": "/stats\r", "reader": "~"}.get(where, "tumble\r"))
+        odin.ends(1)
+        odin.given_back()
+        said = "\n".join(odin.scrollback)
+    assert "RuntimeError: the ground opened" in said
+    assert "do-not-show-me" not in said
+    log = home / ".local" / "state" / "odin" / "logs" / "odin.log"
+    assert log.name in said
+    assert "open_the_ground" in log.read_text()
+    resume = re.search(r"odin --resume (\d+)", said)
+    assert resume, said
+    with terminal("--resume", resume[1], cwd=workspace, env=server.env("anthropic")) as odin:
+        odin.see("hi")
+        odin.type("\x04")
+        odin.ends(0)

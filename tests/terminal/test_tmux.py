@@ -1,0 +1,67 @@
+"""Odin in a real tmux: what is typed and drawn goes through another terminal, and its window may be closed."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from odin.testing import ScriptedServer, say
+from tests.terminal.emulator import marked
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+MARK = f"TERMINAL_OF_THE_TEST=tmux-{os.getpid()}"
+
+
+class Tmux:
+    def __init__(self, socket: Path) -> None:
+        self._base = ["tmux", "-f", "/dev/null", "-S", str(socket)]
+
+    def __call__(self, *args: str) -> str:
+        return subprocess.run([*self._base, *args], capture_output=True, text=True, timeout=30, check=False).stdout
+
+    @property
+    def text(self) -> str:
+        return self("capture-pane", "-p", "-t", "odin")
+
+    def see(self, *words: str) -> None:
+        self.until(lambda: all(word in self.text for word in words), f"{words}")
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + 60
+        while not holds():
+            assert time.monotonic() < end, f"waited for {what}:\n{self.text}"
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def tmux(tmp_path: Path) -> Generator[Tmux]:
+    made = Tmux(tmp_path / "tmux")
+    try:
+        yield made
+    finally:
+        made("kill-server")
+
+
+def test_typed_resized_and_closed(workspace: Path, tmux: Tmux) -> None:
+    with ScriptedServer([say("Hello from tmux."), say("Small now.")]) as server:
+        env = {**os.environ, **server.env("anthropic"), **dict([MARK.split("=")])}
+        names = [f"{name}={value}" for name, value in env.items() if name not in ("TMUX", "TERM", "TMUX_PANE")]
+        tmux("new-session", "-d", "-s", "odin", "-x", "100", "-y", "30", "-c", str(workspace), "env", "-i", *names,
+             "TERM=screen-256color", sys.executable, "-I", "-m", "odin")  # fmt: skip
+        tmux.see("edit", "Ask, or type")
+        tmux("send-keys", "-t", "odin", "hello", "Enter")
+        tmux.see("Hello from tmux.")
+        tmux("resize-window", "-t", "odin", "-x", "50", "-y", "16")
+        tmux.until(lambda: "╭" in tmux.text and max(map(len, tmux.text.splitlines())) <= 50, "fifty columns")
+        tmux("send-keys", "-t", "odin", "and now?", "Enter")
+        tmux.see("Small now.")
+        assert marked(MARK)
+        tmux("kill-pane", "-t", "odin")
+        tmux.until(lambda: not marked(MARK), "the end of all processes")
+        assert not server.rejected

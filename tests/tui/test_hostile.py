@@ -1,0 +1,225 @@
+"""What means ill in a text from outside: it steers no terminal, hides nothing from who decides, and stops no app."""
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.segment import Segment
+from textual import events
+
+from odin.core.event import Envelope, PermissionAsked, SessionSwitched, TurnStarted
+from odin.core.op import Answer
+from odin.ui.tui.bracketed import BEGIN, END
+from odin.ui.tui.dialogs.permission import PermissionDialog
+from odin.ui.tui.dialogs.permission_page import page as permission_page
+from odin.ui.tui.leaving import print_transcript
+from odin.ui.tui.notify import desktop, titled
+from odin.ui.tui.paint.canvas import Canvas, hard_wrapped
+from odin.ui.tui.paint.foreign import foreign
+from odin.ui.tui.paint.painter import paint
+from odin.ui.tui.palette import DARK, palette
+from odin.ui.tui.panels.facts import Facts
+from odin.ui.tui.panels.sections import Sections
+from odin.ui.tui.panels.status import parts_of
+from odin.ui.tui.replies import ReplyParser
+from odin.ui.tui.story.stories import Stories
+from tests.hostile import NASTY, Maker, event_types, steering
+from tests.tui.conftest import Stage, play
+from tests.tui.played import START, PlayedClient, PlayedSessions
+
+COLOURS = palette(DARK)
+KINDS = [kind for kind in event_types() if kind is not SessionSwitched]
+TEXTS = st.lists(st.sampled_from(NASTY) | st.text(max_size=12), min_size=1, max_size=3).map("".join)
+
+
+def ask(command: str, **more: Any) -> PermissionAsked:
+    return PermissionAsked("ask-1", "c1", "Bash", {"command": command}, "It may change things.", command, **more)
+
+
+@given(st.data())
+def test_no_event_brings_anything_that_steers_a_terminal_into_the_conversation(data: st.DataObject) -> None:
+    maker = Maker(lambda: data.draw(TEXTS), lambda choices: data.draw(st.sampled_from(choices)))
+    stories, facts = Stories(), Facts()
+    for number, kind in enumerate(data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=6))):
+        envelope = Envelope(number, START + number, "s", maker.struct(kind), data.draw(st.sampled_from(["", "a"])))
+        stories.see(envelope)
+        facts.see(envelope)
+    canvas = Canvas(60, COLOURS, now=START + 9)
+    blocks = [block for story in stories.values() for block in story.blocks]
+    lines = [strip for block in blocks for strip in paint(block, canvas)]
+    for block in blocks:
+        block.folded = False
+        lines += paint(block, canvas)
+    for strip in lines:
+        assert not steering(strip.render(canvas.console)), strip.text
+        assert "\n" not in strip.text
+        assert all(style is None or (not style.link and not style.meta) for _, style, _ in strip)
+    beside = [row.text for row in Sections(facts, COLOURS, 40, now=START + 9).rows()]
+    for text in (*(row.plain for row in beside), *(part.text for part in parts_of(facts, "edit_mode", COLOURS))):
+        assert not steering(text), text
+
+
+@pytest.mark.parametrize("nasty", NASTY, ids=ascii)
+def test_titles_and_notifications_cannot_be_ended_from_within(nasty: str) -> None:
+    for env in ({"TERM": "xterm"}, {"TERM": "xterm-kitty"}, {"TERM": "foot"}):
+        sequence = desktop(nasty, nasty, env)
+        assert sequence.startswith("\x1b]") and sequence.endswith("\x1b\\")
+        assert not steering(sequence[2:-2])
+    assert not steering(titled(nasty)[2:-1])
+
+
+def test_the_transcript_on_the_way_out_is_harmless(tmp_path: Path) -> None:
+    maker = Maker(lambda: "".join(NASTY), random.Random(3).choice)
+    stories = Stories()
+    for number, kind in enumerate(KINDS):
+        stories.see(Envelope(number, START, "s", maker.struct(kind)))
+    with (tmp_path / "out").open("w", encoding="utf-8", errors="strict") as out:
+        print_transcript(stories[""].blocks, COLOURS, out)
+    assert not steering((tmp_path / "out").read_text(encoding="utf-8"))
+
+
+# --- nothing is slow because of what it says ---
+
+
+@pytest.mark.parametrize("letter", ["x", "漢", "e\u0301", "👩\u200d👩"])
+def test_a_line_without_an_end_is_cut_by_looking_at_each_letter_once(letter: str) -> None:
+    """Ten times as much takes about ten times as long; it was a hundred times."""
+    text = letter * 2_000
+    assert "".join(segment.text for line in hard_wrapped([Segment(text)], 78) for segment in line) == text
+    assert all(sum(segment.cell_length for segment in line) <= 78 for line in hard_wrapped([Segment(text)], 78))
+
+    def spent(times: int) -> float:
+        begun = time.process_time()
+        hard_wrapped([Segment(letter * times)], 78)
+        return time.process_time() - begun
+
+    spent(2_000)
+    assert spent(40_000) < 60 * max(min(spent(2_000) for _ in range(3)), 0.001)
+
+
+@given(st.lists(st.tuples(TEXTS, st.booleans()), max_size=4), st.integers(2, 30))
+def test_cutting_a_line_loses_nothing_and_fits(parts: list[tuple[str, bool]], width: int) -> None:
+    line = [Segment(foreign(text).replace("\n", ""), None) for text, _ in parts]
+    cut = hard_wrapped(line, width)
+    assert "".join(segment.text for row in cut for segment in row) == "".join(segment.text for segment in line)
+    for row in cut:
+        assert sum(segment.cell_length for segment in row) <= max(width, 2)
+
+
+def test_letters_that_are_joined_take_the_place_they_need() -> None:
+    assert foreign("\u200d".join("abc")) == "abc"
+    assert foreign("👩\u200d👩\u200d👧") == "👩\u200d👩\u200d👧"
+    assert "\u200d" not in foreign("\u200d".join("👩" * 30))
+
+
+# --- who decides sees everything ---
+
+
+@pytest.mark.parametrize("width", [24, 37, 78, 140])
+@pytest.mark.parametrize("filler", ["\u2630", "漢", "\U0001fae8", "a", "e\u0301", "q "], ids=ascii)
+def test_the_end_of_a_command_is_never_cut_off(filler: str, width: int) -> None:
+    command = f"echo {filler * 200}; reboot-now"
+    rows = permission_page(ask(command), Canvas(width, COLOURS))
+    shown = "".join(row.text[4:] for row in rows if row.text[:4] in ("  │ ", "  ┊ "))
+    assert shown.startswith("echo") and "reboot-now" in shown.replace(" ", "") and "…" not in shown
+    assert all(row.cell_length <= width for row in rows)
+
+
+def test_a_long_name_in_the_reason_is_shown_whole() -> None:
+    reason = f"It writes to /{'x' * 300}/end."
+    rows = permission_page(PermissionAsked("a", "c", "Edit", {}, reason, "f"), Canvas(50, COLOURS))
+    assert f"{'x' * 300}/end." in "".join(row.text for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("gіt push", "cyrillic small letter byelorussian-ukrainian i"),
+        ("curl https://gооgle.com", "U+043E"),
+        ("cat ／etc／passwd", "fullwidth solidus"),
+        ("echo привет мир", ""),
+        ("git commit -m 'naïve — “so”'", ""),
+        ("ls 漢字 über", ""),
+    ],
+)
+def test_letters_that_pass_for_others_are_named(command: str, told: str) -> None:
+    text = "\n".join(row.text for row in permission_page(ask(command), Canvas(200, COLOURS)))
+    assert told in text
+    assert ("Look twice" in text) is bool(told)
+
+
+async def test_what_was_never_on_the_screen_is_not_allowed() -> None:
+    command = "echo begin\n" + "\n" * 60 + "reboot-now"
+    client = PlayedClient([TurnStarted("p1", "Go.", "edit_mode")])
+    async with play(PlayedSessions(client), size=(100, 24)) as stage:
+        client.play(ask(command, rules=("Bash(echo:*)",)))
+        await ready(stage)
+        assert "reboot-now" not in stage.screen()
+        for key in ("y", "s"):
+            await stage.press(key)
+            await stage.shows("Look at all of it before you allow it.")
+            assert client.submitted == []
+        await stage.press("end")
+        await stage.shows("reboot-now")
+        await stage.press("y")
+        await stage.until(lambda: client.submitted == [Answer("ask-1", allow=True)])
+
+
+async def ready(stage: Stage) -> None:
+    await stage.until(lambda: isinstance(stage.app.screen, PermissionDialog) and stage.app.screen.ready)
+    await stage.pilot.pause(0.05)
+
+
+# --- keys and clicks that were meant for something else ---
+
+
+async def test_a_moving_mouse_clicks_no_answer_that_appears_below_it() -> None:
+    client = PlayedClient([TurnStarted("p1", "Go.", "edit_mode")])
+    async with play(PlayedSessions(client)) as stage:
+        client.play(ask("touch x"))
+        await stage.until(lambda: isinstance(stage.app.screen, PermissionDialog))
+        dialog = stage.app.screen
+        assert isinstance(dialog, PermissionDialog)
+        dialog.ready, quiet = False, dialog._quiet_from
+        await stage.pilot.click("#answers", offset=(3, 0))
+        assert client.submitted == []
+        assert dialog._quiet_from > quiet
+
+
+def test_an_end_mark_inside_of_a_paste_makes_no_keys() -> None:
+    parser = ReplyParser()
+    found = list(parser.feed(f"{BEGIN}harmless{END}y\r!reboot\r{END}"))
+    assert [type(event) for event in found] == [events.Paste]
+    found = list(ReplyParser().feed(f"{BEGIN}one{END}k{BEGIN}two{END}"))
+    assert [type(event).__name__ for event in found] == ["Paste", "Key", "Paste"]
+
+
+@given(st.lists(TEXTS | st.sampled_from([BEGIN, END, "\x1b[<0;9999999;1M", "\x1b[?1;2c", "\x1b[24;80R", "y", "\r"])))
+def test_whatever_a_terminal_sends_the_parser_goes_on(chunks: list[str]) -> None:
+    parser = ReplyParser()
+    for chunk in filter(None, chunks):
+        for _ in parser.feed(chunk):
+            pass
+    list(parser.feed(END + "\x1b"))
+
+
+async def test_only_words_get_into_the_clipboard() -> None:
+    client = PlayedClient()
+    async with play(PlayedSessions(client)) as stage:
+        stage.app.copy_to_clipboard("ok\x1b[201~\x07\ud800\x1b]52;c;eA==\x07\nnext")
+        assert stage.app.clipboard == "ok\nnext"
+
+
+async def test_markup_in_words_from_outside_is_just_words() -> None:
+    said = "[bold]x[/] [@click=app.exit]quit[/]"
+    client = PlayedClient([TurnStarted("p1", said, "edit_mode")], branch=said)
+    async with play(PlayedSessions(client)) as stage:
+        stage.app.tell(said)
+        await stage.shows(said)
+        screen = stage.app.screen._compositor.render_strips()
+        metas = [style.meta for strip in screen for _, style, _ in strip if style and style.meta]
+        assert not any("app.exit" in str(meta) for meta in metas)

@@ -1,0 +1,65 @@
+"""What an earlier run was told, or left open when it was killed, is not shown as if it were so now."""
+
+import os
+from pathlib import Path
+
+from odin.core.event import (
+    AgentStarted,
+    AnyEvent,
+    BudgetSet,
+    LoopChanged,
+    PermissionAsked,
+    PermissionModeChanged,
+    Replied,
+    SpawnStarted,
+    ToolStarted,
+    TurnStarted,
+)
+from odin.core.message import AssistantMessage, Text, ToolCall
+from odin.session.store import Store
+from odin.testing import say
+from tests.session.logs import opened, turn, write
+from tests.tui.conftest import OpenApp
+
+CALL = ToolCall("c1", "ExecuteCommand", {"command": "make all"})
+
+
+def leave(home: Path, workspace: Path, *events: AnyEvent) -> None:
+    write(Store(home / ".local/state/odin", os.path.realpath(workspace)), "aa1", [opened(), *turn("t0", "hi"), *events])
+
+
+async def test_after_a_crash_nothing_looks_as_if_it_went_on(open_app: OpenApp, home: Path, workspace: Path) -> None:
+    leave(
+        home,
+        workspace,
+        LoopChanged("executing", "shine", 3, 10),
+        TurnStarted("t1", "build it", "edit_mode"),
+        AgentStarted("agent-1", "look around", "edit_mode"),
+        SpawnStarted("p1", "c0", "serve forever"),
+        Replied(AssistantMessage((Text("I build."), CALL))),
+        PermissionAsked("a1", "c1", "ExecuteCommand", {"command": "make all"}, "It may change files."),
+        ToolStarted("c1", "ExecuteCommand", {"command": "make all"}),
+    )
+    async with open_app([say("Going on.")], resume="aa1", size=(140, 40)) as stage:
+        await stage.shows("I build.", "killed or crashed", "serve forever")
+        await stage.idle()
+        seen = stage.screen()
+        assert "Esc stops" not in seen and "loop 3/10" not in seen
+        assert "running" not in seen and "Running on" not in seen
+        assert not stage.app.facts.agents.working and not stage.app.facts.agents.busy
+        assert len(stage.app.screen_stack) == 1
+        await stage.send("go on")
+        await stage.shows("Going on.")
+        await stage.idle()
+        assert stage.screen().count("in the middle of this turn") == 1
+
+
+async def test_what_an_earlier_run_was_told_holds_no_longer(open_app: OpenApp, home: Path, workspace: Path) -> None:
+    leave(home, workspace, PermissionModeChanged("bypassPermissions"), BudgetSet(5.0))
+    async with open_app([say("Hello.")], resume="aa1") as stage:
+        await stage.shows("hi", "Done.")
+        await stage.idle()
+        assert "nothing is asked" not in stage.screen() and "bypass" not in stage.screen()
+        assert stage.app.facts.budget_usd == 0.0
+        await stage.press("ctrl+y")
+        await stage.shows("permissions: acceptEdits")

@@ -1,0 +1,84 @@
+"""Which names of Textual's own the app takes or replaces: those that are known, and none by accident.
+
+A part of the app that gives something of its own a name that Textual uses inside breaks it in ways nobody would look
+for. Those that are meant are in ARCHITECTURE.md; with another version of Textual they are what to look at first.
+"""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+
+from textual.message_pump import MessagePump
+
+import odin.ui.tui
+from odin.ui.tui.driver import OdinDriver
+
+MEANT = {
+    "_on_key": "keys act in the order in which they came, before Textual's bindings do",
+    "_on_paste": "a long paste becomes one folded piece",
+    "_fatal_error": "no traceback with variables in it is printed",
+    "_forward_event": "what was typed before a question appeared does not answer it",
+    "_get_terminal_size": "the size is asked of the terminal that is written to",
+    "_run_input_thread": "pastes are taken out before each character is looked at",
+    "_sigcont_application": "the terminal is taken again after a suspension",
+    "_sigtstp_application": "the terminal is given back before a suspension",
+    "_file": "a terminal that stands still must not hold up the app",
+    "_loop": "the loop in which the driver began",
+    "_must_signal_resume": "as Textual's own driver does it",
+}
+
+
+def ours() -> Iterator[type[object]]:
+    """The classes of the app that are also Textual's."""
+    seen: set[type[object]] = {OdinDriver}
+    yield OdinDriver
+    for module in pkgutil.walk_packages(odin.ui.tui.__path__, "odin.ui.tui."):
+        for found in vars(importlib.import_module(module.name)).values():
+            if isinstance(found, type) and issubclass(found, MessagePump) and found not in seen:
+                seen.add(found)
+                if found.__module__.startswith("odin."):
+                    yield found
+
+
+@cache
+def names(cls: type[object]) -> frozenset[str]:
+    """What a class gives a private name: its methods, and what its methods keep in `self`."""
+    found = {name for name in vars(cls) if name.startswith("_") and not name.startswith("__")}
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in targets if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) else ():
+            for part in target.elts if isinstance(target, ast.Tuple) else (target,):
+                if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self":
+                    found.add(part.attr)
+    return frozenset(name for name in found if name.startswith("_") and not name.endswith("__"))
+
+
+def taken(cls: type[object]) -> set[str]:
+    """Private names of Textual's that this class gives another meaning."""
+    theirs = {name for base in cls.__mro__ if base.__module__.startswith("textual") for name in names(base)}
+    return set(names(cls)) & theirs - _MADE
+
+
+_MADE = frozenset(
+    (
+        *("_css_type_name", "_css_type_names", "_inherit_bindings", "_inherit_css", "_merged_bindings", "_reactives"),
+        *("_computes", "_decorated_handlers", "_css_bases", "_inherit_component_classes", "_abc_impl"),
+    )
+)
+"""What Textual itself writes into every class."""
+
+
+def test_no_name_of_textual_is_taken_by_accident() -> None:
+    found = {cls.__qualname__: taken(cls) - set(MEANT) for cls in ours()}
+    assert {name: which for name, which in found.items() if which} == {}
+
+
+def test_what_is_meant_is_still_there() -> None:
+    """With another Textual: a name that is gone would be a method that nobody calls any more."""
+    bases = {base for cls in ours() for base in cls.__mro__ if base.__module__.startswith("textual")}
+    assert set(MEANT) - {name for base in bases for name in names(base)} == set()

@@ -1,0 +1,142 @@
+"""What keeps the app quick, held by counting what is done, not by the clock."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.signal import Signal
+
+from odin.core.event import TextStreamed, TurnStarted
+from odin.ui.tui.paint import markdown
+from odin.ui.tui.paint.canvas import Canvas, Line
+from odin.ui.tui.paint.chunks import MOST_CHARS, Splitter
+from odin.ui.tui.palette import DARK, palette
+from tests.tui.conftest import play
+from tests.tui.played import PlayedClient, PlayedSessions
+
+BEGUN = TurnStarted("p1", "Write much.", "edit_mode")
+CANVAS = Canvas(40, palette(DARK))
+
+LATE = {
+    "PIL",
+    "markdown_it",
+    "odin.app",
+    "odin.engine",
+    "odin.providers.exchange",
+    "odin.tools",
+    "odin.ui.tui.dialogs.dialog",
+    "odin.ui.tui.dialogs.permission",
+    "odin.ui.tui.dialogs.picker",
+    "odin.ui.tui.dialogs.questions",
+    "odin.ui.tui.dialogs.welcome",
+    "odin.ui.tui.paint.code",
+    "odin.ui.tui.paint.markdown",
+    "pygments",
+    "rich.markdown",
+    "rich.progress",
+    "rich.syntax",
+    "rich.traceback",
+    "sqlite3",
+}
+"""Modules, and whole packages, that the first picture of the app does without."""
+
+FIRST_PICTURE = """
+import asyncio, os, sys
+import odin.cli.screen
+from odin.ui.tui.app import OdinApp
+
+async def connect():
+    print("\\n".join(sys.modules), flush=True)
+    os._exit(0)
+
+async def main():
+    async with OdinApp(connect).run_test() as pilot:
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_the_first_picture_waits_for_nothing_it_does_not_need() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", FIRST_PICTURE], capture_output=True, text=True, timeout=120, check=True
+    )
+    loaded = done.stdout.split()
+    assert "odin.ui.tui.app" in loaded
+    assert [name for name in loaded if any(name == item or name.startswith(f"{item}.") for item in LATE)] == []
+
+
+async def test_an_answer_that_streams_in_moves_no_widget() -> None:
+    """Where everything is has to be found out only when something has another size."""
+    client = PlayedClient([BEGUN])
+    async with play(PlayedSessions(client)) as stage:
+        client.play(TextStreamed("line 0\n\n"))
+        await stage.shows("line 0")
+        await stage.pilot.pause(0.2)
+        layouts: list[object] = []
+        signal = cast("Signal[Any]", stage.app.screen.screen_layout_refresh_signal)  # pyright: ignore[reportUnknownMemberType]
+        signal.subscribe(stage.app, layouts.append)
+        for first in range(1, 200, 20):
+            client.play(*(TextStreamed(f"line {number}\n\n") for number in range(first, first + 20)))
+            await stage.shows(f"line {first + 19}")
+        view = stage.app.transcript
+        assert layouts == []
+        assert view.vertical_scrollbar.window_virtual_size == view.virtual_size.height > 200
+        assert view.scroll_offset.y == view.max_scroll_y
+
+
+async def test_what_arrives_between_two_frames_is_not_painted_before_the_next() -> None:
+    client = PlayedClient([BEGUN])
+    async with play(PlayedSessions(client)) as stage:
+        client.play(TextStreamed("one line"))
+        await stage.shows("one line")
+        view = stage.app.transcript
+        before = [view.render_line(y).text for y in range(view.size.height)]
+        view.story.blocks[-1].append(" that goes on")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        view.story.blocks[-1].touch()
+        assert [view.render_line(y).text for y in range(view.size.height)] == before
+
+
+SHAPES: dict[str, Callable[[int], str]] = {
+    "paragraph": lambda number: f"Line {number} of a paragraph that does not end.\n",
+    "list": lambda number: f"- item {number} of a list that does not end\n",
+    "numbers": lambda number: f"{number}. item of a list that does not end\n",
+    "nested": lambda number: f"{'  ' * (number % 8)}- item {number}\n",
+    "quote": lambda number: f"> line {number} of a quote\n",
+    "table": lambda number: ("" if number else "| a | b |\n|---|---|\n") + f"| {number} | words |\n",
+    "code": lambda number: ("" if number else "```python\n") + f"x = call({number})  # of code\n",
+    "inner code": lambda number: ("" if number else "- item\n  ```\n") + f"  x = call({number})\n",
+    "one line": lambda number: f"words {number} of a line that does not end ",
+    "no spaces": lambda number: f"word{number}",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_only_so_much_of_an_answer_is_painted_again(shape: str) -> None:
+    """Of 12,000 lines without an empty one between them, a frame parses no more than of a hundred."""
+    splitter, again = Splitter(), 0
+    for number in range(12_000):
+        splitter.feed(SHAPES[shape](number))
+        splitter.take()
+        if not number % 50:
+            again = max(again, sum(len(chunk.text) for chunk in splitter.rest()))
+    assert 0 < again <= 3 * MOST_CHARS
+
+
+WORDS = st.sampled_from(
+    ["Word", "é", "文字", "don't", *" \n=-+#!:\t\r\x00\xa0\u2028\u200b", "  ", "\n ", " \n", "---", "===", "1.", "2)"]
+)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=12))
+def test_plain_words_look_as_if_they_had_been_parsed(words: list[str]) -> None:
+    text = "".join(["Words that may have to be wrapped ", *words]).rstrip()
+    assert seen(markdown.markdown_lines(text, CANVAS)) == seen(markdown.parsed_lines(text, CANVAS))
+
+
+def seen(lines: list[Line]) -> list[list[tuple[str, str]]]:
+    return [[(segment.text, str(segment.style)) for segment in line] for line in lines]

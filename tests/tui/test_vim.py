@@ -1,0 +1,90 @@
+"""Vim-style navigation, as an option: Esc leaves the prompt for the conversation, letters move in it."""
+
+from odin.core.event import TurnStarted
+from odin.core.op import Interrupt
+from odin.core.screen import ScreenSettings
+from odin.ui.tui.dialogs.help import HelpDialog
+from odin.ui.tui.view.searchbar import SearchBar
+from tests.tui.conftest import play
+from tests.tui.key_cases import Scene, cursor, folds
+
+VIM = ScreenSettings(bell=False, title=False, side_panel=False, vim=True)
+
+
+async def test_esc_and_then_letters_move() -> None:
+    scene = Scene()
+    async with play(scene.sessions, settings=VIM) as stage:
+        await scene.begin(stage)
+        view = scene.app.transcript
+        await stage.type("a draft")
+        await stage.press("escape")
+        assert view.has_focus and scene.app.composer.text == "a draft"
+        await stage.press("g", "g")
+        assert cursor(scene) == 0 and view.scroll_offset.y == 0
+        await stage.press("j", "j", "k")
+        assert cursor(scene) == 1
+        await stage.press("G")
+        await stage.until(lambda: view.following and "▌ Answer 11." in stage.screen())
+        await stage.press("g", "slash")
+        await stage.type("Answer")
+        await stage.shows("1 of 12")
+        await stage.press("enter", "n")
+        await stage.shows("2 of 12")
+        await stage.press("N", "N")
+        await stage.shows("12 of 12")
+        await stage.press("escape")
+        assert not scene.app.query_one(SearchBar).is_open and view.has_focus
+        await stage.press("i")
+        assert scene.app.composer.has_focus and scene.app.composer.text == "a draft"
+
+
+async def test_cards_are_folded_prompts_edited_and_help_shown() -> None:
+    scene = Scene()
+    async with play(scene.sessions, settings=VIM) as stage:
+        await scene.begin(stage)
+        await stage.press("escape", "k")
+        for key in ("o", "enter", "space"):
+            before = folds(scene)
+            await stage.press(key)
+            assert folds(scene) != before, key
+        await stage.press("question_mark")
+        await stage.until(lambda: isinstance(scene.top, HelpDialog))
+        await stage.press("escape", "e")
+        await stage.until(lambda: scene.sessions.forked == ["t11"])
+
+
+async def test_q_twice_leaves() -> None:
+    scene = Scene()
+    async with play(scene.sessions, settings=VIM) as stage:
+        await scene.begin(stage)
+        await stage.press("q")
+        assert scene.app.composer.text == "q"
+        await stage.press("escape", "q")
+        await stage.shows("q once more leaves Odin.")
+        assert not scene.app._exit
+        await stage.press("q")
+        assert scene.app._exit
+
+
+async def test_esc_in_the_conversation_stops_the_work() -> None:
+    scene = Scene()
+    async with play(scene.sessions, settings=VIM) as stage:
+        await scene.begin(stage)
+        scene.client.play(TurnStarted("t", "work", "edit_mode"))
+        await stage.until(lambda: scene.app.executing)
+        await stage.press("escape")
+        assert scene.app.transcript.has_focus and not scene.client.submitted
+        await stage.press("escape")
+        await stage.until(lambda: scene.client.submitted == [Interrupt()])
+
+
+async def test_without_the_option_esc_stops_at_once() -> None:
+    scene = Scene()
+    settings = ScreenSettings(bell=False, title=False)
+    async with play(scene.sessions, settings=settings) as stage:
+        await scene.begin(stage)
+        scene.client.play(TurnStarted("t", "work", "edit_mode"))
+        await stage.until(lambda: scene.app.executing)
+        await stage.press("escape")
+        await stage.until(lambda: scene.client.submitted == [Interrupt()])
+        assert scene.app.composer.has_focus

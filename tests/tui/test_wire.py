@@ -1,0 +1,77 @@
+"""The app is only a client: behind a wire over which nothing but JSON goes it shows the same."""
+
+import re
+from typing import Any
+
+from odin.core.op import Answer, AnswerQuestions, Interrupt, Op, Prompt, RunCommand, SetPermissionMode, SetTitle
+from odin.testing import ScriptedCall, reply, say
+from odin.ui.tui.dialogs.permission import PermissionDialog
+from odin.ui.tui.dialogs.questions import QuestionsDialog
+from tests.tui.conftest import OpenApp, Stage
+from tests.tui.wire import FarSessions
+
+WAY = {"header": "Way", "text": "Which way?", "options": [{"label": "left"}, {"label": "right"}]}
+
+
+def script() -> list[Any]:
+    return [
+        reply(
+            "I look first.", [ScriptedCall("Bash", {"command": "touch here", "description": "begin"})], thinking="Hm."
+        ),
+        reply("", [ScriptedCall("Question", {"questions": [WAY]})]),
+        say("# Done\n\n- all of *it*\n\n```python\nprint(1)\n```"),
+        say("Again."),
+    ]
+
+
+async def a_while(stage: Stage) -> str:
+    """A prompt with a permission and a question, a command of one's own, another session and back again."""
+    app = stage.app
+    await stage.send("do it")
+    await stage.until(lambda: isinstance(app.screen, PermissionDialog) and app.screen.ready)
+    await stage.press("y")
+    await stage.until(lambda: isinstance(app.screen, QuestionsDialog) and app.screen.ready)
+    await stage.press("enter")
+    await stage.shows("all of it")
+    await stage.idle()
+    await stage.send("!echo mine")
+    await stage.shows("mine")
+    await stage.send("/rename The first")
+    await stage.shows("This session is now called")
+    await stage.press("ctrl+y")
+    first = app.info.session if app.info else ""
+    await stage.send("/new")
+    await stage.until(lambda: app.info is not None and app.info.session != first)
+    await stage.send("once more")
+    await stage.shows("Again.")
+    await stage.idle()
+    await stage.send(f"/resume {first}")
+    await stage.shows("all of it")
+    await stage.until(lambda: app.board.at_rest and not app.catching_up)
+    app.clear_notifications()
+    await stage.pilot.pause(0.2)
+    return as_always(stage.screen())
+
+
+def as_always(screen: str) -> str:
+    """Without what is different every time: how long things took, and which session it is."""
+    screen = re.sub(r"\d{17}", "SESSION", screen)
+    return re.sub(r"\d+(\.\d+)? (ms|s)\b", "TIME", screen)
+
+
+async def test_the_same_screen_at_both_ends_of_a_wire(open_app: OpenApp) -> None:
+    async with open_app(script()) as stage:
+        near = await a_while(stage)
+    far: list[FarSessions] = []
+
+    def through(sessions: Any) -> FarSessions:
+        far.append(FarSessions(sessions))
+        return far[0]
+
+    async with open_app(script(), through=through) as stage:
+        assert await a_while(stage) == near
+    kinds: list[type[Op]] = [type(op) for op in far[0].ops]
+    assert kinds == [Prompt, Answer, AnswerQuestions, RunCommand, SetPermissionMode, Prompt]
+    assert Interrupt not in kinds
+    assert SetTitle not in kinds, "a title is a matter of the sessions"
+    assert "rename" in far[0].asked

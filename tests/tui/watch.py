@@ -1,0 +1,241 @@
+"""What must be true of the app whatever a person does, looked at after every step and whenever all is quiet."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from textual.screen import Screen
+
+from odin.core.client import Client, SessionInfo
+from odin.core.commands import built_in
+from odin.core.event import Envelope
+from odin.core.op import Answer, AnswerQuestions, Interrupt, Op, Prompt, RunCommand
+from odin.session.log import read_log
+from odin.ui.tui.composer.draft import Draft
+from odin.ui.tui.dialogs.permission import PermissionDialog
+from odin.ui.tui.dialogs.questions import QuestionsDialog
+from odin.ui.tui.story.block import NoticeBlock
+from odin.ui.tui.story.stories import Stories
+from odin.ui.tui.view.brush import Brush
+from tests.tui.conftest import Stage
+from tests.tui.hands import Hands
+from tests.tui.stories import differences, stories_of
+from tests.tui.wire import FarSessions
+
+PATIENCE_S = 90
+STOPPING = ("escape", "ctrl+c", "click", "/")
+
+
+class Watch:
+    """A watcher of the app, too: so it knows which events the app has seen."""
+
+    def __init__(self, stage: Stage, hands: Hands, far: FarSessions) -> None:
+        self.stage = stage
+        self.app: Any = stage.app
+        self.hands = hands
+        self.far = far
+        self.wrong: list[str] = []
+        self.opened: dict[Screen[Any], int] = {}
+        self.sent: list[Draft] = []
+        self.given_back: list[Draft] = []
+        self.exits: list[int] = []
+        self.seq = -1
+        far.heard = self._heard
+        self.app.watchers.append(self)
+        self._spy()
+
+    def _spy(self) -> None:
+        push, put, back = self.app.push_screen, self.app.writing.sending.put, self.app.composer.give_back
+
+        def pushed(screen: Any, *args: Any, **more: Any) -> Any:
+            self.opened[screen] = len(self.hands.done)
+            return push(screen, *args, **more)
+
+        def sent(draft: Draft, *args: Any) -> None:
+            self.sent.append(draft)
+            put(draft, *args)
+
+        def returned(draft: Draft) -> None:
+            self.given_back.append(draft)
+            back(draft)
+
+        self.app.push_screen, self.app.writing.sending.put, self.app.composer.give_back = pushed, sent, returned
+        self.app.exit = self._exit
+
+    def _exit(self, code: int = 0) -> None:
+        """Leaving would end the test; that it was asked for is kept."""
+        self.exits.append(len(self.hands.done))
+
+    # --- as a watcher ---
+
+    def enter(self, client: Client, info: SessionInfo) -> None:
+        self.seq = -1
+
+    def see(self, envelope: Envelope, live: bool) -> None:
+        self.seq = max(self.seq, envelope.seq)
+
+    def frame(self) -> None:
+        return None
+
+    # --- what is asked of the session ---
+
+    def _heard(self, op: Op) -> None:
+        """Nothing is asked of the session that the person has not asked for."""
+        done = self.hands.done
+        if isinstance(op, Answer | AnswerQuestions):
+            kind = PermissionDialog if isinstance(op, Answer) else QuestionsDialog
+            dialogs = [one for one in self.app.screen_stack if isinstance(one, kind) and one.ask_id == op.ask_id]
+            if not dialogs or not dialogs[0].ready or self.opened[dialogs[0]] >= len(done):
+                self.wrong.append(f"answered by nobody: {op}")
+        elif isinstance(op, Interrupt) and not any(any(key in one for key in STOPPING) for one in done[-8:]):
+            self.wrong.append(f"interrupted by nobody: {done[-8:]}")
+        elif isinstance(op, Prompt) and op.lane != "merge":
+            said = [draft.expanded() for draft in self.sent]
+            if not any(op.text in text for text in said):
+                self.wrong.append(f"a prompt of nobody: {op}")
+
+    # --- after every step ---
+
+    async def after_step(self) -> None:
+        app = self.app
+        assert app._exception is None, repr(app._exception)
+        assert app.failure is None
+        assert app.is_running
+        assert not app.following.task.done(), f"nobody follows the session: {app.following.task}"
+        assert self.wrong == []
+        focused = app.focused
+        assert len(app.screen_stack) > 1 or (focused is not None and focused.is_attached), "the keys go nowhere"
+        view = app.transcript
+        assert 0 <= view.scroll_y <= max(view.max_scroll_y, 0), (view.scroll_y, view.max_scroll_y)
+        assert len(view._heights) == len(view._blocks) == len(view._index)
+        self._nothing_lost()
+        for at in self.exits:
+            keys = self.hands.done[max(at - 3, 0) : at]
+            assert any(any(key in one.split() for key in ("ctrl+c", "ctrl+d", "q")) for one in keys), keys
+
+    def _nothing_lost(self) -> None:
+        composer = self.app.composer
+        drafts = [composer.draft, composer._stashed, composer._aside, *composer.past._past]
+        drafts += composer.past._changed.values()
+        texts = [draft.expanded() for draft in drafts]
+        lost = [word for word in self.hands.typed if not any(word in text for text in texts)]
+        assert lost == [], f"{lost} are nowhere: {texts[:8]}"
+
+    # --- when all is quiet ---
+
+    async def at_rest(self) -> None:
+        """Let it come to rest as a person does: answer what is asked, close what is open, stop what goes on and on."""
+        began = time.monotonic()
+        quiet = 0
+        while quiet < 3:
+            spent = time.monotonic() - began
+            assert spent < PATIENCE_S, f"no rest: {self.app.screen_stack} {await self.far.near.client.snapshot()}"
+            if await self._calm(stop=spent > 4):
+                quiet += 1
+            else:
+                quiet = 0
+            await self.stage.pilot.pause(0.1)
+            await self.after_step()
+        await self._look_closely()
+
+    async def _calm(self, stop: bool) -> bool:
+        app = self.app
+        top = app.screen
+        if isinstance(top, PermissionDialog | QuestionsDialog):
+            if top.ready:
+                await self.hands.press(self.hands.random.choice(("escape", "n", "y", "enter")))
+            return False
+        if len(app.screen_stack) > 1:
+            await self.hands.press("escape")
+            return False
+        if stop and app.executing:
+            await self.hands.press("escape")
+            await self.stage.pilot.pause(0.3)
+            return False
+        shot = await self.far.near.client.snapshot()
+        if shot.executing or app.executing or app.catching_up or shot.seq != self.seq:
+            return False
+        return app.writing.sending._written.empty() and app.writing.sending._open.is_set()
+
+    async def _look_closely(self) -> None:
+        client = self.far.near.client
+        shot, info = await client.snapshot(), await client.info()
+        assert self.app.info.session == info.session, "another session is shown than is open"
+        self._arrived()
+        if shot.seq >= 0:
+            self._same_story(info.session)
+        self._same_paint()
+
+    def _arrived(self) -> None:
+        """Everything that was sent came to the session, or came back."""
+        asked = [op.text for op in self.far.ops if isinstance(op, Prompt)]
+        asked += [op.command for op in self.far.ops if isinstance(op, RunCommand)]
+        for draft in self.sent:
+            text = draft.expanded()
+            own = text.startswith("/") and built_in(text.split()[0]) is not None
+            ran = text[1:].strip() if text.startswith("!") else text
+            assert own or ran in asked or draft in self.given_back, f"{text!r} was sent and came nowhere"
+
+    def _same_story(self, session: str) -> None:
+        """What was seen live is what the log tells."""
+        folder = Path.home() / ".local" / "state" / "odin" / "sessions"
+        log = stories_of(read_log(next(folder.glob(f"*/{session}/main.jsonl"))))
+        live = Stories()
+        live.update(self.app.stories)
+        kept = {agent: story.blocks for agent, story in live.items()}
+        try:
+            for story in live.values():
+                notices = {id(block) for block in story.blocks if _only_live(block)}
+                story._page.blocks = [block for block in story.blocks if id(block) not in notices]
+            for story in log.values():
+                story._page.blocks = [block for block in story.blocks if not _only_live(block)]
+            assert differences(live, log)[:3] == []
+        finally:
+            for agent, blocks in kept.items():
+                live[agent]._page.blocks = blocks
+
+    def _same_paint(self) -> None:
+        """What is on the screen is what a fresh look at the story would paint."""
+        view = self.app.transcript
+        view.sync()
+        assert [id(block) for block in view.blocks] == [id(block) for block in view.story.blocks]
+        if not view.brush.width:
+            return
+        fresh = Brush(view.palette, view.brush._diff)
+        fresh.width, fresh.cwd, fresh.home, fresh.gallery = (
+            view.brush.width,
+            view.brush.cwd,
+            view.brush.home,
+            view.brush.gallery,
+        )
+        now = view._clock()
+        for index in view._heights.within(view.scroll_offset.y, view.size.height):
+            block = view.blocks[index]
+            if block.moving:
+                continue
+            painted = [strip.text for strip in view.lines(block)]
+            assert painted == [strip.text for strip in fresh.lines(block, now)], block
+            assert view._heights[index] == len(painted), (block, view._heights[index], len(painted))
+        assert view.virtual_size.height == view._heights.total
+        assert not view.following or view.scroll_offset.y == view.max_scroll_y
+
+    async def one_more_prompt(self) -> None:
+        """After everything, one more prompt is taken and ends."""
+        app = self.app
+        await self.stage.pilot.resize_terminal(100, 30)
+        for _ in range(4):
+            if app.focused is app.composer and not app.composer.text:
+                break
+            await self.hands.press("escape" if app.focused is not app.composer else "ctrl+c")
+            if app.focused is app.transcript:
+                await self.hands.press("i")
+        assert app.focused is app.composer
+        await self.stage.send("the last words")
+        asked = self.far.ops
+        await self.stage.until(lambda: any(isinstance(op, Prompt) and op.text == "the last words" for op in asked))
+        await self.at_rest()
+
+
+def _only_live(block: object) -> bool:
+    """Notices may be of warnings, which the log does not keep."""
+    return isinstance(block, NoticeBlock)
