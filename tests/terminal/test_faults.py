@@ -47,9 +47,9 @@ FAULTS = {
     "async def run_command(self, *args):\n"
     "    open_the_ground()\n"
     "OdinApp.run_command = run_command",
-    "watcher": "from odin.ui.tui.notify import Notifier; when_asked(Notifier, 'see')",
-    "writer": "from odin.ui.tui.driver import TerminalFile; when_asked(TerminalFile, '_write')",
-    "reader": "from odin.ui.tui.replies import ReplyParser; when_asked(ReplyParser, 'feed', '~')",
+    "watcher": "from odin.ui.notify import Notifier; when_asked(Notifier, 'see')",
+    "writer": "from odin.ui.tui.terminal.driver import TerminalFile; when_asked(TerminalFile, '_write')",
+    "reader": "from odin.ui.tui.terminal.replies import ReplyParser; when_asked(ReplyParser, 'feed', '~')",
 }
 
 

@@ -8,8 +8,8 @@ import pytest
 from odin.core.client import CustomCommand
 from odin.core.op import Prompt
 from odin.testing import say
-from odin.ui.tui.composer.completing import wanted
-from odin.ui.tui.composer.fuzzy import score
+from odin.ui.completing import wanted
+from odin.ui.fuzzy import score
 from tests.tui.conftest import OpenApp, play
 from tests.tui.played import PlayedClient, PlayedSessions
 

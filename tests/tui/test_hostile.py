@@ -13,11 +13,10 @@ from textual import events
 
 from odin.core.event import Envelope, PermissionAsked, SessionSwitched, TurnStarted
 from odin.core.op import Answer
-from odin.ui.tui.bracketed import BEGIN, END
+from odin.ui.notify import desktop, titled
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.permission_page import page as permission_page
 from odin.ui.tui.leaving import print_transcript
-from odin.ui.tui.notify import desktop, titled
 from odin.ui.tui.paint.canvas import Canvas, hard_wrapped
 from odin.ui.tui.paint.foreign import foreign
 from odin.ui.tui.paint.painter import paint
@@ -25,8 +24,9 @@ from odin.ui.tui.palette import DARK, palette
 from odin.ui.tui.panels.facts import Facts
 from odin.ui.tui.panels.sections import Sections
 from odin.ui.tui.panels.status import parts_of
-from odin.ui.tui.replies import ReplyParser
 from odin.ui.tui.story.stories import Stories
+from odin.ui.tui.terminal.bracketed import BEGIN, END
+from odin.ui.tui.terminal.replies import ReplyParser
 from tests.hostile import NASTY, Maker, event_types, steering
 from tests.tui.conftest import Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions

@@ -17,8 +17,8 @@ from odin.core.op import Prompt
 from odin.core.screen import ScreenSettings
 from odin.core.sessions import Sessions
 from odin.testing import ScriptedServer, say
+from odin.ui.troubles import Troubles
 from odin.ui.tui.app import OdinApp
-from odin.ui.tui.errors import Troubles
 from odin.ui.tui.keys import KEYS
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions

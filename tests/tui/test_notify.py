@@ -17,7 +17,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.screen import ScreenSettings
-from odin.ui.tui.notify import Notifier, desktop, plain, titled
+from odin.ui.notify import Notifier, desktop, plain, titled
 
 INFO = SessionInfo("s", "/srv/project", "m", "0.1.0", "edit_mode", "default", ())
 XTERM = {"TERM": "xterm-256color"}

@@ -19,6 +19,7 @@ from odin.core.event import (
 )
 from odin.core.op import AddRule, Redo, RemoveRule, Rewind, SetModel
 from odin.testing import call, fault, say
+from odin.ui.troubles import KEPT, Troubles, masked
 from odin.ui.tui.dialogs.contents import ContentsDialog
 from odin.ui.tui.dialogs.errors import ErrorsDialog
 from odin.ui.tui.dialogs.help import HelpDialog
@@ -27,7 +28,6 @@ from odin.ui.tui.dialogs.newrule import NewRule
 from odin.ui.tui.dialogs.picker import Picker
 from odin.ui.tui.dialogs.rewind import HowPicker, RewindPicker
 from odin.ui.tui.dialogs.rules import RulesDialog
-from odin.ui.tui.errors import KEPT, Troubles, masked
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_sessions_dialog import click_on

@@ -1,7 +1,7 @@
 """The terminal's answer about its background is understood and never typed into the composer."""
 
 from odin.ui.tui.looks import worth_asking
-from odin.ui.tui.replies import ASK, Answers
+from odin.ui.tui.terminal.replies import ASK, Answers
 
 LIGHT = "\x1b]11;rgb:ffff/fafa/f0f0\x1b\\"
 DARK = "\x1b]11;rgb:14/17/1c\x07"

@@ -7,8 +7,8 @@ from typing import TextIO
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope
 from odin.core.screen import ScreenSettings
+from odin.ui.notify import Notifier
 from odin.ui.terminal import dumb, put
-from odin.ui.tui.notify import Notifier
 
 _SOON_S = 0.1
 """A turn that another follows at once calls nobody."""

@@ -23,7 +23,7 @@ from odin.ui.chat import (
     usage,
 )
 from odin.ui.chat.own import OwnCommands
-from odin.ui.tui.errors import Troubles
+from odin.ui.troubles import Troubles
 
 HELP = (
     "/ask, /plan, /edit [TEXT] choose the mode; /editor opens $EDITOR; Ctrl-D or /exit ends.",

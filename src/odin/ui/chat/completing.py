@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from odin.core.client import Client
 from odin.core.errors import OdinError
+from odin.ui.completing import Choice, Wanted, arguments, commands, files, wanted
 from odin.ui.terminal import visible
-from odin.ui.tui.composer.completing import Choice, Wanted, arguments, commands, files, wanted
 
 LISTED = 20
 _AGAIN_S = (0.05, 0.1, 0.2, 0.4)

@@ -13,7 +13,7 @@ from odin.ui.commands.models import models_text
 from odin.ui.commands.state import DOCTOR, NO_SERVERS, SERVERS, facts
 from odin.ui.commands.stats import BY, stats_text, wanted_stats
 from odin.ui.terminal import put, say, size_of, visible
-from odin.ui.tui.errors import Troubles
+from odin.ui.troubles import Troubles
 
 HELP = "/models lists the models, /model NAME chooses one; /stats, /diagnostics, /errors and /show tell more."
 _LOOK = "look"

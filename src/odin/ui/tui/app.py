@@ -21,20 +21,20 @@ from odin.core.event import Envelope, Lane, Mode, TurnEnded, TurnStarted
 from odin.core.op import Interrupt, Op, Prompt
 from odin.core.screen import ScreenSettings, ThemeName
 from odin.core.sessions import Sessions
+from odin.ui.notify import Notifier, lend_title
+from odin.ui.troubles import Troubles
 from odin.ui.tui import looking
 from odin.ui.tui.asking import Asking
 from odin.ui.tui.beginning import AskTrust, Beginning, OpenSetup
 from odin.ui.tui.commands.table import Commands
 from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.pasting import cleaned
-from odin.ui.tui.driver import redraw
-from odin.ui.tui.errors import Troubles
+from odin.ui.tui.composer.writing import Writing
 from odin.ui.tui.following import Following
 from odin.ui.tui.frames import Frames
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.leaving import Twice
 from odin.ui.tui.looks import theme_for, worth_asking
-from odin.ui.tui.notify import Notifier, lend_title
 from odin.ui.tui.palette import DARK, LIGHT, palette
 from odin.ui.tui.panels.activity import ActivityLine
 from odin.ui.tui.panels.board import Board
@@ -43,12 +43,12 @@ from odin.ui.tui.panels.side import SidePanel
 from odin.ui.tui.panels.status import StatusLine
 from odin.ui.tui.panels.toasts import Level, Toasts
 from odin.ui.tui.panels.todos import TodoPanel
-from odin.ui.tui.replies import ANSWERS, BackgroundTold
 from odin.ui.tui.story.stories import Stories
+from odin.ui.tui.terminal.driver import redraw
+from odin.ui.tui.terminal.replies import ANSWERS, BackgroundTold
 from odin.ui.tui.transcript import Transcript
 from odin.ui.tui.view.searchbar import SearchBar
 from odin.ui.tui.watching import Watcher
-from odin.ui.tui.writing import Writing
 
 ESCAPES_S = 0.6
 """How quickly Esc has to be pressed twice to go back in the conversation."""

@@ -9,10 +9,10 @@ from odin.core.event import Mode
 from odin.core.screen import ScreenSettings
 from odin.ui.ending import farewell
 from odin.ui.tui.app import Connect, OdinApp
-from odin.ui.tui.driver import OdinDriver
 from odin.ui.tui.leaving import Signals, print_transcript
 from odin.ui.tui.palette import palette
-from odin.ui.tui.terminal import Terminal
+from odin.ui.tui.terminal.driver import OdinDriver
+from odin.ui.tui.terminal.restore import Terminal
 
 
 class Ended(Struct, frozen=True):

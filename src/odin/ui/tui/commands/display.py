@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from odin.core.errors import UsageError
 from odin.core.screen import ThemeName
 from odin.ui.tui.composer.outside import run_outside
-from odin.ui.tui.mouse import set_mouse
 from odin.ui.tui.story.block import AnswerBlock
+from odin.ui.tui.terminal.mouse import set_mouse
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp

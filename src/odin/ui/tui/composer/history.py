@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from odin.ui.fuzzy import PART, score
 from odin.ui.tui.composer.draft import Draft, Piece
-from odin.ui.tui.composer.fuzzy import PART, score
 
 MOST = 500
 _MOST_SIZE = 40_000_000

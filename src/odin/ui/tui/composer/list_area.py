@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from odin.ui.tui.composer.completing import Choice
+from odin.ui.completing import Choice
 from odin.ui.tui.composer.draft import Draft
 from odin.ui.tui.composer.history import History
 from odin.ui.tui.composer.paste_area import PasteArea

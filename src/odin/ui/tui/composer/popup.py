@@ -9,8 +9,8 @@ from textual.geometry import Offset, Region
 from textual.message import Message
 from textual.widget import Widget
 
+from odin.ui.completing import Choice
 from odin.ui.terminal import shorten, visible, width
-from odin.ui.tui.composer.completing import Choice
 from odin.ui.tui.composer.label import theme_of
 
 ROWS = 8

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from odin.core.client import Client, CustomCommand
 from odin.core.errors import OdinError
-from odin.ui.tui.composer.completing import Choice, Wanted, arguments, commands, files, is_command, wanted
+from odin.ui.completing import Choice, Wanted, arguments, commands, files, is_command, wanted
 
 Found = TypeVar("Found")
 

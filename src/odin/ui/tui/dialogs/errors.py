@@ -7,10 +7,10 @@ from typing import ClassVar
 from rich.text import Text
 
 from odin.ui.terminal import harmless, visible
+from odin.ui.troubles import Trouble
 from odin.ui.tui.dialogs.hints import Act
 from odin.ui.tui.dialogs.picker import Picker
 from odin.ui.tui.dialogs.rows import Drawn
-from odin.ui.tui.errors import Trouble
 
 
 class ErrorsDialog(Picker[Trouble]):

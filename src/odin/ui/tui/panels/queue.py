@@ -11,8 +11,8 @@ from odin.core.event import Envelope, Mode, PromptJoined, TurnEnded
 from odin.core.op import ChangePrompt, DropPrompt
 from odin.ui.terminal import visible
 from odin.ui.tui.composer.label import WORDS, theme_of
+from odin.ui.tui.composer.waiting import Waiting
 from odin.ui.tui.keys import KeyTable, pressed
-from odin.ui.tui.waiting import Waiting
 
 ROWS = 5
 _APPEAR_S = 0.08

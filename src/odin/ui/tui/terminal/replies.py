@@ -12,7 +12,7 @@ from textual import events
 from textual._xterm_parser import XTermParser
 from textual.message import Message
 
-from odin.ui.tui.bracketed import Pastes
+from odin.ui.tui.terminal.bracketed import Pastes
 
 ASK = "\x1b]11;?\x1b\\"
 PATIENCE_S = 5.0

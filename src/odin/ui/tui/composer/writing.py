@@ -11,9 +11,9 @@ from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.draft import Draft
 from odin.ui.tui.composer.messages import ModeChosen, Saved, Sent, Told
 from odin.ui.tui.composer.popup import Popup
+from odin.ui.tui.composer.sending import Sending
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.panels.queue import QueuePanel
-from odin.ui.tui.sending import Sending
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp

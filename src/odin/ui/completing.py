@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from odin.core.client import CustomCommand
 from odin.core.commands import BUILT_INS, built_in
-from odin.ui.tui.composer.fuzzy import score
+from odin.ui.fuzzy import score
 
 Kind = Literal["command", "argument", "file"]
 

@@ -14,9 +14,9 @@ from typing import Any, cast
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
-from odin.ui.tui.replies import ReplyParser
-from odin.ui.tui.terminal import in_front, open_terminal
-from odin.ui.tui.typeahead import typed_lines
+from odin.ui.tui.terminal.replies import ReplyParser
+from odin.ui.tui.terminal.restore import in_front, open_terminal
+from odin.ui.tui.terminal.typeahead import typed_lines
 
 PATIENCE_S = 3.0
 """How long a terminal may take nothing before what is to be drawn is dropped: a session waits for no screen."""
