@@ -11,7 +11,7 @@ from odin.app import open_session
 from odin.app.secrets import redactor
 from odin.config import Options, load
 from odin.config.auth import checked_key, masked, read_auth, store_key
-from odin.core.errors import UsageError
+from odin.core.errors import ConfigError, UsageError
 from odin.core.op import SetModel
 from odin.policy.confidential import confidential
 from odin.testing import ScriptedServer, say
@@ -65,7 +65,9 @@ def test_a_key_is_asked_for_without_showing_it(workspace: Path, auth: Path) -> N
 def test_a_key_is_no_argument(here: Here, auth: Path) -> None:
     code, _, said = here("auth", "add", "anthropic", KEY)
     assert code == 2 and not auth.exists()
-    assert "odin --help" in said
+    assert "odin --help" in said and KEY not in said
+    code, _, said = here("auth", "add", KEY)
+    assert code == 2 and "A key is never an argument" in said and KEY not in said
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "two words", "two\nlines", "kéy", "\x1b[2Jkey", "k" * 10_001])
@@ -147,6 +149,57 @@ def test_a_damaged_file_stops_nothing_and_is_not_overwritten(run_odin: Run, auth
     assert done.stdout == "hi\n" and "No stored key is used:" in done.stderr
     assert run_odin("auth", "add", "openai", input=OTHER).returncode == 2
     assert auth.read_text() == "{oops"
+
+
+@pytest.mark.parametrize("end", ["\nX-Evil: 1", "\x1b[2J", "\x00", " b", "é", "k" * 10_000], ids=ascii)
+def test_a_stored_key_that_cannot_be_sent_is_not_used(run_odin: Run, auth: Path, end: str) -> None:
+    kept(auth, json.dumps({"anthropic": [KEY + end, OTHER]}))
+    with ScriptedServer([say("hi")]) as server:
+        done = run_odin("-p", "hello", env={"ANTHROPIC_BASE_URL": server.url})
+    assert done.stdout == "hi\n" and server.requests[0].headers["x-api-key"] == OTHER
+    assert "a key of anthropic cannot be sent" in done.stderr and KEY not in done.stderr
+
+
+def test_a_file_of_another_user_is_not_used(auth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(auth, json.dumps({"anthropic": KEY}))
+    real = Path.stat
+
+    def stat_of(path: Path, **how: bool) -> os.stat_result:
+        found = list(real(path, **how))
+        found[4] = 54_321 if path == auth else os.geteuid()
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "stat", stat_of)
+    found = read_auth(os.environ)
+    assert found.keys == {} and "belongs to another user" in found.warnings[0]
+    with pytest.raises(ConfigError):
+        store_key("openai", OTHER, os.environ)
+    assert json.loads(auth.read_text()) == {"anthropic": KEY}
+
+
+def test_a_link_stays_a_link_and_what_it_leads_to_becomes_private(run_odin: Run, auth: Path, tmp_path: Path) -> None:
+    kept(auth, "{}")
+    elsewhere = tmp_path / "elsewhere.json"
+    auth.rename(elsewhere)
+    elsewhere.chmod(0o644)
+    auth.symlink_to(elsewhere)
+    auth.parent.chmod(0o777)
+    assert run_odin("auth", "add", "anthropic", input=KEY).returncode == 0
+    assert auth.is_symlink() and json.loads(elsewhere.read_text()) == {"anthropic": KEY}
+    assert (mode_of(elsewhere), mode_of(auth.parent)) == (0o600, 0o700)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "circle"])
+def test_what_is_no_file_holds_no_keys_and_nothing_waits_for_it(run_odin: Run, auth: Path, kind: str) -> None:
+    kept(auth, "{}")
+    auth.unlink()
+    if kind == "pipe":
+        os.mkfifo(auth)
+    else:
+        auth.symlink_to("/dev/zero" if kind == "endless" else auth)
+    done = run_odin("auth")
+    assert done.returncode == 0 and "No stored key is used:" in done.stderr
+    assert run_odin("auth", "add", "anthropic", input=KEY).returncode == 2
 
 
 async def test_a_stored_key_is_a_secret(workspace: Path, auth: Path) -> None:

@@ -155,6 +155,19 @@ def test_links_are_not_followed(here: Here, full: Store, state: Path, tmp_path: 
     assert (precious / "odin.log").read_text() == "precious"
 
 
+def test_sessions_behind_a_link_stay(here: Here, full: Store, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    full.folder.rename(elsewhere)
+    full.folder.symlink_to(elsewhere)
+    (elsewhere / ".deleted-mine").mkdir()
+    before = sorted(path.name for path in elsewhere.iterdir())
+    code, printed, _ = here("cleanup", "sessions", "--older-than", "0", "--yes")
+    assert code == 1 and "leads elsewhere, so it is not removed" in printed
+    assert sorted(path.name for path in elsewhere.iterdir() if path.name != ".index") == [
+        name for name in before if name != ".index"
+    ]
+
+
 def test_lengths_of_time(here: Here, full: Store) -> None:
     assert [seconds_of(text) for text in ("2", "2d", " 3H ", "1w", "5m", "7s")] == [
         2 * DAY, 2 * DAY, 10_800, 7 * DAY, 300, 7,

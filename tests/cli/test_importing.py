@@ -171,6 +171,26 @@ def test_what_is_no_conversation(here: Here, store: Store, tmp_path: Path, conte
     assert store.list() == ()
 
 
+@pytest.mark.parametrize("depth", [60, 900, 100_000])
+@pytest.mark.parametrize("shape", ["export", "lines"])
+def test_arguments_without_a_bottom(here: Here, store: Store, tmp_path: Path, shape: str, depth: int) -> None:
+    deep = '{"a":' * depth + "1" + "}" * depth
+    path = tmp_path / "deep"
+    if shape == "export":
+        call = f'{{"type":"call","id":"../c","name":"Bash","status":"success","text":"x","args":{deep}}}'
+        path.write_text(f'{{"odin_export":1,"messages":[{{"type":"prompt","text":"hi"}},{call}]}}')
+    else:
+        call = f'{{"type":"tool_use","id":"../c","name":"Bash","input":{deep}}}'
+        prompt = '{"type":"user","message":{"role":"user","content":"hi"}}'
+        path.write_text(f'{prompt}\n{{"type":"assistant","message":{{"content":[{call}]}}}}\n')
+    code, printed, said = here("import", str(path), "--json")
+    assert "inside Odin" not in said
+    if code:
+        assert "no whole export" in said and store.list() == ()
+    else:
+        assert '"a":{' not in store.path_of(json.loads(printed)["session"]).read_text()
+
+
 def test_no_file(here: Here, tmp_path: Path) -> None:
     assert here("import", str(tmp_path / "none"))[0] == here("import", str(tmp_path))[0] == here("import")[0] == 2
 

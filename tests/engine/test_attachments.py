@@ -248,6 +248,25 @@ class TestLeftOut:
         assert "(empty file)" in told(talk)
         assert f"{workspace / 'blob'}, which the user mentions, was not attached: " in told(talk)
 
+    async def test_a_harmless_name_for_something_else(self, start: Start, workspace: Path) -> None:
+        (workspace / ".env").write_text("PASSWORD=hunter22hunter22\n")
+        leads = {"a.txt": ".env", "b.txt": "/dev/zero", "c.txt": "/proc/self/environ", "d.txt": "/etc/shadow"}
+        for name, target in leads.items():
+            (workspace / name).symlink_to(target)
+        (workspace / "hard.txt").hardlink_to(workspace / ".env")
+        os.mkfifo(workspace / "pipe")
+        (workspace / "e.txt").symlink_to("pipe")
+        (workspace / "sparse").touch()
+        os.truncate(workspace / "sparse", 2_000_000_000)
+        talk = await start([say("Fine.")], yes=False)
+        asked = "@a.txt @b.txt @c.txt @d.txt @e.txt @hard.txt @sparse @sparse:1-5 @/dev/zero @/proc/self/environ"
+        assert (await talk.say(f"look at {asked}")).text == "Fine."
+        assert "hunter22" not in told(talk) and "root:" not in told(talk) and "HOME=" not in told(talk)
+        assert "PASSWORD=[redacted: password]" in told(talk)
+        refused = [line for line in warnings(talk) if " was not attached: " in line]
+        assert len(refused) == 9 - (not Path("/etc/shadow").exists())
+        assert len(told(talk)) < 10_000
+
     async def test_an_unreadable_file(self, start: Start, code: Path) -> None:
         if os.geteuid() == 0:
             pytest.skip("root reads everything")

@@ -171,7 +171,8 @@ def _same(last: Snapshot, kept: Snapshot) -> None:
 def _told(shot: Snapshot) -> dict[str, Any]:
     """What the log must tell, field by field."""
     turns = tuple(msgspec.structs.replace(turn, updates=()) for turn in shot.messages)
-    return msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(shot, messages=turns)))
+    queue = tuple(msgspec.structs.replace(item, rests=False) for item in shot.queue)
+    return msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(shot, messages=turns, queue=queue)))
 
 
 def _paid(log: list[Envelope], state: State) -> None:

@@ -20,6 +20,7 @@ from odin.core.screen import ScreenSettings
 from odin.core.sessions import Sessions
 from odin.testing import ScriptedServer
 from odin.ui.tui.app import OdinApp
+from odin.ui.tui.dialogs import permission
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 TAKE = os.environ.get("ODIN_SNAPSHOTS") == "write"
@@ -138,6 +139,18 @@ def same_clock_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+def all_painted(app: OdinApp, faults: int = 0) -> None:
+    """No painter failed, though the app would have gone on."""
+    failed = [trouble.detail for trouble in app.troubles.newest_first if trouble.kind == "screen"]
+    assert faults or not failed, failed[0]
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests press keys faster than people; whether that matters is tested by itself."""
+    monkeypatch.setattr(permission, "BURST_S", 0.0)
+
+
 OpenApp = Callable[..., AbstractAsyncContextManager[Stage]]
 
 
@@ -155,6 +168,7 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
         first: str = "",
         server: ScriptedServer | None = None,
         through: Callable[[Sessions], Any] | None = None,
+        faults: int = 0,
         **options: Any,
     ) -> AsyncGenerator[Stage]:
         folder = home / ".config" / "odin"
@@ -178,6 +192,7 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
                 stage = Stage(app, pilot, playing)
                 await stage.until(lambda: app.info is not None)
                 yield stage
+            all_painted(app, faults)
         finally:
             for sessions in held:
                 await sessions.close()
@@ -202,3 +217,4 @@ async def play(
         await stage.until(lambda: app.info is not None)
         await asyncio.sleep(0)
         yield stage
+    all_painted(app)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from odin.core.client import ContextReport, SessionInfo
@@ -18,6 +19,7 @@ from odin.core.event import (
     PromptDropped,
     PromptQueued,
     RateLimitUpdated,
+    Redone,
     RequestStarted,
     Rewound,
     SpawnFinished,
@@ -32,6 +34,7 @@ from odin.core.event import (
 from odin.core.message import Usage
 from odin.ui.tui.palette import DARK, palette
 from odin.ui.tui.panels.amounts import counted, lasted, model_name, usd
+from odin.ui.tui.panels.edited import KEPT
 from odin.ui.tui.panels.facts import Facts
 from odin.ui.tui.panels.sections import Sections
 from odin.ui.tui.panels.status import laid_out, parts_of
@@ -219,6 +222,15 @@ def test_a_file_that_is_as_it_was_is_not_listed() -> None:
     back = FileChange(state(path, "2"), state(path, "1"))
     found.see(Envelope(9, 9.0, "s", Rewound("r", "t", True, False, (back,))))
     assert "a.py" not in side(found)
+
+
+@pytest.mark.parametrize("event", [Rewound("r", "t", True, False), Redone("r")], ids=["rewound", "redone"])
+def test_a_rewind_of_more_files_than_are_listed(event: Any) -> None:
+    many = [FileChange(state(f"/srv/project/{at}", "1"), state(f"/srv/project/{at}", "2")) for at in range(KEPT + 9)]
+    twice = [FileChange(state("/srv/project/a", "1"), state("/srv/project/a", after)) for after in ("2", "1")]
+    found = facts(msgspec.structs.replace(event, changes=(*twice, *many)))
+    assert len(found.edited.files) == KEPT
+    assert "/srv/project/a" not in found.edited.files
 
 
 def test_a_deleted_file_is_called_deleted_and_a_change_without_a_diff_has_no_numbers() -> None:

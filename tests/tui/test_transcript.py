@@ -264,10 +264,10 @@ async def test_a_selection_goes_with_what_is_selected() -> None:
 
 async def test_the_work_of_another_agent() -> None:
     client, played = sessions(turns(1))
-    client.play(AgentStarted("agent-1", "Look at the tests", "ask_mode"))
-    client.play(TurnStarted("agent-1", "Look at the tests", "ask_mode"), agent="agent-1")
-    client.play(ToolStarted("g", "Grep", {"pattern": "slow"}, "slow"), agent="agent-1")
     async with play(played) as stage:
+        client.play(AgentStarted("agent-1", "Look at the tests", "ask_mode"))
+        client.play(TurnStarted("agent-1", "Look at the tests", "ask_mode"), agent="agent-1")
+        client.play(ToolStarted("g", "Grep", {"pattern": "slow"}, "slow"), agent="agent-1")
         await stage.shows("agent-1 Look at the tests", "working", "Grep slow")
         await stage.press("shift+tab")
         await stage.shows("agent-1 at work: Look at the tests", "running")

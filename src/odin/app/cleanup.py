@@ -158,6 +158,7 @@ class Cleanup:
             if item.what == "session":
                 from odin.session.remove import delete, sweep
 
+                self._must_be_ours(path)
                 store = Store.at(path.parent)
                 sweep(store)
                 delete(store, item.name)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from odin.app.secrets import redactor
 from odin.app.sessions import checked_title
 from odin.config import current_folder, load, make_private, state_dir
+from odin.config.read import MAX_DEPTH, deeper_than
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, TitleSet, TurnEnded
 from odin.core.message import ToolCall, ToolResult
@@ -82,7 +83,7 @@ def _beginning(file: Path) -> bytes:
 def _export(file: Path) -> Transcript:
     try:
         document = msgspec.json.decode(file.read_bytes())
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"{file} is no whole export: {error}.") from error
     return read_export(cast("dict[str, Any]", document))
 
@@ -119,7 +120,10 @@ def _envelopes(title: str, messages: list[StoredMessage], session: str) -> Itera
 
 
 def _clean(message: StoredMessage, redact: Redact) -> StoredMessage:
-    """Without secrets that Odin knows or recognises, without letters that cannot be stored, and without pictures."""
+    """Without secrets that Odin knows or recognises, without letters that cannot be stored, and without pictures.
+
+    Arguments that are nested deeper than anything that means something are left out.
+    """
 
     def clean(value: Any) -> Any:
         if isinstance(value, str):
@@ -130,11 +134,14 @@ def _clean(message: StoredMessage, redact: Redact) -> StoredMessage:
             return {mended(str(key)): clean(item) for key, item in cast("dict[Any, Any]", value).items()}
         return value
 
+    def arguments(args: dict[str, Any]) -> dict[str, Any]:
+        return {} if deeper_than(MAX_DEPTH, args) else clean(args)
+
     return msgspec.structs.replace(
         message,
         content=clean(message.content),
         reasoning=clean(message.reasoning),
-        calls=tuple(ToolCall(call.id, call.name, clean(call.args)) for call in message.calls),
+        calls=tuple(ToolCall(call.id, call.name, arguments(call.args)) for call in message.calls),
         results=tuple(ToolResult(one.call_id, clean(one.text), one.is_error) for one in message.results),
         images=(),
     )

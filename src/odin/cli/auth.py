@@ -15,6 +15,14 @@ _ABOUT = (
     "The keys of providers: in the environment, in the settings, and those stored in auth.json, which you add here."
 )
 
+_KEY_LIKE = 20
+"""So long a name with digits in it, which no provider has, is a key in the wrong place."""
+
+_NO_ARGUMENT = (
+    "A key is never an argument: others see it in the list of processes, and your shell keeps it.",
+    "Run `odin auth add PROVIDER`, which asks for it, and replace a key that you have typed here. See `odin --help`.",
+)
+
 
 def auth_command(argv: list[str]) -> int:
     args = _parse(argv)
@@ -27,7 +35,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("what", nargs="?", choices=("list", "add", "remove"), default="list", help="(list)")
     add("provider", nargs="?", default="", metavar="PROVIDER", help="whose key: anthropic, openai, ...")
     add("--json", action="store_true", help="print JSON")
-    return parser.parse_args(argv)
+    args, more = parser.parse_known_args(argv)
+    if any(not word.startswith("-") for word in more):
+        raise UsageError(*_NO_ARGUMENT)
+    return args if not more else parser.parse_args(argv)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -64,6 +75,8 @@ def _add(args: argparse.Namespace) -> int:
 
     _must_name(args)
     settings = load(current_folder(), os.environ).providers
+    if args.provider not in settings and len(args.provider) >= _KEY_LIKE and any(map(str.isdecimal, args.provider)):
+        raise UsageError(*_NO_ARGUMENT)
     provider = known_provider(args.provider, settings)
     count = add_key(provider, _asked(provider), settings, os.environ)
     if args.json:

@@ -54,7 +54,9 @@ def read_auth(env: Mapping[str, str]) -> Auth:
     for provider, texts in written.items():
         for text in texts:
             value = value_of(text, env)
-            if value:
+            if value and not _sendable(value):
+                warnings.append(f"{path}: a key of {provider} cannot be sent: it has blanks or strange letters.")
+            elif value:
                 keys[provider] = (*keys.get(provider, ()), value)
             else:
                 warnings.append(f"{path}: the key of {provider} is {text}, and that variable is not set.")
@@ -93,11 +95,15 @@ def checked_key(text: str) -> str:
     key = text.strip()
     if not key:
         raise UsageError("No key was given.", "Paste it when you are asked, or pipe it in.")
-    if len(key) > LONGEST or not key.isascii() or not key.isprintable() or " " in key:
+    if not _sendable(key):
         raise UsageError(
             "That is no key: it has blanks, several lines or letters that cannot be sent.", "Copy it anew."
         )
     return key
+
+
+def _sendable(key: str) -> bool:
+    return len(key) <= LONGEST and key.isascii() and key.isprintable() and " " not in key
 
 
 def masked(key: str) -> str:
@@ -126,6 +132,8 @@ def _make_private(path: Path, warnings: list[str]) -> None:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}.") from error
     if not stat.S_ISREG(found.st_mode) or os.name == "nt":
         return
+    if found.st_uid not in (0, os.geteuid(), path.parent.stat().st_uid):
+        raise ConfigError(f"{path} belongs to another user.", "Remove it, and store your keys with `odin auth add`.")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(f"{path} may be written by others.", "Look through it, then make it yours: chmod 600.")
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):

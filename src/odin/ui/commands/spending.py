@@ -31,7 +31,8 @@ def freed(shot: Snapshot, amount: float) -> bool:
 def context_text(report: ContextReport) -> str:
     """How full the window is, and a line for each source, the largest first."""
     about = "" if report.measured else "about "
-    lines = [f"{report.model}: {about}{report.used:,} tokens" + (f" of {report.limit:,}" if report.limit else "")]
+    limit = f" of {report.limit:,}" if report.limit else ""
+    lines = [f"{visible(report.model)}: {about}{report.used:,} tokens{limit}"]
     if report.limit:
         part = min(1.0, report.used / report.limit)
         lines[0] += f" ({report.used / report.limit:.0%})"

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from textual.app import App, ComposeResult
 from textual.containers import Horizontal
 from textual.driver import Driver
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 
 from odin.core.attachment import Attachment
@@ -49,6 +51,9 @@ from odin.ui.tui.terminal.replies import ANSWERS, BackgroundTold
 from odin.ui.tui.transcript import Transcript
 from odin.ui.tui.view.searchbar import SearchBar
 from odin.ui.tui.watching import Watcher
+
+RESIZED_S = 0.15
+"""How long a window must have kept its size before everything is drawn for it."""
 
 ESCAPES_S = 0.6
 """How quickly Esc has to be pressed twice to go back in the conversation."""
@@ -128,6 +133,7 @@ class OdinApp(App[int], inherit_bindings=False):
         self.watchers: list[Watcher] = [self.board, self.notifier, Asking(self), self.troubles, *self.commands.watchers]
         self._toasts = Toasts(self)
         self._frames = Frames(self, self._draw)
+        self._resized: Timer | None = None
         self.following = Following(self)
         self.register_theme(DARK)
         self.register_theme(LIGHT)
@@ -197,6 +203,7 @@ class OdinApp(App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.transcript.show(self.stories[""])
+        self.transcript.brush.failed = self._not_painted
         self.composer.focus()
         if self._draft:
             self.composer.text = self._draft
@@ -281,9 +288,16 @@ class OdinApp(App[int], inherit_bindings=False):
             watcher.see(envelope, live)
         self.wake()
 
+    def _not_painted(self, error: Exception) -> None:
+        self.troubles.keep(self.clock(), "screen", "".join(traceback.format_exception(error)))
+
     def on_resize(self) -> None:
+        """A terminal may have lost what it showed on its way to a size that it had before: all is drawn once more."""
         self.side.find_place()
         self.wake()
+        if self._resized is not None:
+            self._resized.stop()
+        self._resized = self.set_timer(RESIZED_S, lambda: redraw(self))
 
     def wake(self) -> None:
         """Something changed: draw it with the next frame."""
@@ -309,6 +323,11 @@ class OdinApp(App[int], inherit_bindings=False):
         if level == "error":
             self.troubles.keep(self.clock(), "refused", text)
         self._toasts.tell(text, level)
+
+    def clear_notifications(self) -> None:
+        """Textual leaves the places of its notices empty where they were, one row each."""
+        super().clear_notifications()
+        self.screen.query("ToastHolder").remove()
 
     def copy_to_clipboard(self, text: str) -> None:
         """Only words are copied: what steers a terminal would do so where they are pasted."""

@@ -7,7 +7,7 @@ from odin.core.breath import Breath
 from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded, Warned
-from odin.ui.tui.terminal.leftopen import LeftOpen
+from odin.ui.tui.leftopen import LeftOpen
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp

@@ -7,10 +7,11 @@ from typing import ClassVar
 from rich.text import Text
 
 from odin.core.errors import UsageError
-from odin.ui.terminal import harmless, visible
+from odin.ui.terminal import visible
 from odin.ui.tui.dialogs.hints import Act
 from odin.ui.tui.dialogs.picker import Picker
 from odin.ui.tui.dialogs.rows import Drawn
+from odin.ui.tui.paint.foreign import foreign
 from odin.ui.tui.story.block import AnswerBlock, Block, PromptBlock
 
 
@@ -44,10 +45,10 @@ class ContentsDialog(Picker[PromptBlock]):
         return line, (time.strftime("%H:%M", time.localtime(item.ts)), item.mode.removesuffix("_mode"))
 
     async def about(self, item: PromptBlock) -> Text:
-        text = Text().append(f"{harmless(item.text.strip()) or '(continued)'}\n", self.colours.user)
+        text = Text().append(f"{foreign(item.text.strip()) or '(continued)'}\n", self.colours.user)
         answer = self._answer_to(item)
         if answer:
-            text.append(f"\n{harmless(answer)}", self.colours.text)
+            text.append(f"\n{foreign(answer)}", self.colours.text)
         return text
 
     def _answer_to(self, item: PromptBlock) -> str:

@@ -6,11 +6,12 @@ from typing import ClassVar
 
 from rich.text import Text
 
-from odin.ui.terminal import harmless, visible
+from odin.ui.terminal import visible
 from odin.ui.troubles import Trouble
 from odin.ui.tui.dialogs.hints import Act
 from odin.ui.tui.dialogs.picker import Picker
 from odin.ui.tui.dialogs.rows import Drawn
+from odin.ui.tui.paint.foreign import foreign
 
 
 class ErrorsDialog(Picker[Trouble]):
@@ -40,7 +41,7 @@ class ErrorsDialog(Picker[Trouble]):
         text = Text().append(f"{visible(item.kind)}\n", colours.bad)
         whose = visible(item.agent) or "main agent"
         text.append(f"{_clock(item.ts)} · {whose}\n\n", colours.dim)
-        text.append(harmless(item.detail), colours.text)
+        text.append(foreign(item.detail), colours.text)
         return text
 
     async def choose(self, item: Trouble) -> None:

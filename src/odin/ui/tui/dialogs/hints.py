@@ -21,7 +21,7 @@ class Hints(Static):
     """Labels that can be clicked, none broken in two; they run `action_do` of the dialog with the name of the act."""
 
     DEFAULT_CSS = """
-    Hints { height: auto; max-height: 2; width: 100%; link-style: none; link-color: $foreground 70%; }
+    Hints { height: auto; max-height: 3; width: 100%; link-style: none; link-color: $foreground 70%; }
     """
 
     def __init__(self) -> None:

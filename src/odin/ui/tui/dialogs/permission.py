@@ -1,5 +1,6 @@
 """The dialog in which a person allows a call or not: nothing is chosen when it opens, and nothing by accident."""
 
+import time
 from collections.abc import Awaitable, Callable
 
 from textual import events
@@ -16,6 +17,11 @@ from odin.ui.tui.dialogs.permission_draft import NotJson, editable, edited, inst
 from odin.ui.tui.dialogs.permission_page import asked
 from odin.ui.tui.dialogs.permission_panel import Arguments, PermissionPanel
 
+BURST_S = 0.25
+"""Keys that follow each other faster belong to words somebody types, not to an answer."""
+
+_ALLOWING = ("allow_once", "allow_session", "allow_project", "allow_everywhere", "allow_note")
+
 Give = Callable[[Answer, str], Awaitable[str]]
 """Hands an answer in, with a note for the model or ""; gives a sentence when it was refused."""
 
@@ -28,16 +34,27 @@ class PermissionDialog(PermissionPanel):
     ) -> None:
         super().__init__(ask, agent, waiting=waiting, deadline=deadline, keep=keep)
         self._give = give
+        self._stray = 0.0
 
     # --- keys and clicks ---
 
     async def take(self, event: events.Key) -> None:
         name = self._named(event.key)
         if not name:
+            self._stray = time.monotonic()
             return
         event.stop()
         event.prevent_default()
+        if self._hurried and (name in _ALLOWING or (name == "confirm" and self._step in ("rule", "note"))):
+            self._say("That came in a burst of keys. Press it once more, by itself.")
+            self._stray = time.monotonic()
+            return
         await self._do(name)
+
+    @property
+    def _hurried(self) -> bool:
+        """Whether a key comes right behind one that means nothing here, or behind the one that led here."""
+        return time.monotonic() - self._stray < BURST_S
 
     def _named(self, key: str) -> str:
         """What this key means in this step, or ""."""
@@ -124,6 +141,7 @@ class PermissionDialog(PermissionPanel):
         self._rule = rule
         self._write(rule.text)
         self._go("rule")
+        self._stray = time.monotonic()
 
     def action_deny_words(self) -> None:
         allowing = self.query_one(Choices).chosen.startswith("allow")

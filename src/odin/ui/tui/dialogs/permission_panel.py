@@ -10,13 +10,14 @@ from textual.widgets import Input, Static, TextArea
 
 from odin.core.event import PermissionAsked
 from odin.ui.question.permission import asking
-from odin.ui.terminal import folded, harmless
+from odin.ui.terminal import folded
 from odin.ui.tui.dialogs.asked import AskedDialog
 from odin.ui.tui.dialogs.choices import Choice, Choices
 from odin.ui.tui.dialogs.field import Line
 from odin.ui.tui.dialogs.page import Page, Paint
 from odin.ui.tui.dialogs.permission_draft import Editable, Lasting
 from odin.ui.tui.dialogs.permission_page import answers, everything, explained, page, stopping
+from odin.ui.tui.paint.foreign import foreign
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -100,7 +101,7 @@ class PermissionPanel(AskedDialog):
         self.query_one("#hint", Static).update(hint if self.ready and self._step == "ask" else "")
 
     def _say(self, text: str) -> None:
-        self.query_one("#said", Static).update(harmless(text))
+        self.query_one("#said", Static).update(foreign(text))
         self._fit()
 
     def _go(self, step: Step) -> None:

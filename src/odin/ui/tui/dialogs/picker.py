@@ -16,6 +16,7 @@ from odin.ui.tui.dialogs.field import Field
 from odin.ui.tui.dialogs.hints import Act, Hints
 from odin.ui.tui.dialogs.rows import Drawn, Rows
 from odin.ui.tui.keys import Where
+from odin.ui.tui.paint.foreign import foreign
 from odin.ui.tui.palette import Palette
 
 LEAST_HEIGHT = 14
@@ -174,7 +175,7 @@ class Picker(Dialog[str], Generic[Item]):
         try:
             text = await self.about(item)
         except OdinError as error:
-            text = Text(error.sentence(), self.colours.bad)
+            text = Text(foreign(error.sentence()), self.colours.bad)
         self._about.update(text)
 
     def on_rows_chosen(self) -> None:

@@ -11,6 +11,7 @@ from odin.core.errors import OdinError
 from odin.ui.tui.dialogs.colours import colours_of
 from odin.ui.tui.dialogs.hints import Hints
 from odin.ui.tui.dialogs.sheet import Sheet, SheetDialog
+from odin.ui.tui.paint.foreign import foreign
 from odin.ui.tui.palette import Palette
 
 ROOMY = 18
@@ -57,7 +58,7 @@ class Reading(SheetDialog):
         try:
             self._text = await self._write(colours_of(self), max(self.size.width - 3, 10))
         except OdinError as error:
-            self._text = Text(error.sentence(), colours_of(self).bad)
+            self._text = Text(foreign(error.sentence()), colours_of(self).bad)
         self.query_one("#text", Static).update(self._text)
 
     def action_do(self, name: str) -> None:

@@ -9,10 +9,11 @@ from rich.text import Text
 from odin.core.client import TurnRecord
 from odin.core.op import Rewind
 from odin.ui.commands.rewind import file_lines
-from odin.ui.terminal import harmless, visible
+from odin.ui.terminal import visible
 from odin.ui.tui.dialogs.hints import Act
 from odin.ui.tui.dialogs.picker import Picker
 from odin.ui.tui.dialogs.rows import Drawn
+from odin.ui.tui.paint.foreign import foreign
 
 
 class RewindPicker(Picker[tuple[int, TurnRecord]]):
@@ -41,9 +42,9 @@ class RewindPicker(Picker[tuple[int, TurnRecord]]):
 
     async def about(self, item: tuple[int, TurnRecord]) -> Text:
         turn = item[1]
-        text = Text().append(f"{harmless(turn.body.strip()) or '(continued)'}\n", self.colours.user)
+        text = Text().append(f"{foreign(turn.body.strip()) or '(continued)'}\n", self.colours.user)
         if turn.answer_summary:
-            text.append(f"\n{harmless(turn.answer_summary)}\n", self.colours.dim)
+            text.append(f"\n{foreign(turn.answer_summary)}\n", self.colours.dim)
         plan = await self.odin.client.rewind_plan(Rewind(turn.id))
         cwd = self.odin.info.cwd if self.odin.info else "."
         back, kept = file_lines(plan.changes, (), cwd), file_lines((), plan.kept, cwd)

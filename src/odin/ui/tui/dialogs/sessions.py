@@ -11,11 +11,12 @@ from odin.core.errors import OdinError
 from odin.core.sessions import SessionMatch, SessionPreview, SessionSummary
 from odin.ui.commands.spending import usd
 from odin.ui.picking import when
-from odin.ui.terminal import harmless, visible
+from odin.ui.terminal import visible
 from odin.ui.tui.dialogs.ages import age
 from odin.ui.tui.dialogs.hints import Act
 from odin.ui.tui.dialogs.picker import Picker
 from odin.ui.tui.dialogs.rows import Drawn
+from odin.ui.tui.paint.foreign import foreign
 
 SEARCH_AFTER_S = 0.3
 SEARCH_LETTERS = 3
@@ -129,9 +130,9 @@ class SessionPicker(Picker[SessionSummary]):
         if preview.earlier:
             text.append("\n…\n", colours.dim)
         for exchange in preview.exchanges:
-            text.append(f"\n› {harmless(exchange.prompt.strip())}\n", colours.user)
+            text.append(f"\n› {foreign(exchange.prompt.strip())}\n", colours.user)
             if exchange.answer:
-                text.append(f"{harmless(exchange.answer.strip())}\n", colours.text)
+                text.append(f"{foreign(exchange.answer.strip())}\n", colours.text)
         return text
 
     # --- doing ---

@@ -11,7 +11,7 @@ _TURNING = {
         *range(0x2028, 0x202F),
         *range(0x2060, 0x2070),
         *range(0xFFF9, 0xFFFC),
-        *range(0xE0000, 0xE0100),
+        *range(0xE0000, 0xE1000),
     )
 }
 """What turns the direction of text, takes no place or ends a line unseen. Joiners within emoji stay.

@@ -7,7 +7,7 @@ from textual.strip import Strip
 
 from odin.ui.tui.paint.answer import AnswerPaint
 from odin.ui.tui.paint.calls import cuts_call, folds_call, paint_call
-from odin.ui.tui.paint.canvas import Canvas
+from odin.ui.tui.paint.canvas import Canvas, blank
 from odin.ui.tui.paint.output import SHORT
 from odin.ui.tui.paint.rest import (
     LONG_PROMPT,
@@ -70,6 +70,14 @@ class Painted:
             self.lines = self._growing.paint(block, canvas)
         else:
             self.lines = _PAINTERS[type(block)](block, canvas, folded(block))
+        self.version, self.folded = block.version, block.folded
+        return self.lines
+
+    def give_up(self, block: Block, canvas: Canvas, error: Exception) -> list[Strip]:
+        """One line instead of a block whose painter failed: the log has it whole, and would fail on every resume."""
+        self._growing = None
+        words = f"This cannot be shown ({type(error).__name__}). The session's log and /export have it."
+        self.lines = [blank(), canvas.row((words, canvas.palette.bad))]
         self.version, self.folded = block.version, block.folded
         return self.lines
 

@@ -43,19 +43,19 @@ class Edited:
             self._lines.clear()
 
     def _changed(self, changes: Iterable[FileChange], call_id: str) -> list[str]:
-        """Take over what became of these files, and say which of them are not as they were at first."""
-        different: list[str] = []
+        """Take over what became of these files, and say which of them are listed now."""
+        changed: dict[str, None] = {}
         for change in changes:
             path = change.after.path
+            changed[path] = None
             file = self.files.pop(path, None) or EditedFile(path, change.before, call_id)
             file.call_id = call_id or file.call_id
             file.gone = change.after.kind == "absent"
             if not _same(file.first, change.after):
                 self.files[path] = file
-                different.append(path)
         while len(self.files) > KEPT:
             del self.files[next(iter(self.files))]
-        return different
+        return [path for path in changed if path in self.files]
 
     def _count(self, call_id: str) -> None:
         """The lines of a call count when both are known: what it did to a file and what it showed of that."""

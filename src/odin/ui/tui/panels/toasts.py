@@ -43,15 +43,13 @@ class Rack(Protocol):
 
 
 class Toasts:
-    """The same words are not shown twice at once; of more than a few the oldest goes.
-
-    Notices reach the screen one after the other, so whatever takes them away waits its turn, too.
-    """
+    """The same words are not shown twice at once; of more than a few the oldest goes."""
 
     def __init__(self, rack: Rack, clock: Callable[[], float] = time.monotonic) -> None:
         self._rack = rack
         self._clock = clock
         self._shown: list[_Toast] = []
+        self._again = False
 
     def tell(self, text: str, level: Level = "info") -> None:
         now = self._clock()
@@ -63,7 +61,20 @@ class Toasts:
         toast = _Toast(said, level, now + SECONDS[level])
         full = len(self._shown) >= MOST
         self._shown = [*self._shown[-(MOST - 1) :], toast]
-        if full:
-            self._rack.call_later(self._rack.clear_notifications)
-        for one in self._shown if full else [toast]:
-            self._rack.notify(one.text, severity=_SEVERITIES[one.level], timeout=one.ends - now, markup=False)
+        if not full:
+            self._put(toast, now)
+        elif not self._again:
+            self._again = True
+            self._rack.call_later(self._put_again)
+
+    def _put_again(self) -> None:
+        """Those that stay, after those that were on their way have come and gone."""
+        self._again = False
+        now = self._clock()
+        self._rack.clear_notifications()
+        for toast in self._shown:
+            if toast.ends > now:
+                self._put(toast, now)
+
+    def _put(self, toast: _Toast, now: float) -> None:
+        self._rack.notify(toast.text, severity=_SEVERITIES[toast.level], timeout=toast.ends - now, markup=False)

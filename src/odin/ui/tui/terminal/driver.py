@@ -207,6 +207,8 @@ class OdinDriver(LinuxDriver):
 
 
 def redraw(app: Any) -> None:
-    """Draw all of it, whatever the terminal shows now."""
+    """Draw all of it, whatever the terminal shows now. An app that is leaving has nothing to draw any more."""
+    if not app.screen_stack:
+        return
     screen = app.screen
     app._display(screen, screen._compositor.render_update(full=True, screen_stack=app._background_screens))

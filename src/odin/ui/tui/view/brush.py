@@ -1,5 +1,7 @@
 """Paints blocks and keeps what it painted, as long as that is not too much."""
 
+from collections.abc import Callable
+
 from rich.console import Console
 from textual.strip import Strip
 
@@ -15,7 +17,10 @@ KEPT_LINES = 8_000
 
 
 class Brush:
-    """The canvas that blocks are painted on, the same for all of them until it is changed."""
+    """The canvas that blocks are painted on, the same for all of them until it is changed.
+
+    `failed` is told of a block whose painter failed; a line stands in its place.
+    """
 
     def __init__(self, palette: Palette, diff: DiffStyle) -> None:
         self._palette = palette
@@ -29,6 +34,7 @@ class Brush:
         )
         self._painted: dict[Block, Painted] = {}
         self._lines = 0
+        self.failed: Callable[[Exception], None] = lambda error: None
 
     def recolour(self, palette: Palette, diff: DiffStyle) -> None:
         self._palette, self._diff = palette, diff
@@ -58,7 +64,12 @@ class Brush:
         before = len(painted.lines)
         self._painted[block] = painted
         if not painted.holds(block):
-            painted.paint(block, self._canvas(now))
+            canvas = self._canvas(now)
+            try:
+                painted.paint(block, canvas)
+            except Exception as error:
+                painted.give_up(block, canvas, error)
+                self.failed(error)
             self._lines += len(painted.lines) - before
         return painted.lines
 

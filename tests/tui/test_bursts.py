@@ -1,0 +1,61 @@
+"""Words that somebody types at a permission question are no answer to it."""
+
+from pathlib import Path
+
+import pytest
+
+from odin.testing import call, say
+from odin.ui.tui.dialogs import permission
+from odin.ui.tui.dialogs.asked import AskedDialog
+from tests.tui.conftest import OpenApp, Stage
+
+SCRIPT = [call("ExecuteCommand", {"command": "touch made"}, id="c1"), say("Done.")]
+
+
+@pytest.fixture(autouse=True)
+def really(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A burst that a busy machine cannot spread out; the other tests go without."""
+    monkeypatch.setattr(permission, "BURST_S", 20.0)
+
+
+async def asked(stage: Stage) -> None:
+    await stage.send("Make it.")
+    await stage.until(lambda: isinstance(stage.app.screen, AskedDialog) and stage.app.screen.ready)
+
+
+@pytest.mark.parametrize("words", ["xy", "/compact", "ok push", "was"])
+async def test_a_word_with_the_letter_of_an_answer_in_it(open_app: OpenApp, workspace: Path, words: str) -> None:
+    async with open_app(SCRIPT) as stage:
+        await asked(stage)
+        await stage.type(words)
+        await stage.shows("burst of keys")
+        await stage.press("enter")
+        await stage.pilot.pause(0.1)
+        assert isinstance(stage.app.screen, AskedDialog)
+        assert not (workspace / "made").exists()
+        assert len(stage.server.requests) == 1
+
+
+async def test_a_rule_is_not_remembered_by_the_enter_behind_a_word(
+    open_app: OpenApp, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_app(SCRIPT) as stage:
+        await asked(stage)
+        await stage.press("p", "u", "enter")
+        await stage.shows("burst of keys")
+        assert not (workspace / "made").exists()
+        monkeypatch.setattr(permission, "BURST_S", 0.0)
+        await stage.press("enter")
+        await stage.until(lambda: (workspace / "made").exists())
+
+
+async def test_the_same_key_by_itself_is_an_answer(
+    open_app: OpenApp, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_app(SCRIPT) as stage:
+        await asked(stage)
+        await stage.press("x", "y")
+        await stage.shows("burst of keys")
+        monkeypatch.setattr(permission, "BURST_S", 0.0)
+        await stage.press("y")
+        await stage.until(lambda: (workspace / "made").exists())

@@ -1,0 +1,23 @@
+"""A block whose painter fails is one line on the screen, not the end of the app."""
+
+from typing import Any
+
+import pytest
+
+from odin.testing import say
+from odin.ui.tui.paint import painter
+from odin.ui.tui.story.block import EndBlock
+from tests.tui.conftest import OpenApp
+
+
+async def test_the_rest_of_the_conversation_stays(open_app: OpenApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise ZeroDivisionError("a number nobody thought of")
+
+    monkeypatch.setitem(painter._PAINTERS, EndBlock, fails)
+    async with open_app([say("Hello."), say("Still here.")], faults=1) as stage:
+        await stage.send("hi")
+        await stage.shows("Hello.", "This cannot be shown (ZeroDivisionError).")
+        await stage.send("and now?")
+        await stage.shows("Still here.")
+        assert any("a number nobody thought of" in item.detail for item in stage.app.troubles.newest_first)
