@@ -63,11 +63,11 @@ def _past(messages: int) -> Iterator[AnyEvent]:
     """Turns of four messages each: a prompt, a reply with a call, its result, an answer."""
     output = "\n".join(f"{number:>5}  what the file says on this line" for number in range(60))
     for turn in range(messages // 4):
-        call = ToolCall(f"c{turn}", "Read", {"file_path": f"/work/file{turn}.py"})
+        call = ToolCall(f"c{turn}", "Read", {"file_path": f"/project/file{turn}.py"})
         yield TurnStarted(f"t{turn}", f"Question {turn} about the code?", "edit_mode")
         yield Replied(AssistantMessage((Thinking("I wonder."), Text("I look at it."), call)))
         yield ToolStarted(call.id, call.name, call.args, call.args["file_path"])
-        yield ToolEnded(call.id, call.name, "success", output, f"Read /work/file{turn}.py (lines 1-60)")
+        yield ToolEnded(call.id, call.name, "success", output, f"Read /project/file{turn}.py (lines 1-60)")
         yield Replied(AssistantMessage((Text(_text(0, 24)),)))
         yield TurnEnded(f"t{turn}", "end_turn", duration_ms=1_500)
 
@@ -143,11 +143,11 @@ def _resident() -> int:
 
 
 def _small_turn(turn: int) -> Iterator[AnyEvent]:
-    call = ToolCall(f"c{turn}", "Read", {"file_path": f"/work/file{turn}.py"})
+    call = ToolCall(f"c{turn}", "Read", {"file_path": f"/project/file{turn}.py"})
     yield TurnStarted(f"t{turn}", f"Question {turn} about the code?", "edit_mode")
     yield Replied(AssistantMessage((Thinking("I wonder."), Text("I look at it."), call)))
     yield ToolStarted(call.id, call.name, call.args, call.args["file_path"])
-    yield ToolEnded(call.id, call.name, "success", f"line {turn}", f"Read /work/file{turn}.py (line 1)")
+    yield ToolEnded(call.id, call.name, "success", f"line {turn}", f"Read /project/file{turn}.py (line 1)")
     yield Replied(AssistantMessage((Text(f"Answer {turn}."),)))
     yield TurnEnded(f"t{turn}", "end_turn", duration_ms=1_500)
 

@@ -5,6 +5,7 @@ import time
 from textual import events
 from textual.widget import Widget
 
+from odin.ui.tui.dialogs.choices import Choices
 from odin.ui.tui.dialogs.dialog import Dialog, Result
 from odin.ui.tui.dialogs.page import Page
 
@@ -16,7 +17,7 @@ class Guarded(Dialog[Result]):
     """Until there was a moment of quiet, what is typed goes to where it went before: the prompt that is being written.
 
     With `keep` false it goes nowhere: the key was meant for a dialog that stood here a moment ago. What closes other
-    windows does nothing here: a question is closed by an answer.
+    windows does nothing here: a question is closed by an answer. `_lines` says which lines of the page can be picked.
     """
 
     PLACES = ()
@@ -26,6 +27,7 @@ class Guarded(Dialog[Result]):
         self.ready = False
         self._keep = keep
         self._quiet_from = time.monotonic()
+        self._lines: dict[int, int] = {}
 
     def on_mount(self) -> None:
         self._quiet_from = time.monotonic()
@@ -73,6 +75,20 @@ class Guarded(Dialog[Result]):
 
     async def take(self, event: events.Key) -> None:
         """A key that is meant for this dialog and that no part of it has taken yet."""
+
+    # --- answers by the mouse, once they count ---
+
+    async def _do(self, name: str) -> None:
+        await self.run_action(name)
+
+    async def on_choices_chosen(self, message: Choices.Chosen) -> None:
+        if self.ready:
+            await self._do(message.name)
+
+    async def on_page_clicked(self, message: Page.Clicked) -> None:
+        number = self._lines.get(message.number)
+        if self.ready and number is not None:
+            await self._do(f"pick({number})")
 
     # --- what is asked may be long ---
 

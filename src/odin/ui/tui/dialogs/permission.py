@@ -69,10 +69,6 @@ class PermissionDialog(PermissionPanel):
         turns = ("next_rule", "previous_rule") if self._step == "rule" else ()
         return name if name in ("confirm", "other", "back", *turns) else ""
 
-    async def on_choices_chosen(self, message: Choices.Chosen) -> None:
-        if self.ready:
-            await self._do(message.name)
-
     async def _do(self, name: str) -> None:
         if not self.given:
             await self.run_action(name)

@@ -203,15 +203,6 @@ class QuestionsDialog(AskedDialog):
                 self._warned = False
             await self.run_action(name)
 
-    async def on_choices_chosen(self, message: Choices.Chosen) -> None:
-        if self.ready:
-            await self._do(message.name)
-
-    async def on_page_clicked(self, message: Page.Clicked) -> None:
-        number = self._lines.get(message.number)
-        if self.ready and number is not None:
-            await self._do(f"pick({number})")
-
     def action_next_option(self) -> None:
         self._move(1)
 

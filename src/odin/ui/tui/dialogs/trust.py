@@ -107,9 +107,5 @@ class TrustDialog(Guarded[bool]):
     def action_no(self) -> None:
         self._answer("no")
 
-    def on_choices_chosen(self, message: Choices.Chosen) -> None:
-        if self.ready:
-            self._answer(message.name)
-
     def _answer(self, name: str) -> None:
         self.dismiss(name == "yes" and not self._too_much)

@@ -164,15 +164,6 @@ class WelcomeDialog(Guarded[Found]):
         if not self._busy:
             await self.run_action(name)
 
-    async def on_choices_chosen(self, message: Choices.Chosen) -> None:
-        if self.ready:
-            await self._do(message.name)
-
-    async def on_page_clicked(self, message: Page.Clicked) -> None:
-        number = self._lines.get(message.number)
-        if self.ready and number is not None:
-            await self._do(f"pick({number})")
-
     def action_welcome_next(self) -> None:
         self._move(1)
 
