@@ -29,7 +29,7 @@ def leave(odin: Emulator) -> None:
 
 def test_the_title_says_what_goes_on_and_is_given_back(workspace: Path) -> None:
     with (
-        ScriptedServer([say("Hello there.")]) as server,
+        ScriptedServer([say("Hello there.").delay(1.0)]) as server,
         terminal(cwd=workspace, env=server.env("anthropic")) as odin,
     ):
         odin.see("edit")
