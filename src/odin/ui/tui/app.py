@@ -12,6 +12,7 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal
 from textual.driver import Driver
+from textual.geometry import Size
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
@@ -46,7 +47,7 @@ from odin.ui.tui.panels.status import StatusLine
 from odin.ui.tui.panels.toasts import Level, Toasts
 from odin.ui.tui.panels.todos import TodoPanel
 from odin.ui.tui.story.stories import Stories
-from odin.ui.tui.terminal.driver import redraw
+from odin.ui.tui.terminal.driver import OdinDriver, redraw
 from odin.ui.tui.terminal.replies import ANSWERS, BackgroundTold
 from odin.ui.tui.transcript import Transcript
 from odin.ui.tui.view.searchbar import SearchBar
@@ -297,7 +298,16 @@ class OdinApp(App[int], inherit_bindings=False):
         self.wake()
         if self._resized is not None:
             self._resized.stop()
-        self._resized = self.set_timer(RESIZED_S, lambda: redraw(self))
+        self._resized = self.set_timer(RESIZED_S, self._after_resize)
+
+    def _after_resize(self) -> None:
+        """In a storm of sizes the last one may not have come: the terminal is asked."""
+        driver = self._driver
+        columns, rows = driver._get_terminal_size() if isinstance(driver, OdinDriver) else self.size
+        if (columns, rows) != self.size:
+            self.post_message(events.Resize(Size(columns, rows), Size(columns, rows)))
+        else:
+            redraw(self)
 
     def wake(self) -> None:
         """Something changed: draw it with the next frame."""
