@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from odin.app.host import open_host
@@ -28,6 +29,12 @@ TAKE = os.environ.get("ODIN_SNAPSHOTS") == "write"
 
 STILL_S = 1.0
 """A picture is taken when nothing has moved for so long."""
+
+POLL_S = 0.01
+"""How often a test looks whether what it waits for is there."""
+
+SOON_S = 0.04
+"""What is due within this time belongs to what was just done: the next frame, the next part of a list."""
 
 FAST = {"retry": {"base_s": 0.01}}
 
@@ -46,11 +53,18 @@ class Stage:
         return self._server
 
     async def press(self, *keys: str) -> None:
+        """Press one key after the other; each one has its effect before the next one comes."""
         await self.pilot.press(*keys)
 
     async def type(self, text: str) -> None:
-        """Type it key by key."""
-        await self.pilot.press(*(_KEYS.get(char, char) for char in text))
+        """Type this in one go, as fast as a terminal delivers it."""
+        driver = self.app._driver
+        assert driver is not None
+        for char in text:
+            event = events.Key(_KEYS.get(char, char), None if char == "\n" else char)
+            event.set_sender(self.app)
+            driver.send_message(event)
+        await self.pilot.pause()
 
     async def send(self, text: str) -> None:
         await self.type(text)
@@ -62,7 +76,7 @@ class Stage:
         while not holds():
             if time.monotonic() > end:
                 raise AssertionError(f"it did not come to that; the screen shows:\n{self.screen()}")
-            await self.pilot.pause(0.02)
+            await self.pilot.pause(POLL_S)
 
     async def shows(self, *words: str, seconds: float = 30) -> None:
         """Wait until all of these are on the screen."""
@@ -71,7 +85,7 @@ class Stage:
     async def idle(self) -> None:
         """Wait until no turn runs and everything that happened is drawn."""
         await self.until(lambda: self.app.info is not None and not self.app.executing)
-        await self.pilot.pause(0.1)
+        await self.pilot.pause()
 
     def screen(self) -> str:
         """What a person sees, line by line."""
@@ -89,7 +103,7 @@ class Stage:
         assert path.exists(), f"there is no picture {path.name} yet; ODIN_SNAPSHOTS=write takes it"
         wanted = path.read_text(encoding="utf-8")
         while seen != wanted and time.monotonic() < end:
-            await self.pilot.pause(0.05)
+            await self.pilot.pause(POLL_S)
             seen = self._picture()
         if seen != wanted:
             kept = Path(os.environ.get("ODIN_SNAPSHOTS_SEEN", tempfile.gettempdir())) / path.name
@@ -149,6 +163,32 @@ def all_painted(app: OdinApp, faults: int = 0) -> None:
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests press keys faster than people; whether that matters is tested by itself."""
     monkeypatch.setattr(permission, "BURST_S", 0.0)
+
+
+async def settled(min_sleep: float = 0, max_sleep: float = 1) -> None:
+    """Wait until every task of the loop waits, and for what is due soon, however long that takes.
+
+    This stands in for the pilot's wait for an idle process, which sleeps 20 ms or more whether there is work or not.
+    """
+    loop: Any = asyncio.get_running_loop()
+    soon = loop.time() + SOON_S
+    end = loop.time() + max_sleep
+    calm = 0
+    while calm < 3 and loop.time() < end:
+        await asyncio.sleep(0)
+        calm = 0 if loop._ready else calm + 1
+        due = [timer.when() for timer in loop._scheduled if not timer.cancelled() and timer.when() <= soon]
+        if calm == 3 and due:
+            await asyncio.sleep(max(min(due) - loop.time(), 0))
+            calm = 0
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pilot waits until the app has nothing to do, not until time has passed."""
+    monkeypatch.setattr("textual.pilot.wait_for_idle", settled)
+    monkeypatch.setattr("textual.app.wait_for_idle", settled)
+    monkeypatch.setattr("odin.ui.tui.dialogs.guarded.QUIET_S", 0.03)
 
 
 OpenApp = Callable[..., AbstractAsyncContextManager[Stage]]
