@@ -34,6 +34,7 @@ from odin.core.op import (
 from odin.core.sessions import SessionSummary
 from odin.core.setup import Found
 from odin.core.trust import Wish
+from odin.ui.tui.composer.draft import Draft
 from odin.ui.tui.dialogs.choices import Choices
 from odin.ui.tui.dialogs.contents import ContentsDialog
 from odin.ui.tui.dialogs.errors import ErrorsDialog
@@ -51,7 +52,7 @@ from odin.ui.tui.dialogs.trust import TrustDialog
 from odin.ui.tui.dialogs.welcome import WelcomeDialog
 from odin.ui.tui.story.block import CallBlock
 from odin.ui.tui.view.searchbar import SearchBar
-from tests.tui.conftest import Stage
+from tests.tui.conftest import Stage, all_painted
 from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_asking_pictures import COMMAND
 from tests.tui.test_transcript import turns
@@ -158,6 +159,31 @@ class Scene:
         self._stage = stage
         await stage.until(lambda: len(stage.app.transcript.blocks) >= 60 and not stage.app.executing)
 
+    async def replace(self, earlier: "Scene") -> None:
+        """Open this scene in the app of an earlier one, as it was when that app began."""
+        stage, app = earlier.stage, earlier.app
+        for name in SET_ASIDE:
+            vars(app).pop(name, None)
+        while len(app.screen_stack) > 1:
+            await app.pop_screen()
+        if (bar := app.query_one(SearchBar)).is_open:
+            bar._say("", True)
+        app.composer.put_away()
+        app.composer.show(Draft())
+        app.composer.focus()
+        app.side.chosen = app.todos.folded = None
+        app.side.find_place()
+        app.mode_given = False
+        app._leaving.forget()
+        app._escapes.forget()
+        app.clear_notifications()
+        all_painted(app)
+        app.troubles._kept.clear()
+        app._clipboard = ""
+        app._sessions = self.sessions
+        await app.enter()
+        await self.begin(stage)
+
     @property
     def app(self) -> Any:
         return self.stage.app
@@ -192,6 +218,9 @@ class Scene:
         self.app.push_screen(dialog, self.given.append)
         await self.ready()
 
+
+SET_ASIDE = ("action_suspend_process", "_display")
+"""Methods of the app that a situation replaces."""
 
 Before = Callable[[Scene], Awaitable[None]]
 

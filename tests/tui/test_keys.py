@@ -1,8 +1,7 @@
 """Every key of the table does what it says, and any other key does it instead when the person wants that."""
 
 import ast
-import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,41 @@ OTHER = "f24"
 SOURCE = Path(__file__).parents[2] / "src" / "odin" / "ui" / "tui"
 
 
+class Place:
+    """An app in which one situation follows another; what a key did in one is not there in the next."""
+
+    def __init__(self) -> None:
+        self.scene = Scene()
+        self._fresh = True
+
+    async def situation(self, case: Case) -> Scene:
+        """The situation of this case, in which its key has not done its work yet."""
+        if not self._fresh:
+            earlier, self.scene = self.scene, Scene()
+            await self.scene.replace(earlier)
+        self._fresh = False
+        await case.before(self.scene)
+        assert not case.done(self.scene), self.scene.stage.screen()
+        return self.scene
+
+    async def press(self, case: Case, key: str) -> None:
+        """Press this key in the situation of the case: it does its work."""
+        try:
+            scene = await self.situation(case)
+            await scene.stage.press(key)
+            await scene.stage.until(lambda: case.done(scene))
+        except BaseException as error:
+            error.add_note(f"This is about the key {key} ({case.name}).")
+            raise
+
+
 @asynccontextmanager
-async def situation(case: Case, keys: dict[str, str] | None = None) -> AsyncGenerator[Scene]:
-    scene = Scene()
+async def opened(keys: dict[str, str] | None = None) -> AsyncGenerator[Place]:
+    place = Place()
     settings = ScreenSettings(bell=False, title=False, side_panel=False, keys=keys or {})
-    async with play(scene.sessions, settings=settings, clock=lambda: scene.client.now) as stage:
-        await scene.begin(stage)
-        await case.before(scene)
-        assert not case.done(scene), stage.screen()
-        yield scene
+    async with play(place.scene.sessions, settings=settings, clock=lambda: place.scene.client.now) as stage:
+        await place.scene.begin(stage)
+        yield place
 
 
 def test_every_key_has_a_case() -> None:
@@ -47,23 +72,29 @@ def test_every_key_says_what_it_does_and_where() -> None:
         assert [understood(one) for one in each(key.keys)] == each(key.keys), key
 
 
-def pressed_each(cases: tuple[Case, ...]) -> Any:
-    found = [(case, key) for case in cases for key in each(NAMES[case.name].keys)]
-    return pytest.mark.parametrize(("case", "key"), found, ids=[f"{case.name}-{key}" for case, key in found])
+ENDING = "end_of_input"
+"""It ends the app, so nothing can follow it there."""
 
 
-@pressed_each(CASES)
-async def test_a_key_does_what_it_says(case: Case, key: str) -> None:
-    async with situation(case) as scene:
-        await scene.stage.press(key)
-        await scene.stage.until(lambda: case.done(scene))
+def by_place(cases: Iterable[Case]) -> dict[str, list[Case]]:
+    places: dict[str, list[Case]] = {}
+    for case in sorted(cases, key=lambda case: case.name == ENDING):
+        places.setdefault(NAMES[case.name].where, []).append(case)
+    return places
 
 
-@pytest.mark.parametrize("case", MORE, ids=lambda case: case.name)
-async def test_and_elsewhere(case: Case) -> None:
-    async with situation(case) as scene:
-        await scene.stage.press(each(NAMES[case.name].keys)[0])
-        await scene.stage.until(lambda: case.done(scene))
+@pytest.mark.parametrize("where", by_place(CASES))
+async def test_every_key_of_a_place_does_what_it_says(where: str) -> None:
+    async with opened() as place:
+        for case in by_place(CASES)[where]:
+            for key in each(NAMES[case.name].keys):
+                await place.press(case, key)
+
+
+async def test_and_elsewhere() -> None:
+    async with opened() as place:
+        for case in MORE:
+            await place.press(case, each(NAMES[case.name].keys)[0])
 
 
 ALSO_EDITS = {"paste_image"}
@@ -73,28 +104,33 @@ DISTURBING = {"next_mode", "choose_next", "choose_previous", "choose_and_send", 
 """Whose own key does something else there that ends the situation, so that the other key is tried anew."""
 
 
-def of_each_place() -> list[Case]:
-    """One key of every place, which is where keys are looked up; ODIN_ALL_KEYS=1 tries them all."""
-    if os.environ.get("ODIN_ALL_KEYS"):
-        return list(CASES)
-    return list({NAMES[case.name].where: case for case in reversed(CASES)}.values())
-
-
-@pytest.mark.parametrize("case", of_each_place(), ids=lambda case: case.name)
-async def test_another_key_does_it_instead(case: Case) -> None:
-    chosen = {case.name: OTHER}
-    async with situation(case, chosen) as scene:
-        for key in () if case.name in ALSO_EDITS else each(NAMES[case.name].keys):
-            await scene.stage.press(key)
-            await scene.stage.pilot.pause()
-            assert not case.done(scene), scene.stage.screen()
-        if case.name not in DISTURBING:
-            await scene.stage.press(OTHER)
-            await scene.stage.until(lambda: case.done(scene))
+async def instead(place: Place, case: Case, other: str) -> None:
+    """The key of this case does its work no more, but another one does."""
+    scene = await place.situation(case)
+    for key in () if case.name in ALSO_EDITS else each(NAMES[case.name].keys):
+        await scene.stage.press(key)
+        await scene.stage.pilot.pause()
+        assert not case.done(scene), f"{case.name}: {key}\n{scene.stage.screen()}"
     if case.name in DISTURBING:
-        async with situation(case, chosen) as scene:
-            await scene.stage.press(OTHER)
-            await scene.stage.until(lambda: case.done(scene))
+        scene = await place.situation(case)
+    await scene.stage.press(other)
+    await scene.stage.until(lambda: case.done(scene))
+
+
+async def test_another_key_of_each_place_does_it_instead() -> None:
+    """Keys are looked up by their place, so one of every place is enough."""
+    firsts = [cases[0] for cases in by_place(CASES).values()]
+    others = {case.name: f"ctrl+f{number}" for number, case in enumerate(firsts, 1)}
+    async with opened(others) as place:
+        for case in firsts:
+            await instead(place, case, others[case.name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_another_key_does_it_instead(case: Case) -> None:
+    async with opened({case.name: OTHER}) as place:
+        await instead(place, case, OTHER)
 
 
 async def test_help_shows_the_keys_as_they_are() -> None:
