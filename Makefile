@@ -2,16 +2,18 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: test lint bench docs docs-check format setup clean
+.PHONY: test test-all lint bench docs docs-check format setup clean
 
 setup:
 	@sh bin/prepare $(VENV) dev
 
 # A test that fails while its neighbours press on the machine gets one more chance alone, and is named as unsteady.
-test: setup
-	@$(BIN)/python -m pytest $(ARGS) || { [ $$? -eq 1 ] \
+# `make test` leaves out what is marked slow; `make test-all` runs everything.
+test: SELECTED := -m "not slow"
+test test-all: setup
+	@$(BIN)/python -m pytest $(SELECTED) $(ARGS) || { [ $$? -eq 1 ] \
 	  && echo "Trying what failed once more, alone. What passes now is unsteady and should be mended:" \
-	  && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -n 0 -rA --no-header $(ARGS); }
+	  && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -n 0 -rA --no-header $(SELECTED) $(ARGS); }
 
 lint: setup
 	$(BIN)/ruff check .

@@ -162,8 +162,8 @@ class Scene:
     async def replace(self, earlier: "Scene") -> None:
         """Open this scene in the app of an earlier one, as it was when that app began."""
         stage, app = earlier.stage, earlier.app
-        for name in SET_ASIDE:
-            vars(app).pop(name, None)
+        for name in SET_ASIDE & app.__dict__.keys():
+            delattr(app, name)
         while len(app.screen_stack) > 1:
             await app.pop_screen()
         if (bar := app.query_one(SearchBar)).is_open:
@@ -219,7 +219,7 @@ class Scene:
         await self.ready()
 
 
-SET_ASIDE = ("action_suspend_process", "_display")
+SET_ASIDE = {"action_suspend_process", "_display"}
 """Methods of the app that a situation replaces."""
 
 Before = Callable[[Scene], Awaitable[None]]
