@@ -2,18 +2,21 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# Test workers start faster with cached bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: test test-all lint bench docs docs-check format setup clean
 
 setup:
 	@sh bin/prepare $(VENV) dev
 
+# `test` leaves out the tests marked slow; `test-all` runs every test.
+test: SELECTION := -m "not slow"
 # A test that fails while its neighbours press on the machine gets one more chance alone, and is named as unsteady.
-# `make test` leaves out what is marked slow; `make test-all` runs everything.
-test: SELECTED := -m "not slow"
 test test-all: setup
-	@$(BIN)/python -m pytest $(SELECTED) $(ARGS) || { [ $$? -eq 1 ] \
+	@$(BIN)/python -m pytest $(SELECTION) $(ARGS) || { [ $$? -eq 1 ] \
 	  && echo "Trying what failed once more, alone. What passes now is unsteady and should be mended:" \
-	  && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -n 0 -rA --no-header $(SELECTED) $(ARGS); }
+	  && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -n 0 -rA --no-header $(SELECTION) $(ARGS); }
 
 lint: setup
 	$(BIN)/ruff check .

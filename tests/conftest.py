@@ -1,14 +1,18 @@
-"""A temporary home and workspace for every test, and Odin run as a user runs it: a process of its own."""
+"""A temporary home and workspace for every test, and the `odin` command: in this process, or in one of its own."""
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+from tests import inprocess
 
 hypothesis.settings.register_profile("odin", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("odin")
@@ -42,8 +46,30 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def run_odin(workspace: Path) -> Run:
-    """Run `odin ARGS…` in the workspace: run_odin("-p", "hi", env={...}, input="...")."""
+def run_odin(run_odin_process: Run, workspace: Path) -> Run:
+    """Run `odin ARGS…` in the workspace: run_odin("-p", "hi", env={...}, input="...").
+
+    It runs in this process, which is faster than one of its own. Beside a running event loop and in a thread it cannot,
+    so there it gets a process.
+    """
+
+    def run(
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        input: str | None = None,
+        cwd: Path | None = None,
+        timeout: float = 60,
+    ) -> "subprocess.CompletedProcess[str]":
+        if threading.current_thread() is not threading.main_thread() or _loop_is_running():
+            return run_odin_process(*args, env=env, input=input, cwd=cwd, timeout=timeout)
+        return inprocess.run_odin(args, env or {}, input, cwd or workspace)
+
+    return run
+
+
+@pytest.fixture
+def run_odin_process(workspace: Path) -> Run:
+    """Run `odin ARGS…` as a user does: in a process of its own."""
 
     def run(
         *args: str,
@@ -65,3 +91,11 @@ def run_odin(workspace: Path) -> Run:
         )
 
     return run
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

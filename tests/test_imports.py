@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.table import each
+
 PACKAGE = Path(__file__).parent.parent / "src" / "odin"
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -112,7 +114,7 @@ def test_every_module_keeps_to_the_table():
     assert found == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("here", "source"),
     [
         ("core.event", "from odin.policy.modes import spec_of"),

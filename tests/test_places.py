@@ -5,12 +5,11 @@ import os
 import re
 from pathlib import Path
 
-import pytest
-
 from odin.app.logfile import note
 from odin.cli.places import PLACES
 from odin.config import cache_dir, config_dir, state_dir
 from odin.testing import ScriptedServer, call, say
+from tests.table import each
 
 from .conftest import Run
 
@@ -91,6 +90,6 @@ def test_what_moves_them(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("row", rows())
+@each("row", rows())
 def test_a_row_is_a_pattern(row: str) -> None:
     assert pattern(row).fullmatch(row.replace("*", "x").replace("PROJECT", "p").replace("NAME", "n"))

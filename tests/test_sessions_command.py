@@ -147,7 +147,7 @@ def test_delete_asks(store: Store, workspace: Path) -> None:
         assert [entry.id for entry in store.list()] == left
 
 
-def test_flags_that_name_a_session(run_odin: Run, store: Store, workspace: Path) -> None:
+def test_flags_that_name_a_session(run_odin: Run, run_odin_process: Run, store: Store, workspace: Path) -> None:
     with ScriptedServer([say("one"), say("two"), say("three")]) as server:
         env = server.env("anthropic")
         assert run_odin("-p", "more", "--resume", "aa", env=env).stdout == "one\n"
@@ -156,7 +156,7 @@ def test_flags_that_name_a_session(run_odin: Run, store: Store, workspace: Path)
         held.hold()
         assert run_odin("-p", "go on", "--continue", env=env).stdout == "two\n"
         assert "hello" in server.requests[1].body.decode(), "the latest is open elsewhere, so the one before it"
-        done = run_odin("-p", "x", "--resume", "aa1", env=env)
+        done = run_odin_process("-p", "x", "--resume", "aa1", env=env)
         assert (done.returncode, done.stdout) == (1, "")
         assert "already open in another process (PID " in done.stderr
         held.close()

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.testing import ScriptedServer, call, reply, say
+from tests.table import each
 
 PATHS = {"anthropic": "/v1/messages", "chat": "/v1/chat/completions", "responses": "/v1/responses"}
 KEYS = {
@@ -162,7 +163,7 @@ THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "made up"}
 BUDGET = {"type": "enabled", "budget_tokens": 2048}
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "value", "sentence"),
     [
         ("model", DELETE, "model: Field required"),
@@ -419,7 +420,7 @@ def answer_format(schema: Any, **more: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "plan", "schema": schema, **more}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "value", "sentence"),
     [
         ("model", DELETE, "you must provide a model parameter"),
@@ -513,7 +514,7 @@ def test_chat_accepts(changes: list[tuple[str, Any]]) -> None:
 # --- responses ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "value", "sentence"),
     [
         ("model", DELETE, "Missing required parameter: 'model'"),
@@ -629,8 +630,8 @@ def test_an_anthropic_token_is_as_good_as_a_key() -> None:
         assert ask(server, "anthropic", good("anthropic"), headers)[0] == 200
 
 
-@pytest.mark.parametrize("api", PATHS)
-@pytest.mark.parametrize(
+@each("api", PATHS)
+@each(
     ("body", "sentence"),
     [
         (b"", "not valid JSON"),

@@ -77,10 +77,10 @@ def test_resume_is_a_command_too(run_odin: Run, store: Store) -> None:
     assert "There is no session zz9" in run_odin("resume", "zz9", "-p", "x").stderr
 
 
-def test_headless_speaks_json_lines(run_odin: Run) -> None:
+def test_headless_speaks_json_lines(run_odin_process: Run) -> None:
     line = json.dumps({"type": "user", "message": {"role": "user", "content": "hello"}})
     with ScriptedServer([say("hi")]) as server:
-        done = run_odin("headless", input=f"{line}\n", env=server.env("anthropic"))
+        done = run_odin_process("headless", input=f"{line}\n", env=server.env("anthropic"))
     assert done.returncode == 0, done.stderr
     kinds = [json.loads(row)["type"] for row in done.stdout.splitlines()]
     assert kinds[0] == "system" and kinds[-1] == "result"

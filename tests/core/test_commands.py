@@ -3,11 +3,10 @@
 import io
 from typing import Any, cast
 
-import pytest
-
 from odin.core.commands import BUILT_INS, built_in, reserved
 from odin.ui.chat import chat, sessions
 from odin.ui.chat.commands import MODES, Commands
+from tests.table import each
 
 ASKED_FOR = ("new", "resume", "compact", "export", "models", "mcp", "rules", "stats", "help", "loop", "diagnostics")
 ALSO = ("show", "list", "switch")
@@ -24,7 +23,7 @@ def plain_names() -> set[str]:
     return {*table.names(), *MODES, *sessions.COMMANDS, *leaving}
 
 
-@pytest.mark.parametrize("name", [*ASKED_FOR, *ALSO])
+@each("name", [*ASKED_FOR, *ALSO])
 def test_what_every_coding_agent_has(name: str) -> None:
     assert reserved(name)
 
@@ -35,7 +34,7 @@ def test_names_are_words_and_none_is_given_twice() -> None:
     assert all(name == name.casefold() and not name.startswith("/") and " " not in name for name in names)
 
 
-@pytest.mark.parametrize("command", BUILT_INS, ids=lambda command: command.name)
+@each("command", BUILT_INS)
 def test_each_is_one_sentence(command: Any) -> None:
     assert command.help[0].isupper()
     assert command.help.endswith(".")

@@ -1,11 +1,11 @@
 from typing import get_args
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 
 from odin.core import event as event_module
 from odin.core.event import AnyEvent, Envelope, Event
+from tests.table import each
 
 from .strategies import EVENT_TYPES, envelopes
 
@@ -23,6 +23,6 @@ def test_the_union_names_every_event_class() -> None:
     assert declared == set(get_args(AnyEvent))
 
 
-@pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.__name__)
+@each("kind", EVENT_TYPES)
 def test_each_event_says_whether_it_lasts(kind: type[AnyEvent]) -> None:
     assert isinstance(kind.durable, bool)

@@ -4,6 +4,7 @@ import pytest
 
 from odin.core.attachment import Attachment
 from odin.core.mention import MOST, mentions
+from tests.table import each
 
 
 def first(text: str, *there: str) -> list[Attachment]:
@@ -11,7 +12,7 @@ def first(text: str, *there: str) -> list[Attachment]:
     return [way for ways in mentions(text) if (way := next((one for one in ways if one.path in there), None))]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "meant"),
     [
         ("explain @a.py", Attachment("a.py")),

@@ -62,11 +62,13 @@ def log_of(home: Path) -> Path:
 
 
 @pytest.mark.parametrize("room", [0, 1, 150, 700, 1100, 1600, 1900, 2400, 2800, 3200, 4200, 5000])
-def test_a_disk_that_fills_up_in_the_middle_of_a_line(room: int, run_odin: Run, workspace: Path, home: Path) -> None:
+def test_a_disk_that_fills_up_in_the_middle_of_a_line(
+    room: int, run_odin_process: Run, workspace: Path, home: Path
+) -> None:
     """Wherever it happens: the program ends by itself and says why, what was there stays, and later it goes on."""
     with ScriptedServer(Writer(workspace)) as server:
         env = server.env("anthropic")
-        assert run_odin("-p", "first", "--yes", env=env).returncode == 0
+        assert run_odin_process("-p", "first", "--yes", env=env).returncode == 0
         kept = log_of(home).read_bytes()
         cramped = limited_odin(["-p", "second", "--yes", "--continue"], workspace, len(kept) + room, env)
         now = log_of(home).read_bytes()
@@ -77,7 +79,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line(room: int, run_odin: Run, 
         else:
             assert len(now) < len(kept) + room
         assert_recorded(list(read_log(log_of(home))), workspace)
-        again = run_odin("-p", "third", "--yes", "--continue", env=env)
+        again = run_odin_process("-p", "third", "--yes", "--continue", env=env)
         assert again.returncode == 0, again.stderr
         assert log_of(home).read_bytes().startswith(now)
         assert server.rejected == []
@@ -153,47 +155,49 @@ def test_an_output_that_cannot_be_kept_whole(workspace: Path, home: Path) -> Non
     assert isinstance(list(read_log(log_of(home)))[-1].event, TurnEnded)
 
 
-def test_a_list_needs_no_room(run_odin: Run, workspace: Path) -> None:
+def test_a_list_needs_no_room(run_odin_process: Run, workspace: Path) -> None:
     with ScriptedServer([say("hello")]) as server:
-        assert run_odin("-p", "a first question", env=server.env("anthropic")).returncode == 0
+        assert run_odin_process("-p", "a first question", env=server.env("anthropic")).returncode == 0
     shown = limited_odin(["sessions"], workspace, 0, {})
     assert shown.returncode == 0
     assert "a first question" in shown.stdout
 
 
 @pytest.mark.parametrize("place", ["/proc/odin", "a file"])
-def test_a_state_folder_that_cannot_be_made(place: str, run_odin: Run, tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_made(place: str, run_odin_process: Run, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("mine")
     state = str(blocked / "odin") if place == "a file" else place
     with ScriptedServer([say("hello")]) as server:
-        refused = run_odin("-p", "hi", env={**server.env("anthropic"), "ODIN_STATE_DIR": state})
+        refused = run_odin_process("-p", "hi", env={**server.env("anthropic"), "ODIN_STATE_DIR": state})
         assert refused.returncode == 1
         assert "ODIN_STATE_DIR" in refused.stderr
         assert "Traceback" not in refused.stderr
-        elsewhere = run_odin("-p", "hi", env={**server.env("anthropic"), "ODIN_STATE_DIR": str(tmp_path / "new")})
+        elsewhere = run_odin_process(
+            "-p", "hi", env={**server.env("anthropic"), "ODIN_STATE_DIR": str(tmp_path / "new")}
+        )
         assert (elsewhere.returncode, elsewhere.stdout) == (0, "hello\n")
     assert blocked.read_text() == "mine"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
-def test_a_session_in_a_folder_that_became_read_only(run_odin: Run, home: Path) -> None:
+def test_a_session_in_a_folder_that_became_read_only(run_odin_process: Run, home: Path) -> None:
     with ScriptedServer([say("hello"), say("again")]) as server:
         env = server.env("anthropic")
-        assert run_odin("-p", "hi", env=env).returncode == 0
+        assert run_odin_process("-p", "hi", env=env).returncode == 0
         log = log_of(home)
         kept = log.read_bytes()
         log.chmod(0o400)
         log.parent.chmod(0o500)
         log.parent.parent.chmod(0o500)
-        refused = run_odin("-p", "more", "--continue", env=env)
+        refused = run_odin_process("-p", "more", "--continue", env=env)
         assert refused.returncode == 1
         assert WHAT_TO_DO in refused.stderr
         log.parent.parent.chmod(0o700)
         log.parent.chmod(0o700)
         log.chmod(0o600)
         assert log.read_bytes() == kept
-        assert run_odin("-p", "more", "--continue", env=env).returncode == 0
+        assert run_odin_process("-p", "more", "--continue", env=env).returncode == 0
 
 
 class Fickle:

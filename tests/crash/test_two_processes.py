@@ -87,12 +87,12 @@ def assert_one_after_the_other(events: list[Envelope], lines: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["resume", "begin"])
-def test_a_race_for_one_session(kind: str, run_odin: Run, workspace: Path, home: Path) -> None:
+def test_a_race_for_one_session(kind: str, run_odin_process: Run, workspace: Path, home: Path) -> None:
     """Whoever comes second is told that it is open, or comes when the first has left; nothing is ever mixed."""
     with ScriptedServer(lambda seen: say("hello there").pace(0.002)) as server:
         env = server.env("anthropic")
         if kind == "resume":
-            assert run_odin("-p", "first", "--session-id", "shared", env=env).returncode == 0
+            assert run_odin_process("-p", "first", "--session-id", "shared", env=env).returncode == 0
         answered = 0
         with rivals(workspace, env) as both:
             for number in range(ROUNDS):
@@ -117,11 +117,11 @@ def test_a_race_for_one_session(kind: str, run_odin: Run, workspace: Path, home:
         assert server.rejected == []
 
 
-async def test_one_that_is_open_is_refused_and_not_harmed(run_odin: Run, workspace: Path, home: Path) -> None:
+async def test_one_that_is_open_is_refused_and_not_harmed(run_odin_process: Run, workspace: Path, home: Path) -> None:
     gate = threading.Event()
     with ScriptedServer([say("one"), say("two").hold(gate, 2), say("three")]) as server:
         env = server.env("anthropic")
-        assert run_odin("-p", "first", "--session-id", "mine", env=env).returncode == 0
+        assert run_odin_process("-p", "first", "--session-id", "mine", env=env).returncode == 0
         first = subprocess.Popen(
             [sys.executable, "-I", "-m", "odin", "-p", "second", "--resume", "mine"],
             cwd=workspace,
@@ -131,7 +131,7 @@ async def test_one_that_is_open_is_refused_and_not_harmed(run_odin: Run, workspa
         )
         server.wait_for(2, 60)
         kept = logs(home, "mine").read_bytes()
-        second = run_odin("-p", "third", "--resume", "mine", env=env)
+        second = run_odin_process("-p", "third", "--resume", "mine", env=env)
         assert second.returncode == 1
         assert f"PID {first.pid}" in second.stderr
         with pytest.raises(SessionLocked):
@@ -140,7 +140,7 @@ async def test_one_that_is_open_is_refused_and_not_harmed(run_odin: Run, workspa
         gate.set()
         out, _ = first.communicate(timeout=60)
         assert out == b"two\n"
-        assert run_odin("-p", "third", "--resume", "mine", env=env).stdout == "three\n"
+        assert run_odin_process("-p", "third", "--resume", "mine", env=env).stdout == "three\n"
         assert server.rejected == []
 
 

@@ -13,6 +13,7 @@ from odin.policy.confine.landlock import readable
 from odin.policy.confine.layout import Layout, Session, layout
 from odin.policy.confine.planted import obeyed
 from odin.policy.confine.proof import Candidate, Proof, Wanted, describe, proof_key, remember, remembered
+from tests.table import each
 
 NOTHING = Layout(temporary=(), kept=(), writable=(), pinned=(), guarded=(), hidden=(), shown=())
 
@@ -88,7 +89,7 @@ def test_what_other_programs_obey_is_found(tmp_path: Path) -> None:
     assert found == {".git/config", ".git/hooks", ".github/workflows", ".vscode", ".envrc"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "what"),
     [
         ("touch: cannot touch '/opt/x': Read-only file system", "writing /opt/x"),

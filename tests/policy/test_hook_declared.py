@@ -6,6 +6,7 @@ import pytest
 
 from odin.core.hook import CallbackHook
 from odin.policy.hook.declared import EVENTS, TIMEOUT, Filters, declared, of_callback
+from tests.table import each
 
 
 def read(value: Any) -> tuple[list[Any], list[str]]:
@@ -109,7 +110,7 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "said"), WRONG)
+@each(("value", "said"), WRONG)
 def test_what_is_wrong_is_named_and_ignored(value: Any, said: str):
     hooks, warnings = read(value)
     assert hooks == []

@@ -7,6 +7,7 @@ import pytest
 from odin.core.hook import HookCall
 from odin.policy.hook.declared import EVENTS, Filters, Hook
 from odin.policy.hook.matching import meant
+from tests.table import each
 
 ROOT = "/srv/project"
 
@@ -19,7 +20,7 @@ def about(tool: str, **fields: Any) -> HookCall:
     return HookCall("tool_call", tool=tool, **fields)
 
 
-@pytest.mark.parametrize(
+@each(
     ("matcher", "tool", "named"),
     [
         ("", "ExecuteCommand", "Bash"),
@@ -95,7 +96,7 @@ def test_paths_are_below_the_project(patterns: tuple[str, ...], path: str, fits:
     assert (meant(hook(paths=patterns), about("EditTool", paths=(path,)), ROOT) is not None) == fits
 
 
-@pytest.mark.parametrize(
+@each(
     ("filters", "fits"),
     [
         ({"tools": ("Edit",)}, True),

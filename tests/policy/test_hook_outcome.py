@@ -3,12 +3,11 @@
 import json
 from typing import Any
 
-import pytest
-
 from odin.core.hook import SILENT, HookCall, HookVerdict, Point
 from odin.policy.hook.declared import Hook
 from odin.policy.hook.outcome import MAX_TEXT, answered, heard, together
 from odin.policy.process.runner import Captured
+from tests.table import each
 
 
 def said(point: Point, printed: Any = "", code: int = 0, errors: str = "", *, again: bool = False, **fields: Any):
@@ -21,7 +20,7 @@ def said(point: Point, printed: Any = "", code: int = 0, errors: str = "", *, ag
     return heard(hook, HookCall(point, again=again), Captured(code, data, errors))
 
 
-@pytest.mark.parametrize(
+@each(
     ("printed", "verdict", "word"),
     [
         ("", SILENT, "silent"),
@@ -62,7 +61,7 @@ def test_before_a_call(printed: Any, verdict: HookVerdict, word: str):
     assert (found.verdict, found.outcome, found.problem) == (verdict, word, "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("point", "verdict"),
     [
         ("tool_call", HookVerdict("deny", "no")),
@@ -91,7 +90,7 @@ def test_the_reason_of_exit_code_2_is_standard_error_and_else_what_was_printed()
     assert said("tool_call", code=2).verdict.message == "The hook h gave no reason."
 
 
-@pytest.mark.parametrize(
+@each(
     ("printed", "code", "errors", "problem"),
     [
         ("", 1, "broken pipe dream", "exit code 1. broken pipe dream"),

@@ -10,6 +10,7 @@ from odin.policy import paths
 from odin.policy.command.reach import leaves, outside_word
 from odin.policy.confidential import confidential
 from odin.policy.shell import survey
+from tests.table import each
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def root(workspace: Path) -> Path:
 # --- inside or not ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "expected"),
     [
         ("src/app.py", True),
@@ -177,7 +178,7 @@ PROTECTED = [
 ]
 
 
-@pytest.mark.parametrize("path", PROTECTED, ids=repr)
+@each("path", PROTECTED)
 def test_protected_names_are_protected_before_they_exist(root: Path, path: str):
     assert paths.protected(path, str(root))
     assert paths.protected(f"src/{path}", str(root))
@@ -185,7 +186,7 @@ def test_protected_names_are_protected_before_they_exist(root: Path, path: str):
     assert paths.protected(f"src/../{path}", str(root))
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         "src/app.py",
@@ -311,7 +312,7 @@ def test_words_that_lead_out(root: Path, word: str):
     assert leaves(word, str(root), str(root))
 
 
-@pytest.mark.parametrize(
+@each(
     "word",
     [
         "src/app.py",
@@ -343,7 +344,7 @@ def test_words_that_stay(root: Path, word: str):
     assert not leaves(word, str(root), str(root))
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "word"),
     [
         ("cp README.md /etc/x", "/etc/x"),

@@ -1,11 +1,11 @@
 """What is left of terminal output when it is read as text."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.policy.process.output import HeadAndTail
 from odin.policy.process.plain import Plain, cleaned, decoded
+from tests.table import each
 
 
 def shown(*pieces: bytes) -> bytes:
@@ -13,7 +13,7 @@ def shown(*pieces: bytes) -> bytes:
     return b"".join([plain.add(piece) for piece in pieces]) + plain.rest()
 
 
-@pytest.mark.parametrize(
+@each(
     ("printed", "seen"),
     [
         (b"\x1b[31mred\x1b[0m\n", b"red\n"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from odin.policy.command.grammar import MAX_CHARS, Unclear, Word, examine, parse
 from odin.policy.shell import Survey, survey
+from tests.table import each
 
 
 def words(command: str) -> list[Word]:
@@ -25,7 +26,7 @@ def plain(command: str) -> bool:
 # --- words ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "word"),
     [
         ("abc", "abc"),
@@ -63,7 +64,7 @@ def test_literal_words(text: str, word: str):
     assert found.literal
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "$x",
@@ -151,7 +152,7 @@ def test_words_that_count_as_literal_are_those_that_bash_makes(tmp_path_factory:
 # --- two readers ---
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "ls",
@@ -177,7 +178,7 @@ def test_plain_commands(command: str):
     assert plain(command)
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "coproc ls",
@@ -236,7 +237,7 @@ def test_what_is_not_plain(command: str):
 # --- what is unclear, and why ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "reason"),
     [
         ("ls\0", "NUL"),
@@ -286,7 +287,7 @@ def test_ordinary_letters_of_any_script_are_fine(command: str):
     assert plain(command)
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "[[ 'a[$(b)]' -eq 0 ]]",
@@ -349,7 +350,7 @@ def test_what_could_run_unseen_is_not_sure(command: str):
     assert seen.reason
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "X=1 ls",
@@ -384,7 +385,7 @@ def found(command: str) -> list[str]:
     return [" ".join(part.texts) for part in survey(command).parts]
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "inner"),
     [
         ("timeout -k 5 --signal KILL 10 a b", "a b"),
@@ -464,7 +465,7 @@ def test_a_text_that_is_too_long_still_shows_what_it_runs():
     assert seen.parts[-1].texts == ("a", "b")
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "folder"),
     [
         ("q", ""),
@@ -543,7 +544,7 @@ OPENINGS = [
 ]
 
 
-@pytest.mark.parametrize("opening", OPENINGS)
+@each("opening", OPENINGS)
 def test_deep_nesting_ends(opening: str):
     """Bounded work, however deep: also an overlong text is read to its end."""
     never_fails((opening * MAX_CHARS)[:MAX_CHARS])

@@ -10,6 +10,7 @@ from odin.core.tool import Subject
 from odin.policy.command.ruinous import critical, risky
 from odin.policy.rules import Policy
 from odin.policy.shell import survey
+from tests.table import each
 
 ROOT = "/ws/project"
 
@@ -102,7 +103,7 @@ VITAL = [
 ]
 
 
-@pytest.mark.parametrize("target", VITAL)
+@each("target", VITAL)
 def test_whole_trees_are_not_removed(target: str):
     assert why(f"rm -rf {target}").startswith("it ")
 
@@ -110,7 +111,7 @@ def test_whole_trees_are_not_removed(target: str):
 FLAGS = ["-rf", "-fr", "-Rf", "-r -f", "-f -r", "-R", "-r", "--recursive", "--recurs --force", "--r", "-vrf", "-dfr"]
 
 
-@pytest.mark.parametrize("flags", FLAGS)
+@each("flags", FLAGS)
 def test_options_in_any_spelling(flags: str):
     assert why(f"rm {flags} /")
     assert why(f"rm ~/ {flags}")
@@ -218,14 +219,14 @@ WRAPPED = [
 ]
 
 
-@pytest.mark.parametrize("frame", WRAPPED)
+@each("frame", WRAPPED)
 def test_whatever_it_is_wrapped_in(frame: str):
     command = frame.format("rm -rf /", tail=" -rf /")
     assert why(command)
     assert not why(frame.format("rm -rf build/out", tail=" -rf build/out"))
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "cd / && rm -rf *",
@@ -300,7 +301,7 @@ def test_roundabout_removals(command: str):
 # --- the machine ---
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "mkfs /dev/sda",
@@ -378,7 +379,7 @@ def test_machines_and_disks_are_spared(command: str):
 # --- what is not ruinous ---
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "rm -rf build",
@@ -539,7 +540,7 @@ def test_the_folder_it_starts_in_counts():
     assert why("cd .. && rm -rf *", ROOT, f"{ROOT}/build")
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "says"),
     [
         ("git checkout -- .", "not committed"),

@@ -3,12 +3,11 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from odin.core.tool import Subject
 from odin.policy.command.ruinous import critical
 from odin.policy.rules import Policy
 from odin.policy.shell import survey
+from tests.table import each
 
 ROOT = "/ws/proj"
 CASES: dict[str, list[str]] = json.loads((Path(__file__).parent / "corpus" / "ruinous.json").read_text())
@@ -18,12 +17,12 @@ def why(command: str) -> str:
     return critical(command, survey(command), ROOT)
 
 
-@pytest.mark.parametrize("command", CASES["never"])
+@each("command", CASES["never"])
 def test_a_disaster_is_known_in_every_spelling(command: str):
     assert why(command).startswith("it ")
 
 
-@pytest.mark.parametrize("command", CASES["left"])
+@each("command", CASES["left"])
 def test_what_sounds_like_one_is_left_to_the_other_rules(command: str):
     assert why(command) == ""
 
@@ -50,8 +49,8 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("piece", HOSTILE)
-@pytest.mark.parametrize("size", [300, 9_000, 60_000])
+@each("piece", HOSTILE)
+@each("size", [300, 9_000, 60_000])
 def test_hostile_texts_are_asked_about_and_nothing_breaks(piece: str, size: int, workspace: Path):
     text = "touch x " + (piece * size)[:size]
     verdict = Policy(root=str(workspace)).judge("ExecuteCommand", "execute", Subject(command=text), "edit_mode")

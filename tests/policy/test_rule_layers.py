@@ -12,6 +12,7 @@ from odin.core.tool import Kind, Subject
 from odin.policy.rule.book import LAYERS, Rulebook
 from odin.policy.rule.rule import Rule, rule_of
 from odin.policy.rules import Policy, Verdict
+from tests.table import each
 
 Said = tuple[Any, Any, str]
 """A layer, an action and the text of a rule."""
@@ -36,8 +37,8 @@ class Court:
         return self.full(tool, "edit", Subject(paths=tuple(str(self.root / name) for name in names))).action
 
 
-@pytest.mark.parametrize("denying", LAYERS)
-@pytest.mark.parametrize("allowing", LAYERS)
+@each("denying", LAYERS)
+@each("allowing", LAYERS)
 def test_a_denial_of_any_layer_holds(workspace: Path, denying: Layer, allowing: Layer) -> None:
     for rules in (
         [(denying, "deny", "Bash(deploy:*)"), (allowing, "allow", "Bash(deploy:*)")],

@@ -9,6 +9,7 @@ from odin.core.tool import Subject
 from odin.policy.rule.book import Rulebook
 from odin.policy.rule.shapes import Shapes
 from odin.policy.rules import Policy
+from tests.table import each
 
 
 def read(value: Any, *, trusted: bool = True) -> Shapes:
@@ -105,7 +106,7 @@ def test_a_rule_as_three_texts_allows_no_more_than_it_says(value: Any) -> None:
     assert verdict(value, "make") == "ask"
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "said"),
     [
         ("Bash(", "rules is ignored: 'Bash(' is not a rule"),

@@ -16,6 +16,7 @@ from odin.core.tool import Kind, Subject
 from odin.policy import paths
 from odin.policy.modes import PERMISSION_MODES, mode_of
 from odin.policy.rules import Policy, Verdict
+from tests.table import each
 
 PATHS = Path(__file__).parents[3] / "shared" / "safety" / "paths.json"
 COMMANDS = PATHS.with_name("commands.json")
@@ -241,9 +242,9 @@ def test_a_bypass_allows_all_but_what_is_denied(root: Path, settings: dict[str, 
     assert judge.full("WebFetch", "network", Subject(url="https://x")).action == "deny"
 
 
-@pytest.mark.parametrize("permission_mode", PERMISSION_MODES)
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("yes", [False, True])
+@each("permission_mode", PERMISSION_MODES)
+@each("mode", MODES)
+@each("yes", [False, True])
 def test_catastrophes_are_denied_in_every_mode(root: Path, permission_mode: str, mode: Mode, yes: bool):
     everything: dict[str, Any] = {"allowed_tools": ["Bash(*)", "Bash(rm -rf ~)"], "allowed_commands": ["rm"]}
     judge = Judge(root, mode, permission_mode=permission_mode, yes=yes, **everything)
@@ -265,7 +266,7 @@ def test_another_permission_mode_is_another_policy(root: Path):
 # --- protected paths ---
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         ".git/config",
@@ -414,7 +415,7 @@ def test_allowed_commands_are_words_a_command_begins_with(root: Path, command: s
     assert Judge(root, allowed_commands=["make", "git commit"]).run(command) == action
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "git push",
@@ -458,7 +459,7 @@ def test_allowed_commands_are_words_a_command_begins_with(root: Path, command: s
         "nothing; cleaner x -fr",
     ],
 )
-@pytest.mark.parametrize("settings", [{}, {"yes": True}, {"allowed_tools": ["Bash(*)"], "allowed_commands": ["git"]}])
+@each("settings", [{}, {"yes": True}, {"allowed_tools": ["Bash(*)"], "allowed_commands": ["git"]}])
 def test_forbidden_commands_are_found_wherever_they_hide(root: Path, command: str, settings: dict[str, Any]):
     forbidden = ["git push", "dangerous --force", "cleaner -rf"]
     assert Judge(root, forbidden_commands=forbidden, **settings).run(command) == "deny"
@@ -574,7 +575,7 @@ def test_allow_rules_for_commands(root: Path, rule: str, command: str, action: s
     assert Judge(root, allowed_tools=[rule]).run(command) == action
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "path", "action"),
     [
         ("Edit", "src/app.py", "allow"),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.policy.secrets import Redactor
+from tests.table import each
 
 MIXED = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA"
 HEX = "0123456789abcdef" * 4
@@ -60,10 +61,8 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "key"), KEYS)
-@pytest.mark.parametrize(
-    "frame", ["{}", "key: {}\n", '{{"a": "{}"}}', "x={};", "curl -H '{}' u", "   12\t{}", "a\n{}\nb"]
-)
+@each(("name", "key"), KEYS)
+@each("frame", ["{}", "key: {}\n", '{{"a": "{}"}}', "x={};", "curl -H '{}' u", "   12\t{}", "a\n{}\nb"])
 def test_a_key_of_a_known_shape_is_taken_out(name: str, key: str, frame: str):
     done = NOBODY(frame.format(key))
     assert key not in done.text
@@ -154,7 +153,7 @@ INNOCENT = [
 ]
 
 
-@pytest.mark.parametrize("text", INNOCENT)
+@each("text", INNOCENT)
 def test_what_only_looks_like_it_stays(text: str):
     assert NOBODY(text) == type(NOBODY(text))(text)
 

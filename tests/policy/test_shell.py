@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from odin.policy.command.grammar import MAX_CHARS, Unclear, parse
 from odin.policy.command.ruinous import critical
 from odin.policy.shell import read_only, split, survey
+from tests.table import each
 
 # --- splitting ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "parts"),
     [
         ("ls -la 'a b' \"c d\" e\\ f", [["ls", "-la", "a b", "c d", "e f"]]),
@@ -64,7 +65,7 @@ def test_every_command_in_a_text_is_found(command: str, parts: list[list[str]]):
     assert split(command) == parts
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "a 'b",
@@ -107,7 +108,7 @@ def test_a_heredoc_for_a_shell_is_a_script():
     assert ("rm", "-rf", "x") not in [part.texts for part in survey("cat <<EOF\nrm -rf x\nEOF").parts]
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "written"),
     [
         ("a > f", ["f"]),
@@ -338,7 +339,7 @@ CRITICAL = [
 ]
 
 
-@pytest.mark.parametrize("command", CRITICAL)
+@each("command", CRITICAL)
 def test_catastrophes_are_recognised(command: str):
     assert critical(command, survey(command), "/ws/project")
 
@@ -349,7 +350,7 @@ def test_the_project_itself_is_not_removed(target: str):
     assert critical(command, survey(command), "/ws/project")
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "rm -rf build",

@@ -3,11 +3,10 @@
 import time
 from pathlib import Path
 
-import pytest
-
 from odin.core.tool import Subject
 from odin.policy.rule.wildcard import matcher
 from odin.policy.rules import Policy
+from tests.table import each
 
 MEANT = [
     ("*.py", "a.py", True),
@@ -31,13 +30,13 @@ MEANT = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "text", "meant"), MEANT)
+@each(("pattern", "text", "meant"), MEANT)
 def test_what_is_meant(pattern: str, text: str, meant: bool) -> None:
     assert matcher(pattern)(text) == meant
     assert not matcher(pattern)(f"{text}\n") or pattern.endswith("**")
 
 
-@pytest.mark.parametrize(("pattern", "text", "meant"), MEANT)
+@each(("pattern", "text", "meant"), MEANT)
 def test_with_many_wildcards_it_means_the_same(pattern: str, text: str, meant: bool) -> None:
     """Such patterns are matched in another way."""
     many = "/~*~*~*~*~"
@@ -52,10 +51,8 @@ def test_loose_and_flat() -> None:
     assert matcher("https://a.org/?", flat=True)("https://a.org//")
 
 
-@pytest.mark.parametrize(
-    "pattern", ["**/" * 500 + "x", "*a" * 200 + "b", "**a" * 200 + "b", "?*" * 100 + "q", "*" * 5000]
-)
-@pytest.mark.parametrize("tool", ["Edit", "Read", "Bash", "WebFetch", "*"])
+@each("pattern", ["**/" * 500 + "x", "*a" * 200 + "b", "**a" * 200 + "b", "?*" * 100 + "q", "*" * 5000])
+@each("tool", ["Edit", "Read", "Bash", "WebFetch", "*"])
 def test_no_pattern_of_a_strangers_project_takes_for_ever(workspace: Path, pattern: str, tool: str) -> None:
     deny = [
         f"{tool}({pattern})",

@@ -16,6 +16,7 @@ from odin.providers.openai_chat import ChatProvider
 from odin.providers.openai_responses import ResponsesProvider
 from odin.providers.settings import ModelSettings, ProviderSettings
 from odin.testing import ScriptedServer, say
+from tests.table import each
 
 from .servers import collect
 
@@ -25,7 +26,7 @@ MINE = {"mine": ProviderSettings(base_url="http://10.0.0.1/v1", models={"tiny": 
 # --- which model is meant ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "provider", "model"),
     [
         ("anthropic/claude-opus-5-5", "anthropic", "claude-opus-5-5"),
@@ -70,7 +71,7 @@ def test_a_name_that_is_not_clear_is_asked_about(text: str, words: str) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "env", "wanted"),
     [
         ({}, {}, None),
@@ -154,7 +155,7 @@ def test_cached_tokens_are_billed_at_their_own_price() -> None:
 # --- how to reach it ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("ref", "settings", "env", "kind", "url"),
     [
         ("anthropic/x", {}, {"ANTHROPIC_API_KEY": "k"}, AnthropicProvider, "https://api.anthropic.com/v1/messages"),

@@ -22,6 +22,7 @@ from odin.core.errors import (
 from odin.providers import faults
 from odin.providers.address import Route, parse_address
 from odin.providers.faults import Peer, Said, not_a_stream, refused, reported, retry_after
+from tests.table import each
 
 KEY = "sk-very-secret-key"
 PEER = Peer(
@@ -38,7 +39,7 @@ def openai(message: str = "why", kind: str | None = None, code: Any = None) -> d
     return {"error": {"message": message, "type": kind, "code": code, "param": None}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "body", "error"),
     [
         (401, anthropic("authentication_error", "invalid x-api-key"), AuthFailed),
@@ -85,7 +86,7 @@ def test_an_answer_gets_its_name(status: int, body: Any, error: type[ProviderErr
     assert "\n" not in found.sentence()
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "error"),
     [
         (Said("Overloaded", "overloaded_error"), Overloaded),
@@ -240,7 +241,7 @@ def test_one_json_object_instead_of_a_stream() -> None:
 NOW = 1_800_000_000.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("headers", "seconds"),
     [
         ({}, None),

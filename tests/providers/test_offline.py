@@ -22,6 +22,7 @@ from odin.providers.offline.turn import MAX_STEPS
 from odin.providers.offline.wording import STOPPED
 from tests.providers.offline_talk import Talk
 from tests.providers.test_offline_grammar import PHRASES
+from tests.table import each
 
 AUTH = """\"\"\"Signing in.\"\"\"
 
@@ -851,7 +852,7 @@ def test_any_conversation_ends_and_keeps_to_the_tools_it_was_offered(
     assert longest <= MAX_STEPS + 1
 
 
-@pytest.mark.parametrize("prompt", sorted(PHRASES))
+@each("prompt", sorted(PHRASES))
 def test_every_phrase_ends_whatever_the_tools_say(prompt: str):
     for result in (("Denied: no.", True), ("     1\tx\n(showing lines 1-1 of 9 total)", False), ("", False)):
         longest, _ = converse([prompt], TOOLS, in_turn([result]))

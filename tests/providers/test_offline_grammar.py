@@ -11,6 +11,7 @@ from odin.providers.offline.quotes import protect
 from odin.providers.offline.task import LAST_FILE, LAST_PLACE, LAST_TERM, Task, nth
 from odin.providers.offline.template import compiled, firsts
 from odin.providers.offline.vocabulary import TEST_GLOBS
+from tests.table import each
 
 PYTHON = ("**/*.py", "**/*.pyi")
 
@@ -265,12 +266,12 @@ def bare(task: Task) -> dict[str, Any]:
     return fields
 
 
-@pytest.mark.parametrize("prompt", PHRASES)
+@each("prompt", PHRASES)
 def test_a_phrase_is_understood(prompt: str):
     assert [bare(task) for task in understand(prompt)] == [bare(PHRASES[prompt])]
 
 
-@pytest.mark.parametrize("prompt", [prompt for prompt in PHRASES if not prompt.startswith("s/")])
+@each("prompt", [prompt for prompt in PHRASES if not prompt.startswith("s/")])
 def test_case_and_courtesy_do_not_matter(prompt: str):
     first = prompt[0].swapcase() + prompt[1:]
     plain = [task.kind for task in understand(prompt)]
@@ -279,7 +280,7 @@ def test_case_and_courtesy_do_not_matter(prompt: str):
     assert [task.kind for task in understand(f"Could you please {first}")] == plain
 
 
-@pytest.mark.parametrize(
+@each(
     ("prompt", "kinds"),
     [
         ("search for TODO in a.py and replace it with FIXME", ["search", "replace"]),

@@ -4,6 +4,7 @@ import pytest
 
 from odin.core.errors import ContextOverflow
 from odin.providers.faults import Peer, Said, name_error
+from tests.table import each
 
 PEER = Peer("p", "http://127.0.0.1/v1", "m")
 
@@ -51,7 +52,7 @@ SAID: list[tuple[str, int, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "limit", "size"), SAID)
+@each(("words", "limit", "size"), SAID)
 def test_it_is_recognised_and_the_numbers_are_read(words: str, limit: int, size: int) -> None:
     error = name_error(PEER, Said(words), 400, None)
     assert isinstance(error, ContextOverflow)

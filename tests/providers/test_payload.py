@@ -1,7 +1,6 @@
-import pytest
-
 from odin.core.message import AssistantMessage, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
 from odin.providers.payload import running_loop
+from tests.table import each
 
 PROMPT = UserMessage("go")
 CALLS = AssistantMessage((Thinking("hmm", "s"), ToolCall("t", "Read", {})))
@@ -10,7 +9,7 @@ ANSWER = AssistantMessage((Thinking("so", "s"), Text("done")))
 THOUGHTS = AssistantMessage((Thinking("cut", "s"), Text(" \n")), interrupted=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("messages", "start"),
     [
         ((), 0),

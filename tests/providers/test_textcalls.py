@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from odin.core.provider import ToolSpec
 from odin.providers.callsieve import CallSieve
 from odin.providers.textcalls import Found, find_calls
+from tests.table import each
 
 OFFERED = ("Read", "Grep", "EditTool", "WriteFile", "ExecuteCommand", "LS")
 READ = {"file_path": "a.py"}
@@ -62,14 +63,14 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS.keys())
+@each("text", FORMS.values())
 def test_every_form_is_found(text: str) -> None:
     found = find_calls(text, OFFERED)
     assert found.calls == (("Read", READ),)
     assert found.text == ""
 
 
-@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS.keys())
+@each("text", FORMS.values())
 def test_nothing_of_it_runs_when_the_tool_is_not_offered(text: str) -> None:
     assert find_calls(text, ("Grep", "LS")).calls == ()
 
@@ -77,7 +78,7 @@ def test_nothing_of_it_runs_when_the_tool_is_not_offered(text: str) -> None:
 NEED_AN_END = {"tool_call that is never closed"}
 
 
-@pytest.mark.parametrize("name", [name for name in FORMS if name not in NEED_AN_END])
+@each("name", [name for name in FORMS if name not in NEED_AN_END])
 def test_a_half_block_is_never_run(name: str) -> None:
     text = FORMS[name].rstrip()
     complete = max(text.rfind("}"), text.rfind("</parameter>"))
@@ -210,7 +211,7 @@ def sift(text: str, size: int) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS.keys())
+@each("text", FORMS.values())
 def test_a_call_is_never_shown(text: str, size: int) -> None:
     shown, held = sift(f"I look.\n{text}", size)
     assert shown.strip() == "I look."

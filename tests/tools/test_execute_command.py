@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from odin.tools.running.interactive import refusal
+from tests.table import each
 from tests.tools.toolbox import Toolbox
 
 
@@ -104,7 +105,7 @@ async def test_an_interactive_program_is_not_run(box: Toolbox) -> None:
     assert not (box.folder / "made").exists()
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "vi a",
@@ -139,7 +140,7 @@ def test_commands_that_would_wait(command: str) -> None:
     assert refusal(command)
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         "echo 'vim is an editor'",

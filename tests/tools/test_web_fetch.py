@@ -22,6 +22,7 @@ from odin.tools.web.charset import decoded
 from odin.tools.web.page import _is_shell, _looks_like_html  # pyright: ignore[reportPrivateUsage]
 from odin.tools.web_fetch import FOR_THE_MODEL, INSTEAD, MAX_BYTES, WebFetch
 from tests.providers.servers import chunked
+from tests.table import each
 from tests.tools.site import Site, open_site
 from tests.tools.toolbox import Toolbox
 
@@ -106,7 +107,7 @@ async def test_html_is_known_by_its_type_or_its_beginning(browser: Browser, kind
     assert await browser.page(browser.site.page("/", body, kind)) == "Größe “50 €”"
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "body"),
     [
         ("text/html", '<meta charset="windows-1252">Größe “50 €”'.encode("cp1252")),

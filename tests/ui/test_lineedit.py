@@ -1,13 +1,13 @@
 """A line that is changed in place."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.ui.question.lineedit import Line, can_change
+from tests.table import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("keys", "text"),
     [
         ("!", "make test!"),

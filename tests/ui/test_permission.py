@@ -21,6 +21,7 @@ from odin.ui.question.permission import (
     understand,
 )
 from odin.ui.terminal import width
+from tests.table import each
 
 HIDDEN = "\x1b\x07\r\u202e\u200b\u2066\ufeff\u00ad\u3164\U000e0041"
 
@@ -43,7 +44,7 @@ ONCE = ask(rules=())
 OUTSIDE = ask(outside=True, sandbox="bubblewrap")
 
 
-@pytest.mark.parametrize(
+@each(
     ("typed", "reply"),
     [
         ("y\n", Reply("allow")),

@@ -9,6 +9,7 @@ from odin.core.event import Option, Question
 from odin.testing import ScriptedServer, Turn, call, reply, say
 from odin.ui.question.choosing import choices
 from odin.ui.questions import chosen, sdk_answers
+from tests.table import each
 from tests.ui.pseudo import screen
 
 ONE = Question("Colour", "Which?", (Option("Red"), Option("Dark blue"), Option("Green")))
@@ -16,7 +17,7 @@ MANY = Question("Colour", "Which?", ONE.options, multiple=True)
 OPEN = Question("Name", "What name?")
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "typed", "answer"),
     [
         (ONE, "2\n", ("Dark blue",)),

@@ -80,10 +80,10 @@ class Talk:
         return lines(rest)
 
 
-def test_one_prompt_without_input(run_odin: Run, workspace: Path) -> None:
+def test_one_prompt_without_input(run_odin_process: Run, workspace: Path) -> None:
     calls = [call("LS", {"path": str(workspace)}), call("Glob", {"pattern": "*"}), call("LS", {"path": "nowhere"})]
     with ScriptedServer([reply("Look.", calls), say("Done.")]) as server:
-        ran = run_odin("-p", "Look.", *STREAM, env=server.env("anthropic"))
+        ran = run_odin_process("-p", "Look.", *STREAM, env=server.env("anthropic"))
     messages = lines(ran.stdout)
     kinds = [message["type"] for message in messages if message["type"] != "tool_progress"]
     assert kinds == ["system", "assistant", "user", "user", "user", "assistant", "result"]
@@ -95,10 +95,10 @@ def test_one_prompt_without_input(run_odin: Run, workspace: Path) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_every_prompt_has_its_result(run_odin: Run) -> None:
+def test_every_prompt_has_its_result(run_odin_process: Run) -> None:
     prompts = user("one") + user([{"type": "text", "text": "two"}, {"type": "image", "source": {}}]) + user("three")
     with ScriptedServer([say("1"), say("2"), say("3")]) as server:
-        ran = run_odin(*BOTH, input=prompts, env=server.env("anthropic"))
+        ran = run_odin_process(*BOTH, input=prompts, env=server.env("anthropic"))
         assert len(server.requests) == 3
     messages = lines(ran.stdout)
     assert [message["result"] for message in of_type(messages, "result")] == ["1", "2", "3"]
@@ -107,13 +107,13 @@ def test_every_prompt_has_its_result(run_odin: Run) -> None:
     assert ran.returncode == 0
 
 
-def test_an_image_in_a_prompt(run_odin: Run) -> None:
+def test_an_image_in_a_prompt(run_odin_process: Run) -> None:
     data = base64.b64encode(pictures.png(4, 4)).decode()
     source = {"type": "base64", "media_type": "image/png", "data": data}
     prompts = user([{"type": "text", "text": "what is it?"}, {"type": "image", "source": source}])
     prompts += user([{"type": "image", "source": {**source, "data": base64.b64encode(b"no image").decode()}}])
     with ScriptedServer([say("A box.")]) as server:
-        ran = run_odin(*BOTH, input=prompts, env=server.env("anthropic"))
+        ran = run_odin_process(*BOTH, input=prompts, env=server.env("anthropic"))
         (request,) = server.requests
     assert data in request.body.decode()
     results = of_type(lines(ran.stdout), "result")
@@ -121,11 +121,11 @@ def test_an_image_in_a_prompt(run_odin: Run) -> None:
     assert "image 1 is an image that cannot be attached" in json.dumps(results)
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_goes_on(run_odin: Run) -> None:
+def test_what_cannot_be_read_is_said_and_the_rest_goes_on(run_odin_process: Run) -> None:
     bad = '{"type": "user"\n' + "[]\n" + '{"type": 7}\n' + "\n" + b"\xff\xfe\n".decode("latin-1") + '{"type":"sing"}\n'
     more = '{"type":"user"}\n' + user(7) + '{"type":"keep_alive"}\n' + user("  ") + user("fly", mode="fly")
     with ScriptedServer([say("Still here.")]) as server:
-        ran = run_odin(*BOTH, input=bad + more + user("hello"), env=server.env("anthropic"))
+        ran = run_odin_process(*BOTH, input=bad + more + user("hello"), env=server.env("anthropic"))
     messages = lines(ran.stdout)
     errors = [message for message in messages if message.get("subtype") == "input_error"]
     assert [error["line"] for error in errors] == [1, 2, 3, 5, 6, 7, 8]
@@ -136,14 +136,14 @@ def test_what_cannot_be_read_is_said_and_the_rest_goes_on(run_odin: Run) -> None
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_nothing_to_do_is_no_error(run_odin: Run) -> None:
-    ran = run_odin(*BOTH, input="")
+def test_nothing_to_do_is_no_error(run_odin_process: Run) -> None:
+    ran = run_odin_process(*BOTH, input="")
     assert (ran.returncode, ran.stdout) == (0, "")
 
 
-def test_the_handshake(run_odin: Run) -> None:
+def test_the_handshake(run_odin_process: Run) -> None:
     asked = control("initialize", hooks=None) + control("mcp_message", "r2") + control("whatever", "r3")
-    ran = run_odin(*BOTH, input=asked)
+    ran = run_odin_process(*BOTH, input=asked)
     first, *others = [message["response"] for message in lines(ran.stdout)]
     assert (first["subtype"], first["request_id"]) == ("success", "r1")
     assert {"commands", "output_style", "models"} <= set(first["response"])
@@ -151,9 +151,9 @@ def test_the_handshake(run_odin: Run) -> None:
     assert "'whatever'" in others[1]["error"]
 
 
-def test_a_mode_for_one_prompt(run_odin: Run) -> None:
+def test_a_mode_for_one_prompt(run_odin_process: Run) -> None:
     with ScriptedServer([say("a"), say("b")]) as server:
-        ran = run_odin(*BOTH, input=user("a", mode="ask") + user("b"), env=server.env("anthropic"))
+        ran = run_odin_process(*BOTH, input=user("a", mode="ask") + user("b"), env=server.env("anthropic"))
         offered = ["WriteFile" in request.tool_names for request in server.requests]
     assert offered == [False, True]
     assert [message["mode"] for message in lines(ran.stdout) if message["type"] == "system"] == [
@@ -162,10 +162,10 @@ def test_a_mode_for_one_prompt(run_odin: Run) -> None:
     ]
 
 
-def test_an_interrupt_right_behind_its_prompt(run_odin: Run) -> None:
+def test_an_interrupt_right_behind_its_prompt(run_odin_process: Run) -> None:
     asked = user("Tell.") + control("interrupt")
     with ScriptedServer([say("Never.").stall()]) as server:
-        ran = run_odin(*BOTH, input=asked, env=server.env("anthropic"))
+        ran = run_odin_process(*BOTH, input=asked, env=server.env("anthropic"))
     (result,) = of_type(lines(ran.stdout), "result")
     assert result["exit_reason"] == "interrupted"
     assert ran.returncode == 0
@@ -267,16 +267,16 @@ def test_a_signal_ends_a_talk_in_which_nothing_runs(workspace: Path) -> None:
         assert talk.process.wait(20) == 143
 
 
-def test_the_exit_code_is_that_of_the_last_prompt(run_odin: Run) -> None:
+def test_the_exit_code_is_that_of_the_last_prompt(run_odin_process: Run) -> None:
     script = [say("fine"), fault(429, {"retry-after": "3600"})]
     with ScriptedServer(script) as server:
-        ran = run_odin(*BOTH, input=user("a") + user("b"), env=server.env("anthropic"))
+        ran = run_odin_process(*BOTH, input=user("a") + user("b"), env=server.env("anthropic"))
     assert ran.returncode == 75
 
 
-def test_a_retry_is_a_message(run_odin: Run) -> None:
+def test_a_retry_is_a_message(run_odin_process: Run) -> None:
     with ScriptedServer([fault(529, {"retry-after": "0"}), say("Here.")]) as server:
-        ran = run_odin("-p", "Hello.", *STREAM, env=server.env("anthropic"))
+        ran = run_odin_process("-p", "Hello.", *STREAM, env=server.env("anthropic"))
     (retry,) = [message for message in lines(ran.stdout) if message.get("subtype") == "api_retry"]
     assert (retry["attempt"], retry["error"], retry["error_kind"]) == (1, "server_error", "Overloaded")
 
@@ -290,9 +290,9 @@ def test_a_client_that_writes_before_it_reads(workspace: Path) -> None:
     assert [answer["response"]["request_id"] for answer in answers] == [f"r{number}" for number in range(many)]
 
 
-def test_many_small_pieces_all_arrive(run_odin: Run) -> None:
+def test_many_small_pieces_all_arrive(run_odin_process: Run) -> None:
     answer = "".join(f"{number} " for number in range(3000))
     with ScriptedServer([say(answer, chunk=1)]) as server:
-        ran = run_odin("-p", "Count.", *STREAM, "--include-partial-messages", env=server.env("anthropic"))
+        ran = run_odin_process("-p", "Count.", *STREAM, "--include-partial-messages", env=server.env("anthropic"))
     deltas = [message["event"].get("delta", {}) for message in of_type(lines(ran.stdout), "stream_event")]
     assert "".join(delta.get("text", "") for delta in deltas) == answer

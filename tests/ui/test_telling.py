@@ -19,13 +19,14 @@ from odin.core.event import (
 from odin.testing import ScriptedServer, call, say
 from odin.ui.telling import Telling
 from tests.conftest import Run
+from tests.table import each
 
 
 def line(event: Event, agent: str = "") -> str:
     return Telling().line(Envelope(1, 0.0, "s", event, agent))  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize(
+@each(
     ("event", "said"),
     [
         (Warned("Mind the gap."), "Mind the gap."),
