@@ -138,19 +138,19 @@ def version_ms(rounds: int) -> tuple[float, float]:
 def fold_ms(events: int = 2000) -> float:
     """Reading a log of so many events and folding it into state."""
     from odin.core.event import Envelope, Replied, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UsageRecorded
-    from odin.core.message import AssistantMessage, Text, ToolCall, Usage
-    from odin.session.log import FORMAT, Header, SessionLog, read_log
-    from odin.session.state import State
+    from odin.core.message import ReplyMessage, Text, ToolCall, Usage
+    from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, read_log
+    from odin.session.state import SessionState
 
     with tempfile.TemporaryDirectory() as name:
-        log = SessionLog(Path(name) / "main.jsonl", Header(FORMAT, "bench", "/", 0.0))
+        log = SessionLog(Path(name) / "main.jsonl", LogHeader(LOG_FORMAT, "bench", "/", 0.0))
         for number in range(events // 6):
             call = ToolCall(f"c{number}", "Read", {"file_path": "/a"})
             for offset, event in enumerate(
                 (
                     TurnStarted(f"t{number}", "read it", "edit_mode"),
                     UsageRecorded("m", Usage(10, 10), 0.01),
-                    Replied(AssistantMessage((Text("reading"), call))),
+                    Replied(ReplyMessage((Text("reading"), call))),
                     ToolStarted(call.id, "Read", call.args),
                     ToolEnded(call.id, "Read", "success", "line\n" * 50),
                     TurnEnded(f"t{number}", "end_turn", "done"),
@@ -161,7 +161,7 @@ def fold_ms(events: int = 2000) -> float:
         samples: list[float] = []
         for _ in range(5):
             started = time.perf_counter()
-            State.fold(read_log(log.path))
+            SessionState.fold(read_log(log.path))
             samples.append((time.perf_counter() - started) * 1000)
     return statistics.median(samples)
 

@@ -43,9 +43,11 @@ def _seen(number: int) -> Fingerprint:
 
 
 def _full(policy: EvictionPolicy, entries: int) -> FileCache:
-    cache = FileCache(CacheSettings(max_entries=entries, max_bytes=1 << 40, policy=policy), clock=lambda: 100.0)
+    cache = FileCache(
+        CacheSettings(max_entries=entries, max_bytes=1 << 40, eviction_policy=policy), clock=lambda: 100.0
+    )
     for number in range(entries):
-        cache.saw_all(f"/{number}", _seen(number), text=_TEXT)
+        cache.record_whole(f"/{number}", _seen(number), text=_TEXT)
     return cache
 
 
@@ -66,14 +68,14 @@ class _Filled:
 
     def insert_and_evict(self) -> None:
         for number in range(self.next, self.next + _CALLS):
-            self.cache.saw_all(f"/{number}", _seen(number), text=_TEXT)
+            self.cache.record_whole(f"/{number}", _seen(number), text=_TEXT)
         self.next += _CALLS
 
     def insert_and_tell(self) -> None:
         for number in range(self.next, self.next + _CALLS):
-            mark = self.cache.mark()
-            self.cache.saw_all(f"/{number}", _seen(number), text=_TEXT)
-            self.cache.changed_since(mark)
+            mark = self.cache.take_mark()
+            self.cache.record_whole(f"/{number}", _seen(number), text=_TEXT)
+            self.cache.list_changed_since(mark)
         self.next += _CALLS
 
 

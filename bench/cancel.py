@@ -67,7 +67,7 @@ async def _stopped(script: Any, begun: Callable[[Any, Path], Awaitable[None]]) -
         (project / "families.sh").write_text(FAMILIES)
         env = {**os.environ, **server.env("anthropic"), "HOME": home}
         client = await open_session(Options(cwd=str(project), yes=True, env=env))
-        events = client.events()
+        events = client.stream_events()
         await client.submit(Prompt("p", "go"))
         await begun(server, project)
         began = time.perf_counter()

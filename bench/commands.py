@@ -37,10 +37,10 @@ async def _child(command: str, folder: str) -> dict[str, float]:
     """Run the tool as the engine does and say how much the peak grew, and how long it took."""
     from odin.core.tool import ToolContext
     from odin.policy.process.runner import ProcessRunner
-    from odin.tools.execute_command import ExecuteArgs, ExecuteCommand
+    from odin.tools.execute_command import ExecuteArgs, ExecuteCommandTool
 
     runner = ProcessRunner(Path(folder) / "outputs")
-    tool = ExecuteCommand(runner)
+    tool = ExecuteCommandTool(runner)
     shown: list[str] = []
     context = ToolContext(folder, folder, "bench", "", "c", "edit_mode", shown.append)
     await tool.run(ExecuteArgs("echo warm"), context)

@@ -53,7 +53,7 @@ async def edits_ms(folder: Path, rounds: int = ROUNDS) -> list[float]:
         client = await open_session(Options(cwd=str(path.parent), env=env, yes=True, max_turns=0))
         started: dict[str, float] = {}
         times: list[float] = []
-        events = client.events()
+        events = client.stream_events()
         await client.submit(Prompt("go", "edit it", "edit_mode"))
         async for envelope in events:
             event = envelope.event

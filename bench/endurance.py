@@ -36,7 +36,7 @@ def _events(turn: int) -> list[Any]:
     """One prompt with three calls: what an ordinary turn leaves in the log, ten events of it."""
     from odin.core.event import CachedFile as File
     from odin.core.event import FileCached, Replied, ToolEnded, ToolStarted, TurnEnded, TurnStarted, UsageRecorded
-    from odin.core.message import AssistantMessage, Text, ToolCall, Usage
+    from odin.core.message import ReplyMessage, Text, ToolCall, Usage
 
     calls = tuple(ToolCall(f"call_{turn}_{at}", "Grep", {"pattern": f"name_{at}", "path": "src"}) for at in range(2))
     found = "\n".join(f"src/part_{line}.py:{line}: some words of a line that was found here" for line in range(20))
@@ -44,13 +44,13 @@ def _events(turn: int) -> list[Any]:
     told: list[Any] = [
         TurnStarted(f"p{turn}", f"Do step {turn} of the plan and say what you found.", "edit_mode"),
         UsageRecorded("anthropic/claude-sonnet-4-5", usage, 0.01, 200_000),
-        Replied(AssistantMessage((Text("I look for it."), *calls), "anthropic", "claude-sonnet-4-5", "tool_use")),
+        Replied(ReplyMessage((Text("I look for it."), *calls), "anthropic", "claude-sonnet-4-5", "tool_use")),
     ]
     for call in calls:
         told.append(ToolStarted(call.id, call.name, call.args, "name"))
         told.append(ToolEnded(call.id, call.name, "success", found, note="20 lines"))
     told.append(FileCached(File(f"/project/src/part_{turn % 50}.py", 1000, 0.0, sha256="0" * 64)))
-    told.append(Replied(AssistantMessage((Text(f"Step {turn} is done."),), "anthropic", "claude-sonnet-4-5")))
+    told.append(Replied(ReplyMessage((Text(f"Step {turn} is done."),), "anthropic", "claude-sonnet-4-5")))
     told.append(TurnEnded(f"p{turn}", "end_turn", f"Step {turn} is done.", 2, usage, 0.01))
     return told
 
@@ -58,9 +58,9 @@ def _events(turn: int) -> list[Any]:
 def _write_log(state: Path, project: Path) -> tuple[str, int]:
     """A session of about EVENTS events, as a person would resume it."""
     from odin.core.event import Envelope, SessionOpened
-    from odin.session.store import Store
+    from odin.session.store import SessionStore
 
-    log = Store(state, str(project)).create(str(project), "long")
+    log = SessionStore(state, str(project)).create(str(project), "long")
     seq = 0
     log.append(Envelope(seq, time.time(), "long", SessionOpened(str(project), "anthropic/claude-sonnet-4-5", "0")))
     turn = 0
@@ -95,13 +95,13 @@ async def _child_resume(project: str, state: str, session: str) -> dict[str, flo
 def _child_append(folder: str) -> dict[str, float]:
     """Recording one event, early and late in a session: append, fold, publish. All kinds of events count alike, and
     processor time is taken, so that none can hide behind the others and the disk is left out."""
-    from odin.bus.hub import Hub
+    from odin.bus.hub import EventBus
     from odin.engine.recorder import Recorder
-    from odin.session.state import State
-    from odin.session.store import Store
+    from odin.session.state import SessionState
+    from odin.session.store import SessionStore
 
-    log = Store(folder, "/project").create("/project", "append")
-    recorder = Recorder(log, State("append"), Hub())
+    log = SessionStore(folder, "/project").create("/project", "append")
+    recorder = Recorder(log, SessionState("append"), EventBus())
     took: dict[str, float] = {}
     turn = 0
     while recorder.state.seq < LATE + BATCH:
@@ -140,7 +140,7 @@ async def _child_memory(project: str, state: str, url: str) -> dict[str, float]:
         "ODIN_MODEL": "anthropic/claude-sonnet-4-5",
     }
     client = await open_session(Options(cwd=project, state_dir=state, env=env, yes=True))
-    events = client.events()
+    events = client.stream_events()
     marks: list[int] = []
     for turn in range(TURNS):
         await client.submit(Prompt(f"p{turn}", f"Print the numbers, please ({turn})."))

@@ -39,7 +39,7 @@ async def one_session(server: ScriptedServer, workspace: Path, home: Path, numbe
     state = str(home / f"state-{number}")
     client = await open_session(Options(cwd=str(workspace), env=env, yes=True, max_turns=0, state_dir=state))
     try:
-        events = client.events()
+        events = client.stream_events()
         await client.submit(Prompt("go", "Replay the next commits.", "edit_mode"))
         async with asyncio.timeout(LONGEST_TURN_S):
             async for envelope in events:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from odin.app.finding import Finder
+from odin.app.finding import FileFinder
 from odin.tools.searching.ripgrep import find_ripgrep
 from row import Row
 from tree import WORDS
@@ -63,7 +63,7 @@ async def _typed(root: Path, names: str) -> tuple[float, float, list[float], lis
 
     Keys and looks take turns.
     """
-    finder = Finder(str(root), recent=list, env=dict(os.environ))
+    finder = FileFinder(str(root), recent=list, env=dict(os.environ))
     longest, over = 0.0, asyncio.Event()
 
     async def watch() -> None:
@@ -79,7 +79,7 @@ async def _typed(root: Path, names: str) -> tuple[float, float, list[float], lis
     found = await finder("s")
     first = (time.perf_counter() - began) * 1000
     assert found, "nothing was found at once"
-    while finder.walking:
+    while finder.is_walking:
         await asyncio.sleep(0.005)
     walked = (time.perf_counter() - began) * 1000
     keys: list[float] = []

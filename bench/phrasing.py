@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from random import Random
 from typing import Any, NamedTuple
 
-from odin.tools.files.text import Decoded, decode
+from odin.tools.files.text import DecodedText, decode
 
 LARGEST = 4_000_000
 _COMPARED = 6000
@@ -88,10 +88,10 @@ def _anew(path: str, after: bytes) -> Phrased:
     return Phrased([gone, Call("WriteFile", {"file_path": path, "content": content})], None)
 
 
-def _in_the_encoding_of(old: Decoded, after: bytes) -> str | None:
+def _in_the_encoding_of(old: DecodedText, after: bytes) -> str | None:
     """The new text, or None when the old file's encoding has no such bytes. Judged without the code that is on trial:
     if that lost a byte, a change it cannot make must not turn into one it can."""
-    if not after.startswith(old.bom) or (not old.wide and b"\0" in after[:8192]):
+    if not after.startswith(old.bom) or (not old.is_wide and b"\0" in after[:8192]):
         return None
     body = after[len(old.bom) :]
     try:
@@ -101,8 +101,8 @@ def _in_the_encoding_of(old: Decoded, after: bytes) -> str | None:
     return text if old.bom + text.encode(old.codec, _errors(old)) == after else None
 
 
-def _errors(old: Decoded) -> str:
-    return "surrogateescape" if old.codec == "utf-8" else "surrogatepass" if old.wide else "strict"
+def _errors(old: DecodedText) -> str:
+    return "surrogateescape" if old.codec == "utf-8" else "surrogatepass" if old.is_wide else "strict"
 
 
 def _sayable(text: str) -> bool:
@@ -131,7 +131,7 @@ def _hunks(a: list[str], b: list[str]) -> list[_Hunk]:
 
 
 class _Phrasing:
-    def __init__(self, path: str, old: Decoded, new: str, after: bytes, chance: Random) -> None:
+    def __init__(self, path: str, old: DecodedText, new: str, after: bytes, chance: Random) -> None:
         self._path = path
         self._old = old
         self._text = new
@@ -197,7 +197,7 @@ class _Phrasing:
             said.append(one)
         edits = [{"old_string": one.old, "new_string": one.new} for one in said]
         reads = [(one.first, one.last) for one in said if one.last >= one.first]
-        marked = self._old.codec == "utf-8" or self._old.wide
+        marked = self._old.codec == "utf-8" or self._old.is_wide
         together = len(edits) > 1 and (not marked or self._chance.random() < 0.7)
         if together or (len(edits) == 1 and self._chance.random() < 0.1):
             return Phrased([Call("MultiEditTool", {"file_path": self._path, "edits": edits})], reads)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from gitread import ABSENT, LINK, REGULAR, SUBMODULE, Change, Commit, Repository
 from odin.testing import ScriptedCall, SeenRequest, Turn, reply, say
-from odin.tools.reading.formats import is_lines
+from odin.tools.reading.formats import is_plain_text
 from phrasing import Call, Lines, Unsayable, created, modified
 from worktree import Worktree
 
@@ -217,7 +217,7 @@ class Replay:
 
     def _reads(self, name: bytes, path: str, before: bytes, needed: list[Lines]) -> list[Call]:
         """The Read calls before an edit: none for a file that is known, all of a small one, parts of a large one."""
-        if not is_lines(path, before[:16]):
+        if not is_plain_text(path, before[:16]):
             return [_raw_lines(path, first, last) for first, last in needed]
         lines = before.count(b"\n") + 1
         if lines <= PAGE_LINES and len(before) + 8 * lines <= PAGE_CHARS:

@@ -15,11 +15,11 @@ from statistics import median
 from textual.app import App, ComposeResult
 
 from odin.core.event import AnyEvent, Envelope, Replied, TextStreamed, ToolEnded, ToolStarted, TurnEnded, TurnStarted
-from odin.core.message import AssistantMessage, Text, Thinking, ToolCall
+from odin.core.message import ReplyMessage, Text, Thinking, ToolCall
 from odin.ui.tui.keys import KeyTable
-from odin.ui.tui.palette import DARK, palette
-from odin.ui.tui.story.story import Story
-from odin.ui.tui.transcript import Transcript
+from odin.ui.tui.palette import DARK, make_palette
+from odin.ui.tui.story.story import TranscriptModel
+from odin.ui.tui.transcript import TranscriptView
 from row import Row, table
 
 SIZE = (120, 40)
@@ -52,7 +52,7 @@ class _Screen(App[None]):
         self.theme = "odin-dark"
 
     def compose(self) -> ComposeResult:
-        yield Transcript(KeyTable(), palette(DARK))
+        yield TranscriptView(KeyTable(), make_palette(DARK))
 
 
 def _text(first: int, count: int) -> str:
@@ -65,21 +65,21 @@ def _past(messages: int) -> Iterator[AnyEvent]:
     for turn in range(messages // 4):
         call = ToolCall(f"c{turn}", "Read", {"file_path": f"/project/file{turn}.py"})
         yield TurnStarted(f"t{turn}", f"Question {turn} about the code?", "edit_mode")
-        yield Replied(AssistantMessage((Thinking("I wonder."), Text("I look at it."), call)))
+        yield Replied(ReplyMessage((Thinking("I wonder."), Text("I look at it."), call)))
         yield ToolStarted(call.id, call.name, call.args, call.args["file_path"])
         yield ToolEnded(call.id, call.name, "success", output, f"Read /project/file{turn}.py (lines 1-60)")
-        yield Replied(AssistantMessage((Text(_text(0, 24)),)))
+        yield Replied(ReplyMessage((Text(_text(0, 24)),)))
         yield TurnEnded(f"t{turn}", "end_turn", duration_ms=1_500)
 
 
-def _story(events: Iterator[AnyEvent]) -> Story:
-    story = Story()
+def _story(events: Iterator[AnyEvent]) -> TranscriptModel:
+    story = TranscriptModel()
     for number, event in enumerate(events):
-        story.see(Envelope(number, 1_700_000_000.0 + number, "s", event))
+        story.apply(Envelope(number, 1_700_000_000.0 + number, "s", event))
     return story
 
 
-def _frame(view: Transcript) -> None:
+def _frame(view: TranscriptView) -> None:
     """What happens for every frame: the news are taken over, and each line of the screen is drawn."""
     view.sync()
     for line in range(view.size.height):
@@ -92,18 +92,18 @@ def _ms(work: Callable[[], object]) -> float:
     return (time.process_time() - started) * 1000
 
 
-def _stream(view: Transcript, story: Story, frames: int, first: int) -> list[float]:
+def _stream(view: TranscriptView, story: TranscriptModel, frames: int, first: int) -> list[float]:
     """The cost of each frame while so many lines arrive."""
     costs: list[float] = []
     for frame in range(frames):
         for line in range(LINES_A_FRAME):
             text = _text(first + frame * LINES_A_FRAME + line, 1)
-            story.see(Envelope(10**6, 1_700_000_000.0, "s", TextStreamed(text)))
+            story.apply(Envelope(10**6, 1_700_000_000.0, "s", TextStreamed(text)))
         costs.append(_ms(lambda: _frame(view)))
     return costs
 
 
-async def _streaming(view: Transcript) -> tuple[float, float]:
+async def _streaming(view: TranscriptView) -> tuple[float, float]:
     """The median frame of the first lines, and of those around the 10,000th."""
     story = _story(iter([TurnStarted("t", "Write much.", "edit_mode")]))
     view.show(story)
@@ -111,26 +111,26 @@ async def _streaming(view: Transcript) -> tuple[float, float]:
     return median(costs[3 : 3 + FRAMES]), median(costs[-FRAMES:])
 
 
-async def _one_piece(view: Transcript) -> tuple[float, float]:
+async def _one_piece(view: TranscriptView) -> tuple[float, float]:
     """The same of a paragraph that does not end: nothing in it is final for long."""
     story = _story(iter([TurnStarted("t", "Write much.", "edit_mode")]))
     view.show(story)
     costs: list[float] = []
     for frame in range(12_000 // LINES_A_FRAME):
         words = "".join(f"line {frame} and {line} of *one* paragraph\n" for line in range(LINES_A_FRAME))
-        story.see(Envelope(10**6, 1_700_000_000.0, "s", TextStreamed(words)))
+        story.apply(Envelope(10**6, 1_700_000_000.0, "s", TextStreamed(words)))
         costs.append(_ms(lambda: _frame(view)))
     return median(costs[3 : 3 + FRAMES]), median(costs[-FRAMES:])
 
 
-async def _kept(view: Transcript) -> float:
+async def _kept(view: TranscriptView) -> float:
     """What a turn leaves in memory beside the words of its output, in a session of thousands of turns."""
     story = _story(iter(()))
     view.show(story)
     before = 0
     for turn in range(MANY_TURNS):
         for event in _small_turn(turn):
-            story.see(Envelope(turn, 1_700_000_000.0 + turn, "s", event))
+            story.apply(Envelope(turn, 1_700_000_000.0 + turn, "s", event))
         view.sync()
         if turn == MANY_TURNS // 4:
             before = _resident()
@@ -145,14 +145,14 @@ def _resident() -> int:
 def _small_turn(turn: int) -> Iterator[AnyEvent]:
     call = ToolCall(f"c{turn}", "Read", {"file_path": f"/project/file{turn}.py"})
     yield TurnStarted(f"t{turn}", f"Question {turn} about the code?", "edit_mode")
-    yield Replied(AssistantMessage((Thinking("I wonder."), Text("I look at it."), call)))
+    yield Replied(ReplyMessage((Thinking("I wonder."), Text("I look at it."), call)))
     yield ToolStarted(call.id, call.name, call.args, call.args["file_path"])
     yield ToolEnded(call.id, call.name, "success", f"line {turn}", f"Read /project/file{turn}.py (line 1)")
-    yield Replied(AssistantMessage((Text(f"Answer {turn}."),)))
+    yield Replied(ReplyMessage((Text(f"Answer {turn}."),)))
     yield TurnEnded(f"t{turn}", "end_turn", duration_ms=1_500)
 
 
-async def _session(view: Transcript, messages: int) -> dict[str, float]:
+async def _session(view: TranscriptView, messages: int) -> dict[str, float]:
     story = _story(_past(messages))
     found = {"opened": _ms(lambda: (view.show(story), _frame(view)))}
     found["streaming"] = median(_stream(view, story, FRAMES, 0))
@@ -170,7 +170,7 @@ async def _measured() -> list[Row]:
     app = _Screen()
     async with app.run_test(size=SIZE) as pilot:
         await pilot.pause()
-        view = app.query_one(Transcript)
+        view = app.query_one(TranscriptView)
         kept = await _kept(view)
         early, late = await _streaming(view)
         first, last = await _one_piece(view)

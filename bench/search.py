@@ -11,8 +11,8 @@ from typing import Any
 from odin.context.files import FileCache
 from odin.core.tool import Tool, ToolContext
 from odin.policy.process.runner import ProcessRunner
-from odin.tools.glob import Glob
-from odin.tools.grep import Grep
+from odin.tools.glob import GlobTool
+from odin.tools.grep import GrepTool
 from odin.tools.searching.ripgrep import find_ripgrep
 from row import Row
 from tree import RARE, source_tree
@@ -48,7 +48,7 @@ async def _measure(root: Path) -> list[Row]:
     assert rg is not None, "ripgrep is installed with Odin"
     bare = [rg, "--no-config", "--no-require-git"]
     runner = ProcessRunner()
-    grep, glob = Grep(FileCache(), runner), Glob(runner)
+    grep, glob = GrepTool(FileCache(), runner), GlobTool(runner)
     found: list[Row] = []
     for what, args, command in GREPS:
         odin, floor = await _in_turns(grep, args, [*bare, *command], root)

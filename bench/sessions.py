@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from odin.core.event import Envelope, Replied, SessionOpened, TitleSet, ToolEnded, TurnEnded, TurnStarted, UsageRecorded
-from odin.core.message import AssistantMessage, Text, ToolCall, Usage
-from odin.session.index import NAME, Index
-from odin.session.log import FORMAT, Header
-from odin.session.search import search
-from odin.session.store import LOG_NAME, Store
+from odin.core.message import ReplyMessage, Text, ToolCall, Usage
+from odin.session.index import INDEX_NAME, SessionIndex
+from odin.session.log import LOG_FORMAT, LogHeader
+from odin.session.search import search_sessions
+from odin.session.store import LOG_NAME, SessionStore
 from odin.tools.searching.ripgrep import find_ripgrep
 from row import Row
 
@@ -26,7 +26,7 @@ NEEDLE = "xylophone"
 def write_session(folder: Path, number: int) -> int:
     """One session of a few turns, each with a result of some size. Gives its bytes."""
     session = f"{20260101000000000 + number}"
-    lines = [msgspec.json.encode(Header(FORMAT, session, "/w", float(number)))]
+    lines = [msgspec.json.encode(LogHeader(LOG_FORMAT, session, "/w", float(number)))]
     needle = f" {NEEDLE}" if number % 500 == 7 else ""
     events: list[object] = [SessionOpened("/w", "anthropic/some-model", "1"), TitleSet(f"Session number {number}")]
     for turn in range(TURNS):
@@ -34,7 +34,7 @@ def write_session(folder: Path, number: int) -> int:
         events += [
             TurnStarted(f"t{turn}", f"please look at file {number} of the project", "edit_mode"),
             UsageRecorded("anthropic/some-model", Usage(100, 10), 0.01),
-            Replied(AssistantMessage((Text("I will read it."), call))),
+            Replied(ReplyMessage((Text("I will read it."), call))),
             ToolEnded(call.id, "Read", "success", f"def function_{number}(): pass\n" * 60 + needle),
             TurnEnded(f"t{turn}", "end_turn", "It is fine."),
         ]
@@ -56,8 +56,8 @@ def took_ms(act: Callable[[], object], rounds: int = 9) -> float:
 
 
 def _rebuilt(folder: Path) -> None:
-    (folder / NAME).unlink(missing_ok=True)
-    assert len(Index(folder).summaries()) == SESSIONS
+    (folder / INDEX_NAME).unlink(missing_ok=True)
+    assert len(SessionIndex(folder).list_summaries()) == SESSIONS
 
 
 def _looked_at(folder: Path) -> None:
@@ -70,22 +70,22 @@ def _looked_at(folder: Path) -> None:
 def _grown(folder: Path) -> None:
     with next(iter(folder.glob(f"*/{LOG_NAME}"))).open("ab") as file:
         file.write(b"\n")
-    assert len(Index(folder).summaries()) == SESSIONS
+    assert len(SessionIndex(folder).list_summaries()) == SESSIONS
 
 
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
-        folder = Store(name, "/w").folder
+        folder = SessionStore(name, "/w").folder
         folder.mkdir(parents=True)
         size = sum(write_session(folder, number) for number in range(SESSIONS))
         cold = took_ms(lambda: _rebuilt(folder), 3)
-        warm = took_ms(lambda: Index(folder).summaries())
+        warm = took_ms(lambda: SessionIndex(folder).list_summaries())
         floor = took_ms(lambda: _looked_at(folder))
         rg = find_ripgrep() or ""
-        found = search(folder, NEEDLE, ripgrep=rg)
+        found = search_sessions(folder, NEEDLE, ripgrep=rg)
         assert len(found) == SESSIONS // 500, len(found)
-        seek = took_ms(lambda: search(folder, NEEDLE, ripgrep=rg))
-        common = took_ms(lambda: search(folder, f"function_{SESSIONS // 2}", ripgrep=rg))
+        seek = took_ms(lambda: search_sessions(folder, NEEDLE, ripgrep=rg))
+        common = took_ms(lambda: search_sessions(folder, f"function_{SESSIONS // 2}", ripgrep=rg))
         one = took_ms(lambda: _grown(folder))
     megabytes = size / 1e6
     return [

@@ -75,7 +75,7 @@ async def _turns(script: Any, count: int, *, speculate: bool) -> list[float]:
         (settings / "odinconfig.json").write_text(json.dumps({"speculate": speculate}))
         env = {**os.environ, **server.env("anthropic"), "HOME": folder}
         client = await open_session(Options(cwd=str(project), yes=True, env=env))
-        events = client.events()
+        events = client.stream_events()
         for number in range(count):
             began = time.perf_counter()
             await client.submit(Prompt(f"p{number}", "go"))

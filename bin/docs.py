@@ -13,23 +13,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from odin.app import standard_registry
-from odin.bus.names import BUS_NAMES, sources
+from odin.app import build_standard_registry
+from odin.bus.names import BUS_NAMES, sources_of
 from odin.cli import build_parser
 from odin.cli.completions import parser_of
 from odin.cli.main import COMMANDS
-from odin.cli.parser import formatter
-from odin.config.describe import config_schema, config_table
+from odin.cli.parser import make_formatter
+from odin.config.describe import build_schema, build_table
 from odin.core import event, op
-from odin.core.commands import BUILT_INS
+from odin.core.commands import SLASH_COMMANDS
 from odin.core.registry import ALIASES
 from odin.tools.agent import AgentTool
-from odin.tools.context_summarizer import ContextSummarizer
-from odin.tools.web_fetch import WebFetch
-from odin.tools.web_search import WebSearch
-from odin.ui.tui.dialogs.help import place_of
-from odin.ui.tui.keynames import spelled
-from odin.ui.tui.keys import KEYS, Where
+from odin.tools.context_summarizer import ContextSummarizerTool
+from odin.tools.web_fetch import WebFetchTool
+from odin.tools.web_search import WebSearchTool
+from odin.ui.tui.dialogs.help import describe_scope
+from odin.ui.tui.keynames import format_key
+from odin.ui.tui.keys import KEYS, KeyScope
 from record import as_picture, as_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,9 +50,9 @@ async def _nobody(task: str, mode: event.Mode) -> event.TurnEnded:
 
 def tools() -> str:
     lines = ["| tool | kind | what it does | also known as |", "|---|---|---|---|"]
-    registry = standard_registry()
-    known = [tool for name in registry.names() if (tool := registry.get(name))]
-    for tool in (*known, WebFetch, WebSearch, ContextSummarizer, AgentTool(_nobody)):
+    registry = build_standard_registry()
+    known = [tool for name in registry.list_names() if (tool := registry.get(name))]
+    for tool in (*known, WebFetchTool, WebSearchTool, ContextSummarizerTool, AgentTool(_nobody)):
         aliases = ", ".join(f"`{name}`" for name in ALIASES.get(tool.name, "").split())
         lines.append(f"| `{tool.name}` | {tool.kind} | {tool.short} | {aliases} |")
     return "\n".join(lines)
@@ -77,7 +77,7 @@ def ops() -> str:
 def bus() -> str:
     lines = ["| name | events | ops |", "|---|---|---|"]
     for name in BUS_NAMES:
-        heard, asked = sources(name)
+        heard, asked = sources_of(name)
         of = [", ".join(f"`{kind.__name__}`" for kind in kinds) for kinds in (heard, asked)]
         lines.append(f"| `{name}` | {of[0] or 'none yet'} | {of[1]} |")
     return "\n".join(lines)
@@ -85,7 +85,7 @@ def bus() -> str:
 
 def builtins() -> str:
     lines = ["| command | what it does | also |", "|---|---|---|"]
-    for command in BUILT_INS:
+    for command in SLASH_COMMANDS:
         typed = f"/{command.name} {command.hint}".rstrip().replace("|", "\\|")
         aliases = ", ".join(f"`/{name}`" for name in command.aliases)
         lines.append(f"| `{typed}` | {command.help} | {aliases} |")
@@ -97,20 +97,20 @@ def commands() -> str:
     lines: list[str] = []
     for name, module in COMMANDS.items():
         parser = parser_of(name, module)
-        parser.formatter_class = formatter
+        parser.formatter_class = make_formatter
         lines += [f"### odin {name}", "", "```text", parser.format_help().rstrip(), "```", ""]
     return "\n".join(lines)
 
 
 def keys() -> str:
     lines: list[str] = []
-    places: list[Where] = [key.where for key in KEYS]
+    places: list[KeyScope] = [key.scope for key in KEYS]
     for place in dict.fromkeys(places):
-        lines += [f"### {place_of(place)}", "", "| key | what it does | its name |", "|---|---|---|"]
+        lines += [f"### {describe_scope(place)}", "", "| key | what it does | its name |", "|---|---|---|"]
         for key in KEYS:
-            if key.where == place:
-                each = ", ".join(f"`{spelled(one)}`" for one in key.keys.split(","))
-                lines.append(f"| {each} | {key.what} | `{key.name}` |")
+            if key.scope == place:
+                each = ", ".join(f"`{format_key(one)}`" for one in key.keys.split(","))
+                lines.append(f"| {each} | {key.description} | `{key.name}` |")
         lines.append("")
     return "\n".join(lines)
 
@@ -123,7 +123,7 @@ PARTS = {
     "events": events,
     "bus": bus,
     "ops": ops,
-    "config": config_table,
+    "config": build_table,
     "builtins": builtins,
     "keys": keys,
 }
@@ -152,7 +152,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     write: bool = parser.parse_args().write
     faults: list[str] = []
-    wanted = {SCHEMA: json.dumps(config_schema(), indent=2) + "\n", PICTURE: as_picture()}
+    wanted = {SCHEMA: json.dumps(build_schema(), indent=2) + "\n", PICTURE: as_picture()}
     used: set[str] = set()
     for page in pages():
         text = page.read_text(encoding="utf-8")

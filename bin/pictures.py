@@ -17,9 +17,9 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from odin.app.host import open_host
+from odin.app.host import open_switcher
 from odin.config import Options
-from odin.core.screen import ScreenSettings, ThemeName
+from odin.core.screen import ThemeSetting, TuiSettings
 from odin.core.sessions import Sessions
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, reply, say
 from odin.ui.tui.app import OdinApp
@@ -124,7 +124,7 @@ class Hands:
 
 
 @asynccontextmanager
-async def opened(size: tuple[int, int], theme: ThemeName = "dark", **options: Any) -> AsyncGenerator[Hands]:
+async def opened(size: tuple[int, int], theme: ThemeSetting = "dark", **options: Any) -> AsyncGenerator[Hands]:
     """The app in a project of its own, which is gone afterwards."""
     folder = tempfile.TemporaryDirectory(prefix="", dir="/tmp")
     home = Path(folder.name)
@@ -142,10 +142,10 @@ async def opened(size: tuple[int, int], theme: ThemeName = "dark", **options: An
             os.environ["HOME"] = str(home)
 
             async def connect() -> Sessions:
-                held.append(await open_host(Options(env=env, cwd=str(work), can_ask=True, **options)))
+                held.append(await open_switcher(Options(env=env, cwd=str(work), can_ask=True, **options)))
                 return held[0]
 
-            app = OdinApp(connect, ScreenSettings(bell=False, title=False, theme=theme))
+            app = OdinApp(connect, TuiSettings(bell=False, title=False, theme=theme))
             async with app.run_test(size=size) as pilot:
                 hands = Hands(app, pilot, model, home)
                 await hands.until(lambda: app.info is not None)
@@ -158,7 +158,7 @@ async def opened(size: tuple[int, int], theme: ThemeName = "dark", **options: An
         folder.cleanup()
 
 
-async def at_work(name: str, size: tuple[int, int], theme: ThemeName) -> None:
+async def at_work(name: str, size: tuple[int, int], theme: ThemeSetting) -> None:
     async with opened(size, theme, permission_mode="acceptEdits") as hands:
         await hands.send(TASK)
         await hands.shows("38.52")
@@ -178,9 +178,9 @@ async def choosing() -> None:
         hands.model.gate.set()
         for prompt in (*OTHERS, TASK):
             await hands.send("/new")
-            await hands.until(lambda: not hands.app.stories[""].blocks)
+            await hands.until(lambda: not hands.app.transcripts[""].blocks)
             await hands.send(prompt)
-            await hands.until(lambda: hands.app.stories[""].blocks)
+            await hands.until(lambda: hands.app.transcripts[""].blocks)
             await hands.until(lambda: not hands.app.executing)
         await hands.send("/sessions")
         await hands.shows(OTHERS[0][:12], OTHERS[2][:12])

@@ -13,7 +13,7 @@ import pytest
 
 import odin
 from odin.core.errors import AuthFailed, Interrupted, RateLimited, UnknownMode, UsageError
-from odin.core.provider import Piece, Request, StopPiece, TextPiece, UsagePiece
+from odin.core.provider import Chunk, Request, StopChunk, TextChunk, UsageChunk
 from odin.engine.local import LocalClient
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing import Usage as Tokens
@@ -95,8 +95,8 @@ class Thinker:
 
     name = "thinker"
 
-    async def stream(self, request: Request) -> AsyncIterator[Piece]:
-        yield TextPiece("Let me see")
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        yield TextChunk("Let me see")
         await asyncio.sleep(600)
 
     async def close(self) -> None:
@@ -366,10 +366,10 @@ class Parrot:
 
     name = "parrot"
 
-    async def stream(self, request: Request) -> AsyncIterator[Piece]:
-        yield TextPiece(f"{len(request.messages)} {request.model}")
-        yield UsagePiece(Tokens(input=5, output=7))
-        yield StopPiece("end_turn")
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        yield TextChunk(f"{len(request.messages)} {request.model}")
+        yield UsageChunk(Tokens(input=5, output=7))
+        yield StopChunk("end_turn")
 
     async def close(self) -> None:
         return

@@ -100,7 +100,7 @@ async def test_a_prompt_that_joined_another_has_its_result(configure: Configure)
             second = session.query("2")
             await until_queued(client)
             (waiting,) = (await client.snapshot()).queue
-            await client.submit(ChangePrompt(waiting.id, lane="merge"))
+            await client.submit(ChangePrompt(waiting.id, delivery="merge"))
             gate.set()
             assert (await done(first)).result == "Both."
             assert (await done(second)).result == "Both."

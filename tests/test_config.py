@@ -10,10 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.config import Options, cache_dir, config_dir, load, make_private, project_root, state_dir
-from odin.config.describe import config_schema, config_table
-from odin.config.keys import Keys
-from odin.config.layers import USER_ONLY
+from odin.config import (
+    Options,
+    find_project_root,
+    get_cache_dir,
+    get_config_dir,
+    get_state_dir,
+    load,
+    make_private_folder,
+)
+from odin.config.describe import build_schema, build_table
+from odin.config.keys import ConfigKeys
+from odin.config.layers import USER_ONLY_KEYS
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, StateUnwritable, UnknownMode, UsageError
 
@@ -158,8 +166,8 @@ def test_a_wrong_mode_or_permission_mode_is_refused(workspace: Path):
 
 
 def test_options_give_only_the_flags_that_were_set():
-    assert Options().flags() == {}
-    given_all = Options(model="a/b", mode="ask", max_turns=0, allowed_tools=("Read",), cwd="/x", yes=True).flags()
+    assert Options().to_flags() == {}
+    given_all = Options(model="a/b", mode="ask", max_turns=0, allowed_tools=("Read",), cwd="/x", yes=True).to_flags()
     assert given_all == {"model": "a/b", "mode": "ask", "max_turns": 0, "allowed_tools": ("Read",)}
 
 
@@ -326,7 +334,7 @@ def test_variables_expand_in_text_and_unset_ones_drop_the_key(workspace: Path, u
     config = load_here(workspace, VENDOR="a", MODEL_ID="b", TURNS="9", A_KEY=SECRET)
     assert (config.model, config.small_model, config.max_turns) == ("a/b", "", 9)
     assert config.default_response == "costs $5"
-    assert config.keep_env == ("PLAIN",)
+    assert config.env_passthrough == ("PLAIN",)
     provider = config.providers["a"]
     assert (provider.api_key, provider.base_url, provider.headers) == (SECRET, "http://127.0.0.1:1", {})
     assert config.warnings == (
@@ -348,7 +356,7 @@ def test_no_secret_is_in_the_public_view_nor_written_back(workspace: Path, user:
     before = where.read_bytes()
     config = load_here(workspace, {"max_turns": 4}, A_KEY=SECRET)
     assert config.default_response == SECRET
-    public = config.public()
+    public = config.to_public()
     assert SECRET not in json.dumps(public)
     assert public["default_response"] == "$A_KEY"
     assert public["ForbiddenCommands"] == ["$A_KEY"]
@@ -365,8 +373,8 @@ def test_a_warning_does_not_show_what_a_variable_held(workspace: Path, user: Wri
 
 
 def test_the_public_view_names_every_key_but_the_private_ones(workspace: Path):
-    shown = set(load_here(workspace).public())
-    assert set(Keys.__struct_encode_fields__) - shown == {
+    shown = set(load_here(workspace).to_public())
+    assert set(ConfigKeys.__struct_encode_fields__) - shown == {
         "web",
         "system_header",
         "keep_env",
@@ -421,10 +429,10 @@ def test_an_untrusted_project_cannot_make_odin_bolder(
     workspace: Path, user: Write, project: Write, content: dict[str, Any]
 ):
     user(CAUTIOUS)
-    before = load_here(workspace).public()
+    before = load_here(workspace).to_public()
     project(content)
     config = load_here(workspace)
-    assert config.public() == before
+    assert config.to_public() == before
     (warning,) = config.warnings
     (key,) = content
     assert f"{workspace / 'odinconfig.json'}: ignored because this folder is not trusted: {key}." in warning
@@ -434,10 +442,10 @@ def test_an_untrusted_project_cannot_make_odin_bolder(
 @pytest.mark.parametrize("content", BOLD)
 def test_a_trusted_project_may_allow_things(workspace: Path, user: Write, project: Write, content: dict[str, Any]):
     user(CAUTIOUS)
-    before = load_here(workspace).public()
+    before = load_here(workspace).to_public()
     project(content)
     config = load_trusted(workspace)
-    assert config.public() != before
+    assert config.to_public() != before
     assert config.warnings == ()
 
 
@@ -512,15 +520,15 @@ def test_the_users_own_folder_is_not_a_project_of_its_own(home: Path, user: Writ
 
 def test_folders_follow_odins_variables_then_xdg_then_home(home: Path):
     env = {"HOME": str(home)}
-    assert config_dir(env) == home / ".config" / "odin"
-    assert state_dir(env) == home / ".local" / "state" / "odin"
-    assert cache_dir(env) == home / ".cache" / "odin"
+    assert get_config_dir(env) == home / ".config" / "odin"
+    assert get_state_dir(env) == home / ".local" / "state" / "odin"
+    assert get_cache_dir(env) == home / ".cache" / "odin"
     xdg = {**env, "XDG_CONFIG_HOME": "/x/c", "XDG_STATE_HOME": "/x/s", "XDG_CACHE_HOME": "relative"}
-    assert config_dir(xdg) == Path("/x/c/odin")
-    assert state_dir(xdg) == Path("/x/s/odin")
-    assert cache_dir(xdg) == home / ".cache" / "odin"
+    assert get_config_dir(xdg) == Path("/x/c/odin")
+    assert get_state_dir(xdg) == Path("/x/s/odin")
+    assert get_cache_dir(xdg) == home / ".cache" / "odin"
     own = {**xdg, "ODIN_CONFIG_DIR": "/o/c", "ODIN_STATE_DIR": "~/s", "ODIN_CACHE_DIR": "/o/k"}
-    assert (config_dir(own), state_dir(own), cache_dir(own)) == (Path("/o/c"), home / "s", Path("/o/k"))
+    assert (get_config_dir(own), get_state_dir(own), get_cache_dir(own)) == (Path("/o/c"), home / "s", Path("/o/k"))
 
 
 def test_the_user_file_moves_with_its_folder(workspace: Path, tmp_path: Path):
@@ -529,34 +537,34 @@ def test_the_user_file_moves_with_its_folder(workspace: Path, tmp_path: Path):
 
 
 def test_folders_we_make_are_private(tmp_path: Path):
-    folder = make_private(tmp_path / "a" / "b")
+    folder = make_private_folder(tmp_path / "a" / "b")
     assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700, 0o700]
-    assert make_private(folder) == folder
+    assert make_private_folder(folder) == folder
 
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateUnwritable, match="cannot be made"):
-        make_private(tmp_path / "file" / "state")
+        make_private_folder(tmp_path / "file" / "state")
 
 
 @pytest.mark.parametrize("marker", ["ODIN.md", "odinconfig.json", ".git"])
 def test_the_root_is_the_nearest_marked_folder(workspace: Path, marker: str):
     deep = workspace / "a" / "b"
     deep.mkdir(parents=True)
-    assert project_root(str(deep), os.environ) == str(deep)
+    assert find_project_root(str(deep), os.environ) == str(deep)
     (workspace / marker).write_text("{}")
-    assert project_root(str(deep), os.environ) == str(workspace)
+    assert find_project_root(str(deep), os.environ) == str(workspace)
     (workspace / "a" / "ODIN.md").write_text("")
-    assert project_root(str(deep), os.environ) == str(workspace / "a")
+    assert find_project_root(str(deep), os.environ) == str(workspace / "a")
 
 
 def test_home_is_no_project_seen_from_below(home: Path):
     (home / ".git").mkdir()
     (home / "src").mkdir()
     (home.parent / ".git").mkdir(exist_ok=True)
-    assert project_root(str(home / "src"), os.environ) == str(home / "src")
-    assert project_root(str(home), os.environ) == str(home)
+    assert find_project_root(str(home / "src"), os.environ) == str(home / "src")
+    assert find_project_root(str(home), os.environ) == str(home)
 
 
 def test_a_folder_open_to_all_is_no_project_seen_from_below(tmp_path: Path):
@@ -564,15 +572,15 @@ def test_a_folder_open_to_all_is_no_project_seen_from_below(tmp_path: Path):
     mine = shared / "mine"
     mine.mkdir(parents=True)
     (shared / "ODIN.md").write_text("evil")
-    assert project_root(str(mine), os.environ) == str(shared)
+    assert find_project_root(str(mine), os.environ) == str(shared)
     shared.chmod(0o777)
-    assert project_root(str(mine), os.environ) == str(mine)
+    assert find_project_root(str(mine), os.environ) == str(mine)
 
 
 def test_a_project_reached_by_a_link_is_the_real_one(workspace: Path, tmp_path: Path):
     link = tmp_path / "link"
     link.symlink_to(workspace)
-    assert project_root(str(link), os.environ) == str(workspace)
+    assert find_project_root(str(link), os.environ) == str(workspace)
 
 
 # --- schema and table ---
@@ -584,9 +592,9 @@ def _all_properties(schema: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_the_schema_has_every_key_with_a_description():
-    schema = config_schema()
+    schema = build_schema()
     assert schema["$schema"].endswith("2020-12/schema")
-    assert set(schema["properties"]) == {"$schema", *Keys.__struct_encode_fields__}
+    assert set(schema["properties"]) == {"$schema", *ConfigKeys.__struct_encode_fields__}
     everything = _all_properties(schema)
     assert len(everything) > 30
     assert [name for name, found in everything if len(found.get("description", "")) < 10] == []
@@ -594,12 +602,12 @@ def test_the_schema_has_every_key_with_a_description():
 
 
 def test_the_table_has_a_row_for_every_key():
-    table = config_table()
+    table = build_table()
     rows = [line.split(" | ") for line in table.splitlines()]
     assert len({len(row) for row in rows[2:]}) == 1
-    for key in Keys.__struct_encode_fields__:
+    for key in ConfigKeys.__struct_encode_fields__:
         assert f"| `{key}` |" in table
-    for key in USER_ONLY:
+    for key in USER_ONLY_KEYS:
         (row,) = [row for row in rows if row[0] == f"| `{key}`"]
         assert row[4] == "no"
 
@@ -615,7 +623,7 @@ VALUES = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(Keys.__struct_encode_fields__) | st.text(max_size=6), VALUES, max_size=6))
+@given(st.dictionaries(st.sampled_from(ConfigKeys.__struct_encode_fields__) | st.text(max_size=6), VALUES, max_size=6))
 def test_any_object_loads_or_is_reported_never_crashes(
     tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any]
 ):
@@ -624,6 +632,6 @@ def test_any_object_loads_or_is_reported_never_crashes(
     work = folder / "work"
     work.mkdir()
     config = load(str(work), {"HOME": str(folder), "ODIN_CONFIG_DIR": str(folder)})
-    unknown = [key for key in content if key not in Keys.__struct_encode_fields__ and key != "$schema"]
+    unknown = [key for key in content if key not in ConfigKeys.__struct_encode_fields__ and key != "$schema"]
     assert len(config.warnings) >= len(unknown)
-    json.dumps(config.public())
+    json.dumps(config.to_public())

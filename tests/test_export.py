@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odin.app.export import export_session, form_of
+from odin.app.export import export_session, format_of
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import (
     AnyEvent,
@@ -27,9 +27,9 @@ from odin.core.event import (
     TurnStarted,
     UsageRecorded,
 )
-from odin.core.message import AssistantMessage, Image, Text, Thinking, ToolCall, Usage
-from odin.session.export.richtext import rendered
-from odin.session.log import FORMAT, Header, SessionLog
+from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, Usage
+from odin.session.export.richtext import render_markdown
+from odin.session.log import LOG_FORMAT, LogHeader, SessionLog
 from tests.pictures import png
 
 DIFF = "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n-old <b>\n+new & better\n same\n"
@@ -46,7 +46,7 @@ def session(tmp_path: Path) -> Session:
 
     def write(*events: AnyEvent | tuple[str, AnyEvent]) -> Path:
         path = tmp_path / "sessions" / "20260101120000000" / "main.jsonl"
-        log = SessionLog(path, Header(FORMAT, path.parent.name, "/project", 1_700_000_000.0))
+        log = SessionLog(path, LogHeader(LOG_FORMAT, path.parent.name, "/project", 1_700_000_000.0))
         for number, item in enumerate(events):
             agent, event = item if isinstance(item, tuple) else ("", item)
             log.append(Envelope(number, 1_700_000_000.0 + number, log.session, event, agent))
@@ -59,7 +59,7 @@ def session(tmp_path: Path) -> Session:
 def turn(number: int, text: str, answer: str) -> list[AnyEvent]:
     return [
         TurnStarted(f"p{number}", text, "edit_mode"),
-        Replied(AssistantMessage((Text(answer),), "anthropic", "m-1")),
+        Replied(ReplyMessage((Text(answer),), "anthropic", "m-1")),
         UsageRecorded("anthropic/m-1", Usage(1000, 20), 0.0123, 200_000),
         TurnEnded(f"p{number}", "end_turn", answer, 1, Usage(1000, 20), 0.0123, 1500),
     ]
@@ -70,11 +70,11 @@ def worked() -> list[AnyEvent | tuple[str, AnyEvent]]:
     return [
         SessionOpened("/project", "anthropic/m-1", "0.1"),
         TurnStarted("p1", "Mend x.py", "edit_mode"),
-        Replied(AssistantMessage((Thinking("Which line?", "sig"), Text("I change it."), edit), "anthropic", "m-1")),
+        Replied(ReplyMessage((Thinking("Which line?", "sig"), Text("I change it."), edit), "anthropic", "m-1")),
         ToolStarted("c1", "Edit", {"file_path": "/project/x.py"}, "/project/x.py"),
-        ToolEnded("c1", "Edit", "success", "Changed.", view=DIFF, duration_ms=12),
+        ToolEnded("c1", "Edit", "success", "Changed.", display=DIFF, duration_ms=12),
         TodosChanged((Todo("1", "mend it", "completed"), Todo("2", "test it", "pending"))),
-        ("agent-1", Replied(AssistantMessage((Text("From the sub-agent."),)))),
+        ("agent-1", Replied(ReplyMessage((Text("From the sub-agent."),)))),
         *turn(1, "unused", "All **done**: see `x.py`.\n\n```python\nprint(1)\n```")[1:],
         *turn(2, "Something wrong", "Never mind."),
         Rewound("r1", "p2", files=True, chat=True),
@@ -174,11 +174,11 @@ def everywhere(evil: str) -> list[AnyEvent | tuple[str, AnyEvent]]:
     return [
         SessionOpened(evil, evil, "0.1"),
         TurnStarted("p1", evil, "edit_mode"),
-        Replied(AssistantMessage((Thinking(evil), Text(evil), call), evil, evil)),
+        Replied(ReplyMessage((Thinking(evil), Text(evil), call), evil, evil)),
         ToolStarted("c1", "Read", {evil: [evil]}, evil),
-        ToolEnded("c1", "Read", "error", evil, view=evil, images=(Image(evil, "image/png"),)),
+        ToolEnded("c1", "Read", "error", evil, display=evil, images=(Image(evil, "image/png"),)),
         TodosChanged((Todo("1", evil, "pending"),)),
-        (evil, Replied(AssistantMessage((Text(f"# {evil}\n- {evil}\n> {evil}\n|a|b|\n|-|-|\n|{evil}|c|\n"),)))),
+        (evil, Replied(ReplyMessage((Text(f"# {evil}\n- {evil}\n> {evil}\n|a|b|\n|-|-|\n|{evil}|c|\n"),)))),
         TurnEnded("p1", "error", evil, error=evil),
         TitleSet(evil),
     ]
@@ -231,14 +231,14 @@ def test_a_line_that_is_no_utf8_is_passed_over(session: Session, tmp_path: Path)
     ],
 )
 def test_markdown_becomes_html_that_can_do_nothing(source: str, expected: str):
-    assert expected in rendered(source)
+    assert expected in render_markdown(source)
 
 
 @pytest.mark.parametrize(
     "piece", ["> ", "- ", "**a ", "[a](", "`", "*a*", "| a |\n|-|-|\n", "```\n", "\n- x\n\n", "~~"]
 )
 def test_no_markdown_takes_long(piece: str):
-    assert rendered(piece * 3000)
+    assert render_markdown(piece * 3000)
 
 
 def test_pictures_of_the_session_are_in_the_page_and_others_are_not(session: Session, tmp_path: Path):
@@ -294,12 +294,12 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(session: Session, tmp
     [("", "", "markdown"), ("x.json", "", "json"), ("x.HTML", "", "html"), ("x.json", "md", "markdown")],
 )
 def test_the_form_is_named_or_read_from_the_path(path: str, form: str, expected: str):
-    assert form_of(path, form) == expected
+    assert format_of(path, form) == expected
 
 
 def test_there_is_no_other_form():
     with pytest.raises(UsageError, match="no export format"):
-        form_of("", "pdf")
+        format_of("", "pdf")
 
 
 @pytest.mark.parametrize("form", ["markdown", "html", "json"])
@@ -312,7 +312,7 @@ def test_a_long_session_is_not_held_in_memory(session: Session, tmp_path: Path, 
     for number in range(300):
         many += [
             TurnStarted(f"p{number}", "again", "edit_mode"),
-            Replied(AssistantMessage((call,))),
+            Replied(ReplyMessage((call,))),
             ToolEnded("c", "Read", "success", "x\n" * 25_000),
             TurnEnded(f"p{number}", "end_turn"),
         ]

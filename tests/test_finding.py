@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 
 from odin.app import catalogue, finding
-from odin.app.catalogue import Catalogue
-from odin.app.finding import Finder
-from odin.app.ranking import Search, Superseded, folded
+from odin.app.catalogue import PathIndex
+from odin.app.finding import FileFinder
+from odin.app.ranking import PathSearch, Superseded, fold_case
 from odin.core.event import CachedFile
 from odin.testing import say
 from tests.engine.conftest import Start, start
 
 __all__ = ["start"]
 
-Make = Callable[..., Finder]
+Make = Callable[..., FileFinder]
 
 
 @pytest.fixture
 async def make(tmp_path: Path) -> AsyncIterator[Make]:
     """make(names, recent=…) is a finder in a folder with these files, all of the same age."""
-    made: list[Finder] = []
+    made: list[FileFinder] = []
 
-    def finder(*names: str, recent: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Finder:
+    def finder(*names: str, recent: tuple[str, ...] = (), env: dict[str, str] | None = None) -> FileFinder:
         root = tmp_path / "tree"
         root.mkdir(exist_ok=True)
         for name in names:
@@ -36,7 +36,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
             path.write_text("")
             os.utime(path, (1_000_000_000, 1_000_000_000))
         known = [CachedFile(f"{root}/{name}", 0, float(place)) for place, name in enumerate(recent)]
-        found = Finder(str(root), recent=lambda: known, env=env or {"HOME": "/nowhere"})
+        found = FileFinder(str(root), recent=lambda: known, env=env or {"HOME": "/nowhere"})
         made.append(found)
         return found
 
@@ -45,11 +45,11 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
         await one.close()
 
 
-async def settled(finder: Finder, words: str, limit: int = 20) -> tuple[str, ...]:
+async def settled(finder: FileFinder, words: str, limit: int = 20) -> tuple[str, ...]:
     """The answer when the whole tree is known."""
     await finder(words)
     async with asyncio.timeout(30):
-        while finder.walking:
+        while finder.is_walking:
             await asyncio.sleep(0.01)
     return await finder(words, limit)
 
@@ -193,11 +193,11 @@ class TestTime:
 
     async def test_a_newer_question_ends_an_older_one(self) -> None:
         chunks = ["\n" + "\n".join(f"d{number}/{each}.txt" for each in range(2000)) + "\n" for number in range(400)]
-        search = Search()
+        search = PathSearch()
         asked = time.monotonic()
         with pytest.raises(Superseded):
-            await search.best(chunks, "zz", 20, lambda: time.monotonic() - asked < 0.02)
-        (best, *_) = await search.best(chunks, "d7/19.t", 20, lambda: True)
+            await search.find_best(chunks, "zz", 20, lambda: time.monotonic() - asked < 0.02)
+        (best, *_) = await search.find_best(chunks, "d7/19.t", 20, lambda: True)
         assert best[2] == "d7/19.txt"
 
     async def test_others_run_during_a_long_search(self) -> None:
@@ -213,7 +213,7 @@ class TestTime:
                 await asyncio.sleep(0)
 
         counting = asyncio.create_task(count())
-        await Search().best(chunks, "qzx", 20, lambda: True)
+        await PathSearch().find_best(chunks, "qzx", 20, lambda: True)
         over = True
         await counting
         assert turns > 10
@@ -225,16 +225,16 @@ class TestTime:
         monkeypatch.setattr(catalogue, "find_ripgrep", lambda: str(endless))
         finder = make("x.py")
         async with asyncio.timeout(20):
-            while not await finder("b.py") and not finder.walking:
+            while not await finder("b.py") and not finder.is_walking:
                 await asyncio.sleep(0.01)
-        assert finder.walking
+        assert finder.is_walking
         await finder.close()
-        assert not finder.walking
+        assert not finder.is_walking
         assert _walkers(endless) == []
         assert await finder("b.py") == ()
 
     async def test_three_hundred_thousand_names_take_little_memory(self) -> None:
-        kept = Catalogue()
+        kept = PathIndex()
         for number in range(300):
             kept.add("\n".join(f"packages/component{number}/source/file_number_{each}.tsx" for each in range(1000)))
         kept.finish()
@@ -242,7 +242,7 @@ class TestTime:
         held = sum(len(chunk) for chunk in kept.chunks)
         assert held < 60 * kept.count
         assert len(kept.chunks) < 2000
-        hits = await Search().best(kept.chunks, "component42file_number_77.", 5, lambda: True)
+        hits = await PathSearch().find_best(kept.chunks, "component42file_number_77.", 5, lambda: True)
         assert hits[0][2] == "packages/component42/source/file_number_77.tsx"
 
 
@@ -254,4 +254,4 @@ def _walkers(of: Path) -> list[str]:
 
 def test_folding_keeps_every_letter_in_its_place() -> None:
     for text in ("ABC", "İstanbul", "straße", "ÄÖÜ", "ǅ"):
-        assert len(folded(text)) == len(text)
+        assert len(fold_case(text)) == len(text)

@@ -5,9 +5,9 @@ import os
 import re
 from pathlib import Path
 
-from odin.app.logfile import note
-from odin.cli.places import PLACES
-from odin.config import cache_dir, config_dir, state_dir
+from odin.app.logfile import append_entry
+from odin.cli.places import FOLDER_FLAGS
+from odin.config import get_cache_dir, get_config_dir, get_state_dir
 from odin.testing import ScriptedServer, call, say
 from tests.table import each
 
@@ -15,7 +15,7 @@ from .conftest import Run
 
 PAGE = Path(__file__).parent.parent / "docs" / "files.md"
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
-PLACE = {"CONFIG": config_dir, "STATE": state_dir, "CACHE": cache_dir}
+PLACE = {"CONFIG": get_config_dir, "STATE": get_state_dir, "CACHE": get_cache_dir}
 
 
 def rows() -> list[str]:
@@ -62,7 +62,7 @@ def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
     ):
         done = run_odin(*line, input=KEY)
         assert done.returncode == 0, done.stderr
-    note("something", os.environ)
+    append_entry("something", os.environ)
     known = [pattern(row) for row in rows()]
     found = made(dict(os.environ))
     assert {path for path in found if not any(one.fullmatch(path) for one in known)} == set()
@@ -77,14 +77,14 @@ def test_what_moves_them(tmp_path: Path) -> None:
     home = {"HOME": "/h"}
     page = PAGE.read_text(encoding="utf-8")
     for name, place, variable, xdg, usual in (
-        ("CONFIG", config_dir, "ODIN_CONFIG_DIR", "XDG_CONFIG_HOME", ".config/odin"),
-        ("STATE", state_dir, "ODIN_STATE_DIR", "XDG_STATE_HOME", ".local/state/odin"),
-        ("CACHE", cache_dir, "ODIN_CACHE_DIR", "XDG_CACHE_HOME", ".cache/odin"),
+        ("CONFIG", get_config_dir, "ODIN_CONFIG_DIR", "XDG_CONFIG_HOME", ".config/odin"),
+        ("STATE", get_state_dir, "ODIN_STATE_DIR", "XDG_STATE_HOME", ".local/state/odin"),
+        ("CACHE", get_cache_dir, "ODIN_CACHE_DIR", "XDG_CACHE_HOME", ".cache/odin"),
     ):
         assert place(home) == Path("/h", usual)
         assert place({**home, xdg: "/x"}) == Path("/x/odin")
         assert place({**home, xdg: "/x", variable: "/own"}) == Path("/own")
-        flag = next(flag for flag, moved in PLACES.items() if moved == variable)
+        flag = next(flag for flag, moved in FOLDER_FLAGS.items() if moved == variable)
         assert re.search(
             rf"^\| {name}, .*`~/{re.escape(usual)}` \| `{variable}`, `{xdg}` \| `{flag}` \|$", page, re.MULTILINE
         )

@@ -12,10 +12,10 @@ import pytest
 from odin.cli import run
 from odin.cli.main import COMMANDS
 from odin.cli.parser import EPILOG
-from odin.session.lock import Owner, host_name, owner_file
+from odin.session.lock import LockHolder, get_host_name, lock_file_of
 from odin.session.log import read_log
-from odin.session.state import State
-from odin.session.store import Store
+from odin.session.state import SessionState
+from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, say
 from tests.session.logs import opened, titled, turn, write
 
@@ -39,16 +39,16 @@ def here(workspace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
 
 @pytest.fixture
-def store(home: Path, workspace: Path) -> Store:
+def store(home: Path, workspace: Path) -> SessionStore:
     """Two sessions of this project and one of another."""
-    store = Store(home / ".local/state/odin", str(workspace))
+    store = SessionStore(home / ".local/state/odin", str(workspace))
     write(store, "aa1", [opened(), *turn("t1", "first prompt"), *turn("t2", "second prompt", "A marmalade.")], 1000)
     write(store, "bb2", [opened(), titled("Evil\x1b]0;x\x07 title\n two"), *turn("t1", "hello")], 2000)
-    write(Store(home / ".local/state/odin", "/elsewhere"), "cc3", [opened(), *turn("t1", "far away")], 3000)
+    write(SessionStore(home / ".local/state/odin", "/elsewhere"), "cc3", [opened(), *turn("t1", "far away")], 3000)
     return store
 
 
-def test_the_list(here: Here, store: Store) -> None:
+def test_the_list(here: Here, store: SessionStore) -> None:
     code, printed, _ = here("sessions")
     lines = printed.splitlines()
     assert code == 0
@@ -64,7 +64,7 @@ def test_the_list(here: Here, store: Store) -> None:
     held.close()
 
 
-def test_search_and_show(here: Here, store: Store) -> None:
+def test_search_and_show(here: Here, store: SessionStore) -> None:
     code, printed, _ = here("sessions", "search", "MARMALADE")
     assert code == 0
     assert printed.splitlines()[0].startswith("aa1")
@@ -81,9 +81,9 @@ def test_search_and_show(here: Here, store: Store) -> None:
     assert (code, "There is no session zzz" in said) == (2, True)
 
 
-def test_rename_and_what_is_wrong(here: Here, store: Store) -> None:
+def test_rename_and_what_is_wrong(here: Here, store: SessionStore) -> None:
     assert here("sessions", "rename", "aa", "A", "better", "name") == (0, "Renamed session aa1.\n", "")
-    assert State.fold(read_log(store.path_of("aa1"))).title == "A better name"
+    assert SessionState.fold(read_log(store.path_of("aa1"))).title == "A better name"
     assert here("sessions", "rename", "aa")[0] == 2
     assert here("sessions", "rename", "aa", " ")[0] == 2
     assert here("sessions", "dance")[0] == 2
@@ -94,10 +94,10 @@ def test_rename_and_what_is_wrong(here: Here, store: Store) -> None:
     held.close()
 
 
-def test_fork_and_export(here: Here, store: Store, workspace: Path) -> None:
+def test_fork_and_export(here: Here, store: SessionStore, workspace: Path) -> None:
     made = json.loads(here("sessions", "fork", "aa1", "--at", "1", "--json")[1])
     assert made["draft"] == "second prompt"
-    assert [item.body for item in State.fold(read_log(store.path_of(made["session"]))).turns] == ["first prompt"]
+    assert [item.body for item in SessionState.fold(read_log(store.path_of(made["session"]))).turns] == ["first prompt"]
     assert here("sessions", "fork", "aa1", "--at", "9")[0] == 2
     code, printed, _ = here("sessions", "export", "aa1")
     assert code == 0
@@ -108,7 +108,7 @@ def test_fork_and_export(here: Here, store: Store, workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [("--json",), ("--format", "json"), ("--json", "--format", "json"), ("-o", "a.json")])
-def test_an_export_as_json(here: Here, store: Store, workspace: Path, how: tuple[str, ...]) -> None:
+def test_an_export_as_json(here: Here, store: SessionStore, workspace: Path, how: tuple[str, ...]) -> None:
     code, printed, _ = here("sessions", "export", "aa1", *how)
     assert code == 0
     path = Path(printed.removesuffix("\n"))
@@ -119,12 +119,12 @@ def test_an_export_as_json(here: Here, store: Store, workspace: Path, how: tuple
     assert set(written["usage"]) >= {"input", "output"}
 
 
-def test_an_export_in_two_forms_at_once_is_refused(here: Here, store: Store) -> None:
+def test_an_export_in_two_forms_at_once_is_refused(here: Here, store: SessionStore) -> None:
     code, _, said = here("sessions", "export", "aa1", "--json", "--format", "html")
     assert (code, "Use one of them" in said) == (2, True)
 
 
-def test_delete(here: Here, store: Store) -> None:
+def test_delete(here: Here, store: SessionStore) -> None:
     code, _, said = here("sessions", "delete", "aa1")
     assert (code, "nobody to ask" in said) == (2, True)
     held = store.open("aa1")
@@ -138,7 +138,7 @@ def test_delete(here: Here, store: Store) -> None:
     assert store.list() == ()
 
 
-def test_delete_asks(store: Store, workspace: Path) -> None:
+def test_delete_asks(store: SessionStore, workspace: Path) -> None:
     for answer, left in (("n\n", ["bb2", "aa1"]), ("y\n", ["bb2"])):
         with screen("sessions", "delete", "aa1", cwd=workspace, env={}, all_of_it=True) as terminal:
             terminal.see("Delete it for good? [y/N] ")
@@ -147,7 +147,7 @@ def test_delete_asks(store: Store, workspace: Path) -> None:
         assert [entry.id for entry in store.list()] == left
 
 
-def test_flags_that_name_a_session(run_odin: Run, run_odin_process: Run, store: Store, workspace: Path) -> None:
+def test_flags_that_name_a_session(run_odin: Run, run_odin_process: Run, store: SessionStore, workspace: Path) -> None:
     with ScriptedServer([say("one"), say("two"), say("three")]) as server:
         env = server.env("anthropic")
         assert run_odin("-p", "more", "--resume", "aa", env=env).stdout == "one\n"
@@ -169,7 +169,9 @@ def test_flags_that_name_a_session(run_odin: Run, run_odin_process: Run, store: 
         assert run_odin("-p", "x", *args).returncode == 2, args
 
 
-def test_of_many_that_go_on_with_one_session_each_is_answered_or_told_who_has_it(store: Store, workspace: Path) -> None:
+def test_of_many_that_go_on_with_one_session_each_is_answered_or_told_who_has_it(
+    store: SessionStore, workspace: Path
+) -> None:
     with ScriptedServer(lambda request: say("yes")) as server:
         env = {**os.environ, **server.env("anthropic")}
         odins = [
@@ -193,21 +195,21 @@ def test_of_many_that_go_on_with_one_session_each_is_answered_or_told_who_has_it
     assert all("already open in another process (PID " in err for err in refused)
     envelopes = list(read_log(store.path_of("aa1")))
     assert [item.seq for item in envelopes] == list(range(len(envelopes))), "nobody wrote between the lines of another"
-    bodies = [item.body for item in State.fold(envelopes).turns][2:]
+    bodies = [item.body for item in SessionState.fold(envelopes).turns][2:]
     assert sorted(bodies) == [f"number {number}" for number in answered]
 
 
-def test_continue_also_passes_over_a_lock_that_no_list_shows(run_odin: Run, store: Store) -> None:
+def test_continue_also_passes_over_a_lock_that_no_list_shows(run_odin: Run, store: SessionStore) -> None:
     held = store.open("bb2")
     held.hold()
-    owner_file(held.path).write_bytes(msgspec.json.encode(Owner(2**22 + 1, host_name(), 1.0)))
+    lock_file_of(held.path).write_bytes(msgspec.json.encode(LockHolder(2**22 + 1, get_host_name(), 1.0)))
     with ScriptedServer([say("one")]) as server:
         assert run_odin("-p", "go on", "--continue", env=server.env("anthropic")).stdout == "one\n"
         assert "second prompt" in server.requests[0].body.decode()
     held.close()
 
 
-def test_continue_says_who_has_the_only_sessions_there_are(run_odin: Run, store: Store) -> None:
+def test_continue_says_who_has_the_only_sessions_there_are(run_odin: Run, store: SessionStore) -> None:
     held = [store.open(session) for session in ("aa1", "bb2")]
     for log in held:
         log.hold()

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.host import open_host
-from odin.app.setup import FirstRun
+from odin.app.host import open_switcher
+from odin.app.setup import Onboarding
 from odin.config import Options
-from odin.config.edit import edited, set_key
+from odin.config.edit import insert_key, set_key
 from odin.core.errors import ConfigError, UsageError
 from odin.core.op import SetModel
-from odin.core.setup import Found, Setup
-from odin.session.store import Store
+from odin.core.setup import ModelOption, Setup
+from odin.session.store import SessionStore
 from odin.testing import ScriptedServer
 from tests.providers.servers import Line, listening
 from tests.session.logs import opened, turn, write
@@ -25,7 +25,7 @@ CONFIG = Path("odinconfig.json")
 
 
 def setup_in(workspace: Path, **more: str) -> Setup:
-    return FirstRun(Options(cwd=str(workspace), env={**os.environ, **more}))
+    return Onboarding(Options(cwd=str(workspace), env={**os.environ, **more}))
 
 
 async def test_keys_and_the_planner_are_found_without_a_network(workspace: Path) -> None:
@@ -33,13 +33,15 @@ async def test_keys_and_the_planner_are_found_without_a_network(workspace: Path)
         setup = setup_in(
             workspace, OPENAI_API_KEY="sk-abcdefghijklmnopqrst", XAI_API_KEY=" ", ODIN_LOCAL_PORTS=str(server.port)
         )
-        assert not setup.done
-        assert await setup.found() == (
-            Found("key", "openai", "openai/gpt-6-sol", "OPENAI_API_KEY (sk-…qrst)"),
-            Found("planner", "offline planner", "offline/planner", "built in; edits and searches without a model"),
+        assert not setup.is_done
+        assert await setup.find_options() == (
+            ModelOption("key", "openai", "openai/gpt-6-sol", "OPENAI_API_KEY (sk-…qrst)"),
+            ModelOption(
+                "planner", "offline planner", "offline/planner", "built in; edits and searches without a model"
+            ),
         )
         assert server.requests == []
-        servers = await setup.servers()
+        servers = await setup.find_local_servers()
         assert [(item.kind, item.name, item.ref) for item in servers] == [("server", "ollama", "ollama/scripted-model")]
         assert servers[0].detail == f"http://127.0.0.1:{server.port}/v1, 4,096 tokens"
     assert setup.providers[:2] == ("anthropic", "openai") and "ollama" not in setup.providers
@@ -48,9 +50,9 @@ async def test_keys_and_the_planner_are_found_without_a_network(workspace: Path)
 async def test_a_key_that_is_stored_is_found(workspace: Path, home: Path) -> None:
     setup = setup_in(workspace)
     stored = await setup.store_key("anthropic", f" {KEY}\n")
-    assert stored == Found("stored", "anthropic", "anthropic/claude-sonnet-5-5", "auth.json (sk-ant-…1234)")
-    assert (await setup.found())[0] == stored
-    assert setup.done, "a key is configuration"
+    assert stored == ModelOption("stored", "anthropic", "anthropic/claude-sonnet-5-5", "auth.json (sk-ant-…1234)")
+    assert (await setup.find_options())[0] == stored
+    assert setup.is_done, "a key is configuration"
     for provider, key in (("nobody", KEY), ("anthropic", "two words")):
         with pytest.raises(UsageError):
             await setup.store_key(provider, key)
@@ -59,35 +61,35 @@ async def test_a_key_that_is_stored_is_found(workspace: Path, home: Path) -> Non
 
 async def test_a_choice_is_written_into_the_users_file(workspace: Path, home: Path) -> None:
     setup = setup_in(workspace)
-    path = Path(await setup.choose("ollama/qwen3"))
+    path = Path(await setup.choose_model("ollama/qwen3"))
     assert path == home / ".config/odin/odinconfig.json"
     assert path.read_text() == '{\n  "model": "ollama/qwen3"\n}\n'
-    assert setup.done
+    assert setup.is_done
     assert not Path(workspace, "odinconfig.json").exists()
     with pytest.raises(UsageError):
-        await setup.choose(" ")
+        await setup.choose_model(" ")
 
 
 async def test_when_a_run_is_not_the_first(workspace: Path, home: Path) -> None:
-    assert not setup_in(workspace).done
-    assert setup_in(workspace, ODIN_MODEL="offline").done
-    assert FirstRun(Options(cwd=str(workspace), model="offline")).done
-    write(Store(home / ".local/state/odin", "/elsewhere"), "aa1", [opened(), *turn("t1", "hi")])
-    assert setup_in(workspace).done
+    assert not setup_in(workspace).is_done
+    assert setup_in(workspace, ODIN_MODEL="offline").is_done
+    assert Onboarding(Options(cwd=str(workspace), model="offline")).is_done
+    write(SessionStore(home / ".local/state/odin", "/elsewhere"), "aa1", [opened(), *turn("t1", "hi")])
+    assert setup_in(workspace).is_done
 
 
 async def test_a_first_run_at_a_terminal_looks_for_no_server_unasked(workspace: Path) -> None:
     with ScriptedServer([], local="ollama") as local:
         env = {**os.environ, "ODIN_LOCAL_PORTS": str(local.port)}
-        host = await open_host(Options(cwd=str(workspace), env=env))
-        assert (await host.client.info()).model == "offline/planner"
-        assert "No model is configured" in (await host.client.info()).notice
-        assert [item.ref for item in await host.client.models()] == ["offline/planner"]
+        host = await open_switcher(Options(cwd=str(workspace), env=env))
+        assert (await host.client.get_info()).model == "offline/planner"
+        assert "No model is configured" in (await host.client.get_info()).notice
+        assert [item.ref for item in await host.client.list_models()] == ["offline/planner"]
         assert local.requests == []
-        refs = [item.ref for item in await host.client.models(look=True)]
+        refs = [item.ref for item in await host.client.list_models(probe_servers=True)]
         assert refs == ["ollama/scripted-model", "offline/planner"]
         await host.client.submit(SetModel("ollama/scripted-model"))
-        assert (await host.client.info()).model == "ollama/scripted-model"
+        assert (await host.client.get_info()).model == "ollama/scripted-model"
         await host.close()
 
 
@@ -96,8 +98,8 @@ async def test_a_first_run_at_a_terminal_connects_to_nobody_whose_key_it_found(w
         env = {**os.environ, "ANTHROPIC_BASE_URL": spot.url, "ANTHROPIC_API_KEY": KEY}
 
         async def opened_and_closed(expected: int) -> int:
-            host = await open_host(Options(cwd=str(workspace), env=env))
-            assert (await host.client.info()).model == "anthropic/claude-sonnet-5-5"
+            host = await open_switcher(Options(cwd=str(workspace), env=env))
+            assert (await host.client.get_info()).model == "anthropic/claude-sonnet-5-5"
             async with asyncio.timeout(30):
                 while spot.accepted < expected:
                     await asyncio.sleep(0.01)
@@ -106,7 +108,7 @@ async def test_a_first_run_at_a_terminal_connects_to_nobody_whose_key_it_found(w
             return spot.accepted
 
         assert await opened_and_closed(0) == 0
-        await FirstRun(Options(cwd=str(workspace), env=env)).choose("anthropic/claude-sonnet-5-5")
+        await Onboarding(Options(cwd=str(workspace), env=env)).choose_model("anthropic/claude-sonnet-5-5")
         assert await opened_and_closed(1) == 1
 
 
@@ -120,10 +122,10 @@ async def _tiny(line: Line) -> None:
 
 
 async def test_a_run_that_is_not_the_first_looks_around_as_before(workspace: Path, home: Path) -> None:
-    write(Store(home / ".local/state/odin", "/elsewhere"), "aa1", [opened(), *turn("t1", "hi")])
+    write(SessionStore(home / ".local/state/odin", "/elsewhere"), "aa1", [opened(), *turn("t1", "hi")])
     with ScriptedServer([], local="ollama") as local:
-        host = await open_host(Options(cwd=str(workspace), env={**os.environ, "ODIN_LOCAL_PORTS": str(local.port)}))
-        assert (await host.client.info()).model == "ollama/scripted-model"
+        host = await open_switcher(Options(cwd=str(workspace), env={**os.environ, "ODIN_LOCAL_PORTS": str(local.port)}))
+        assert (await host.client.get_info()).model == "ollama/scripted-model"
         await host.close()
 
 
@@ -131,11 +133,11 @@ async def test_a_nameless_server_can_be_chosen_for_good(workspace: Path) -> None
     """A server that only speaks the common API has the name `local`, and is looked for when that is named."""
     async with listening(_tiny) as spot:
         env = {**os.environ, "ODIN_LOCAL_PORTS": spot.url.rpartition(":")[2]}
-        setup = FirstRun(Options(cwd=str(workspace), env=env))
-        assert [item.ref for item in await setup.servers()] == ["local/tiny"]
-        await setup.choose("local/tiny")
-        host = await open_host(Options(cwd=str(workspace), env=env))
-        assert (await host.client.info()).model == "local/tiny"
+        setup = Onboarding(Options(cwd=str(workspace), env=env))
+        assert [item.ref for item in await setup.find_local_servers()] == ["local/tiny"]
+        await setup.choose_model("local/tiny")
+        host = await open_switcher(Options(cwd=str(workspace), env=env))
+        assert (await host.client.get_info()).model == "local/tiny"
         await host.close()
 
 
@@ -163,7 +165,7 @@ async def test_a_nameless_server_can_be_chosen_for_good(workspace: Path) -> None
 )
 def test_everything_else_stays_byte_for_byte(before: str | None, after: str) -> None:
     raw = None if before is None else before.encode()
-    assert edited(raw, CONFIG, "model", "a/b") == after
+    assert insert_key(raw, CONFIG, "model", "a/b") == after
 
 
 def test_a_file_that_is_not_json_is_left_alone(home: Path) -> None:

@@ -428,7 +428,7 @@ def test_another_schema_gets_the_text_as_it_is() -> None:
 def test_a_connection_is_kept_for_several_requests() -> None:
     with ScriptedServer([say("one"), fault(429), say("two")]) as server, connected(server) as connection:
         got = [send(connection, "chat", request("chat")) for _ in range(3)]
-        assert len(server.lines) == 1
+        assert len(server.connections) == 1
     assert [answer.status for answer in got] == [200, 429, 200]
 
 

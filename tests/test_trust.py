@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from odin.config import config_dir, load
+from odin.config import get_config_dir, load
 from odin.testing import ScriptedServer, call, say
 from tests.ui.pseudo import screen
 
@@ -407,7 +407,7 @@ def test_the_store_is_private_and_others_in_it_stay(poisoned: Path, run_odin: An
     other.mkdir()
     give(run_odin, other)
     give(run_odin, poisoned)
-    path = config_dir(os.environ) / "trust.json"
+    path = get_config_dir(os.environ) / "trust.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert trusted(other)
     assert sorted(path.parent.iterdir()) == [path, path.with_name("trust.json.lock")]
@@ -416,7 +416,7 @@ def test_the_store_is_private_and_others_in_it_stay(poisoned: Path, run_odin: An
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"version": 2, "folders": {}}', '{"folders": {"/": 1}}', "\xff"])
 def test_a_damaged_store_trusts_nothing_and_is_left_alone(poisoned: Path, run_odin: Any, damage: str):
     give(run_odin, poisoned)
-    path = config_dir(os.environ) / "trust.json"
+    path = get_config_dir(os.environ) / "trust.json"
     path.write_text(damage, encoding="latin-1")
     config = load(str(poisoned), os.environ)
     assert not config.trust.trusted
@@ -428,7 +428,7 @@ def test_a_damaged_store_trusts_nothing_and_is_left_alone(poisoned: Path, run_od
 
 def test_a_store_that_others_may_write_is_not_believed(poisoned: Path, run_odin: Any):
     give(run_odin, poisoned)
-    path = config_dir(os.environ) / "trust.json"
+    path = get_config_dir(os.environ) / "trust.json"
     path.chmod(0o666)
     config = load(str(poisoned), os.environ)
     assert not config.trust.trusted

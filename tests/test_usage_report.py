@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.app.usage import Period, last_days, usage_report
+from odin.app.usage import UsagePeriod, period_of_last_days, report_usage
 from odin.core.event import Envelope, TurnStarted, UsageRecorded
 from odin.core.message import Usage
-from odin.core.spent import Spent
-from odin.session.fork import fork
-from odin.session.index import NAME
-from odin.session.log import FORMAT, Header, SessionLog
-from odin.session.remove import delete
-from odin.session.store import Store
-from odin.session.usage import LEDGER, entries, keep_usage, usage_of
+from odin.core.spent import UsageTotals
+from odin.session.fork import fork_session
+from odin.session.index import INDEX_NAME
+from odin.session.log import LOG_FORMAT, LogHeader, SessionLog
+from odin.session.remove import delete_session
+from odin.session.store import SessionStore
+from odin.session.usage import LEDGER_NAME, keep_usage, read_usage, usage_of
 from tests.conftest import Run
 
 MODEL, OTHER = "anthropic/claude-sonnet-4-5", "ollama/qwen3"
@@ -34,9 +34,9 @@ Call = tuple[str, UsageRecorded, str]
 """The day, what was recorded, and the agent."""
 
 
-def write(store: Store, session: str, *calls: Call) -> SessionLog:
+def write(store: SessionStore, session: str, *calls: Call) -> SessionLog:
     """A log as Odin writes it, at times of our own."""
-    log = SessionLog(store.path_of(session), Header(FORMAT, session, "/project/shop", noon(calls[0][0])))
+    log = SessionLog(store.path_of(session), LogHeader(LOG_FORMAT, session, "/project/shop", noon(calls[0][0])))
     log.append(Envelope(0, noon(calls[0][0]), session, TurnStarted("p", f"do {session}", "edit_mode")))
     for number, (day, event, agent) in enumerate(calls, 1):
         log.append(Envelope(number, noon(day), session, event, agent))
@@ -52,12 +52,14 @@ def spent(usage: Usage = CALL, cost: float = 0.5, model: str = MODEL, purpose: s
 
 
 @pytest.fixture
-def store(home: Path, workspace: Path) -> Store:
-    return Store(home / ".local/state/odin", str(workspace))
+def store(home: Path, workspace: Path) -> SessionStore:
+    return SessionStore(home / ".local/state/odin", str(workspace))
 
 
-def report(workspace: Path, by: Any = "day", period: Period | None = None, **more: Any) -> dict[str, tuple[int, float]]:
-    found = usage_report(os.environ, cwd=str(workspace), by=by, period=period or Period(), **more)
+def report(
+    workspace: Path, by: Any = "day", period: UsagePeriod | None = None, **more: Any
+) -> dict[str, tuple[int, float]]:
+    found = report_usage(os.environ, cwd=str(workspace), by=by, period=period or UsagePeriod(), **more)
     rows = {row.name: (row.calls, row.cost_usd) for row in found.rows}
     assert (found.total.calls, found.total.cost_usd) == (
         sum(calls for calls, _ in rows.values()),
@@ -66,7 +68,7 @@ def report(workspace: Path, by: Any = "day", period: Period | None = None, **mor
     return rows
 
 
-def test_what_was_spent_is_grouped_in_every_way(store: Store, workspace: Path) -> None:
+def test_what_was_spent_is_grouped_in_every_way(store: SessionStore, workspace: Path) -> None:
     write(store, "one", ("2026-03-01", spent(cost=1), ""), ("2026-03-02", spent(cost=2), "agent-1"))
     write(
         store,
@@ -84,25 +86,25 @@ def test_what_was_spent_is_grouped_in_every_way(store: Store, workspace: Path) -
     assert report(workspace, "agent", session="two") == {"agent-2": (1, 8), "main agent": (2, 4)}
 
 
-def test_a_period_has_a_first_and_a_last_day(store: Store, workspace: Path) -> None:
+def test_a_period_has_a_first_and_a_last_day(store: SessionStore, workspace: Path) -> None:
     days = ["2026-02-27", "2026-02-28", "2026-03-01", "2026-03-02"]
     write(store, "s", *((day, spent(), "") for day in days))
-    assert list(report(workspace, period=Period("2026-02-28", "2026-03-01"))) == days[1:3]
-    assert list(report(workspace, period=Period("2026-03-01"))) == days[2:]
-    assert list(report(workspace, period=Period(last="2026-02-27"))) == days[:1]
-    assert last_days(3, noon("2026-03-01")) == Period("2026-02-27", "2026-03-01")
-    assert last_days(1, noon("2026-03-01") - 11.9 * 3600) == Period("2026-03-01", "2026-03-01")
+    assert list(report(workspace, period=UsagePeriod("2026-02-28", "2026-03-01"))) == days[1:3]
+    assert list(report(workspace, period=UsagePeriod("2026-03-01"))) == days[2:]
+    assert list(report(workspace, period=UsagePeriod(last="2026-02-27"))) == days[:1]
+    assert period_of_last_days(3, noon("2026-03-01")) == UsagePeriod("2026-02-27", "2026-03-01")
+    assert period_of_last_days(1, noon("2026-03-01") - 11.9 * 3600) == UsagePeriod("2026-03-01", "2026-03-01")
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Auckland", "America/Los_Angeles"])
 def test_days_are_those_of_the_clock_on_the_wall(
-    store: Store, workspace: Path, monkeypatch: pytest.MonkeyPatch, zone: str
+    store: SessionStore, workspace: Path, monkeypatch: pytest.MonkeyPatch, zone: str
 ) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     try:
         late = noon("2026-03-01") + (11.5 * 3600 if zone.startswith("Pacific") else -11.5 * 3600)
-        log = SessionLog(store.path_of("s"), Header(FORMAT, "s", "", late))
+        log = SessionLog(store.path_of("s"), LogHeader(LOG_FORMAT, "s", "", late))
         log.append(Envelope(0, late, "s", spent()))
         log.close()
         assert list(report(workspace)) == ["2026-03-01"]
@@ -114,77 +116,77 @@ def test_days_are_those_of_the_clock_on_the_wall(
         time.tzset()
 
 
-def test_a_log_that_grew_is_read_on(store: Store, workspace: Path) -> None:
+def test_a_log_that_grew_is_read_on(store: SessionStore, workspace: Path) -> None:
     log = write(store, "s", ("2026-03-01", spent(), ""))
     assert report(workspace) == {"2026-03-01": (1, 0.5)}
     log.append(Envelope(2, noon("2026-03-01"), "s", spent()))
     log.append(Envelope(3, noon("2026-03-03"), "s", spent(cost=2)))
     log.close()
     assert report(workspace) == {"2026-03-01": (2, 1.0), "2026-03-03": (1, 2)}
-    (store.folder / NAME).write_bytes(b"nonsense")
+    (store.folder / INDEX_NAME).write_bytes(b"nonsense")
     assert report(workspace) == {"2026-03-01": (2, 1.0), "2026-03-03": (1, 2)}
 
 
-def test_what_a_fork_copied_counts_once(store: Store, workspace: Path) -> None:
+def test_what_a_fork_copied_counts_once(store: SessionStore, workspace: Path) -> None:
     log = write(store, "first", ("2026-03-01", spent(cost=1), ""), ("2026-03-02", spent(cost=2), ""))
-    copy = fork(store, log, str(workspace), session="second").log
+    copy = fork_session(store, log, str(workspace), session="second").log
     copy.append(Envelope(3, noon("2026-03-02"), "second", spent(cost=4)))
-    again = fork(store, copy, str(workspace), session="third").log
+    again = fork_session(store, copy, str(workspace), session="third").log
     copy.close()
     again.append(Envelope(4, noon("2026-03-03"), "third", spent(cost=8)))
     again.close()
     assert report(workspace, "session") == {"first": (2, 3), "second": (1, 4), "third": (1, 8)}
-    delete(store, "first")
+    delete_session(store, "first")
     assert report(workspace) == {"2026-03-01": (1, 1), "2026-03-02": (2, 6), "2026-03-03": (1, 8)}
 
 
-def test_a_deleted_session_stays_paid(store: Store, workspace: Path, run_odin: Run) -> None:
+def test_a_deleted_session_stays_paid(store: SessionStore, workspace: Path, run_odin: Run) -> None:
     write(store, "gone", ("2026-03-01", spent(cost=1), ""), ("2026-03-02", spent(cost=2), "agent-1"))
     write(store, "here", ("2026-03-02", spent(cost=4), ""))
-    before = list(entries(store.folder))
+    before = list(read_usage(store.folder))
     assert run_odin("sessions", "delete", "gone", "--yes").returncode == 0
     assert [row.id for row in store.list()] == ["here"]
     assert sorted(map(repr, before)) == sorted(
-        repr(msgspec.structs.replace(entry, deleted=False)) for entry in entries(store.folder)
+        repr(msgspec.structs.replace(entry, deleted=False)) for entry in read_usage(store.folder)
     )
     assert "do gone (deleted)" in run_odin("usage", "--all", "--by", "session").stdout
 
 
-def test_a_deletion_that_was_cut_off_counts_nothing_twice(store: Store, workspace: Path) -> None:
+def test_a_deletion_that_was_cut_off_counts_nothing_twice(store: SessionStore, workspace: Path) -> None:
     log = write(store, "s", ("2026-03-01", spent(), ""))
     assert keep_usage(store.folder, usage_of(log.path))
     assert report(workspace) == {"2026-03-01": (1, 0.5)}
-    with (store.folder / LEDGER).open("ab") as file:
+    with (store.folder / LEDGER_NAME).open("ab") as file:
         file.write(b'{"session": "torn')
-    delete(store, "s")
+    delete_session(store, "s")
     assert report(workspace) == {"2026-03-01": (1, 0.5)}
 
 
-def test_a_ledger_that_cannot_be_written_keeps_no_session_alive(store: Store, workspace: Path) -> None:
+def test_a_ledger_that_cannot_be_written_keeps_no_session_alive(store: SessionStore, workspace: Path) -> None:
     log = write(store, "s", ("2026-03-01", spent(), ""))
-    (store.folder / LEDGER).mkdir()
+    (store.folder / LEDGER_NAME).mkdir()
     assert not keep_usage(store.folder, usage_of(log.path))
-    delete(store, "s")
+    delete_session(store, "s")
     assert not log.path.exists()
 
 
-def test_everywhere_is_every_project(store: Store, home: Path, workspace: Path, tmp_path: Path) -> None:
+def test_everywhere_is_every_project(store: SessionStore, home: Path, workspace: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     write(store, "a", ("2026-03-01", spent(cost=1), ""))
-    write(Store(home / ".local/state/odin", str(other)), "b", ("2026-03-01", spent(cost=2), ""))
+    write(SessionStore(home / ".local/state/odin", str(other)), "b", ("2026-03-01", spent(cost=2), ""))
     assert report(workspace, "session") == {"a": (1, 1)}
     assert report(other, "session") == {"b": (1, 2)}
     assert report(workspace, "session", everywhere=True) == {"a": (1, 1), "b": (1, 2)}
 
 
-def test_thousands_of_sessions_are_read_once(store: Store, workspace: Path) -> None:
+def test_thousands_of_sessions_are_read_once(store: SessionStore, workspace: Path) -> None:
     """The second report looks at no log: they could not be read any more."""
     for number in range(3_000):
         session = f"s{number:04}"
         folder = store.folder / session
         folder.mkdir(parents=True)
-        header = Header(FORMAT, session, "", noon("2026-03-01"))
+        header = LogHeader(LOG_FORMAT, session, "", noon("2026-03-01"))
         line = Envelope(0, noon(f"2026-03-{number % 28 + 1:02}"), session, spent(cost=0.25))
         store.path_of(session).write_bytes(b"\n".join([msgspec.json.encode(header), msgspec.json.encode(line), b""]))
     first = report(workspace)
@@ -201,7 +203,7 @@ def test_thousands_of_sessions_are_read_once(store: Store, workspace: Path) -> N
 
 
 @pytest.fixture
-def spent_today(store: Store) -> str:
+def spent_today(store: SessionStore) -> str:
     today = time.strftime("%Y-%m-%d")
     write(
         store,
@@ -283,7 +285,7 @@ def test_nothing_yet(run_odin: Run) -> None:
 
 
 def test_a_price_of_nothing_is_unknown_and_not_free() -> None:
-    assert Spent.on(spent(Usage(3, 4), 0)).unpriced == 7
+    assert UsageTotals.from_event(spent(Usage(3, 4), 0)).unpriced == 7
     free = msgspec.structs.replace(spent(Usage(3, 4), 0), free=True)
-    assert Spent.on(free).unpriced == 0
-    assert Spent().cache_hits is None
+    assert UsageTotals.from_event(free).unpriced == 0
+    assert UsageTotals().cache_hit_rate is None

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_EXPORTS_BY_MODULE = {
     "odin.api": "Allow Callbacks Compactor Deny Hook NoCompactor Query Session default_registry new query",
     "odin.config": "Options",
     "odin.core.errors": "OdinError",
@@ -81,7 +81,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    for home, names in _HOMES.items():
+    for home, names in _EXPORTS_BY_MODULE.items():
         if name in names.split():
             from importlib import import_module
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from odin.app import open_session, standard_registry
+from odin.app import build_standard_registry, open_session
 from odin.config import Options
 from odin.core import errors
 from odin.core.client import Client, SessionInfo
@@ -26,7 +26,7 @@ from odin.core.event import (
     PermissionAnswered,
     PermissionAsked,
     PromptDropped,
-    PromptJoined,
+    PromptInjected,
     QuestionsAnswered,
     QuestionsAsked,
     Replied,
@@ -37,16 +37,16 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import ToolCall, Usage
-from odin.core.op import AddRule, CancelCompaction, Compact, DropPrompt, Interrupt, Leftover, Prompt, RemoveRule
+from odin.core.op import AddRule, CancelCompaction, Compact, DropPrompt, Interrupt, Prompt, QueuePolicy, RemoveRule
 from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry
-from odin.core.rule import Action, RememberScope, RuleLine
+from odin.core.rule import RememberScope, RuleAction, RuleLine
 from odin.core.tool import Tool
 from odin.policy.modes import mode_of
-from odin.ui.deciding import Allow, CanUseTool, Deny, Hook, HookTable, callback_hooks, decide
-from odin.ui.ending import sentence
-from odin.ui.stream.messages import Translator
-from odin.ui.typed import Message, ResultMessage, typed
+from odin.ui.deciding import Allow, CanUseTool, Deny, Hook, HookTable, decide, make_callback_hooks
+from odin.ui.ending import describe_ending
+from odin.ui.stream.messages import StreamTranslator
+from odin.ui.typed import Message, ResultMessage, to_typed
 
 __all__ = [
     "Allow",
@@ -64,7 +64,7 @@ __all__ = [
     "query",
 ]
 
-_NOTHING = SessionInfo("", "", "", "", "edit_mode", "", ())
+_UNOPENED_INFO = SessionInfo("", "", "", "", "edit_mode", "", ())
 """What is known of a session that was given up before it was open."""
 
 
@@ -94,7 +94,7 @@ def query(
 ) -> "Query":
     """Start a prompt in a session of its own and return at once. Call it where an event loop runs."""
     session = new(provider, options, tools=tools, can_use_tool=can_use_tool, hooks=hooks)
-    return Query(session, prompt, "", callbacks or Callbacks(), closes=True)
+    return Query(session, prompt, "", callbacks or Callbacks(), owns_session=True)
 
 
 def new(
@@ -117,10 +117,10 @@ def new(
 
 def default_registry(cwd: str = "") -> Registry:
     """The standard tools by themselves, for programs that bring their own loop. Other agents' names find them too."""
-    return standard_registry(cwd)
+    return build_standard_registry(cwd)
 
 
-class Asked:
+class CrossThreadResult:
     """What was asked of a session from any thread: `await` it where its loop runs, `result()` is for other threads."""
 
     def __init__(self, work: Coroutine[Any, Any, bool], loop: asyncio.AbstractEventLoop | None) -> None:
@@ -153,19 +153,19 @@ class Session:
     ) -> None:
         self._provider = provider
         self._compactor = compactor
-        self._options = _with_permissions(options, can_use_tool)
+        self._options = _apply_permission_defaults(options, can_use_tool)
         self._tools = tools
         self._hooks = hooks
         self._client: Client | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queries: set[Query] = set()
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
         self.can_use_tool = can_use_tool
         self.include_partial = options.include_partial
 
     def query(self, prompt: str, *, mode: str = "", callbacks: Callbacks | None = None) -> "Query":
         """Start the next prompt, in a mode of its own if one is named, and return at once."""
-        return Query(self, prompt, mode, callbacks or Callbacks(), closes=False)
+        return Query(self, prompt, mode, callbacks or Callbacks(), owns_session=False)
 
     def send(self, prompt: str, *, mode: str = "", callbacks: Callbacks | None = None) -> "Query":
         """As `query`, but nothing waits: raises SessionBusy while another prompt is answered, and EmptyPrompt."""
@@ -173,41 +173,43 @@ class Session:
             raise EmptyPrompt
         if self._queries:
             raise SessionBusy
-        return Query(self, prompt, mode, callbacks or Callbacks(), closes=False, waits=False)
+        return Query(self, prompt, mode, callbacks or Callbacks(), owns_session=False, waits=False)
 
     async def steer(self, text: str) -> bool:
         """Say something to the prompt that is being answered; calls not begun are left out. False when idle."""
         client = await self.open()
         now = await client.snapshot()
-        return now.executing and await client.submit(Prompt(os.urandom(6).hex(), text, now.agent_mode, lane="steer"))
+        return now.executing and await client.submit(
+            Prompt(os.urandom(6).hex(), text, now.agent_mode, delivery="steer")
+        )
 
-    def interrupt(self, queue: Leftover = "join") -> Asked:
+    def interrupt(self, queue: QueuePolicy = "join") -> CrossThreadResult:
         """Stop what runs, from any thread. False when nothing does.
 
         Prompts that wait join the conversation unanswered, or with `keep` are answered, with `rest` stay in the queue
         until they are sent, with `drop` go.
         """
-        return Asked(self._interrupt(queue), self._loop)
+        return CrossThreadResult(self._interrupt(queue), self._loop)
 
-    async def _interrupt(self, queue: Leftover) -> bool:
+    async def _interrupt(self, queue: QueuePolicy) -> bool:
         return self._client is not None and await self._client.submit(Interrupt(queue))
 
-    def follows(self, query: "Query", task: "asyncio.Task[None]") -> None:
+    def track_query(self, query: "Query", task: "asyncio.Task[None]") -> None:
         """A prompt of this session has begun; it is busy until that is over."""
         self._queries.add(query)
         task.add_done_callback(lambda _: self._queries.discard(query))
 
     async def open(self) -> Client:
-        async with self._opening:
+        async with self._open_lock:
             if self._client is None:
                 self._loop = asyncio.get_running_loop()
-                self._client = await self._opened()
+                self._client = await self._open_client()
             return self._client
 
     async def events(self, *names: str) -> AsyncIterator[tuple[str, Envelope]]:
         """Everything that happens from now on and has a name on the bus, with it; or only what has one of these."""
         client = await self.open()
-        async for heard in client.listen(names):
+        async for heard in client.stream_named_events(names):
             yield heard
 
     async def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
@@ -216,9 +218,9 @@ class Session:
 
     async def rules(self) -> tuple[RuleLine, ...]:
         """What is allowed, asked and denied, in the order in which people see it."""
-        return await (await self.open()).rules()
+        return await (await self.open()).list_rules()
 
-    async def add_rule(self, text: str, action: Action = "allow", scope: RememberScope = "session") -> None:
+    async def add_rule(self, text: str, action: RuleAction = "allow", scope: RememberScope = "session") -> None:
         """From the next call on. Raises UsageError for a text that is no rule."""
         await (await self.open()).submit(AddRule(text, action, scope))
 
@@ -250,17 +252,19 @@ class Session:
     ) -> None:
         await self.close()
 
-    async def _opened(self) -> Client:
-        client = await open_session(self._options, tools=self._tools, provider=self._model(), compactor=self._compactor)
+    async def _open_client(self) -> Client:
+        client = await open_session(
+            self._options, tools=self._tools, provider=self._get_custom_model(), compactor=self._compactor
+        )
         try:
-            for hook in callback_hooks(self._hooks):
+            for hook in make_callback_hooks(self._hooks):
                 client.add_hook(hook)
         except OdinError:
             await client.close()
             raise
         return client
 
-    def _model(self) -> tuple[Provider, ModelInfo] | None:
+    def _get_custom_model(self) -> tuple[Provider, ModelInfo] | None:
         if self._provider is None:
             return None
         return self._provider, ModelInfo(self._options.model or self._provider.name, self._provider.name)
@@ -273,7 +277,7 @@ class Query:
     """
 
     def __init__(
-        self, session: Session, prompt: str, mode: str, callbacks: Callbacks, *, closes: bool, waits: bool = True
+        self, session: Session, prompt: str, mode: str, callbacks: Callbacks, *, owns_session: bool, waits: bool = True
     ) -> None:
         try:
             loop = asyncio.get_running_loop()
@@ -281,18 +285,18 @@ class Query:
             raise UsageError("A query needs a running event loop.", "Call it in async code.") from None
         self._session = session
         self._loop = loop
-        self._prompt = Prompt(os.urandom(6).hex(), prompt, wait=waits, lane="queue")
+        self._prompt = Prompt(os.urandom(6).hex(), prompt, wait=waits, delivery="queue")
         self._turn = self._prompt.id
         self._mode = mode_of(mode) if mode else None
         self._callbacks = callbacks
-        self._closes = closes
+        self._owns_session = owns_session
         self._client: Client | None = None
         self._messages: deque[Message] = deque()
-        self._news = asyncio.Event()
-        self._begun = self._given_up = False
-        self._started = self._interrupted = False
-        self._unanswered: TurnEnded | None = None
-        self._deciding: dict[str, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._task_started = self._aborted = False
+        self._turn_started = self._interrupted = False
+        self._substitute_end: TurnEnded | None = None
+        self._decisions: dict[str, asyncio.Task[None]] = {}
         self.session_id = ""
         self.total_usage = Usage()
         self.total_cost_usd = 0.0
@@ -301,9 +305,9 @@ class Query:
         self.last_error: OdinError | None = None
         self.result: ResultMessage | None = None
         self._task = loop.create_task(self._run())
-        self._task.add_done_callback(lambda _: self._news.set())
-        session.follows(self, self._task)
-        self._mind(asyncio.current_task())
+        self._task.add_done_callback(lambda _: self._changed.set())
+        session.track_query(self, self._task)
+        self._watch_parent(asyncio.current_task())
 
     # --- what a user does with it ---
 
@@ -315,43 +319,43 @@ class Query:
             if self._task.done():
                 self._task.result()
                 return
-            self._news.clear()
-            await self._until(self._news.wait())
+            self._changed.clear()
+            await self._wait_or_abort(self._changed.wait())
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()
 
     async def wait(self) -> ResultMessage:
         """The result, when the prompt is done. Raises OdinError when the session could not even begin."""
-        await self._until(asyncio.shield(self._task))
+        await self._wait_or_abort(asyncio.shield(self._task))
         assert self.result is not None
         return self.result
 
-    def interrupt(self) -> Asked:
+    def interrupt(self) -> CrossThreadResult:
         """Stop the run, from any thread. It ends with the reason `interrupted` and still has its result.
 
         False when it is over already. Prompts that wait behind it are answered.
         """
-        return Asked(self._stop(), self._loop)
+        return CrossThreadResult(self._stop(), self._loop)
 
     async def _stop(self) -> bool:
         if self._task.done():
             return False
         self._interrupted = True
-        if self._started and self._client is not None:
+        if self._turn_started and self._client is not None:
             await self._client.submit(Interrupt("keep"))
         return True
 
     async def abort(self) -> None:
         """Give the run up and wait until it is over. Nothing happens when it is over already."""
-        self._give_up()
+        self._mark_aborted()
         await asyncio.wait({self._task})
 
     async def rules(self) -> tuple[RuleLine, ...]:
         """The rules of its session."""
         return await self._session.rules()
 
-    async def add_rule(self, text: str, action: Action = "allow", scope: RememberScope = "session") -> None:
+    async def add_rule(self, text: str, action: RuleAction = "allow", scope: RememberScope = "session") -> None:
         await self._session.add_rule(text, action, scope)
 
     async def remove_rule(self, number: int) -> None:
@@ -367,144 +371,144 @@ class Query:
 
     # --- how it runs ---
 
-    async def _until(self, work: Awaitable[Any]) -> None:
+    async def _wait_or_abort(self, work: Awaitable[Any]) -> None:
         try:
             await work
         except asyncio.CancelledError:
             await self.abort()
             raise
 
-    def _mind(self, parent: "asyncio.Task[Any] | None") -> None:
+    def _watch_parent(self, parent: "asyncio.Task[Any] | None") -> None:
         """The run does not outlive a task that started it and was cancelled."""
         if parent is None:
             return
 
         def follow(ended: "asyncio.Task[Any]") -> None:
             if ended.cancelled():
-                self._give_up()
+                self._mark_aborted()
 
         parent.add_done_callback(follow)
         self._task.add_done_callback(lambda _: parent.remove_done_callback(follow))
 
-    def _give_up(self) -> None:
+    def _mark_aborted(self) -> None:
         """A task that is cancelled before its first step would never tell how it ended."""
-        self._given_up = True
-        if self._begun:
+        self._aborted = True
+        if self._task_started:
             self._task.cancel()
 
     async def _run(self) -> None:
-        self._begun = True
+        self._task_started = True
         try:
-            if not self._given_up:
-                await self._converse()
+            if not self._aborted:
+                await self._run_turn()
         except asyncio.CancelledError:
-            self._given_up = True
+            self._aborted = True
         except OdinError as error:
             self.exit_reason, self.last_error = "error", error
-            await _call(self._callbacks.on_error, error)
+            await _invoke_callback(self._callbacks.on_error, error)
             raise
-        await self._see_the_end(Translator(_NOTHING))
+        await self._ensure_result(StreamTranslator(_UNOPENED_INFO))
 
-    async def _converse(self) -> None:
+    async def _run_turn(self) -> None:
         """Follow the turn to its end. The reading goes on while a cancel closes the session, to see how it ended."""
         client = self._client = await self._session.open()
-        info = await client.info()
+        info = await client.get_info()
         self.session_id = info.session
-        translator = Translator(info, partial=self._session.include_partial)
-        events = client.events()
-        reading = asyncio.get_running_loop().create_task(self._read(events, translator))
+        translator = StreamTranslator(info, partial=self._session.include_partial)
+        events = client.stream_events()
+        reading = asyncio.get_running_loop().create_task(self._read_events(events, translator))
         try:
             await client.submit(msgspec.structs.replace(self._prompt, mode=self._mode or info.mode))
             await asyncio.shield(reading)
         except asyncio.CancelledError:
-            await self._wind_up(client)
+            await self._cancel_turn(client)
             await reading
         finally:
-            if self._closes:
+            if self._owns_session:
                 await client.close()
             reading.cancel()
-            for task in self._deciding.values():
+            for task in self._decisions.values():
                 task.cancel()
-            _let_go(events)
-        await self._see_the_end(translator)
+            _close_events(events)
+        await self._ensure_result(translator)
 
-    async def _wind_up(self, client: Client) -> None:
+    async def _cancel_turn(self, client: Client) -> None:
         """Given up: a session of our own is closed, in a shared one only this prompt is stopped or taken back."""
-        if self._closes:
+        if self._owns_session:
             await client.close()
             return
         await self._stop()
-        if not self._started:
+        if not self._turn_started:
             await client.submit(DropPrompt(self._prompt.id))
 
-    async def _see_the_end(self, translator: Translator) -> None:
+    async def _ensure_result(self, translator: StreamTranslator) -> None:
         """A run that was given up before it became a turn has a result too."""
         if self.result is None:
-            ended = self._unanswered or TurnEnded(self._prompt.id, "aborted")
-            await self._take(Envelope(-1, 0.0, self.session_id, ended), translator)
+            ended = self._substitute_end or TurnEnded(self._prompt.id, "aborted")
+            await self._handle_envelope(Envelope(-1, 0.0, self.session_id, ended), translator)
 
-    async def _read(self, events: AsyncIterator[Envelope], translator: Translator) -> None:
+    async def _read_events(self, events: AsyncIterator[Envelope], translator: StreamTranslator) -> None:
         async for envelope in events:
             event = envelope.event
             if isinstance(event, TurnStarted) and event.id == self._prompt.id:
-                self._started = True
+                self._turn_started = True
                 if self._interrupted:
                     await self._stop()
-            elif isinstance(event, PromptJoined) and event.id == self._prompt.id:
+            elif isinstance(event, PromptInjected) and event.id == self._prompt.id:
                 if not event.turn:
-                    self._unanswered = TurnEnded(self._prompt.id, "interrupted")
+                    self._substitute_end = TurnEnded(self._prompt.id, "interrupted")
                     return
-                self._started, self._turn = True, event.turn
-            if self._started:
-                await self._take(envelope, translator)
+                self._turn_started, self._turn = True, event.turn
+            if self._turn_started:
+                await self._handle_envelope(envelope, translator)
             if self.result is not None or (isinstance(event, PromptDropped) and event.id == self._prompt.id):
                 return
-        if not self._given_up:
+        if not self._aborted:
             shutdown = AgentShutdown()
-            self._unanswered = TurnEnded(
+            self._substitute_end = TurnEnded(
                 self._prompt.id, "aborted", error=str(shutdown), error_kind=shutdown.kind, hint=shutdown.hint
             )
 
-    async def _take(self, envelope: Envelope, translator: Translator) -> None:
-        for raw in translator.messages(envelope):
-            message = typed(raw)
+    async def _handle_envelope(self, envelope: Envelope, translator: StreamTranslator) -> None:
+        for raw in translator.translate(envelope):
+            message = to_typed(raw)
             self._messages.append(message)
-            self._news.set()
+            self._changed.set()
             if isinstance(message, ResultMessage):
                 self.result = message
         event = envelope.event
         if isinstance(event, PermissionAsked | QuestionsAsked):
-            self._deciding[event.ask_id] = asyncio.get_running_loop().create_task(self._decide(event))
+            self._decisions[event.ask_id] = asyncio.get_running_loop().create_task(self._decide(event))
         elif isinstance(event, PermissionAnswered | QuestionsAnswered):
-            if task := self._deciding.pop(event.ask_id, None):
+            if task := self._decisions.pop(event.ask_id, None):
                 task.cancel()
         elif isinstance(event, UsageRecorded):
             self.total_usage += event.usage
             self.total_cost_usd += event.cost_usd
-            await _call(self._callbacks.on_usage, event)
+            await _invoke_callback(self._callbacks.on_usage, event)
         elif not envelope.agent:
-            await self._follow(event)
+            await self._handle_event(event)
 
-    async def _follow(self, event: AnyEvent) -> None:
+    async def _handle_event(self, event: AnyEvent) -> None:
         calls = self._callbacks
         if isinstance(event, TextStreamed):
-            await _call(calls.on_text_delta, event.text)
+            await _invoke_callback(calls.on_text_delta, event.text)
         elif isinstance(event, Replied):
             self.turn_count += 1
             for call in event.message.calls:
-                await _call(calls.on_tool_call, call)
+                await _invoke_callback(calls.on_tool_call, call)
         elif isinstance(event, ToolEnded):
-            await _call(calls.on_tool_result, event)
+            await _invoke_callback(calls.on_tool_result, event)
         elif isinstance(event, TurnEnded) and event.id in (self._turn, self._prompt.id):
             await self._finish(event)
 
     async def _finish(self, ended: TurnEnded) -> None:
         self.exit_reason, self.turn_count = ended.reason, ended.steps
         if ended.reason == "end_turn":
-            await _call(self._callbacks.on_complete, self.result)
+            await _invoke_callback(self._callbacks.on_complete, self.result)
         else:
             self.last_error = error_of(ended)
-            await _call(self._callbacks.on_error, self.last_error)
+            await _invoke_callback(self._callbacks.on_error, self.last_error)
 
     async def _decide(self, ask: PermissionAsked | QuestionsAsked) -> None:
         """Beside the reading, which has to see when a question no longer waits for us."""
@@ -515,7 +519,7 @@ class Query:
 def error_of(ended: TurnEnded) -> OdinError:
     """The error a turn ended with, as one of the named errors."""
     if ended.reason == "interrupted":
-        return errors.Interrupted(sentence(ended))
+        return errors.Interrupted(describe_ending(ended))
     if ended.error_kind == AgentShutdown.__name__:
         return AgentShutdown()
     kind = getattr(errors, ended.error_kind, OdinError) if ended.error_kind else OdinError
@@ -528,10 +532,10 @@ def error_of(ended: TurnEnded) -> OdinError:
             type=ended.error_type,
             retry_after=ended.retry_after_s,
         )
-    return OdinError(sentence(ended))
+    return OdinError(describe_ending(ended))
 
 
-def _with_permissions(options: Options, can_use_tool: CanUseTool | None) -> Options:
+def _apply_permission_defaults(options: Options, can_use_tool: CanUseTool | None) -> Options:
     if can_use_tool is not None:
         return msgspec.structs.replace(options, can_ask=True)
     if not options.permission_mode and not options.yes:
@@ -539,14 +543,14 @@ def _with_permissions(options: Options, can_use_tool: CanUseTool | None) -> Opti
     return options
 
 
-def _let_go(events: AsyncIterator[Envelope]) -> None:
+def _close_events(events: AsyncIterator[Envelope]) -> None:
     """A session that lives on must not keep every event for a reader that has left."""
     close = getattr(events, "close", None)
     if close is not None:
         close()
 
 
-async def _call(callback: Callable[[Any], Any] | None, value: Any) -> None:
+async def _invoke_callback(callback: Callable[[Any], Any] | None, value: Any) -> None:
     if callback is not None:
         done = callback(value)
         if inspect.isawaitable(done):

@@ -2,7 +2,7 @@ import asyncio
 import re
 from pathlib import Path
 
-from odin.bus.hub import Hub
+from odin.bus.hub import EventBus
 from odin.core import errors
 from odin.core.event import (
     ActivityChanged,
@@ -23,7 +23,7 @@ def envelope(event: AnyEvent, seq: int = 0) -> Envelope:
 
 
 async def test_everyone_hears_everything_in_order() -> None:
-    hub = Hub()
+    hub = EventBus()
     one, two = hub.subscribe(), hub.subscribe()
     for text in "abc":
         hub.publish(envelope(TextStreamed(text)))
@@ -34,7 +34,7 @@ async def test_everyone_hears_everything_in_order() -> None:
 
 
 async def test_a_waiting_reader_is_woken() -> None:
-    hub = Hub()
+    hub = EventBus()
     subscription = hub.subscribe()
     reader = asyncio.create_task(anext(subscription))
     await asyncio.sleep(0)
@@ -43,7 +43,7 @@ async def test_a_waiting_reader_is_woken() -> None:
 
 
 async def test_a_slow_reader_loses_the_overflow_and_it_is_counted() -> None:
-    hub = Hub()
+    hub = EventBus()
     slow = hub.subscribe()
     for number in range(100):
         hub.publish(envelope(TextStreamed(str(number))))
@@ -53,7 +53,7 @@ async def test_a_slow_reader_loses_the_overflow_and_it_is_counted() -> None:
 
 
 async def test_endings_and_questions_are_never_dropped() -> None:
-    hub = Hub()
+    hub = EventBus()
     slow = hub.subscribe()
     for number in range(64):
         hub.publish(envelope(TextStreamed(str(number))))
@@ -67,7 +67,7 @@ async def test_endings_and_questions_are_never_dropped() -> None:
 
 
 async def test_a_durable_reader_loses_only_what_passes() -> None:
-    hub = Hub()
+    hub = EventBus()
     reader = hub.subscribe(size=4, durable=True)
     for number in range(10):
         hub.publish(envelope(TextStreamed(str(number))))
@@ -79,7 +79,7 @@ async def test_a_durable_reader_loses_only_what_passes() -> None:
 
 
 async def test_a_durable_reader_gets_all_of_a_text_in_fewer_pieces() -> None:
-    hub = Hub()
+    hub = EventBus()
     reader = hub.subscribe(size=4, durable=True)
     for number in range(50):
         hub.publish(envelope(TextStreamed(f"{number} ")))
@@ -92,7 +92,7 @@ async def test_a_durable_reader_gets_all_of_a_text_in_fewer_pieces() -> None:
 
 
 async def test_brokers_split_tools_from_the_agent() -> None:
-    hub = Hub()
+    hub = EventBus()
     tools, agent = hub.subscribe("tool"), hub.subscribe("agent")
     started, ended = ToolStarted("c", "Read", {}), ToolEnded("c", "Read", "success", "x")
     for event in (TextStreamed("hi"), started, ended):
@@ -103,7 +103,7 @@ async def test_brokers_split_tools_from_the_agent() -> None:
 
 
 def test_one_observer_is_told_of_activity_in_place() -> None:
-    hub = Hub()
+    hub = EventBus()
     first: list[str] = []
     second: list[str] = []
     hub.observe_activity(lambda event: first.append(event.activity))
@@ -114,7 +114,7 @@ def test_one_observer_is_told_of_activity_in_place() -> None:
 
 
 async def test_a_reader_may_ask_for_names() -> None:
-    hub = Hub()
+    hub = EventBus()
     some = hub.subscribe(names=("tool_result", "agent_idle"))
     for event in (ToolStarted("c", "LS", {}), ToolEnded("c", "LS", "success", "x"), ActivityChanged("idle")):
         hub.publish(envelope(event))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odin.cli import run
-from odin.session.store import Store
+from odin.session.store import SessionStore
 
 Here = Callable[..., tuple[int, str, str]]
 
@@ -30,6 +30,6 @@ def state(home: Path) -> Path:
 
 
 @pytest.fixture
-def store(state: Path, workspace: Path) -> Store:
+def store(state: Path, workspace: Path) -> SessionStore:
     """The sessions of this project; none so far."""
-    return Store(state, str(workspace))
+    return SessionStore(state, str(workspace))

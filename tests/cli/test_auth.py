@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from odin.app import open_session
-from odin.app.secrets import redactor
+from odin.app.secrets import build_redactor
 from odin.config import Options, load
-from odin.config.auth import checked_key, masked, read_auth, store_key
+from odin.config.auth import mask_key, read_auth_file, store_key, validate_key
 from odin.core.errors import ConfigError, UsageError
 from odin.core.op import SetModel
-from odin.policy.confidential import confidential
+from odin.policy.confidential import is_secret_path
 from odin.testing import ScriptedServer, say
 from tests.conftest import Run
 from tests.ui.pseudo import screen
@@ -59,7 +59,7 @@ def test_a_key_is_asked_for_without_showing_it(workspace: Path, auth: Path) -> N
         code, printed = terminal.end()
     assert code == 0 and "The key of openai is in" in printed
     assert KEY not in terminal.shown + printed
-    assert read_auth(os.environ).keys == {"openai": (KEY,)}
+    assert read_auth_file(os.environ).keys == {"openai": (KEY,)}
 
 
 def test_a_key_is_no_argument(here: Here, auth: Path) -> None:
@@ -76,7 +76,7 @@ def test_what_cannot_be_sent_is_no_key(run_odin: Run, auth: Path, text: str) -> 
     assert done.returncode == 2 and not auth.exists()
     assert text.strip() not in done.stderr or not text.strip()
     with pytest.raises(UsageError):
-        checked_key(text)
+        validate_key(text)
 
 
 def test_a_provider_nobody_knows(run_odin: Run, auth: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_newest_key_is_used_and_the_others_stay(run_odin: Run, auth: Path) -
     listed = run_odin("auth", env={"WORK_KEY": OTHER})
     assert "  anthropic  $WORK_KEY" in listed.stdout
     assert "strange must be a key or a list of keys; it is ignored." in listed.stderr
-    assert read_auth({**os.environ, "WORK_KEY": OTHER}).keys == {"anthropic": (KEY, OTHER)}
+    assert read_auth_file({**os.environ, "WORK_KEY": OTHER}).keys == {"anthropic": (KEY, OTHER)}
 
 
 def test_which_key_is_used(here: Here, home: Path, auth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_a_file_of_another_user_is_not_used(auth: Path, monkeypatch: pytest.Monk
         return os.stat_result(found)
 
     monkeypatch.setattr(Path, "stat", stat_of)
-    found = read_auth(os.environ)
+    found = read_auth_file(os.environ)
     assert found.keys == {} and "belongs to another user" in found.warnings[0]
     with pytest.raises(ConfigError):
         store_key("openai", OTHER, os.environ)
@@ -204,22 +204,22 @@ def test_what_is_no_file_holds_no_keys_and_nothing_waits_for_it(run_odin: Run, a
 
 async def test_a_stored_key_is_a_secret(workspace: Path, auth: Path) -> None:
     kept(auth, json.dumps({"anthropic": [KEY, OTHER]}))
-    redact = redactor(load(str(workspace), os.environ), os.environ, ())
+    redact = build_redactor(load(str(workspace), os.environ), os.environ, ())
     assert redact(f"a {KEY} b {OTHER} c").text == "a [redacted: key of anthropic] b [redacted: key of anthropic (2)] c"
-    assert confidential(str(auth))
+    assert is_secret_path(str(auth))
 
 
 async def test_a_key_stored_while_a_session_runs_counts_and_is_a_secret_at_once(workspace: Path, auth: Path) -> None:
     env = {**os.environ, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
     client = await open_session(Options(cwd=str(workspace), env=env, model="offline"))
     try:
-        assert [item.ref for item in await client.models()] == ["offline/planner"]
-        assert client._redact("nothing is known to be secret so far").found == ()
+        assert [item.ref for item in await client.list_models()] == ["offline/planner"]
+        assert client._redact("nothing is known to be secret so far").secrets == ()
         store_key("anthropic", KEY, env)
-        notes = {item.ref: item.note for item in await client.models()}
+        notes = {item.ref: item.note for item in await client.list_models()}
         assert notes["anthropic/claude-sonnet-5-5"] == "key: auth.json"
         await client.submit(SetModel("anthropic/claude-sonnet-5-5"))
-        assert (await client.info()).model == "anthropic/claude-sonnet-5-5"
+        assert (await client.get_info()).model == "anthropic/claude-sonnet-5-5"
         assert client._redact(f"x {KEY}").text == "x [redacted: key of anthropic]"
     finally:
         await client.close()
@@ -230,4 +230,4 @@ async def test_a_key_stored_while_a_session_runs_counts_and_is_a_secret_at_once(
     [(KEY, "sk-ant-…1234"), ("$WORK", "$WORK"), ("${WORK}", "${WORK}"), ("abc", "…"), ("abcdefgh", "…gh")],
 )
 def test_a_masked_key(key: str, shown: str) -> None:
-    assert masked(key) == shown
+    assert mask_key(key) == shown

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.cleanup import CACHED, Cleanup, Keep, seconds_of
+from odin.app.cleanup import CACHE_FILES, Cleanup, Retention, seconds_of
 from odin.core.errors import UsageError
-from odin.session.store import Store
+from odin.session.store import SessionStore
 from tests.session.logs import opened, turn, write
 
 from .conftest import Here
@@ -18,17 +18,17 @@ DAY = 86_400
 
 
 @pytest.fixture
-def full(store: Store, state: Path, home: Path) -> Store:
+def full(store: SessionStore, state: Path, home: Path) -> SessionStore:
     """Sessions of 1, 40, 50 and 60 days ago and one of another project, checkpoints, logs and a cache."""
     now = time.time()
     for name, days in (("s01", 1), ("s40", 40), ("s50", 50), ("s60", 60)):
         write(store, name, [opened(), *turn("t1", f"prompt {name}")], now - days * DAY)
-    write(Store(state, "/elsewhere"), "far", [opened(), *turn("t1", "far away")], now - 90 * DAY)
+    write(SessionStore(state, "/elsewhere"), "far", [opened(), *turn("t1", "far away")], now - 90 * DAY)
     for path in (
         state / "checkpoints" / store.folder.name / "objects/ab",
         state / "logs/odin.log",
         state / "logs/notes.txt",
-        home / ".cache/odin" / CACHED[0],
+        home / ".cache/odin" / CACHE_FILES[0],
         home / ".cache/odin/mine.txt",
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,11 +36,11 @@ def full(store: Store, state: Path, home: Path) -> Store:
     return store
 
 
-def ids(store: Store) -> list[str]:
+def ids(store: SessionStore) -> list[str]:
     return sorted(item.id for item in store.list())
 
 
-def test_status(here: Here, full: Store, state: Path) -> None:
+def test_status(here: Here, full: SessionStore, state: Path) -> None:
     code, printed, _ = here("cleanup")
     assert code == 0
     rows = {line.split("  ")[0]: line.split() for line in printed.splitlines()}
@@ -52,14 +52,14 @@ def test_status(here: Here, full: Store, state: Path) -> None:
     assert found["sessions of this project"]["path"] == str(full.folder)
 
 
-def test_nothing_goes_without_a_yes(here: Here, full: Store) -> None:
+def test_nothing_goes_without_a_yes(here: Here, full: SessionStore) -> None:
     for what in ("sessions", "cache", "logs", "project"):
         code, printed, said = here("cleanup", what)
         assert code == 0 and printed and "Add --yes to do it." in said
     assert ids(full) == ["s01", "s40", "s50", "s60"]
 
 
-def test_old_sessions_go_and_their_cost_stays_known(here: Here, full: Store) -> None:
+def test_old_sessions_go_and_their_cost_stays_known(here: Here, full: SessionStore) -> None:
     before = json.loads(here("usage", "--all", "--json")[1])["total"]["cost_usd"]
     assert before == 1.0
     code, printed, _ = here("cleanup", "sessions", "--yes")
@@ -81,18 +81,18 @@ def test_old_sessions_go_and_their_cost_stays_known(here: Here, full: Store) -> 
         (["--keep", "3", "--older-than", "30d"], ["s01", "s40", "s50"]),
     ],
 )
-def test_what_is_kept(here: Here, full: Store, flags: list[str], left: list[str]) -> None:
+def test_what_is_kept(here: Here, full: SessionStore, flags: list[str], left: list[str]) -> None:
     assert here("cleanup", "sessions", "--yes", *flags)[0] == 0
     assert ids(full) == left
 
 
-def test_those_of_all_projects(here: Here, full: Store, state: Path) -> None:
+def test_those_of_all_projects(here: Here, full: SessionStore, state: Path) -> None:
     assert "far away" in here("cleanup", "sessions", "--all")[1]
     assert here("cleanup", "sessions", "--all", "--yes")[0] == 0
-    assert ids(full) == ["s01"] and ids(Store(state, "/elsewhere")) == []
+    assert ids(full) == ["s01"] and ids(SessionStore(state, "/elsewhere")) == []
 
 
-def test_an_open_session_stays(here: Here, full: Store) -> None:
+def test_an_open_session_stays(here: Here, full: SessionStore) -> None:
     held = full.open("s60")
     held.hold()
     try:
@@ -106,9 +106,9 @@ def test_an_open_session_stays(here: Here, full: Store) -> None:
         held.close()
 
 
-def test_a_session_that_was_opened_since_it_was_looked_at_stays(full: Store, workspace: Path) -> None:
+def test_a_session_that_was_opened_since_it_was_looked_at_stays(full: SessionStore, workspace: Path) -> None:
     cleanup = Cleanup(os.environ, str(workspace))
-    going = cleanup.project(Keep())
+    going = cleanup.find_project_data(Retention())
     held = full.open("s40")
     held.hold()
     try:
@@ -120,23 +120,23 @@ def test_a_session_that_was_opened_since_it_was_looked_at_stays(full: Store, wor
     assert ids(full) == ["s40"]
 
 
-def test_a_whole_project(here: Here, full: Store, state: Path, workspace: Path) -> None:
+def test_a_whole_project(here: Here, full: SessionStore, state: Path, workspace: Path) -> None:
     (workspace / "mine.txt").write_text("mine")
     removed = state / "worktrees" / full.folder.name / ".removed/old-1"
     removed.mkdir(parents=True)
     assert here("cleanup", "project", "--yes")[0] == 0
-    assert ids(full) == [] and ids(Store(state, "/elsewhere")) == ["far"]
+    assert ids(full) == [] and ids(SessionStore(state, "/elsewhere")) == ["far"]
     assert not (state / "checkpoints" / full.folder.name).exists() and not removed.exists()
     assert (workspace / "mine.txt").read_text() == "mine"
 
 
-def test_only_what_odin_made_goes(here: Here, full: Store, state: Path, home: Path) -> None:
+def test_only_what_odin_made_goes(here: Here, full: SessionStore, state: Path, home: Path) -> None:
     assert here("cleanup", "cache", "--yes")[0] == here("cleanup", "logs", "--yes")[0] == 0
     assert sorted(path.name for path in (home / ".cache/odin").iterdir()) == ["mine.txt"]
     assert sorted(path.name for path in (state / "logs").iterdir()) == ["notes.txt"]
 
 
-def test_links_are_not_followed(here: Here, full: Store, state: Path, tmp_path: Path) -> None:
+def test_links_are_not_followed(here: Here, full: SessionStore, state: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "odin.log").write_text("precious")
@@ -155,7 +155,7 @@ def test_links_are_not_followed(here: Here, full: Store, state: Path, tmp_path: 
     assert (precious / "odin.log").read_text() == "precious"
 
 
-def test_sessions_behind_a_link_stay(here: Here, full: Store, tmp_path: Path) -> None:
+def test_sessions_behind_a_link_stay(here: Here, full: SessionStore, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     full.folder.rename(elsewhere)
     full.folder.symlink_to(elsewhere)
@@ -168,7 +168,7 @@ def test_sessions_behind_a_link_stay(here: Here, full: Store, tmp_path: Path) ->
     ]
 
 
-def test_lengths_of_time(here: Here, full: Store) -> None:
+def test_lengths_of_time(here: Here, full: SessionStore) -> None:
     assert [seconds_of(text) for text in ("2", "2d", " 3H ", "1w", "5m", "7s")] == [
         2 * DAY, 2 * DAY, 10_800, 7 * DAY, 300, 7,
     ]  # fmt: skip

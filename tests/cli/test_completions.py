@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from odin.cli.completions import commands
+from odin.cli.completions import list_commands
 from odin.cli.main import COMMANDS, SHORTHANDS
 from odin.cli.parser import Parser
-from odin.session.store import Store
+from odin.session.store import SessionStore
 from tests.session.logs import opened, turn, write
 from tests.ui.pseudo import ODIN
 
@@ -17,12 +17,12 @@ from .conftest import Here
 
 
 def test_every_command_is_known() -> None:
-    known = {item.name: item for item in commands()}
+    known = {item.name: item for item in list_commands()}
     assert list(known) == [*COMMANDS, *SHORTHANDS]
     assert [word.text for word in known["cleanup"].words] == ["status", "sessions", "cache", "logs", "project"]
     assert "--older-than" in [word.text for word in known["cleanup"].flags]
     assert known["usage"].choices["--by"][0] == "day"
-    assert Parser.watched is None
+    assert Parser.observer is None
 
 
 def bash(script: str, line: str, workspace: Path, path: Path) -> list[str]:
@@ -46,7 +46,7 @@ def bash(script: str, line: str, workspace: Path, path: Path) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes(here: Here, workspace: Path, home: Path, store: Store) -> None:
+def test_bash_completes(here: Here, workspace: Path, home: Path, store: SessionStore) -> None:
     code, script, _ = here("completions", "bash")
     assert code == 0
     write(store, "20260101000000000", [opened(), *turn("t1", "hello")])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.answering import ask_models
-from odin.config.keys import Keys
+from odin.app.answering import probe_models
+from odin.config.keys import ConfigKeys
 from odin.testing import ScriptedServer, say
 from tests.conftest import Run
 
@@ -35,7 +35,7 @@ def test_every_key_its_value_and_where_it_comes_from(
     code, printed, _ = here("doctor", "config", "--json")
     found = json.loads(printed)
     rows = {row["key"]: row for row in found["settings"]}
-    assert code == 0 and list(rows) == list(Keys.__struct_encode_fields__)
+    assert code == 0 and list(rows) == list(ConfigKeys.__struct_encode_fields__)
     assert found["files"] == [str(user), str(project)] and found["wrong"] == []
     assert rows["model"] == {"key": "model", "value": "work/big", "layer": "user", "source": str(user), "line": 2}
     assert (rows["max_tokens"]["value"], rows["max_tokens"]["layer"], rows["max_tokens"]["line"]) == (50, "project", 1)
@@ -97,7 +97,7 @@ async def test_a_model_that_says_nothing_is_not_waited_for(workspace: Path, user
     async with listening(silent) as spot:
         user.write_text(json.dumps({"model": "slow/x", "providers": {"slow": {"base_url": f"{spot.url}/v1"}}}))
         env = {"HOME": str(user.parent.parent.parent), "ODIN_LOCAL_PORTS": ""}
-        (answer,) = await ask_models(str(workspace), env, patience=3)
+        (answer,) = await probe_models(str(workspace), env, timeout=3)
     assert (answer.ref, answer.ok, answer.text) == ("slow/x", False, "no answer within 3 s")
 
 

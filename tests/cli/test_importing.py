@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from odin.core.message import AssistantMessage, ToolMessage, UserMessage
+from odin.core.message import PromptMessage, ReplyMessage, ToolMessage
 from odin.session.log import read_log
-from odin.session.state import State
-from odin.session.store import Store
-from odin.session.transcript import NO_PROMPT, NO_RESULT, read_lines
+from odin.session.state import SessionState
+from odin.session.store import SessionStore
+from odin.session.transcript import NO_PROMPT, NO_RESULT, read_json_lines
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run
 
@@ -67,7 +67,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_transcript_of_another_agent(here: Here, store: Store, file: Path) -> None:
+def test_a_transcript_of_another_agent(here: Here, store: SessionStore, file: Path) -> None:
     code, printed, said = here("import", str(file), "--json")
     assert code == 0, said
     made = json.loads(printed)
@@ -80,16 +80,16 @@ def test_a_transcript_of_another_agent(here: Here, store: Store, file: Path) -> 
         "lines that are no JSON": 1,
     }
     path = store.path_of(made["session"])
-    state = State.fold(read_log(path), made["session"])
-    first, looked, read, answered, second, ran, ended = state.history()
-    assert isinstance(first, UserMessage) and first.text == "What is in a.py?"
-    assert isinstance(looked, AssistantMessage) and looked.text == "I will look."
+    state = SessionState.fold(read_log(path), made["session"])
+    first, looked, read, answered, second, ran, ended = state.build_history()
+    assert isinstance(first, PromptMessage) and first.text == "What is in a.py?"
+    assert isinstance(looked, ReplyMessage) and looked.text == "I will look."
     assert looked.thinking == "Look first."
     assert [(one.name, one.args) for one in looked.calls] == [("Read", {"file_path": "a.py"})]
     assert isinstance(read, ToolMessage) and read.results[0].text == "print(1)\n[image]"
-    assert isinstance(answered, AssistantMessage) and answered.text == "It prints 1."
-    assert isinstance(second, UserMessage) and second.text == "Thanks.\n\nNow run it."
-    assert isinstance(ran, AssistantMessage) and KEY not in str(ran.calls[0].args)
+    assert isinstance(answered, ReplyMessage) and answered.text == "It prints 1."
+    assert isinstance(second, PromptMessage) and second.text == "Thanks.\n\nNow run it."
+    assert isinstance(ran, ReplyMessage) and KEY not in str(ran.calls[0].args)
     assert isinstance(ended, ToolMessage) and ended.results[0].text == NO_RESULT
     assert next(read_log(path)).ts == 1772600767.0
     assert KEY not in path.read_text()
@@ -111,7 +111,9 @@ def test_it_is_gone_on_with(run_odin: Run, file: Path) -> None:
     assert "It prints 1." in str(words) and "go on" in str(words[-1])
 
 
-def test_a_session_of_odin_comes_back(run_odin: Run, here: Here, store: Store, workspace: Path, tmp_path: Path) -> None:
+def test_a_session_of_odin_comes_back(
+    run_odin: Run, here: Here, store: SessionStore, workspace: Path, tmp_path: Path
+) -> None:
     """As an export and as the bare log: the model sees the same conversation."""
     (workspace / "a.txt").write_text("hello")
     with ScriptedServer([call("Read", {"file_path": "a.txt"}), say("It says hello.")]) as server:
@@ -130,16 +132,16 @@ def test_a_session_of_odin_comes_back(run_odin: Run, here: Here, store: Store, w
     assert json.loads(here("usage", "--all", "--json")[1])["total"]["calls"] == 2, "it was spent once"
 
 
-def _words(store: Store, session: str) -> list[tuple[str, str]]:
-    state = State.fold(read_log(store.path_of(session)), session)
+def _words(store: SessionStore, session: str) -> list[tuple[str, str]]:
+    state = SessionState.fold(read_log(store.path_of(session)), session)
     found: list[tuple[str, str]] = []
-    for message in state.history():
+    for message in state.build_history():
         said = "".join(one.text for one in message.results) if isinstance(message, ToolMessage) else message.text
         found.append((type(message).__name__, said))
     return found
 
 
-def test_permissions_are_not_imported(here: Here, store: Store, tmp_path: Path) -> None:
+def test_permissions_are_not_imported(here: Here, store: SessionStore, tmp_path: Path) -> None:
     """A file that somebody sent must not allow anything."""
     from odin.core.event import PermissionModeChanged
     from tests.session.logs import opened, turn, write
@@ -162,7 +164,7 @@ def test_permissions_are_not_imported(here: Here, store: Store, tmp_path: Path) 
         ('{"type":"user","message":5}\n{"type":5}\nnull\n[1]\n', "no conversation"),
     ],
 )
-def test_what_is_no_conversation(here: Here, store: Store, tmp_path: Path, content: str, why: str) -> None:
+def test_what_is_no_conversation(here: Here, store: SessionStore, tmp_path: Path, content: str, why: str) -> None:
     path = tmp_path / "bad"
     path.write_text(content)
     code, _, said = here("import", str(path))
@@ -173,7 +175,7 @@ def test_what_is_no_conversation(here: Here, store: Store, tmp_path: Path, conte
 
 @pytest.mark.parametrize("depth", [60, 900, 100_000])
 @pytest.mark.parametrize("shape", ["export", "lines"])
-def test_arguments_without_a_bottom(here: Here, store: Store, tmp_path: Path, shape: str, depth: int) -> None:
+def test_arguments_without_a_bottom(here: Here, store: SessionStore, tmp_path: Path, shape: str, depth: int) -> None:
     deep = '{"a":' * depth + "1" + "}" * depth
     path = tmp_path / "deep"
     if shape == "export":
@@ -203,8 +205,8 @@ def test_the_stream_of_a_run_without_its_prompt() -> None:
         user([result("nobody", "lost")]),
         {"type": "result", "subtype": "success"},
     ]
-    found = read_lines(jsonl(*lines).encode().splitlines())
-    assert [(item.role, item.content) for item in found.messages()] == [
+    found = read_json_lines(jsonl(*lines).encode().splitlines())
+    assert [(item.role, item.content) for item in found.build_messages()] == [
         ("user", NO_PROMPT),
         ("assistant", "First.\n\nSecond."),
     ]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import odin.cli.main as main
-from odin.app.logfile import MOST, crashed, log_path, note, watch
+from odin.app.logfile import MAX_LOG_BYTES, append_entry, log_crash, log_path, log_unhandled_errors
 from odin.cli.main import COMMANDS, SHORTHANDS
 from odin.cli.parser import EPILOG
-from odin.cli.places import PLACES, take_places
+from odin.cli.places import FOLDER_FLAGS, extract_folder_flags
 from odin.core.errors import UsageError
-from odin.session.store import Store
+from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, say
 from tests.conftest import Run
 from tests.session.logs import opened, turn, write
@@ -51,7 +51,7 @@ def test_flags_move_the_folders_of_every_command(run_odin: Run, tmp_path: Path, 
 def test_how_the_flags_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     env: dict[str, str] = {}
-    assert take_places(["a", "--state-dir", "x", "b", "--", "--state-dir", "y"], env) == [
+    assert extract_folder_flags(["a", "--state-dir", "x", "b", "--", "--state-dir", "y"], env) == [
         "a",
         "b",
         "--",
@@ -61,14 +61,14 @@ def test_how_the_flags_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert env == {"ODIN_STATE_DIR": str(tmp_path / "x")}, "seen from where we are, whatever folder is changed to"
     for line in (["--state-dir"], ["--state-dir="], ["--config-dir", " "]):
         with pytest.raises(UsageError, match="needs a folder"):
-            take_places(line, env)
-    assert set(PLACES) <= {word for action in main.build_parser()._actions for word in action.option_strings}
+            extract_folder_flags(line, env)
+    assert set(FOLDER_FLAGS) <= {word for action in main.build_parser()._actions for word in action.option_strings}
 
 
 # --- other ways to write it ---
 
 
-def test_resume_is_a_command_too(run_odin: Run, store: Store) -> None:
+def test_resume_is_a_command_too(run_odin: Run, store: SessionStore) -> None:
     write(store, "aa1", [opened(), *turn("t1", "first prompt", "An answer.")])
     with ScriptedServer([say("again")]) as server:
         done = run_odin("resume", "aa1", "-p", "more", env=server.env("anthropic"))
@@ -102,7 +102,7 @@ def test_a_crash_leaves_a_log_and_says_so(here: Here, monkeypatch: pytest.Monkey
         raise RuntimeError(f"the key is {KEY}")
 
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setattr(main, "_prompt_command", broken)
+    monkeypatch.setattr(main, "_run_prompt", broken)
     code, _, said = here("hello")
     path = home / ".local/state/odin/logs/odin.log"
     assert code == 1
@@ -119,24 +119,24 @@ def test_a_crash_where_nothing_can_be_written(here: Here, monkeypatch: pytest.Mo
 
     (tmp_path / "file").touch()
     monkeypatch.setenv("ODIN_STATE_DIR", str(tmp_path / "file/state"))
-    monkeypatch.setattr(main, "_prompt_command", broken)
+    monkeypatch.setattr(main, "_run_prompt", broken)
     code, _, said = here("hello")
     assert code == 1 and "Traceback" in said and "RuntimeError: oops" in said
 
 
 def test_the_log_does_not_grow_for_ever() -> None:
     for number in range(60):
-        assert note(f"{number} " + "x" * 45_000, os.environ) == log_path(os.environ)
+        assert append_entry(f"{number} " + "x" * 45_000, os.environ) == log_path(os.environ)
     path = log_path(os.environ)
     older = path.with_name("odin.log.1")
     assert path.read_text().count("odin ") and "59 xxx" in path.read_text()
-    assert path.stat().st_size < MOST + 60_000 and older.stat().st_size < MOST + 60_000
+    assert path.stat().st_size < MAX_LOG_BYTES + 60_000 and older.stat().st_size < MAX_LOG_BYTES + 60_000
     assert sorted(item.name for item in path.parent.iterdir()) == ["odin.log", "odin.log.1"]
     try:
         raise ValueError("y" * 500_000)
     except ValueError as error:
-        assert crashed(error, os.environ) == path
-    assert path.stat().st_size < MOST + 120_000
+        assert log_crash(error, os.environ) == path
+    assert path.stat().st_size < MAX_LOG_BYTES + 120_000
 
 
 async def test_what_nobody_waits_for_is_written_down_too() -> None:
@@ -144,7 +144,7 @@ async def test_what_nobody_waits_for_is_written_down_too() -> None:
     import gc
 
     loop = asyncio.get_running_loop()
-    watch(loop, os.environ)
+    log_unhandled_errors(loop, os.environ)
 
     async def fails() -> None:
         raise KeyError("lost")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.session.store import project_key
+from odin.session.store import project_key_of
 
 from .conftest import Here
 
@@ -30,7 +30,7 @@ def repository(workspace: Path) -> Path:
 
 @pytest.fixture
 def trees(state: Path, repository: Path) -> Path:
-    return state / "worktrees" / project_key(str(repository))
+    return state / "worktrees" / project_key_of(str(repository))
 
 
 def test_one_is_made_listed_and_removed(here: Here, repository: Path, trees: Path) -> None:
@@ -138,14 +138,14 @@ def test_what_is_secret_stays_hidden_from_commands_in_it(
     """The state folder holds the work tree, so it cannot be hidden as a whole."""
     import os
 
-    from odin.app.sandbox import Confined
+    from odin.app.sandbox import LazySandbox
     from odin.config import load
-    from odin.policy.confine.layout import layout
+    from odin.policy.confine.layout import plan_layout
 
     here("worktree", "add", "fix")
     for name in ("sessions", "checkpoints", "logs"):
         (state / name).mkdir(exist_ok=True)
-    confined = Confined(load(str(trees / "fix"), os.environ), os.environ)
-    hidden = layout(confined._session(), writes=True).hidden
+    confined = LazySandbox(load(str(trees / "fix"), os.environ), os.environ)
+    hidden = plan_layout(confined._build_session(), writes=True).hidden
     assert {str(state / name) for name in ("sessions", "checkpoints", "logs")} <= set(hidden)
     assert str(state) not in hidden

@@ -1,21 +1,28 @@
 """What stays of a long conversation, what a summariser reads of it, and what is noted down without one."""
 
-from odin.context.compact import Facts, evidence, local_summary, portions, settled, tail_start
-from odin.context.headings import HEADINGS, sections, weakness
-from odin.context.prune import choose
-from odin.context.size import message_tokens, tokens_of
+from odin.context.compact import (
+    SummaryFacts,
+    build_local_summary,
+    collect_quotes,
+    find_tail_start,
+    merge_facts,
+    split_into_portions,
+)
+from odin.context.headings import HEADINGS, find_weakness, parse_sections
+from odin.context.prune import select_prunable
+from odin.context.size import count_message_tokens, tokens_of
 from odin.core.event import CachedFile, Todo
-from odin.core.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult
 
 
-def said(text: str, *calls: ToolCall) -> AssistantMessage:
-    return AssistantMessage((Text(text), *calls))
+def said(text: str, *calls: ToolCall) -> ReplyMessage:
+    return ReplyMessage((Text(text), *calls))
 
 
 def turn(number: int) -> list[Message]:
     call = ToolCall(f"c{number}", "Read", {"file_path": f"/p/{number}.py"})
     result = ToolResult(call.id, f"line of {number} " * 40)
-    return [UserMessage(f"prompt {number}"), said("", call), ToolMessage((result,)), said(f"answer {number}")]
+    return [PromptMessage(f"prompt {number}"), said("", call), ToolMessage((result,)), said(f"answer {number}")]
 
 
 def whole(count: int) -> list[Message]:
@@ -27,19 +34,19 @@ class TestWhatStays:
 
     def test_as_many_turns_as_are_wanted(self) -> None:
         messages = whole(6)
-        assert tail_start(messages, message_tokens, room=100_000, turns=2) == 16
-        assert tail_start(messages, message_tokens, room=100_000, turns=1) == 20
+        assert find_tail_start(messages, count_message_tokens, room=100_000, turns=2) == 16
+        assert find_tail_start(messages, count_message_tokens, room=100_000, turns=1) == 20
 
     def test_fewer_when_there_is_no_room_for_them(self) -> None:
         messages = whole(6)
-        one_turn = sum(map(message_tokens, turn(0)))
-        assert tail_start(messages, message_tokens, room=one_turn + 20, turns=2) == 20
-        assert tail_start(messages, message_tokens, room=10, turns=2) == 24
+        one_turn = sum(map(count_message_tokens, turn(0)))
+        assert find_tail_start(messages, count_message_tokens, room=one_turn + 20, turns=2) == 20
+        assert find_tail_start(messages, count_message_tokens, room=10, turns=2) == 24
 
     def test_it_never_begins_with_a_result(self) -> None:
         messages = whole(6)
         for room in range(0, 2_000, 7):
-            start = tail_start(messages, message_tokens, room=room, turns=3)
+            start = find_tail_start(messages, count_message_tokens, room=room, turns=3)
             assert start == len(messages) or not isinstance(messages[start], ToolMessage)
 
 
@@ -47,15 +54,15 @@ class TestPortions:
     """COMP3: pieces that a summariser can hold."""
 
     def test_all_of_it_is_there_and_no_piece_is_too_large(self) -> None:
-        pieces = portions(whole(30), 800, 99)
+        pieces = split_into_portions(whole(30), 800, 99)
         assert len(pieces) > 2
         assert all(tokens_of(piece) <= 900 for piece in pieces)
         together = "\n".join(pieces)
         assert all(f"prompt {number}\n" in f"{together}\n" for number in range(30))
 
     def test_a_message_over_half_of_the_room_is_left_out_and_that_is_said(self) -> None:
-        huge = UserMessage("begins like this " + "and on " * 3_000)
-        (piece,) = portions([UserMessage("small"), huge, said("fine")], 800, 6)
+        huge = PromptMessage("begins like this " + "and on " * 3_000)
+        (piece,) = split_into_portions([PromptMessage("small"), huge, said("fine")], 800, 6)
         assert "is left out" in piece
         assert "begins like this" in piece
         assert "small" in piece
@@ -63,7 +70,7 @@ class TestPortions:
         assert tokens_of(piece) < 800
 
     def test_of_too_many_pieces_the_middle_goes_and_that_is_said(self) -> None:
-        pieces = portions(whole(60), 400, 4)
+        pieces = split_into_portions(whole(60), 400, 4)
         assert len(pieces) == 4
         assert "prompt 0" in pieces[0]
         assert "parts of the conversation are left out here]" in pieces[2]
@@ -74,28 +81,28 @@ class TestWordForWord:
     """COMP9: corrections, errors and edits are not left to somebody's memory."""
 
     MESSAGES: tuple[Message, ...] = (
-        UserMessage("No, the port is 8081 and never 8080."),
+        PromptMessage("No, the port is 8081 and never 8080."),
         said("", ToolCall("e", "EditTool", {"file_path": "/a", "old_string": "8080", "new_string": "8081"})),
         ToolMessage((ToolResult("e", "permission denied on /a", is_error=True),)),
     )
 
     def test_they_are_quoted(self) -> None:
-        found = evidence(self.MESSAGES, 1_000)
+        found = collect_quotes(self.MESSAGES, 1_000)
         assert "- No, the port is 8081 and never 8080." in found
         assert "- permission denied on /a" in found
         assert "old_string='8080'" in found
 
     def test_as_far_as_there_is_room(self) -> None:
-        found = evidence(self.MESSAGES, 25)
+        found = collect_quotes(self.MESSAGES, 25)
         assert "8081 and never 8080" in found
         assert "old_string" not in found
-        assert evidence(self.MESSAGES, 0) == ""
+        assert collect_quotes(self.MESSAGES, 0) == ""
 
 
 class TestWithoutAModel:
     """COMP8: the same headings from what is known."""
 
-    FACTS = Facts(
+    FACTS = SummaryFacts(
         prompt="mend the port",
         todos=(Todo("1", "mend the port", "in_progress"),),
         agents=("- agent-1: look around",),
@@ -104,8 +111,8 @@ class TestWithoutAModel:
     )
 
     def test_every_heading_is_there_with_what_is_known(self) -> None:
-        text = local_summary(whole(3), self.FACTS, 2_000)
-        found = sections(text)
+        text = build_local_summary(whole(3), self.FACTS, 2_000)
+        found = parse_sections(text)
         assert tuple(found) == HEADINGS
         assert "prompt 0" in found["Goal"]
         assert "Read file_path='/p/2.py'" in found["Progress"]
@@ -114,19 +121,19 @@ class TestWithoutAModel:
         assert "Changed in this session: /p/changed.py" in found["Files and Evidence"]
         assert "Read: /p/read.py" in found["Files and Evidence"]
         assert found["Next Step"] == "Go on with the latest prompt: mend the port"
-        assert weakness(text, 4_000) == ""
+        assert find_weakness(text, 4_000) == ""
 
     def test_an_earlier_summary_is_carried_on(self) -> None:
-        first = local_summary(whole(2), self.FACTS, 2_000)
-        facts = Facts(prompt="and now", earlier=first)
-        second = sections(local_summary(turn(9), facts, 2_000))
+        first = build_local_summary(whole(2), self.FACTS, 2_000)
+        facts = SummaryFacts(prompt="and now", earlier=first)
+        second = parse_sections(build_local_summary(turn(9), facts, 2_000))
         assert "prompt 0" in second["Goal"]
         assert "prompt 1" in second["User Constraints"]
         assert "prompt 9" in second["User Constraints"]
 
     def test_what_is_known_wins_over_what_a_model_remembers(self) -> None:
         text = "\n".join(f"## {name}\nas I remember it" for name in HEADINGS)
-        found = sections(settled(text, self.FACTS))
+        found = parse_sections(merge_facts(text, self.FACTS))
         assert found["Todo State"] == "- [in_progress] mend the port"
         assert found["SubAgent State"] == "- agent-1: look around"
         assert found["Goal"] == "as I remember it"
@@ -138,7 +145,7 @@ class TestPruning:
 
     @staticmethod
     def reads(*paths: str) -> list[Message]:
-        found: list[Message] = [UserMessage("go")]
+        found: list[Message] = [PromptMessage("go")]
         for number, path in enumerate(paths):
             found += [
                 said("", ToolCall(f"c{number}", "Read", {"file_path": path})),
@@ -147,9 +154,9 @@ class TestPruning:
         return found
 
     def test_a_read_that_a_later_one_repeats_goes_although_it_is_recent(self) -> None:
-        found = choose(self.reads("/a", "/b", "/a"), recent=1 << 60, gone=lambda result: False)
+        found = select_prunable(self.reads("/a", "/b", "/a"), recent=1 << 60, is_gone=lambda result: False)
         assert found.calls == ("c0",)
 
     def test_the_newest_result_stays_whatever_there_is_room_for(self) -> None:
-        found = choose(self.reads("/a", "/b", "/c"), recent=0, gone=lambda result: False)
+        found = select_prunable(self.reads("/a", "/b", "/c"), recent=0, is_gone=lambda result: False)
         assert found.calls == ("c0", "c1")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.context.files import Entry, FileCache, Fingerprint, count_lines, digest, fingerprint
+from odin.context.files import FileCache, FileEntry, Fingerprint, count_lines, hash_bytes, take_fingerprint
 from odin.context.settings import CacheSettings
 from odin.core.event import CachedFile
 
 
 def state(text: str) -> Fingerprint:
-    return fingerprint(text.encode(), 1)
+    return take_fingerprint(text.encode(), 1)
 
 
 def lines(first: int, last: int) -> str:
@@ -39,14 +39,14 @@ def small(**limits: Any) -> FileCache:
     return FileCache(CacheSettings(**limits), clock=Clock())
 
 
-def known(cache: FileCache, path: str) -> Entry:
+def known(cache: FileCache, path: str) -> FileEntry:
     entry = cache.find(path)
     assert entry is not None
     return entry
 
 
 def paths(cache: FileCache) -> list[str]:
-    return [file.path for file in cache.listing()]
+    return [file.path for file in cache.list_files()]
 
 
 # --- what is known ---
@@ -59,7 +59,7 @@ def test_the_limits_are_those_of_the_specification() -> None:
         max_file_bytes=10 * mb,
         max_entries=500,
         max_segments=50,
-        policy="hybrid",
+        eviction_policy="hybrid",
         ttl_s=0,
         auto_refresh=True,
         validation="auto",
@@ -67,98 +67,103 @@ def test_the_limits_are_those_of_the_specification() -> None:
 
 
 def test_a_fingerprint_knows_size_lines_and_hash() -> None:
-    assert fingerprint(b"a\nb", 5) == Fingerprint(3, 2, digest(b"a\nb"), 5, head=b"a\nb")
+    assert take_fingerprint(b"a\nb", 5) == Fingerprint(3, 2, hash_bytes(b"a\nb"), 5, head=b"a\nb")
     assert [count_lines(data) for data in (b"", b"a", b"a\n", b"\n\n", b"a\nb")] == [0, 1, 1, 2, 2]
 
 
 def test_an_entry_has_everything_that_is_known_of_a_file() -> None:
     clock = Clock()
     cache = FileCache(clock=clock)
-    cache.saw_all("/f", fingerprint(b"a\nb\n", 77), text="a\nb\n")
+    cache.record_whole("/f", take_fingerprint(b"a\nb\n", 77), text="a\nb\n")
     clock.time = 1005.0
-    cache.saw_lines("/f", fingerprint(b"a\nb\n", 77), [(1, 1)], texts=["a"])
+    cache.record_lines("/f", take_fingerprint(b"a\nb\n", 77), [(1, 1)], texts=["a"])
     entry = known(cache, "/f")
-    assert (entry.path, entry.print.size, entry.print.lines, entry.print.mtime_ns) == ("/f", 4, 2, 77)
-    assert (entry.print.sha256, entry.original_hash) == (digest(b"a\nb\n"), digest(b"a\nb\n"))
+    assert (entry.path, entry.fingerprint.size, entry.fingerprint.lines, entry.fingerprint.mtime_ns) == ("/f", 4, 2, 77)
+    assert (entry.fingerprint.sha256, entry.original_hash) == (hash_bytes(b"a\nb\n"), hash_bytes(b"a\nb\n"))
     assert (entry.cached_at, entry.last_accessed, entry.access_count) == (1000.0, 1005.0, 2)
     assert (entry.modified, entry.content, dict(entry.segments)) == (False, b"a\nb\n", {})
 
 
 def test_standing(tmp_path: Path) -> None:
     cache, path = FileCache(), str(tmp_path / "a")
-    assert cache.standing(path, digest(b"x")) == "unread"
-    cache.saw_all(path, state("x"))
-    assert cache.standing(path, digest(b"x")) == "current"
-    assert cache.standing(path, digest(b"y")) == "changed"
+    assert cache.compare(path, hash_bytes(b"x")) == "unread"
+    cache.record_whole(path, state("x"))
+    assert cache.compare(path, hash_bytes(b"x")) == "current"
+    assert cache.compare(path, hash_bytes(b"y")) == "changed"
     cache.forget(path)
-    assert cache.standing(path, digest(b"x")) == "unread"
+    assert cache.compare(path, hash_bytes(b"x")) == "unread"
 
 
 def test_a_link_and_its_target_are_one_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     os.symlink(tmp_path / "a", tmp_path / "link")
     cache = FileCache()
-    cache.saw_all(str(tmp_path / "link"), state("x"))
-    assert cache.standing(str(tmp_path / "a"), digest(b"x")) == "current"
+    cache.record_whole(str(tmp_path / "link"), state("x"))
+    assert cache.compare(str(tmp_path / "a"), hash_bytes(b"x")) == "current"
     assert paths(cache) == [str((tmp_path / "a").resolve())]
 
 
 def test_ranges_add_up() -> None:
     cache = FileCache()
-    cache.saw_lines("/f", state(LINES), [(10, 20)])
-    cache.saw_lines("/f", state(LINES), [(21, 30), (50, 60)])
-    assert cache.unseen("/f") == [(1, 9), (31, 49), (61, 100)]
-    assert cache.segments("/f") == ("10-20", "21-30", "50-60")
-    assert known(cache, "/f").public().truncated, "a part is not the whole"
-    cache.saw_lines("/f", state(LINES), [(1, 100)])
-    assert not known(cache, "/f").public().truncated
-    assert cache.unseen("/f") == []
+    cache.record_lines("/f", state(LINES), [(10, 20)])
+    cache.record_lines("/f", state(LINES), [(21, 30), (50, 60)])
+    assert cache.list_unseen("/f") == [(1, 9), (31, 49), (61, 100)]
+    assert cache.list_segments("/f") == ("10-20", "21-30", "50-60")
+    assert known(cache, "/f").to_cached_file().truncated, "a part is not the whole"
+    cache.record_lines("/f", state(LINES), [(1, 100)])
+    assert not known(cache, "/f").to_cached_file().truncated
+    assert cache.list_unseen("/f") == []
 
 
 def test_other_bytes_start_from_nothing() -> None:
     cache = FileCache()
-    cache.saw_all("/f", state(LINES), text=LINES)
-    cache.saw_lines("/f", state("new\n" + LINES), [(1, 1)], texts=["new"])
-    assert cache.unseen("/f") == [(2, 101)]
-    assert cache.held == 3
-    assert known(cache, "/f").original_hash == digest(b"new\n" + LINES.encode())
+    cache.record_whole("/f", state(LINES), text=LINES)
+    cache.record_lines("/f", state("new\n" + LINES), [(1, 1)], texts=["new"])
+    assert cache.list_unseen("/f") == [(2, 101)]
+    assert cache.held_bytes == 3
+    assert known(cache, "/f").original_hash == hash_bytes(b"new\n" + LINES.encode())
 
 
 def test_a_part_of_what_is_known_wholly_forgets_nothing() -> None:
     cache = FileCache()
-    cache.saw_all("/f", state(LINES), text=LINES)
-    cache.saw_lines("/f", state(LINES), [(1, 2)], texts=["1\n2"], truncated=True)
-    assert cache.unseen("/f") == []
+    cache.record_whole("/f", state(LINES), text=LINES)
+    cache.record_lines("/f", state(LINES), [(1, 2)], texts=["1\n2"], truncated=True)
+    assert cache.list_unseen("/f") == []
     assert known(cache, "/f").content == LINES.encode()
-    assert not known(cache, "/f").public().truncated, "the lines were shown whole before"
+    assert not known(cache, "/f").to_cached_file().truncated, "the lines were shown whole before"
 
 
 def test_writing_makes_it_whole_and_modified_and_drops_the_segments() -> None:
     cache = FileCache()
-    cache.saw_lines("/f", state(LINES), [(1, 2)], texts=["1\n2"])
-    cache.wrote("/f", fingerprint(b"x", 9), text="x")
+    cache.record_lines("/f", state(LINES), [(1, 2)], texts=["1\n2"])
+    cache.record_write("/f", take_fingerprint(b"x", 9), text="x")
     entry = known(cache, "/f")
-    assert (entry.modified, entry.public().truncated, entry.print.size, entry.content) == (True, False, 1, b"x")
-    assert (entry.print.sha256, entry.print.mtime_ns) == (digest(b"x"), 9)
-    assert entry.original_hash == digest(LINES.encode()), "what it was before this session changed it"
-    assert cache.unseen("/f") == []
-    assert cache.segments("/f") == ()
-    assert cache.held == 1
-    cache.saw_all("/f", state("changed by someone"))
+    assert (entry.modified, entry.to_cached_file().truncated, entry.fingerprint.size, entry.content) == (
+        True,
+        False,
+        1,
+        b"x",
+    )
+    assert (entry.fingerprint.sha256, entry.fingerprint.mtime_ns) == (hash_bytes(b"x"), 9)
+    assert entry.original_hash == hash_bytes(LINES.encode()), "what it was before this session changed it"
+    assert cache.list_unseen("/f") == []
+    assert cache.list_segments("/f") == ()
+    assert cache.held_bytes == 1
+    cache.record_whole("/f", state("changed by someone"))
     assert known(cache, "/f").modified, "it was modified in this session, whoever changed it since"
 
 
 def test_only_news_is_told() -> None:
     cache = FileCache(clock=lambda: 7.0)
-    start = cache.mark()
-    cache.saw_all("/b", state("b"))
-    cache.saw_all("/a", state("a"))
-    assert [file.path for file in cache.changed_since(start)] == ["/b", "/a"]
-    mark = cache.mark()
-    cache.saw_all("/a", state("a"))
-    assert cache.changed_since(mark) == ()
-    cache.wrote("/b", state("bb"))
-    assert cache.changed_since(mark) == (CachedFile("/b", 2, 7.0, True, False, digest(b"bb")),)
+    start = cache.take_mark()
+    cache.record_whole("/b", state("b"))
+    cache.record_whole("/a", state("a"))
+    assert [file.path for file in cache.list_changed_since(start)] == ["/b", "/a"]
+    mark = cache.take_mark()
+    cache.record_whole("/a", state("a"))
+    assert cache.list_changed_since(mark) == ()
+    cache.record_write("/b", state("bb"))
+    assert cache.list_changed_since(mark) == (CachedFile("/b", 2, 7.0, True, False, hash_bytes(b"bb")),)
 
 
 # --- after a resume ---
@@ -166,20 +171,22 @@ def test_only_news_is_told() -> None:
 
 def test_what_was_seen_whole_is_known_again_after_a_resume_if_it_is_unchanged() -> None:
     cache = FileCache()
-    cache.restore([CachedFile("/a", 1, 5.0, sha256=digest(b"a")), CachedFile("/b", 1, 5.0, False, True, digest(b"b"))])
-    assert cache.standing("/a", digest(b"a")) == "current"
-    assert cache.standing("/a", digest(b"other")) == "changed"
-    assert cache.standing("/b", digest(b"b")) == "stale"
+    cache.restore(
+        [CachedFile("/a", 1, 5.0, sha256=hash_bytes(b"a")), CachedFile("/b", 1, 5.0, False, True, hash_bytes(b"b"))]
+    )
+    assert cache.compare("/a", hash_bytes(b"a")) == "current"
+    assert cache.compare("/a", hash_bytes(b"other")) == "changed"
+    assert cache.compare("/b", hash_bytes(b"b")) == "stale"
 
 
 def test_what_is_restored_without_a_hash_must_be_read_again() -> None:
     cache = FileCache()
     cache.restore([CachedFile("/a", 1, 5.0, modified=True)])
-    assert cache.standing("/a", digest(b"a")) == "stale"
-    assert cache.get("/a") is None
-    assert cache.listing() == (CachedFile("/a", 1, 5.0, True, False),)
-    cache.saw_all("/a", state("a"))
-    assert cache.standing("/a", digest(b"a")) == "current"
+    assert cache.compare("/a", hash_bytes(b"a")) == "stale"
+    assert cache.get_cached_file("/a") is None
+    assert cache.list_files() == (CachedFile("/a", 1, 5.0, True, False),)
+    cache.record_whole("/a", state("a"))
+    assert cache.compare("/a", hash_bytes(b"a")) == "current"
 
 
 @pytest.mark.parametrize("auto_refresh", [True, False])
@@ -187,7 +194,7 @@ def test_what_is_restored_has_no_text_to_give(tmp_path: Path, auto_refresh: bool
     path = tmp_path / "a"
     path.write_text("a")
     cache = FileCache(CacheSettings(auto_refresh=auto_refresh))
-    cache.restore([CachedFile(str(path), 1, 5.0, sha256=digest(b"a"))])
+    cache.restore([CachedFile(str(path), 1, 5.0, sha256=hash_bytes(b"a"))])
     assert cache.recall(str(path), path.stat(), 1, 10) is None
 
 
@@ -197,11 +204,11 @@ def test_what_is_restored_has_no_text_to_give(tmp_path: Path, auto_refresh: bool
 def read(cache: FileCache, path: Path, first: int | None = None, last: int | None = None) -> None:
     """As the tools do: look at the file, read it, note what was seen."""
     info, data = path.stat(), path.read_bytes()
-    seen = fingerprint(data, info)
+    seen = take_fingerprint(data, info)
     if first is None or last is None:
-        cache.saw_all(str(path), seen, text=data.decode())
+        cache.record_whole(str(path), seen, text=data.decode())
     else:
-        cache.saw_lines(
+        cache.record_lines(
             str(path), seen, [(first, last)], texts=["\n".join(data.decode().split("\n")[first - 1 : last])]
         )
 
@@ -233,7 +240,7 @@ def numbers(first: int, last: int) -> list[str]:
 def test_a_range_inside_a_segment_is_given_and_one_outside_is_not(hundred: Path) -> None:
     cache = FileCache(clock=Later(hundred))
     read(cache, hundred, 10, 20)
-    assert cache.segments(str(hundred)) == ("10-20",)
+    assert cache.list_segments(str(hundred)) == ("10-20",)
     assert recalled(cache, hundred, 14, 15) == ["14", "15"]
     assert recalled(cache, hundred, 9, 11) is None
     assert recalled(cache, hundred, 20, 21) is None
@@ -262,8 +269,8 @@ def test_every_hit_counts_and_a_look_does_not(hundred: Path) -> None:
     before = known(cache, str(hundred)).access_count
     clock.time += 5
     assert recalled(cache, hundred, 1, 1) == ["1"]
-    cache.get(str(hundred))
-    cache.standing(str(hundred), "")
+    cache.get_cached_file(str(hundred))
+    cache.compare(str(hundred), "")
     entry = known(cache, str(hundred))
     assert (entry.access_count, entry.last_accessed) == (before + 1, clock.time)
 
@@ -305,7 +312,7 @@ def test_without_auto_refresh_the_cache_is_believed(hundred: Path) -> None:
     read(cache, hundred)
     hundred.write_text("other\n")
     assert recalled(cache, hundred, 1, 1) == ["1"]
-    assert cache.standing(str(hundred), digest(b"other\n")) == "changed", "an edit looks all the same"
+    assert cache.compare(str(hundred), hash_bytes(b"other\n")) == "changed", "an edit looks all the same"
 
 
 def test_after_its_time_a_file_must_be_read_again(hundred: Path) -> None:
@@ -317,10 +324,10 @@ def test_after_its_time_a_file_must_be_read_again(hundred: Path) -> None:
     clock.time += 59
     assert recalled(cache, hundred, 1, 2) == ["1", "2"], "reading on renews it"
     clock.time += 2
-    assert cache.listing() == ()
+    assert cache.list_files() == ()
     assert recalled(cache, hundred, 1, 2) is None
-    assert cache.standing(str(hundred), digest(LINES.encode())) == "unread"
-    assert (len(cache), cache.held) == (0, 0)
+    assert cache.compare(str(hundred), hash_bytes(LINES.encode())) == "unread"
+    assert (len(cache), cache.held_bytes) == (0, 0)
 
 
 # --- what is kept ---
@@ -329,55 +336,55 @@ def test_after_its_time_a_file_must_be_read_again(hundred: Path) -> None:
 def test_text_is_kept_as_bytes_whatever_is_in_it() -> None:
     cache = FileCache()
     text = "grün\udce9 \U0001f600\nb"
-    cache.saw_all("/f", state("?"), text=text)
-    assert known(cache, "/f").parts()[0].lines == ["grün\udce9 \U0001f600"]
-    assert cache.held == len(text.encode("utf-8", "surrogatepass"))
+    cache.record_whole("/f", state("?"), text=text)
+    assert known(cache, "/f").list_parts()[0].lines == ["grün\udce9 \U0001f600"]
+    assert cache.held_bytes == len(text.encode("utf-8", "surrogatepass"))
 
 
 def test_a_file_over_the_limit_is_known_and_not_kept_whole() -> None:
     cache = small(max_file_bytes=10)
-    cache.saw_all("/f", state("x" * 11), text="x" * 11)
-    assert cache.held == 0
-    assert cache.unseen("/f") == []
-    assert cache.parts("/f") == []
-    cache.wrote("/f", state("y" * 12), text="y" * 12)
-    assert (cache.held, cache.standing("/f", digest(b"y" * 12))) == (0, "current")
+    cache.record_whole("/f", state("x" * 11), text="x" * 11)
+    assert cache.held_bytes == 0
+    assert cache.list_unseen("/f") == []
+    assert cache.list_parts("/f") == []
+    cache.record_write("/f", state("y" * 12), text="y" * 12)
+    assert (cache.held_bytes, cache.compare("/f", hash_bytes(b"y" * 12))) == (0, "current")
 
 
 def test_the_bytes_of_segments_count() -> None:
     cache = FileCache()
-    cache.saw_lines("/f", state(LINES), [(1, 3), (50, 51)], texts=["1\n2\n3", "50\n51"])
-    assert cache.held == 10
-    cache.saw_lines("/f", state(LINES), [(1, 3)], texts=["1\n2\n3"])
-    assert cache.held == 10, "the same lines are kept once"
-    cache.saw_lines("/f", state(LINES), [(1, 4)], texts=["1\n2\n3\n4"])
-    assert cache.segments("/f") == ("50-51", "1-4"), "a wider range takes the place of one inside it"
-    assert cache.held == 12
+    cache.record_lines("/f", state(LINES), [(1, 3), (50, 51)], texts=["1\n2\n3", "50\n51"])
+    assert cache.held_bytes == 10
+    cache.record_lines("/f", state(LINES), [(1, 3)], texts=["1\n2\n3"])
+    assert cache.held_bytes == 10, "the same lines are kept once"
+    cache.record_lines("/f", state(LINES), [(1, 4)], texts=["1\n2\n3\n4"])
+    assert cache.list_segments("/f") == ("50-51", "1-4"), "a wider range takes the place of one inside it"
+    assert cache.held_bytes == 12
     cache.forget("/f")
-    assert cache.held == 0
+    assert cache.held_bytes == 0
 
 
 def test_the_fifty_first_segment_drops_the_oldest() -> None:
     cache = FileCache()
     for line in range(1, 101, 2):
-        cache.saw_lines("/f", state(LINES), [(line, line)], texts=[str(line)])
-    cache.saw_lines("/f", state(LINES), [(1, 1)], texts=["1"])
-    assert len(cache.segments("/f")) == 50
-    cache.saw_lines("/f", state(LINES), [(100, 100)], texts=["100"])
-    assert len(cache.segments("/f")) == 50
-    assert cache.unseen("/f")[0] == (2, 4), "line 3 is the oldest"
-    assert "1-1" in cache.segments("/f"), "it was read again after the others"
-    assert cache.held == len(b"".join(str(n).encode() for n in [1, *range(5, 101, 2), 100]))
+        cache.record_lines("/f", state(LINES), [(line, line)], texts=[str(line)])
+    cache.record_lines("/f", state(LINES), [(1, 1)], texts=["1"])
+    assert len(cache.list_segments("/f")) == 50
+    cache.record_lines("/f", state(LINES), [(100, 100)], texts=["100"])
+    assert len(cache.list_segments("/f")) == 50
+    assert cache.list_unseen("/f")[0] == (2, 4), "line 3 is the oldest"
+    assert "1-1" in cache.list_segments("/f"), "it was read again after the others"
+    assert cache.held_bytes == len(b"".join(str(n).encode() for n in [1, *range(5, 101, 2), 100]))
 
 
 def test_segments_of_one_file_stay_within_its_limit() -> None:
     cache = small(max_file_bytes=10)
     for first in (1, 11, 21):
-        cache.saw_lines("/f", state(LINES), [(first, first + 1)], texts=["12345"])
-    assert cache.segments("/f") == ("11-12", "21-22")
-    cache.saw_lines("/f", state(LINES), [(50, 60)], texts=["x" * 11])
-    assert "50-60" in cache.segments("/f"), "seen, if not kept"
-    assert cache.held == 10
+        cache.record_lines("/f", state(LINES), [(first, first + 1)], texts=["12345"])
+    assert cache.list_segments("/f") == ("11-12", "21-22")
+    cache.record_lines("/f", state(LINES), [(50, 60)], texts=["x" * 11])
+    assert "50-60" in cache.list_segments("/f"), "seen, if not kept"
+    assert cache.held_bytes == 10
 
 
 # --- what is forgotten ---
@@ -385,13 +392,13 @@ def test_segments_of_one_file_stay_within_its_limit() -> None:
 
 def full(cache: FileCache, *names: str, size: int = 1) -> None:
     for name in names:
-        cache.saw_all(f"/{name}", state(name), text="x" * size)
+        cache.record_whole(f"/{name}", state(name), text="x" * size)
 
 
 def test_lru_forgets_what_was_used_longest_ago() -> None:
     cache = small(max_entries=3, policy="lru")
     full(cache, "a", "b", "c", "a")
-    cache.wrote("/b", state("bb"), text="bb")
+    cache.record_write("/b", state("bb"), text="bb")
     full(cache, "d")
     assert paths(cache) == ["/a", "/b", "/d"]
     full(cache, "e")
@@ -412,11 +419,11 @@ def test_lfu_forgets_what_was_used_least() -> None:
 
 def test_hybrid_forgets_changed_files_last() -> None:
     cache = small(max_entries=3)
-    cache.wrote("/w", state("w"), text="w")
+    cache.record_write("/w", state("w"), text="w")
     full(cache, "a", "b", "c")
     assert paths(cache) == ["/b", "/c", "/w"]
-    cache.wrote("/b", state("bb"), text="b")
-    cache.wrote("/c", state("cc"), text="c")
+    cache.record_write("/b", state("bb"), text="b")
+    cache.record_write("/c", state("cc"), text="c")
     full(cache, "d")
     assert paths(cache) == ["/b", "/c", "/d"], "when nothing else is left, the oldest of them"
 
@@ -425,20 +432,20 @@ def test_room_is_made_before_and_until_it_fits() -> None:
     cache = small(max_bytes=10, policy="lru")
     full(cache, "a", "b", "c", size=3)
     full(cache, "d", size=8)
-    assert (paths(cache), cache.held) == (["/d"], 8)
-    cache.saw_lines("/e", state(LINES), [(1, 2)], texts=["abc"])
-    assert (paths(cache), cache.held) == (["/e"], 3), "parts count like whole files"
-    cache.saw_all("/e", state(LINES), text="0123456789")
-    assert (paths(cache), cache.held) == (["/e"], 10)
+    assert (paths(cache), cache.held_bytes) == (["/d"], 8)
+    cache.record_lines("/e", state(LINES), [(1, 2)], texts=["abc"])
+    assert (paths(cache), cache.held_bytes) == (["/e"], 3), "parts count like whole files"
+    cache.record_whole("/e", state(LINES), text="0123456789")
+    assert (paths(cache), cache.held_bytes) == (["/e"], 10)
     full(cache, "f", size=11)
-    assert cache.held <= 10
+    assert cache.held_bytes <= 10
 
 
 def test_what_is_forgotten_must_be_read_before_an_edit_and_is_no_news() -> None:
     cache = small(max_entries=1)
     full(cache, "a", "b")
-    assert cache.standing("/a", digest(b"a")) == "unread"
-    assert [file.path for file in cache.changed_since(0)] == ["/b"]
+    assert cache.compare("/a", hash_bytes(b"a")) == "unread"
+    assert [file.path for file in cache.list_changed_since(0)] == ["/b"]
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 10)), max_size=12))
@@ -446,11 +453,11 @@ def test_unseen_is_exactly_what_no_range_covers(ranges: list[tuple[int, int]]) -
     text = "".join(f"{n}\n" for n in range(1, 41))
     cache = FileCache()
     shown = [(first, min(40, first + length)) for first, length in ranges]
-    cache.saw_lines("/f", state(text), shown, texts=[lines(*span) for span in shown])
+    cache.record_lines("/f", state(text), shown, texts=[lines(*span) for span in shown])
     covered = {line for first, last in shown for line in range(first, last + 1)}
-    missing = {line for first, last in cache.unseen("/f") for line in range(first, last + 1)}
+    missing = {line for first, last in cache.list_unseen("/f") for line in range(first, last + 1)}
     assert missing == set(range(1, 41)) - covered
-    kept = {part.first + at: line for part in cache.parts("/f") for at, line in enumerate(part.lines)}
+    kept = {part.first + at: line for part in cache.list_parts("/f") for at, line in enumerate(part.lines)}
     assert kept == {line: str(line) for line in covered}
 
 
@@ -462,9 +469,9 @@ def test_threads_may_share_it() -> None:
         try:
             for step in range(300):
                 name = f"/{(seed * 7 + step * 3) % 40}"
-                cache.saw_lines(name, state(LINES), [(step % 90 + 1, step % 90 + 5)], texts=["x" * 20])
-                cache.wrote(f"{name}w", state(str(step)), text=str(step))
-                cache.changed_since(cache.mark() - 5)
+                cache.record_lines(name, state(LINES), [(step % 90 + 1, step % 90 + 5)], texts=["x" * 20])
+                cache.record_write(f"{name}w", state(str(step)), text=str(step))
+                cache.list_changed_since(cache.take_mark() - 5)
                 cache.forget(f"/{step % 40}")
         except BaseException as error:
             failures.append(error)
@@ -475,5 +482,5 @@ def test_threads_may_share_it() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert len(cache) == len(cache.listing()) <= 20
-    assert cache.held == sum(known(cache, path).held for path in paths(cache)) <= 500
+    assert len(cache) == len(cache.list_files()) <= 20
+    assert cache.held_bytes == sum(known(cache, path).held_bytes for path in paths(cache)) <= 500

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from odin.context.files import FileCache, fingerprint
+from odin.context.files import FileCache, take_fingerprint
 from odin.context.settings import CacheSettings
 
 MAX_ENTRIES, MAX_BYTES, MAX_FILE, MAX_SEGMENTS = 4, 40, 20, 3
@@ -70,13 +70,13 @@ class CacheMachine(RuleBasedStateMachine):
                 max_bytes=MAX_BYTES,
                 max_file_bytes=MAX_FILE,
                 max_segments=MAX_SEGMENTS,
-                policy=policy,
+                eviction_policy=policy,
             )
         )
         self.version: dict[str, int] = {}
 
     def print_of(self, name: str) -> Any:
-        return fingerprint(f"{name} {self.version.get(name, 0)}".encode(), 1, lines=1000)
+        return take_fingerprint(f"{name} {self.version.get(name, 0)}".encode(), 1, lines=1000)
 
     def copy(self, name: str) -> Plain:
         """What is known of the bytes that are there now."""
@@ -90,7 +90,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(name=names, size=st.integers(0, 30))
     def read_whole(self, name: str, size: int) -> None:
         text = "x" * size
-        self.cache.saw_all(name, self.print_of(name), text=text)
+        self.cache.record_whole(name, self.print_of(name), text=text)
         file = self.copy(name)
         file.whole = text.encode() if size <= MAX_FILE else None
         file.seen_whole, file.segments = True, []
@@ -99,7 +99,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(name=names, place=st.integers(0, 9), size=st.integers(0, 25))
     def read_lines(self, name: str, place: int, size: int) -> None:
         first, last = place * 10 + 1, place * 10 + 5
-        self.cache.saw_lines(name, self.print_of(name), [(first, last)], texts=["y" * size])
+        self.cache.record_lines(name, self.print_of(name), [(first, last)], texts=["y" * size])
         file = self.copy(name)
         if not file.seen_whole:
             content = b"y" * size if size <= MAX_FILE else None
@@ -115,7 +115,7 @@ class CacheMachine(RuleBasedStateMachine):
     def write(self, name: str, size: int) -> None:
         self.version[name] = self.version.get(name, 0) + 1
         text = "z" * size
-        self.cache.wrote(name, self.print_of(name), text=text)
+        self.cache.record_write(name, self.print_of(name), text=text)
         file = self.copy(name)
         file.whole = text.encode() if size <= MAX_FILE else None
         file.seen_whole, file.segments, file.modified = True, [], True
@@ -125,7 +125,7 @@ class CacheMachine(RuleBasedStateMachine):
     def change_outside(self, name: str) -> None:
         """Someone else changes it: the next read starts from nothing."""
         self.version[name] = self.version.get(name, 0) + 1
-        self.cache.saw_lines(name, self.print_of(name), [(1, 5)], texts=["n"])
+        self.cache.record_lines(name, self.print_of(name), [(1, 5)], texts=["n"])
         file = self.copy(name)
         file.whole, file.seen_whole = None, False
         file.segments = [(1, 5, b"n")]
@@ -141,14 +141,14 @@ class CacheMachine(RuleBasedStateMachine):
         if not hasattr(self, "model"):
             return
         known = {name: self.cache.find(name) for name in self.model.files}
-        assert sorted(self.model.files) == [file.path for file in self.cache.listing()]
+        assert sorted(self.model.files) == [file.path for file in self.cache.list_files()]
         for name, file in self.model.files.items():
             entry = known[name]
             assert entry is not None
-            assert (entry.content, entry.held, entry.modified) == (file.whole, file.held, file.modified)
+            assert (entry.content, entry.held_bytes, entry.modified) == (file.whole, file.held, file.modified)
             assert list(entry.segments) == [f"{first}-{last}" for first, last, _ in file.segments]
             assert entry.access_count == file.uses
-        assert self.cache.held == sum(file.held for file in self.model.files.values()) <= MAX_BYTES
+        assert self.cache.held_bytes == sum(file.held for file in self.model.files.values()) <= MAX_BYTES
         assert len(self.cache) <= MAX_ENTRIES
 
 

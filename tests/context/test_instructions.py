@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.context.instructions import MAX_BYTES, Guide, Instructions, load_instructions, renewed
+from odin.context.instructions import MAX_BYTES, InstructionFile, Instructions, load_instructions, reload_odin_md
 
 
 def test_no_file_means_no_instructions_and_no_warning(workspace: Path):
@@ -75,12 +75,12 @@ def test_agents_files_are_read_from_the_root_to_where_we_are(workspace: Path):
     (workspace / "other").mkdir()
     (workspace / "other" / "AGENTS.md").write_text("not on the way")
     found = load_instructions(str(workspace), str(deep))
-    assert found.guides == (
-        Guide("AGENTS.md", "top"),
-        Guide("shop/AGENTS.md", "shop"),
-        Guide("shop/cart/AGENTS.md", "deep"),
+    assert found.files == (
+        InstructionFile("AGENTS.md", "top"),
+        InstructionFile("shop/AGENTS.md", "shop"),
+        InstructionFile("shop/cart/AGENTS.md", "deep"),
     )
-    assert found.own == "own"
+    assert found.odin_md == "own"
     assert found.text == (
         "own\n\n# Instructions of this project (AGENTS.md)\ntop\n\n# Instructions of this project (shop/AGENTS.md)\n"
         "shop\n\n# Instructions of this project (shop/cart/AGENTS.md)\ndeep"
@@ -95,7 +95,7 @@ def test_claude_md_counts_where_there_is_no_agents_md(workspace: Path):
     (below / "CLAUDE.md").write_text("claude")
     (below / "CLAUDE.local.md").write_text("mine alone")
     found = load_instructions(str(workspace), str(below))
-    assert [guide.label for guide in found.guides] == ["AGENTS.md", "below/CLAUDE.md", "below/CLAUDE.local.md"]
+    assert [guide.label for guide in found.files] == ["AGENTS.md", "below/CLAUDE.md", "below/CLAUDE.local.md"]
 
 
 def test_one_file_under_several_names_is_read_once(workspace: Path):
@@ -103,14 +103,14 @@ def test_one_file_under_several_names_is_read_once(workspace: Path):
     (workspace / "ODIN.md").symlink_to("AGENTS.md")
     (workspace / "CLAUDE.local.md").symlink_to("AGENTS.md")
     found = load_instructions(str(workspace))
-    assert (found.own, found.guides, found.warning) == ("once", (), "")
+    assert (found.odin_md, found.files, found.warning) == ("once", (), "")
 
 
 def test_a_guide_that_leads_out_of_the_project_is_refused(workspace: Path, tmp_path: Path):
     (tmp_path / "secret").write_text("secret")
     (workspace / "AGENTS.md").symlink_to(tmp_path / "secret")
     found = load_instructions(str(workspace))
-    assert found.guides == ()
+    assert found.files == ()
     assert "leads out of the project" in found.warning
 
 
@@ -121,7 +121,7 @@ def test_the_limit_holds_for_all_together_and_is_said(workspace: Path):
     (workspace / "AGENTS.md").write_text("a" * 300)
     (below / "AGENTS.md").write_text("b" * 10)
     found = load_instructions(str(workspace), str(below))
-    (guide,) = found.guides
+    (guide,) = found.files
     assert guide.text.startswith("a" * 100 + "\n\n[AGENTS.md was cut here")
     assert f"{workspace / 'AGENTS.md'} is 300 bytes long; of all instructions only the first 32 KiB" in found.warning
     assert f"{below / 'AGENTS.md'} is not used" in found.warning
@@ -132,4 +132,6 @@ def test_only_odin_md_is_read_again(workspace: Path):
     known = load_instructions(str(workspace))
     (workspace / "AGENTS.md").write_text("changed")
     (workspace / "ODIN.md").write_text("new")
-    assert renewed(known, str(workspace)).text == ("new\n\n# Instructions of this project (AGENTS.md)\nas it was")
+    assert reload_odin_md(known, str(workspace)).text == (
+        "new\n\n# Instructions of this project (AGENTS.md)\nas it was"
+    )

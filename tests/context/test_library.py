@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from odin.context import shelf
-from odin.context.frontmatter import front_matter
-from odin.context.library import Library, Place, Written, parted
+from odin.context.frontmatter import split_front_matter
+from odin.context.library import CommandFolder, CommandLibrary, ConfiguredCommands, split_command
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -19,21 +19,21 @@ def write(path: Path, text: str | bytes) -> Path:
 
 def library(
     root: Path, user: Path, project: dict[str, Any] | None = None, own: dict[str, Any] | None = None
-) -> Library:
-    return Library(
+) -> CommandLibrary:
+    return CommandLibrary(
         (
-            Place(str(root / ".odin/commands"), "project", str(root)),
-            Place(str(root / ".claude/commands"), "project", str(root)),
-            Place(str(user), "user"),
-            Written(project or {}, "project config", "odinconfig.json"),
-            Written(own or {}, "user config", "mine.json"),
+            CommandFolder(str(root / ".odin/commands"), "project", str(root)),
+            CommandFolder(str(root / ".claude/commands"), "project", str(root)),
+            CommandFolder(str(user), "user"),
+            ConfiguredCommands(project or {}, "project config", "odinconfig.json"),
+            ConfiguredCommands(own or {}, "user config", "mine.json"),
         )
     )
 
 
-def filled(found: Library, typed: str) -> str | None:
+def filled(found: CommandLibrary, typed: str) -> str | None:
     match = found.find(typed)
-    return None if match is None else match[0].filled(match[1])
+    return None if match is None else match[0].fill(match[1])
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def user(tmp_path: Path) -> Path:
 
 class TestFrontMatter:
     def test_flat_values(self) -> None:
-        values, body = front_matter('---\ndescription: Fix an issue\nargument-hint: "[number]"\n---\n\nFix it.\n')
+        values, body = split_front_matter('---\ndescription: Fix an issue\nargument-hint: "[number]"\n---\n\nFix it.\n')
         assert values == {"description": "Fix an issue", "argument-hint": "[number]"}
         assert body == "Fix it."
 
@@ -60,14 +60,14 @@ class TestFrontMatter:
         ],
     )
     def test_what_people_write(self, line: str, value: str) -> None:
-        assert front_matter(f"---\n{line}\n---\nx")[0]["description"] == value
+        assert split_front_matter(f"---\n{line}\n---\nx")[0]["description"] == value
 
     @pytest.mark.parametrize("text", ["", "plain", "---", "---\nnever closed\nat all", "text\n---\na: b\n---"])
     def test_without_a_closed_fence_all_is_text(self, text: str) -> None:
-        assert front_matter(text) == ({}, text)
+        assert split_front_matter(text) == ({}, text)
 
     def test_windows_lines_and_a_mark(self) -> None:
-        assert front_matter("\ufeff---\r\ndescription: d\r\n---\r\nbody\r\n") == ({"description": "d"}, "body")
+        assert split_front_matter("\ufeff---\r\ndescription: d\r\n---\r\nbody\r\n") == ({"description": "d"}, "body")
 
 
 class TestSources:
@@ -83,7 +83,7 @@ class TestSources:
         project = {"a": "project config", "b": "project config", "c": "project config", "d": "project config"}
         own = dict.fromkeys("abcde", "user config")
         found = library(workspace, user, project, own)
-        assert [(item.name, item.source) for item in found.commands()] == [
+        assert [(item.name, item.source) for item in found.list_commands()] == [
             ("a", "project"),
             ("b", "project"),
             ("c", "user"),
@@ -99,12 +99,12 @@ class TestSources:
         mine = write(user / "review.md", "mine")
         match = library(workspace, user).find("/review")
         assert match is not None
-        assert match[0].instead == str(mine)
+        assert match[0].overridden_path == str(mine)
 
     def test_folders_are_part_of_the_name_and_case_is_none(self, workspace: Path, user: Path) -> None:
         write(workspace / ".odin/commands/Git/Commit.md", "commit $ARGUMENTS")
         found = library(workspace, user)
-        assert [item.name for item in found.commands()] == ["Git/Commit"]
+        assert [item.name for item in found.list_commands()] == ["Git/Commit"]
         assert filled(found, "/git/COMMIT now") == "commit now"
         assert filled(found, "/commit now") is None
 
@@ -112,7 +112,7 @@ class TestSources:
         write(workspace / ".odin/commands/a.md", "---\ndescription: Does a\nargument-hint: N\n---\nbody")
         write(workspace / ".odin/commands/b.md", "\n# The first line\n\nmore")
         own = {"c": {"body": "text", "description": "Does c", "argument_hint": "X"}}
-        found = library(workspace, user, own=own).commands()
+        found = library(workspace, user, own=own).list_commands()
         assert [(item.name, item.description, item.hint) for item in found] == [
             ("a", "Does a", "N"),
             ("b", "The first line", ""),
@@ -123,7 +123,7 @@ class TestSources:
     def test_names_of_odin_are_reserved(self, workspace: Path, user: Path, name: str) -> None:
         write(workspace / f".odin/commands/{name}.md", "mine now")
         found = library(workspace, user)
-        assert found.commands() == ()
+        assert found.list_commands() == ()
         assert found.find(f"/{name}") is None
         assert f"/{name.casefold()} is a command of Odin" in found.take_warnings()[0]
 
@@ -132,7 +132,7 @@ class TestSources:
         write(user / "empty.md", "the user's own")
         found = library(workspace, user, own={"blank": " "})
         assert filled(found, "/empty") == "the user's own"
-        assert [item.name for item in found.commands()] == ["empty"]
+        assert [item.name for item in found.list_commands()] == ["empty"]
         assert [warning.split(" is not used: ")[1] for warning in found.take_warnings()] == [
             "the command /empty has no text.",
             "the command /blank has no text.",
@@ -142,7 +142,7 @@ class TestSources:
     @pytest.mark.parametrize("value", [3, ["a"], {"description": "no body"}, {"body": 3}, None])
     def test_wrong_values_of_the_configuration_are_told(self, workspace: Path, user: Path, value: object) -> None:
         found = library(workspace, user, own={"x": value, "good": "text"})
-        assert [item.name for item in found.commands()] == ["good"]
+        assert [item.name for item in found.list_commands()] == ["good"]
         assert "must be a text" in found.take_warnings()[0]
 
 
@@ -160,7 +160,7 @@ class TestArguments:
         assert filled(library(workspace, user, own={"b": "do this"}), typed) is None
 
     def test_parted(self) -> None:
-        assert parted("/a/b  c d ") == ("a/b", "c d")
+        assert split_command("/a/b  c d ") == ("a/b", "c d")
 
 
 class TestChanges:
@@ -183,7 +183,7 @@ class TestChanges:
         def fail(path: str, stamp: tuple[int, int, int]) -> None:
             pytest.fail(f"{path} was read again")
 
-        monkeypatch.setattr(shelf, "_read_one", fail)
+        monkeypatch.setattr(shelf, "_parse_file", fail)
         assert filled(found, "/a") == "one"
 
 
@@ -197,14 +197,14 @@ class TestPoison:
         (folder / "away").symlink_to(tmp_path)
         (folder / "fine.md").symlink_to(inside)
         found = library(workspace, user)
-        assert [item.name for item in found.commands()] == ["fine"]
+        assert [item.name for item in found.list_commands()] == ["fine"]
         assert sum("leads out of the project" in warning for warning in found.take_warnings()) == 2
 
     def test_the_whole_folder_may_be_such_a_link(self, workspace: Path, user: Path, tmp_path: Path) -> None:
         write(tmp_path / "elsewhere/secret.md", "a password")
         (workspace / ".odin").mkdir()
         (workspace / ".odin/commands").symlink_to(tmp_path / "elsewhere")
-        assert library(workspace, user).commands() == ()
+        assert library(workspace, user).list_commands() == ()
 
     def test_the_users_own_may_be_links(self, workspace: Path, user: Path, tmp_path: Path) -> None:
         write(tmp_path / "dotfiles/a.md", "mine")
@@ -214,14 +214,14 @@ class TestPoison:
     def test_a_circle_of_folders_ends(self, workspace: Path, user: Path) -> None:
         write(workspace / ".odin/commands/a.md", "one")
         (workspace / ".odin/commands/again").symlink_to(workspace / ".odin/commands")
-        assert [item.name for item in library(workspace, user).commands()] == ["a"]
+        assert [item.name for item in library(workspace, user).list_commands()] == ["a"]
 
     def test_control_characters_do_not_get_into_what_is_shown(self, workspace: Path, user: Path) -> None:
         write(workspace / ".odin/commands/a.md", "---\ndescription: \x1b[2Jgone\u202e!\nhint: \x07x\n---\nbody")
         write(workspace / ".odin/commands/b\x1b[2J.md", "body")
         write(workspace / ".odin/commands/two words.md", "body")
         found = library(workspace, user)
-        (command,) = found.commands()
+        (command,) = found.list_commands()
         assert command.name == "a"
         assert (command.description + command.hint).isprintable()
         assert all(warning.isprintable() for warning in found.take_warnings())
@@ -233,7 +233,7 @@ class TestPoison:
         write(folder / "latin.md", b"caf\xe9")
         os.mkfifo(folder / "pipe.md")
         found = library(workspace, user, own={"long2": "x" * (shelf.MAX_BYTES + 1)})
-        assert [item.name for item in found.commands()] == ["latin"]
+        assert [item.name for item in found.list_commands()] == ["latin"]
         assert filled(found, "/latin") == "caf\ufffd"
         assert len(found.take_warnings()) == 3
 
@@ -242,5 +242,5 @@ class TestPoison:
         for number in range(5):
             write(workspace / f".odin/commands/a{number}.md", "text")
         found = library(workspace, user)
-        assert len(found.commands()) == 3
+        assert len(found.list_commands()) == 3
         assert "not all of it is used" in found.take_warnings()[0]

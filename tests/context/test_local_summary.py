@@ -1,35 +1,35 @@
 """The summary that is made when no model can make one: everything in it is known."""
 
-from odin.context.compact import Facts, local_summary, sections
+from odin.context.compact import SummaryFacts, build_local_summary, parse_sections
 from odin.core.event import CachedFile, Todo
 from odin.core.message import (
-    AssistantMessage,
     Message,
+    PromptMessage,
+    ReplyMessage,
     Text,
     ToolCall,
     ToolMessage,
     ToolResult,
-    UserMessage,
 )
 
 TALK: list[Message] = [
-    UserMessage("Mend the parser, and do not touch the tests."),
-    AssistantMessage(
+    PromptMessage("Mend the parser, and do not touch the tests."),
+    ReplyMessage(
         (Text("I look at it first."), ToolCall("c1", "Read", {"path": "parser.py"}), ToolCall("c2", "LS", {}))
     ),
     ToolMessage((ToolResult("c1", "def parse(): ..."), ToolResult("c2", "no such folder", True))),
-    AssistantMessage((Text("I write it anew with a table."),)),
+    ReplyMessage((Text("I write it anew with a table."),)),
 ]
 
 
 def test_it_says_what_was_asked_what_was_run_and_how_that_ended() -> None:
-    facts = Facts(
+    facts = SummaryFacts(
         prompt="Mend the parser.",
         todos=(Todo("1", "write the table", "pending"),),
         files=(CachedFile("seen.py", 10, 1.0),),
         changed=("parser.py",),
     )
-    parts = sections(local_summary(TALK, facts, 4_000))
+    parts = parse_sections(build_local_summary(TALK, facts, 4_000))
     assert parts["Goal"] == "Mend the parser, and do not touch the tests."
     assert "do not touch the tests" in parts["User Constraints"]
     read, listed = parts["Progress"].splitlines()[:2]
@@ -40,13 +40,15 @@ def test_it_says_what_was_asked_what_was_run_and_how_that_ended() -> None:
     assert listed.endswith("(failed)")
     assert "with a table" in parts["Key Decisions"]
     assert "no such folder" in parts["Open Problems"]
-    assert "write the table" in local_summary(TALK, facts, 4_000)
-    assert "Changed in this session: parser.py" in local_summary(TALK, facts, 4_000)
+    assert "write the table" in build_local_summary(TALK, facts, 4_000)
+    assert "Changed in this session: parser.py" in build_local_summary(TALK, facts, 4_000)
 
 
 def test_an_earlier_summary_is_carried_on() -> None:
-    earlier = local_summary(TALK, Facts(), 4_000)
-    later = sections(local_summary([UserMessage("Now the printer.")], Facts(earlier=earlier), 4_000))
+    earlier = build_local_summary(TALK, SummaryFacts(), 4_000)
+    later = parse_sections(
+        build_local_summary([PromptMessage("Now the printer.")], SummaryFacts(earlier=earlier), 4_000)
+    )
     assert later["Goal"] == "Mend the parser, and do not touch the tests."
     assert "- Read" in later["Progress"]
     assert "do not touch the tests" in later["User Constraints"]
@@ -54,8 +56,8 @@ def test_an_earlier_summary_is_carried_on() -> None:
 
 
 def test_it_is_bounded_and_the_newest_stays() -> None:
-    talk: list[Message] = [UserMessage(f"prompt {number} {'x' * 100}") for number in range(200)]
-    text = local_summary(talk, Facts(), 900)
+    talk: list[Message] = [PromptMessage(f"prompt {number} {'x' * 100}") for number in range(200)]
+    text = build_local_summary(talk, SummaryFacts(), 900)
     assert len(text) < 900 * 4
     assert "prompt 199" in text
     assert "prompt 150 " not in text

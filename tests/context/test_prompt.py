@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from odin.context.prompt import Prompter
+from odin.context.prompt import SystemPrompt
 from odin.core.event import Mode
 from odin.testing import ScriptedServer, say
 
 from ..conftest import Run
 
 MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
-MAIN = Prompter().system("edit_mode")[0].split("\n\n", 1)[0]
+MAIN = SystemPrompt().build_blocks("edit_mode")[0].split("\n\n", 1)[0]
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("brief", [True, False])
 def test_the_blocks_are_the_same_at_every_call(mode: Mode, brief: bool) -> None:
     facts: dict[str, Any] = {"header": "h", "append": "a", "instructions": "i", "allowed": ("x",), "forbidden": ("y",)}
-    assert Prompter(**facts).system(mode, brief) == Prompter(**facts).system(mode, brief)
+    assert SystemPrompt(**facts).build_blocks(mode, brief) == SystemPrompt(**facts).build_blocks(mode, brief)
 
 
 def test_each_mode_has_its_own_section() -> None:
-    blocks = {mode: Prompter().system(mode) for mode in MODES}
+    blocks = {mode: SystemPrompt().build_blocks(mode) for mode in MODES}
     assert all(len(found) == 1 for found in blocks.values())
     for mode, other in itertools.permutations(MODES, 2):
         name = mode.removesuffix("_mode")
@@ -34,33 +34,35 @@ def test_each_mode_has_its_own_section() -> None:
 
 
 def test_the_brief_prompt_is_shorter() -> None:
-    assert len(Prompter().system("edit_mode", brief=True)[0]) < len(Prompter().system("edit_mode")[0])
+    assert len(SystemPrompt().build_blocks("edit_mode", brief=True)[0]) < len(
+        SystemPrompt().build_blocks("edit_mode")[0]
+    )
 
 
 def test_header_first_then_the_prompt_then_the_project() -> None:
-    header, main, project = Prompter(header="who calls", instructions="\nuse tabs\n").system("edit_mode")
+    header, main, project = SystemPrompt(header="who calls", instructions="\nuse tabs\n").build_blocks("edit_mode")
     assert header == "who calls"
     assert main.startswith(MAIN)
     assert project.endswith("(ODIN.md)\nuse tabs")
 
 
 def test_the_base_replaces_the_main_prompt_and_the_mode_stays() -> None:
-    (block,) = Prompter(base="You are a poet.").system("plan_mode")
+    (block,) = SystemPrompt(base="You are a poet.").build_blocks("plan_mode")
     assert block.startswith("You are a poet.\n\n# Mode: plan\n")
     assert MAIN not in block
 
 
 def test_what_is_appended_comes_after_the_main_prompt() -> None:
-    (block,) = Prompter(append="Answer in verse.").system("edit_mode")
+    (block,) = SystemPrompt(append="Answer in verse.").build_blocks("edit_mode")
     assert block.startswith(MAIN)
     assert block.endswith("\n\nAnswer in verse.")
 
 
 def test_the_command_rules_are_told() -> None:
-    (block,) = Prompter(allowed=("make test", "ls"), forbidden=("git push",)).system("edit_mode")
+    (block,) = SystemPrompt(allowed=("make test", "ls"), forbidden=("git push",)).build_blocks("edit_mode")
     assert "Commands that run without a question: make test, ls." in block
     assert "Commands that are forbidden: git push." in block
-    assert "Commands that" not in Prompter().system("edit_mode")[0]
+    assert "Commands that" not in SystemPrompt().build_blocks("edit_mode")[0]
 
 
 def system_of(server: ScriptedServer) -> list[str]:

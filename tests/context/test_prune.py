@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from odin.context.prune import choose
-from odin.core.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.context.prune import select_prunable
+from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 
 LONG = "some words of a file " * 100
 
@@ -13,15 +13,15 @@ LOOK: tuple[str, dict[str, Any], bool] = ("LS", {}, False)
 
 def talk(*calls: tuple[str, Mapping[str, Any], bool]) -> list[Message]:
     """A conversation of these calls, c0, c1 and so on, each with whether it failed."""
-    messages: list[Message] = [UserMessage("go")]
+    messages: list[Message] = [PromptMessage("go")]
     for number, (name, args, failed) in enumerate(calls):
-        messages.append(AssistantMessage((ToolCall(f"c{number}", name, dict(args)),)))
+        messages.append(ReplyMessage((ToolCall(f"c{number}", name, dict(args)),)))
         messages.append(ToolMessage((ToolResult(f"c{number}", LONG, failed),)))
     return messages
 
 
 def gone(messages: list[Message], recent: int = 1_000_000) -> tuple[str, ...]:
-    return choose(messages, recent=recent, gone=lambda result: False).calls
+    return select_prunable(messages, recent=recent, is_gone=lambda result: False).calls
 
 
 def test_a_read_that_a_later_read_repeats() -> None:
@@ -45,5 +45,5 @@ def test_a_later_read_that_failed_repeats_nothing() -> None:
 def test_old_results_go_and_those_of_the_newest_reply_stay() -> None:
     messages = talk(LOOK, LOOK, LOOK)
     assert gone(messages, recent=0) == ("c0", "c1")
-    assert choose(messages, recent=0, gone=lambda result: result.call_id == "c0").calls == ("c1",)
-    assert choose(messages, recent=0, gone=lambda result: False, newest=True).calls == ("c0", "c1", "c2")
+    assert select_prunable(messages, recent=0, is_gone=lambda result: result.call_id == "c0").calls == ("c1",)
+    assert select_prunable(messages, recent=0, is_gone=lambda result: False, newest=True).calls == ("c0", "c1", "c2")

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from odin.context.size import IMAGE, Measure, message_tokens, tokens_of
-from odin.core.message import AssistantMessage, Image, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.context.size import IMAGE_TOKENS, TokenEstimator, count_message_tokens, tokens_of
+from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 
 PROSE = "The quick brown fox jumps over the lazy dog while nobody is looking at it. " * 50
 CODE = "def port_of(config: Config) -> int:\n    return config.server.port or DEFAULT_PORT\n\n\n" * 50
@@ -42,9 +42,9 @@ def test_text_that_is_not_unicode_has_a_size_too() -> None:
 
 def test_images_and_arguments_count() -> None:
     shown = ToolMessage((ToolResult("c", "x", images=(Image("/1.png", "image/png"),)),))
-    assert message_tokens(shown) > IMAGE
-    wrote = AssistantMessage((ToolCall("c", "WriteFile", {"content": PROSE}),))
-    assert message_tokens(wrote) > tokens_of(PROSE)
+    assert count_message_tokens(shown) > IMAGE_TOKENS
+    wrote = ReplyMessage((ToolCall("c", "WriteFile", {"content": PROSE}),))
+    assert count_message_tokens(wrote) > tokens_of(PROSE)
 
 
 def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,39 +52,39 @@ def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch
 
     def counting(message: Message) -> int:
         measured.append(message)
-        return message_tokens(message)
+        return count_message_tokens(message)
 
-    monkeypatch.setattr("odin.context.size.message_tokens", counting)
-    measure = Measure()
-    history: tuple[Message, ...] = tuple(UserMessage(f"{number} {PROSE}") for number in range(100))
-    total = measure.messages(history)
-    again = measure.messages((*history, UserMessage("one more")))
+    monkeypatch.setattr("odin.compaction.measure.count_message_tokens", counting)
+    measure = TokenEstimator()
+    history: tuple[Message, ...] = tuple(PromptMessage(f"{number} {PROSE}") for number in range(100))
+    total = measure.measure_messages(history)
+    again = measure.measure_messages((*history, PromptMessage("one more")))
     assert len(measured) == 101
     assert again > total
 
 
 def test_the_last_reply_corrects_the_estimate() -> None:
-    measure = Measure()
+    measure = TokenEstimator()
     assert measure.estimate(1000) == 1000
-    measure.reported(1000, 700)
+    measure.calibrate(1000, 700)
     assert measure.estimate(1300) == 1000, "what was added counts in full"
     assert 350 <= measure.estimate(500) <= 500, "what became smaller is scaled, with a margin"
-    measure.reported(1000, 1200)
+    measure.calibrate(1000, 1200)
     assert measure.estimate(1100) == 1300
 
 
 def test_images_beyond_those_that_are_sent_do_not_count() -> None:
     images = tuple(Image(f"/{number}.png", "image/png") for number in range(30))
     message = ToolMessage((ToolResult("c", "x", images=images),))
-    assert Measure().messages((message,), shown=20) == message_tokens(message) - 10 * IMAGE
-    assert Measure().messages((message,), shown=0) < IMAGE
+    assert TokenEstimator().measure_messages((message,), shown=20) == count_message_tokens(message) - 10 * IMAGE_TOKENS
+    assert TokenEstimator().measure_messages((message,), shown=0) < IMAGE_TOKENS
 
 
 def test_a_server_that_reads_only_a_part() -> None:
-    measure = Measure()
-    assert not measure.truncated(1_000, 100), "too little to tell"
-    assert measure.truncated(40_000, 4_096)
-    assert not measure.truncated(40_000, 28_000)
-    measure.reported(6_000, 4_096)
-    assert measure.truncated(9_000, 4_096), "much was added and nothing more was read"
-    assert not measure.truncated(9_000, 6_000)
+    measure = TokenEstimator()
+    assert not measure.is_truncated(1_000, 100), "too little to tell"
+    assert measure.is_truncated(40_000, 4_096)
+    assert not measure.is_truncated(40_000, 28_000)
+    measure.calibrate(6_000, 4_096)
+    assert measure.is_truncated(9_000, 4_096), "much was added and nothing more was read"
+    assert not measure.is_truncated(9_000, 6_000)

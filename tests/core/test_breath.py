@@ -2,10 +2,10 @@
 
 import asyncio
 
-from odin.core.breath import Breath
+from odin.core.breath import TimeSlice
 
 
-async def turns_of_others(breath: Breath, pieces: int) -> int:
+async def turns_of_others(breath: TimeSlice, pieces: int) -> int:
     count = 0
 
     async def other() -> None:
@@ -16,14 +16,14 @@ async def turns_of_others(breath: Breath, pieces: int) -> int:
 
     task = asyncio.create_task(other())
     for _ in range(pieces):
-        await breath.take()
+        await breath.maybe_yield()
     task.cancel()
     return count
 
 
 async def test_others_run_while_much_is_worked_through() -> None:
-    assert await turns_of_others(Breath(after=0.0), 100) == 100
+    assert await turns_of_others(TimeSlice(after=0.0), 100) == 100
 
 
 async def test_little_work_is_not_interrupted() -> None:
-    assert await turns_of_others(Breath(after=600.0), 100) == 0
+    assert await turns_of_others(TimeSlice(after=600.0), 100) == 0

@@ -3,9 +3,9 @@
 import io
 from typing import Any, cast
 
-from odin.core.commands import BUILT_INS, built_in, reserved
+from odin.core.commands import SLASH_COMMANDS, find_slash_command, is_reserved
 from odin.ui.chat import chat, sessions
-from odin.ui.chat.commands import MODES, Commands
+from odin.ui.chat.commands import MODE_COMMANDS, PlainCommands
 from tests.table import each
 
 ASKED_FOR = ("new", "resume", "compact", "export", "models", "mcp", "rules", "stats", "help", "loop", "diagnostics")
@@ -18,23 +18,23 @@ class _Held:
 
 def plain_names() -> set[str]:
     """Every command that plain mode knows."""
-    table = Commands(cast("Any", _Held()), "default", "edit_mode", io.StringIO(), lambda: None)
-    leaving = {name for name in chat._EXIT if name.startswith("/")}
-    return {*table.names(), *MODES, *sessions.COMMANDS, *leaving}
+    table = PlainCommands(cast("Any", _Held()), "default", "edit_mode", io.StringIO(), lambda: None)
+    leaving = {name for name in chat._EXIT_WORDS if name.startswith("/")}
+    return {*table.list_names(), *MODE_COMMANDS, *sessions.SESSION_COMMANDS, *leaving}
 
 
 @each("name", [*ASKED_FOR, *ALSO])
 def test_what_every_coding_agent_has(name: str) -> None:
-    assert reserved(name)
+    assert is_reserved(name)
 
 
 def test_names_are_words_and_none_is_given_twice() -> None:
-    names = [name for command in BUILT_INS for name in (command.name, *command.aliases)]
+    names = [name for command in SLASH_COMMANDS for name in (command.name, *command.aliases)]
     assert len(names) == len(set(names))
     assert all(name == name.casefold() and not name.startswith("/") and " " not in name for name in names)
 
 
-@each("command", BUILT_INS)
+@each("command", SLASH_COMMANDS)
 def test_each_is_one_sentence(command: Any) -> None:
     assert command.help[0].isupper()
     assert command.help.endswith(".")
@@ -44,18 +44,18 @@ def test_each_is_one_sentence(command: Any) -> None:
 
 
 def test_it_is_found_by_any_of_its_names() -> None:
-    assert built_in("/CLEAR") is built_in("new")
-    assert built_in("exit") is built_in("/quit")
-    assert built_in("fix") is None
-    assert built_in("") is None
+    assert find_slash_command("/CLEAR") is find_slash_command("new")
+    assert find_slash_command("exit") is find_slash_command("/quit")
+    assert find_slash_command("fix") is None
+    assert find_slash_command("") is None
 
 
 def test_plain_mode_has_no_name_of_its_own() -> None:
-    assert {name for name in plain_names() if not reserved(name)} == set()
+    assert {name for name in plain_names() if not is_reserved(name)} == set()
 
 
 def test_plain_mode_knows_its_commands_by_all_their_names() -> None:
     known = {name.removeprefix("/") for name in plain_names()}
-    had = [command for command in BUILT_INS if command.name in known]
+    had = [command for command in SLASH_COMMANDS if command.name in known]
     missing = {alias for command in had for alias in command.aliases if alias not in known}
     assert missing == set(), "a name that works in one front end works in all that have the command"

@@ -3,13 +3,13 @@
 import pytest
 
 from odin.core.attachment import Attachment
-from odin.core.mention import MOST, mentions
+from odin.core.mention import MAX_MENTIONS, find_mentions
 from tests.table import each
 
 
 def first(text: str, *there: str) -> list[Attachment]:
     """The readings that stand when only these files are there."""
-    return [way for ways in mentions(text) if (way := next((one for one in ways if one.path in there), None))]
+    return [way for ways in find_mentions(text) if (way := next((one for one in ways if one.path in there), None))]
 
 
 @each(
@@ -57,7 +57,7 @@ def test_what_is_no_mention(text: str) -> None:
 
 
 def test_a_text_full_of_them_is_read_in_bounds() -> None:
-    assert len(list(mentions("@a " * 1000))) == MOST
-    (ways,) = mentions("@" + "." * 2000 + "a" + "." * 2000)
+    assert len(list(find_mentions("@a " * 1000))) == MAX_MENTIONS
+    (ways,) = find_mentions("@" + "." * 2000 + "a" + "." * 2000)
     assert len(ways) <= 40
-    assert list(mentions("@" + "x" * 5000)) == []
+    assert list(find_mentions("@" + "x" * 5000)) == []

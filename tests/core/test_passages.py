@@ -3,8 +3,17 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odin.core.passages import LONGEST, Passage, excerpt, fitting, joined, passages_of, ranked, words_of
-from odin.core.reading import Gathered, PageQuestion
+from odin.core.passages import (
+    MAX_PASSAGE_CHARS,
+    Passage,
+    extract_excerpt,
+    join_passages,
+    passages_of,
+    rank_passages,
+    select_fitting,
+    words_of,
+)
+from odin.core.reading import CollectedContext, PageQuestion
 
 TEXT = "# A\n\nfirst\n\n## B\n\nsecond\nline\n\n```py\nx = 1\n\ny = 2\n```\n\n| a |\n| - |\n\n## C\n\nlast"
 
@@ -21,7 +30,7 @@ def test_a_text_is_divided_by_blank_lines_and_headings_but_not_inside_a_fence():
 
 def test_a_passage_without_end_is_broken():
     found = passages_of("x" * 5000 + "\n" + "y" * 10)
-    assert [len(passage.text) for passage in found] == [LONGEST, LONGEST, 1000 + 1 + 10]
+    assert [len(passage.text) for passage in found] == [MAX_PASSAGE_CHARS, MAX_PASSAGE_CHARS, 1000 + 1 + 10]
     assert "".join(passage.text for passage in found).replace("\n", "") == "x" * 5000 + "y" * 10
 
 
@@ -33,15 +42,15 @@ def test_words_meet_in_their_common_form_and_names_stay_whole():
 
 def test_rare_words_count_for_more_and_headings_for_what_is_below():
     passages = passages_of("a server\n\nthe server port\n\na server\n\n## Ports\n\nsee below")
-    assert ranked(passages, "server port") == [1, 3, 0, 2]
-    assert ranked(passages, "nothing of this") == []
+    assert rank_passages(passages, "server port") == [1, 3, 0, 2]
+    assert rank_passages(passages, "nothing of this") == []
 
 
 def test_what_is_left_out_is_marked():
     passages = passages_of(TEXT)
-    assert joined(passages, [1, 4]) == "[…]\n\n## B\n\nsecond\nline\n\n[…]\n\n## C\n\nlast"
-    assert joined(passages, range(5)) == TEXT
-    assert fitting(passages, [4, 0], 20) == [4]
+    assert join_passages(passages, [1, 4]) == "[…]\n\n## B\n\nsecond\nline\n\n[…]\n\n## C\n\nlast"
+    assert join_passages(passages, range(5)) == TEXT
+    assert select_fitting(passages, [4, 0], 20) == [4]
 
 
 texts = st.text(alphabet="ab #`\n_ü", max_size=400)
@@ -50,7 +59,7 @@ texts = st.text(alphabet="ab #`\n_ü", max_size=400)
 @settings(max_examples=150)
 @given(texts, st.text(max_size=20), st.integers(40, 300))
 def test_an_excerpt_never_exceeds_its_bound_and_short_texts_stay_whole(text: str, question: str, limit: int):
-    found = excerpt(text, question, limit)
+    found = extract_excerpt(text, question, limit)
     assert len(found) <= limit
     if len(text) <= limit:
         assert found == text
@@ -62,10 +71,10 @@ line = st.text(alphabet="ab:=> \nQ", max_size=30)
 @given(line.filter(lambda text: "\n" not in text), texts)
 def test_a_question_about_a_page_is_read_back(prompt: str, page: str):
     asked = PageQuestion("http://x.test/", prompt, page, "Title")
-    assert PageQuestion.read(asked.text()) == asked
+    assert PageQuestion.parse(asked.render()) == asked
 
 
 @given(st.lists(st.sampled_from(["one", "two\nlines", "x\n\ny"]), min_size=1, max_size=4))
 def test_what_was_gathered_is_read_back(bodies: list[str]):
-    asked = Gathered("focus", tuple((f"Read {number}", body) for number, body in enumerate(bodies)))
-    assert Gathered.read(asked.text()) == asked
+    asked = CollectedContext("focus", tuple((f"Read {number}", body) for number, body in enumerate(bodies)))
+    assert CollectedContext.parse(asked.render()) == asked

@@ -1,6 +1,6 @@
 import pytest
 
-from odin.core.picture import BrokenPicture, Picture, picture_kind, picture_of
+from odin.core.picture import BrokenImage, ImageHeader, detect_image_kind, read_image_header
 from tests import pictures
 
 SAMPLES = {
@@ -26,8 +26,8 @@ SAMPLES = {
 )
 def test_kind_and_size_come_from_the_header(name: str, size: tuple[int, int]) -> None:
     kind = name.split()[0]
-    assert picture_of(SAMPLES[name]) == Picture(kind, *size)
-    assert picture_kind(SAMPLES[name][:12]) == kind
+    assert read_image_header(SAMPLES[name]) == ImageHeader(kind, *size)
+    assert detect_image_kind(SAMPLES[name][:12]) == kind
 
 
 def test_the_size_of_a_jpeg_is_that_of_the_picture_and_not_of_its_preview() -> None:
@@ -36,17 +36,17 @@ def test_the_size_of_a_jpeg_is_that_of_the_picture_and_not_of_its_preview() -> N
     at = data.index(b"\xff\xc9")
     data[at + 5 : at + 9] = (600).to_bytes(2, "big") + (800).to_bytes(2, "big")
     data[2:2] = b"\xff\xe1" + (len(preview) + 2).to_bytes(2, "big") + preview
-    assert picture_of(bytes(data)) == Picture("jpeg", 800, 600)
+    assert read_image_header(bytes(data)) == ImageHeader("jpeg", 800, 600)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_file_cut_at_any_byte_is_no_image_broken_or_measured_right(name: str) -> None:
-    whole = picture_of(SAMPLES[name])
+    whole = read_image_header(SAMPLES[name])
     seen = set[str]()
     for end in range(len(SAMPLES[name])):
         try:
-            found = picture_of(SAMPLES[name][:end])
-        except BrokenPicture as broken:
+            found = read_image_header(SAMPLES[name][:end])
+        except BrokenImage as broken:
             seen.add(str(broken))
         else:
             assert found in (None, whole)
@@ -63,9 +63,9 @@ def test_what_is_no_image_is_none() -> None:
         b"GIF8",
         b"\x89PNG",
     ):
-        assert picture_of(data) is None
+        assert read_image_header(data) is None
 
 
 def test_an_image_without_a_size_is_broken() -> None:
-    with pytest.raises(BrokenPicture, match="no size"):
-        picture_of(pictures.png(0, 5))
+    with pytest.raises(BrokenImage, match="no size"):
+        read_image_header(pictures.png(0, 5))

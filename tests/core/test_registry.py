@@ -3,7 +3,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 import pytest
 
-from odin.core.registry import ALIASES, Registry, canonical
+from odin.core.registry import ALIASES, Registry, canonical_name_of
 from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
 
 
@@ -35,14 +35,14 @@ class Run(Look):
 def test_tools_are_found_and_listed_in_a_stable_order() -> None:
     registry = Registry([Run()])
     registry.register(Look())
-    assert registry.names() == ("ExecuteCommand", "LS")
+    assert registry.list_names() == ("ExecuteCommand", "LS")
     assert isinstance(registry.get("LS"), Look)
     assert registry.get("nope") is None
 
 
 def test_a_disabled_tool_is_not_offered_but_still_found() -> None:
     registry = Registry([Look(), Run()], disabled=["Bash"], allowed=["list_dir"])
-    assert [item["function"]["name"] for item in registry.definitions()] == ["LS"]
+    assert [item["function"]["name"] for item in registry.build_openai_definitions()] == ["LS"]
     assert isinstance(registry.get("Bash"), Run)
     assert registry.is_disabled("ExecuteCommand")
     assert registry.is_allowed("LS")
@@ -56,14 +56,17 @@ class Rare(Look):
 
 
 def test_a_tool_that_is_not_offered_unasked_can_be_wanted() -> None:
-    assert [tool.name for tool in Registry([Look(), Rare()]).offered()] == ["LS"]
-    assert [tool.name for tool in Registry([Look(), Rare()], wanted=["append_file"]).offered()] == ["LS", "AppendFile"]
+    assert [tool.name for tool in Registry([Look(), Rare()]).list_offered()] == ["LS"]
+    assert [tool.name for tool in Registry([Look(), Rare()], opted_in=["append_file"]).list_offered()] == [
+        "LS",
+        "AppendFile",
+    ]
     assert isinstance(Registry([Rare()]).get("append_file"), Rare)
-    assert Registry([Rare()], wanted=["AppendFile"], disabled=["AppendFile"]).offered() == ()
+    assert Registry([Rare()], opted_in=["AppendFile"], disabled=["AppendFile"]).list_offered() == ()
 
 
 def test_safe_tools_change_nothing() -> None:
-    assert Registry([Run(), Look(), Rare()]).safe_tools() == ("LS",)
+    assert Registry([Run(), Look(), Rare()]).list_safe_tools() == ("LS",)
 
 
 class Renaming(Look):
@@ -78,7 +81,7 @@ def test_other_names_of_arguments_are_taken_only_in_place_of_ours() -> None:
 
 
 def test_definitions_have_the_openai_form_and_a_closed_schema() -> None:
-    (definition,) = Registry([Look()]).definitions()
+    (definition,) = Registry([Look()]).build_openai_definitions()
     assert definition == {
         "type": "function",
         "function": {
@@ -130,13 +133,13 @@ def test_wrong_arguments_are_refused_by_name(raw: dict[str, Any], word: str) -> 
     ],
 )
 def test_every_name_of_a_tool_leads_to_it(name: str, odin: str) -> None:
-    assert canonical(name) == odin
+    assert canonical_name_of(name) == odin
 
 
 def test_no_name_means_two_tools() -> None:
     names = [alias.casefold() for name, text in ALIASES.items() for alias in {name, *text.split()}]
     doubles = {name for name in names if names.count(name) > 1}
-    by_tool = {name: {canonical(name)} for name in doubles}
+    by_tool = {name: {canonical_name_of(name)} for name in doubles}
     assert all(len(tools) == 1 for tools in by_tool.values())
     owners = {
         alias.casefold(): {tool for tool, text in ALIASES.items() if alias.casefold() in text.casefold().split()}

@@ -5,24 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.message import Text, Thinking, ToolCall, Usage
-from odin.core.provider import CallPiece, RollbackPiece, StopPiece, TextPiece, ThinkingPiece, UsagePiece
-from odin.core.reply import BadCall, ReplyBuilder, parse_object
+from odin.core.provider import CallChunk, RollbackChunk, StopChunk, TextChunk, ThinkingChunk, UsageChunk
+from odin.core.reply import MalformedCall, ReplyBuilder, parse_arguments
 
 
 def test_pieces_add_up_in_the_order_they_came() -> None:
     builder = ReplyBuilder("p", "m")
     for piece in (
-        ThinkingPiece("hm"),
-        ThinkingPiece(signature="sig"),
-        TextPiece("a"),
-        TextPiece("b"),
-        CallPiece(0, "x", "LS"),
-        CallPiece(1, "y", "Read", '{"a":'),
-        CallPiece(0, json='{"path": "/"}', done=True),
-        CallPiece(1, json="1}", done=True),
-        UsagePiece(Usage(1)),
-        UsagePiece(Usage(2, 3)),
-        StopPiece("tool_use", "m-2"),
+        ThinkingChunk("hm"),
+        ThinkingChunk(signature="sig"),
+        TextChunk("a"),
+        TextChunk("b"),
+        CallChunk(0, "x", "LS"),
+        CallChunk(1, "y", "Read", '{"a":'),
+        CallChunk(0, json='{"path": "/"}', done=True),
+        CallChunk(1, json="1}", done=True),
+        UsageChunk(Usage(1)),
+        UsageChunk(Usage(2, 3)),
+        StopChunk("tool_use", "m-2"),
     ):
         builder.add(piece)
     reply = builder.finish()
@@ -37,38 +37,42 @@ def test_pieces_add_up_in_the_order_they_came() -> None:
 
 def test_the_final_thinking_text_wins() -> None:
     builder = ReplyBuilder()
-    builder.add(ThinkingPiece("dra"))
-    builder.add(ThinkingPiece(final="the whole"))
+    builder.add(ThinkingChunk("dra"))
+    builder.add(ThinkingChunk(final="the whole"))
     assert builder.finish().message.thinking == "the whole"
 
 
 def test_an_interrupted_reply_keeps_text_and_never_a_call() -> None:
     builder = ReplyBuilder()
-    builder.add(TextPiece("I will"))
-    builder.add(CallPiece(0, "x", "LS", '{"path": "/"}', done=True))
+    builder.add(TextChunk("I will"))
+    builder.add(CallChunk(0, "x", "LS", '{"path": "/"}', done=True))
     message = builder.finish(interrupted=True).message
     assert (message.text, message.calls, message.interrupted) == ("I will", (), True)
 
 
 def test_broken_arguments_are_kept_apart() -> None:
     builder = ReplyBuilder()
-    builder.add(CallPiece(0, "x", "LS", '{"path": "/'))
+    builder.add(CallChunk(0, "x", "LS", '{"path": "/'))
     reply = builder.finish()
-    assert (reply.bad, reply.message.calls, reply.empty) == ((BadCall("LS", '{"path": "/'),), (), False)
+    assert (reply.malformed_calls, reply.message.calls, reply.is_empty) == (
+        (MalformedCall("LS", '{"path": "/'),),
+        (),
+        False,
+    )
 
 
 def test_a_rollback_forgets_everything() -> None:
     builder = ReplyBuilder()
-    builder.add(TextPiece("no"))
-    builder.add(RollbackPiece("again"))
-    assert not builder.started
-    assert builder.finish().empty
+    builder.add(TextChunk("no"))
+    builder.add(RollbackChunk("again"))
+    assert not builder.has_started
+    assert builder.finish().is_empty
 
 
 def test_lone_surrogates_become_replacement_characters() -> None:
-    assert parse_object('{"a": "x\\ud83dy", "\\ude00": [["\\ud83d"]]}') == {"a": "x\ufffdy", "\ufffd": [["\ufffd"]]}
-    assert parse_object("[1]") is None
-    assert parse_object("") == {}
+    assert parse_arguments('{"a": "x\\ud83dy", "\\ude00": [["\\ud83d"]]}') == {"a": "x\ufffdy", "\ufffd": [["\ufffd"]]}
+    assert parse_arguments("[1]") is None
+    assert parse_arguments("") == {}
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers() | st.text(max_size=5)))
@@ -76,17 +80,17 @@ def test_any_split_of_the_arguments_gives_the_same_call(args: dict[str, object])
     raw = json.dumps(args)
     for cut in range(len(raw)):
         builder = ReplyBuilder()
-        builder.add(CallPiece(0, "i", "T", raw[:cut]))
-        builder.add(CallPiece(0, json=raw[cut:], done=True))
+        builder.add(CallChunk(0, "i", "T", raw[:cut]))
+        builder.add(CallChunk(0, json=raw[cut:], done=True))
         (call,) = builder.finish().message.calls
         assert call.args == json.loads(raw)
 
 
 def test_numbers_that_are_none_are_null():
-    assert parse_object('{"timeout": NaN, "more": [Infinity, -Infinity]}') == {"timeout": None, "more": [None, None]}
+    assert parse_arguments('{"timeout": NaN, "more": [Infinity, -Infinity]}') == {"timeout": None, "more": [None, None]}
 
 
 @pytest.mark.parametrize("depth", [150, 900, 20_000])
 def test_what_is_nested_too_deeply_is_no_object(depth: int):
-    assert parse_object('{"a":' + "[" * depth + "]" * depth + "}") is None
-    assert parse_object('{"a":"\\"' + "[" * depth + '"}') == {"a": '"' + "[" * depth}
+    assert parse_arguments('{"a":' + "[" * depth + "]" * depth + "}") is None
+    assert parse_arguments('{"a":"\\"' + "[" * depth + '"}') == {"a": '"' + "[" * depth}

@@ -2,8 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.job import SUFFICIENCY
-from odin.core.sufficiency import ANSWER_SCHEMA, LineRange, Sufficiency, answer_in, with_headers, without_headers
+from odin.core.job import SUFFICIENCY_JOB
+from odin.core.sufficiency import (
+    SUFFICIENCY_SCHEMA,
+    LineRange,
+    Sufficiency,
+    add_line_headers,
+    parse_sufficiency,
+    split_line_headers,
+)
 
 parts = st.lists(
     st.tuples(
@@ -19,12 +26,12 @@ parts = st.lists(
 def test_parts_come_back_from_below_their_headers(given: list[tuple[int, list[str]]]) -> None:
     """Also when the text itself looks like a header."""
     expected = [(first, "".join(f"{line}\n" for line in lines)) for first, lines in given]
-    assert without_headers(with_headers(given)) == expected
+    assert split_line_headers(add_line_headers(given)) == expected
 
 
 def test_content_without_a_header_is_one_part() -> None:
-    assert without_headers("a\nb") == [(1, "a\nb")]
-    assert with_headers([(50, ["x", "y"])]) == "--- Lines 50-51 ---\nx\ny\n"
+    assert split_line_headers("a\nb") == [(1, "a\nb")]
+    assert add_line_headers([(50, ["x", "y"])]) == "--- Lines 50-51 ---\nx\ny\n"
 
 
 @pytest.mark.parametrize(
@@ -44,17 +51,17 @@ def test_content_without_a_header_is_one_part() -> None:
     ],
 )
 def test_an_answer_is_found_in_what_a_model_says(text: str, answer: Sufficiency | None) -> None:
-    assert answer_in(text) == answer
+    assert parse_sufficiency(text) == answer
 
 
 @given(st.text(max_size=200))
 def test_no_reply_is_too_strange_to_be_read(text: str) -> None:
-    answer_in(text)
-    answer_in(f'{{"is_sufficient": {text}}}')
+    parse_sufficiency(text)
+    parse_sufficiency(f'{{"is_sufficient": {text}}}')
 
 
 def test_the_job_asks_for_json_of_the_form_that_is_understood() -> None:
-    assert SUFFICIENCY.schema is ANSWER_SCHEMA
-    assert set(ANSWER_SCHEMA["properties"]) == set(Sufficiency.__struct_fields__)
-    item = ANSWER_SCHEMA["properties"]["suggested_line_ranges"]["items"]
+    assert SUFFICIENCY_JOB.schema is SUFFICIENCY_SCHEMA
+    assert set(SUFFICIENCY_SCHEMA["properties"]) == set(Sufficiency.__struct_fields__)
+    item = SUFFICIENCY_SCHEMA["properties"]["suggested_line_ranges"]["items"]
     assert set(item["properties"]) == set(item["required"]) == set(LineRange.__struct_fields__)

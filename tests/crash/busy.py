@@ -6,13 +6,13 @@ import sys
 
 from odin.app import open_session
 from odin.config import Options
-from odin.core.op import Prompt, RunCommand
+from odin.core.op import Prompt, RunUserShell
 
 
 async def work(kind: str, text: str) -> None:
     client = await open_session(Options(yes=True, env=dict(os.environ)))
-    events = client.events()
-    await client.submit(RunCommand("r", text) if kind == "own" else Prompt("p", text))
+    events = client.stream_events()
+    await client.submit(RunUserShell("r", text) if kind == "own" else Prompt("p", text))
     async for _ in events:
         pass
 

@@ -19,7 +19,7 @@ from odin.core.event import (
     Envelope,
     PermissionModeChanged,
     PromptDropped,
-    PromptJoined,
+    PromptInjected,
     PromptQueued,
     Replied,
     TitleSet,
@@ -29,10 +29,10 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Usage
-from odin.engine.closing import left_open
+from odin.engine.closing import find_dangling
 from odin.session.files.checkpoints import CheckpointStore
 from odin.session.log import read_log
-from odin.session.state import State
+from odin.session.state import SessionState
 from odin.testing import ScriptedServer
 
 from ..policy.processes import alive, running, wait_until
@@ -71,7 +71,7 @@ class Restored(msgspec.Struct, frozen=True):
         for event in (envelope.event for envelope in events):
             if isinstance(event, PromptQueued):
                 waiting[event.id] = None
-            elif isinstance(event, TurnStarted | PromptJoined | PromptDropped):
+            elif isinstance(event, TurnStarted | PromptInjected | PromptDropped):
                 waiting.pop(event.id, None)
             elif isinstance(event, TitleSet):
                 title = event.title
@@ -263,7 +263,7 @@ class Chain:
         for log in self.home.glob(".local/state/odin/sessions/*/2*/main.jsonl"):
             if log.stat().st_size:
                 events = list(read_log(log))
-                State.fold(events)
+                SessionState.fold(events)
                 assert [item.seq for item in events] == sorted({item.seq for item in events}), self.where()
 
     def _check_growth(self) -> None:
@@ -287,16 +287,16 @@ class Chain:
 
     def _check_next_request(self, events: list[Envelope]) -> None:
         """Whatever comes next, every API takes it; also when what is open is closed first."""
-        state = State.fold(events)
+        state = SessionState.fold(events)
         number = state.seq + 1
-        for event, agent in left_open(state).closings:
+        for event, agent in find_dangling(state).events:
             state.apply(Envelope(number, 0.0, self.session, event, agent))
             number += 1
-        for each in (State.fold(events), state):
+        for each in (SessionState.fold(events), state):
             each.apply(Envelope(number, 0.0, self.session, TurnStarted("next", "go on", "edit_mode")))
-            found = refusals(each.history(), self.server._desk._memory)
+            found = refusals(each.build_history(), self.server._router._memory)
             assert found == [], (self.where(), found)
-        assert not state.unfinished.agents
+        assert not state.open_work.agents
         assert not state.open_threads
 
     def check_end(self) -> None:
@@ -323,7 +323,7 @@ class Chain:
                 turns[envelope.agent, event.id] += 1
         assert [name for name, count in calls.items() if count != 1] == [], self.where()
         assert [name for name, count in turns.items() if count != 1] == [], self.where()
-        assert not State.fold(events).unfinished, self.where()
+        assert not SessionState.fold(events).open_work, self.where()
 
 
 def _marked(pid: int) -> bool:

@@ -36,7 +36,7 @@ def leave_room(log: Path, room: int) -> None:
 async def work(order: Order) -> list[dict[str, Any]]:
     client = await open_session(Options(cwd=order.cwd, yes=True, session_id=order.session, env=dict(os.environ)))
     said: list[dict[str, Any]] = []
-    events = client.events()
+    events = client.stream_events()
     try:
         for number, (text, room) in enumerate(order.steps):
             found = list(Path(os.environ["HOME"]).glob(f".local/state/odin/sessions/*/{order.session}/main.jsonl"))
@@ -48,7 +48,7 @@ async def work(order: Order) -> list[dict[str, Any]]:
                     continue
                 await client.submit(Prompt(f"p{number}", text))
             except OdinError as error:
-                said.append({"text": "", "error": error.sentence()})
+                said.append({"text": "", "error": error.describe()})
                 continue
             async with asyncio.timeout(60):
                 async for envelope in events:

@@ -9,12 +9,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from odin.core.event import CallDiscarded, Envelope, FileChange, FilesLeft, FileState, Redone, Rewound
-from odin.engine.files.rewind import SHARED, carry_out, plan_back
+from odin.core.event import CallDiscarded, Envelope, FileChange, FilesChanged, FileState, Redone, Rewound
+from odin.engine.files.rewind import CHANGED_IN_BACKGROUND, plan_restore, restore_files
 from odin.session.files.checkpoints import CheckpointStore
-from odin.session.files.filestate import same, state_of, unspelled
-from odin.session.files.listing import hashed
-from odin.session.state import State
+from odin.session.files.filestate import decode_path, is_same_state, state_of
+from odin.session.files.listing import hash_file
+from odin.session.state import SessionState
 
 from .model import Model
 from .victim import OWN
@@ -33,12 +33,12 @@ class Known:
 
     def hear(self, envelope: Envelope) -> None:
         event = envelope.event
-        if isinstance(event, FilesLeft):
+        if isinstance(event, FilesChanged):
             self._left[envelope.agent, event.call_id] = event.changes
-        if isinstance(event, FilesLeft | Rewound | Redone):
+        if isinstance(event, FilesChanged | Rewound | Redone):
             self.states |= {change.after.path: change.after for change in event.changes}
         elif isinstance(event, CallDiscarded):
-            kept = {file.path for file in event.kept}
+            kept = {file.path for file in event.skipped_files}
             left = self._left.get((envelope.agent, event.call_id), ())
             self.states |= {item.before.path: item.before for item in left if item.before.path not in kept}
             self.states |= {change.after.path: change.after for change in event.restored}
@@ -52,7 +52,7 @@ class Files:
 
     def now(self) -> States:
         paths = [str(path) for path in self._root.rglob("*")]
-        return {path: state_of(path, hashed) for path in paths}
+        return {path: state_of(path, hash_file) for path in paths}
 
     @contextmanager
     def by_somebody_else(self, seq: int, model: Model) -> Generator[None]:
@@ -62,8 +62,10 @@ class Files:
         yield
         model.whose = ""
         after = self.now()
-        gone = {path: state_of(path, hashed) for path in before if path not in after}
-        new = {path: state for path, state in after.items() if path not in before or not same(before[path], state)}
+        gone = {path: state_of(path, hash_file) for path in before if path not in after}
+        new = {
+            path: state for path, state in after.items() if path not in before or not is_same_state(before[path], state)
+        }
         assert [path for path in gone | new if not Path(path).name.startswith(THEIRS)] == []
         self._others.append((seq, gone | new))
 
@@ -78,22 +80,22 @@ class Files:
         for _, states in others:
             known.states |= states
         for path, state in known.states.items():
-            now = state_of(unspelled(path), hashed)
-            assert same(now, state) or self._is_own(path), (where, path, now, state)
+            now = state_of(decode_path(path), hash_file)
+            assert is_same_state(now, state) or self._is_own(path), (where, path, now, state)
 
     def check_undo(self, events: list[Envelope], store: CheckpointStore, where: str) -> None:
         """Undo takes back everything the session did since its beginning, which found nothing here, and no more."""
         foreign = {path for _, states in self._others for path in states}
         before = self.now()
-        plan = plan_back(State.fold(events).changes.since(0), store, force=False)
+        plan = plan_restore(SessionState.fold(events).file_history.list_since(0), store, force=False)
         unfit = [file for file in plan.kept if file.path not in foreign and not self._is_own(file.path)]
-        assert [file for file in unfit if file.reason != SHARED] == [], where
-        outcome = carry_out(plan, store)
+        assert [file for file in unfit if file.reason != CHANGED_IN_BACKGROUND] == [], where
+        outcome = restore_files(plan, store)
         assert len(outcome.kept) == len(plan.kept), (where, outcome.kept)
         kept = {file.path for file in plan.kept}
         for path, state in self.now().items():
             assert path in kept | foreign or self._is_own(path), (where, path)
-            assert path not in kept or same(state, before[path]), (where, path)
+            assert path not in kept or is_same_state(state, before[path]), (where, path)
 
     def _is_own(self, path: str) -> bool:
         return path == os.fspath(self._root / OWN)

@@ -22,7 +22,7 @@ from odin.core.event import (
     Envelope,
     MessageRemoved,
     PermissionAsked,
-    PromptJoined,
+    PromptInjected,
     PromptQueued,
     Redone,
     ReplyDiscarded,
@@ -35,22 +35,22 @@ from odin.core.event import (
 from odin.core.op import (
     AddContext,
     AddRule,
-    Answer,
+    AnswerPermission,
     Compact,
     Continue,
     Interrupt,
     Prompt,
     Redo,
-    RemoveLast,
+    RemoveLastMessage,
     Rewind,
-    RunCommand,
+    RunUserShell,
     SetPermissionMode,
     SetTitle,
 )
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, Turn, call, fault, reply, say
 from odin.testing.seen import SeenRequest
-from odin.testing.strict import Memory
+from odin.testing.strict import IssuedIds
 
 Api = Literal["anthropic", "openai"]
 
@@ -61,7 +61,7 @@ EXPECTED: set[type[AnyEvent]] = {
     Compacted,
     ContextAdded,
     MessageRemoved,
-    PromptJoined,
+    PromptInjected,
     PromptQueued,
     Redone,
     ReplyDiscarded,
@@ -76,7 +76,7 @@ class Recording(Struct, frozen=True):
 
     path: Path
     events: list[Envelope]
-    memory: Memory
+    memory: IssuedIds
 
 
 class Player:
@@ -84,14 +84,14 @@ class Player:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._events: AsyncIterator[Envelope] = client.events()
+        self._events: AsyncIterator[Envelope] = client.stream_events()
         self._count = 0
 
     async def say(
         self,
         text: str,
         *,
-        answer: Answer | None = None,
+        answer: AnswerPermission | None = None,
         stop_at: type[AnyEvent] | None = None,
         then: Prompt | None = None,
     ) -> None:
@@ -109,12 +109,14 @@ class Player:
         await self.client.submit(Continue(name))
         await self._until(name)
 
-    async def _until(self, name: str, answer: Answer | None = None, stop_at: type[AnyEvent] | None = None) -> None:
+    async def _until(
+        self, name: str, answer: AnswerPermission | None = None, stop_at: type[AnyEvent] | None = None
+    ) -> None:
         async with asyncio.timeout(60):
             async for envelope in self._events:
                 event = envelope.event
                 if isinstance(event, PermissionAsked):
-                    await self.client.submit(replace(answer or Answer("", True), ask_id=event.ask_id))
+                    await self.client.submit(replace(answer or AnswerPermission("", True), ask_id=event.ask_id))
                 elif stop_at is not None and isinstance(event, stop_at):
                     stop_at = None
                     await self.client.submit(Interrupt())
@@ -207,7 +209,7 @@ async def perform(client: Client) -> None:
     await client.submit(AddContext("the answer is 42", path="/notes.txt"))
     await player.say("call things that do not exist")
     await player.say("write a file")
-    await player.say("make a file", answer=Answer("", False, "not here"))
+    await player.say("make a file", answer=AnswerPermission("", False, "not here"))
     await client.submit(AddRule("ExecuteCommand(echo:*)"))
     await player.say("let somebody count")
     await client.submit(SetTitle("A rich session"))
@@ -224,10 +226,10 @@ async def perform(client: Client) -> None:
     await player.say("write early")
     await player.say("write in vain")
     await player.say("say something wrong")
-    await client.submit(RemoveLast())
+    await client.submit(RemoveLastMessage())
     await player.go_on()
-    await player.say("look", then=Prompt("s1", "and listen", lane="merge"))
-    await client.submit(RunCommand("r1", "echo mine"))
+    await player.say("look", then=Prompt("s1", "and listen", delivery="merge"))
+    await client.submit(RunUserShell("r1", "echo mine"))
     await client.submit(Compact())
     await player.say("after the summary")
     await player.say("read something long")
@@ -254,7 +256,7 @@ async def record(api: Api, root: Path, home: Path) -> Recording:
             await client.close()
         assert server.rejected == []
         assert said.left == []
-        memory = server._desk._memory
+        memory = server._router._memory
     path = next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl"))
     events = list(read_log(path))
     seen = {type(envelope.event) for envelope in events}

@@ -20,7 +20,7 @@ async def round_of(kind: str, session: str) -> str:
     except OdinError as error:
         return f"{type(error).__name__} {error}"
     try:
-        events = client.events()
+        events = client.stream_events()
         await client.submit(Prompt(f"{os.getpid()}-{session}", f"hello from {os.getpid()}"))
         async with asyncio.timeout(60):
             async for envelope in events:

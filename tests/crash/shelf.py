@@ -16,12 +16,12 @@ from typing import Any
 from odin.app.sessions import ProjectSessions
 from odin.core.errors import SessionNotFound, UsageError
 from odin.core.event import Envelope
-from odin.session.index import NAME, Index
+from odin.session.index import INDEX_NAME, SessionIndex
 from odin.session.log import read_header, read_log
-from odin.session.remove import sweep
-from odin.session.state import State
-from odin.session.store import Store
-from odin.session.usage import entries
+from odin.session.remove import sweep_leftovers
+from odin.session.state import SessionState
+from odin.session.store import SessionStore
+from odin.session.usage import read_usage
 
 from ..session.logs import add, opened, titled, turn, write
 from .victim import die
@@ -37,7 +37,7 @@ EXPORTED = "told.html"
 class Shelf:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.store = Store(folder / "state", "/w")
+        self.store = SessionStore(folder / "state", "/w")
         self.sessions = ProjectSessions(self.store)
         for session, turns in SESSIONS.items():
             asked = [event for number in range(turns) for event in turn(f"t{number}", f"{session}, question {number}")]
@@ -46,20 +46,20 @@ class Shelf:
                 path = log.path.parent / name
                 path.parent.mkdir()
                 path.write_text(f"{session} {name}")
-        self.sessions.list()
+        self.sessions.list_sessions()
         log = write_more(self.store, "three")
         self.cost = sum(SESSIONS.values()) * 0.25 + 0.25
         self.logs = {name: self.store.path_of(name).read_bytes() for name in SESSIONS}
         assert log.is_file()
 
     def check(self, act: str) -> None:
-        listed = self.sessions.list()
+        listed = self.sessions.list_sessions()
         self._check_list(listed)
         self._check_originals(act, {item.id for item in listed})
-        assert sum(item.spent.cost_usd for item in entries(self.store.folder)) == self.cost
+        assert sum(item.spent.cost_usd for item in read_usage(self.store.folder)) == self.cost
         for item in listed:
             if item.id == FRESH:
-                State.fold(read_log(self.store.path_of(FRESH)))
+                SessionState.fold(read_log(self.store.path_of(FRESH)))
             elif item.id not in SESSIONS:
                 self._check_copy(self.store.path_of(item.id))
         exported = self.folder / EXPORTED
@@ -67,8 +67,8 @@ class Shelf:
 
     def _check_list(self, listed: Any) -> None:
         """What the index says is what the logs say."""
-        (self.store.folder / NAME).unlink(missing_ok=True)
-        assert Index(self.store.folder).summaries() == listed
+        (self.store.folder / INDEX_NAME).unlink(missing_ok=True)
+        assert SessionIndex(self.store.folder).list_summaries() == listed
 
     def _check_originals(self, act: str, listed: set[str]) -> None:
         """All of each is there; of the one that was to be deleted either all or nothing."""
@@ -87,7 +87,7 @@ class Shelf:
         past = list(read_log(log))
         assert past, log
         assert past[-1].seq == read_header(log).forked_seq
-        assert len(State.fold(past).turns) == SESSIONS["one"]
+        assert len(SessionState.fold(past).turns) == SESSIONS["one"]
         assert [(log.parent / name).read_text() for name in BESIDE] == [f"one {name}" for name in BESIDE]
 
     def check_leftovers(self) -> None:
@@ -96,19 +96,19 @@ class Shelf:
         old = time.time() - 3 * 86_400
         for path in (*self.store.folder.iterdir(), self.store.folder):
             os.utime(path, (old, old))
-        sweep(self.store)
+        sweep_leftovers(self.store)
         names = {path.name for path in self.store.folder.iterdir()}
         sessions = {*SESSIONS, *self._copies()}
         locks = {f"{session}.lock" for session in sessions}
-        assert names <= {*sessions, *locks, NAME, "usage.jsonl"}, names
+        assert names <= {*sessions, *locks, INDEX_NAME, "usage.jsonl"}, names
         assert all(path.exists() for path in kept)
         assert {path.name for path in self.folder.iterdir()} <= {"state", EXPORTED}
 
     def _copies(self) -> set[str]:
-        return {item.id for item in self.sessions.list()} - {*SESSIONS}
+        return {item.id for item in self.sessions.list_sessions()} - {*SESSIONS}
 
 
-def write_more(store: Store, session: str) -> Path:
+def write_more(store: SessionStore, session: str) -> Path:
     """Something that the index does not know yet."""
     log = store.open(session)
     log.hold()
@@ -143,14 +143,14 @@ def _delete(shelf: Shelf) -> None:
 
 
 ACTS: dict[str, Callable[[Shelf], Any]] = {
-    "list": lambda shelf: shelf.sessions.list(),
+    "list": lambda shelf: shelf.sessions.list_sessions(),
     "search": lambda shelf: shelf.sessions.search("question 1"),
     "begin": _begin,
     "rename": lambda shelf: shelf.sessions.rename("one", "Another title"),
     "fork": _fork,
     "delete": _delete,
     "export": lambda shelf: shelf.sessions.export("one", "html", str(shelf.folder / EXPORTED)),
-    "usage": lambda shelf: list(entries(shelf.store.folder)),
+    "usage": lambda shelf: list(read_usage(shelf.store.folder)),
 }
 
 

@@ -11,21 +11,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.bus.hub import Hub
+from odin.bus.hub import EventBus
 from odin.core.errors import StateUnwritable
 from odin.core.event import (
     AnyEvent,
+    CheckpointSaved,
     Envelope,
-    FilesSaved,
-    Noted,
+    NoteAdded,
     ToolStarted,
     TurnEnded,
     TurnStarted,
 )
 from odin.engine.recorder import Recorder
 from odin.session.files.checkpoints import CheckpointStore
-from odin.session.log import FORMAT, Header, SessionLog, read_log
-from odin.session.state import State
+from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, read_log
+from odin.session.state import SessionState
 from odin.testing import ScriptedServer, Turn, call, say
 from odin.testing.seen import SeenRequest
 
@@ -88,7 +88,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line(
 
 def assert_recorded(events: list[Envelope], workspace: Path) -> None:
     """A file is there only when the log said beforehand that it would be, and none is half written."""
-    announced = {state.path for item in events if isinstance(item.event, FilesSaved) for state in item.event.files}
+    announced = {state.path for item in events if isinstance(item.event, CheckpointSaved) for state in item.event.files}
     for path in workspace.glob("*"):
         assert str(path) in announced
         assert path.read_text() == "new\n" * 50
@@ -221,31 +221,31 @@ class Fickle:
 
 def test_what_announces_a_change_does_not_happen_without_its_record() -> None:
     log = Fickle()
-    recorder = Recorder(log, State("s"), Hub())
+    recorder = Recorder(log, SessionState("s"), EventBus())
     start = TurnStarted("t", "hi", "edit_mode")
     recorder.emit(start)
     log.room = False
     with pytest.raises(StateUnwritable):
-        recorder.emit(Noted("one"))
-    recorder.emit(Noted("two"))
-    for announced in (ToolStarted("c", "WriteFile", {}), FilesSaved("c")):
+        recorder.emit(NoteAdded("one"))
+    recorder.emit(NoteAdded("two"))
+    for announced in (ToolStarted("c", "WriteFile", {}), CheckpointSaved("c")):
         with pytest.raises(StateUnwritable):
             recorder.emit(announced)
-    assert not recorder.state.changes.open
+    assert not recorder.state.file_history.unfinished
     log.room = True
     begun = ToolStarted("c", "WriteFile", {})
     recorder.emit(begun)
-    assert log.kept == [start, Noted("one"), Noted("two"), begun]
+    assert log.kept == [start, NoteAdded("one"), NoteAdded("two"), begun]
     assert recorder.state.seq == 3
 
 
 def test_the_end_of_a_turn_says_that_it_is_not_kept() -> None:
     log = Fickle()
-    recorder = Recorder(log, State("s"), Hub())
+    recorder = Recorder(log, SessionState("s"), EventBus())
     recorder.emit(TurnStarted("t", "hi", "edit_mode"))
     log.room = False
     with pytest.raises(StateUnwritable):
-        recorder.emit(Noted("one"))
+        recorder.emit(NoteAdded("one"))
     with pytest.raises(StateUnwritable):
         recorder.emit(TurnEnded("t", "end_turn", "done"))
     turn = recorder.state.turns[-1]
@@ -259,8 +259,8 @@ def test_the_end_of_a_turn_says_that_it_is_not_kept() -> None:
 
 def test_a_line_after_a_torn_one_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "s" / "main.jsonl"
-    log = SessionLog(path, Header(FORMAT, "s", "/w", 1.0))
-    first, lost, last = (Envelope(number, 1.0, "s", Noted(str(number))) for number in range(3))
+    log = SessionLog(path, LogHeader(LOG_FORMAT, "s", "/w", 1.0))
+    first, lost, last = (Envelope(number, 1.0, "s", NoteAdded(str(number))) for number in range(3))
     log.append(first)
     fd = log._fd
     assert fd is not None
@@ -292,7 +292,7 @@ def test_a_checkpoint_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) 
         "        if attempt == 'keep':\n"
         "            store.keep(b'x' * 5000)\n"
         "        else:\n"
-        "            with store.many() as keep:\n"
+        "            with store.keep_many() as keep:\n"
         "                for number in range(40):\n"
         "                    keep(b'%d ' % number * 200)\n"
         "    except StateUnwritable as error:\n"
@@ -311,4 +311,4 @@ def test_a_checkpoint_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) 
     assert done.stdout.count("so nothing was changed. Free some space") == 2
     files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
     assert [path.read_bytes() for path in files] == [b"small"]
-    assert CheckpointStore(tmp_path / "store").names() == {files[0].name}
+    assert CheckpointStore(tmp_path / "store").list_names() == {files[0].name}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import odin.tools.files.change
-from odin.core.event import FilesSaved, TurnEnded
+from odin.core.event import CheckpointSaved, TurnEnded
 from odin.session.files.checkpoints import CheckpointStore
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, call, say
@@ -89,8 +89,8 @@ async def test_whatever_was_synced_names_only_what_was_synced_before(
         path = tmp_path / "left.jsonl"
         path.write_bytes(disk.logs[-1])
         store = CheckpointStore(next((home / ".local/state/odin/checkpoints").iterdir()))
-        for saved in (item.event for item in read_log(path) if isinstance(item.event, FilesSaved)):
-            states = store.manifest(saved.manifest).files if saved.manifest else saved.files
+        for saved in (item.event for item in read_log(path) if isinstance(item.event, CheckpointSaved)):
+            states = store.load_manifest(saved.manifest).files if saved.manifest else saved.files
             for state in states:
                 if state.kind == "file" and state.saved:
                     assert disk.holds(store.fetch(state.sha256))

@@ -21,10 +21,10 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.message import ToolMessage
-from odin.engine.closing import left_open
+from odin.engine.closing import find_dangling
 from odin.session.log import SessionLog, read_header, read_log
-from odin.session.state import State
-from odin.session.thread import INTERRUPTED, NOT_BEGUN
+from odin.session.state import SessionState
+from odin.session.thread import INTERRUPTED, NOT_STARTED
 
 from .recording import Api, Recording, record
 from .wires import refusals
@@ -40,16 +40,16 @@ async def recording(request: pytest.FixtureRequest, workspace: Path, home: Path)
     return _recorded[api]
 
 
-def asked(state: State, agent: str = "") -> State:
+def asked(state: SessionState, agent: str = "") -> SessionState:
     """The state when the next prompt has come. The one given is changed."""
     prompt = TurnStarted("next", "go on", "edit_mode")
     state.apply(Envelope(state.seq + 1, 0.0, "s", prompt, agent))
     return state
 
 
-def closed(state: State) -> State:
+def closed(state: SessionState) -> SessionState:
     """The state when somebody resumed and closed what was open."""
-    for event, agent in left_open(state).closings:
+    for event, agent in find_dangling(state).events:
         state.apply(Envelope(state.seq + 1, 0.0, "s", event, agent))
     return state
 
@@ -57,8 +57,8 @@ def closed(state: State) -> State:
 def objections(events: Iterable[Envelope], recording: Recording) -> list[str]:
     """What any API has against the next request of the main agent, with and without the closings before it."""
     kept = list(events)
-    plain = refusals(asked(State.fold(kept)).history(), recording.memory)
-    return plain + refusals(asked(closed(State.fold(kept))).history(), recording.memory)
+    plain = refusals(asked(SessionState.fold(kept)).build_history(), recording.memory)
+    return plain + refusals(asked(closed(SessionState.fold(kept))).build_history(), recording.memory)
 
 
 def test_every_prefix_can_go_on(recording: Recording) -> None:
@@ -68,21 +68,21 @@ def test_every_prefix_can_go_on(recording: Recording) -> None:
 
 def test_every_prefix_can_be_continued_without_a_prompt(recording: Recording) -> None:
     for length in range(len(recording.events) + 1):
-        state = closed(State.fold(recording.events[:length]))
-        if state.history():
+        state = closed(SessionState.fold(recording.events[:length]))
+        if state.build_history():
             again = TurnStarted("next", "", "edit_mode", continues=True)
             state.apply(Envelope(state.seq + 1, 0.0, "s", again))
-            assert refusals(state.history(), recording.memory) == [], length
+            assert refusals(state.build_history(), recording.memory) == [], length
 
 
 def test_closing_closes_everything_and_changes_nothing_that_was_sent(recording: Recording) -> None:
     for length in range(len(recording.events) + 1):
-        before = State.fold(recording.events[:length])
-        after = closed(State.fold(recording.events[:length]))
-        assert after.history() == before.history(), length
-        assert not after.unfinished
+        before = SessionState.fold(recording.events[:length])
+        after = closed(SessionState.fold(recording.events[:length]))
+        assert after.build_history() == before.build_history(), length
+        assert not after.open_work
         assert after.open_threads == ()
-        assert left_open(after).closings == ()
+        assert find_dangling(after).events == ()
 
 
 def test_an_interrupted_call_is_told_in_words(recording: Recording) -> None:
@@ -90,13 +90,15 @@ def test_an_interrupted_call_is_told_in_words(recording: Recording) -> None:
     told = 0
     for length in range(1, len(recording.events) + 1):
         events = recording.events[:length]
-        state = State.fold(events)
-        calls = state.thread().open_calls
+        state = SessionState.fold(events)
+        calls = state.thread_of().open_calls
         begun = {envelope.event.call_id for envelope in events if isinstance(envelope.event, ToolStarted)}
-        last = next((message for message in reversed(asked(state).history()) if isinstance(message, ToolMessage)), None)
+        last = next(
+            (message for message in reversed(asked(state).build_history()) if isinstance(message, ToolMessage)), None
+        )
         texts = {result.call_id: result.text for result in last.results} if last is not None else {}
         for call in calls:
-            assert texts[call.id] == (INTERRUPTED if call.id in begun else NOT_BEGUN)
+            assert texts[call.id] == (INTERRUPTED if call.id in begun else NOT_STARTED)
             told += 1
     assert told > 20
 
@@ -170,7 +172,7 @@ def test_a_summary_may_come_anywhere(recording: Recording) -> None:
     calls = [call.id for item in events if isinstance(item.event, Replied) for call in item.event.message.calls]
     for number in range(300):
         at = chance.randrange(len(events))
-        shorter: AnyEvent = Compacted("In short.", kept=chance.randrange(9), users=("an older prompt",))
+        shorter: AnyEvent = Compacted("In short.", kept_messages=chance.randrange(9), user_prompts=("an older prompt",))
         if chance.random() < 0.5:
             shorter = ResultsPruned(tuple(chance.sample(calls, 5)))
         kept = [*events[:at], Envelope(events[at].seq, 0.0, "s", shorter), *events[at:]]
@@ -180,22 +182,22 @@ def test_a_summary_may_come_anywhere(recording: Recording) -> None:
 
 def test_sub_agents_can_go_on_at_every_prefix_too(recording: Recording) -> None:
     for length in range(len(recording.events) + 1):
-        state = State.fold(recording.events[:length])
+        state = SessionState.fold(recording.events[:length])
         for agent in {envelope.agent for envelope in recording.events[:length]} - {""}:
-            found = refusals(asked(state, agent).history(agent), recording.memory)
+            found = refusals(asked(state, agent).build_history(agent), recording.memory)
             assert found == [], (length, agent)
 
 
 def test_the_title_that_a_person_gave_stays(recording: Recording) -> None:
     """The one that is made up comes late, and not at all when there is one."""
-    assert State.fold(recording.events).title == "A rich session"
+    assert SessionState.fold(recording.events).title == "A rich session"
 
 
 def test_numbers_go_past_those_that_were_used(recording: Recording) -> None:
     """Also when the line that used one is lost."""
     for lost in range(len(recording.events)):
         events = recording.events[:lost] + recording.events[lost + 1 :]
-        state = State.fold(events)
+        state = SessionState.fold(events)
         names = {envelope.agent for envelope in events} - {""}
         assert f"agent-{state.agent_count + 1}" not in names
         assert state.seq == max(envelope.seq for envelope in events)

@@ -17,8 +17,8 @@ from odin.core.event import (
     AgentEnded,
     AgentStarted,
     AnyEvent,
-    FilesLeft,
-    FilesSaved,
+    CheckpointSaved,
+    FilesChanged,
     PermissionAnswered,
     Replied,
     SessionOpened,
@@ -27,11 +27,11 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.op import AddRule, Answer, Prompt, SetPermissionMode, SetTitle
-from odin.engine.closing import CRASHED
+from odin.core.op import AddRule, AnswerPermission, Prompt, SetPermissionMode, SetTitle
+from odin.engine.closing import CRASH_ERROR
 from odin.session.log import read_log
-from odin.session.store import Store
-from odin.session.thread import INTERRUPTED, NOT_BEGUN
+from odin.session.store import SessionStore
+from odin.session.thread import INTERRUPTED, NOT_STARTED
 from odin.testing import ScriptedServer, Turn, call, reply, say
 
 from ..conftest import Run
@@ -94,16 +94,16 @@ async def test_a_call_that_ran_and_one_that_waited(start: Start, workspace: Path
     server = killed_when((workspace / "begun").exists, script, workspace, home)
     _, messages = await resumed(start, server)
     ran, waited = (block["content"] for block in messages[2]["content"] if block["type"] == "tool_result")
-    assert (ran, waited) == (INTERRUPTED, NOT_BEGUN)
+    assert (ran, waited) == (INTERRUPTED, NOT_STARTED)
     told = json.dumps(messages[-1])
     assert str(workspace / "made.txt") in told
     assert "cut off" in told
     events = events_of(home)
     ends = [(event.status, event.text) for event in events if isinstance(event, ToolEnded)]
-    assert ends == [("cancelled", INTERRUPTED), ("cancelled", NOT_BEGUN)]
+    assert ends == [("cancelled", INTERRUPTED), ("cancelled", NOT_STARTED)]
     crashed, after = (event for event in events if isinstance(event, TurnEnded))
-    assert (crashed.reason, crashed.error, after.reason) == ("aborted", CRASHED, "end_turn")
-    left = next(event for event in events if isinstance(event, FilesLeft))
+    assert (crashed.reason, crashed.error, after.reason) == ("aborted", CRASH_ERROR, "end_turn")
+    left = next(event for event in events if isinstance(event, FilesChanged))
     assert {change.before.path for change in left.changes} == {str(workspace / name) for name in ("made.txt", "begun")}
     server.stop()
 
@@ -124,12 +124,12 @@ async def test_a_reader_of_the_whole_log_misses_no_number(start: Start, workspac
     script = [call("ExecuteCommand", {"command": "touch begun; sleep 1000"}), say("I see.")]
     server = killed_when((workspace / "begun").exists, script, workspace, home)
     talk = await start((), server=server, continue_last=True)
-    whole = talk.client.events(after=-1)
+    whole = talk.client.stream_events(after=-1)
     await talk.say("and now?")
     await talk.client.close()
     heard = [envelope.seq async for envelope in whole if envelope.event.durable]
     assert heard == [envelope.seq for envelope in read_log(log_of(home))]
-    assert not [event for event in talk.all(TurnEnded) if event.error == CRASHED]
+    assert not [event for event in talk.all(TurnEnded) if event.error == CRASH_ERROR]
     server.stop()
 
 
@@ -219,7 +219,7 @@ async def test_a_sub_agent_and_a_service(start: Start, workspace: Path, home: Pa
 
 async def test_nothing_is_shown_as_running_before_anything_was_said(start: Start, workspace: Path, home: Path) -> None:
     """The log ends in the middle of a turn with a sub-agent; nothing was added to it yet."""
-    store = Store(home / ".local/state/odin", str(workspace))
+    store = SessionStore(home / ".local/state/odin", str(workspace))
     begun = [TurnStarted("t", "go", "edit_mode"), AgentStarted("agent-1", "dig", "ask_mode")]
     write(store, "20260101000000000", [SessionOpened("/w", "m", "1"), *begun])
     talk = await start([say("fine")], resume="20260101000000000")
@@ -237,7 +237,7 @@ async def test_a_question_that_nobody_can_answer_any_more(start: Start, workspac
     await talk.client.submit(Prompt("first", "write"))
     asked = await _until_asked(talk)
     copy = log_of(home).read_bytes()
-    await talk.client.submit(Answer(asked, False))
+    await talk.client.submit(AnswerPermission(asked, False))
     await talk.client.close()
     log_of(home).write_bytes(copy)
     with ScriptedServer([say("I see.")]) as server:
@@ -276,9 +276,9 @@ async def test_what_was_chosen_holds_again(start: Start, workspace: Path, home: 
         assert [(item.id, item.body, item.mode) for item in found.queue] == [("later", "what about this?", "ask_mode")]
         assert found.todos == shot.todos != ()
         assert (found.title, found.permission_mode) == ("My title", "acceptEdits")
-        assert (await again.client.info()).permission_mode == "acceptEdits"
+        assert (await again.client.get_info()).permission_mode == "acceptEdits"
         assert (found.usage, found.cost_usd) == (shot.usage, shot.cost_usd)
-        assert any("echo" in line.text for line in await again.client.rules())
+        assert any("echo" in line.text for line in await again.client.list_rules())
 
 
 async def test_that_nothing_is_asked_has_to_be_said_again(start: Start, home: Path) -> None:
@@ -288,7 +288,7 @@ async def test_that_nothing_is_asked_has_to_be_said_again(start: Start, home: Pa
     assert (await talk.client.snapshot()).permission_mode == "bypassPermissions"
     await talk.client.close()
     again = await start(None, server=talk.server, continue_last=True, yes=False, can_ask=True)
-    assert (await again.client.info()).permission_mode == "default"
+    assert (await again.client.get_info()).permission_mode == "default"
 
 
 @pytest.mark.parametrize("count", [0, 1, 60])
@@ -329,7 +329,7 @@ def test_what_a_person_wrote_long_after_a_killed_edit_is_not_taken_back(
         log.write_text("".join([lines[0], *(f"{json.dumps(each, separators=(',', ':'))}\n" for each in envelopes)]))
         file.write_text("mine\n")
         assert run_odin("-p", "and now?", "--yes", "--continue", env=env).returncode == 0
-        left = [event for event in events_of(home) if isinstance(event, FilesLeft)]
+        left = [event for event in events_of(home) if isinstance(event, FilesChanged)]
         assert [len(event.changes) for event in left] == [0 if later else 1]
         assert run_odin("undo", "--to", "2").returncode == 0
         assert file.read_text() == ("mine\n" if later else "before\n")
@@ -373,10 +373,10 @@ async def test_what_a_killed_call_had_changed_is_recorded_told_and_can_be_undone
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert file.read_text() == "after\n"
     kinds = [type(event) for event in events_of(home)]
-    assert FilesSaved in kinds and FilesLeft not in kinds
+    assert CheckpointSaved in kinds and FilesChanged not in kinds
     talk, messages = await resumed(start, server)
     await talk.client.close()
-    (left,) = (event for event in events_of(home) if isinstance(event, FilesLeft))
+    (left,) = (event for event in events_of(home) if isinstance(event, FilesChanged))
     assert [item.before.path for item in left.changes] == [str(file)]
     assert str(file) in json.dumps(messages[-1])
     assert run_odin("undo", "--to", "2").returncode == 0

@@ -17,8 +17,8 @@ from odin.core.errors import SessionLocked
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.op import Prompt
 from odin.session.log import read_log
-from odin.session.remove import delete
-from odin.session.store import Store
+from odin.session.remove import delete_session
+from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, Turn, say
 from odin.testing.seen import SeenRequest
 
@@ -135,7 +135,7 @@ async def test_one_that_is_open_is_refused_and_not_harmed(run_odin_process: Run,
         assert second.returncode == 1
         assert f"PID {first.pid}" in second.stderr
         with pytest.raises(SessionLocked):
-            delete(Store(home / ".local/state/odin", str(workspace)), "mine")
+            delete_session(SessionStore(home / ".local/state/odin", str(workspace)), "mine")
         assert logs(home, "mine").read_bytes() == kept
         gate.set()
         out, _ = first.communicate(timeout=60)
@@ -162,7 +162,7 @@ async def test_a_fork_of_what_is_being_written(workspace: Path, home: Path) -> N
                 cwd=str(workspace), yes=True, resume="busy", fork=True, env={**os.environ, **env}, can_ask=False
             )
             client = await open_session(options)
-            copy = (await client.info()).session
+            copy = (await client.get_info()).session
             await client.close()
             assert writer.hear().startswith("ended end_turn")
             original = [item.event for item in read_log(logs(home, "busy"))]
@@ -171,7 +171,7 @@ async def test_a_fork_of_what_is_being_written(workspace: Path, home: Path) -> N
             assert copied
         writer.close()
         again = await open_session(Options(cwd=str(workspace), yes=True, resume=copy, env={**os.environ, **env}))
-        events = again.events()
+        events = again.stream_events()
         await again.submit(Prompt("x", "go on"))
         async with asyncio.timeout(60):
             async for envelope in events:

@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from odin.app.host import Host, open_host
+from odin.app.host import SessionSwitcher, open_switcher
 from odin.config import Options
 from odin.core.client import Client
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, PermissionAsked, PromptDropped, PromptJoined, QuestionsAsked, TurnEnded
+from odin.core.event import Envelope, PermissionAsked, PromptDropped, PromptInjected, QuestionsAsked, TurnEnded
 from odin.core.op import (
     AddContext,
     AddRule,
-    Answer,
+    AnswerPermission,
     AnswerQuestions,
     ChangePrompt,
     Compact,
@@ -31,9 +31,9 @@ from odin.core.op import (
     Op,
     Prompt,
     Redo,
-    RemoveLast,
+    RemoveLastMessage,
     Rewind,
-    RunCommand,
+    RunUserShell,
     SetPermissionMode,
     SetTitle,
 )
@@ -107,7 +107,7 @@ def _die_in_write(at: int, count: int) -> None:
 
 
 class Worker:
-    def __init__(self, host: Host, life: Life) -> None:
+    def __init__(self, host: SessionSwitcher, life: Life) -> None:
         self._host = host
         self._life = life
         self._random = random.Random(life.seed)
@@ -120,7 +120,7 @@ class Worker:
         return self._host.client
 
     def _listen(self) -> None:
-        self._follower = asyncio.create_task(self._follow(self._client.events()))
+        self._follower = asyncio.create_task(self._follow(self._client.stream_events()))
 
     async def work(self) -> None:
         self._listen()
@@ -172,7 +172,7 @@ class Worker:
         elif choice == 7:
             await self._submit(Compact())
         elif choice == 8:
-            await self._submit(RunCommand(self._name(), f"echo mine >>{OWN}"))
+            await self._submit(RunUserShell(self._name(), f"echo mine >>{OWN}"))
         elif choice == 9:
             await self._steer()
 
@@ -180,16 +180,16 @@ class Worker:
         """Into the running turn; and one that an earlier life left waiting is sent, too."""
         self._last = self._name()
         self._ended.clear()
-        if not await self._submit(Prompt(self._last, f"steering {self._last}", lane="steer")):
+        if not await self._submit(Prompt(self._last, f"steering {self._last}", delivery="steer")):
             self._ended.set()
         waiting = (await self._client.snapshot()).queue
         if waiting:
-            await self._submit(ChangePrompt(waiting[0].id, text="changed", lane="queue"))
+            await self._submit(ChangePrompt(waiting[0].id, text="changed", delivery="queue"))
 
     async def _go_back(self) -> None:
         choice = self._random.randrange(6)
         if choice == 0:
-            await self._submit(RemoveLast())
+            await self._submit(RemoveLastMessage())
             return
         if choice > 3:
             await self._go_elsewhere(copy=choice == 4)
@@ -210,11 +210,11 @@ class Worker:
     async def _go_elsewhere(self, *, copy: bool) -> None:
         """To a copy or to a new session, and back, as a person in the chat does."""
         try:
-            await (self._host.fork() if copy else self._host.new())
+            await (self._host.fork() if copy else self._host.open_new())
             await self._submit(SetTitle("elsewhere"))
             await self._host.resume(self._life.session)
         except OdinError:  # it is busy, or the disk is full: then there may be no way back
-            if (await self._client.info()).session != self._life.session:
+            if (await self._client.get_info()).session != self._life.session:
                 die()
             return
         self._follower.cancel()
@@ -227,16 +227,16 @@ class Worker:
     async def _hear(self, envelope: Envelope) -> None:
         event = envelope.event
         if isinstance(event, PermissionAsked):
-            await self._submit(Answer(event.ask_id, self._random.random() < 0.8, "perhaps"))
+            await self._submit(AnswerPermission(event.ask_id, self._random.random() < 0.8, "perhaps"))
         elif isinstance(event, QuestionsAsked):
             await self._submit(AnswerQuestions(event.ask_id, cancelled=True))
-        elif isinstance(event, TurnEnded | PromptJoined | PromptDropped) and event.id == self._last:
+        elif isinstance(event, TurnEnded | PromptInjected | PromptDropped) and event.id == self._last:
             self._ended.set()
 
 
 async def live(life: Life) -> None:
     name: dict[str, Any] = {"resume": life.session} if life.resume else {"session_id": life.session}
-    host = await open_host(Options(cwd=life.cwd, can_ask=True, thinking=2000, env=dict(os.environ), **name))
+    host = await open_switcher(Options(cwd=life.cwd, can_ask=True, thinking=2000, env=dict(os.environ), **name))
     try:
         sys.stdout.buffer.write(msgspec.json.encode(await host.client.snapshot()) + b"\n")
         await Worker(host, life).work()

@@ -7,48 +7,48 @@ from odin.core.message import Message
 from odin.core.provider import Request, ToolSpec
 from odin.providers import anthropic, openai_chat, openai_responses
 from odin.testing import anthropic_rules, chat_rules, responses_rules
-from odin.testing.strict import Memory, Refused, parse
+from odin.testing.strict import IssuedIds, RequestRefused, parse_body
 
 NOBODY = frozenset[str]()
 TOOLS = (ToolSpec("Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}}),)
 
-Check = Callable[[dict[str, Any], Memory, frozenset[str]], None]
+Check = Callable[[dict[str, Any], IssuedIds, frozenset[str]], None]
 
 _WIRES: dict[str, tuple[Callable[[Request], bytes], Check, str, int]] = {
     "anthropic": (
         lambda request: anthropic.encode_request(request, "anthropic"),
-        anthropic_rules.check,
+        anthropic_rules.check_request,
         "claude-sonnet-4-5",
         0,
     ),
     "anthropic, thinking": (
         lambda request: anthropic.encode_request(request, "anthropic"),
-        anthropic_rules.check,
+        anthropic_rules.check_request,
         "claude-sonnet-4-5",
         2000,
     ),
     "chat": (
         lambda request: openai_chat.encode_request(request, "https://example.org/v1", "openai"),
-        chat_rules.check,
+        chat_rules.check_request,
         "gpt-4.1",
         0,
     ),
     "responses": (
         lambda request: openai_responses.encode_request(request, "openai"),
-        responses_rules.check,
+        responses_rules.check_request,
         "gpt-5",
         2000,
     ),
 }
 
 
-def refusals(history: tuple[Message, ...], memory: Memory) -> list[str]:
+def refusals(history: tuple[Message, ...], memory: IssuedIds) -> list[str]:
     """What each API has against this conversation. `memory` is that of the server which spoke in it."""
     found: list[str] = []
     for name, (encode, check, model, thinking) in _WIRES.items():
         request = Request(model, history, ("Be brief.",), TOOLS, 4000, thinking=thinking)
         try:
-            check(parse(encode(request)), memory, NOBODY)
-        except Refused as refused:
+            check(parse_body(encode(request)), memory, NOBODY)
+        except RequestRefused as refused:
             found.append(f"{name}: {refused}")
     return found

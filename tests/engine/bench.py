@@ -7,22 +7,22 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from odin.bus.hub import Hub
+from odin.bus.hub import EventBus
 from odin.core.event import AnyEvent, Mode, PermissionAsked
-from odin.core.hook import SILENT, HookCall, HookVerdict, Point
+from odin.core.hook import NO_VERDICT, HookCall, HookPoint, HookVerdict
 from odin.core.message import ToolCall
-from odin.core.op import Answer
-from odin.core.redaction import Redact, unredacted
+from odin.core.op import AnswerPermission
+from odin.core.redaction import Redact, redact_nothing
 from odin.core.registry import Registry
 from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
-from odin.engine.asker import Asker
-from odin.engine.call.admitted import Scope
-from odin.engine.call.gate import Gate
+from odin.engine.asker import Approvals
+from odin.engine.call.admitted import CallScope
+from odin.engine.call.gate import CallPipeline
 from odin.engine.call.guard import RepetitionGuard
-from odin.engine.call.hooking import Desk
+from odin.engine.call.hooking import HookInbox
 from odin.engine.recorder import Recorder
 from odin.policy.rules import Policy
-from odin.session.state import State
+from odin.session.state import SessionState
 
 Saying = Callable[[HookCall], HookVerdict]
 
@@ -34,13 +34,13 @@ class Said:
         self.told: list[HookCall] = []
         self._points = points
 
-    def listens(self, point: Point, tool: str = "") -> bool:
+    def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
         return point in self._points
 
     async def fire(self, call: HookCall) -> HookVerdict:
         self.told.append(call)
         say = self._points.get(call.point)
-        return say(call) if say else SILENT
+        return say(call) if say else NO_VERDICT
 
 
 class RunArgs(Args, frozen=True):
@@ -75,28 +75,28 @@ class Bench:
         root: Path,
         tool: Tool[Any],
         *,
-        answers: Sequence[Answer] | None = None,
+        answers: Sequence[AnswerPermission] | None = None,
         hooks: Said | None = None,
-        redact: Redact = unredacted,
+        redact: Redact = redact_nothing,
         save: Callable[[str], str] | None = None,
         mode: Mode = "edit_mode",
         policy: Policy | None = None,
         **rules: Any,
     ) -> None:
-        self.recorder = Recorder(None, State("s"), Hub())
-        self.asker = Asker(self.recorder, can_ask=answers is not None)
-        self.desk = Desk(self.recorder, hooks)
+        self.recorder = Recorder(None, SessionState("s"), EventBus())
+        self.asker = Approvals(self.recorder, can_ask=answers is not None)
+        self.desk = HookInbox(self.recorder, hooks)
         self.events: list[AnyEvent] = []
         self._answers = list(answers or ())
         self._tool = tool.name
-        self._scope = Scope("", mode, str(root), str(root), RepetitionGuard())
+        self._scope = CallScope("", mode, str(root), str(root), RepetitionGuard())
         self._policy = policy or Policy(root=str(root), **rules)
-        self._gate = Gate(
+        self._gate = CallPipeline(
             registry=Registry([tool]),
             policy=lambda: self._policy,
-            asker=self.asker,
+            approvals=self.asker,
             recorder=self.recorder,
-            desk=self.desk,
+            inbox=self.desk,
             redact=redact,
             save=save,
             sandbox=lambda: "a box",

@@ -14,7 +14,7 @@ from odin.app import open_session
 from odin.config import Options
 from odin.core.client import Client
 from odin.core.event import AnyEvent, Envelope, Mode, PermissionAsked, TurnEnded
-from odin.core.op import Answer, Interrupt, Prompt
+from odin.core.op import AnswerPermission, Interrupt, Prompt
 from odin.core.tool import Tool
 from odin.testing import ScriptedServer
 
@@ -30,9 +30,9 @@ class Talk:
         self.server = server
         self.heard: list[Envelope] = []
         self.interrupt_on: type[AnyEvent] | None = None
-        self.answers: list[Answer] = []
+        self.answers: list[AnswerPermission] = []
         self._count = 0
-        self._events = client.events()
+        self._events = client.stream_events()
 
     @property
     def events(self) -> list[AnyEvent]:
@@ -58,7 +58,7 @@ class Talk:
     async def until(self, kind: type[AnyEvent]) -> None:
         """Wait until such an event comes, or has come in the log before."""
         async with asyncio.timeout(30):
-            async for envelope in self.client.events(after=-1):
+            async for envelope in self.client.stream_events(after=-1):
                 if isinstance(envelope.event, kind):
                     return
 

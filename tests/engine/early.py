@@ -9,7 +9,7 @@ from typing import Any
 
 from odin.core.event import AnyEvent, CallDiscarded, FileState, TurnEnded
 from odin.session.files.filestate import state_of
-from odin.session.files.listing import hashed
+from odin.session.files.listing import hash_file
 from odin.testing import call, reply
 from odin.testing.script import Turn
 
@@ -55,7 +55,7 @@ async def follow(talk: Talk, prompt_id: str, gate: Gate) -> TurnEnded:
 def picture(folder: Path) -> dict[str, FileState]:
     """Everything in a folder: bytes, modes, links."""
     names = [os.path.join(top, name) for top, dirs, files in os.walk(folder) for name in [*dirs, *files]]
-    return {name: state_of(name, hashed) for name in names}
+    return {name: state_of(name, hash_file) for name in names}
 
 
 def reasons(talk: Talk) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import pytest
 from odin.context.files import FileCache
 from odin.core.event import (
     Mode,
-    Noted,
+    NoteAdded,
     PermissionAnswered,
     PermissionAsked,
     ToolEnded,
@@ -17,18 +17,18 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.hook import HookCall, HookVerdict
-from odin.core.op import Answer
-from odin.core.redaction import Redacted
-from odin.core.rule import Action
+from odin.core.op import AnswerPermission
+from odin.core.redaction import RedactedText
+from odin.core.rule import RuleAction
 from odin.core.tool import Kind, Subject, ToolContext, ToolOutput
 from odin.policy.rules import Policy, Verdict
-from odin.tools.delete import Delete
+from odin.tools.delete import DeleteTool
 
 from .bench import Bench, Run, Said, Saying
 
 MAKE = {"command": "mkdir made"}
 FORBIDDEN = {"command": "touch made"}
-YES, NO = Answer("", True), Answer("", False, "no")
+YES, NO = AnswerPermission("", True), AnswerPermission("", False, "no")
 
 
 def saying(**fields: Any) -> Saying:
@@ -127,7 +127,7 @@ class TestHooksBefore:
             return HookVerdict("deny", "not that") if call.args == FORBIDDEN else HookVerdict()
 
         tool = Run()
-        answer = Answer("", True, args=FORBIDDEN)
+        answer = AnswerPermission("", True, args=FORBIDDEN)
         bench = Bench(workspace, tool, hooks=Said(tool_call=judge), answers=[answer])
         await bench.call(MAKE)
         (ended,) = bench.all(ToolEnded)
@@ -142,7 +142,10 @@ class TestHooksBefore:
 
         tool = Run()
         bench = Bench(
-            workspace, tool, hooks=Said(tool_call=prefix), answers=[Answer("", True, args={"command": "mkdir b"}), YES]
+            workspace,
+            tool,
+            hooks=Said(tool_call=prefix),
+            answers=[AnswerPermission("", True, args={"command": "mkdir b"}), YES],
         )
         await bench.call(MAKE)
         assert [event.args["command"] for event in bench.all(PermissionAsked)] == ["mkdir made!", "mkdir b!"]
@@ -152,7 +155,7 @@ class TestHooksBefore:
     async def test_changing_it_without_end_is_a_no(self, workspace: Path) -> None:
         tool, count = Run(), iter(range(100))
         hooks = Said(tool_call=lambda call: HookVerdict(args={"command": f"mkdir h{next(count)}"}))
-        edits = [Answer("", True, args={"command": f"mkdir p{number}"}) for number in range(50)]
+        edits = [AnswerPermission("", True, args={"command": f"mkdir p{number}"}) for number in range(50)]
         bench = Bench(workspace, tool, hooks=hooks, answers=edits)
         await bench.call(MAKE)
         assert bench.all(ToolEnded)[0].status == "denied"
@@ -161,8 +164,8 @@ class TestHooksBefore:
     async def test_context_waits_for_the_result_and_a_notice_is_shown(self, workspace: Path) -> None:
         bench = Bench(workspace, Run(), hooks=Said(tool_call=saying(context="mind the gap", notice="look")), yes=True)
         await bench.call(MAKE)
-        told = [type(event) for event in bench.events if isinstance(event, ToolEnded | Noted)]
-        assert told == [ToolEnded, Noted], "nothing comes between a call and its result"
+        told = [type(event) for event in bench.events if isinstance(event, ToolEnded | NoteAdded)]
+        assert told == [ToolEnded, NoteAdded], "nothing comes between a call and its result"
         assert [event.text for event in bench.all(Warned)] == ["look"]
 
     @pytest.mark.parametrize("decision", ["deny", "allow", ""])
@@ -183,7 +186,7 @@ class TestHooksBefore:
 class TestSeveralPaths:
     """The verdict on all paths together is not trusted to be the strictest: each is judged alone as well."""
 
-    def policy(self, root: Path, whole: Action, alone: dict[str, Action]) -> Policy:
+    def policy(self, root: Path, whole: RuleAction, alone: dict[str, RuleAction]) -> Policy:
         class Loose(Policy):
             def judge(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> Verdict:
                 names = [Path(path).name for path in subject.paths]
@@ -196,20 +199,20 @@ class TestSeveralPaths:
 
     async def test_one_denied_path_denies_them_all(self, workspace: Path) -> None:
         policy = self.policy(workspace, "allow", {"a": "allow", "b": "deny"})
-        bench = Bench(workspace, Delete(FileCache()), answers=[], policy=policy)
+        bench = Bench(workspace, DeleteTool(FileCache()), answers=[], policy=policy)
         await self.delete(bench, workspace)
         assert bench.all(ToolEnded)[0].text == "Denied: because."
 
     async def test_one_asked_path_asks_about_itself(self, workspace: Path) -> None:
         policy = self.policy(workspace, "allow", {"a": "ask", "b": "allow"})
-        bench = Bench(workspace, Delete(FileCache()), answers=[NO], policy=policy)
+        bench = Bench(workspace, DeleteTool(FileCache()), answers=[NO], policy=policy)
         await self.delete(bench, workspace)
         (asked,) = bench.all(PermissionAsked)
         assert (asked.asked_paths, asked.allowed_paths) == ((str(workspace / "a"),), (str(workspace / "b"),))
 
     async def test_what_is_asked_only_of_all_together_is_asked_of_all(self, workspace: Path) -> None:
         policy = self.policy(workspace, "ask", {"a": "allow", "b": "allow"})
-        bench = Bench(workspace, Delete(FileCache()), answers=[NO], policy=policy)
+        bench = Bench(workspace, DeleteTool(FileCache()), answers=[NO], policy=policy)
         await self.delete(bench, workspace)
         assert len(bench.all(PermissionAsked)[0].asked_paths) == 2
 
@@ -260,7 +263,7 @@ class TestHooksAfter:
 class TestSandbox:
     def make(self) -> Run:
         async def deed(command: str, ctx: ToolContext) -> ToolOutput:
-            if ctx.confinement.outside:
+            if ctx.sandbox_profile.unsandboxed:
                 return ToolOutput("fetched", note="Ran it")
             ctx.progress("trying")
             return ToolOutput("no route", is_error=True, note="Ran it", blocked="reaching the network")
@@ -276,7 +279,7 @@ class TestSandbox:
         assert outside.outside
         assert (outside.rules, outside.args) == ((), MAKE)
         assert "kept it from reaching the network." in outside.reason
-        assert [ctx.confinement.outside for _, ctx in tool.ran] == [False, True]
+        assert [ctx.sandbox_profile.unsandboxed for _, ctx in tool.ran] == [False, True]
         (ended,) = bench.all(ToolEnded)
         assert ended.status == "success"
         assert ended.text.startswith("fetched\n\n[The sandbox had kept it from reaching the network.")
@@ -285,7 +288,7 @@ class TestSandbox:
 
     async def test_a_no_leaves_the_result_and_says_why(self, workspace: Path) -> None:
         tool = self.make()
-        bench = Bench(workspace, tool, answers=[YES, Answer("", False, "stay inside")])
+        bench = Bench(workspace, tool, answers=[YES, AnswerPermission("", False, "stay inside")])
         await bench.call(MAKE)
         (ended,) = bench.all(ToolEnded)
         assert ended.status == "error"
@@ -317,12 +320,14 @@ class TestSandbox:
         bench = Bench(workspace, tool, answers=[YES], mode="ask_mode")
         await bench.call(MAKE)
         assert len(bench.all(PermissionAsked)) == 1
-        assert [(ctx.confinement.writes, ctx.confinement.outside) for _, ctx in tool.ran] == [(False, False)]
+        assert [(ctx.sandbox_profile.writes, ctx.sandbox_profile.unsandboxed) for _, ctx in tool.ran] == [
+            (False, False)
+        ]
 
     async def test_under_the_permission_mode_plan_it_may_not_write_either(self, workspace: Path) -> None:
         tool = self.make()
         await Bench(workspace, tool, permission_mode="plan", answers=[YES]).call(MAKE)
-        assert [ctx.confinement.writes for _, ctx in tool.ran] == [False]
+        assert [ctx.sandbox_profile.writes for _, ctx in tool.ran] == [False]
 
     async def test_it_is_asked_once_even_when_it_is_blocked_again(self, workspace: Path) -> None:
         async def deed(command: str, ctx: ToolContext) -> ToolOutput:
@@ -336,24 +341,24 @@ class TestSandbox:
 
     async def test_other_arguments_are_no_answer_and_nothing_is_remembered(self, workspace: Path) -> None:
         tool = self.make()
-        bench = Bench(workspace, tool, answers=[Answer("", True, args=FORBIDDEN)], yes=True)
+        bench = Bench(workspace, tool, answers=[AnswerPermission("", True, args=FORBIDDEN)], yes=True)
         await bench.call(MAKE)
         assert [command for command, _ in tool.ran] == ["mkdir made"]
         assert [event.allowed for event in bench.all(PermissionAnswered)] == [False]
-        bench = Bench(workspace, tool, answers=[Answer("", True, rule="Run", remember="session")], yes=True)
+        bench = Bench(workspace, tool, answers=[AnswerPermission("", True, rule="Run", remember="session")], yes=True)
         await bench.call(MAKE)
         assert [event.remember for event in bench.all(PermissionAnswered)] == [None]
         assert "not remembered" in bench.all(Warned)[0].text
 
     async def test_who_stops_the_turn_there_stops_what_comes_after(self, workspace: Path) -> None:
         tool = self.make()
-        bench = Bench(workspace, tool, answers=[Answer("", True, interrupt=True)], yes=True)
+        bench = Bench(workspace, tool, answers=[AnswerPermission("", True, interrupt=True)], yes=True)
         assert await bench.call(MAKE, {"command": "mkdir b"})
         assert [event.status for event in bench.all(ToolEnded)] == ["success", "cancelled"]
 
 
-def take_out(text: str) -> Redacted:
-    return Redacted(text.replace("secret", "[gone]"), ("TOKEN",)) if "secret" in text else Redacted(text)
+def take_out(text: str) -> RedactedText:
+    return RedactedText(text.replace("secret", "[gone]"), ("TOKEN",)) if "secret" in text else RedactedText(text)
 
 
 class TestRedaction:

@@ -6,33 +6,33 @@ from odin.core.event import ExitReason
 from odin.engine.assessment import (
     CATEGORIES,
     MAX_ITERATIONS,
-    Decision,
-    Facts,
     LoopAction,
-    Signals,
-    continuation,
-    decide,
-    opening,
-    signals,
+    LoopDecision,
+    LoopFacts,
+    LoopSignals,
+    build_first_prompt,
+    build_next_prompt,
+    decide_next,
+    parse_signals,
 )
 
-DONE = Signals(done="tests pass")
+DONE = LoopSignals(done="tests pass")
 
 
 class TestSignals:
     def test_none(self) -> None:
-        assert signals("I changed it.\n\nAll good.") == Signals()
+        assert parse_signals("I changed it.\n\nAll good.") == LoopSignals()
 
     def test_done_with_its_reason(self) -> None:
-        assert signals("So.\n<done>all tests\n pass</done>").done == "all tests pass"
+        assert parse_signals("So.\n<done>all tests\n pass</done>").done == "all tests pass"
 
     def test_done_without_a_reason_is_none(self) -> None:
-        assert signals("<done></done> <done> </done>") == Signals()
-        assert signals("<done/>") == Signals()
+        assert parse_signals("<done></done> <done> </done>") == LoopSignals()
+        assert parse_signals("<done/>") == LoopSignals()
 
     @pytest.mark.parametrize("category", CATEGORIES)
     def test_blocked(self, category: str) -> None:
-        assert signals(f"<blocked>{category}: why</blocked>").blocked == f"{category}: why"
+        assert parse_signals(f"<blocked>{category}: why</blocked>").blocked == f"{category}: why"
 
     @pytest.mark.parametrize(
         ("said", "means"),
@@ -43,23 +43,25 @@ class TestSignals:
         ],
     )
     def test_what_names_no_category_is_a_persons_to_decide(self, said: str, means: str) -> None:
-        assert signals(f"<blocked>{said}</blocked>").blocked == means
+        assert parse_signals(f"<blocked>{said}</blocked>").blocked == means
 
     def test_not_verified_with_and_without_a_reason(self) -> None:
-        assert signals("<verify-not-run>no pytest here</verify-not-run>").unverified == "no pytest here"
-        assert signals("<verify-not-run/>").unverified == ""
-        assert signals("<verify-not-run></verify-not-run>").unverified == ""
+        assert parse_signals("<verify-not-run>no pytest here</verify-not-run>").unverified == "no pytest here"
+        assert parse_signals("<verify-not-run/>").unverified == ""
+        assert parse_signals("<verify-not-run></verify-not-run>").unverified == ""
 
     def test_what_is_quoted_does_not_count(self) -> None:
-        assert signals("I will write `<done>x</done>` when:\n```\n<blocked>a: b</blocked>\n```\n") == Signals()
-        assert signals("```\n<done>x</done>") == Signals(), "a block that is not closed"
+        assert (
+            parse_signals("I will write `<done>x</done>` when:\n```\n<blocked>a: b</blocked>\n```\n") == LoopSignals()
+        )
+        assert parse_signals("```\n<done>x</done>") == LoopSignals(), "a block that is not closed"
 
     def test_the_last_one_counts_and_one_not_closed_goes_on(self) -> None:
-        assert signals("<done>one</done> more <done>two</done>").done == "two"
-        assert signals("<done>the end").done == "the end"
+        assert parse_signals("<done>one</done> more <done>two</done>").done == "two"
+        assert parse_signals("<done>the end").done == "the end"
 
     def test_a_long_reason_is_cut(self) -> None:
-        assert len(signals(f"<done>{'x' * 9999}</done>").done) == 300
+        assert len(parse_signals(f"<done>{'x' * 9999}</done>").done) == 300
 
 
 class TestDecide:
@@ -75,57 +77,57 @@ class TestDecide:
         ],
     )
     def test_a_turn_without_an_answer_ends_it(self, ended: ExitReason, action: LoopAction) -> None:
-        decision = decide(Facts(ended, DONE))
+        decision = decide_next(LoopFacts(ended, DONE))
         assert decision.action == action
         assert decision.why
 
     def test_done_and_nothing_open(self) -> None:
-        assert decide(Facts("end_turn", DONE)) == Decision("completed", why="tests pass")
+        assert decide_next(LoopFacts("end_turn", DONE)) == LoopDecision("completed", why="tests pass")
 
     def test_blocked_wins(self) -> None:
-        facts = Facts("end_turn", Signals(done="x", blocked="workspace_conflict: y"), todos=("a",), stalled=3)
-        assert decide(facts) == Decision("blocked", why="workspace_conflict: y")
+        facts = LoopFacts("end_turn", LoopSignals(done="x", blocked="workspace_conflict: y"), todos=("a",), stalled=3)
+        assert decide_next(facts) == LoopDecision("blocked", why="workspace_conflict: y")
 
     @pytest.mark.parametrize(
         ("facts", "words"),
         [
-            (Facts("end_turn"), "did not say that everything is done"),
-            (Facts("end_turn", DONE, todos=("a",)), "1 to-do is open: a"),
-            (Facts("end_turn", DONE, todos=("a", "b")), "2 to-dos are open: a, b"),
-            (Facts("end_turn", DONE, agents=1), "A sub-agent is at work."),
-            (Facts("end_turn", DONE, agents=2), "2 sub-agents are at work."),
-            (Facts("max_tokens", DONE), "cut off"),
+            (LoopFacts("end_turn"), "did not say that everything is done"),
+            (LoopFacts("end_turn", DONE, todos=("a",)), "1 to-do is open: a"),
+            (LoopFacts("end_turn", DONE, todos=("a", "b")), "2 to-dos are open: a, b"),
+            (LoopFacts("end_turn", DONE, agents=1), "A sub-agent is at work."),
+            (LoopFacts("end_turn", DONE, agents=2), "2 sub-agents are at work."),
+            (LoopFacts("max_tokens", DONE), "cut off"),
         ],
     )
-    def test_it_goes_on(self, facts: Facts, words: str) -> None:
-        decision = decide(facts)
+    def test_it_goes_on(self, facts: LoopFacts, words: str) -> None:
+        decision = decide_next(facts)
         assert decision.action == "continue_from_context"
         assert words in " ".join(decision.reasons)
 
     def test_what_is_only_unverified_is_verified(self) -> None:
-        decision = decide(Facts("end_turn", DONE, unchecked=True))
+        decision = decide_next(LoopFacts("end_turn", DONE, is_unverified=True))
         assert decision.action == "verify"
         assert "nothing was run since" in decision.reasons[0]
-        said = Signals(done="x", unverified="no network")
-        assert decide(Facts("end_turn", said)).reasons == ("The work has not been verified: no network",)
+        said = LoopSignals(done="x", unverified="no network")
+        assert decide_next(LoopFacts("end_turn", said)).reasons == ("The work has not been verified: no network",)
 
     def test_unverified_and_unfinished_goes_on_with_both_reasons(self) -> None:
-        decision = decide(Facts("end_turn", unchecked=True))
+        decision = decide_next(LoopFacts("end_turn", is_unverified=True))
         assert decision.action == "continue_from_context"
         assert len(decision.reasons) == 2
 
     def test_its_limits(self) -> None:
-        assert decide(Facts("end_turn", iteration=MAX_ITERATIONS - 1)).action == "continue_from_context"
-        assert decide(Facts("end_turn", iteration=MAX_ITERATIONS)).action == "budget_exhausted"
-        assert decide(Facts("end_turn", DONE, iteration=MAX_ITERATIONS)).action == "completed"
-        assert decide(Facts("end_turn", stalled=2)).action == "continue_from_context"
-        assert decide(Facts("end_turn", stalled=3)).action == "budget_exhausted"
+        assert decide_next(LoopFacts("end_turn", iteration=MAX_ITERATIONS - 1)).action == "continue_from_context"
+        assert decide_next(LoopFacts("end_turn", iteration=MAX_ITERATIONS)).action == "budget_exhausted"
+        assert decide_next(LoopFacts("end_turn", DONE, iteration=MAX_ITERATIONS)).action == "completed"
+        assert decide_next(LoopFacts("end_turn", stalled=2)).action == "continue_from_context"
+        assert decide_next(LoopFacts("end_turn", stalled=3)).action == "budget_exhausted"
 
 
 class TestWords:
     def test_the_continuation_says_how_far_it_is_and_why(self) -> None:
-        decision = Decision("continue_from_context", ("1 to-do is open: a",))
-        text = continuation("reach the moon", 4, 10, decision, stalled=0)
+        decision = LoopDecision("continue_from_context", ("1 to-do is open: a",))
+        text = build_next_prompt("reach the moon", 4, 10, decision, stalled=0)
         assert "iteration 4 of 10" in text
         assert "reach the moon" in text
         assert "- 1 to-do is open: a" in text
@@ -133,10 +135,10 @@ class TestWords:
         assert "brought nothing new" not in text
 
     def test_a_stall_is_said(self) -> None:
-        decision = Decision("continue_from_context", ("x",))
-        assert "2 rounds in a row brought nothing new" in continuation("t", 4, 10, decision, stalled=2)
-        assert "rounds in a row" not in continuation("t", 4, 10, decision, stalled=1)
+        decision = LoopDecision("continue_from_context", ("x",))
+        assert "2 rounds in a row brought nothing new" in build_next_prompt("t", 4, 10, decision, stalled=2)
+        assert "rounds in a row" not in build_next_prompt("t", 4, 10, decision, stalled=1)
 
     def test_verifying_is_asked_for(self) -> None:
-        assert "Verify it now" in continuation("t", 2, 10, Decision("verify", ("x",)), 0)
-        assert "<verify-not-run>" in opening("t", 1, 10)
+        assert "Verify it now" in build_next_prompt("t", 2, 10, LoopDecision("verify", ("x",)), 0)
+        assert "<verify-not-run>" in build_first_prompt("t", 1, 10)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from odin.app.attaching import Attacher
+from odin.app.attaching import AttachmentReader
 from odin.core.attachment import Attachment
 from odin.core.errors import EmptyPrompt, UsageError
 from odin.core.event import (
@@ -16,7 +16,7 @@ from odin.core.event import (
     FileCached,
     Mode,
     PromptChanged,
-    PromptJoined,
+    PromptInjected,
     PromptQueued,
     ToolEnded,
     ToolStarted,
@@ -60,7 +60,7 @@ def warnings(talk: Talk) -> list[str]:
 
 
 async def attach(talk: Talk, text: str, *attached: Attachment, name: str = "q1") -> None:
-    await talk.client.submit(Prompt(name, text, attached=attached))
+    await talk.client.submit(Prompt(name, text, attachments=attached))
     await talk.until_end(name)
 
 
@@ -136,7 +136,7 @@ class TestText:
         talk = await start([say("Seen."), edit, say("Done.")])
         await talk.say("look at @a.py")
         assert [event.file.path for event in talk.all(FileCached)] == [str(code)]
-        session = (await talk.client.info()).session
+        session = (await talk.client.get_info()).session
         await talk.client.close()
         again = await start(None, server=talk.server, resume=session)
         await again.say("now make it 11")
@@ -168,7 +168,7 @@ class TestText:
         write = call("WriteFile", {"file_path": str(workspace / "b"), "content": "x = '[redacted: GitHub token]'\n"})
         talk = await start([say("ok"), write, say("No.")])
         await talk.say("look at @settings.py")
-        session = (await talk.client.info()).session
+        session = (await talk.client.get_info()).session
         await talk.client.close()
         again = await start(None, server=talk.server, resume=session)
         await again.say("copy it")
@@ -181,11 +181,11 @@ class TestText:
         (tmp_path / "far.txt").write_text("distant\n")
         text = f"check @a.py and @{tmp_path}/far.txt"
         talk = await start([say("ok"), say("ok")])
-        await talk.client.submit(Prompt("q1", text, shown="/check"))
+        await talk.client.submit(Prompt("q1", text, display_text="/check"))
         await talk.until_end("q1")
         assert "def one" in told(talk)
         assert "distant" not in told(talk)
-        await talk.client.submit(Prompt("q2", text, shown=f"/check @{tmp_path}/far.txt"))
+        await talk.client.submit(Prompt("q2", text, display_text=f"/check @{tmp_path}/far.txt"))
         await talk.until_end("q2")
         assert "distant" in told(talk)
 
@@ -194,13 +194,13 @@ class TestText:
     ) -> None:
         reading = asyncio.Event()
 
-        async def never(self: Attacher, item: Attachment, mode: Mode) -> Any:
+        async def never(self: AttachmentReader, item: Attachment, mode: Mode) -> Any:
             reading.set()
             await asyncio.Event().wait()
 
         talk = await start([say("Fine.")])
         with monkeypatch.context() as slow:
-            slow.setattr(Attacher, "_output", never)
+            slow.setattr(AttachmentReader, "_read_item", never)
             await talk.client.submit(Prompt("q1", "look at @a.py"))
             await reading.wait()
             await talk.client.submit(Interrupt())
@@ -328,7 +328,7 @@ class TestImages:
         assert "(image: shot.png, 80x60, png" in told(talk)
         (workspace / "shot.png").unlink()
         await talk.say("sure?")
-        session = (await talk.client.info()).session
+        session = (await talk.client.get_info()).session
         await talk.client.close()
         again = await start(None, server=talk.server, resume=session, **started(api))
         await again.say("and now?")
@@ -389,7 +389,7 @@ class TestImages:
         brought = [Attachment(f"b{number}", data=pictures.png(shade=9 + number)) for number in range(3)]
         talk = await start([say("ok")])
         with pytest.raises(UsageError, match="6 images are attached, and a prompt takes at most 5"):
-            await talk.client.submit(Prompt("q1", "@0.png @1.png @2.png", attached=tuple(brought)))
+            await talk.client.submit(Prompt("q1", "@0.png @1.png @2.png", attachments=tuple(brought)))
         await attach(talk, "@0.png @1.png", *brought)
         assert len(images(talk.server.requests[0])) == 5
 
@@ -410,7 +410,7 @@ class TestImages:
         await attach(talk, "what is it?", Attachment("paste.txt", data=b"one\ntwo\n"))
         assert "     1\tone\n     2\ttwo" in told(talk)
         with pytest.raises(UsageError, match="cannot be attached"):
-            await talk.client.submit(Prompt("q2", "and?", attached=(Attachment("x.bin", data=b"\0\1\2"),)))
+            await talk.client.submit(Prompt("q2", "and?", attachments=(Attachment("x.bin", data=b"\0\1\2"),)))
 
     async def test_old_ones_go_when_there_are_many(self, start: Start) -> None:
         """Pictures of prompts count like those of results: no request ever shows more than an API takes."""
@@ -439,7 +439,7 @@ class TestQueue:
         gate = threading.Event()
         talk = await start([say("One.").hold(gate), say("Two.")])
         await talk.client.submit(Prompt("p", "go"))
-        await talk.client.submit(Prompt("q", "look at @a.py", attached=(Attachment("x.png", data=pictures.png()),)))
+        await talk.client.submit(Prompt("q", "look at @a.py", attachments=(Attachment("x.png", data=pictures.png()),)))
         code.write_text("newer = True\n")
         gate.set()
         await talk.until_end("q")
@@ -452,12 +452,12 @@ class TestQueue:
         gate = threading.Event()
         talk = await start([say("One.").hold(gate), say("Two.")])
         await talk.client.submit(Prompt("p", "go"))
-        await talk.client.submit(Prompt("q", "look", attached=(Attachment("a.py", 1, 1),)))
+        await talk.client.submit(Prompt("q", "look", attachments=(Attachment("a.py", 1, 1),)))
         await talk.client.submit(ChangePrompt("q", "look well"))
-        assert (await talk.client.snapshot()).queue[0].attached == (Attachment("a.py", 1, 1),)
+        assert (await talk.client.snapshot()).queue[0].attachments == (Attachment("a.py", 1, 1),)
         with pytest.raises(UsageError):
-            await talk.client.submit(ChangePrompt("q", attached=(Attachment("y.png", data=b"no"),)))
-        await talk.client.submit(ChangePrompt("q", attached=(Attachment("a.py", 5, 5),)))
+            await talk.client.submit(ChangePrompt("q", attachments=(Attachment("y.png", data=b"no"),)))
+        await talk.client.submit(ChangePrompt("q", attachments=(Attachment("a.py", 5, 5),)))
         gate.set()
         await talk.until_end("q")
         assert [event.attached for event in talk.all(PromptChanged)][-1] == (Attachment("a.py", 5, 5),)
@@ -468,13 +468,13 @@ class TestQueue:
         gate = threading.Event()
         talk = await start([say("One.").hold(gate), say("Two.")])
         await talk.client.submit(Prompt("p", "go"))
-        await talk.client.submit(Prompt("q", "look at @a.py", attached=(Attachment("x.png", data=pictures.png()),)))
-        session = (await talk.client.info()).session
+        await talk.client.submit(Prompt("q", "look at @a.py", attachments=(Attachment("x.png", data=pictures.png()),)))
+        session = (await talk.client.get_info()).session
         gate.set()
         await talk.client.close()
         again = await start([say("Two.")], resume=session)
-        assert [item.attached[0].name for item in (await again.client.snapshot()).queue] == ["x.png"]
-        await again.client.submit(ChangePrompt("q", lane="queue"))
+        assert [item.attachments[0].name for item in (await again.client.snapshot()).queue] == ["x.png"]
+        await again.client.submit(ChangePrompt("q", delivery="queue"))
         await again.until_end("q")
         assert "     1\tdef one():" in told(again)
         assert images(again.server.requests[-1]) == [pictures.png()]
@@ -487,10 +487,10 @@ class TestQueue:
         talk = await start(script, **started(api))
         await talk.client.submit(Prompt("p", "go"))
         image = Attachment("x.png", data=pictures.png())
-        await talk.client.submit(Prompt("q", "and @a.py:1-1", lane=lane, attached=(image,)))
+        await talk.client.submit(Prompt("q", "and @a.py:1-1", delivery=lane, attachments=(image,)))
         gate.set()
         await talk.until_end("p")
-        (joined,) = talk.all(PromptJoined)
+        (joined,) = talk.all(PromptInjected)
         assert [item.name for item in joined.images] == ["x.png"]
         assert f"Context from {code}:1-1:\n     1\tdef one():" in told(talk)
         assert images(talk.server.requests[-1]) == [pictures.png()]
@@ -504,9 +504,9 @@ class TestQueue:
         await talk.client.submit(Prompt("r", "just words"))
         await talk.client.submit(Interrupt())
         await talk.until_end("p")
-        assert [event.id for event in talk.all(PromptJoined)] == ["r"]
+        assert [event.id for event in talk.all(PromptInjected)] == ["r"]
         assert [item.id for item in (await talk.client.snapshot()).queue] == ["q"]
-        await talk.client.submit(ChangePrompt("q", lane="queue"))
+        await talk.client.submit(ChangePrompt("q", delivery="queue"))
         await talk.until_end("q")
         assert "     1\tdef one():" in told(talk)
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.replay.replay import Wish, replay, report_text
+from odin.app.replay.replay import ReplayOptions, format_report, replay_session
 from odin.core.attachment import Attachment
-from odin.core.event import PromptJoined, ResultsPruned, ToolEnded, TurnStarted
-from odin.core.message import AssistantMessage, Image, Text, UserMessage
+from odin.core.event import PromptInjected, ResultsPruned, ToolEnded, TurnStarted
+from odin.core.message import Image, PromptMessage, ReplyMessage, Text
 from odin.core.op import Prompt, Redo, Rewind
-from odin.session.shrink import NO_IMAGE, in_view
+from odin.session.shrink import IMAGE_REMOVED, find_paths_in_view
 from odin.session.thread import Thread
 from odin.testing import ScriptedServer, call, say
 from tests import pictures
@@ -22,7 +22,7 @@ SHOT = Image("/s/images/1.png", "image/png", 3, 2, "shot.png")
 
 
 async def asked(talk: Talk) -> None:
-    await talk.client.submit(Prompt("q1", "look at @a.py", attached=(Attachment("x.png", data=pictures.png()),)))
+    await talk.client.submit(Prompt("q1", "look at @a.py", attachments=(Attachment("x.png", data=pictures.png()),)))
     await talk.until_end("q1")
 
 
@@ -58,22 +58,22 @@ async def test_after_a_rewind_the_file_must_be_read_again(start: Start, code: Pa
 async def test_a_fork_has_pictures_of_its_own(start: Start, code: Path) -> None:
     talk = await start([say("One."), say("Two.")])
     await asked(talk)
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     again = await start(None, server=talk.server, resume=session, fork=True)
     await again.say("go on")
     assert images(talk.server.requests[1]) == [pictures.png()]
-    own = (await again.client.info()).session
+    own = (await again.client.get_info()).session
     assert own != session
     begun = [envelope.event async for envelope in _past(again)]
     (first,) = [event for event in begun if isinstance(event, TurnStarted) and event.id == "q1"]
     assert own in first.images[0].path
-    assert own in first.attached[0].path
+    assert own in first.attachments[0].path
 
 
 async def _past(talk: Talk):
     last = (await talk.client.snapshot()).seq
-    async for envelope in talk.client.events(after=-1):
+    async for envelope in talk.client.stream_events(after=-1):
         yield envelope
         if envelope.seq >= last:
             return
@@ -83,10 +83,10 @@ async def test_it_is_played_again(start: Start, code: Path, workspace: Path) -> 
     edit = call("EditTool", {"file_path": str(code), "old_string": "41", "new_string": "42"})
     talk = await start([edit, say("Done.")])
     await asked(talk)
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
-    report = await replay(Wish(session=session, cwd=str(workspace), yes=True))
-    assert report.same, report_text(report, verbose=True)
+    report = await replay_session(ReplayOptions(session=session, cwd=str(workspace), yes=True))
+    assert report.same, format_report(report, verbose=True)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_an_export_names_the_picture(
 ) -> None:
     talk = await start([say("One.")])
     await asked(talk)
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     target = tmp_path / f"out.{form}"
     ran = run_odin("sessions", "export", session, "-o", str(target))
@@ -129,18 +129,18 @@ class TestFold:
     def test_pictures_and_notes_of_a_prompt_that_joined(self) -> None:
         thread = Thread()
         thread.start(TurnStarted("a", "go", "edit_mode", images=(SHOT,)))
-        thread.note("more")
-        thread.reply(AssistantMessage((Text("ok"),)))
-        thread.join(PromptJoined("b", "and", "edit_mode", "a", notes=("Context from /x:\n1",), images=(SHOT,)))
-        first, _, second = thread.history()
-        assert first == UserMessage("go", ("more",), (SHOT,))
-        assert second == UserMessage("and", ("Context from /x:\n1",), (SHOT,))
+        thread.add_note("more")
+        thread.add_reply(ReplyMessage((Text("ok"),)))
+        thread.inject(PromptInjected("b", "and", "edit_mode", "a", notes=("Context from /x:\n1",), images=(SHOT,)))
+        first, _, second = thread.build_history()
+        assert first == PromptMessage("go", ("more",), (SHOT,))
+        assert second == PromptMessage("and", ("Context from /x:\n1",), (SHOT,))
 
     def test_a_pruned_picture_leaves_a_word(self) -> None:
         thread = Thread()
         thread.start(TurnStarted("a", "go", "edit_mode", ("n",), images=(SHOT,)))
         thread.prune(ResultsPruned(images=(SHOT.path,)))
-        assert thread.history() == (UserMessage("go", ("n", NO_IMAGE)),)
+        assert thread.build_history() == (PromptMessage("go", ("n", IMAGE_REMOVED)),)
 
     def test_what_was_attached_is_in_view(self) -> None:
         notes = (
@@ -148,5 +148,5 @@ class TestFold:
             "Context from /p/b.py:3-9:\n     3\ty",
             "Context from `ls`:\n/p/c.py:\n",
         )
-        messages = (UserMessage("go", notes),)
-        assert in_view(messages, ["/p/a.py", "/p/b.py", "/p/c.py"]) == {"/p/a.py", "/p/b.py"}
+        messages = (PromptMessage("go", notes),)
+        assert find_paths_in_view(messages, ["/p/a.py", "/p/b.py", "/p/c.py"]) == {"/p/a.py", "/p/b.py"}

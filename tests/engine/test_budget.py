@@ -134,7 +134,7 @@ async def test_the_budget_is_raised_and_the_work_goes_on_where_it_stopped(start:
     ended = await talk.until_end("again")
     assert (ended.reason, ended.text) == ("end_turn", "It says here.")
     assert talk.server.rejected == []
-    assert (await talk.client.info()).budget_usd == 3.5
+    assert (await talk.client.get_info()).budget_usd == 3.5
     assert (await talk.say("more")).reason == "error_max_budget_usd"
 
 
@@ -150,13 +150,13 @@ async def test_what_was_spent_and_allowed_survives_a_resume(start: Start) -> Non
     talk = await priced(start, [reply("one", usage=used(2))], max_budget_usd=9)
     await talk.say("go")
     await talk.client.submit(SetBudget(2))
-    session, before = (await talk.client.info()).session, await talk.client.snapshot()
+    session, before = (await talk.client.get_info()).session, await talk.client.snapshot()
     await talk.client.close()
 
     talk = await priced(start, [reply("two", usage=used(2))], resume=session)
     after = await talk.client.snapshot()
     assert (after.cost_usd, after.usage, after.spent_by_model) == (2, before.usage, before.spent_by_model)
-    assert (await talk.client.info()).budget_usd == 2
+    assert (await talk.client.get_info()).budget_usd == 2
     assert (await talk.say("more")).reason == "error_max_budget_usd"
     assert talk.server.requests == []
     await talk.client.close()
@@ -202,7 +202,7 @@ async def test_the_log_keeps_the_budget(start: Start) -> None:
     await talk.client.submit(SetBudget(7))
     await talk.say("go")
     kept: list[AnyEvent] = []
-    async for envelope in talk.client.events(after=-1):
+    async for envelope in talk.client.stream_events(after=-1):
         kept.append(envelope.event)
         if isinstance(envelope.event, TurnEnded):
             break

@@ -20,7 +20,7 @@ from odin.core.event import (
     ToolProgressed,
     TurnEnded,
 )
-from odin.core.op import Continue, Interrupt, Prompt, RunCommand
+from odin.core.op import Continue, Interrupt, Prompt, RunUserShell
 from odin.core.tool import Args, Tool, ToolContext, ToolOutput
 from odin.testing import call, fault, reply, say
 from tests.policy.processes import alive, pids_in
@@ -154,7 +154,7 @@ async def test_between_calls_that_run_together_and_nothing_comes_late(start: Sta
 
 
 async def _listen(talk: Talk, heard: list[Envelope]) -> None:
-    async for envelope in talk.client.events():
+    async for envelope in talk.client.stream_events():
         heard.append(envelope)
 
 
@@ -167,7 +167,7 @@ async def test_at_a_question(start: Start, workspace: Path, api: Api) -> None:
     begun = time.monotonic()
     assert await talk.client.submit(Interrupt())
     async with asyncio.timeout(30):
-        async for envelope in talk.client.events(after=-1):
+        async for envelope in talk.client.stream_events(after=-1):
             if isinstance(envelope.event, TurnEnded):
                 break
     assert time.monotonic() - begun < PATIENCE
@@ -242,7 +242,7 @@ async def test_a_second_interrupt_at_once_tears_nothing(start: Start, workspace:
 
 async def test_in_a_command_of_the_users_own(start: Start, workspace: Path) -> None:
     talk = await start([say("fine")])
-    await talk.client.submit(RunCommand("r1", STUBBORN))
+    await talk.client.submit(RunUserShell("r1", STUBBORN))
     found = await asyncio.to_thread(pids_in, workspace / "pids", 5)
     assert await talk.client.submit(Interrupt()), "it is something to stop"
     async with asyncio.timeout(30):
@@ -275,7 +275,7 @@ async def test_everything_in_one_session_of_the_responses_api(start: Start, work
     await stop(talk, prompt)
     prompt = await talk.submit("three")
     await exists(workspace / "begun")
-    await talk.client.submit(Prompt("s", "turn left", lane="steer"))
+    await talk.client.submit(Prompt("s", "turn left", delivery="steer"))
     (workspace / "go").touch()
     assert (await talk.until_end(prompt)).text == "turned"
     await talk.client.submit(Continue("c"))

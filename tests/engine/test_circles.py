@@ -185,9 +185,9 @@ class TestWhatIsNew:
         guard = RepetitionGuard()
         for number in range(count):
             made = rounds(number)
-            if guard.check(made.get("name", "X"), {"n": number}):
+            if guard.check_call(made.get("name", "X"), {"n": number}):
                 return True
-            guard.saw(
+            guard.record_result(
                 made.get("name", "X"), made.get("args", {}), made["text"], failed=bool(made.get("failed")), runs=False
             )
             guard.end_round(changed=bool(made.get("changed")))
@@ -208,11 +208,11 @@ class TestWhatIsNew:
     def test_that_time_has_passed_is_nothing_new(self) -> None:
         guard = RepetitionGuard()
         for number in range(2):
-            assert not guard.check("SpawnStatus", {"id": "spawn-1"})
-            guard.saw(
+            assert not guard.check_call("SpawnStatus", {"id": "spawn-1"})
+            guard.record_result(
                 "SpawnStatus", {"id": "spawn-1"}, f"build: running, {number}.{number} s at 10:0{number}", failed=False
             )
-        assert guard.check("SpawnStatus", {"id": "spawn-1"})
+        assert guard.check_call("SpawnStatus", {"id": "spawn-1"})
 
     def test_one_new_result_begins_the_count_anew(self) -> None:
         assert not self.refused(lambda number: {"text": "new" if number == 7 else "old"}, count=16)
@@ -221,11 +221,11 @@ class TestWhatIsNew:
         guard = RepetitionGuard()
         warned: list[int] = []
         for number in range(30):
-            if guard.check("X", {"n": number}):
+            if guard.check_call("X", {"n": number}):
                 warned.append(number)
             else:
-                guard.saw("X", {}, "old", failed=False)
+                guard.record_result("X", {}, "old", failed=False)
             guard.end_round()
-            if guard.hopeless:
+            if guard.is_hopeless:
                 break
         assert warned == [11, 14, 17]

@@ -9,13 +9,13 @@ from odin.core.event import (
     QuestionsAnswered,
     QuestionsAsked,
 )
-from odin.engine.closing import left_open
-from odin.session.state import State
+from odin.engine.closing import find_dangling
+from odin.session.state import SessionState
 
 
 def closings(*events: AnyEvent) -> list[AnyEvent]:
-    state = State.fold([Envelope(number, 1.0, "s", event) for number, event in enumerate(events)])
-    return [event for event, _ in left_open(state).closings]
+    state = SessionState.fold([Envelope(number, 1.0, "s", event) for number, event in enumerate(events)])
+    return [event for event, _ in find_dangling(state).events]
 
 
 def test_a_permission_that_nobody_gave_is_not_given() -> None:

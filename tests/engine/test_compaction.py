@@ -12,7 +12,7 @@ import pytest
 
 from odin.core.event import Compacted, CompactionChanged, ResultsPruned, UsageRecorded, Warned
 from odin.core.op import CancelCompaction, Compact
-from odin.engine.compact.shrinking import PAUSE
+from odin.engine.compact.shrinking import PAUSED_TURNS
 from odin.testing import ScriptedServer, call, fault, say
 from odin.testing.script import Turn
 from odin.testing.seen import SeenRequest
@@ -208,7 +208,7 @@ async def test_after_two_failures_nobody_is_asked_for_a_summary_during_some_turn
             break
     asked = model.summaries
     assert (asked, len(told())) == (2, 1)
-    for _ in range(PAUSE - 1):
+    for _ in range(PAUSED_TURNS - 1):
         await talk.say("Go on.")
     assert model.summaries == asked
     for _ in range(8):
@@ -422,7 +422,7 @@ async def test_a_summary_that_would_not_be_shorter_is_not_used(start: Start) -> 
         talk = await start(None, server=server, config=windowed(100_000))
         await talk.say("One.")
         await talk.say("Two.")
-        live = talk.client.events()
+        live = talk.client.stream_events()
         assert await talk.client.submit(Compact())
         async with asyncio.timeout(30):
             async for envelope in live:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from odin.core.event import CompactionChanged, ToolStarted
 from odin.core.op import CancelCompaction, Compact, Interrupt
-from odin.engine.compact.shrinking import PAUSE
+from odin.engine.compact.shrinking import PAUSED_TURNS
 from odin.testing import ScriptedServer, call, say
 
 from .conftest import Start
@@ -48,6 +48,6 @@ async def test_a_hook_that_said_no_is_not_asked_again_for_some_turns(start: Star
         reasons.append((await talk.say(f"Prompt number {number}.")).reason)
         asked.append(len(kit.told()))
     first = asked.index(1)
-    assert asked[first : first + PAUSE + 2] == [*[1] * (PAUSE + 1), 2]
-    assert reasons[first + PAUSE] == "error", "there was no room left, and still nobody was asked again"
+    assert asked[first : first + PAUSED_TURNS + 2] == [*[1] * (PAUSED_TURNS + 1), 2]
+    assert reasons[first + PAUSED_TURNS] == "error", "there was no room left, and still nobody was asked again"
     server.stop()

@@ -20,7 +20,7 @@ from odin.core.event import (
 from odin.core.message import Usage
 from odin.core.op import CancelCompaction, Compact, Interrupt, Rewind
 from odin.engine.compact import shrinking
-from odin.engine.compact.condensing import event_of
+from odin.engine.compact.condensing import compacted_event_of
 from odin.testing import ScriptedServer, call, reply, say
 from odin.testing.script import Turn
 from odin.testing.seen import SeenRequest
@@ -106,7 +106,7 @@ async def test_a_server_that_does_not_count(start: Start, api: str) -> None:
     assert server.rejected == []
     assert talk.all(Compacted)
     assert talk.all(UsageRecorded) == []
-    report = await talk.client.context()
+    report = await talk.client.report_context()
     assert (report.measured, 0 < report.used <= WINDOW) == (False, True)
     assert talk.all(RequestStarted)[-1].tokens > 2_000
     server.stop()
@@ -137,15 +137,15 @@ async def test_a_summary_that_waits_for_its_place_can_be_given_up(start: Start) 
     talk = await start(None, server=server, config=windowed(100_000))
     for number in range(4):
         await talk.say(f"Prompt number {number}.")
-    assert (await talk.client.context()).compacting is False
+    assert (await talk.client.report_context()).compacting is False
     turn = await talk.submit("wait")
     await talk.until_live(ToolStarted)
     assert await talk.client.submit(Compact())
     await talk.until_live(UsageRecorded)
     await asyncio.sleep(0.1)
-    assert (await talk.client.context()).compacting is True, "nothing is asked any more, but it is not applied"
+    assert (await talk.client.report_context()).compacting is True, "nothing is asked any more, but it is not applied"
     assert await talk.client.submit(CancelCompaction()) is True
-    assert (await talk.client.context()).compacting is False
+    assert (await talk.client.report_context()).compacting is False
     assert await talk.client.submit(CancelCompaction()) is False
     await talk.client.submit(Interrupt())
     await talk.until_end(turn)
@@ -213,10 +213,10 @@ async def test_where_the_window_is_unknown_a_summary_is_asked_for_in_one_piece(s
 
 async def test_a_summary_that_is_just_as_long_is_not_used(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     def as_long(*args: Any) -> Compacted:
-        event = event_of(*args)
+        event = compacted_event_of(*args)
         return replace(event, tokens_after=event.tokens_before)
 
-    monkeypatch.setattr(shrinking, "event_of", as_long)
+    monkeypatch.setattr(shrinking, "compacted_event_of", as_long)
     server = ScriptedServer(Model(lambda seen, number: say(f"Answer {number}. {FILLER}"))).start()
     talk = await start(None, server=server, config=windowed(100_000))
     for number in range(3):

@@ -14,7 +14,7 @@ from odin.core.event import (
 )
 from odin.core.op import Compact, Interrupt, Redo, Rewind
 from odin.session.log import read_log
-from odin.session.state import State
+from odin.session.state import SessionState
 from odin.testing import ScriptedServer, call, say
 from odin.testing.script import Turn
 from odin.testing.seen import SeenRequest
@@ -47,7 +47,7 @@ async def test_the_request_after_a_resume_is_the_same_to_the_byte(start: Start, 
     """What a session would send next, and what it sends when it is resumed from a copy of its log at that moment."""
     talk = await filled(start, talker(), 60)
     assert talk.all(Compacted)
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     folder = log_of(home).parent
     kept = tmp_path / "kept"
     shutil.copytree(folder, kept)
@@ -76,8 +76,8 @@ async def test_a_rewind_behind_a_compaction_and_forward_again(start: Start, home
     assert "Prompt number 2." not in text_of(prompts(talk)[-1])
     assert len(prompts(talk)[-1].json["system"]) == len(prompts(talk)[0].json["system"]), "no summary stands there now"
     assert talk.server.rejected == []
-    folded = State.fold(read_log(log_of(home)), past=lambda: read_log(log_of(home)))
-    assert len(folded.history()) == 6
+    folded = SessionState.fold(read_log(log_of(home)), read_log=lambda: read_log(log_of(home)))
+    assert len(folded.build_history()) == 6
     talk.server.stop()
 
 
@@ -98,7 +98,7 @@ async def test_an_interrupt_while_the_turn_waits_for_a_summary(start: Start) -> 
     model = Model(lambda seen, number: say(f"Answer {number}. {FILLER * 4}"), say(GOOD).hold(gate))
     server = ScriptedServer(model, window=WINDOW).start()
     talk = await start(None, server=server, config=windowed(threshold=0.9))
-    heard = talk.client.events()
+    heard = talk.client.stream_events()
     count = 0
     while True:
         count += 1
@@ -127,7 +127,7 @@ async def test_a_crash_while_a_summary_is_made(start: Start, home: Path) -> None
     """The log without what never came is a whole session: every prefix of it folds and is accepted."""
     model = talker(say(GOOD).stall())
     talk = await filled(start, model, 40, compaction={"timeout_s": 1})
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     log = log_of(home)
     data = log.read_bytes()
     await talk.client.close()
@@ -259,7 +259,7 @@ async def test_todos_and_the_pairs_survive(start: Start, workspace: Path) -> Non
 
 async def test_a_long_session_does_not_keep_what_was_summarised(start: Start, home: Path) -> None:
     talk = await filled(start, talker(), 150)
-    state = State.fold(read_log(log_of(home)), past=lambda: ())
-    assert len(state.history()) < 60
+    state = SessionState.fold(read_log(log_of(home)), read_log=lambda: ())
+    assert len(state.build_history()) < 60
     assert len(prompts(talk)[-1].messages) < 60
     talk.server.stop()

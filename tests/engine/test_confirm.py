@@ -19,7 +19,7 @@ from odin.core.event import (
     TurnEnded,
     Warned,
 )
-from odin.core.op import AddRule, Answer, Interrupt
+from odin.core.op import AddRule, AnswerPermission, Interrupt
 from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
 from odin.testing import call, reply, say
 
@@ -40,7 +40,7 @@ def kinds(events: list[AnyEvent], *wanted: type[Any]) -> list[Any]:
 class TestAnswers:
     async def test_a_yes_is_for_once(self, start: Start, workspace: Path) -> None:
         talk = await start([write(workspace / "a", id="1"), write(workspace / "b", id="2"), say("ok")], **ASKING)
-        talk.answers = [Answer("", True), Answer("", False)]
+        talk.answers = [AnswerPermission("", True), AnswerPermission("", False)]
         await talk.say("go")
         assert [event.status for event in talk.all(ToolEnded)] == ["success", "denied"]
         assert (workspace / "a").exists()
@@ -49,7 +49,7 @@ class TestAnswers:
     async def test_the_reason_of_a_no_reaches_the_model_as_it_was_written(self, start: Start, workspace: Path) -> None:
         why = 'Use "b" instead:\n  it is  empty — already {made}'
         talk = await start([write(workspace / "a"), say("ok")], **ASKING)
-        talk.answers = [Answer("", False, why)]
+        talk.answers = [AnswerPermission("", False, why)]
         await talk.say("go")
         assert talk.server.requests[1].results["w"] == f"The user said no: {why}\nNothing was done."
         (answered,) = talk.all(PermissionAnswered)
@@ -63,7 +63,7 @@ class TestAnswers:
         question = await asked(talk, PermissionAsked)
         assert question.rules
         rule = question.rules[0]
-        talk.answers = [Answer("", True, rule=rule, remember="session"), Answer("", False)]
+        talk.answers = [AnswerPermission("", True, rule=rule, remember="session"), AnswerPermission("", False)]
         await talk.until_end(prompt)
         assert [event.call_id for event in talk.all(PermissionAsked)] == ["1", "3"]
         assert [(event.text, event.action, event.scope) for event in talk.all(RuleAdded)] == [
@@ -87,7 +87,7 @@ class TestAnswers:
     ) -> None:
         calls = [write(workspace / "a", id="1"), write(workspace / "a", "y\n", id="2"), say("ok")]
         talk = await start(calls, **ASKING)
-        talk.answers = [Answer("", True, rule=rule, remember="session"), Answer("", False)]
+        talk.answers = [AnswerPermission("", True, rule=rule, remember="session"), AnswerPermission("", False)]
         await talk.say("go")
         assert [event.status for event in talk.all(ToolEnded)] == ["success", "denied"]
         assert talk.all(RuleAdded) == []
@@ -99,7 +99,7 @@ class TestAnswers:
     async def test_a_remembered_no_denies_by_rule_without_a_question(self, start: Start, workspace: Path) -> None:
         calls = [write(workspace / "a", id="1"), write(workspace / "a", "y\n", id="2"), say("ok")]
         talk = await start(calls, **ASKING)
-        talk.answers = [Answer("", False, "never", rule="WriteFile(a)", remember="session")]
+        talk.answers = [AnswerPermission("", False, "never", rule="WriteFile(a)", remember="session")]
         await talk.say("go")
         assert [event.action for event in talk.all(RuleAdded)] == ["deny"]
         said = talk.server.requests[2].results
@@ -111,7 +111,7 @@ class TestAnswers:
     async def test_who_wants_the_turn_to_stop_is_asked_nothing_more(self, start: Start, workspace: Path) -> None:
         calls = [write(workspace / name, id=name) for name in "ab"]
         talk = await start([reply(calls=calls), say("ok")], **ASKING)
-        talk.answers = [Answer("", False, interrupt=True)]
+        talk.answers = [AnswerPermission("", False, interrupt=True)]
         assert (await talk.say("go")).reason == "interrupted"
         assert [event.status for event in talk.all(ToolEnded)] == ["denied", "cancelled"]
         assert (await talk.say("again")).text == "ok"
@@ -122,7 +122,7 @@ class TestEditedArguments:
     async def test_they_run_and_the_audit_says_what_was_asked(self, start: Start, workspace: Path) -> None:
         talk = await start([write(workspace / "a"), say("ok")], **ASKING)
         args = {"file_path": str(workspace / "b"), "content": "x\n"}
-        talk.answers = [Answer("", True, args=args, summary="another name")]
+        talk.answers = [AnswerPermission("", True, args=args, summary="another name")]
         await talk.say("go")
         assert (workspace / "b").read_text() == "x\n"
         assert not (workspace / "a").exists()
@@ -138,7 +138,7 @@ class TestEditedArguments:
 
     async def test_the_same_arguments_are_no_change(self, start: Start, workspace: Path) -> None:
         talk = await start([write(workspace / "a"), say("ok")], **ASKING)
-        talk.answers = [Answer("", True, args={"file_path": str(workspace / "a"), "content": "x\n"})]
+        talk.answers = [AnswerPermission("", True, args={"file_path": str(workspace / "a"), "content": "x\n"})]
         await talk.say("go")
         assert talk.all(ToolEnded)[0].audit is None
         assert talk.all(PermissionAnswered)[0].args is None
@@ -148,7 +148,7 @@ class TestEditedArguments:
     ) -> None:
         outside = tmp_path.resolve() / "outside"
         talk = await start([write(workspace / "a"), say("ok")], **ASKING)
-        talk.answers = [Answer("", True, args={"file_path": str(outside), "content": "x\n"})]
+        talk.answers = [AnswerPermission("", True, args={"file_path": str(outside), "content": "x\n"})]
         await talk.say("go")
         assert len(talk.all(PermissionAsked)) == 1
         assert outside.exists()
@@ -158,7 +158,7 @@ class TestEditedArguments:
             [write(workspace / "a"), say("ok")], config={"disallowed_tools": ["WriteFile(secret)"]}, **ASKING
         )
         args = {"file_path": str(workspace / "secret"), "content": "x\n"}
-        talk.answers = [Answer("", True, args=args)]
+        talk.answers = [AnswerPermission("", True, args=args)]
         await talk.say("go")
         (ended,) = talk.all(ToolEnded)
         assert ended.status == "denied"
@@ -172,7 +172,7 @@ class TestEditedArguments:
 
     async def test_arguments_that_do_not_fit_are_refused_by_field(self, start: Start, workspace: Path) -> None:
         talk = await start([write(workspace / "a"), say("ok")], **ASKING)
-        talk.answers = [Answer("", True, args={"file_path": 7})]
+        talk.answers = [AnswerPermission("", True, args={"file_path": 7})]
         await talk.say("go")
         (ended,) = talk.all(ToolEnded)
         assert ended.status == "error"
@@ -181,7 +181,7 @@ class TestEditedArguments:
 
     async def test_what_the_tool_itself_refuses_is_not_run(self, start: Start) -> None:
         talk = await start([call("Picky", {"word": "fine"}, id="p"), say("ok")], own_tools=[Picky()], **ASKING)
-        talk.answers = [Answer("", True, args={"word": "senseless"})]
+        talk.answers = [AnswerPermission("", True, args={"word": "senseless"})]
         await talk.say("go")
         assert talk.server.requests[1].results["p"].startswith("senseless makes no sense")
         assert talk.all(ToolStarted) == []
@@ -195,7 +195,9 @@ class TestEditedArguments:
         lines = [f"line {number}\n" for number in range(200)]
         changed = [*lines[:100], "inserted by hand\n", *lines[100:]]
         talk = await start([write(workspace / "a", "".join(lines)), say("ok")], **ASKING)
-        talk.answers = [Answer("", True, args={"file_path": str(workspace / "a"), "content": "".join(changed)})]
+        talk.answers = [
+            AnswerPermission("", True, args={"file_path": str(workspace / "a"), "content": "".join(changed)})
+        ]
         await talk.say("go")
         told = talk.server.requests[1].results["w"]
         assert "+inserted by hand" in told
@@ -229,14 +231,20 @@ class TestWhoAnswers:
         talk = await start([write(workspace / "a"), say("ok")], **ASKING)
         prompt = await talk.submit("go")
         question = await asked(talk, PermissionAsked)
-        answers = [Answer("ask-of-yesterday", False), Answer(question.ask_id, False, "no", by="desk")]
-        answers += [Answer(question.ask_id, True, by="phone"), Answer(question.ask_id, True, by="web")]
+        answers = [
+            AnswerPermission("ask-of-yesterday", False),
+            AnswerPermission(question.ask_id, False, "no", by="desk"),
+        ]
+        answers += [
+            AnswerPermission(question.ask_id, True, by="phone"),
+            AnswerPermission(question.ask_id, True, by="web"),
+        ]
         await asyncio.gather(*(talk.client.submit(answer) for answer in answers))
-        talk.answers = [Answer("", True)]
+        talk.answers = [AnswerPermission("", True)]
         assert (await talk.until_end(prompt)).text == "ok"
         assert [(event.allowed, event.by) for event in talk.all(PermissionAnswered)] == [(False, "desk")]
         assert not (workspace / "a").exists()
-        await talk.client.submit(Answer(question.ask_id, True))
+        await talk.client.submit(AnswerPermission(question.ask_id, True))
         assert not (workspace / "a").exists()
         assert not talk.server.rejected
 
@@ -255,8 +263,8 @@ class TestWhoAnswers:
         question = await asked(talk, PermissionAsked)
         answered = await asked(talk, PermissionAnswered)
         assert (answered.allowed, answered.by) == (False, "timeout")
-        await talk.client.submit(Answer(question.ask_id, True))
-        talk.answers = [Answer("", True)]
+        await talk.client.submit(AnswerPermission(question.ask_id, True))
+        talk.answers = [AnswerPermission("", True)]
         assert (await talk.until_end(prompt)).text == "ok"
         told = talk.server.requests[1].results["w"]
         assert told.startswith("Denied: the question timed out.")
@@ -271,10 +279,10 @@ class TestWhoAnswers:
         prompt = await talk.submit("go")
         question = await asked(talk, PermissionAsked)
         await talk.client.submit(Interrupt())
-        talk.answers = [Answer("", True)]
+        talk.answers = [AnswerPermission("", True)]
         assert (await talk.until_end(prompt)).reason == "interrupted"
         assert [(event.allowed, event.by) for event in talk.all(PermissionAnswered)] == [(False, "interrupt")]
-        await talk.client.submit(Answer(question.ask_id, True))
+        await talk.client.submit(AnswerPermission(question.ask_id, True))
         assert (await talk.say("and now")).text == "on"
         assert not (workspace / "a").exists()
         assert not talk.server.rejected
@@ -290,7 +298,7 @@ class TestShutdown:
         talk = await start([reply(calls=calls)], **ASKING)
         await talk.submit("go")
         await asked(talk, PermissionAsked)
-        session = (await talk.client.info()).session
+        session = (await talk.client.get_info()).session
         async with asyncio.timeout(20):
             await talk.client.close()
         events = await rest(talk)
@@ -332,7 +340,7 @@ class TestSeveralAgents:
         await asked(talk, PermissionAsked)
         while len(talk.server.requests) < 3:  # both agents have their call
             await asyncio.sleep(0.01)
-        talk.answers = [Answer("", True, rule="WriteFile(src/**)", remember="session")]
+        talk.answers = [AnswerPermission("", True, rule="WriteFile(src/**)", remember="session")]
         assert (await talk.until_end(prompt)).text == "ok"
         assert len(talk.all(PermissionAsked)) == 1
         assert {path.name for path in (workspace / "src").iterdir()} == {"a", "b"}
@@ -347,7 +355,7 @@ class TestSeveralAgents:
         while len(talk.server.requests) < 3:
             await asyncio.sleep(0.01)
         await talk.client.submit(AddRule("WriteFile(**)", "deny"))
-        talk.answers = [Answer("", True)]
+        talk.answers = [AnswerPermission("", True)]
         await talk.until_end(prompt)
         assert len(talk.all(PermissionAsked)) == 1
         inner = [event for event in talk.all(ToolEnded) if event.call_id in "ab"]
@@ -356,7 +364,7 @@ class TestSeveralAgents:
     async def test_the_question_says_which_agent_asks(self, start: Start, workspace: Path) -> None:
         task = call("AgentTool", {"description": "task", "prompt": "Write."}, id="t")
         talk = await start([task, write(workspace / "a"), say("done"), say("ok")], **ASKING)
-        talk.answers = [Answer("", False, "not there")]
+        talk.answers = [AnswerPermission("", False, "not there")]
         await talk.say("go")
         said: list[Envelope] = [
             item for item in talk.heard if isinstance(item.event, PermissionAsked | PermissionAnswered)
@@ -385,7 +393,7 @@ class TestSeveralPaths:
             config={"allowed_tools": [f"Delete({paths[0]})"]},
             **ASKING,
         )
-        talk.answers = [Answer("", True)]
+        talk.answers = [AnswerPermission("", True)]
         await talk.say("go")
         (question,) = talk.all(PermissionAsked)
         assert (question.asked_paths, question.allowed_paths) == ((paths[1],), (paths[0],))
@@ -415,7 +423,7 @@ class TestOutside:
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as web:
             command = f"curl -sS http://127.0.0.1:{web.sockets[0].getsockname()[1]}/"
             talk = await start([call("ExecuteCommand", {"command": command}, id="c"), say("ok")], can_ask=True)
-            talk.answers = [Answer("", True)]
+            talk.answers = [AnswerPermission("", True)]
             await talk.say("go")
         if not talk.all(PermissionAsked):
             pytest.skip("commands have the network of the machine here")
@@ -440,12 +448,12 @@ class TestPreview:
         question = await asked(talk, PermissionAsked)
         assert "-two\n+three" in question.preview
         assert (workspace / "a").read_text() == "one\ntwo\n", "looking at it changed nothing"
-        talk.answers = [Answer("", False)]
+        talk.answers = [AnswerPermission("", False)]
         await talk.until_end(prompt)
 
     async def test_a_command_has_none(self, start: Start) -> None:
         talk = await start([call("Picky", {"word": "x"}), say("ok")], own_tools=[Picky()], **ASKING)
-        talk.answers = [Answer("", True)]
+        talk.answers = [AnswerPermission("", True)]
         await talk.say("go")
         assert talk.all(PermissionAsked)[0].preview == ""
 
@@ -454,7 +462,7 @@ async def test_everything_durable_can_be_read_again(start: Start, workspace: Pat
     """The log is what other front ends and a later run see: question, answer and audit come back from it."""
     talk = await start([write(workspace / "a"), say("ok")], **ASKING)
     args = {"file_path": str(workspace / "b"), "content": "x\n"}
-    talk.answers = [Answer("", True, args=args, by="phone", summary="elsewhere")]
+    talk.answers = [AnswerPermission("", True, args=args, by="phone", summary="elsewhere")]
     await talk.say("go")
     again = await seen(talk)
     assert kinds(again, PermissionAnswered) == [replace(talk.all(PermissionAnswered)[0])]

@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from odin.app.preview import MAX_BYTES, MAX_CHARS, MAX_LINES, preview
+from odin.app.preview import MAX_BYTES, MAX_CHARS, MAX_LINES, preview_change
 from odin.context.files import FileCache
 from odin.core.tool import Tool
-from odin.tools.append_file import AppendFile
-from odin.tools.delete import Delete
+from odin.tools.append_file import AppendFileTool
+from odin.tools.delete import DeleteTool
 from odin.tools.edit import EditTool
-from odin.tools.ls import LS
+from odin.tools.ls import LSTool
 from odin.tools.multi_edit import MultiEditTool
-from odin.tools.write_file import WriteFile
+from odin.tools.write_file import WriteFileTool
 
 
 async def shown(tool: Tool[Any], **args: Any) -> str:
-    return await preview(tool, tool.parse(args))
+    return await preview_change(tool, tool.parse(args))
 
 
 async def test_each_way_to_change_a_file_has_its_difference(workspace: Path) -> None:
@@ -25,12 +25,12 @@ async def test_each_way_to_change_a_file_has_its_difference(workspace: Path) -> 
     file.write_text("one\ntwo\n")
     path = str(file)
     edits = [{"old_string": "one", "new_string": "1"}, {"old_string": "two", "new_string": "2"}]
-    assert "-two\n+three" in await shown(WriteFile(files), file_path=path, content="one\nthree\n")
-    assert "+three" in await shown(AppendFile(files), file_path=path, content="three\n")
+    assert "-two\n+three" in await shown(WriteFileTool(files), file_path=path, content="one\nthree\n")
+    assert "+three" in await shown(AppendFileTool(files), file_path=path, content="three\n")
     assert "-two\n+2" in await shown(EditTool(files), file_path=path, old_string="two", new_string="2")
     assert "-one\n-two\n+1\n+2" in await shown(MultiEditTool(files), file_path=path, edits=edits)
-    assert "-one\n-two" in await shown(Delete(files), paths=[path], reason="old")
-    assert "+new" in await shown(WriteFile(files), file_path=str(workspace / "b"), content="new\n")
+    assert "-one\n-two" in await shown(DeleteTool(files), paths=[path], reason="old")
+    assert "+new" in await shown(WriteFileTool(files), file_path=str(workspace / "b"), content="new\n")
     assert file.read_text() == "one\ntwo\n"
     assert [item.name for item in workspace.iterdir()] == ["a"]
 
@@ -41,13 +41,13 @@ async def test_what_cannot_be_compared_is_said(workspace: Path) -> None:
     (workspace / "large").write_bytes(b"x" * (MAX_BYTES + 1))
     (workspace / "link").symlink_to("binary")
     (workspace / "folder").mkdir()
-    write = WriteFile(files)
+    write = WriteFileTool(files)
     assert "is binary: 3 bytes" in await shown(write, file_path=str(workspace / "binary"), content="x")
     assert "too large to compare" in await shown(write, file_path=str(workspace / "large"), content="x")
     assert "is a directory" in await shown(write, file_path=str(workspace / "folder"), content="x")
     assert "must be an absolute path" in await shown(write, file_path="a", content="x")
     gone = [str(workspace / name) for name in ("binary", "large", "link", "folder", "absent")]
-    text = await shown(Delete(files), paths=gone, reason="old")
+    text = await shown(DeleteTool(files), paths=gone, reason="old")
     for part in ("3 bytes", f"{MAX_BYTES + 1} bytes", "a symbolic link to binary", "not a file", "does not exist"):
         assert part in text
 
@@ -60,7 +60,7 @@ async def test_an_edit_that_does_not_fit_says_why(workspace: Path) -> None:
 
 @pytest.mark.parametrize("content", ["line\n" * 5_000, "x" * 500_000])
 async def test_it_is_bounded_and_says_so(workspace: Path, content: str) -> None:
-    text = await shown(WriteFile(FileCache()), file_path=str(workspace / "a"), content=content)
+    text = await shown(WriteFileTool(FileCache()), file_path=str(workspace / "a"), content=content)
     assert len(text) <= MAX_CHARS + 100
     assert text.count("\n") <= MAX_LINES + 1
     assert "... cut:" in text.splitlines()[-1]
@@ -68,19 +68,21 @@ async def test_it_is_bounded_and_says_so(workspace: Path, content: str) -> None:
 
 async def test_line_ends_of_a_file_are_no_difference(workspace: Path) -> None:
     (workspace / "a").write_bytes(b"one\r\ntwo\r\n")
-    text = await shown(WriteFile(FileCache()), file_path=str(workspace / "a"), content="one\nthree\n")
+    text = await shown(WriteFileTool(FileCache()), file_path=str(workspace / "a"), content="one\nthree\n")
     assert "-one" not in text
     assert "-two\n+three" in text
-    text = await shown(AppendFile(FileCache()), file_path=str(workspace / "a"), content="three\n")
+    text = await shown(AppendFileTool(FileCache()), file_path=str(workspace / "a"), content="three\n")
     assert text.splitlines()[3:] == [" one", " two", "+three"]
 
 
 async def test_other_tools_have_none(workspace: Path) -> None:
-    assert await shown(LS(FileCache()), path=str(workspace)) == ""
+    assert await shown(LSTool(FileCache()), path=str(workspace)) == ""
 
 
 async def test_a_special_file_is_not_opened(workspace: Path) -> None:
     import os
 
     os.mkfifo(workspace / "pipe")
-    assert "not a regular file" in await shown(WriteFile(FileCache()), file_path=str(workspace / "pipe"), content="x")
+    assert "not a regular file" in await shown(
+        WriteFileTool(FileCache()), file_path=str(workspace / "pipe"), content="x"
+    )

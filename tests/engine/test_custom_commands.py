@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from odin.core.client import CustomCommand
-from odin.core.event import PromptChanged, PromptJoined, PromptQueued, RequestStarted, TurnStarted, Warned
+from odin.core.event import PromptChanged, PromptInjected, PromptQueued, RequestStarted, TurnStarted, Warned
 from odin.core.op import ChangePrompt, Interrupt, Prompt
-from odin.session.digest import digest_of
+from odin.session.digest import index_entry_of
 from odin.testing import ScriptedServer, say
 
 from .conftest import Start
@@ -66,7 +66,7 @@ async def test_the_list_says_where_each_comes_from(start: Start, home: Path, wor
     mine.parent.mkdir(parents=True)
     mine.write_text("Commit what is staged.")
     talk = await start([say("ok")], config={"commands": {"tidy": {"body": "Tidy up.", "description": "Tidies"}}})
-    assert await talk.client.commands() == (
+    assert await talk.client.list_commands() == (
         CustomCommand("fix", "Fix an issue", "NUMBER", "project"),
         CustomCommand("git/commit", "Commit what is staged.", "", "user"),
         CustomCommand("lint", "Lint. $ARGUMENTS", "", "project config"),
@@ -116,12 +116,12 @@ async def test_one_that_waited_when_the_session_ended_keeps_both(start: Start) -
     talk = await start(None, server=server)
     await talk.submit("go")
     waiting = await talk.submit("/fix 12")
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     gate.set()
     again = await start(None, server=server, resume=session)
     assert [item.body for item in (await again.client.snapshot()).queue] == ["/fix 12"]
-    await again.client.submit(ChangePrompt(waiting, lane="queue"))
+    await again.client.submit(ChangePrompt(waiting, delivery="queue"))
     await again.until_end(waiting)
     started = again.all(TurnStarted)[-1]
     assert (started.text, started.shown) == ("Fix issue 12, then test.", "/fix 12")
@@ -136,14 +136,14 @@ async def test_one_that_joins_keeps_both(start: Start) -> None:
     await talk.client.submit(Interrupt("join"))
     await talk.until_end(first)
     gate.set()
-    (joined,) = talk.all(PromptJoined)
+    (joined,) = talk.all(PromptInjected)
     assert (joined.text, joined.shown) == ("Fix issue 7, then test.", "/fix 7")
 
 
 async def test_lists_titles_and_exports_show_what_was_typed(start: Start, run_odin: Run) -> None:
     talk = await start([say("fixed")])
     await talk.say("/fix 12")
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     (row,) = json.loads(run_odin("sessions", "list", "--json").stdout)
     assert row["first"] == "/fix 12"
@@ -221,4 +221,4 @@ def test_a_list_made_of_a_log_shows_it(tmp_path: Path) -> None:
     event = '{"type":"TurnStarted","id":"p","text":"long text","mode":"edit_mode","shown":"/fix 1"}'
     log = tmp_path / "s.jsonl"
     log.write_text(f'{header}\n{{"seq":0,"ts":1.0,"session":"s","event":{event}}}\n')
-    assert digest_of("s", log, log.stat().st_size, 1).first == "/fix 1"
+    assert index_entry_of("s", log, log.stat().st_size, 1).first == "/fix 1"

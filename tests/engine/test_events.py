@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odin.api import error_of
-from odin.bus.names import BUS_NAMES, EVENTS, name_of, sources
+from odin.bus.names import BUS_NAMES, EVENT_NAMES, name_of, sources_of
 from odin.core import errors
 from odin.core.errors import UsageError
 from odin.core.event import (
@@ -19,18 +19,18 @@ from odin.core.event import (
     CompactionChanged,
     Envelope,
     Replied,
+    ReplyRolledBack,
     RequestProgressed,
     RequestStarted,
-    RolledBack,
+    StatusUpdated,
     TextStreamed,
     ToolEnded,
     ToolStarted,
     TurnEnded,
     TurnStarted,
-    Updated,
     UsageRecorded,
 )
-from odin.core.op import Answer, Op
+from odin.core.op import AnswerPermission, Op
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
@@ -99,12 +99,12 @@ class TestRequests:
         for event in talk.events:
             if isinstance(event, TextStreamed):
                 shown += event.text
-            elif isinstance(event, RolledBack):
+            elif isinstance(event, ReplyRolledBack):
                 shown = ""
             elif isinstance(event, Replied):
                 assert event.message.text == shown, "what stands on the screen is what was said"
                 shown = ""
-        assert len(talk.all(RolledBack)) == 2
+        assert len(talk.all(ReplyRolledBack)) == 2
 
 
 class TestActivities:
@@ -176,11 +176,11 @@ class TestNames:
 
     def test_whoever_has_a_name_has_one_of_them(self) -> None:
         for name in BUS_NAMES:
-            events, ops = sources(name)
+            events, ops = sources_of(name)
             assert set(events) <= set(AnyEvent.__args__)
             assert set(ops) <= set(Op.__args__)
-        named = set(itertools.chain.from_iterable(sources(name)[0] for name in BUS_NAMES))
-        assert named == set(EVENTS)
+        named = set(itertools.chain.from_iterable(sources_of(name)[0] for name in BUS_NAMES))
+        assert named == set(EVENT_NAMES)
 
     @pytest.mark.parametrize(
         ("event", "agent", "name"),
@@ -194,8 +194,8 @@ class TestNames:
             (ActivityChanged("idle"), "", "agent_idle"),
             (ActivityChanged("streaming"), "", None),
             (ActivityChanged("streaming"), "agent-1", "subagent_state_changed"),
-            (Updated("x"), "", "agent_notify"),
-            (Updated("x"), "agent-1", "subagent_progress_updated"),
+            (StatusUpdated("x"), "", "agent_notify"),
+            (StatusUpdated("x"), "agent-1", "subagent_progress_updated"),
             (CompactionChanged("started", "overflow"), "", "compaction_oversize_suspend"),
             (CompactionChanged("started", "auto"), "", None),
             (CompactionChanged("succeeded"), "", "compaction_ready"),
@@ -209,8 +209,8 @@ class TestNames:
 
     async def test_a_listener_hears_what_it_asked_for_with_the_names(self, start: Start, workspace: Path) -> None:
         talk = await start([call("LS", {"path": str(workspace)}), say("ok")])
-        some = talk.client.listen(("tool_result", "agent_idle"))
-        everything = talk.client.listen()
+        some = talk.client.stream_named_events(("tool_result", "agent_idle"))
+        everything = talk.client.stream_named_events()
         await talk.say("go")
         await talk.client.close()
         async with asyncio.timeout(10):
@@ -223,7 +223,7 @@ class TestNames:
     async def test_what_is_no_name_is_said(self, start: Start) -> None:
         talk = await start([])
         with pytest.raises(UsageError, match="no name 'tool_results'"):
-            talk.client.listen(("tool_results",))
+            talk.client.stream_named_events(("tool_results",))
 
 
 class TestKinds:
@@ -273,7 +273,7 @@ class TestKinds:
         alone = await start([command, say("ok")], **plain)
         await alone.say("go")
         asked = await start([command, say("ok")], can_ask=True, **plain)
-        asked.answers = [Answer("", False, "not today")]
+        asked.answers = [AnswerPermission("", False, "not today")]
         await asked.say("go")
         ruled = await start([command, say("ok")], disallowed_tools=("ExecuteCommand(touch:*)",), **plain)
         await ruled.say("go")

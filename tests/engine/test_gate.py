@@ -10,21 +10,21 @@ from typing import Any, ClassVar
 import pytest
 
 from odin.app import open_session
-from odin.bus.hub import Hub
+from odin.bus.hub import EventBus
 from odin.config import Options
 from odin.core.event import AnyEvent, PermissionAnswered, PermissionAsked, ToolEnded, ToolProgressed
 from odin.core.message import ToolCall
-from odin.core.op import Answer
+from odin.core.op import AnswerPermission
 from odin.core.registry import Registry
 from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
-from odin.engine.asker import Asker
-from odin.engine.call.admitted import Scope
-from odin.engine.call.bound import MAX_CHARS, MAX_LINES, bounded
-from odin.engine.call.gate import After, Before, Gate
+from odin.engine.asker import Approvals
+from odin.engine.call.admitted import CallScope
+from odin.engine.call.bound import MAX_CHARS, MAX_LINES, bound_text
+from odin.engine.call.gate import AfterStep, BeforeStep, CallPipeline
 from odin.engine.call.guard import RepetitionGuard
 from odin.engine.recorder import Recorder
 from odin.policy.rules import Policy
-from odin.session.state import State
+from odin.session.state import SessionState
 from odin.testing import ScriptedServer, call, reply, say
 
 from .conftest import Start, Talk
@@ -232,7 +232,7 @@ class TestQuestions:
             (tmp_path / name).write_text(f"text of {name}\n")
         reads = [call("Read", {"file_path": str(tmp_path.resolve() / name)}, id=f"id_{name}") for name in "ab"]
         talk = await start([reply(calls=reads), say("ok")], yes=False, can_ask=True)
-        talk.answers = [Answer("", True), Answer("", False)]
+        talk.answers = [AnswerPermission("", True), AnswerPermission("", False)]
         await talk.say("go")
         said = [event for event in talk.events if isinstance(event, PermissionAsked | PermissionAnswered)]
         assert [(type(event), event.call_id) for event in said] == [
@@ -244,11 +244,11 @@ class TestQuestions:
         assert [event.status for event in talk.all(ToolEnded)] == ["success", "denied"]
 
     async def test_two_who_ask_at_once_are_heard_one_by_one(self) -> None:
-        recorder = Recorder(None, State("s"), Hub())
-        asker = Asker(recorder, can_ask=True)
+        recorder = Recorder(None, SessionState("s"), EventBus())
+        asker = Approvals(recorder, can_ask=True)
         events = recorder.hub.subscribe()
 
-        def ask(name: str) -> asyncio.Task[Answer | None]:
+        def ask(name: str) -> asyncio.Task[AnswerPermission | None]:
             async def prepare() -> PermissionAsked:
                 return PermissionAsked("", name, "T", {}, "why")
 
@@ -262,12 +262,12 @@ class TestQuestions:
         asked = await heard()
         for _ in range(5):
             await asyncio.sleep(0)
-        assert asker.answer(Answer(asked.ask_id, True))
-        assert not asker.answer(Answer(asked.ask_id, False)), "the first answer wins"
+        assert asker.answer(AnswerPermission(asked.ask_id, True))
+        assert not asker.answer(AnswerPermission(asked.ask_id, False)), "the first answer wins"
         answered, next_asked = await heard(), await heard()
         assert isinstance(answered, PermissionAnswered)
         assert (asked.call_id, answered.call_id, next_asked.call_id) == ("one", "one", "two")
-        assert asker.answer(Answer(next_asked.ask_id, False))
+        assert asker.answer(AnswerPermission(next_asked.ask_id, False))
         answers = [await first, await second]
         assert [answer.allow for answer in answers if answer] == [True, False]
 
@@ -278,7 +278,7 @@ class TestQuestions:
             yes=False,
             can_ask=True,
         )
-        talk.answers = [Answer("", True, args={"command": "touch made"})]
+        talk.answers = [AnswerPermission("", True, args={"command": "touch made"})]
         await talk.say("go")
         (ended,) = talk.all(ToolEnded)
         assert ended.status == "denied"
@@ -288,24 +288,26 @@ class TestQuestions:
 
 
 class TestSteps:
-    async def run(self, root: Path, *, before: tuple[Before, ...] = (), after: tuple[After, ...] = ()) -> list[Any]:
+    async def run(
+        self, root: Path, *, before: tuple[BeforeStep, ...] = (), after: tuple[AfterStep, ...] = ()
+    ) -> list[Any]:
         """Run one call of a tool that says "ran" through a gate with these steps; what was recorded."""
-        recorder = Recorder(None, State("s"), Hub())
+        recorder = Recorder(None, SessionState("s"), EventBus())
         events = recorder.hub.subscribe()
 
         async def ran(n: int, ctx: ToolContext) -> ToolOutput:
             (root / "ran").touch()
             return ToolOutput("ran")
 
-        gate = Gate(
+        gate = CallPipeline(
             registry=Registry([Probe(ran)]),
             policy=lambda: Policy(root=str(root), yes=True),
-            asker=Asker(recorder, can_ask=False),
+            approvals=Approvals(recorder, can_ask=False),
             recorder=recorder,
             before=before,
             after=after,
         )
-        scope = Scope("", "edit_mode", str(root), str(root), RepetitionGuard())
+        scope = CallScope("", "edit_mode", str(root), str(root), RepetitionGuard())
         assert not await gate.run_all([ToolCall("id", "Probe", {"n": 7})], scope)
         recorder.hub.close()
         heard: list[AnyEvent] = [envelope.event async for envelope in events]
@@ -369,7 +371,7 @@ class TestOutput:
         ]
         talk = await start_with(Probe(look), script)
         await talk.say("go", "plan_mode")
-        session = (await talk.client.info()).session
+        session = (await talk.client.get_info()).session
         assert [(ctx.session, ctx.cwd, ctx.root, ctx.agent, ctx.call_id, ctx.mode) for ctx in seen] == [
             (session, str(workspace), str(workspace), "", "mine", "plan_mode"),
             (session, str(workspace), str(workspace), "agent-1", "theirs", "plan_mode"),
@@ -403,12 +405,12 @@ class TestOutput:
 
     def test_a_result_that_just_fits_is_whole(self) -> None:
         for text in ("x" * MAX_CHARS, "x\n" * (MAX_LINES - 1)):
-            assert bounded(text) == text
-        assert "result cut" in bounded("x" * (MAX_CHARS + 1))
+            assert bound_text(text) == text
+        assert "result cut" in bound_text("x" * (MAX_CHARS + 1))
 
     def test_many_lines_are_cut_at_line_ends(self) -> None:
         text = "\n".join(f"line {number}" for number in range(5_000))
-        head, note, tail = bounded(text).split("\n\n")
+        head, note, tail = bound_text(text).split("\n\n")
         assert head.splitlines() == [f"line {number}" for number in range(799)]
         assert tail.splitlines() == [f"line {number}" for number in range(3_801, 5_000)]
         assert "(5000 lines)" in note
@@ -417,7 +419,7 @@ class TestOutput:
         def refuse(text: str) -> str:
             raise OSError(28, "No space left on device")
 
-        assert "the full text could not be saved (No space left on device)" in bounded("x" * 60_000, refuse)
+        assert "the full text could not be saved (No space left on device)" in bound_text("x" * 60_000, refuse)
 
     async def test_what_a_tool_raises_is_its_result_and_the_loop_goes_on(self, start_with: StartWith) -> None:
         async def fail(n: int, ctx: ToolContext) -> ToolOutput:

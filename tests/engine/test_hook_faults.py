@@ -81,7 +81,7 @@ async def test_bad_declarations_are_told_and_the_good_ones_hold(start: Start, wo
         [call("LS", {"path": str(workspace)}), say("ok")],
         config={"hooks": {"PreTolUse": [claude("x")], "PreToolUse": [{"hooks": [{}]}, claude(kit.script(""))]}},
     )
-    said = (await talk.client.info()).warnings
+    said = (await talk.client.get_info()).warnings
     assert any('no event "PreTolUse"' in text and "odinconfig.json" in text for text in said)
     assert any("hooks.PreToolUse[0].hooks[0] names no command" in text for text in said)
     await talk.say("go")

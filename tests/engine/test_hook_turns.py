@@ -10,7 +10,7 @@ from odin.core.errors import PromptBlocked, TurnHalted
 from odin.core.event import PermissionAnswered, TurnEnded
 from odin.core.op import Interrupt
 from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
-from odin.engine.turnhooks import MAX_KEPT_GOING
+from odin.engine.turnhooks import MAX_CONTINUES
 from odin.testing import call, fault, say
 
 from .conftest import Start, Talk
@@ -117,11 +117,11 @@ async def test_a_stop_hook_keeps_the_turn_going_until_it_is_content(start: Start
 
 @pytest.mark.parametrize("api", ["anthropic", "openai"])
 async def test_a_stop_hook_that_never_has_enough_is_stopped(start: Start, kit: HookKit, api: Any) -> None:
-    answers = [say(f"answer {number}") for number in range(MAX_KEPT_GOING + 5)]
+    answers = [say(f"answer {number}") for number in range(MAX_CONTINUES + 5)]
     talk = await start(answers, api, config={"hooks": {"Stop": [claude(kit.blocks("more"))]}})
     ended = await talk.say("go")
-    assert (ended.reason, ended.steps) == ("end_turn", MAX_KEPT_GOING + 1)
-    assert len(talk.server.requests) == MAX_KEPT_GOING + 1
+    assert (ended.reason, ended.steps) == ("end_turn", MAX_CONTINUES + 1)
+    assert len(talk.server.requests) == MAX_CONTINUES + 1
     assert any("it ends now all the same" in text for text in warnings(talk))
     assert talk.server.rejected == []
 
@@ -173,7 +173,7 @@ async def test_a_blocked_prompt_stays_out_of_a_resumed_conversation(start: Start
     talk = await start([say("one")], config=config)
     await talk.say("hello")
     await talk.say("a forbidden thing")
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     later = await start([say("two")], config=config, resume=session)
     assert (await later.say("again")).text == "two"
@@ -186,7 +186,7 @@ async def test_a_resumed_session_says_so(start: Start, kit: HookKit) -> None:
     config = {"hooks": {"SessionStart": [claude(kit.script(""), "resume")]}}
     talk = await start([say("one")], config=config)
     await talk.say("hello")
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     assert kit.told() == []
     later = await start([say("two")], config=config, resume=session)
@@ -310,7 +310,7 @@ class Stuck(Tool[StuckArgs]):
         return Subject(command="ls")
 
     async def run(self, args: StuckArgs, ctx: ToolContext) -> ToolOutput:
-        self.outside += ctx.confinement.outside
+        self.outside += ctx.sandbox_profile.unsandboxed
         return ToolOutput(text="kept", is_error=True, blocked="writing /elsewhere")
 
 

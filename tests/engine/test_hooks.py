@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odin.core.event import HookRan, PermissionAnswered, ToolEnded, ToolStarted
-from odin.core.op import Answer
+from odin.core.op import AnswerPermission
 from odin.testing import call, reply, say
 
 from .conftest import Start
@@ -25,7 +25,7 @@ async def test_a_hook_is_told_of_a_call_in_claude_codes_words(start: Start, work
     )
     await talk.say("go")
     (told,) = kit.told()
-    info = await talk.client.info()
+    info = await talk.client.get_info()
     assert told["session_id"] == info.session
     assert told["transcript_path"].endswith(".jsonl")
     assert (told["cwd"], told["permission_mode"], told["mode"]) == (str(workspace), info.permission_mode, "edit_mode")
@@ -52,7 +52,7 @@ async def test_a_hook_runs_in_the_project_with_variables_and_without_secrets(
         config={"hooks": {"on_tool_call": [hook(kit.script(f'{line} > "{out}"'))]}},
     )
     await talk.say("go")
-    info = await talk.client.info()
+    info = await talk.client.get_info()
     assert info.cwd == str(below)
     root = str(workspace)
     assert out.read_text().strip() == f"{root}|on_tool_call|{root}|{root}|LS||seen"
@@ -176,7 +176,7 @@ async def test_a_hook_has_a_person_asked(start: Start, workspace: Path, kit: Hoo
         can_ask=True,
         config={"hooks": {"PreToolUse": [claude(kit.says(ask))]}},
     )
-    talk.answers = [Answer("", False, "rather not")]
+    talk.answers = [AnswerPermission("", False, "rather not")]
     await talk.say("go")
     assert result(talk).status == "denied"
     assert "rather not" in body(talk, 1)

@@ -42,7 +42,7 @@ async def test_the_model_sees_the_image_now_later_and_after_a_resume(start: Star
     (result,) = talk.server.requests[1].results.values()
     assert result == f"(image: shot.png, 80x60, png, {len(data)} bytes)"
     assert [images(seen) for seen in talk.server.requests] == [[], [data], [data]]
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     (workspace / "shot.png").unlink()
     again = await start(None, server=talk.server, resume=session, **started(api))
@@ -119,7 +119,7 @@ async def test_an_image_only_the_api_finds_bad_does_not_end_the_session(
     script = [call("Read", {"file_path": str(workspace / "shot.png")}), say("one"), say("two"), say("three")]
     talk = await start(script)
     await talk.say("look")
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     (copy,) = home.glob("**/images/*.png")
     copy.write_bytes(pictures.png()[:20])

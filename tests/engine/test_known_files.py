@@ -8,7 +8,7 @@ import pytest
 
 from odin.core.event import ToolEnded, UsageRecorded
 from odin.core.message import Usage
-from odin.core.sufficiency import ANSWER_SCHEMA, EditQuestion, LineRange, PlannedEdit, Sufficiency
+from odin.core.sufficiency import SUFFICIENCY_SCHEMA, EditQuestion, LineRange, PlannedEdit, Sufficiency
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start, Talk
@@ -69,7 +69,7 @@ async def test_refused_then_read_then_the_same_edit_succeeds(start: Start, hundr
     talk = await start(models, config=SMALL)
     assert (await talk.say("change line 15")).text == "done"
     (request,) = models.asked
-    assert request["output_config"]["format"] == {"type": "json_schema", "schema": ANSWER_SCHEMA}
+    assert request["output_config"]["format"] == {"type": "json_schema", "schema": SUFFICIENCY_SCHEMA}
     lines = "".join(f"line {n}.\n" for n in range(10, 20))
     assert models.questions() == [
         EditQuestion(

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from odin.bus.hub import Hub
-from odin.core.event import ActivityChanged, Envelope, Noted, ToolEnded, TurnEnded, TurnStarted
+from odin.bus.hub import EventBus
+from odin.core.event import ActivityChanged, Envelope, NoteAdded, ToolEnded, TurnEnded, TurnStarted
 from odin.engine.recorder import Recorder
-from odin.session.state import State
+from odin.session.state import SessionState
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
@@ -147,7 +147,7 @@ class TestSnapshot:
 async def test_continue_passes_over_a_damaged_log(start: Start, home: Path) -> None:
     talk = await start([say("one"), say("two")])
     await talk.say("first")
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     (log,) = home.rglob("main.jsonl")
     damaged = log.parent.with_name("damaged") / log.name
@@ -155,7 +155,7 @@ async def test_continue_passes_over_a_damaged_log(start: Start, home: Path) -> N
     damaged.write_text("not a log\n")
     os.utime(log, (1000, 1000))
     again = await start(None, server=talk.server, continue_last=True)
-    assert (await again.client.info()).session == session
+    assert (await again.client.get_info()).session == session
     assert (await again.say("second")).text == "two"
     assert b"first" in talk.server.requests[1].body
 
@@ -178,8 +178,13 @@ class Journal:
 
 def test_the_log_is_synced_when_a_turn_starts_and_ends() -> None:
     journal = Journal()
-    recorder = Recorder(journal, State("s"), Hub())
-    for event in (TurnStarted("p", "hi", "edit_mode"), Noted("x"), ActivityChanged("idle"), TurnEnded("p", "end_turn")):
+    recorder = Recorder(journal, SessionState("s"), EventBus())
+    for event in (
+        TurnStarted("p", "hi", "edit_mode"),
+        NoteAdded("x"),
+        ActivityChanged("idle"),
+        TurnEnded("p", "end_turn"),
+    ):
         recorder.emit(event)
     recorder.close()
     assert journal.done == ["TurnStarted", "sync", "Noted", "TurnEnded", "sync", "close"]

@@ -16,7 +16,7 @@ from odin.core.event import (
     ActivityChanged,
     Envelope,
     LoopChanged,
-    LoopNoted,
+    LoopPrompted,
     LoopState,
     RequestStarted,
     TurnEnded,
@@ -24,8 +24,8 @@ from odin.core.event import (
 )
 from odin.core.op import Interrupt, Prompt, SetLoop, SetPermissionMode
 from odin.engine.assessment import DEFAULT_TARGET
-from odin.session.looping import RESUMED
-from odin.session.state import State
+from odin.session.looping import LOOP_ENDED_BY_RESUME
+from odin.session.state import SessionState
 from odin.testing import ScriptedServer, call, fault, say
 
 from .conftest import Start, Talk
@@ -87,7 +87,7 @@ async def test_it_goes_on_until_everything_is_done(start: Start, workspace: Path
     over = await until_over(talk)
     assert (over.state, over.reason, over.iteration) == ("completed", "the tests pass", 3)
     texts = [event.text for event in talk.all(TurnStarted)]
-    assert [event.text for event in talk.all(LoopNoted)] == texts, "what is shown is what is sent"
+    assert [event.text for event in talk.all(LoopPrompted)] == texts, "what is shown is what is sent"
     assert "Goal: reach the moon" in texts[0]
     assert "iteration 2 of 10" in texts[1]
     assert "2 to-dos are open: task 0, task 1" in texts[1]
@@ -105,16 +105,16 @@ async def test_the_states_are_told_and_lasting(start: Start, workspace: Path) ->
     await talk.client.submit(SetLoop(True))
     await until_over(talk)
     assert states(talk) == ["executing", "executing", "assessing", "executing", "assessing", "completed"]
-    status = await talk.client.loop()
-    assert (status.state, status.target, status.iteration, status.limit) == ("completed", DEFAULT_TARGET, 2, 10)
-    assert not status.on
+    status = await talk.client.get_loop_status()
+    assert (status.state, status.goal, status.iteration, status.limit) == ("completed", DEFAULT_TARGET, 2, 10)
+    assert not status.is_active
     past = [envelope async for envelope in _past(talk)]
-    assert State.fold(past).loop.status == LoopStatus("completed", DEFAULT_TARGET, 2, 10, "the tests pass")
+    assert SessionState.fold(past).loop.status == LoopStatus("completed", DEFAULT_TARGET, 2, 10, "the tests pass")
 
 
 async def _past(talk: Talk) -> AsyncGenerator[Envelope]:
     last = (await talk.client.snapshot()).seq
-    async for envelope in talk.client.events(after=-1):
+    async for envelope in talk.client.stream_events(after=-1):
         yield envelope
         if envelope.seq >= last:
             return
@@ -126,7 +126,7 @@ async def test_it_begins_after_the_turn_that_runs(start: Start) -> None:
     prompt = await talk.submit("go")
     await talk.until_live(RequestStarted)
     await talk.client.submit(SetLoop(True, "all of it"))
-    assert (await talk.client.loop()) == LoopStatus("executing", "all of it", 0, 10)
+    assert (await talk.client.get_loop_status()) == LoopStatus("executing", "all of it", 0, 10)
     gate.set()
     await talk.until_end(prompt)
     over = await until_over(talk)
@@ -162,7 +162,7 @@ async def test_what_was_changed_is_verified(start: Start, workspace: Path) -> No
     assert (over.state, over.iteration) == ("completed", 2)
     assert states(talk)[-3:] == ["verifying", "assessing", "completed"]
     assert ("verifying", "2 of 10") in [(event.activity, event.detail) for event in talk.all(ActivityChanged)]
-    assert "Verify it now" in talk.all(LoopNoted)[1].text
+    assert "Verify it now" in talk.all(LoopPrompted)[1].text
 
 
 async def test_a_command_that_fails_verifies_nothing(start: Start, workspace: Path) -> None:
@@ -180,7 +180,7 @@ async def test_a_model_that_says_it_did_not_verify_is_asked_to(start: Start) -> 
     talk = await start([unverified, DONE])
     await talk.client.submit(SetLoop(True))
     assert (await until_over(talk)).state == "completed"
-    assert "The work has not been verified: there are no tests" in talk.all(LoopNoted)[1].text
+    assert "The work has not been verified: there are no tests" in talk.all(LoopPrompted)[1].text
 
 
 async def test_blocked_ends_it(start: Start) -> None:
@@ -197,7 +197,7 @@ async def test_words_alone_are_no_progress(start: Start) -> None:
     over = await until_over(talk)
     assert (over.state, over.iteration) == ("budget_exhausted", 3)
     assert over.reason == "3 rounds in a row brought nothing new."
-    notes = [event.text for event in talk.all(LoopNoted)]
+    notes = [event.text for event in talk.all(LoopPrompted)]
     assert ["rounds in a row" in text for text in notes] == [False, False, True]
     assert len(talk.server.requests) == 3
 
@@ -226,7 +226,7 @@ async def test_switching_it_on_again_gives_ten_more(start: Start) -> None:
     await until_over(talk)
     await talk.client.submit(SetLoop(True, "b"))
     over = await until_over(talk)
-    assert (over.target, over.iteration) == ("b", 2)
+    assert (over.goal, over.iteration) == ("b", 2)
 
 
 async def test_off_lets_the_turn_end_and_nothing_follows(start: Start) -> None:
@@ -236,7 +236,7 @@ async def test_off_lets_the_turn_end_and_nothing_follows(start: Start) -> None:
     await talk.until_live(RequestStarted)
     assert await talk.client.submit(SetLoop(False))
     assert not await talk.client.submit(SetLoop(False))
-    assert (await talk.client.loop()) == LoopStatus()
+    assert (await talk.client.get_loop_status()) == LoopStatus()
     gate.set()
     assert (await talk.until_end(talk.all(TurnStarted)[0].id)).reason == "end_turn"
     assert not (await talk.client.snapshot()).executing
@@ -251,7 +251,7 @@ async def test_an_interrupt_ends_the_iteration_and_the_loop(start: Start) -> Non
     await talk.until_live(TurnEnded)
     assert talk.all(TurnEnded)[0].reason == "interrupted"
     assert not (await talk.client.snapshot()).executing
-    status = await talk.client.loop()
+    status = await talk.client.get_loop_status()
     assert (status.state, status.reason) == ("idle", "You interrupted it.")
     await talk.say("go on by hand")
     assert len(talk.server.requests) == 2
@@ -275,7 +275,7 @@ async def test_what_was_not_begun_yet_is_not_begun(start: Start, op: Interrupt |
 
 async def _at_the_end(talk: Talk, op: Interrupt | SetLoop) -> bool:
     async with asyncio.timeout(30):
-        async for envelope in talk.client.events():
+        async for envelope in talk.client.stream_events():
             if isinstance(envelope.event, TurnEnded):
                 return await talk.client.submit(op)
     return False
@@ -305,7 +305,7 @@ async def test_the_budget_holds(start: Start, workspace: Path) -> None:
     await talk.client.submit(SetLoop(True))
     over = await until_over(talk)
     assert (over.state, over.reason) == ("budget_exhausted", "The budget is spent.")
-    assert (await talk.client.loop()).cost_usd > 0
+    assert (await talk.client.get_loop_status()).cost_usd > 0
 
 
 async def test_somebodys_own_prompt_goes_first(start: Start) -> None:
@@ -342,12 +342,12 @@ async def test_a_resume_does_not_go_on_by_itself(start: Start) -> None:
     talk = await start(None, server=server)
     await talk.client.submit(SetLoop(True, "the goal"))
     await asked(server)
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     gate.set()
     again = await start(None, server=server, resume=session)
-    status = await again.client.loop()
-    assert (status.state, status.target, status.reason) == ("idle", "", "The session was closed.")
+    status = await again.client.get_loop_status()
+    assert (status.state, status.goal, status.reason) == ("idle", "", "The session was closed.")
     await again.say("by hand")
     assert len(server.requests) == 2
     assert not (await again.client.snapshot()).executing
@@ -361,8 +361,8 @@ def test_a_log_that_breaks_off_in_a_loop_folds_to_one_that_is_off() -> None:
         {"type": "LoopChanged", "state": "executing", "target": "t", "iteration": 1, "limit": 10},
         {**opened, "resumed": True},
     ]
-    folded = [State.fold(_envelopes(events[:count])).loop.status for count in (1, 2, 3)]
-    assert folded == [LoopStatus(), LoopStatus("executing", "t", 1, 10), LoopStatus(reason=RESUMED)]
+    folded = [SessionState.fold(_envelopes(events[:count])).loop.status for count in (1, 2, 3)]
+    assert folded == [LoopStatus(), LoopStatus("executing", "t", 1, 10), LoopStatus(reason=LOOP_ENDED_BY_RESUME)]
 
 
 def _envelopes(events: list[dict[str, Any]]) -> list[Envelope]:
@@ -385,7 +385,7 @@ async def test_an_export_tells_of_it(start: Start, run_odin: Callable[..., "subp
     talk = await start([say("hm"), DONE])
     await talk.client.submit(SetLoop(True, "the goal"))
     await until_over(talk)
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     exported = Path(run_odin("sessions", "export", session).stdout.strip()).read_text()
     assert "/loop on the goal" in exported

@@ -10,9 +10,9 @@ import pytest
 
 from odin.core.errors import UsageError
 from odin.core.event import ContextAdded, PermissionAsked, ToolProgressed, ToolStarted
-from odin.core.op import RunCommand
+from odin.core.op import RunUserShell
 from odin.engine.local import LocalClient
-from odin.policy.process.runner import Finished, ProcessRunner
+from odin.policy.process.runner import CommandResult, ProcessRunner
 from odin.testing import call, say
 
 from .conftest import Start, Talk
@@ -20,7 +20,7 @@ from .conftest import Start, Talk
 
 async def finished(talk: Talk, command: str) -> ContextAdded:
     async with asyncio.timeout(30):
-        async for envelope in talk.client.events(after=-1):
+        async for envelope in talk.client.stream_events(after=-1):
             if isinstance(envelope.event, ContextAdded) and envelope.event.id == command:
                 return envelope.event
     raise AssertionError("it never ended")
@@ -28,7 +28,7 @@ async def finished(talk: Talk, command: str) -> ContextAdded:
 
 async def test_its_output_and_end_are_told_with_the_next_prompt(start: Start, workspace: Path) -> None:
     talk = await start([say("ok"), say("ok")], yes=False)
-    await talk.client.submit(RunCommand("r", "pwd; echo bad >&2; exit 4"))
+    await talk.client.submit(RunUserShell("r", "pwd; echo bad >&2; exit 4"))
     added = await finished(talk, "r")
     assert added.content == f"{workspace}\nbad\n(exit code 4)"
     assert added.command == "pwd; echo bad >&2; exit 4"
@@ -44,7 +44,7 @@ async def test_its_output_and_end_are_told_with_the_next_prompt(start: Start, wo
 async def test_no_rule_judges_it_and_nobody_is_asked(start: Start, workspace: Path) -> None:
     rules = {"ForbiddenCommands": ["touch"], "rules": ["deny Bash(*)"]}
     talk = await start([say("ok")], yes=False, can_ask=True, permission_mode="plan", config=rules)
-    await talk.client.submit(RunCommand("r", "touch mine"))
+    await talk.client.submit(RunUserShell("r", "touch mine"))
     await finished(talk, "r")
     assert (workspace / "mine").exists()
     await talk.say("look")
@@ -55,7 +55,7 @@ async def test_no_rule_judges_it_and_nobody_is_asked(start: Start, workspace: Pa
 async def test_secrets_stay_out_of_its_environment_and_of_what_is_told(start: Start) -> None:
     talk = await start([say("ok")], env={"DEPLOY_TOKEN": "s3cr3t-deploy-value-1"})
     key = "sk-ant-api03-" + "aB3dE5gH7jK9" * 8
-    await talk.client.submit(RunCommand("r", f"echo token=$DEPLOY_TOKEN; echo {key}"))
+    await talk.client.submit(RunUserShell("r", f"echo token=$DEPLOY_TOKEN; echo {key}"))
     added = await finished(talk, "r")
     assert "s3cr3t" not in added.content
     assert key not in added.content + added.command
@@ -65,7 +65,7 @@ async def test_secrets_stay_out_of_its_environment_and_of_what_is_told(start: St
 
 async def test_much_output_is_head_and_tail_with_the_rest_in_a_file(start: Start) -> None:
     talk = await start([say("ok")])
-    await talk.client.submit(RunCommand("r", "echo first; head -c 300000 /dev/zero | tr '\\0' x; echo; echo last"))
+    await talk.client.submit(RunUserShell("r", "echo first; head -c 300000 /dev/zero | tr '\\0' x; echo; echo last"))
     added = await finished(talk, "r")
     assert len(added.content) < 25_000
     assert added.content.startswith("first\n")
@@ -78,7 +78,7 @@ async def test_it_runs_while_the_session_is_busy_and_is_told_in_that_turn(start:
     talk = await start([call("ExecuteCommand", {"command": "true"}).hold(gate), say("seen")])
     prompt = await talk.submit("go")
     await asyncio.to_thread(talk.server.wait_for, 1)
-    await talk.client.submit(RunCommand("r", "echo one; sleep 0.3; echo two"))
+    await talk.client.submit(RunUserShell("r", "echo one; sleep 0.3; echo two"))
     await finished(talk, "r")
     gate.set()
     assert (await talk.until_end(prompt)).text == "seen"
@@ -91,15 +91,15 @@ async def test_it_runs_while_the_session_is_busy_and_is_told_in_that_turn(start:
 async def test_one_that_cannot_be_started_says_so(start: Start, workspace: Path) -> None:
     talk = await start([])
     workspace.rename(workspace.with_name("moved"))
-    await talk.client.submit(RunCommand("r", "true"))
+    await talk.client.submit(RunUserShell("r", "true"))
     assert "could not be started" in (await finished(talk, "r")).content
     with pytest.raises(UsageError):
-        await talk.client.submit(RunCommand("e", "  "))
+        await talk.client.submit(RunUserShell("e", "  "))
 
 
 async def test_closing_the_session_ends_it(start: Start, workspace: Path) -> None:
     talk = await start([])
-    await talk.client.submit(RunCommand("r", "touch begun; sleep 1000"))
+    await talk.client.submit(RunUserShell("r", "touch begun; sleep 1000"))
     async with asyncio.timeout(30):
         while not (workspace / "begun").exists():
             await asyncio.sleep(0.01)
@@ -109,12 +109,12 @@ async def test_closing_the_session_ends_it(start: Start, workspace: Path) -> Non
 async def test_nothing_is_shown_of_it_after_its_end(start: Start) -> None:
     """Neither what waits for its moment, nor what something it left running prints later."""
     talk = await start([])
-    commands = cast("LocalClient", talk.client)._commands
+    commands = cast("LocalClient", talk.client)._user_shell
     runner = _Quick()
     commands._runner = cast("ProcessRunner", runner)
-    await talk.client.submit(RunCommand("r", "make"))
+    await talk.client.submit(RunUserShell("r", "make"))
     assert (await finished(talk, "r")).content == "made"
-    await talk.client.submit(RunCommand("s", "make --silent"))
+    await talk.client.submit(RunUserShell("s", "make --silent"))
     await finished(talk, "s")
     runner.prints("late\n")
     await asyncio.sleep(0.3)  # whatever was to be shown before that is shown first: one loop, one order
@@ -127,8 +127,8 @@ async def test_nothing_is_shown_of_it_after_its_end(start: Start) -> None:
 class _Quick:
     """A runner whose commands print one line, or nothing, and are over."""
 
-    async def run(self, command: str, *, on_output: Callable[[str], None], **how: Any) -> Finished:
+    async def run(self, command: str, *, on_output: Callable[[str], None], **how: Any) -> CommandResult:
         self.prints = on_output
         if "--silent" not in command:
             on_output("made\n")
-        return Finished(0, "made\n")
+        return CommandResult(0, "made\n")

@@ -66,10 +66,10 @@ class TestBytes:
         server = ScriptedServer([look, call("ExecuteCommand", {"command": "sleep 60"}), say("on"), say("end")]).start()
         talk = await start(None, server=server, **told(api))
         prompt = await talk.submit("one")
-        async for envelope in talk.client.events(after=-1):
+        async for envelope in talk.client.stream_events(after=-1):
             if isinstance(envelope.event, ToolStarted) and envelope.event.name == "ExecuteCommand":
                 break
-        session = (await talk.client.info()).session
+        session = (await talk.client.get_info()).session
         await talk.client.close()
         assert prompt
         again = await start(None, server=server, resume=session, **told(api))
@@ -104,7 +104,7 @@ class TestBytes:
     async def test_when_the_day_changes(self, start: Start, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
         talk = await start([say("one"), say("two"), say("three")], **told(api))
         await talk.say("one")
-        monkeypatch.setattr(agent, "today", lambda: "2031-01-01")
+        monkeypatch.setattr(agent, "format_today", lambda: "2031-01-01")
         await talk.say("two")
         await talk.say("three")
         assert_grows(talk.server.requests)

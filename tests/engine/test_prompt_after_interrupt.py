@@ -7,18 +7,18 @@ import pytest
 
 from odin.core.event import (
     ActivityChanged,
-    Lane,
+    Delivery,
     PromptDropped,
-    PromptJoined,
+    PromptInjected,
     TurnEnded,
     TurnStarted,
 )
-from odin.core.op import DropPrompt, Interrupt, Leftover, Prompt
+from odin.core.op import DropPrompt, Interrupt, Prompt, QueuePolicy
 from odin.testing import say
 
 from .conftest import Start, Talk
 
-LANES: tuple[Lane, ...] = ("queue", "merge", "steer")
+LANES: tuple[Delivery, ...] = ("queue", "merge", "steer")
 
 
 async def endings(talk: Talk, last: str) -> list[tuple[str, str]]:
@@ -28,7 +28,7 @@ async def endings(talk: Talk, last: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("lane", LANES)
 @pytest.mark.parametrize("queue", ["join", "rest", "drop"])
-async def test_before_the_turn_has_ended(start: Start, lane: Lane, queue: Leftover) -> None:
+async def test_before_the_turn_has_ended(start: Start, lane: Delivery, queue: QueuePolicy) -> None:
     """`waits` waited and has the fate that the interrupt names; `new` came after it and is answered."""
     talk = await start([say("long", chunk=1).hold(threading.Event(), after=3), say("fine")])
     prompt = await talk.submit("go")
@@ -36,41 +36,41 @@ async def test_before_the_turn_has_ended(start: Start, lane: Lane, queue: Leftov
     await talk.client.submit(Prompt("waits", "this waited"))
     assert await talk.client.submit(Interrupt(queue))
     assert not talk.all(TurnEnded), "nothing has run since"
-    await talk.client.submit(Prompt("new", "and now this", lane=lane))
+    await talk.client.submit(Prompt("new", "and now this", delivery=lane))
     assert await endings(talk, "new") == [(prompt, "interrupted"), ("new", "end_turn")]
     shot = await talk.client.snapshot()
     assert [item.id for item in shot.queue] == (["waits"] if queue == "rest" else [])
-    assert [event.id for event in talk.all(PromptJoined)] == (["waits"] if queue == "join" else [])
+    assert [event.id for event in talk.all(PromptInjected)] == (["waits"] if queue == "join" else [])
     assert [event.id for event in talk.all(PromptDropped)] == (["waits"] if queue == "drop" else [])
     assert "and now this" in str(talk.server.requests[-1].messages[-1])
     assert talk.server.rejected == []
 
 
 @pytest.mark.parametrize("lane", LANES)
-async def test_behind_one_that_is_kept(start: Start, lane: Lane) -> None:
+async def test_behind_one_that_is_kept(start: Start, lane: Delivery) -> None:
     """The one that waited is answered first; words meant for a running turn go into that one."""
     talk = await start([say("long", chunk=1).hold(threading.Event(), after=3), say("fine"), say("finer")])
     prompt = await talk.submit("go")
     await asyncio.to_thread(talk.server.wait_for, 1)
     await talk.client.submit(Prompt("waits", "this waited"))
     assert await talk.client.submit(Interrupt("keep"))
-    await talk.client.submit(Prompt("new", "and now this", lane=lane))
+    await talk.client.submit(Prompt("new", "and now this", delivery=lane))
     alone = lane == "queue"
     ends = await endings(talk, "new" if alone else "waits")
     assert ends == [(prompt, "interrupted"), ("waits", "end_turn"), *([("new", "end_turn")] if alone else [])]
-    joined = [(event.id, event.turn) for event in talk.all(PromptJoined)]
+    joined = [(event.id, event.turn) for event in talk.all(PromptInjected)]
     assert joined == ([] if alone else [("new", "waits")])
     assert "and now this" in str(talk.server.requests[-1].messages[-1])
     assert talk.server.rejected == []
 
 
 @pytest.mark.parametrize("lane", LANES)
-async def test_before_the_turn_has_begun(start: Start, lane: Lane) -> None:
+async def test_before_the_turn_has_begun(start: Start, lane: Delivery) -> None:
     """The prompt was taken but nothing of it has run: it ends unasked, and the one behind it is answered."""
     talk = await start([say("fine")])
     await talk.client.submit(Prompt("first", "go"))
     assert await talk.client.submit(Interrupt()), "it is about to begin"
-    await talk.client.submit(Prompt("new", "and now this", lane=lane))
+    await talk.client.submit(Prompt("new", "and now this", delivery=lane))
     assert await endings(talk, "new") == [("first", "interrupted"), ("new", "end_turn")]
     assert [event.id for event in talk.all(TurnStarted)] == ["first", "new"]
     assert len(talk.server.requests) == 1
@@ -85,7 +85,7 @@ async def test_a_second_interrupt_means_the_new_prompt_too(start: Start) -> None
         await talk.client.submit(Interrupt())
         await talk.client.submit(Prompt(text, text))
     assert await endings(talk, "two") == [(prompt, "interrupted"), ("two", "end_turn")]
-    assert [(event.id, event.turn) for event in talk.all(PromptJoined)] == [("one", "")]
+    assert [(event.id, event.turn) for event in talk.all(PromptInjected)] == [("one", "")]
 
 
 async def test_an_interrupt_that_finds_nothing_any_more_is_not_kept_for_later(start: Start) -> None:
@@ -128,7 +128,7 @@ async def test_executing_is_true_as_soon_as_a_prompt_was_taken(start: Start) -> 
 async def test_a_prompt_that_was_taken_and_not_begun_when_the_session_closes_is_not_lost(start: Start) -> None:
     talk = await start([say("fine")])
     await talk.client.submit(Prompt("first", "do not lose me"))
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     assert await talk.client.close(20)
     assert not (await talk.client.snapshot()).executing
     assert talk.server.requests == []

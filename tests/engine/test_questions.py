@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from odin.core.event import PermissionAsked, QuestionsAnswered, QuestionsAsked, ToolEnded, ToolStarted
-from odin.core.op import Answer, AnswerQuestions, Interrupt
+from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start, Talk
 
@@ -26,7 +26,7 @@ def ask(*questions: dict[str, Any], id: str = "q1"):
 async def asked(talk: Talk, kind: type[Any] = QuestionsAsked, number: int = 1) -> Any:
     """The n-th event of that kind, as soon as it is there."""
     async with asyncio.timeout(30):
-        async for envelope in talk.client.events(after=-1):
+        async for envelope in talk.client.stream_events(after=-1):
             if isinstance(envelope.event, kind):
                 number -= 1
                 if not number:
@@ -112,14 +112,14 @@ async def test_one_thing_is_asked_at_a_time(start: Start):
     prompt = await talk.submit("Go.")
     permission = await asked(talk, PermissionAsked)
     assert not [event for event in await seen(talk) if isinstance(event, QuestionsAsked)]
-    await talk.client.submit(Answer(permission.ask_id, allow=True))
+    await talk.client.submit(AnswerPermission(permission.ask_id, allow=True))
     first = await asked(talk)
     assert len([event for event in await seen(talk) if isinstance(event, QuestionsAsked)]) == 1
     await talk.client.submit(AnswerQuestions(first.ask_id))
     second = await asked(talk, number=2)
     assert {first.call_id, second.call_id} == {"q1", "q2"}
     await talk.client.submit(AnswerQuestions(second.ask_id, (("Mimir",),)))
-    talk.answers = [Answer("", allow=False)]
+    talk.answers = [AnswerPermission("", allow=False)]
     await talk.until_end(prompt)
     assert set(talk.server.requests[1].results) == {"q1", "q2", "w"}
 
@@ -129,7 +129,7 @@ async def seen(talk: Talk) -> list[Any]:
     last = (await talk.client.snapshot()).seq
     found: list[Any] = []
     async with asyncio.timeout(30):
-        async for envelope in talk.client.events(after=-1):
+        async for envelope in talk.client.stream_events(after=-1):
             found.append(envelope.event)
             if envelope.seq >= last:
                 break

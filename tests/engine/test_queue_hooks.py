@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import PromptDropped, PromptJoined, Warned
+from odin.core.event import PromptDropped, PromptInjected, Warned
 from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.testing import call, say
 
@@ -33,12 +33,12 @@ async def test_what_joins_is_judged_and_may_be_refused(start: Start, workspace: 
     talk = await start([call("ExecuteCommand", {"command": "true"}).hold(gate), say("done")], config=judge(workspace))
     prompt = await talk.submit("go")
     await asyncio.to_thread(talk.server.wait_for, 1)
-    await talk.client.submit(Prompt("bad", "forbidden words", lane="merge"))
-    await talk.client.submit(Prompt("good", "fine words", lane="merge"))
+    await talk.client.submit(Prompt("bad", "forbidden words", delivery="merge"))
+    await talk.client.submit(Prompt("good", "fine words", delivery="merge"))
     gate.set()
     assert (await talk.until_end(prompt)).text == "done"
     assert [event.id for event in talk.all(PromptDropped)] == ["bad"]
-    assert [event.id for event in talk.all(PromptJoined)] == ["good"]
+    assert [event.id for event in talk.all(PromptInjected)] == ["good"]
     assert any("not these words" in event.text for event in talk.all(Warned))
     request = talk.server.requests[1].body.decode()
     assert "fine words" in request
@@ -50,7 +50,7 @@ async def test_what_is_changed_while_it_is_judged_is_judged_again(start: Start, 
     talk = await start([call("ExecuteCommand", {"command": "true"}).hold(gate), say("done")], config=judge(workspace))
     prompt = await talk.submit("go")
     await asyncio.to_thread(talk.server.wait_for, 1)
-    await talk.client.submit(Prompt("m", "wait-for-it", lane="merge"))
+    await talk.client.submit(Prompt("m", "wait-for-it", delivery="merge"))
     gate.set()
     async with asyncio.timeout(30):
         while not (workspace / "judging").exists():
@@ -58,7 +58,7 @@ async def test_what_is_changed_while_it_is_judged_is_judged_again(start: Start, 
     assert await talk.client.submit(ChangePrompt("m", "forbidden after all"))
     (workspace / "judged").touch()
     assert (await talk.until_end(prompt)).text == "done"
-    assert talk.all(PromptJoined) == []
+    assert talk.all(PromptInjected) == []
     assert "forbidden" not in talk.server.requests[1].body.decode()
 
 
@@ -70,9 +70,9 @@ async def test_what_waits_at_an_interrupt_rests_unjudged(start: Start, workspace
     await talk.client.submit(Prompt("w", "forbidden words"))
     await talk.client.submit(Interrupt("join" if queue == "join" else "rest"))
     await talk.until_end(prompt)
-    assert talk.all(PromptJoined) == []
+    assert talk.all(PromptInjected) == []
     assert [item.id for item in (await talk.client.snapshot()).queue] == ["w"]
     assert (await talk.say("next")).text == "done"
-    await talk.client.submit(ChangePrompt("w", lane="queue"))
+    await talk.client.submit(ChangePrompt("w", delivery="queue"))
     assert (await talk.until_end("w")).error_kind == "PromptBlocked"
     assert all("forbidden words" not in seen.body.decode() for seen in talk.server.requests)

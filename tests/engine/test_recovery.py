@@ -9,8 +9,8 @@ from odin.core.event import (
     ModelChanged,
     Replied,
     ReplyDiscarded,
+    ReplyRolledBack,
     RetryScheduled,
-    RolledBack,
     TextStreamed,
     ToolEnded,
     ToolStarted,
@@ -174,9 +174,9 @@ class TestAnotherModel:
         screen = ""
         for event in talk.events:
             screen += event.text if isinstance(event, TextStreamed) else ""
-            screen = "" if isinstance(event, RolledBack) else screen
+            screen = "" if isinstance(event, ReplyRolledBack) else screen
         assert screen == "from the second", "what the first one began to say is taken off the screen"
-        back = [at for at, event in enumerate(talk.events) if isinstance(event, RolledBack)]
+        back = [at for at, event in enumerate(talk.events) if isinstance(event, ReplyRolledBack)]
         assert all(at < shown or at == back[-1] for at in back)
         assert [event.message.model for event in talk.all(Replied)] == ["second"]
 

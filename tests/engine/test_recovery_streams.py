@@ -13,8 +13,8 @@ from odin.core.event import (
     CallStreamed,
     RateLimitUpdated,
     Replied,
+    ReplyRolledBack,
     RetryScheduled,
-    RolledBack,
     TextStreamed,
     ToolStarted,
     UsageRecorded,
@@ -46,22 +46,22 @@ class TestPolicy:
     @pytest.mark.parametrize("asked", [None, 0.0, 0.001])
     def test_there_is_a_floor_under_small_wishes(self, asked: float | None) -> None:
         policy = RetryPolicy(base_s=1.0)
-        waits = [policy.delay(RateLimited("slow", retry_after=asked), attempt) or 0 for attempt in range(1, 6)]
+        waits = [policy.compute_delay(RateLimited("slow", retry_after=asked), attempt) or 0 for attempt in range(1, 6)]
         assert all(wait >= 2**number for number, wait in enumerate(waits))
         assert sum(waits) >= 31, "six tries are not burned within seconds"
 
     def test_a_server_that_wants_more_gets_it_and_nobody_comes_back_at_the_same_moment(self) -> None:
-        waits = {RetryPolicy().delay(RateLimited("slow", retry_after=10.0), 1) for _ in range(20)}
+        waits = {RetryPolicy().compute_delay(RateLimited("slow", retry_after=10.0), 1) for _ in range(20)}
         assert len(waits) > 10
         assert all(wait is not None and 10.0 <= wait <= 12.5 for wait in waits)
 
     def test_no_wait_is_longer_than_the_longest(self) -> None:
         policy = RetryPolicy(attempts=50, base_s=1.0, max_s=8.0)
-        waits = [policy.delay(Overloaded("full"), attempt) for attempt in range(1, 50)]
+        waits = [policy.compute_delay(Overloaded("full"), attempt) for attempt in range(1, 50)]
         assert max(wait for wait in waits if wait is not None) <= 8.0
 
     def test_a_wish_beyond_the_longest_is_told_and_not_sat_out(self) -> None:
-        assert RetryPolicy(max_s=60.0).delay(RateLimited("slow", retry_after=3600.0), 1) is None
+        assert RetryPolicy(max_s=60.0).compute_delay(RateLimited("slow", retry_after=3600.0), 1) is None
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -101,7 +101,7 @@ async def test_it_is_tried_again_and_nothing_of_the_first_try_stays(
     assert len(talk.all(RetryScheduled)) == (not broken.drop), "a kept connection that was closed is opened anew"
     assert talk.server.requests[0].body == talk.server.requests[1].body
     shown = "".join(event.text for event in talk.all(TextStreamed))
-    assert bool(talk.all(RolledBack)) == (shown != "fine" or bool(talk.all(CallStreamed)))
+    assert bool(talk.all(ReplyRolledBack)) == (shown != "fine" or bool(talk.all(CallStreamed)))
     assert [event.message.text for event in talk.all(Replied)] == ["fine"]
     assert talk.all(ToolStarted) == []
     assert not (workspace / "made").exists()

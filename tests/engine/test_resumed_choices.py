@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from odin.app.host import open_host
+from odin.app.host import open_switcher
 from odin.config import Options
 from odin.core.event import ModelChanged, SessionOpened
 from odin.core.op import Prompt, SetModel, SetPermissionMode
 from odin.session.log import read_log
-from odin.session.state import State
-from odin.session.store import Store
+from odin.session.state import SessionState
+from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, fault, say
 
 from .conftest import Start, Talk
@@ -27,7 +27,7 @@ def asked(talk: Talk, number: int = -1) -> str:
 
 async def go_on(start: Start, talk: Talk, **how: Any) -> Talk:
     """Close it and go on with it, in a run that names no model in its environment unless it is told to."""
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     env = {"ODIN_MODEL": "", **how.pop("env", {})}
     return await start(None, server=talk.server, resume=session, env=env, **how)
@@ -42,7 +42,7 @@ class TestModel:
         talk = await begin(start, model=TWO)
         await talk.say("a")
         again = await go_on(start, await go_on(start, talk))
-        assert (await again.client.info()).model == TWO
+        assert (await again.client.get_info()).model == TWO
         assert (await again.client.snapshot()).model == TWO
         await again.say("b")
         assert (asked(talk, 0), asked(again)) == (TWO, TWO)
@@ -85,20 +85,20 @@ class TestModel:
 
     async def test_the_offline_planner_only_stood_in(self, start: Start) -> None:
         talk = await begin(start, env={"ANTHROPIC_API_KEY": ""})
-        assert (await talk.client.info()).model == "offline/planner"
+        assert (await talk.client.get_info()).model == "offline/planner"
         await talk.say("hello")
         again = await go_on(start, talk)
-        assert (await again.client.info()).model.startswith("anthropic/")
+        assert (await again.client.get_info()).model.startswith("anthropic/")
         chosen = await begin(start, model="offline/planner")
         await chosen.say("hello")
-        assert (await (await go_on(start, chosen)).client.info()).model == "offline/planner"
+        assert (await (await go_on(start, chosen)).client.get_info()).model == "offline/planner"
 
     async def test_one_that_cannot_be_had_any_more_is_said_and_the_session_goes_on(self, start: Start) -> None:
         talk = await begin(start, model=TWO)
         await talk.say("a")
         openai = {**talk.server.env("openai"), "ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "", "ODIN_MODEL": ""}
         again = await go_on(start, talk, env=openai)
-        info = await again.client.info()
+        info = await again.client.get_info()
         assert info.model.startswith("openai/")
         (warning,) = [line for line in info.warnings if TWO in line]
         assert "cannot be used now" in warning
@@ -112,44 +112,44 @@ class TestModel:
         assert (await talk.say("a")).text == "stood in"
         assert [event.model for event in talk.all(ModelChanged)] == [TWO]
         again = await go_on(start, talk, config=config)
-        assert (await again.client.info()).model == ONE
+        assert (await again.client.get_info()).model == ONE
 
     async def test_in_one_process(self, workspace: Path, home: Path) -> None:
         """/new and a fork keep what was chosen, /resume brings back what the other session had."""
         with ScriptedServer([say(f"{number}") for number in range(4)]) as server:
             env = {**os.environ, **server.env("anthropic"), "ODIN_MODEL": ""}
-            host = await open_host(Options(env=env, cwd=str(workspace), yes=True))
-            usual = (await host.client.info()).model
+            host = await open_switcher(Options(env=env, cwd=str(workspace), yes=True))
+            usual = (await host.client.get_info()).model
             first = await _say(host.client, "a")
-            await host.new()
-            assert not (await host.client.info()).model_chosen, "nobody has chosen one"
+            await host.open_new()
+            assert not (await host.client.get_info()).model_chosen, "nobody has chosen one"
             await host.client.submit(SetModel(TWO))
             await _say(host.client, "b")
-            await host.new()
-            assert (await host.client.info()).model == TWO
+            await host.open_new()
+            assert (await host.client.get_info()).model == TWO
             await _say(host.client, "c")
             await host.fork()
-            assert (await host.client.info()).model == TWO
+            assert (await host.client.get_info()).model == TWO
             await host.resume(first)
-            assert (await host.client.info()).model == usual
+            assert (await host.client.get_info()).model == usual
             await host.close()
 
     async def test_in_one_process_what_the_run_named_stays_named(self, workspace: Path, home: Path) -> None:
         """/resume goes to a session that chose something else, in a run that was begun with a flag."""
         with ScriptedServer([say(f"{number}") for number in range(4)]) as server:
             env = {**os.environ, **server.env("anthropic"), "ODIN_MODEL": ""}
-            host = await open_host(Options(env=env, cwd=str(workspace), model=ONE))
+            host = await open_switcher(Options(env=env, cwd=str(workspace), model=ONE))
             first = await _say(host.client, "a")
             await host.close()
-            host = await open_host(Options(env=env, cwd=str(workspace), model=TWO, permission_mode="plan"))
+            host = await open_switcher(Options(env=env, cwd=str(workspace), model=TWO, permission_mode="plan"))
             await host.client.submit(SetModel(THREE))
             await host.client.submit(SetPermissionMode("acceptEdits"))
             await _say(host.client, "b")
-            await host.new()
-            info = await host.client.info()
+            await host.open_new()
+            info = await host.client.get_info()
             assert (info.model, info.permission_mode) == (THREE, "acceptEdits"), "what was chosen since stays"
             await host.resume(first)
-            info = await host.client.info()
+            info = await host.client.get_info()
             assert (info.model, info.permission_mode) == (TWO, "plan"), "what the run was begun with"
             await host.close()
 
@@ -176,11 +176,11 @@ class TestPermissionMode:
         assert (await again.client.snapshot()).permission_mode == "plan"
         await again.say("b")
         assert (await again.client.snapshot()).permission_mode == "plan"
-        session = (await again.client.info()).session
-        state = State.fold(read_log(Store(home / ".local/state/odin", str(workspace)).path_of(session)))
+        session = (await again.client.get_info()).session
+        state = SessionState.fold(read_log(SessionStore(home / ".local/state/odin", str(workspace)).path_of(session)))
         assert state.permission_mode == "plan"
         later = await go_on(start, again, **asking)
-        assert (await later.client.info()).permission_mode == "acceptEdits"
+        assert (await later.client.get_info()).permission_mode == "acceptEdits"
         assert (await later.client.snapshot()).permission_mode == "acceptEdits"
 
     async def test_that_nothing_is_asked_is_not_shown_when_it_no_longer_holds(self, start: Start) -> None:

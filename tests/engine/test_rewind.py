@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from odin.core.errors import SessionBusy, UsageError
-from odin.core.event import FilesLeft, FilesSaved, PermissionAsked, Redone, Rewound, ToolStarted, Warned
-from odin.core.op import AddContext, Answer, Interrupt, Prompt, Redo, Rewind
+from odin.core.event import CheckpointSaved, FilesChanged, PermissionAsked, Redone, Rewound, ToolStarted, Warned
+from odin.core.op import AddContext, AnswerPermission, Interrupt, Prompt, Redo, Rewind
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
@@ -38,7 +38,7 @@ async def events_of(talk: Talk, kind: type[Any]) -> list[Any]:
     found: list[Any] = []
     if snapshot.seq < 0:
         return found
-    async for envelope in talk.client.events(after=-1):
+    async for envelope in talk.client.stream_events(after=-1):
         if isinstance(envelope.event, kind):
             found.append(envelope.event)
         if envelope.seq >= snapshot.seq:
@@ -86,7 +86,7 @@ async def test_an_edit_is_saved_before_it_happens_and_comes_back(start: Start, w
     rewound = await back(talk)
     assert tree_of(workspace) == before
     assert [change.before.path for change in rewound.changes] == [str(file)]
-    assert rewound.kept == ()
+    assert rewound.skipped_files == ()
     await forward(talk)
     assert tree_of(workspace) == changed
 
@@ -110,7 +110,7 @@ async def test_a_folder_that_somebody_else_uses_stays(start: Start, workspace: P
     (workspace / "new/mine.txt").write_text("mine")
     rewound = await back(talk)
     assert tree_of(workspace).keys() == {"new", "new/mine.txt"}
-    assert rewound.kept == ()
+    assert rewound.skipped_files == ()
 
 
 async def test_a_deleted_file_comes_back(start: Start, workspace: Path) -> None:
@@ -187,9 +187,9 @@ async def test_what_a_command_did_is_taken_back_to_the_byte(start: Start, worksp
         await talk.say(name)
         after = tree_of(workspace)
         assert after != before, name
-        assert ((await back(talk)).kept, tree_of(workspace)) == ((), before), name
-        assert ((await forward(talk)).kept, tree_of(workspace)) == ((), after), name
-        assert ((await back(talk)).kept, tree_of(workspace)) == ((), before), name
+        assert ((await back(talk)).skipped_files, tree_of(workspace)) == ((), before), name
+        assert ((await forward(talk)).skipped_files, tree_of(workspace)) == ((), after), name
+        assert ((await back(talk)).skipped_files, tree_of(workspace)) == ((), before), name
     assert talk.server.rejected == []
     if versioned:
         assert git_of(workspace) == untouched
@@ -217,13 +217,13 @@ async def test_what_git_swept_away_comes_back(start: Start, workspace: Path, bro
     name = "-c user.name=x -c user.email=x@example.org"
     command = broom.replace("git stash -u", f"git {name} stash -u")
     talk = await start([run(command), say("done")], yes=False, can_ask=True)
-    talk.answers = [Answer("", allow=True)]
+    talk.answers = [AnswerPermission("", allow=True)]
     await talk.say("clean up")
     assert [asked.subject for asked in talk.all(PermissionAsked)] == [command]
     assert tree_of(workspace) != before
     untouched = git_of(workspace)
     rewound = await back(talk)
-    assert rewound.kept == ()
+    assert rewound.skipped_files == ()
     assert tree_of(workspace) == before
     assert git_of(workspace) == untouched
     assert git(workspace, "status", "--porcelain") == status
@@ -233,8 +233,8 @@ async def test_a_command_that_only_looks_saves_nothing(start: Start, workspace: 
     (workspace / "a").write_text("x")
     talk = await start([run("ls && cat a"), say("done")])
     await talk.say("look")
-    assert talk.all(FilesSaved) == []
-    assert talk.all(FilesLeft) == []
+    assert talk.all(CheckpointSaved) == []
+    assert talk.all(FilesChanged) == []
 
 
 async def test_the_store_is_outside_the_project_and_private(start: Start, workspace: Path, home: Path) -> None:
@@ -262,8 +262,8 @@ async def test_what_the_user_changed_after_the_turn_is_left_alone(start: Start, 
     (workspace / "made").write_text("made again by the user\n")
     (workspace / "n").chmod(0o755)
     rewound = await back(talk)
-    assert {Path(file.path).name for file in rewound.kept} == {"mine", "gone", "made", "n"}
-    assert all("somebody else changed it" in file.reason for file in rewound.kept)
+    assert {Path(file.path).name for file in rewound.skipped_files} == {"mine", "gone", "made", "n"}
+    assert all("somebody else changed it" in file.reason for file in rewound.skipped_files)
     assert (workspace / "mine").read_text() == "by the user\n"
     assert not (workspace / "gone").exists()
     assert (workspace / "made").read_text() == "made again by the user\n"
@@ -277,7 +277,7 @@ async def test_force_takes_it_all_the_same_and_redo_brings_the_users_bytes_back(
     await talk.say("go")
     file.write_text("by the user\n")
     rewound = await back(talk, force=True)
-    assert rewound.kept == ()
+    assert rewound.skipped_files == ()
     assert file.read_text() == "old\n"
     await forward(talk)
     assert file.read_text() == "by the user\n"
@@ -291,12 +291,12 @@ async def test_an_edit_of_the_user_between_two_turns(start: Start, workspace: Pa
     file.write_text("by the user\n")
     await talk.say("second")
     assert file.read_text() == "by the user\n2\n"
-    kept = (await back(talk, 2, chat=False)).kept
+    kept = (await back(talk, 2, chat=False)).skipped_files
     assert [Path(item.path).name for item in kept] == ["a"]
     assert file.read_text() == "by the user\n2\n"
-    assert (await back(talk, 1)).kept == ()
+    assert (await back(talk, 1)).skipped_files == ()
     assert file.read_text() == "by the user\n"
-    assert [Path(item.path).name for item in (await back(talk, 1)).kept] == ["a"]
+    assert [Path(item.path).name for item in (await back(talk, 1)).skipped_files] == ["a"]
     assert file.read_text() == "by the user\n"
 
 
@@ -309,7 +309,7 @@ async def test_a_folder_that_became_a_link_is_not_written_through(start: Start, 
     (workspace / "sub").rename(elsewhere)
     (workspace / "sub").symlink_to(elsewhere)
     rewound = await back(talk)
-    assert [file.reason for file in rewound.kept] == ["a folder above it is a link now"]
+    assert [file.reason for file in rewound.skipped_files] == ["a folder above it is a link now"]
     assert (elsewhere / "a").read_text() == "new\n"
 
 
@@ -323,7 +323,7 @@ async def test_one_path_that_fails_does_not_stop_the_others(
     lost = next(path for path in home.rglob("objects/*/*") if path.read_bytes() == b"old a\n")
     lost.write_bytes(b"rotten")
     rewound = await back(talk)
-    assert [(Path(file.path).name, file.reason) for file in rewound.kept] == [
+    assert [(Path(file.path).name, file.reason) for file in rewound.skipped_files] == [
         ("a", "its earlier bytes in the checkpoint store are damaged")
     ]
     assert ((workspace / "a").read_text(), (workspace / "b").read_text()) == ("new\n", "old b\n")
@@ -486,12 +486,12 @@ async def test_files_beyond_the_limits_are_named_once_and_never_guessed(start: S
     limits = {"checkpoints": {"max_file_bytes": 1000}}
     talk = await start([run("echo new > large; echo new > small"), run("echo 3 > small"), say("done")], config=limits)
     await talk.say("go")
-    assert [saved.skipped for saved in talk.all(FilesSaved)] == [1, 0]
+    assert [saved.skipped for saved in talk.all(CheckpointSaved)] == [1, 0]
     warned = [event.text for event in talk.all(Warned)]
     assert len(warned) == 1
     assert "At least 1 files" in warned[0]
     rewound = await back(talk)
-    assert [(Path(file.path).name, file.reason) for file in rewound.kept] == [
+    assert [(Path(file.path).name, file.reason) for file in rewound.skipped_files] == [
         ("large", "its earlier bytes were not saved")
     ]
     assert ((workspace / "large").read_text(), (workspace / "small").read_text()) == ("new\n", "old\n")
@@ -505,9 +505,9 @@ async def test_a_project_with_too_many_files_keeps_what_was_never_listed(start: 
     limits = {"checkpoints": {"max_files": 10}}
     talk = await start([run("echo new > top; rm many/1; echo new > many/new"), say("done")], config=limits)
     await talk.say("go")
-    assert talk.all(FilesSaved)[0].skipped >= 30
+    assert talk.all(CheckpointSaved)[0].skipped >= 30
     rewound = await back(talk)
-    assert rewound.kept == ()
+    assert rewound.skipped_files == ()
     assert (workspace / "top").read_text() == "old\n"
     assert len(list((workspace / "many").iterdir())) == 30
 
@@ -524,7 +524,7 @@ async def test_home_is_never_walked(start: Start, home: Path) -> None:
 async def test_checkpoints_can_be_switched_off(start: Start, workspace: Path) -> None:
     talk = await start([write(workspace / "a", "x"), say("done")], config={"checkpoints": {"enabled": False}})
     await talk.say("go")
-    assert talk.all(FilesSaved) == []
+    assert talk.all(CheckpointSaved) == []
 
 
 async def test_nothing_is_changed_when_it_cannot_be_saved(start: Start, workspace: Path, home: Path) -> None:
@@ -552,10 +552,13 @@ async def test_what_changes_beside_a_background_process_is_not_taken_for_its_wor
     (workspace / "go").touch()
     await talk.until_end("spawn-1-ended")
     rewound = await back(talk, 2)
-    assert {Path(file.path).name: "background" in file.reason for file in rewound.kept} == {"go": True, "theirs": True}
+    assert {Path(file.path).name: "background" in file.reason for file in rewound.skipped_files} == {
+        "go": True,
+        "theirs": True,
+    }
     assert [(workspace / name).read_text() for name in ("theirs", "early")] == ["new\n", "old\n"]
     await forward(talk)
-    assert (await back(talk, 2, force=True)).kept == ()
+    assert (await back(talk, 2, force=True)).skipped_files == ()
     assert [(workspace / name).read_text() for name in ("theirs", "early")] == ["old\n", "old\n"]
 
 

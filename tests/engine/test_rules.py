@@ -9,7 +9,7 @@ import pytest
 
 from odin.core.errors import OdinError
 from odin.core.event import PermissionAsked, RuleAdded, RuleRemoved, ToolEnded
-from odin.core.op import AddRule, Answer, RemoveRule, Rewind
+from odin.core.op import AddRule, AnswerPermission, RemoveRule, Rewind
 from odin.testing import call, say
 from tests.engine.conftest import Start, Talk
 
@@ -27,11 +27,11 @@ async def test_a_rule_that_is_added_holds_for_the_next_call_and_one_that_is_remo
 ) -> None:
     talk = await start([touch("a"), say("1"), touch("b"), say("2")], yes=False)
     await talk.client.submit(AddRule("Bash(touch:*)", "allow", "session"))
-    (line,) = await talk.client.rules()
+    (line,) = await talk.client.list_rules()
     assert (line.number, line.layer, line.action, line.text) == (1, "session", "allow", "Bash(touch:*)")
     await talk.say("go")
     await talk.client.submit(RemoveRule(1))
-    assert await talk.client.rules() == ()
+    assert await talk.client.list_rules() == ()
     await talk.say("go on")
     assert await statuses(talk) == ["success", "denied"]
     assert sorted(os.listdir(workspace)) == ["a"]
@@ -44,7 +44,7 @@ async def test_what_cannot_be_done_is_a_sentence_and_changes_nothing(start: Star
     talk = await start([])
     with pytest.raises(OdinError):
         await talk.client.submit(op)
-    assert await talk.client.rules() == ()
+    assert await talk.client.list_rules() == ()
     assert talk.all(RuleAdded) == []
 
 
@@ -58,15 +58,15 @@ async def test_rules_of_the_session_survive_a_resume_and_a_rewind_but_not_a_new_
     await talk.client.submit(AddRule("Bash(touch:*)", "ask", "session"))
     await talk.say("go")
     await talk.client.submit(Rewind("p1"))
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     again = await start(None, server=talk.server, resume=session, yes=False)
-    lines = await again.client.rules()
+    lines = await again.client.list_rules()
     assert [(line.action, line.text) for line in lines] == [("allow", "Bash(touch b)"), ("ask", "Bash(touch:*)")]
     await again.say("go on")
     assert await statuses(again) == ["success"]
     new = await start(None, server=talk.server, yes=False)
-    assert await new.client.rules() == ()
+    assert await new.client.list_rules() == ()
     await new.say("once more")
     assert await statuses(new) == ["denied"]
     assert sorted(os.listdir(workspace)) == ["b"]
@@ -77,7 +77,7 @@ async def test_remembered_rules_are_written_to_the_persons_own_file_and_hold_in_
     start: Start, workspace: Path, home: Path, scope: Any
 ) -> None:
     talk = await start([touch("a"), say("1")], yes=False, can_ask=True)
-    talk.answers = [Answer("", True, rule="Bash(touch a)", remember=scope)]
+    talk.answers = [AnswerPermission("", True, rule="Bash(touch a)", remember=scope)]
     await talk.say("go")
     (asked,) = talk.all(PermissionAsked)
     assert asked.rules == ("Bash(touch a)", "Bash(touch:*)")
@@ -103,7 +103,7 @@ async def test_a_rule_that_is_remembered_in_the_middle_holds_for_a_sub_agent_tha
         say("main"),
     ]
     talk = await start(script, yes=False, can_ask=True)
-    talk.answers = [Answer("", True, rule="Bash(make:*)", remember="session")]
+    talk.answers = [AnswerPermission("", True, rule="Bash(make:*)", remember="session")]
     await talk.say("go")
     assert len(talk.all(PermissionAsked)) == 1
     assert all(event.status != "denied" for event in talk.all(ToolEnded))
@@ -116,8 +116,8 @@ async def test_a_damaged_file_of_rules_is_a_warning_and_an_answer_for_this_once(
     folder.mkdir(parents=True)
     (folder / "rules.json").write_text("{ broken")
     talk = await start([touch("a"), say("1")], yes=False, can_ask=True)
-    assert any("rules.json" in warning for warning in (await talk.client.info()).warnings)
-    talk.answers = [Answer("", True, rule="Bash(touch a)", remember="user")]
+    assert any("rules.json" in warning for warning in (await talk.client.get_info()).warnings)
+    talk.answers = [AnswerPermission("", True, rule="Bash(touch a)", remember="user")]
     await talk.say("go")
     assert await statuses(talk) == ["success"]
     assert (folder / "rules.json").read_text() == "{ broken"
@@ -126,7 +126,7 @@ async def test_a_damaged_file_of_rules_is_a_warning_and_an_answer_for_this_once(
 async def test_rules_of_the_settings_are_shown_with_where_they_come_from(start: Start, home: Path) -> None:
     talk = await start([], config={"rules": [{"ask": ["Bash(make:*)"]}], "ForbiddenCommands": ["git push"]})
     file = home / ".config" / "odin" / "odinconfig.json"
-    lines = await talk.client.rules()
+    lines = await talk.client.list_rules()
     assert {(line.number, line.layer, line.action, line.text, line.source) for line in lines} == {
         (0, "user", "ask", "Bash(make:*)", str(file)),
         (0, "user", "deny", "Bash(git push:*)", f"ForbiddenCommands in {file}"),
@@ -136,6 +136,6 @@ async def test_rules_of_the_settings_are_shown_with_where_they_come_from(start: 
 async def test_a_denied_tool_is_not_offered_and_a_spared_one_is(start: Start) -> None:
     talk = await start([say("x")], config={"rules": {"webfetch": "deny", "bash": {"*": "deny", "git *": "allow"}}})
     await talk.say("hi")
-    tools = (await talk.client.info()).tools
+    tools = (await talk.client.get_info()).tools
     assert "WebFetch" not in tools
     assert "ExecuteCommand" in tools

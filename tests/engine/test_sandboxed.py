@@ -6,25 +6,27 @@ from pathlib import Path
 import pytest
 
 from odin.core.event import PermissionAsked, ToolEnded
-from odin.core.op import Answer
-from odin.policy.confine.layout import Session
-from odin.policy.sandbox import Sandbox, Wanted
+from odin.core.op import AnswerPermission
+from odin.policy.confine.layout import SandboxSession
+from odin.policy.sandbox import Sandbox, SandboxOptions
 from odin.testing import call, say
 
 from .conftest import Start, Talk
 
-YES, NO = Answer("", True), Answer("", False, "stay inside")
+YES, NO = AnswerPermission("", True), AnswerPermission("", False, "stay inside")
 
 
 @pytest.fixture(autouse=True)
 def bubblewrap(tmp_path: Path, workspace: Path) -> None:
     import os
 
-    sandbox = Sandbox(Session(root=str(workspace), home=str(tmp_path), env=os.environ), Wanted("bubblewrap"))
-    sandbox.prove()
+    sandbox = Sandbox(
+        SandboxSession(root=str(workspace), home=str(tmp_path), env=os.environ), SandboxOptions("bubblewrap")
+    )
+    sandbox.probe()
     sandbox.kill()
     if sandbox.kind != "bubblewrap":
-        pytest.skip(f"bubblewrap does not work here: {sandbox.reasons()}")
+        pytest.skip(f"bubblewrap does not work here: {sandbox.list_failures()}")
 
 
 def run(command: str) -> object:
@@ -91,11 +93,11 @@ async def test_a_server_that_was_spawned_is_reached_by_the_next_command(start: S
 async def test_the_session_says_what_its_commands_run_in(start: Start) -> None:
     talk = await start([run("true"), say("ok")])
     await talk.say("go")
-    assert (await talk.client.info()).sandbox == "bubblewrap, network off"
+    assert (await talk.client.get_info()).sandbox == "bubblewrap, network off"
     again = await start([say("ok")])
-    assert (await again.client.info()).sandbox == "bubblewrap, network off", "it was proved, and is remembered"
+    assert (await again.client.get_info()).sandbox == "bubblewrap, network off", "it was proved, and is remembered"
     without = await start([say("ok")], config={"sandbox": {"use": "off"}})
-    assert (await without.client.info()).sandbox == "no sandbox, as configured"
+    assert (await without.client.get_info()).sandbox == "no sandbox, as configured"
 
 
 async def test_a_sandbox_that_does_not_work_is_no_reason_to_go_without(start: Start, workspace: Path) -> None:
@@ -107,7 +109,7 @@ async def test_a_sandbox_that_does_not_work_is_no_reason_to_go_without(start: St
     await talk.say("go")
     assert not (workspace / "made").exists()
     assert "bwrap is not installed" in last(talk).text
-    assert any("sandbox bubblewrap" in text for text in (await talk.client.info()).warnings)
+    assert any("sandbox bubblewrap" in text for text in (await talk.client.get_info()).warnings)
 
 
 async def test_what_other_programs_obey_is_pointed_out(start: Start, workspace: Path) -> None:

@@ -37,7 +37,7 @@ async def edited(start: Start, file: Path) -> Talk:
 
 
 async def gone(talk: Talk, op: Rewind | Redo) -> Rewound | Redone:
-    events = talk.client.events()
+    events = talk.client.stream_events()
     await talk.client.submit(op)
     async for envelope in events:
         if isinstance(envelope.event, Rewound | Redone):
@@ -56,7 +56,7 @@ async def test_the_log_says_so_before_a_file_is_touched(
         known.append((file.read_text(), log.count("FilesSaved"), log.count("FilesLeft")))
 
     before(monkeypatch, odin.tools.files.change, "replace_file", look)
-    before(monkeypatch, odin.engine.files.rewind, "carry_out", look)
+    before(monkeypatch, odin.engine.files.rewind, "restore_files", look)
     talk = await edited(start, file)
     await gone(talk, Rewind("p1"))
     await gone(talk, Redo())
@@ -68,8 +68,8 @@ async def test_what_changes_at_the_very_moment_is_left_alone(
 ) -> None:
     file = workspace / "a"
     talk = await edited(start, file)
-    before(monkeypatch, odin.engine.files.rewind, "carry_out", lambda: file.write_text("mine\n"))
+    before(monkeypatch, odin.engine.files.rewind, "restore_files", lambda: file.write_text("mine\n"))
     rewound = await gone(talk, Rewind("p1"))
     assert file.read_text() == "mine\n"
-    assert [file.reason for file in rewound.kept] == ["somebody changed it at this very moment"]
+    assert [file.reason for file in rewound.skipped_files] == ["somebody changed it at this very moment"]
     assert rewound.changes == ()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odin.core.event import PermissionAsked, ToolEnded
-from odin.core.op import AddRule, Answer
+from odin.core.op import AddRule, AnswerPermission
 from odin.testing import call, say
 from tests.engine.conftest import Start
 
@@ -72,13 +72,13 @@ async def test_a_denied_file_is_not_shown_with_yes_either_but_a_secret_one_is(st
 
 async def test_a_file_that_is_named_is_asked_about_and_then_shown(start: Start, tree: Path) -> None:
     path = f"{tree}//config/secrets.json"
-    text = await searched(start, {"pattern": WORD, "path": path}, answers=[Answer("", True)])
+    text = await searched(start, {"pattern": WORD, "path": path}, answers=[AnswerPermission("", True)])
     assert "needle of config/secrets.json" in text
 
 
 async def test_a_folder_that_was_asked_about_shows_what_is_in_it(start: Start, tree: Path) -> None:
     args = {"pattern": WORD, "path": str(tree / "drafts")}
-    assert "needle of drafts/c.md" in await searched(start, args, answers=[Answer("", True)])
+    assert "needle of drafts/c.md" in await searched(start, args, answers=[AnswerPermission("", True)])
 
 
 async def test_a_rule_that_allows_a_secret_file_shows_it(start: Start, tree: Path) -> None:
@@ -99,7 +99,7 @@ async def test_a_denial_holds_in_a_folder_outside_that_the_person_allows(
         (other / name).write_text(WORD)
     config = {"rules": {"deny": [f"Read({other}/b.txt)"]}}
     args = {"pattern": WORD, "path": str(other)}
-    text = await searched(start, args, config=config, answers=[Answer("", True)])
+    text = await searched(start, args, config=config, answers=[AnswerPermission("", True)])
     assert f"{other}/a.txt:1:{WORD}\n(left out" in text
     assert f"{other}/b.txt:1" not in text
 

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from odin.app.host import Host, open_host
+from odin.app.host import SessionSwitcher, open_switcher
 from odin.config import Options
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionLocked, SessionNotFound, UsageError
 from odin.core.event import Envelope, SessionSwitched, TurnEnded
 from odin.core.op import Prompt, SetPermissionMode
 from odin.session.log import read_log
-from odin.session.store import Store
+from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, call, fault, reply, say
 from tests.policy.processes import running, wait_until
 
 from .conftest import FAST
 from .hookkit import HookKit, claude, new_kit
 
-Open = Callable[..., Awaitable[tuple[Host, ScriptedServer]]]
+Open = Callable[..., Awaitable[tuple[SessionSwitcher, ScriptedServer]]]
 
 
 @pytest.fixture
@@ -36,18 +36,18 @@ def kit(tmp_path: Path) -> HookKit:
 @pytest.fixture
 async def open_(workspace: Path, home: Path) -> AsyncIterator[Open]:
     """A host against a script; several can be open at once."""
-    things: list[tuple[Host, ScriptedServer]] = []
+    things: list[tuple[SessionSwitcher, ScriptedServer]] = []
 
     async def begin(
         script: Any, *, config: dict[str, Any] | None = None, api: Any = "anthropic", **options: Any
-    ) -> tuple[Host, ScriptedServer]:
+    ) -> tuple[SessionSwitcher, ScriptedServer]:
         folder = home / ".config" / "odin"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "odinconfig.json").write_text(json.dumps({**FAST, **(config or {})}))
         server = ScriptedServer(script)
         server.start()
         env = {**os.environ, **server.env(api)}
-        host = await open_host(Options(env=env, cwd=str(workspace), yes=True, **options))
+        host = await open_switcher(Options(env=env, cwd=str(workspace), yes=True, **options))
         things.append((host, server))
         return host, server
 
@@ -57,9 +57,9 @@ async def open_(workspace: Path, home: Path) -> AsyncIterator[Open]:
         server.stop()
 
 
-async def ask(host: Host, text: str) -> TurnEnded:
+async def ask(host: SessionSwitcher, text: str) -> TurnEnded:
     name = os.urandom(4).hex()
-    events = host.client.events()
+    events = host.client.stream_events()
     await host.client.submit(Prompt(name, text))
     async with asyncio.timeout(30):
         async for envelope in events:
@@ -68,12 +68,12 @@ async def ask(host: Host, text: str) -> TurnEnded:
     raise AssertionError("the events ended before the turn did")
 
 
-async def session_of(host: Host) -> str:
-    return (await host.client.info()).session
+async def session_of(host: SessionSwitcher) -> str:
+    return (await host.client.get_info()).session
 
 
-def store_of(home: Path, workspace: Path) -> Store:
-    return Store(home / ".local/state/odin", str(workspace))
+def store_of(home: Path, workspace: Path) -> SessionStore:
+    return SessionStore(home / ".local/state/odin", str(workspace))
 
 
 async def heard(events: AsyncIterator[Envelope]) -> SessionSwitched:
@@ -91,15 +91,15 @@ async def test_new_begins_with_nothing_and_stops_what_ran(open_: Open, workspace
     assert (await ask(host, "xylem")).reason == "end_turn"
     wait_until(lambda: running(service))
     left, before = host.client, await session_of(host)
-    events = left.events()
+    events = left.stream_events()
     (workspace / "ODIN.md").write_text("Always speak of xylophones.")
     await host.client.submit(SetPermissionMode("acceptEdits"))
-    entered = await host.new()
+    entered = await host.open_new()
     assert entered is host.client is not left
     assert not running(service)
     shot = await host.client.snapshot()
     assert (shot.messages, shot.todos, shot.usage.total, shot.title) == ((), (), 0, "")
-    assert (await host.client.info()).permission_mode == "acceptEdits"
+    assert (await host.client.get_info()).permission_mode == "acceptEdits"
     assert await heard(events) == SessionSwitched("new", await session_of(host))
     assert await session_of(host) != before
     await ask(host, "again")
@@ -113,10 +113,10 @@ async def test_both_sessions_tell_of_the_switch(open_: Open) -> None:
     host, _ = await open_([say("one"), say("two")])
     await ask(host, "first")
     first = await session_of(host)
-    await host.new()
+    await host.open_new()
     await ask(host, "second")
-    left = host.client.events()
-    entered = (await host.resume(first)).events()
+    left = host.client.stream_events()
+    entered = (await host.resume(first)).stream_events()
     assert await heard(left) == await heard(entered) == SessionSwitched("resume", first)
 
 
@@ -124,7 +124,7 @@ async def test_resume_goes_on_where_it_was(open_: Open) -> None:
     host, server = await open_([say("one"), say("two"), say("three")])
     await ask(host, "mend the login page")
     first = await session_of(host)
-    await host.new()
+    await host.open_new()
     await ask(host, "something else")
     await host.resume("login page")
     assert await session_of(host) == first
@@ -141,7 +141,7 @@ async def test_a_target_that_cannot_be_had_leaves_the_old_session_usable(
     host, server = await open_([say("one"), say("two"), say("three")])
     await ask(host, "first")
     taken = await session_of(host)
-    await host.new()
+    await host.open_new()
     await ask(host, "second")
     here, client = await session_of(host), host.client
     other = store_of(home, workspace).open(taken)
@@ -163,7 +163,7 @@ async def test_a_target_that_fails_after_it_was_locked_is_let_go(open_: Open, ho
     host, _ = await open_([say("one"), say("two")])
     await ask(host, "first")
     first = await session_of(host)
-    await host.new()
+    await host.open_new()
     await ask(host, "second")
     (home / ".config/odin/odinconfig.json").write_text("{")
     client = host.client
@@ -182,7 +182,7 @@ async def test_nobody_leaves_a_session_that_is_answering(open_: Open, workspace:
     async with asyncio.timeout(30):
         while not (workspace / "begun").exists():
             await asyncio.sleep(0.01)
-    for act in (host.new(), host.resume("x"), host.fork()):
+    for act in (host.open_new(), host.resume("x"), host.fork()):
         with pytest.raises(SessionBusy):
             await act
     (workspace / "go").touch()
@@ -216,7 +216,7 @@ async def test_a_fork_at_every_prompt_can_be_gone_on_with(open_: Open, home: Pat
         assert path.read_bytes() == before, "the original is untouched"
         await host.resume(original)
     assert server.rejected == []
-    listed = {item.id: item for item in await host.list()}
+    listed = {item.id: item for item in await host.list_sessions()}
     assert sorted(item.forked_from for item in listed.values() if item.forked_from) == [original] * len(turns)
 
 
@@ -249,18 +249,18 @@ async def test_rename_search_and_delete(open_: Open, home: Path, workspace: Path
     assert (await host.client.snapshot()).title == "A good title"
     with pytest.raises(DeleteCurrentSession):
         await host.delete(first)
-    await host.new()
+    await host.open_new()
     await ask(host, "second")
     (match,) = await host.search("marmalade")
     assert (match.session.id, match.session.title, match.where) == (first, "A good title", "answer")
     await host.rename(first, "Another")
-    assert {item.title for item in await host.list() if item.id == first} == {"Another"}
+    assert {item.title for item in await host.list_sessions() if item.id == first} == {"Another"}
     events = list(read_log(store_of(home, workspace).path_of(first)))
     assert [item.seq for item in events] == list(range(len(events)))
-    locked = {item.id: bool(item.locked) for item in await host.list()}
+    locked = {item.id: bool(item.locked) for item in await host.list_sessions()}
     assert locked == {first: False, await session_of(host): True}
     await host.delete(first)
-    assert [item.id for item in await host.list()] == [await session_of(host)]
+    assert [item.id for item in await host.list_sessions()] == [await session_of(host)]
     with pytest.raises(SessionNotFound):
         await host.delete(first)
 
@@ -273,7 +273,7 @@ async def test_everything_is_restored_before_the_first_hook_hears_of_the_session
     host, server = await open_([todos, say("one"), say("two"), say("three")], config=hooks)
     await ask(host, "first")
     first = await session_of(host)
-    await host.new()
+    await host.open_new()
     await host.resume(first)
     assert [told["source"] for told in kit.told()] == ["startup"]
     shot = await host.client.snapshot()
@@ -283,7 +283,7 @@ async def test_everything_is_restored_before_the_first_hook_hears_of_the_session
     assert kit.told()[1]["session_id"] == first
     last = server.requests[-1].body.decode()
     assert last.index("first") < last.rindex("The hook has spoken.")
-    await host.new()
+    await host.open_new()
     await ask(host, "begin anew")
     assert [told["source"] for told in kit.told()] == ["startup", "resume", "clear"]
 

@@ -11,8 +11,8 @@ from odin.core.event import (
     CallDiscarded,
     CallQueued,
     CallSpeculated,
-    FilesLeft,
-    FilesSaved,
+    CheckpointSaved,
+    FilesChanged,
     Replied,
     ToolEnded,
     ToolProgressed,
@@ -26,7 +26,7 @@ from .conftest import Start
 from .early import ONE_PIECE, calls, follow, held, order, read, reasons, run, runs, until, write
 from .test_turn import results
 
-_LIFE = (CallSpeculated, CallDiscarded, FilesSaved, FilesLeft, Replied, ToolStarted, ToolEnded)
+_LIFE = (CallSpeculated, CallDiscarded, CheckpointSaved, FilesChanged, Replied, ToolStarted, ToolEnded)
 
 
 class TestBeginning:
@@ -34,7 +34,7 @@ class TestBeginning:
         gate = Gate()
         talk = await start([held(calls(write(workspace / "new.txt", "hello\n")), gate), say("ok")])
         prompt = await talk.submit("go")
-        await talk.until(FilesLeft)
+        await talk.until(FilesChanged)
         assert (workspace / "new.txt").read_text() == "hello\n"
         ended = await follow(talk, prompt, gate)
         assert ended.text == "ok"
@@ -86,7 +86,7 @@ class TestBeginning:
         prompt = await talk.submit("go")
         begun: set[str] = set()
         async with asyncio.timeout(30):
-            async for envelope in talk.client.events(after=-1):
+            async for envelope in talk.client.stream_events(after=-1):
                 if isinstance(envelope.event, CallSpeculated):
                     begun.add(envelope.event.call_id)
                 if len(begun) == 4:
@@ -231,7 +231,7 @@ class TestOrder:
         (workspace / "b.txt").write_text("b\n")
         talk = await start([held(turn, gate), say("ok")], config={"read_before_edit": False})
         prompt = await talk.submit("go")
-        await talk.until(FilesLeft)
+        await talk.until(FilesChanged)
         assert (workspace / "a.txt").read_text() == "new\n"
         await follow(talk, prompt, gate)
         assert [event.call_id for event in talk.all(ToolEnded)] == ["r", "c", "w"]
@@ -244,7 +244,7 @@ class TestOrder:
         turn = calls(read(workspace / "a"), run("pwd"), write(workspace / "b", "x\n"))
         talk = await start([held(turn, gate), say("ok")])
         prompt = await talk.submit("go")
-        await talk.until(FilesLeft)
+        await talk.until(FilesChanged)
         await follow(talk, prompt, gate)
         assert [found[0] for found in results(talk.server.requests[1].json)] == ["r", "c", "w"]
         assert talk.server.rejected == []

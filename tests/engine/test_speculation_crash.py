@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from odin.core.event import CallDiscarded, Envelope, Warned
-from odin.engine.early.takeback import BARRED
+from odin.engine.early.takeback import OUT_OF_BOUNDS
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, say
 
@@ -196,7 +196,7 @@ async def test_a_log_cannot_make_it_touch_what_is_outside_or_protected(
     assert [file.read_text() for file in (workspace / "a", outside, settings)] == ["old\n", "new\n", "new\n"]
     (event,) = talk.all(CallDiscarded)
     assert [change.before.path for change in event.restored] == [str(workspace / "a")]
-    assert [(file.path, file.reason) for file in event.kept] == [(path, BARRED) for path in sorted(barred)]
+    assert [(file.path, file.reason) for file in event.kept] == [(path, OUT_OF_BOUNDS) for path in sorted(barred)]
 
 
 def _renamed(state: dict[str, Any], path: str) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import pytest
 from odin.app import open_session
 from odin.config import Options
 from odin.core.client import Client
-from odin.core.event import AnyEvent, CallDiscarded, CallSpeculated, FilesLeft, ToolEnded, TurnEnded
+from odin.core.event import AnyEvent, CallDiscarded, CallSpeculated, FilesChanged, ToolEnded, TurnEnded
 from odin.core.op import Prompt
-from odin.core.provider import CallPiece, ModelInfo, Piece, Request, RollbackPiece, StopPiece, TextPiece
+from odin.core.provider import CallChunk, Chunk, ModelInfo, Request, RollbackChunk, StopChunk, TextChunk
 
 
 class Played:
@@ -20,10 +20,10 @@ class Played:
 
     name = "played"
 
-    def __init__(self, *replies: list[Piece | asyncio.Event]) -> None:
+    def __init__(self, *replies: list[Chunk | asyncio.Event]) -> None:
         self._replies = list(replies)
 
-    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
         for piece in self._replies.pop(0):
             if isinstance(piece, asyncio.Event):
                 await piece.wait()
@@ -34,12 +34,12 @@ class Played:
         return
 
 
-def written(path: Path, content: str, index: int = 0) -> CallPiece:
+def written(path: Path, content: str, index: int = 0) -> CallChunk:
     args = f'{{"file_path": "{path}", "content": "{content}"}}'
-    return CallPiece(index, f"w{index}", "WriteFile", args, done=True)
+    return CallChunk(index, f"w{index}", "WriteFile", args, done=True)
 
 
-DONE: list[Piece | asyncio.Event] = [TextPiece("ok"), StopPiece("end_turn")]
+DONE: list[Chunk | asyncio.Event] = [TextChunk("ok"), StopChunk("end_turn")]
 
 
 async def play(workspace: Path, provider: Played, gate: asyncio.Event, seen: Callable[[], bool]) -> list[AnyEvent]:
@@ -48,12 +48,12 @@ async def play(workspace: Path, provider: Played, gate: asyncio.Event, seen: Cal
     client: Client = await open_session(options, provider=(provider, ModelInfo("m", "played", tools="native")))
     heard: list[AnyEvent] = []
     try:
-        events = client.events()
+        events = client.stream_events()
         await client.submit(Prompt("p", "go"))
         async with asyncio.timeout(30):
             async for envelope in events:
                 heard.append(envelope.event)
-                if isinstance(envelope.event, FilesLeft) and not gate.is_set():
+                if isinstance(envelope.event, FilesChanged) and not gate.is_set():
                     assert seen()
                     gate.set()
                 if isinstance(envelope.event, TurnEnded):
@@ -70,8 +70,8 @@ def kinds(heard: list[AnyEvent]) -> list[str]:
 
 async def test_a_provider_that_begins_its_reply_again(home: Path, workspace: Path) -> None:
     gate = asyncio.Event()
-    again: list[Piece | asyncio.Event] = [written(workspace / "a", "first"), gate, RollbackPiece("another key")]
-    again += [written(workspace / "b", "second"), StopPiece("tool_use")]
+    again: list[Chunk | asyncio.Event] = [written(workspace / "a", "first"), gate, RollbackChunk("another key")]
+    again += [written(workspace / "b", "second"), StopChunk("tool_use")]
     heard = await play(workspace, Played(again, DONE), gate, lambda: (workspace / "a").exists())
     assert not (workspace / "a").exists()
     assert (workspace / "b").read_text() == "second"
@@ -84,8 +84,8 @@ async def test_a_provider_that_begins_its_reply_again(home: Path, workspace: Pat
 async def test_arguments_that_go_on_after_they_were_complete(home: Path, workspace: Path) -> None:
     """What was taken for a whole call was a part of one: its change is taken back and the reply is asked for again."""
     gate = asyncio.Event()
-    more = CallPiece(0, json='{"more": 1}')
-    reply: list[Piece | asyncio.Event] = [written(workspace / "a", "half"), gate, more, StopPiece("tool_use")]
+    more = CallChunk(0, json='{"more": 1}')
+    reply: list[Chunk | asyncio.Event] = [written(workspace / "a", "half"), gate, more, StopChunk("tool_use")]
     heard = await play(workspace, Played(reply, DONE), gate, lambda: (workspace / "a").exists())
     assert not (workspace / "a").exists()
     assert [event.reason for event in heard if isinstance(event, CallDiscarded)] == ["args_invalid"]
@@ -95,12 +95,12 @@ async def test_arguments_that_go_on_after_they_were_complete(home: Path, workspa
 async def test_calls_that_are_written_side_by_side_begin_in_their_order(home: Path, workspace: Path) -> None:
     """The second call is complete before the first: it waits for it."""
     gate, first = asyncio.Event(), '{"command": "pwd"}'
-    reply: list[Piece | asyncio.Event] = [
-        CallPiece(0, "c0", "ExecuteCommand", first[:5]),
+    reply: list[Chunk | asyncio.Event] = [
+        CallChunk(0, "c0", "ExecuteCommand", first[:5]),
         written(workspace / "a", "x", 1),
-        CallPiece(0, json=first[5:], done=True),
+        CallChunk(0, json=first[5:], done=True),
         gate,
-        StopPiece("tool_use"),
+        StopChunk("tool_use"),
     ]
     heard = await play(workspace, Played(reply, DONE), gate, lambda: (workspace / "a").exists())
     assert kinds(heard) == ["CallSpeculated c0", "CallSpeculated w1", "ToolEnded c0", "ToolEnded w1"]
@@ -109,8 +109,8 @@ async def test_calls_that_are_written_side_by_side_begin_in_their_order(home: Pa
 @pytest.mark.parametrize("cut", [5, 20, 60])
 async def test_a_call_that_was_received_in_part_never_runs(home: Path, workspace: Path, cut: int) -> None:
     whole = written(workspace / "a", "x")
-    half = CallPiece(0, "w0", "WriteFile", whole.json[:cut])
-    reply: list[Piece | asyncio.Event] = [half, CallPiece(0, done=True), StopPiece("max_tokens")]
+    half = CallChunk(0, "w0", "WriteFile", whole.json[:cut])
+    reply: list[Chunk | asyncio.Event] = [half, CallChunk(0, done=True), StopChunk("max_tokens")]
     heard = await play(workspace, Played(reply, DONE), asyncio.Event(), lambda: False)
     assert kinds(heard) == []
     assert not (workspace / "a").exists()

@@ -13,9 +13,9 @@ from odin.core.event import (
     CallDiscarded,
     CallSpeculated,
     FileCached,
-    FilesLeft,
+    FilesChanged,
+    ReplyRolledBack,
     RetryScheduled,
-    RolledBack,
     ToolEnded,
     ToolStarted,
     TurnEnded,
@@ -36,7 +36,7 @@ LOOSE = {"read_before_edit": False}
 async def begin(talk: Talk) -> str:
     """Send a prompt; come back when its change has been made early."""
     prompt = await talk.submit("go")
-    await talk.until(FilesLeft)
+    await talk.until(FilesChanged)
     return prompt
 
 
@@ -202,7 +202,7 @@ class TestWhen:
         await follow(talk, prompt, gate)
         assert not (workspace / "a").exists()
         assert reasons(talk) == [("w", "rollback")]
-        assert len(talk.all(RolledBack)) == 1
+        assert len(talk.all(ReplyRolledBack)) == 1
 
     async def test_a_reply_that_is_cut_off_by_its_length(self, start: Start, workspace: Path) -> None:
         gate = Gate()

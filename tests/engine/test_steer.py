@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import pytest
 
-from odin.core.event import PermissionAnswered, PermissionAsked, PromptJoined, ToolEnded, ToolStarted, TurnEnded
-from odin.core.op import Answer, ChangePrompt, Prompt
-from odin.engine.call.gate import SKIPPED
+from odin.core.event import PermissionAnswered, PermissionAsked, PromptInjected, ToolEnded, ToolStarted, TurnEnded
+from odin.core.op import AnswerPermission, ChangePrompt, Prompt
+from odin.engine.call.gate import SKIPPED_BY_STEERING
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
@@ -44,18 +44,18 @@ async def test_calls_that_have_not_begun_are_left_out(start: Start, workspace: P
     talk = await start([batch(workspace), say("changed course")], api)
     prompt = await talk.submit("go")
     await exists(workspace / "begun")
-    await talk.client.submit(Prompt("s", "stop that, do this", lane="steer"))
+    await talk.client.submit(Prompt("s", "stop that, do this", delivery="steer"))
     (workspace / "go").touch()
     assert (await talk.until_end(prompt)).text == "changed course"
     assert statuses(talk) == {"c_slow": "success", "c_late": "cancelled", "c_look": "cancelled"}
     assert not (workspace / "late").exists()
     request = talk.server.requests[1]
     assert request.results["c_slow"] == "slow"
-    assert all(SKIPPED in request.results[name] for name in ("c_late", "c_look"))
+    assert all(SKIPPED_BY_STEERING in request.results[name] for name in ("c_late", "c_look"))
     last = request.messages[-1]
     assert last["role"] == "user"
     assert "stop that, do this" in str(last)
-    assert [(event.id, event.turn) for event in talk.all(PromptJoined)] == [("s", prompt)]
+    assert [(event.id, event.turn) for event in talk.all(PromptInjected)] == [("s", prompt)]
     assert talk.server.rejected == []
 
 
@@ -64,7 +64,7 @@ async def test_a_draft_is_promoted(start: Start, workspace: Path) -> None:
     prompt = await talk.submit("go")
     await exists(workspace / "begun")
     draft = await talk.submit("rather this")
-    assert await talk.client.submit(ChangePrompt(draft, lane="steer"))
+    assert await talk.client.submit(ChangePrompt(draft, delivery="steer"))
     (workspace / "go").touch()
     assert (await talk.until_end(prompt)).text == "changed course"
     assert statuses(talk)["c_late"] == "cancelled"
@@ -95,14 +95,14 @@ async def test_who_is_asked_about_a_call_need_not_answer_any_more(start: Start, 
     talk = await start([write, say("fine")], yes=False, can_ask=True)
     prompt = await talk.submit("go")
     await talk.until(PermissionAsked)
-    await talk.client.submit(Prompt("s", "no, leave it", lane="steer"))
+    await talk.client.submit(Prompt("s", "no, leave it", delivery="steer"))
     await talk.until(TurnEnded)
-    talk.answers = [Answer("", True, "too late")]
+    talk.answers = [AnswerPermission("", True, "too late")]
     assert (await talk.until_end(prompt)).text == "fine"
     assert statuses(talk) == {"c_w": "cancelled"}
     assert [(event.allowed, event.by) for event in talk.all(PermissionAnswered)] == [(False, "steer")]
     assert talk.all(ToolStarted) == []
-    assert SKIPPED in talk.server.requests[1].results["c_w"]
+    assert SKIPPED_BY_STEERING in talk.server.requests[1].results["c_w"]
     assert talk.server.rejected == []
 
 
@@ -110,7 +110,7 @@ async def test_the_first_request_takes_what_came_before_it(start: Start) -> None
     talk = await start([say("one"), say("two")])
     first = await talk.submit("a")
     await talk.submit("b")
-    await talk.client.submit(Prompt("s", "and c", lane="steer"))
+    await talk.client.submit(Prompt("s", "and c", delivery="steer"))
     assert (await talk.until_end(first)).text == "one"
     assert "and c" in str(talk.server.requests[0].messages), "it goes before what only waits"
     assert (await talk.until_end("p2")).text == "two"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from odin.app import surroundings
-from odin.app.surroundings import repository
+from odin.app.surroundings import describe_repository
 from odin.testing import say
 from tests.engine.conftest import Start
 
@@ -52,7 +52,7 @@ async def test_the_first_message_has_the_state_of_the_repository_once(start: Sta
 async def test_it_is_not_told_again_after_a_resume(start: Start, repo: Path):
     talk = await start([say("Yes."), say("Again.")])
     await talk.say("Hello")
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     again = await start(None, server=talk.server, resume=session)
     await again.say("And now?")
@@ -124,9 +124,9 @@ async def test_git_starts_only_when_something_was_said(start: Start, repo: Path,
         begun.append(root)
         return "looked"
 
-    monkeypatch.setattr(surroundings, "repository", looked)
+    monkeypatch.setattr(surroundings, "describe_repository", looked)
     talk = await start([say("Yes.")])
-    await talk.client.info()
+    await talk.client.get_info()
     await talk.client.snapshot()
     assert begun == []
     await talk.say("Hello")
@@ -140,7 +140,7 @@ async def test_a_slow_git_is_told_with_a_later_request(start: Start, repo: Path,
         await ready.wait()
         return "Git at last"
 
-    monkeypatch.setattr(surroundings, "repository", looked)
+    monkeypatch.setattr(surroundings, "describe_repository", looked)
     monkeypatch.setattr(surroundings, "GRACE_S", 0.01)
     talk = await start([say("Yes."), say("Again.")])
     await talk.say("Hello")
@@ -157,7 +157,7 @@ async def test_a_session_ends_while_git_still_looks(start: Start, repo: Path, mo
         await asyncio.Event().wait()
         return ""
 
-    monkeypatch.setattr(surroundings, "repository", looked)
+    monkeypatch.setattr(surroundings, "describe_repository", looked)
     monkeypatch.setattr(surroundings, "GRACE_S", 0.01)
     talk = await start([say("Yes.")])
     await talk.say("Hello")
@@ -167,16 +167,16 @@ async def test_a_session_ends_while_git_still_looks(start: Start, repo: Path, mo
 
 async def test_git_that_does_not_come_to_an_end_is_ended(repo: Path, monkeypatch: pytest.MonkeyPatch):
     os.mkfifo(repo / "nobody-writes")
-    monkeypatch.setattr(surroundings, "_STATUS", ("hash-object", "nobody-writes"))
+    monkeypatch.setattr(surroundings, "_STATUS_ARGS", ("hash-object", "nobody-writes"))
     monkeypatch.setattr(surroundings, "LIMIT_S", 0.1)
     async with asyncio.timeout(30):
-        assert await repository(str(repo), os.environ) == ""
+        assert await describe_repository(str(repo), os.environ) == ""
 
 
 async def test_a_long_status_is_cut(repo: Path):
     for number in range(100):
         (repo / f"file-{number:03}\x1b[2J.txt").write_text("")
-    told = await repository(str(repo), os.environ)
+    told = await describe_repository(str(repo), os.environ)
     assert "lines left out" in told
     assert len(told) <= 2010
     assert "\x1b" not in told
@@ -197,7 +197,7 @@ async def test_agents_md_on_the_way_to_the_folder_is_in_the_prompt(start: Start,
     order = [systems[0].index(text) for text in ("(ODIN.md)", "(AGENTS.md)", "(below/AGENTS.md)", "Here it is Rust.")]
     assert order == sorted(order)
     assert "Here it is Rust." in (await talk.client.snapshot()).custom_instructions
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     again = await start([say("Yes.")], cwd=str(below), resume=session)
     await again.say("Now?")

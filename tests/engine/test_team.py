@@ -86,7 +86,7 @@ async def test_its_usage_counts_for_the_session_and_for_itself(start: Start) -> 
 async def test_names_go_on_after_a_resume(start: Start) -> None:
     talk = await start([call("AgentTool", TASK), say("a"), say("b"), call("AgentTool", TASK), say("c"), say("d")])
     await talk.say("one")
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     again = await start(None, server=talk.server, resume=session)
     await again.say("two")
@@ -109,7 +109,7 @@ async def test_the_lesser_model_gives_the_title_and_its_use_is_recorded(start: S
 
 async def _events(client: Client) -> AsyncIterator[AnyEvent]:
     seq = (await client.snapshot()).seq
-    async for envelope in client.events(after=-1):
+    async for envelope in client.stream_events(after=-1):
         yield envelope.event
         if envelope.seq >= seq:
             return

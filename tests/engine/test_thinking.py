@@ -11,7 +11,7 @@ import pytest
 from odin.core.event import (
     AnyEvent,
     Replied,
-    RolledBack,
+    ReplyRolledBack,
     TextStreamed,
     ThinkingEnded,
     ThinkingStarted,
@@ -20,9 +20,9 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.message import Thinking
-from odin.core.op import Compact, Continue, Interrupt, Prompt, RemoveLast, Rewind, SetModel
-from odin.core.provider import ThinkingPiece
-from odin.engine.thoughts import Thoughts
+from odin.core.op import Compact, Continue, Interrupt, Prompt, RemoveLastMessage, Rewind, SetModel
+from odin.core.provider import ThinkingChunk
+from odin.engine.thoughts import ReasoningStream
 from odin.testing import ScriptedServer, call, reply, say
 
 from .conftest import Start, Talk
@@ -89,15 +89,15 @@ class TestShown:
             if isinstance(event, ThinkingStreamed):
                 shown.set()
 
-        thoughts = Thoughts(emit)
+        thoughts = ReasoningStream(emit)
         for letter in "abcdef":
-            thoughts.hear(ThinkingPiece(letter))
+            thoughts.add_chunk(ThinkingChunk(letter))
         assert told == [ThinkingStarted()], "nothing is shown for every delta"
         async with asyncio.timeout(10):
             await shown.wait()
         assert told[1:] == [ThinkingStreamed("abcdef")], "and nothing waits for the next one"
-        thoughts.hear(ThinkingPiece("g"))
-        thoughts.hear(ThinkingPiece(signature="proof"))
+        thoughts.add_chunk(ThinkingChunk("g"))
+        thoughts.add_chunk(ThinkingChunk(signature="proof"))
         assert told[2] == ThinkingStreamed("g")
         assert isinstance(told[3], ThinkingEnded)
         assert told[3].text == "abcdefg"
@@ -108,11 +108,11 @@ class TestShown:
         """Three seconds of a clock that the test turns, with a delta in every hundredth of them."""
         told: list[tuple[float, AnyEvent]] = []
         now = 1000.0
-        thoughts = Thoughts(lambda event: told.append((now, event)))
+        thoughts = ReasoningStream(lambda event: told.append((now, event)))
         with monkeypatch.context() as patch:
             patch.setattr(asyncio.get_running_loop(), "time", lambda: now)
             for _ in range(300):
-                thoughts.hear(ThinkingPiece("x"))
+                thoughts.add_chunk(ThinkingChunk("x"))
                 now += 0.01
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -124,9 +124,9 @@ class TestShown:
 
     async def test_the_end_text_wins(self) -> None:
         told: list[AnyEvent] = []
-        thoughts = Thoughts(told.append)
-        thoughts.hear(ThinkingPiece("abou"))
-        thoughts.hear(ThinkingPiece(final="all about it"))
+        thoughts = ReasoningStream(told.append)
+        thoughts.add_chunk(ThinkingChunk("abou"))
+        thoughts.add_chunk(ThinkingChunk(final="all about it"))
         thoughts.end()
         (ended,) = [event for event in told if isinstance(event, ThinkingEnded)]
         assert ended.text == "all about it"
@@ -138,7 +138,7 @@ class TestShown:
         )
         await talk.say("2+2?")
         assert [event.text for event in talk.all(ThinkingEnded)] == ["second try"]
-        assert len(talk.all(RolledBack)) == 1
+        assert len(talk.all(ReplyRolledBack)) == 1
         assert len(talk.all(ThinkingStarted)) == 2
 
     async def test_models_without_reasoning_are_as_they_were(self, start: Start) -> None:
@@ -210,7 +210,7 @@ class TestSentBack:
         models = itertools.cycle([OTHER[kind], THINKERS[kind]["model"]])
         prompt = await talk.submit("go")
         async with asyncio.timeout(30):
-            async for envelope in talk.client.events(after=-1):
+            async for envelope in talk.client.stream_events(after=-1):
                 if isinstance(envelope.event, ToolStarted):
                     await talk.client.submit(SetModel(next(models)))
                 if isinstance(envelope.event, Replied) and not envelope.event.message.calls:
@@ -230,7 +230,7 @@ class TestSentBack:
         await interrupted_in_a_command(talk)
         await talk.client.submit(Rewind("p2", files=False, chat=True))
         assert (await talk.say("anew")).text == "b"
-        session = (await talk.client.info()).session
+        session = (await talk.client.get_info()).session
         await talk.client.close()
         again = await start(None, server=server, resume=session, **THINKERS[kind])
         assert (await again.say("and after")).text == "c"
@@ -256,7 +256,7 @@ class TestSentBack:
 
 async def interrupted_in_a_command(talk: Talk) -> None:
     """Send a prompt and stop it in the midst of the first command that it leads to."""
-    events = talk.client.events()
+    events = talk.client.stream_events()
     prompt = await talk.submit("look")
     async with asyncio.timeout(30):
         async for envelope in events:
@@ -289,7 +289,7 @@ class TestThoughtAndNothingElse:
         talk = await start([thinks(workspace), long, say("4")], **THINKERS[kind])
         prompt = await talk.submit("2+2?")
         async with asyncio.timeout(30):
-            async for envelope in talk.client.events(after=-1):
+            async for envelope in talk.client.stream_events(after=-1):
                 if isinstance(envelope.event, ThinkingStarted) and len(talk.server.requests) == 2:
                     break
         await talk.client.submit(Interrupt())
@@ -302,7 +302,7 @@ class TestThoughtAndNothingElse:
     async def test_taking_the_last_message_back_takes_what_people_see_as_last(self, start: Start) -> None:
         talk = await start([say("one"), say("two")], **THINKERS["anthropic"])
         await talk.say("first")
-        assert await talk.client.submit(RemoveLast())
+        assert await talk.client.submit(RemoveLastMessage())
         await talk.client.submit(Prompt("p9", "second"))
         await talk.until_end("p9")
         assert talk.server.rejected == []

@@ -101,7 +101,7 @@ async def test_artifacts_live_with_the_session_in_every_mode(start: Start, works
     await talk.say("What was the plan?", "ask_mode")
     assert "First, look." in talk.server.requests[3].results["r"]
     (kept,) = home.rglob("artifacts/plan.md")
-    assert kept.parent.parent.name == (await talk.client.info()).session
+    assert kept.parent.parent.name == (await talk.client.get_info()).session
     assert list(workspace.iterdir()) == []
 
 
@@ -116,7 +116,7 @@ async def test_artifacts_live_with_the_session_in_every_mode(start: Start, works
 )
 async def test_names_that_no_tool_has_are_told(options: dict[str, tuple[str, ...]], told: list[str], start: Start):
     talk = await start([], **options)
-    warnings = " ".join((await talk.client.info()).warnings)
+    warnings = " ".join((await talk.client.get_info()).warnings)
     assert [part in warnings for part in told] == [True] * len(told)
     assert bool(warnings) == bool(told)
 

@@ -20,8 +20,8 @@ from odin.core.event import (
     PromptDropped,
     Replied,
     ReplyDiscarded,
+    ReplyRolledBack,
     RetryScheduled,
-    RolledBack,
     TextStreamed,
     ThinkingStreamed,
     ToolEnded,
@@ -30,7 +30,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Usage
-from odin.core.op import AddContext, Answer, DropPrompt, Interrupt, Prompt
+from odin.core.op import AddContext, AnswerPermission, DropPrompt, Interrupt, Prompt
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
@@ -145,7 +145,7 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before(start: Start
 async def test_resume_keeps_the_bytes_too(start: Start) -> None:
     talk = await start([say("one"), say("two")])
     await talk.say("first")
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     again = await start(None, server=talk.server, resume=session)
     await again.say("second")
@@ -343,7 +343,7 @@ async def test_passing_failures_are_retried_in_plain_sight(start: Start, broken:
     assert (ended.reason, ended.text) == ("end_turn", "fine")
     (retry,) = talk.all(RetryScheduled)
     assert (retry.error_kind, retry.attempt) == (kind, 1)
-    assert ("half" in "".join(event.text for event in talk.all(TextStreamed))) == bool(talk.all(RolledBack))
+    assert ("half" in "".join(event.text for event in talk.all(TextStreamed))) == bool(talk.all(ReplyRolledBack))
     assert len(talk.all(Replied)) == 1
     assert talk.server.rejected == []
 
@@ -493,7 +493,7 @@ async def test_snapshots_are_pushed_as_the_state_changes(start: Start) -> None:
     shots: list[Any] = []
 
     async def watch() -> None:
-        async for shot in talk.client.snapshots():
+        async for shot in talk.client.stream_snapshots():
             shots.append(shot)
 
     watcher = asyncio.create_task(watch())
@@ -559,7 +559,7 @@ class TestAsking:
     async def test_yes_runs_it_and_no_with_a_reason_reaches_the_model(self, start: Start, workspace: Path) -> None:
         writes = [call("WriteFile", {"file_path": str(workspace / name), "content": "x"}) for name in "ab"]
         talk = await start([*writes, say("ok")], yes=False, can_ask=True)
-        talk.answers = [Answer("", True), Answer("", False, "use another name")]
+        talk.answers = [AnswerPermission("", True), AnswerPermission("", False, "use another name")]
         await talk.say("go")
         assert ((workspace / "a").exists(), (workspace / "b").exists()) == (True, False)
         assert b"use another name" in talk.server.requests[2].body
@@ -568,7 +568,7 @@ class TestAsking:
     async def test_changed_arguments_are_judged_again_and_kept(self, start: Start, workspace: Path) -> None:
         write = call("WriteFile", {"file_path": str(workspace / "a"), "content": "x"})
         talk = await start([write, say("ok")], yes=False, can_ask=True)
-        talk.answers = [Answer("", True, args={"file_path": str(workspace / "b"), "content": "y"})]
+        talk.answers = [AnswerPermission("", True, args={"file_path": str(workspace / "b"), "content": "y"})]
         await talk.say("go")
         assert ((workspace / "a").exists(), (workspace / "b").read_text()) == (False, "y")
         (answered,) = talk.all(PermissionAnswered)
@@ -578,7 +578,7 @@ class TestAsking:
     async def test_changed_arguments_that_do_not_fit_are_refused(self, start: Start, workspace: Path) -> None:
         write = call("WriteFile", {"file_path": str(workspace / "a"), "content": "x"})
         talk = await start([write, say("ok")], yes=False, can_ask=True)
-        talk.answers = [Answer("", True, args={"file_path": 3})]
+        talk.answers = [AnswerPermission("", True, args={"file_path": 3})]
         await talk.say("go")
         assert talk.all(ToolEnded)[0].status == "error"
         assert list(workspace.iterdir()) == []
@@ -586,7 +586,7 @@ class TestAsking:
     async def test_no_with_an_interrupt_ends_the_turn(self, start: Start, workspace: Path) -> None:
         calls = [call("WriteFile", {"file_path": str(workspace / name), "content": "x"}) for name in "ab"]
         talk = await start([reply(calls=calls), say("next")], yes=False, can_ask=True)
-        talk.answers = [Answer("", False, interrupt=True)]
+        talk.answers = [AnswerPermission("", False, interrupt=True)]
         assert (await talk.say("go")).reason == "interrupted"
         assert [event.status for event in talk.all(ToolEnded)] == ["denied", "cancelled"]
         assert (await talk.say("and now")).text == "next"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odin.app.usage import Period, usage_report
+from odin.app.usage import UsagePeriod, report_usage
 from odin.context.headings import HEADINGS
 from odin.core.client import ContextReport
 from odin.core.event import Compacted, UsageRecorded
@@ -36,7 +36,7 @@ async def test_every_round_of_everyone_is_recorded(start: Start, workspace: Path
     talk = await start(script, model=SONNET, config={"small_model": SONNET})
     await talk.say("what is here?")
     recorded: list[tuple[str, str, int]] = []
-    async for envelope in talk.client.events(after=-1):
+    async for envelope in talk.client.stream_events(after=-1):
         if isinstance(envelope.event, UsageRecorded):
             recorded.append((envelope.agent, envelope.event.purpose, envelope.event.usage.total))
             if envelope.event.purpose == "title":
@@ -48,7 +48,7 @@ async def test_every_round_of_everyone_is_recorded(start: Start, workspace: Path
     assert shot.usage_by_agent["agent-1"] == Usage(10, 1)
     assert shot.spent_by_model[SONNET].calls == 4
     assert (shot.context_tokens, shot.context_limit) == (1_127, 200_000)
-    found = usage_report(os.environ, cwd=str(workspace), by="purpose", period=Period())
+    found = report_usage(os.environ, cwd=str(workspace), by="purpose", period=UsagePeriod())
     assert {row.name: row.calls for row in found.rows} == {"planner": 3, "title": 1}
     assert found.total.cost_usd == pytest.approx(cost)
     assert found.total.cache_hit_rate == pytest.approx(800 / 2_115, abs=1e-4)
@@ -82,7 +82,7 @@ async def test_the_meter_shows_what_the_model_counted_by_source(start: Start, wo
         reply("Many lines.", usage=Usage(9_000, 200, 3_000)),
     ]
     talk = await start(script, model=SONNET)
-    before = await talk.client.context()
+    before = await talk.client.report_context()
     assert (before.measured, before.limit, set(parts(before))) == (
         False,
         200_000,
@@ -91,7 +91,7 @@ async def test_the_meter_shows_what_the_model_counted_by_source(start: Start, wo
     assert before.used == sum(parts(before).values()) > 1_000
     await talk.client.submit(AddContext("a fact " * 100))
     await talk.say("how many lines?")
-    report = await talk.client.context()
+    report = await talk.client.report_context()
     assert (report.model, report.used, report.limit, report.measured) == (SONNET, 12_200, 200_000, True)
     assert 100_000 < report.threshold < 200_000
     found = parts(report)
@@ -106,7 +106,7 @@ async def test_what_the_model_has_not_read_yet_is_in_no_part(start: Start, works
     look = reply(calls=[call("LS", {"path": str(workspace)})], usage=Usage(900_000, 3))
     talk = await start([look], model=SONNET, max_budget_usd=1)
     assert (await talk.say("go")).reason == "error_max_budget_usd"
-    report = await talk.client.context()
+    report = await talk.client.report_context()
     assert (report.used, report.measured) == (900_003, True)
     assert "tool calls" in parts(report)
     assert "results of LS" not in parts(report)
@@ -121,13 +121,13 @@ async def test_after_a_rewind_the_meter_shows_an_estimate_until_the_next_reply(s
     talk = await start(script)
     await talk.say("first")
     await talk.say("second")
-    assert (await talk.client.context()).used == 9_901
+    assert (await talk.client.report_context()).used == 9_901
     await talk.client.submit(Rewind("p2"))
-    report = await talk.client.context()
+    report = await talk.client.report_context()
     assert (report.measured, sum(parts(report).values())) == (False, report.used)
     assert "answers" in parts(report)
     await talk.say("third")
-    report = await talk.client.context()
+    report = await talk.client.report_context()
     assert (report.measured, report.used) == (True, 43)
 
 
@@ -138,11 +138,11 @@ async def test_after_a_summary_the_meter_shows_less(start: Start) -> None:
     await talk.say("tell me everything")
     for number in range(3):
         await talk.say(f"and then, {number}?")
-    before = await talk.client.context()
+    before = await talk.client.report_context()
     assert (before.measured, before.used) == (True, 11_005)
     assert await talk.client.submit(Compact())
     await talk.until(Compacted)
-    after = await talk.client.context()
+    after = await talk.client.report_context()
     assert (after.measured, sum(parts(after).values())) == (False, after.used)
     assert 0 < parts(after)["summary"] < after.used < before.used
     assert parts(after)["answers"] < parts(before)["answers"]
@@ -152,7 +152,7 @@ async def test_a_window_that_nobody_knows_is_nothing(start: Start) -> None:
     talk = await start([say("hi")], model="anthropic/unheard-of")
     assert (await talk.client.snapshot()).message_count == -1
     await talk.say("go")
-    assert (await talk.client.context()).limit == 0
+    assert (await talk.client.report_context()).limit == 0
     shot = await talk.client.snapshot()
     assert (shot.context_limit, shot.context_tokens > 0) == (0, True)
 
@@ -189,4 +189,4 @@ async def test_usage_is_restored_from_the_log(start: Start) -> None:
         "context_limit",
     ):
         assert getattr(after, name) == getattr(before, name), name
-    assert (await again.client.context()).measured
+    assert (await again.client.report_context()).measured

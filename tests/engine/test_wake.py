@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from odin.core.event import (
-    Noted,
+    NoteAdded,
     SpawnFinished,
     SpawnStarted,
     ToolEnded,
@@ -73,7 +73,7 @@ async def test_a_busy_agent_reads_all_of_it_beside_its_next_request(start: Start
     command = {"command": f"touch go; {RECORDED.format(2)}"}
     talk = await start([both, call("ExecuteCommand", command), say("Both are over.")])
     assert (await talk.say("go")).text == "Both are over."
-    notes = [event.text for event in talk.all(Noted)]
+    notes = [event.text for event in talk.all(NoteAdded)]
     assert len(notes) == 1
     assert "spawn-1 (one) finished with exit code 1. It printed nothing." in notes[0]
     assert "spawn-2 (two) finished with exit code 0. SpawnStatus shows its output." in notes[0]
@@ -115,7 +115,7 @@ async def test_what_is_stopped_on_purpose_is_no_news(start: Start) -> None:
     talk = await start([spawn("sleep 1000"), call("SpawnStop", {"id": "spawn-1"}), say("Stopped."), say("Later.")])
     assert (await talk.say("go")).text == "Stopped."
     assert [event.status for event in talk.all(SpawnFinished)] == ["stopped"]
-    assert not talk.all(Noted)
+    assert not talk.all(NoteAdded)
     assert (await talk.say("and?")).text == "Later."
     assert "exit code" not in asked(talk, 3)
     assert len(talk.all(TurnStarted)) == 2
@@ -133,7 +133,7 @@ async def test_closing_ends_them_wakes_nobody_and_ids_go_on(start: Start, worksp
     talk = await start([spawn("echo $$ >>pids; exec sleep 1000"), say("Running.")])
     await talk.say("go")
     found = await asyncio.to_thread(pids_in, workspace / "pids", 1)
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     gone(found)
     left = [envelope.event async for envelope in talk.remaining()]
@@ -147,7 +147,7 @@ async def test_closing_ends_them_wakes_nobody_and_ids_go_on(start: Start, worksp
 
 
 async def test_it_does_not_go_on_for_ever(start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_module, "MAX_WAKES", 2)
+    monkeypatch.setattr(agent_module, "MAX_SELF_STARTED_TURNS", 2)
     rounds = [turn for number in "123" for turn in (spawn(WAIT.format(number)), say(f"round {number}"))]
     talk = await start([*rounds, say("by hand")])
     await talk.say("go")
@@ -163,7 +163,7 @@ async def test_it_does_not_go_on_for_ever(start: Start, workspace: Path, monkeyp
 async def ends(talk: Talk, count: int) -> None:
     """Wait until so many background processes are over."""
     async with asyncio.timeout(30):
-        async for envelope in talk.client.events(after=-1):
+        async for envelope in talk.client.stream_events(after=-1):
             count -= isinstance(envelope.event, SpawnFinished)
             if count == 0:
                 return
@@ -208,34 +208,34 @@ async def test_interrupting_a_turn_spares_the_background(start: Start, workspace
 
 
 async def test_to_continue_is_to_ask_so_it_may_begin_turns_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_module, "MAX_WAKES", 1)
+    monkeypatch.setattr(agent_module, "MAX_SELF_STARTED_TURNS", 1)
     talk = await start([say(f"{number}") for number in range(4)])
     await talk.say("go")
     agent = cast("LocalClient", talk.client)._agent
-    agent.tell(Prompt("n1", "first news"))
+    agent.notify(Prompt("n1", "first news"))
     await talk.until_end("n1")
-    agent.tell(Prompt("n2", "second news"))
-    assert not agent.busy, "it has begun as many turns as it may"
+    agent.notify(Prompt("n2", "second news"))
+    assert not agent.is_busy, "it has begun as many turns as it may"
     await talk.client.submit(Continue("c"))
     await talk.until_end("c")
     assert "second news" in asked(talk, 2)
-    agent.tell(Prompt("n3", "third news"))
-    assert agent.busy
+    agent.notify(Prompt("n3", "third news"))
+    assert agent.is_busy
     assert (await talk.until_end("n3")).text == "3"
 
 
 async def test_a_turn_begun_for_news_that_came_too_late_counts_as_well(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_module, "MAX_WAKES", 1)
+    monkeypatch.setattr(agent_module, "MAX_SELF_STARTED_TURNS", 1)
     gate = threading.Event()
     talk = await start([say("0").hold(gate), say("1")])
     prompt = await talk.submit("go")
     await asyncio.to_thread(talk.server.wait_for, 1)
     agent = cast("LocalClient", talk.client)._agent
-    agent.tell(Prompt("n1", "first news"))
+    agent.notify(Prompt("n1", "first news"))
     gate.set()
     await talk.until_end(prompt)
     assert (await talk.until_end("n1")).text == "1"
-    agent.tell(Prompt("n2", "second news"))
-    assert not agent.busy
+    agent.notify(Prompt("n2", "second news"))
+    assert not agent.is_busy

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from odin.core.event import ContextSummarized, PermissionAsked, ToolEnded, UsageRecorded
-from odin.core.op import AddContext, Answer
-from odin.session.summary import SUMMARISED
+from odin.core.op import AddContext, AnswerPermission
+from odin.session.summary import SUMMARIZED_RESULT
 from odin.testing import SeenRequest, Turn, call, fault, reply, say
 from tests.engine.conftest import Start, Talk
 from tests.tools.site import Site, open_site
@@ -95,7 +95,7 @@ async def test_the_network_is_asked_about_in_every_mode(start: Start, site: Site
     url = site.page("/ports", PAGE)
     asked = call("WebFetch", {"url": url, "prompt": "?"})
     talk = await start([asked, say("ok"), asked, say("ok")], yes=False, can_ask=True)
-    talk.answers = [Answer("", False, "not now"), Answer("", True)]
+    talk.answers = [AnswerPermission("", False, "not now"), AnswerPermission("", True)]
     await talk.say("Look it up", mode)
     assert last_result(talk).status == "denied"
     assert site.heads == []
@@ -134,7 +134,7 @@ async def test_a_denied_domain_is_denied_however_it_is_written(start: Start, sit
 async def test_a_project_cannot_set_the_web_and_search_exists_only_when_set(start: Start, site: Site, workspace: Path):
     (workspace / "odinconfig.json").write_text('{"web": {"search": {"backend": "duckduckgo"}}}')
     talk = await start([say("hi")])
-    info = await talk.client.info()
+    info = await talk.client.get_info()
     assert "WebFetch" in info.tools
     assert "WebSearch" not in info.tools
     assert any("web is ignored in a project file" in warning for warning in info.warnings)
@@ -159,7 +159,7 @@ async def test_a_search_runs_with_its_key_which_is_shown_nowhere(start: Start, s
 
 async def test_a_search_engine_without_its_key_is_missing_with_a_warning(start: Start):
     talk = await start([say("hi")], config={"web": {"search": {"backend": "brave"}}})
-    info = await talk.client.info()
+    info = await talk.client.get_info()
     assert "WebSearch" not in info.tools
     assert any("Brave needs a key" in warning for warning in info.warnings)
 
@@ -190,7 +190,7 @@ async def test_a_summary_takes_the_place_of_older_results_for_the_planner_and_af
     assert "four says hello" not in given
     assert "line numbers" in job.body.decode()
     sent = cast.plans[-1]
-    assert sent.results["one"] == sent.results["two"] == SUMMARISED
+    assert sent.results["one"] == sent.results["two"] == SUMMARIZED_RESULT
     assert "three says hello" in sent.results["three"]
     assert "one and two say hello 60 times each." in sent.results["sum"]
     assert f"no longer in view: {workspace / 'one.txt'}, {workspace / 'two.txt'}." in sent.results["sum"]
@@ -199,11 +199,11 @@ async def test_a_summary_takes_the_place_of_older_results_for_the_planner_and_af
     assert [event.calls for event in talk.all(ContextSummarized)] == [("one", "two")]
     context = (await talk.client.snapshot()).context
     assert [item.content for item in context] == ["one and two say hello 60 times each."]
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     resumed = await start(None, server=talk.server, resume=session)
     await resumed.say("Go on")
-    assert cast.plans[-1].results["one"] == SUMMARISED
+    assert cast.plans[-1].results["one"] == SUMMARIZED_RESULT
     assert "one and two" in cast.plans[-1].results["sum"]
     assert talk.server.rejected == []
 
@@ -217,9 +217,9 @@ async def test_a_second_summary_covers_the_first(start: Start, workspace: Path):
     await talk.say("Read all")
     given = cast.jobs[1].json["messages"][0]["content"][0]["text"]
     assert given.count("First summary. First summary.") == 15
-    assert SUMMARISED not in given
+    assert SUMMARIZED_RESULT not in given
     results = cast.plans[-1].results
-    assert [name for name, text in results.items() if text == SUMMARISED] == ["a", "b", "c", "d", "sum1"]
+    assert [name for name, text in results.items() if text == SUMMARIZED_RESULT] == ["a", "b", "c", "d", "sum1"]
     assert talk.server.rejected == []
 
 
@@ -230,7 +230,7 @@ async def test_nothing_is_replaced_when_the_lesser_model_fails(start: Start, wor
     assert last_result(talk).status == "error"
     assert "Nothing was replaced" in last_result(talk).text
     assert talk.all(ContextSummarized) == []
-    assert SUMMARISED not in cast.plans[-1].results.values()
+    assert SUMMARIZED_RESULT not in cast.plans[-1].results.values()
 
 
 async def test_beside_other_calls_it_runs_alone_and_covers_only_what_was_there(start: Start, workspace: Path):
@@ -239,7 +239,7 @@ async def test_beside_other_calls_it_runs_alone_and_covers_only_what_was_there(s
     talk, cast = await begin(start, [*first, both, say("done")], [say("Short.")])
     await talk.say("Read all")
     results = cast.plans[-1].results
-    assert results["a"] == SUMMARISED
+    assert results["a"] == SUMMARIZED_RESULT
     assert "words" in results["b"]
     assert "late" in results["d"]
     assert talk.server.rejected == []
@@ -253,6 +253,6 @@ async def test_a_sub_agent_summarises_its_own_thread(start: Start, workspace: Pa
     talk, cast = await begin(start, script, [say("x was read.")])
     await talk.say("Delegate")
     assert "main main" not in cast.jobs[0].body.decode()
-    assert cast.plans[-2].results["x"] == SUMMARISED
+    assert cast.plans[-2].results["x"] == SUMMARIZED_RESULT
     assert "main" in cast.plans[-1].results["mine"]
     assert talk.server.rejected == []

@@ -16,7 +16,7 @@ class Reader:
         self._after = after
         self._slow = slow
         self._heard: list[Envelope] = []
-        self._task = asyncio.create_task(self._read(client.events(after)))
+        self._task = asyncio.create_task(self._read(client.stream_events(after)))
 
     async def _read(self, events: Any) -> None:
         async for envelope in events:

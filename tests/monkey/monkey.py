@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from odin.core.op import Interrupt, Prompt, SetBudget
-from odin.session.index import Index
+from odin.session.index import SessionIndex
 from odin.testing import ScriptedServer
 from tests.monkey.model import Model
 from tests.monkey.person import MODELS, Person
@@ -60,13 +60,13 @@ def _configure(home: Path, server: ScriptedServer) -> None:
 
 async def _begin_anew(person: Person) -> None:
     """Leave the session at any moment and go on with it, or with a copy of it."""
-    session = (await person.client.info()).session
+    session = (await person.client.get_info()).session
     await person.close()
     if (await person.client.snapshot()).seq < 0:
         await person.open()
         return
     log = await person.log()
-    Index(log.parent.parent).rows()
+    SessionIndex(log.parent.parent).list_entries()
     check_prompts(log, person.submitted)
     fork = person.random.random() < 0.3
     await person.open(resume=session, fork=fork)

@@ -19,7 +19,7 @@ from odin.core.event import Envelope, Mode, PermissionAsked, QuestionsAsked, Tur
 from odin.core.op import (
     AddContext,
     AddRule,
-    Answer,
+    AnswerPermission,
     AnswerQuestions,
     CancelCompaction,
     ChangePrompt,
@@ -30,10 +30,10 @@ from odin.core.op import (
     Op,
     Prompt,
     Redo,
-    RemoveLast,
+    RemoveLastMessage,
     RemoveRule,
     Rewind,
-    RunCommand,
+    RunUserShell,
     SetBudget,
     SetLoop,
     SetModel,
@@ -87,7 +87,7 @@ class Person:
         return self._opened
 
     async def log(self) -> Path:
-        session = (await self.client.info()).session
+        session = (await self.client.get_info()).session
         return next((self._home / ".local" / "state" / "odin" / "sessions").glob(f"*/{session}/main.jsonl"))
 
     # --- the session ---
@@ -128,7 +128,7 @@ class Person:
         return last
 
     async def _listen(self, client: Client) -> None:
-        async for envelope in client.events():
+        async for envelope in client.stream_events():
             self._react(client, envelope)
             self._heard.set()
 
@@ -163,13 +163,13 @@ class Person:
         allow = self.random.random() < 0.7
         chance = self.random.random()
         if chance < 0.1 and asked.name == "ExecuteCommand":
-            return Answer(asked.ask_id, True, args={"command": "echo edited"}, summary="another one")
+            return AnswerPermission(asked.ask_id, True, args={"command": "echo edited"}, summary="another one")
         if chance < 0.15:
-            return Answer(asked.ask_id, True, args={"nonsense": True})
+            return AnswerPermission(asked.ask_id, True, args={"nonsense": True})
         if chance < 0.3 and asked.rules:
             scope = self.random.choice(("session", "session", "project", "user"))
-            return Answer(asked.ask_id, allow, rule=asked.rules[0], remember=scope)
-        return Answer(asked.ask_id, allow, "because", interrupt=not allow and chance > 0.9)
+            return AnswerPermission(asked.ask_id, allow, rule=asked.rules[0], remember=scope)
+        return AnswerPermission(asked.ask_id, allow, "because", interrupt=not allow and chance > 0.9)
 
     def _choice(self, asked: QuestionsAsked) -> Op:
         if self.random.random() < 0.2:
@@ -201,12 +201,12 @@ class Person:
     async def _look_on(self) -> None:
         """Ask what can be asked at any moment, have somebody else read along, or try to open the session twice."""
         client = self.client
-        assert (await client.context()).used >= 0
-        await client.rules()
+        assert (await client.report_context()).used >= 0
+        await client.list_rules()
         await self.read()
         if (await client.snapshot()).seq >= 0 and self.random.random() < 0.5:
             with pytest.raises(SessionLocked):
-                await open_session(self._options(resume=(await client.info()).session))
+                await open_session(self._options(resume=(await client.get_info()).session))
 
     def _next(self) -> Op | None:
         choices: tuple[Choice, ...] = (*self._of_prompts(), *self._of_the_session(), *self._of_the_past())
@@ -219,10 +219,10 @@ class Person:
             (4, Interrupt),
             (3, lambda: Interrupt(queue=self.random.choice(("keep", "drop", "rest")))),
             (2, lambda: ChangePrompt(self._some_id(), text="Do it another way.")),
-            (3, lambda: ChangePrompt(self._some_id(), lane=self.random.choice(("queue", "merge", "steer")))),
+            (3, lambda: ChangePrompt(self._some_id(), delivery=self.random.choice(("queue", "merge", "steer")))),
             (2, lambda: DropPrompt(self._some_id())),
             (3, lambda: Continue(self._new_id())),
-            (2, lambda: RunCommand(self._new_id(), self.random.choice(("echo mine; seq 1 50", "sleep 0.1; false")))),
+            (2, lambda: RunUserShell(self._new_id(), self.random.choice(("echo mine; seq 1 50", "sleep 0.1; false")))),
         )
 
     def _of_the_session(self) -> tuple[Choice, ...]:
@@ -241,7 +241,7 @@ class Person:
 
     def _of_the_past(self) -> tuple[Choice, ...]:
         return (
-            (2, RemoveLast),
+            (2, RemoveLastMessage),
             (4, self._rewind),
             (2, lambda: Redo(force=self.random.random() < 0.3)),
             (4, self._edit_by_hand),

@@ -20,12 +20,12 @@ from odin.core.event import (
     CallSpeculated,
     Envelope,
     FileChange,
-    FilesLeft,
+    FilesChanged,
     FileState,
     PermissionAnswered,
     PermissionAsked,
     PromptDropped,
-    PromptJoined,
+    PromptInjected,
     PromptQueued,
     QuestionsAnswered,
     QuestionsAsked,
@@ -40,15 +40,15 @@ from odin.core.event import (
     TurnStarted,
     UsageRecorded,
 )
-from odin.core.message import AssistantMessage, ToolMessage, Usage
-from odin.session.digest import Digest, digest_of
-from odin.session.index import Index
+from odin.core.message import ReplyMessage, ToolMessage, Usage
+from odin.session.digest import IndexEntry, index_entry_of
+from odin.session.index import SessionIndex
 from odin.session.log import read_header, read_log
-from odin.session.state import State
+from odin.session.state import SessionState
 
 
-def folded(path: Path) -> State:
-    return State.fold(read_log(path), past=lambda: read_log(path))
+def folded(path: Path) -> SessionState:
+    return SessionState.fold(read_log(path), read_log=lambda: read_log(path))
 
 
 def check_log(path: Path, project: Path, last: Snapshot, submitted: Counter[str], touched: set[Path]) -> None:
@@ -136,7 +136,7 @@ def prompts_met(path: Path) -> Counter[str]:
         if isinstance(event, PromptQueued):
             assert event.id not in waiting, f"{event.id} was queued twice"
             waiting.add(event.id)
-        elif isinstance(event, PromptJoined | PromptDropped):
+        elif isinstance(event, PromptInjected | PromptDropped):
             assert event.id in waiting, f"{type(event).__name__}: {event.id} did not wait"
             waiting.discard(event.id)
             met[event.id] += 1
@@ -150,13 +150,13 @@ def prompts_met(path: Path) -> Counter[str]:
 
 def _legal_at_any_point(log: list[Envelope]) -> None:
     """At every point every call is followed by its results."""
-    state = State.fold([], past=lambda: log)
+    state = SessionState.fold([], read_log=lambda: log)
     for number, envelope in enumerate(log):
         state.apply(envelope)
         if number % 7 == 0 or number == len(log) - 1:
-            history = state.history()
+            history = state.build_history()
             for index, message in enumerate(history):
-                calls = [call.id for call in message.calls] if isinstance(message, AssistantMessage) else []
+                calls = [call.id for call in message.calls] if isinstance(message, ReplyMessage) else []
                 after = history[index + 1] if index + 1 < len(history) else None
                 results = [result.call_id for result in after.results] if isinstance(after, ToolMessage) else []
                 assert calls == results, f"at event {envelope.seq}: {calls} were answered by {results}"
@@ -171,38 +171,40 @@ def _same(last: Snapshot, kept: Snapshot) -> None:
 def _told(shot: Snapshot) -> dict[str, Any]:
     """What the log must tell, field by field."""
     turns = tuple(msgspec.structs.replace(turn, updates=()) for turn in shot.messages)
-    queue = tuple(msgspec.structs.replace(item, rests=False) for item in shot.queue)
+    queue = tuple(msgspec.structs.replace(item, paused=False) for item in shot.queue)
     return msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(shot, messages=turns, queue=queue)))
 
 
-def _paid(log: list[Envelope], state: State) -> None:
+def _paid(log: list[Envelope], state: SessionState) -> None:
     records = [envelope.event for envelope in log if isinstance(envelope.event, UsageRecorded)]
     assert state.usage == sum((record.usage for record in records), Usage())
     assert abs(state.cost_usd - sum(record.cost_usd for record in records)) < 1e-9
     assert sum((spent.usage for spent in state.snapshot().spent_by_model.values()), Usage()) == state.usage
 
 
-def _listed(path: Path, state: State) -> None:
+def _listed(path: Path, state: SessionState) -> None:
     """The list of sessions, which was made step by step, knows what a fresh look at the log and the fold know."""
     session = path.parent.name
-    index = Index(path.parent.parent)
-    assert [summary.id for summary in index.summaries() if summary.locked] == []
-    row = next(row for row in index.rows() if row.id == session)
-    fresh = digest_of(session, path, row.size, row.mtime_ns)
+    index = SessionIndex(path.parent.parent)
+    assert [summary.id for summary in index.list_summaries() if summary.locked] == []
+    row = next(row for row in index.list_entries() if row.id == session)
+    fresh = index_entry_of(session, path, row.size, row.mtime_ns)
     assert _row(row) == _row(fresh)
     assert (row.model, row.title, row.cwd, row.usage) == (state.model, state.title, state.cwd, state.usage)
 
 
-def _row(digest: Digest) -> dict[str, Any]:
+def _row(digest: IndexEntry) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(digest).items() if name != "cost_usd"}
 
 
 _KNOWN_NAMES = re.compile(r"(file|made)\d\.txt|(log|mine|spawned)\.txt|picture\.png|\.odin")
 
 
-def _on_disk(log: list[Envelope], state: State, project: Path, touched: set[Path]) -> None:
+def _on_disk(log: list[Envelope], state: SessionState, project: Path, touched: set[Path]) -> None:
     """The newest state that undo knows of a file is how it is, unless somebody else was there too."""
-    assert not state.changes.open and not state.changes.ahead, "calls of which nobody knows what they did to files"
+    assert not state.file_history.unfinished and not state.file_history.speculative, (
+        "calls of which nobody knows what they did to files"
+    )
     strange = [path.name for path in project.iterdir() if not _KNOWN_NAMES.fullmatch(path.name)]
     assert not strange, f"files that nobody has asked for: {strange}"
     for name, after in _expected(log).items():
@@ -225,13 +227,13 @@ def _expected(log: list[Envelope]) -> dict[str, FileState | None]:
         elif isinstance(event, ToolStarted):
             ahead.pop((envelope.agent, event.call_id), None)
         elif isinstance(event, CallDiscarded):
-            kept = {file.path for file in event.kept}
+            kept = {file.path for file in event.skipped_files}
             for change in reversed(ahead.pop((envelope.agent, event.call_id), ())):
                 files[change.before.path] = None if change.before.path in kept else change.before
-        elif isinstance(event, FilesLeft | Rewound | Redone):
-            shared = isinstance(event, FilesLeft) and event.shared
+        elif isinstance(event, FilesChanged | Rewound | Redone):
+            shared = isinstance(event, FilesChanged) and event.concurrent
             files.update((change.after.path, None if shared else change.after) for change in event.changes)
-            if isinstance(event, FilesLeft) and (envelope.agent, event.call_id) in ahead:
+            if isinstance(event, FilesChanged) and (envelope.agent, event.call_id) in ahead:
                 ahead[envelope.agent, event.call_id] = event.changes
     return files
 

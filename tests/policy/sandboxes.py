@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from odin.core.tool import Confinement
-from odin.policy.confine.layout import Session
-from odin.policy.process.runner import Finished, ProcessRunner
-from odin.policy.sandbox import Sandbox, Wanted
+from odin.core.tool import SandboxProfile
+from odin.policy.confine.layout import SandboxSession
+from odin.policy.process.runner import CommandResult, ProcessRunner
+from odin.policy.sandbox import Sandbox, SandboxOptions
 
-LOOK = Confinement(writes=False)
-WRITE = Confinement(writes=True)
-OUTSIDE = Confinement(writes=True, outside=True)
+LOOK = SandboxProfile(writes=False)
+WRITE = SandboxProfile(writes=True)
+OUTSIDE = SandboxProfile(writes=True, unsandboxed=True)
 
 
 class Place:
@@ -25,8 +25,8 @@ class Place:
         self.beside = _made(folder / "beside")
         environ = {**os.environ, "HOME": str(self.home), **more.pop("environ", {})}
         outside = more.pop("outside_commands", ())
-        session = Session(root=str(self.root), home=str(self.home), env=environ, **more)
-        self.sandbox = Sandbox(session, Wanted(use, network, outside))
+        session = SandboxSession(root=str(self.root), home=str(self.home), env=environ, **more)
+        self.sandbox = Sandbox(session, SandboxOptions(use, network, outside))
         self.runner = ProcessRunner(
             folder / "spill",
             environ=environ,
@@ -36,8 +36,10 @@ class Place:
             linger=0.1,
         )
 
-    async def run(self, command: str, how: Confinement = WRITE, *, timeout: float = 30, cwd: str = "") -> Finished:
-        return await self.runner.run(command, cwd=cwd or str(self.root), timeout=timeout, confinement=how)
+    async def run(
+        self, command: str, how: SandboxProfile = WRITE, *, timeout: float = 30, cwd: str = ""
+    ) -> CommandResult:
+        return await self.runner.run(command, cwd=cwd or str(self.root), timeout=timeout, sandbox_profile=how)
 
     async def close(self) -> None:
         await self.runner.close()
@@ -45,9 +47,9 @@ class Place:
 
     def needs_it(self) -> "Place":
         """Skip the test where this sandbox does not work."""
-        self.sandbox.prove()
+        self.sandbox.probe()
         if self.sandbox.kind == "none":
-            pytest.skip(f"no such sandbox here: {self.sandbox.reasons()}")
+            pytest.skip(f"no such sandbox here: {self.sandbox.list_failures()}")
         return self
 
 

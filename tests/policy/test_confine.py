@@ -7,28 +7,36 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from odin.policy.confine.blocked import blocked
-from odin.policy.confine.bubblewrap import WAYS, sandbox_argv
-from odin.policy.confine.landlock import readable
-from odin.policy.confine.layout import Layout, Session, layout
-from odin.policy.confine.planted import obeyed
-from odin.policy.confine.proof import Candidate, Proof, Wanted, describe, proof_key, remember, remembered
+from odin.policy.confine.blocked import describe_denial
+from odin.policy.confine.bubblewrap import BUBBLEWRAP_VARIANTS, build_bubblewrap_argv
+from odin.policy.confine.landlock import list_readable
+from odin.policy.confine.layout import SandboxLayout, SandboxSession, plan_layout
+from odin.policy.confine.planted import list_protected_files
+from odin.policy.confine.proof import (
+    ProbeResult,
+    SandboxCandidate,
+    SandboxOptions,
+    compute_probe_key,
+    describe_sandbox,
+    load_probe,
+    save_probe,
+)
 from tests.table import each
 
-NOTHING = Layout(temporary=(), kept=(), writable=(), pinned=(), guarded=(), hidden=(), shown=())
+NOTHING = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=(), protected=(), hidden=(), visible=())
 
 
-def session(folder: Path, **more: object) -> Session:
+def session(folder: Path, **more: object) -> SandboxSession:
     home, root = folder / "home", folder / "project"
     for path in (home, root):
         path.mkdir(exist_ok=True)
-    return msgspec.convert({"root": str(root), "home": str(home), "env": {}, **more}, Session)
+    return msgspec.convert({"root": str(root), "home": str(home), "env": {}, **more}, SandboxSession)
 
 
 def test_a_mode_that_only_looks_writes_nowhere(tmp_path: Path) -> None:
-    plan = layout(session(tmp_path), writes=False)
+    plan = plan_layout(session(tmp_path), writes=False)
     assert (plan.temporary, plan.writable, plan.pinned) == ((), (), ())
-    argv = sandbox_argv("bwrap", WAYS[0], plan, "python", 9, network=False)
+    argv = build_bubblewrap_argv("bwrap", BUBBLEWRAP_VARIANTS[0], plan, "python", 9, network=False)
     assert "--bind" not in argv
     assert "--unshare-net" in argv
 
@@ -37,7 +45,7 @@ def test_a_secret_that_holds_the_project_is_shown(tmp_path: Path) -> None:
     project = tmp_path / "home/.config/gh/project"
     project.mkdir(parents=True)
     (tmp_path / "home/.ssh").mkdir()
-    plan = layout(session(tmp_path, root=str(project)), writes=True)
+    plan = plan_layout(session(tmp_path, root=str(project)), writes=True)
     assert str(tmp_path / "home/.ssh") in plan.hidden
     assert str(tmp_path / "home/.config/gh") not in plan.hidden
 
@@ -46,7 +54,7 @@ def test_a_link_to_a_secret_is_hidden_where_it_leads(tmp_path: Path) -> None:
     found = session(tmp_path)
     (tmp_path / "vault").mkdir()
     (tmp_path / "home/.ssh").symlink_to(tmp_path / "vault")
-    assert str(tmp_path / "vault") in layout(found, writes=True).hidden
+    assert str(tmp_path / "vault") in plan_layout(found, writes=True).hidden
 
 
 def test_sockets_among_temporary_files_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,17 +63,17 @@ def test_sockets_among_temporary_files_are_hidden(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(folder)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("default")
-        plan = layout(session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
+        plan = plan_layout(session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
     assert str(folder) in plan.sockets
 
 
 def test_a_home_among_temporary_files_is_no_temporary_file(tmp_path: Path) -> None:
-    plan = layout(session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
-    assert str(tmp_path / "home") in plan.kept
+    plan = plan_layout(session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
+    assert str(tmp_path / "home") in plan.persistent
 
 
 def test_the_whole_machine_is_never_writable(tmp_path: Path) -> None:
-    plan = layout(session(tmp_path, root="/", writable=("/",)), writes=True)
+    plan = plan_layout(session(tmp_path, root="/", writable=("/",)), writes=True)
     assert "/" not in plan.writable
 
 
@@ -73,7 +81,7 @@ def test_the_neighbours_of_a_secret_are_readable_and_it_is_not(tmp_path: Path) -
     for name in ("secret", "plain"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
-    found = readable([str(tmp_path / "secret")])
+    found = list_readable([str(tmp_path / "secret")])
     assert str(tmp_path / "plain") in found
     assert str(tmp_path / "secret") not in found
     assert str(tmp_path / "link") not in found, "it leads to what holds the secret"
@@ -85,7 +93,7 @@ def test_what_other_programs_obey_is_found(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     for name in (".git/config", ".git/index", ".envrc", "README.md", ".github/CODEOWNERS"):
         (tmp_path / name).write_text("")
-    found = {os.path.relpath(path, tmp_path) for path in obeyed(str(tmp_path))}
+    found = {os.path.relpath(path, tmp_path) for path in list_protected_files(str(tmp_path))}
     assert found == {".git/config", ".git/hooks", ".github/workflows", ".vscode", ".envrc"}
 
 
@@ -114,48 +122,58 @@ def test_what_other_programs_obey_is_found(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_sandbox_kept_a_command_from(line: str, what: str) -> None:
-    plan = msgspec.structs.replace(NOTHING, hidden=("/home/u/.ssh",), guarded=("/srv/.git/config",))
-    assert blocked(f"before\n{line}\nafter\n", 1, "/srv", plan, network=False) == what
+    plan = msgspec.structs.replace(NOTHING, hidden=("/home/u/.ssh",), protected=("/srv/.git/config",))
+    assert describe_denial(f"before\n{line}\nafter\n", 1, "/srv", plan, network=False) == what
 
 
 def test_with_a_network_its_failures_are_its_own() -> None:
     line = "curl: (6) Could not resolve host: example.org"
-    assert blocked(line, 6, "/srv", NOTHING, network=True) == ""
+    assert describe_denial(line, 6, "/srv", NOTHING, network=True) == ""
 
 
 def test_a_file_that_is_no_program_was_not_kept_from_anything(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("")
     line = f"bash: {script}: Permission denied"
-    assert blocked(line, 126, "/srv", NOTHING, network=False) == ""
-    assert blocked(line, 1, "/srv", NOTHING, network=False) == f"writing {script}"
+    assert describe_denial(line, 126, "/srv", NOTHING, network=False) == ""
+    assert describe_denial(line, 1, "/srv", NOTHING, network=False) == f"writing {script}"
 
 
 def test_a_proof_holds_while_the_machine_is_the_same(tmp_path: Path) -> None:
     file = tmp_path / "cache/sandbox.json"
-    proof = Proof("key", Candidate("landlock"), {"bubblewrap": "bwrap is not installed"})
-    assert remembered(file, lambda: "key") is None
-    remember(file, proof)
-    assert remembered(file, lambda: "key") == proof
-    assert remembered(file, lambda: "another") is None
+    proof = ProbeResult("key", SandboxCandidate("landlock"), {"bubblewrap": "bwrap is not installed"})
+    assert load_probe(file, lambda: "key") is None
+    save_probe(file, proof)
+    assert load_probe(file, lambda: "key") == proof
+    assert load_probe(file, lambda: "another") is None
     file.write_text("{")
-    assert remembered(file, lambda: "key") is None
+    assert load_probe(file, lambda: "key") is None
     assert file.parent.stat().st_mode & 0o077 == 0
 
 
 def test_another_program_is_another_machine(tmp_path: Path) -> None:
-    without = proof_key(Wanted(), str(tmp_path))
+    without = compute_probe_key(SandboxOptions(), str(tmp_path))
     (tmp_path / "bwrap").write_text("")
     (tmp_path / "bwrap").chmod(0o755)
-    assert proof_key(Wanted(), str(tmp_path)) != without
-    assert proof_key(Wanted(), str(tmp_path)) == proof_key(Wanted(), str(tmp_path))
+    assert compute_probe_key(SandboxOptions(), str(tmp_path)) != without
+    assert compute_probe_key(SandboxOptions(), str(tmp_path)) == compute_probe_key(SandboxOptions(), str(tmp_path))
 
 
 def test_what_is_used_is_said_in_one_line() -> None:
-    none = Proof("", Candidate("none"), {"bubblewrap": "bwrap is not installed", "landlock": "the kernel has none"})
-    assert describe(Wanted(), Proof("", Candidate("bubblewrap"))) == "bubblewrap, network off"
-    assert describe(Wanted(network=True), Proof("", Candidate("landlock"))) == "landlock, network on"
-    assert describe(Wanted(), none) == "no sandbox (bubblewrap: bwrap is not installed; landlock: the kernel has none)"
-    assert describe(Wanted("landlock"), none) == "no landlock, so no commands"
-    old = Proof("", Candidate("landlock"), leaks=True)
-    assert describe(Wanted(), old) == "landlock, which cannot switch the network off on this kernel"
+    none = ProbeResult(
+        "", SandboxCandidate("none"), {"bubblewrap": "bwrap is not installed", "landlock": "the kernel has none"}
+    )
+    assert (
+        describe_sandbox(SandboxOptions(), ProbeResult("", SandboxCandidate("bubblewrap"))) == "bubblewrap, network off"
+    )
+    assert (
+        describe_sandbox(SandboxOptions(network=True), ProbeResult("", SandboxCandidate("landlock")))
+        == "landlock, network on"
+    )
+    assert (
+        describe_sandbox(SandboxOptions(), none)
+        == "no sandbox (bubblewrap: bwrap is not installed; landlock: the kernel has none)"
+    )
+    assert describe_sandbox(SandboxOptions("landlock"), none) == "no landlock, so no commands"
+    old = ProbeResult("", SandboxCandidate("landlock"), leaks=True)
+    assert describe_sandbox(SandboxOptions(), old) == "landlock, which cannot switch the network off on this kernel"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from odin.core.event import Mode
-from odin.core.tool import Confinement, Kind, Subject
+from odin.core.tool import Kind, SandboxProfile, Subject
 from odin.policy.process.runner import ProcessRunner
 from odin.policy.rules import Policy
 from tests.policy.everyday import make_repository
@@ -108,8 +108,8 @@ async def test_nothing_of_a_poisoned_repository_ever_executes(
     for command in case["commands"]:
         for mode in MODES:
             if verdict(repo, mode, "execute", Subject(command=command)) == "auto":
-                confinement = Confinement(writes=mode == "edit")
-                done = await runner.run(command, cwd=str(repo), timeout=60, confinement=confinement)
+                confinement = SandboxProfile(writes=mode == "edit")
+                done = await runner.run(command, cwd=str(repo), timeout=60, sandbox_profile=confinement)
                 assert "PRIVATE" not in done.output
             assert not canary.exists(), command
     await runner.close()

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.tool import Confinement
-from odin.policy.command.gitconfig import tame
-from odin.policy.command.gitindex import submodules
+from odin.core.tool import SandboxProfile
+from odin.policy.command.gitconfig import has_safe_git_config
+from odin.policy.command.gitindex import list_submodules
 from odin.policy.process.runner import ProcessRunner
-from odin.policy.shell import read_only
+from odin.policy.shell import is_read_only
 from tests.policy.everyday import make_repository
 
 
@@ -31,7 +31,7 @@ def repo(workspace: Path) -> Path:
 
 
 def harmless(command: str, repo: Path) -> bool:
-    return read_only(command, str(repo), str(repo))
+    return is_read_only(command, str(repo), str(repo))
 
 
 POISON = [
@@ -141,16 +141,16 @@ def test_the_configuration_is_read_as_git_reads_it(repo: Path):
 def test_a_changed_configuration_is_noticed_although_the_answer_is_kept(repo: Path):
     config = repo / ".git" / "config"
     for _ in range(3):
-        assert tame(str(repo), str(repo))
+        assert has_safe_git_config(str(repo), str(repo))
         kept = config.read_bytes()
         before = config.stat()
         poisoned = kept.replace(b"filemode", b"fsmonito") + b"#"
         config.write_bytes(poisoned.replace(b"fsmonito", b"pager   ")[: len(kept)])
         os.utime(config, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert config.stat().st_size == before.st_size
-        assert not tame(str(repo), str(repo))
+        assert not has_safe_git_config(str(repo), str(repo))
         config.write_bytes(kept)
-    assert tame(str(repo), str(repo))
+    assert has_safe_git_config(str(repo), str(repo))
 
 
 def test_a_configuration_that_is_no_plain_file_is_a_question(repo: Path):
@@ -258,7 +258,7 @@ def module(repo: Path) -> Path:
 
 
 def test_a_submodule_is_judged_with_the_repository_around_it(repo: Path, module: Path):
-    assert submodules(str(repo / ".git" / "index")) == ["lib"]
+    assert list_submodules(str(repo / ".git" / "index")) == ["lib"]
     assert harmless("git status", repo)
     assert harmless("cd lib && git status", repo)
     git(module, "config", "core.fsmonitor", "./evil.sh")
@@ -272,7 +272,7 @@ def test_submodules_are_found_in_every_form_of_the_index(repo: Path, module: Pat
     if version == "3":
         (repo / "intended").write_text("x\n")
         git(repo, "add", "-N", "intended")
-    assert submodules(str(repo / ".git" / "index")) == ["lib"]
+    assert list_submodules(str(repo / ".git" / "index")) == ["lib"]
     listed = [line.split("\t")[1] for line in git(repo, "ls-files", "-s").split("\n") if line.startswith("160000")]
     assert listed == ["lib"]
 
@@ -289,7 +289,7 @@ def test_submodules_are_found_where_ids_are_longer(workspace: Path):
     (workspace / "a").write_text("x\n")
     git(workspace, "add", "a")
     git(workspace, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 64},lib")
-    assert submodules(str(workspace / ".git" / "index")) == ["lib"]
+    assert list_submodules(str(workspace / ".git" / "index")) == ["lib"]
     assert harmless("git status", workspace)
 
 
@@ -310,7 +310,7 @@ async def test_a_filter_in_a_submodule_never_starts(repo: Path, module: Path):
     (module / "README.md").write_text(text.replace("TODO", "DONE"))  # of the same size, so that git has to read it
     assert not harmless("git status", repo)
     runner = ProcessRunner()
-    await runner.run("git status", cwd=str(repo), timeout=60, confinement=Confinement())
+    await runner.run("git status", cwd=str(repo), timeout=60, sandbox_profile=SandboxProfile())
     await runner.close()
     assert (repo / "PWNED").exists(), "git has learned not to do this: the check may be given up"
 
@@ -325,15 +325,15 @@ async def test_the_environment_of_commands_keeps_git_from_starting_programs(repo
     (repo / "PWNED").unlink(missing_ok=True)
     runner = ProcessRunner()
     for command in ("git status", "git diff", "git log -1", "git ls-files"):
-        await runner.run(command, cwd=str(repo), timeout=60, confinement=Confinement())
+        await runner.run(command, cwd=str(repo), timeout=60, sandbox_profile=SandboxProfile())
     await runner.close()
     assert not (repo / "PWNED").exists()
 
 
 def test_a_kept_answer_is_quick(repo: Path):
     """Not a measure of the machine: a look at all files would take several times as long as a look at their dates."""
-    tame(str(repo), str(repo))
+    has_safe_git_config(str(repo), str(repo))
     started = time.perf_counter()
     for _ in range(200):
-        assert tame(str(repo), str(repo))
+        assert has_safe_git_config(str(repo), str(repo))
     assert time.perf_counter() - started < 5

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from odin.core.tool import Subject
-from odin.policy.command.grammar import parse
-from odin.policy.command.harmless import steps
-from odin.policy.command.harmless.git import KNOWN
-from odin.policy.command.harmless.judge import LISTS
-from odin.policy.command.harmless.options import _long_options, _short_options
+from odin.policy.command.grammar import parse_command
+from odin.policy.command.harmless import locate_steps
+from odin.policy.command.harmless.git import GIT_COMMANDS
+from odin.policy.command.harmless.judge import READ_ONLY_COMMANDS
+from odin.policy.command.harmless.options import _parse_long_options, _parse_short_options
 from odin.policy.rules import Policy
-from odin.policy.shell import read_only
+from odin.policy.shell import is_read_only
 from tests.policy.everyday import EVERYDAY, make_repository
 
 
@@ -31,7 +31,7 @@ def repo(workspace: Path) -> Path:
 
 
 def harmless(command: str, repo: Path, cwd: Path | None = None) -> bool:
-    return read_only(command, str(cwd or repo), str(repo))
+    return is_read_only(command, str(cwd or repo), str(repo))
 
 
 def test_everyday_looking_is_harmless(workspace: Path):
@@ -623,7 +623,9 @@ def test_everything_else_is_not(repo: Path):
 
 def test_an_option_that_is_not_listed_is_always_a_question(repo: Path):
     """Every letter and a few hundred words are tried on every command, alone and in a bundle."""
-    words = re.findall(r"[a-z][a-z0-9-]{2,}", " ".join(known.long for known in (*LISTS.values(), *KNOWN.values())))
+    words = re.findall(
+        r"[a-z][a-z0-9-]{2,}", " ".join(known.long for known in (*READ_ONLY_COMMANDS.values(), *GIT_COMMANDS.values()))
+    )
     words += [
         "output",
         "exec",
@@ -638,12 +640,12 @@ def test_an_option_that_is_not_listed_is_always_a_question(repo: Path):
     letters = [chr(code) for code in range(33, 127) if chr(code) not in "'\"`$\\&;|<>(){}*?[]!~#"]
     chosen = random.Random(7)
     lists = {
-        **{(name,): known for name, known in LISTS.items()},
-        **{("git", name): known for name, known in KNOWN.items()},
+        **{(name,): known for name, known in READ_ONLY_COMMANDS.items()},
+        **{("git", name): known for name, known in GIT_COMMANDS.items()},
     }
     wrong: list[str] = []
     for name, known in lists.items():
-        short, long = _short_options(known.short), _long_options(known.long)
+        short, long = _parse_short_options(known.short), _parse_long_options(known.long)
         tried = [f"-{letter}" for letter in letters if letter not in short and letter != "-"]
         tried += [f"--{word}" for word in words if word not in long]
         tried += [f"--{word}=x" for word in words if word not in long]
@@ -651,7 +653,7 @@ def test_an_option_that_is_not_listed_is_always_a_question(repo: Path):
         tried += [f"-{letter}{bad[1:]}" for letter in short if not short[letter] for bad in tried[:5]]
         for option in chosen.sample(tried, min(len(tried), 40)):
             command = [*name, option, "README.md"]
-            if _asks_for_itself(option, command) or (known.number and option[1:].isdigit()):
+            if _asks_for_itself(option, command) or (known.takes_number and option[1:].isdigit()):
                 continue
             if harmless(" ".join(command), repo):
                 wrong.append(" ".join(command))
@@ -670,7 +672,7 @@ def test_a_listed_command_leaves_alone_what_is_outside(repo: Path):
     names = {"which", "whereis", "id", "groups", "pidof", "locale", "pstree", "pwdx", "w", "last", "sysctl", "readlink"}
     first_is_text = {"grep", "egrep", "fgrep", "rg", "awk", "gawk", "mawk", "nawk", "look", "jq", "sed"}
     wrong: list[str] = []
-    for name in LISTS.keys() - texts:
+    for name in READ_ONLY_COMMANDS.keys() - texts:
         for path in ("/etc/passwd", "../outside/secret", "notes.txt", "linkdir/secret"):
             command = f"{name} x {path}" if name in first_is_text else f"{name} {path}"
             if harmless(command, repo) and not (name in names and "/" not in path):
@@ -793,7 +795,7 @@ def test_a_command_that_runs_elsewhere_is_not_harmless(repo: Path):
     ],
 )
 def test_cd_is_followed_through_a_line(repo: Path, line: str, places: list[str]):
-    placed = steps(parse(line), str(repo), str(repo))
+    placed = locate_steps(parse_command(line), str(repo), str(repo))
     assert placed is not None
     assert [str(Path(folder).relative_to(repo)).removeprefix(".") for _, folder in placed] == places
 
@@ -802,7 +804,7 @@ def test_cd_is_followed_through_a_line(repo: Path, line: str, places: list[str])
     "line", ["cd", "cd ..", "cd -", "cd ~", "cd nowhere", "cd README.md", "cd src | a", "a | cd src", "cd linkdir"]
 )
 def test_cd_to_who_knows_where_makes_a_line_uncertain(repo: Path, line: str):
-    assert steps(parse(f"{line} && ls"), str(repo), str(repo)) is None
+    assert locate_steps(parse_command(f"{line} && ls"), str(repo), str(repo)) is None
 
 
 def test_cd_through_a_link_is_uncertain_since_the_shell_remembers_the_name(repo: Path):

@@ -7,12 +7,12 @@ import stat
 import time
 from pathlib import Path
 
-from odin.core.tool import Confinement
-from odin.policy.command.harmless.git import KNOWN
-from odin.policy.command.harmless.judge import LISTS
-from odin.policy.command.harmless.options import _long_options, _short_options
+from odin.core.tool import SandboxProfile
+from odin.policy.command.harmless.git import GIT_COMMANDS
+from odin.policy.command.harmless.judge import READ_ONLY_COMMANDS
+from odin.policy.command.harmless.options import _parse_long_options, _parse_short_options
 from odin.policy.process.runner import ProcessRunner
-from odin.policy.shell import read_only
+from odin.policy.shell import is_read_only
 from tests.policy.everyday import EVERYDAY, make_repository
 
 
@@ -37,11 +37,13 @@ async def test_everyday_commands_change_nothing(workspace: Path, home: Path):
     some = asyncio.Semaphore(6)
 
     async def play(command: str) -> None:
-        assert read_only(command, str(workspace), str(workspace)), command
+        assert is_read_only(command, str(workspace), str(workspace)), command
         async with some:
-            done = await runner.run(command, cwd=str(workspace), timeout=60, confinement=Confinement(writes=True))
+            done = await runner.run(
+                command, cwd=str(workspace), timeout=60, sandbox_profile=SandboxProfile(writes=True)
+            )
         assert not done.timed_out, command
-        assert not done.background, command
+        assert not done.has_survivors, command
 
     await asyncio.gather(*map(play, EVERYDAY))
     await runner.close()
@@ -64,9 +66,11 @@ OPERANDS = ["", "README.md", "README.md names.txt", "OUT", "README.md OUT", "HEA
 
 def random_command(chosen: random.Random) -> str:
     """A listed command with a few of its listed options, and values and operands that are names of new files, too."""
-    name, known = chosen.choice([*LISTS.items(), *((f"git {name}", known) for name, known in KNOWN.items())])
-    options = [(f"-{letter}", kind) for letter, kind in _short_options(known.short).items()]
-    options += [(f"--{word}", kind) for word, kind in _long_options(known.long).items()]
+    name, known = chosen.choice(
+        [*READ_ONLY_COMMANDS.items(), *((f"git {name}", known) for name, known in GIT_COMMANDS.items())]
+    )
+    options = [(f"-{letter}", kind) for letter, kind in _parse_short_options(known.short).items()]
+    options += [(f"--{word}", kind) for word, kind in _parse_long_options(known.long).items()]
     words: list[str] = []
     for option, kind in chosen.sample(options, min(len(options), 2)):
         value = chosen.choice(["OUT", "1", "README.md"])
@@ -80,14 +84,14 @@ async def test_no_listed_option_writes_anything(workspace: Path):
     before = state(workspace)
     chosen = random.Random(time.time_ns())
     tried = [random_command(chosen) for _ in range(400)]
-    known = [command for command in tried if read_only(command, str(workspace), str(workspace))][:120]
+    known = [command for command in tried if is_read_only(command, str(workspace), str(workspace))][:120]
     assert len(known) > 20
     runner = ProcessRunner()
     some = asyncio.Semaphore(6)
 
     async def play(command: str) -> None:
         async with some:
-            await runner.run(command, cwd=str(workspace), timeout=60, confinement=Confinement(writes=True))
+            await runner.run(command, cwd=str(workspace), timeout=60, sandbox_profile=SandboxProfile(writes=True))
 
     await asyncio.gather(*map(play, known))
     await runner.close()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy.shell import read_only
+from odin.policy.shell import is_read_only
 from tests.policy.everyday import make_repository
 
 
@@ -16,7 +16,7 @@ def repo(workspace: Path) -> Path:
 
 
 def harmless(command: str, repo: Path) -> bool:
-    return read_only(command, str(repo), str(repo))
+    return is_read_only(command, str(repo), str(repo))
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from odin.core.hook import CallbackHook
-from odin.policy.hook.declared import EVENTS, TIMEOUT, Filters, declared, of_callback
+from odin.policy.hook.declared import DEFAULT_TIMEOUT, HOOK_EVENTS, HookFilters, make_callback_hook, parse_hooks
 from tests.table import each
 
 
 def read(value: Any) -> tuple[list[Any], list[str]]:
-    found = declared(value, "file")
+    found = parse_hooks(value, "file")
     return list(found.hooks), list(found.warnings)
 
 
@@ -31,7 +31,7 @@ def test_claude_codes_shape_is_read():
     assert warnings == []
     assert [(hook.event, hook.command, hook.timeout, hook.matcher) for hook in hooks] == [
         ("PreToolUse", "one", 5, "Bash|Edit"),
-        ("PreToolUse", "two", TIMEOUT, "Bash|Edit"),
+        ("PreToolUse", "two", DEFAULT_TIMEOUT, "Bash|Edit"),
     ]
     assert hooks[0].kind.points == ("tool_call",)
 
@@ -58,7 +58,7 @@ def test_our_own_shape_is_read_with_its_filters():
     assert warnings == []
     lint, echo = hooks
     assert (lint.name, lint.command, lint.append) == ("lint", ("make", "lint now"), "toast")
-    assert lint.filters == Filters(
+    assert lint.filters == HookFilters(
         tools=("EditTool",),
         paths=("src/**",),
         agents=("main",),
@@ -66,19 +66,23 @@ def test_our_own_shape_is_read_with_its_filters():
         min_changed_files=2,
         only_on_error=True,
     )
-    assert (echo.command, echo.name, echo.filters) == ("echo $HOME", "echo $HOME", Filters())
+    assert (echo.command, echo.name, echo.filters) == ("echo $HOME", "echo $HOME", HookFilters())
 
 
 def test_every_point_has_a_name_of_ours_and_claudes_names_are_aliases():
-    assert EVENTS["on_tool_call"].points == EVENTS["PreToolUse"].points == ("tool_call",)
-    assert EVENTS["on_tool_result"].points == EVENTS["PostToolUse"].points == EVENTS["PostToolUseFailure"].points
-    assert EVENTS["on_session_start"].points == EVENTS["SessionStart"].points
-    assert EVENTS["on_before_compress"].points == EVENTS["PreCompact"].points
+    assert HOOK_EVENTS["on_tool_call"].points == HOOK_EVENTS["PreToolUse"].points == ("tool_call",)
+    assert (
+        HOOK_EVENTS["on_tool_result"].points
+        == HOOK_EVENTS["PostToolUse"].points
+        == HOOK_EVENTS["PostToolUseFailure"].points
+    )
+    assert HOOK_EVENTS["on_session_start"].points == HOOK_EVENTS["SessionStart"].points
+    assert HOOK_EVENTS["on_before_compress"].points == HOOK_EVENTS["PreCompact"].points
     wanted = (
         "session_start session_end before_llm_call after_llm_call tool_call tool_result before_tool_result_append "
         "tool_batch_complete before_compress after_compress idle wait_confirm wait_question agent_error"
     )
-    assert {f"on_{name}" for name in wanted.split()} <= set(EVENTS)
+    assert {f"on_{name}" for name in wanted.split()} <= set(HOOK_EVENTS)
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -135,8 +139,8 @@ def test_a_callback_names_any_event_and_nothing_else():
     async def silent(told: dict[str, Any]) -> None:
         return None
 
-    assert of_callback(CallbackHook("mine", "PreToolUse", silent, "Bash", 3)).kind.points == ("tool_call",)
+    assert make_callback_hook(CallbackHook("mine", "PreToolUse", silent, "Bash", 3)).kind.points == ("tool_call",)
     with pytest.raises(ValueError, match=r'no event "PreToolUze".*Did you mean "PreToolUse"'):
-        of_callback(CallbackHook("mine", "PreToolUze", silent))
+        make_callback_hook(CallbackHook("mine", "PreToolUze", silent))
     with pytest.raises(ValueError, match="no regular expression"):
-        of_callback(CallbackHook("mine", "PreToolUse", silent, "["))
+        make_callback_hook(CallbackHook("mine", "PreToolUse", silent, "["))

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from odin.core.hook import HookCall
-from odin.policy.hook.declared import EVENTS, Filters, Hook
-from odin.policy.hook.matching import meant
+from odin.policy.hook.declared import HOOK_EVENTS, HookFilters, HookSpec
+from odin.policy.hook.matching import match_hook
 from tests.table import each
 
 ROOT = "/srv/project"
 
 
-def hook(event: str = "PreToolUse", matcher: str = "", **filters: Any) -> Hook:
-    return Hook(event=event, name="h", command="x", matcher=matcher, filters=Filters(**filters))
+def hook(event: str = "PreToolUse", matcher: str = "", **filters: Any) -> HookSpec:
+    return HookSpec(event=event, name="h", command="x", matcher=matcher, filters=HookFilters(**filters))
 
 
 def about(tool: str, **fields: Any) -> HookCall:
@@ -46,17 +46,17 @@ def about(tool: str, **fields: Any) -> HookCall:
     ],
 )
 def test_a_matcher_knows_a_tool_by_every_name(matcher: str, tool: str, named: str | None):
-    assert meant(hook(matcher=matcher), about(tool), ROOT) == named
+    assert match_hook(hook(matcher=matcher), about(tool), ROOT) == named
 
 
 def test_under_our_own_events_tools_have_our_own_names():
-    assert meant(hook("on_tool_call"), about("ExecuteCommand"), ROOT) == "ExecuteCommand"
-    assert meant(hook("on_tool_call", "Bash"), about("ExecuteCommand"), ROOT) == "Bash"
+    assert match_hook(hook("on_tool_call"), about("ExecuteCommand"), ROOT) == "ExecuteCommand"
+    assert match_hook(hook("on_tool_call", "Bash"), about("ExecuteCommand"), ROOT) == "Bash"
 
 
 def test_a_hook_hears_only_of_its_points():
-    assert meant(hook("Stop"), about("Read"), ROOT) is None
-    assert meant(hook("Stop", matcher="whatever"), HookCall("stop"), ROOT) == ""
+    assert match_hook(hook("Stop"), about("Read"), ROOT) is None
+    assert match_hook(hook("Stop", matcher="whatever"), HookCall("stop"), ROOT) == ""
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_a_hook_hears_only_of_its_points():
 def test_results_go_to_the_event_that_is_about_them(event: str, good: int, bad: int):
     for wrong, wanted in ((False, good), (True, bad)):
         call = HookCall("tool_result", tool="Read", is_error=wrong)
-        assert (meant(hook(event), call, ROOT) is not None) == bool(wanted)
+        assert (match_hook(hook(event), call, ROOT) is not None) == bool(wanted)
 
 
 def test_the_matcher_of_a_session_is_how_it_began_and_of_a_notification_its_kind():
-    assert meant(hook("SessionStart", "resume"), HookCall("session_start", reason="startup"), ROOT) is None
-    assert meant(hook("SessionStart", "resume"), HookCall("session_start", reason="resume"), ROOT) == ""
-    assert meant(hook("Notification", "idle_prompt"), HookCall("idle"), ROOT) == ""
-    assert meant(hook("Notification", "idle_prompt"), HookCall("wait_confirm"), ROOT) is None
-    assert EVENTS["Notification"].points == ("wait_confirm", "wait_question", "idle")
+    assert match_hook(hook("SessionStart", "resume"), HookCall("session_start", reason="startup"), ROOT) is None
+    assert match_hook(hook("SessionStart", "resume"), HookCall("session_start", reason="resume"), ROOT) == ""
+    assert match_hook(hook("Notification", "idle_prompt"), HookCall("idle"), ROOT) == ""
+    assert match_hook(hook("Notification", "idle_prompt"), HookCall("wait_confirm"), ROOT) is None
+    assert HOOK_EVENTS["Notification"].points == ("wait_confirm", "wait_question", "idle")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_matcher_of_a_session_is_how_it_began_and_of_a_notification_its_kind
     ],
 )
 def test_paths_are_below_the_project(patterns: tuple[str, ...], path: str, fits: bool):
-    assert (meant(hook(paths=patterns), about("EditTool", paths=(path,)), ROOT) is not None) == fits
+    assert (match_hook(hook(paths=patterns), about("EditTool", paths=(path,)), ROOT) is not None) == fits
 
 
 @each(
@@ -117,10 +117,10 @@ def test_paths_are_below_the_project(patterns: tuple[str, ...], path: str, fits:
 )
 def test_every_filter_that_is_given_must_fit(filters: dict[str, Any], fits: bool):
     call = about("EditTool", model="anthropic/claude-x", changed=("/srv/project/a", "/srv/project/b"))
-    assert (meant(hook(**filters), call, ROOT) is not None) == fits
+    assert (match_hook(hook(**filters), call, ROOT) is not None) == fits
 
 
 def test_a_batch_fits_when_one_of_its_tools_does():
     call = HookCall("tool_batch_complete", tools=("Read", "EditTool"))
-    assert meant(hook("on_tool_batch_complete", "Edit"), call, ROOT) == "Edit"
-    assert meant(hook("on_tool_batch_complete", tools=("Bash",)), call, ROOT) is None
+    assert match_hook(hook("on_tool_batch_complete", "Edit"), call, ROOT) == "Edit"
+    assert match_hook(hook("on_tool_batch_complete", tools=("Bash",)), call, ROOT) is None

@@ -3,38 +3,38 @@
 import json
 from typing import Any
 
-from odin.core.hook import SILENT, HookCall, HookVerdict, Point
-from odin.policy.hook.declared import Hook
-from odin.policy.hook.outcome import MAX_TEXT, answered, heard, together
-from odin.policy.process.runner import Captured
+from odin.core.hook import NO_VERDICT, HookCall, HookPoint, HookVerdict
+from odin.policy.hook.declared import HookSpec
+from odin.policy.hook.outcome import MAX_TEXT_CHARS, interpret_callback, interpret_program, merge_verdicts
+from odin.policy.process.runner import CapturedOutput
 from tests.table import each
 
 
-def said(point: Point, printed: Any = "", code: int = 0, errors: str = "", *, again: bool = False, **fields: Any):
+def said(point: HookPoint, printed: Any = "", code: int = 0, errors: str = "", *, again: bool = False, **fields: Any):
     data = (
         printed
         if isinstance(printed, bytes)
         else (printed if isinstance(printed, str) else json.dumps(printed)).encode()
     )
-    hook = Hook(event=f"on_{point}", name="h", command="x", **fields)
-    return heard(hook, HookCall(point, again=again), Captured(code, data, errors))
+    hook = HookSpec(event=f"on_{point}", name="h", command="x", **fields)
+    return interpret_program(hook, HookCall(point, stop_hook_active=again), CapturedOutput(code, data, errors))
 
 
 @each(
     ("printed", "verdict", "word"),
     [
-        ("", SILENT, "silent"),
-        ("plain text", SILENT, "silent"),
-        ({}, SILENT, "silent"),
-        ({"suppressOutput": True, "continue": True}, SILENT, "silent"),
-        ({"decision": "", "message": ""}, SILENT, "silent"),
+        ("", NO_VERDICT, "silent"),
+        ("plain text", NO_VERDICT, "silent"),
+        ({}, NO_VERDICT, "silent"),
+        ({"suppressOutput": True, "continue": True}, NO_VERDICT, "silent"),
+        ({"decision": "", "message": ""}, NO_VERDICT, "silent"),
         ({"decision": "allow"}, HookVerdict("allow"), "allowed"),
         ({"decision": "approve", "reason": "fine"}, HookVerdict("allow", "fine"), "allowed"),
         ({"decision": "ask", "message": "sure?"}, HookVerdict("ask", "sure?"), "asked"),
         ({"decision": "deny", "message": "no"}, HookVerdict("deny", "no"), "denied"),
         ({"decision": "block", "reason": "no"}, HookVerdict("deny", "no"), "denied"),
         ({"action": "block", "message": "no"}, HookVerdict("deny", "no"), "denied"),
-        ({"action": "continue"}, SILENT, "silent"),
+        ({"action": "continue"}, NO_VERDICT, "silent"),
         ({"action": "modify", "args": {"a": 1}}, HookVerdict(args={"a": 1}), "modified"),
         (
             {"hookSpecificOutput": {"permissionDecision": "allow", "updatedInput": {"a": 1}}},
@@ -70,15 +70,15 @@ def test_before_a_call(printed: Any, verdict: HookVerdict, word: str):
         ("before_compress", HookVerdict("deny", "no")),
         ("tool_result", HookVerdict("deny", "no")),
         ("before_tool_result_append", HookVerdict("deny", "no")),
-        ("stop", HookVerdict(message="no", go_on=True)),
-        ("subagent_stop", HookVerdict(message="no", go_on=True)),
+        ("stop", HookVerdict(message="no", continue_turn=True)),
+        ("subagent_stop", HookVerdict(message="no", continue_turn=True)),
         ("before_llm_call", HookVerdict(message="no", halt=True)),
         ("tool_batch_complete", HookVerdict(context="no")),
         ("session_start", HookVerdict(notice="no")),
         ("idle", HookVerdict(notice="no")),
     ],
 )
-def test_exit_code_2_blocks_what_the_point_can_block(point: Point, verdict: HookVerdict):
+def test_exit_code_2_blocks_what_the_point_can_block(point: HookPoint, verdict: HookVerdict):
     assert said(point, code=2, errors="no\n").verdict == verdict
     assert said(point, {"decision": "block", "reason": "no"}).verdict == verdict
 
@@ -112,23 +112,23 @@ def test_the_reason_of_exit_code_2_is_standard_error_and_else_what_was_printed()
 )
 def test_a_hook_that_fails_changes_nothing_and_says_why(printed: Any, code: int, errors: str, problem: str):
     found = said("tool_call", printed, code, errors)
-    assert found.verdict == SILENT
+    assert found.verdict == NO_VERDICT
     assert found.problem.startswith(problem)
     assert found.outcome == ("failed" if problem else "silent")
 
 
 def test_a_hang_and_a_flood_are_named():
-    hook = Hook(event="Stop", name="h", command="x", timeout=2)
-    hang = heard(hook, HookCall("stop"), Captured(-9, b"", timed_out=True))
+    hook = HookSpec(event="Stop", name="h", command="x", timeout=2)
+    hang = interpret_program(hook, HookCall("stop"), CapturedOutput(-9, b"", timed_out=True))
     assert (hang.outcome, hang.problem) == ("timed_out", "it did not end within 2 s and was stopped.")
-    flood = heard(hook, HookCall("stop"), Captured(-9, b"{", stopped=True))
+    flood = interpret_program(hook, HookCall("stop"), CapturedOutput(-9, b"{", stopped=True))
     assert (flood.outcome, flood.problem) == ("failed", "it printed more than 1,000,000 bytes and was stopped.")
 
 
 def test_plain_text_is_context_where_a_prompt_or_a_session_begins_and_where_it_is_asked_for():
     assert said("prompt_submit", "today is Monday\n").verdict == HookVerdict(context="today is Monday")
     assert said("session_start", "branch main").verdict == HookVerdict(context="branch main")
-    assert said("tool_batch_complete", "lint is red").verdict == SILENT
+    assert said("tool_batch_complete", "lint is red").verdict == NO_VERDICT
     assert said("tool_batch_complete", "lint is red", append="context").verdict == HookVerdict(context="lint is red")
     assert said("tool_batch_complete", "lint is red", append="toast").verdict == HookVerdict(notice="lint is red")
 
@@ -137,13 +137,13 @@ def test_a_result_may_be_replaced_and_a_call_may_not_get_one():
     assert said("tool_result", {"output": "clean"}).verdict == HookVerdict(output="clean")
     own = {"hookSpecificOutput": {"updatedToolOutput": {"a": 1}}}
     assert said("before_tool_result_append", own).verdict == HookVerdict(output='{"a":1}')
-    assert said("tool_call", {"output": "clean"}).verdict == SILENT
-    assert said("tool_result", {"args": {"a": 1}}).verdict == SILENT
+    assert said("tool_call", {"output": "clean"}).verdict == NO_VERDICT
+    assert said("tool_result", {"args": {"a": 1}}).verdict == NO_VERDICT
 
 
 def test_allow_means_something_only_where_something_may_be_allowed():
     for point in ("prompt_submit", "tool_result", "stop", "session_start"):
-        assert said(point, {"decision": "allow", "reason": "yes"}).verdict == SILENT
+        assert said(point, {"decision": "allow", "reason": "yes"}).verdict == NO_VERDICT
     request = {"hookSpecificOutput": {"decision": {"behavior": "allow", "updatedInput": {"a": 1}}}}
     assert said("wait_confirm", request).verdict == HookVerdict("allow", args={"a": 1})
     refusal = {"hookSpecificOutput": {"decision": {"behavior": "deny", "message": "not now"}}}
@@ -152,32 +152,34 @@ def test_allow_means_something_only_where_something_may_be_allowed():
 
 def test_at_a_stop_continue_true_keeps_going_and_false_ends():
     assert said("stop", {"continue": True, "message": "tests are red"}).verdict == HookVerdict(
-        message="tests are red", go_on=True
+        message="tests are red", continue_turn=True
     )
-    assert said("stop", {"continue": True}).verdict.go_on
-    assert not said("stop", {"continue": True}, again=True).verdict.go_on
-    assert said("stop", {"continue": True, "reason": "more"}, again=True).verdict.go_on
+    assert said("stop", {"continue": True}).verdict.continue_turn
+    assert not said("stop", {"continue": True}, again=True).verdict.continue_turn
+    assert said("stop", {"continue": True, "reason": "more"}, again=True).verdict.continue_turn
     ended = said("stop", {"continue": False, "decision": "block", "reason": "x"}).verdict
-    assert (ended.halt, ended.go_on) == (True, False)
+    assert (ended.halt, ended.continue_turn) == (True, False)
 
 
 def test_long_texts_are_cut():
-    assert len(said("prompt_submit", "x" * 50_000).verdict.context) < MAX_TEXT + 100
-    assert len(said("tool_call", {"decision": "deny", "reason": "x" * 50_000}).verdict.message) < MAX_TEXT + 100
+    assert len(said("prompt_submit", "x" * 50_000).verdict.context) < MAX_TEXT_CHARS + 100
+    assert len(said("tool_call", {"decision": "deny", "reason": "x" * 50_000}).verdict.message) < MAX_TEXT_CHARS + 100
 
 
 def test_several_hooks_deny_beats_ask_beats_allow():
     allow, ask, deny = HookVerdict("allow", "a"), HookVerdict("ask", "b"), HookVerdict("deny", "c")
-    assert together([allow, ask]) == ask
-    assert together([deny, ask, allow]) == deny
-    assert together([allow, SILENT]) == allow
-    both = together([HookVerdict("deny", "c", context="one"), HookVerdict("deny", "d", context="two", notice="n")])
+    assert merge_verdicts([allow, ask]) == ask
+    assert merge_verdicts([deny, ask, allow]) == deny
+    assert merge_verdicts([allow, NO_VERDICT]) == allow
+    both = merge_verdicts(
+        [HookVerdict("deny", "c", context="one"), HookVerdict("deny", "d", context="two", notice="n")]
+    )
     assert both == HookVerdict("deny", "c\n\nd", context="one\n\ntwo", notice="n")
-    assert together([HookVerdict(args={"a": 1}), HookVerdict(args={"a": 2})]).args == {"a": 2}
+    assert merge_verdicts([HookVerdict(args={"a": 1}), HookVerdict(args={"a": 2})]).args == {"a": 2}
 
 
 def test_a_callback_answers_with_the_same_object():
     call = HookCall("tool_call")
-    assert answered(call, None).verdict == answered(call, {}).verdict == SILENT
-    assert answered(call, {"decision": "block", "reason": "no"}).verdict == HookVerdict("deny", "no")
-    assert answered(call, "text").outcome == "failed"
+    assert interpret_callback(call, None).verdict == interpret_callback(call, {}).verdict == NO_VERDICT
+    assert interpret_callback(call, {"decision": "block", "reason": "no"}).verdict == HookVerdict("deny", "no")
+    assert interpret_callback(call, "text").outcome == "failed"

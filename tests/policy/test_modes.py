@@ -50,21 +50,21 @@ def test_an_unknown_mode_is_rejected_with_the_known_ones(text: str):
     with pytest.raises(UnknownMode) as caught:
         mode_of(text)
     assert caught.value.exit_code == 2
-    assert "ask, plan or edit" in caught.value.sentence()
+    assert "ask, plan or edit" in caught.value.describe()
 
 
 @pytest.mark.parametrize("mode", ["ask", "plan"])
 def test_ask_and_plan_show_everything_but_what_changes_files(mode: str):
     spec = spec_of(mode)
-    assert [kind for kind in get_args(Kind) if spec.shows(kind)] == ["read", "execute", "network", "talk"]
-    assert not spec.changes
-    assert not spec.visible(tool_of("edit"))
-    assert spec.visible(tool_of("talk"))
+    assert [kind for kind in get_args(Kind) if spec.allows_kind(kind)] == ["read", "execute", "network", "talk"]
+    assert not spec.allows_changes
+    assert not spec.allows_tool(tool_of("edit"))
+    assert spec.allows_tool(tool_of("talk"))
 
 
 def test_edit_shows_every_kind():
-    assert all(spec_of("edit").visible(tool_of(kind)) for kind in get_args(Kind))
-    assert spec_of("edit").changes
+    assert all(spec_of("edit").allows_tool(tool_of(kind)) for kind in get_args(Kind))
+    assert spec_of("edit").allows_changes
 
 
 @pytest.mark.parametrize("mode", PERMISSION_MODES)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from odin.policy import paths
-from odin.policy.command.reach import leaves, outside_word
-from odin.policy.confidential import confidential
-from odin.policy.shell import survey
+from odin.policy.command.reach import find_outside_word, is_outside_word
+from odin.policy.confidential import is_secret_path
+from odin.policy.shell import analyze_command
 from tests.table import each
 
 
@@ -55,27 +55,27 @@ def root(workspace: Path) -> Path:
     ],
 )
 def test_containment_is_of_resolved_components(root: Path, path: str, expected: bool):
-    assert paths.inside(path, str(root)) is expected
+    assert paths.is_inside(path, str(root)) is expected
 
 
 def test_a_folder_whose_name_begins_like_the_projects_is_outside(root: Path):
-    assert not paths.inside(f"{root}-evil/secret", str(root))
+    assert not paths.is_inside(f"{root}-evil/secret", str(root))
     assert not paths.contains(str(root), f"{root}-evil")
     assert paths.contains(str(root), f"{root}/x")
     assert paths.contains("/", "/x")
 
 
 def test_a_link_that_is_put_in_the_way_later_counts(root: Path):
-    assert paths.inside("later/file", str(root))
+    assert paths.is_inside("later/file", str(root))
     (root / "later").symlink_to("/etc")
-    assert not paths.inside("later/file", str(root))
+    assert not paths.is_inside("later/file", str(root))
 
 
 def test_a_link_that_leads_nowhere_yet_is_judged_by_where_it_would_lead(root: Path):
     (root / "dangling").symlink_to("/nowhere/at/all")
-    assert not paths.inside("dangling", str(root))
+    assert not paths.is_inside("dangling", str(root))
     (root / "loop").symlink_to("loop")
-    assert paths.special("loop", str(root)) is False
+    assert paths.is_special_file("loop", str(root)) is False
 
 
 # --- special files ---
@@ -97,17 +97,17 @@ def test_what_is_no_file_is_told_apart(root: Path, monkeypatch: pytest.MonkeyPat
             "/sys/kernel",
             "/dev/tcp/x/1",
         ):
-            assert paths.special(name, str(root)), name
+            assert paths.is_special_file(name, str(root)), name
     for name in ("src", "src/app.py", "nowhere", "/etc/passwd", "/process", "/system"):
-        assert not paths.special(name, str(root)), name
+        assert not paths.is_special_file(name, str(root)), name
 
 
 def test_a_second_name_of_a_file_is_noticed(root: Path):
-    assert not paths.shared("src/app.py", str(root))
+    assert not paths.has_hard_links("src/app.py", str(root))
     os.link(root.parent / f"{root.name}-evil" / "secret", root / "hard.txt")
-    assert paths.shared("hard.txt", str(root))
-    assert not paths.shared("nowhere", str(root))
-    assert not paths.shared("src", str(root))
+    assert paths.has_hard_links("hard.txt", str(root))
+    assert not paths.has_hard_links("nowhere", str(root))
+    assert not paths.has_hard_links("src", str(root))
 
 
 # --- protected names ---
@@ -180,10 +180,10 @@ PROTECTED = [
 
 @each("path", PROTECTED)
 def test_protected_names_are_protected_before_they_exist(root: Path, path: str):
-    assert paths.protected(path, str(root))
-    assert paths.protected(f"src/{path}", str(root))
-    assert paths.protected(f"{root}/{path}", str(root))
-    assert paths.protected(f"src/../{path}", str(root))
+    assert paths.find_protected_part(path, str(root))
+    assert paths.find_protected_part(f"src/{path}", str(root))
+    assert paths.find_protected_part(f"{root}/{path}", str(root))
+    assert paths.find_protected_part(f"src/../{path}", str(root))
 
 
 @each(
@@ -207,34 +207,34 @@ def test_protected_names_are_protected_before_they_exist(root: Path, path: str):
     ],
 )
 def test_ordinary_names_are_not(root: Path, path: str):
-    assert paths.protected(path, str(root)) == ""
+    assert paths.find_protected_part(path, str(root)) == ""
 
 
 def test_a_link_to_a_protected_file_is_protected(root: Path):
     (root / ".git").mkdir()
     (root / "innocent").symlink_to(".git")
-    assert paths.protected("innocent/config", str(root))
+    assert paths.find_protected_part("innocent/config", str(root))
     (root / "x.txt").symlink_to(".bashrc")
-    assert paths.protected("x.txt", str(root))
+    assert paths.find_protected_part("x.txt", str(root))
 
 
 def test_what_lies_above_the_project_is_not_its_doing(root: Path):
     inner = root / ".git" / "worktree"
     inner.mkdir(parents=True)
-    assert paths.protected("file", str(inner)) == ""
-    assert paths.protected(".bashrc", str(inner))
+    assert paths.find_protected_part("file", str(inner)) == ""
+    assert paths.find_protected_part(".bashrc", str(inner))
 
 
 @pytest.mark.parametrize("variable", ["ODIN_CONFIG_DIR", "ODIN_STATE_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"])
 def test_odins_own_folders_are_protected_wherever_they_are(root: Path, variable: str, monkeypatch: pytest.MonkeyPatch):
     place = root / "mine"
     own = place if variable.startswith("ODIN") else place / "odin"
-    assert paths.protected(f"{own}/x", str(root)) == ""
+    assert paths.find_protected_part(f"{own}/x", str(root)) == ""
     monkeypatch.setenv(variable, str(place))
-    assert paths.protected(f"{own}/x", str(root))
-    assert paths.protected(f"{place}-other/x", str(root)) == ""
+    assert paths.find_protected_part(f"{own}/x", str(root))
+    assert paths.find_protected_part(f"{place}-other/x", str(root)) == ""
     own.mkdir(parents=True)
-    assert paths.protected("x", str(own)) == "", "a project that lies in there is not protected from itself"
+    assert paths.find_protected_part("x", str(own)) == "", "a project that lies in there is not protected from itself"
 
 
 # --- secrets ---
@@ -271,7 +271,7 @@ def test_odins_own_folders_are_protected_wherever_they_are(root: Path, variable:
     ],
 )
 def test_files_that_usually_hold_secrets_are_known_by_name(path: str, expected: bool):
-    assert confidential(path) is expected
+    assert is_secret_path(path) is expected
 
 
 # --- where words lead ---
@@ -309,7 +309,7 @@ def test_files_that_usually_hold_secrets_are_known_by_name(path: str, expected: 
     ids=repr,
 )
 def test_words_that_lead_out(root: Path, word: str):
-    assert leaves(word, str(root), str(root))
+    assert is_outside_word(word, str(root), str(root))
 
 
 @each(
@@ -341,7 +341,7 @@ def test_words_that_lead_out(root: Path, word: str):
     ],
 )
 def test_words_that_stay(root: Path, word: str):
-    assert not leaves(word, str(root), str(root))
+    assert not is_outside_word(word, str(root), str(root))
 
 
 @each(
@@ -369,5 +369,5 @@ def test_words_that_stay(root: Path, word: str):
     ],
 )
 def test_the_first_word_that_leads_out_is_named(root: Path, command: str, word: str):
-    found = outside_word(survey(command), str(root), str(root))
+    found = find_outside_word(analyze_command(command), str(root), str(root))
     assert found == word or (word and found.startswith(word))

@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.policy.process.output import HeadAndTail
-from odin.policy.process.plain import Plain, cleaned, decoded
+from odin.policy.process.output import HeadTailBuffer
+from odin.policy.process.plain import AnsiStripper, decode_output, strip_ansi
 from tests.table import each
 
 
 def shown(*pieces: bytes) -> bytes:
-    plain = Plain()
-    return b"".join([plain.add(piece) for piece in pieces]) + plain.rest()
+    plain = AnsiStripper()
+    return b"".join([plain.add(piece) for piece in pieces]) + plain.peek_rest()
 
 
 @each(
@@ -46,18 +46,18 @@ def test_pieces_change_nothing(parts: list[bytes], data: st.DataObject) -> None:
 
 
 def test_an_hour_of_a_progress_bar_is_one_line() -> None:
-    sink = HeadAndTail(1000)
+    sink = HeadTailBuffer(1000)
     for number in range(20_000):
         sink.add(b"\r\x1b[K[%d of 20000] building" % number)
     sink.add(b"\ndone\n")
-    assert sink.text() == ("[19999 of 20000] building\ndone\n", False)
+    assert sink.render_text() == ("[19999 of 20000] building\ndone\n", False)
 
 
 def test_a_line_without_end_passes_and_is_not_held() -> None:
-    plain = Plain()
+    plain = AnsiStripper()
     total = sum(len(plain.add(b"x" * 65_536)) for _ in range(100))
-    assert total + len(plain.rest()) == 6_553_600
-    assert len(plain.rest()) <= 4096
+    assert total + len(plain.peek_rest()) == 6_553_600
+    assert len(plain.peek_rest()) <= 4096
 
 
 def test_a_sequence_between_two_pieces_of_an_endless_line() -> None:
@@ -68,15 +68,15 @@ def test_a_sequence_between_two_pieces_of_an_endless_line() -> None:
 def test_the_cost_of_a_long_line_with_one_return_is_small() -> None:
     """Quadratic work would not end within the time of a test."""
     line = b"x" * 5_000_000
-    assert cleaned(line + b"\r" + line[:10] + b"\n" + line) == line[:10] + b"\n" + line
+    assert strip_ansi(line + b"\r" + line[:10] + b"\n" + line) == line[:10] + b"\n" + line
 
 
 def test_bytes_that_are_no_text() -> None:
-    assert decoded(b"ok\xff\x00\x08\t\r\n\x7f") == "ok\ufffd\ufffd\ufffd\t\r\n\ufffd"
+    assert decode_output(b"ok\xff\x00\x08\t\r\n\x7f") == "ok\ufffd\ufffd\ufffd\t\r\n\ufffd"
 
 
 def test_a_title_that_never_ends_is_not_kept_for_ever() -> None:
-    plain = Plain()
+    plain = AnsiStripper()
     plain.add(b"\x1b]0;")
     assert sum(len(plain.add(b"x" * 65_536)) for _ in range(10)) <= 655_360
-    assert len(plain.rest()) <= 4096
+    assert len(plain.peek_rest()) <= 4096

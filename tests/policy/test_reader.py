@@ -8,18 +8,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.policy.command.grammar import MAX_CHARS, Unclear, Word, examine, parse
-from odin.policy.shell import Survey, survey
+from odin.policy.command.grammar import MAX_COMMAND_CHARS, ShellWord, Unparseable, examine_command, parse_command
+from odin.policy.shell import CommandAnalysis, analyze_command
 from tests.table import each
 
 
-def words(command: str) -> list[Word]:
+def words(command: str) -> list[ShellWord]:
     """The words of the command itself, which comes after those inside of its words."""
-    return list(parse(command).commands[-1].words)
+    return list(parse_command(command).commands[-1].words)
 
 
 def plain(command: str) -> bool:
-    script, _ = examine(command)
+    script, _ = examine_command(command)
     return script.plain
 
 
@@ -128,7 +128,7 @@ PIECES = st.sampled_from(
 def test_words_that_count_as_literal_are_those_that_bash_makes(tmp_path_factory: pytest.TempPathFactory, text: str):
     """The claim behind everything that runs unasked. Nothing that is generated here can name a program."""
     command = f"printf '%s\\0' x{text}"
-    script, why = examine(command)
+    script, why = examine_command(command)
     if why or len(script.commands) != 1 or script.commands[0].redirects or script.doubts:
         return
     found = script.commands[0].words
@@ -259,7 +259,7 @@ def test_what_is_not_plain(command: str):
         ("ls\u2028x", "line separator"),
         ("ls \ud800", "half of a character"),
         ("ls \ue000", "private"),
-        ("a" * (MAX_CHARS + 1), "too long"),
+        ("a" * (MAX_COMMAND_CHARS + 1), "too long"),
         ("a 'b", "not complete"),
         ("a $(b", "not complete"),
         ("a && ", "not complete"),
@@ -273,11 +273,11 @@ def test_what_is_not_plain(command: str):
     ],
 )
 def test_what_cannot_be_read_says_why(command: str, reason: str):
-    with pytest.raises(Unclear) as raised:
-        parse(command)
+    with pytest.raises(Unparseable) as raised:
+        parse_command(command)
     assert reason in raised.value.reason
-    seen = survey(command)
-    assert not seen.sure
+    seen = analyze_command(command)
+    assert not seen.is_complete
     assert seen.script is None
     assert seen.reason == raised.value.reason
 
@@ -345,8 +345,8 @@ def test_ordinary_letters_of_any_script_are_fine(command: str):
     ],
 )
 def test_what_could_run_unseen_is_not_sure(command: str):
-    seen = survey(command)
-    assert not seen.sure
+    seen = analyze_command(command)
+    assert not seen.is_complete
     assert seen.reason
 
 
@@ -374,15 +374,15 @@ def test_what_could_run_unseen_is_not_sure(command: str):
     ],
 )
 def test_everyday_scripts_are_sure(command: str):
-    seen = survey(command)
-    assert seen.sure, seen.reason
+    seen = analyze_command(command)
+    assert seen.is_complete, seen.reason
 
 
 # --- what is found ---
 
 
 def found(command: str) -> list[str]:
-    return [" ".join(part.texts) for part in survey(command).parts]
+    return [" ".join(part.texts) for part in analyze_command(command).commands]
 
 
 @each(
@@ -455,14 +455,14 @@ def test_very_many_commands_are_all_found():
     text = "true;" * 1500 + "a b"
     assert len(found(text)) == 1501
     assert found(text)[-1] == "a b"
-    assert not survey(text).sure
-    assert survey("true;" * 400 + "a b").sure
+    assert not analyze_command(text).is_complete
+    assert analyze_command("true;" * 400 + "a b").is_complete
 
 
 def test_a_text_that_is_too_long_still_shows_what_it_runs():
-    seen = survey("true;" * 3000 + "a b")
-    assert not seen.sure
-    assert seen.parts[-1].texts == ("a", "b")
+    seen = analyze_command("true;" * 3000 + "a b")
+    assert not seen.is_complete
+    assert seen.commands[-1].texts == ("a", "b")
 
 
 @each(
@@ -506,17 +506,17 @@ def test_a_text_that_is_too_long_still_shows_what_it_runs():
     ],
 )
 def test_the_folder_is_tracked_through_a_compound(command: str, folder: str | None):
-    seen = survey(command)
-    assert [part.folder for part in seen.parts if part.name == "q"] == [folder]
+    seen = analyze_command(command)
+    assert [part.folder for part in seen.commands if part.name == "q"] == [folder]
 
 
 # --- anything at all ---
 
 
-def never_fails(text: str) -> Survey:
-    seen = survey(text)
-    assert seen.sure == (not seen.reason)
-    assert seen.script is not None or not seen.sure
+def never_fails(text: str) -> CommandAnalysis:
+    seen = analyze_command(text)
+    assert seen.is_complete == (not seen.reason)
+    assert seen.script is not None or not seen.is_complete
     return seen
 
 
@@ -525,7 +525,7 @@ def test_a_character_after_a_brace_ends_nothing(before: str):
     """The grammar looks these up in a table that is too short for them, which crashes for some and not for others."""
     for code in range(0x100, 0x110000, 0x3FF):
         if not 0xD800 <= code < 0xE000:
-            assert not never_fails(f"{before}{chr(code)}").sure
+            assert not never_fails(f"{before}{chr(code)}").is_complete
 
 
 @given(st.text(max_size=200))
@@ -547,8 +547,8 @@ OPENINGS = [
 @each("opening", OPENINGS)
 def test_deep_nesting_ends(opening: str):
     """Bounded work, however deep: also an overlong text is read to its end."""
-    never_fails((opening * MAX_CHARS)[:MAX_CHARS])
-    assert not never_fails(opening * (MAX_CHARS + 1)).sure
+    never_fails((opening * MAX_COMMAND_CHARS)[:MAX_COMMAND_CHARS])
+    assert not never_fails(opening * (MAX_COMMAND_CHARS + 1)).is_complete
 
 
 def test_the_parser_is_not_loaded_before_it_is_needed(tmp_path: Path):

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.tool import Subject
-from odin.policy.command.ruinous import critical, risky
+from odin.policy.command.ruinous import find_harm, find_risk
 from odin.policy.rules import Policy
-from odin.policy.shell import survey
+from odin.policy.shell import analyze_command
 from tests.table import each
 
 ROOT = "/ws/project"
 
 
 def why(command: str, root: str = ROOT, cwd: str = "") -> str:
-    return critical(command, survey(command), root, cwd)
+    return find_harm(command, analyze_command(command), root, cwd)
 
 
 # --- removals ---
@@ -519,14 +519,14 @@ def test_near_misses_are_left_to_the_other_rules(command: str):
 )
 def test_an_empty_variable_is_warned_about(command: str, said: str):
     assert why(command) == ""
-    assert said in risky(survey(command), ROOT)
+    assert said in find_risk(analyze_command(command), ROOT)
 
 
 @pytest.mark.parametrize(
     "command", ["rm -rf build", 'rm -rf "$DIR"', "rm -rf ${DIR:?}/", "rm $DIR/", "ls $DIR/", "rm -rf $DIR/x"]
 )
 def test_no_warning_where_nothing_is_at_stake(command: str):
-    assert risky(survey(command), ROOT) == ""
+    assert find_risk(analyze_command(command), ROOT) == ""
 
 
 # --- where it is judged ---
@@ -585,5 +585,5 @@ def test_all_of_it_together(target: str, flags: str, frame: str):
 @given(st.text(max_size=80))
 def test_a_quoted_text_is_never_ruinous(text: str):
     quoted = "'" + text.replace("'", "'\\''") + "'"
-    if survey(f"echo {quoted}").sure:
+    if analyze_command(f"echo {quoted}").is_complete:
         assert why(f"echo {quoted}") == ""

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from odin.core.tool import Subject
-from odin.policy.command.ruinous import critical
+from odin.policy.command.ruinous import find_harm
 from odin.policy.rules import Policy
-from odin.policy.shell import survey
+from odin.policy.shell import analyze_command
 from tests.table import each
 
 ROOT = "/ws/proj"
@@ -14,7 +14,7 @@ CASES: dict[str, list[str]] = json.loads((Path(__file__).parent / "corpus" / "ru
 
 
 def why(command: str) -> str:
-    return critical(command, survey(command), ROOT)
+    return find_harm(command, analyze_command(command), ROOT)
 
 
 @each("command", CASES["never"])
@@ -59,15 +59,15 @@ def test_hostile_texts_are_asked_about_and_nothing_breaks(piece: str, size: int,
 
 def test_a_long_text_is_read_whole_where_it_is_mostly_quoted():
     body = "it's (a) {long} text\n" * 300
-    seen = survey(f"cat > notes.md <<'EOF'\n{body}EOF\na b")
-    assert seen.sure
-    assert [part.texts for part in seen.parts] == [("cat",), ("a", "b")]
-    assert survey(f"git commit -m '{'x y ' * 2000}' && a b").sure
+    seen = analyze_command(f"cat > notes.md <<'EOF'\n{body}EOF\na b")
+    assert seen.is_complete
+    assert [part.texts for part in seen.commands] == [("cat",), ("a", "b")]
+    assert analyze_command(f"git commit -m '{'x y ' * 2000}' && a b").is_complete
 
 
 def test_a_long_text_that_is_broken_is_not_read_at_once_but_searched():
     text = "echo x |" * 900 + "\nr" + "m -rf ."
-    seen = survey(text)
-    assert not seen.sure
+    seen = analyze_command(text)
+    assert not seen.is_complete
     assert seen.script is None
     assert why(text)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odin.core.errors import ConfigError, UsageError
-from odin.policy.rule.book import Rulebook
+from odin.policy.rule.book import RuleSet
 from odin.policy.rule.file import RuleFile
 
 
@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def texts(file: RuleFile) -> list[tuple[str, str, str]]:
-    return [(rule.layer, rule.action, rule.text) for rule in file.rules()]
+    return [(rule.layer, rule.action, rule.text) for rule in file.load_rules()]
 
 
 def test_rules_are_kept_for_everywhere_and_for_one_project(path: Path, workspace: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_project_is_known_by_its_real_folder(path: Path, workspace: Path) -> N
     link.symlink_to(workspace)
     RuleFile(path, str(link)).add("Bash(make)", "allow", "project")
     assert list(json.loads(path.read_text())["projects"]) == [os.path.realpath(workspace)]
-    assert len(RuleFile(path, str(workspace)).rules()) == 1
+    assert len(RuleFile(path, str(workspace)).load_rules()) == 1
 
 
 def test_what_else_is_in_the_file_stays(path: Path, workspace: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_else_is_in_the_file_stays(path: Path, workspace: Path) -> None:
     }
     path.write_text(json.dumps(mine))
     file = RuleFile(path, str(workspace))
-    assert [rule.text for rule in file.rules()] == ["Bash(a)", "Bash(b)"]
+    assert [rule.text for rule in file.load_rules()] == ["Bash(a)", "Bash(b)"]
     assert "rules[1] is ignored" in file.warnings[0]
     file.add("Bash(c)", "allow", "user")
     file.remove("Bash(a)", "allow", "user")
@@ -69,9 +69,9 @@ def test_a_rule_that_is_there_already_is_not_there_twice(path: Path, workspace: 
     file = RuleFile(path, str(workspace))
     for text in ("Bash(a)", "Bash(b)", "Bash(a)"):
         file.add(text, "allow", "user")
-    assert [rule.text for rule in file.rules()] == ["Bash(b)", "Bash(a)"]
+    assert [rule.text for rule in file.load_rules()] == ["Bash(b)", "Bash(a)"]
     file.add("Bash(a)", "deny", "user")
-    assert len(file.rules()) == 3
+    assert len(file.load_rules()) == 3
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_damaged_file_allows_nothing_denies_nothing_and_is_not_overwritten(
     path.parent.mkdir()
     path.write_bytes(content.encode("latin-1"))
     file = RuleFile(path, str(workspace))
-    assert file.rules() == []
+    assert file.load_rules() == []
     (warning,) = file.warnings
     assert str(path) in warning
     assert "do not hold" in warning
@@ -96,7 +96,7 @@ def test_a_damaged_file_allows_nothing_denies_nothing_and_is_not_overwritten(
 def test_a_folder_in_its_place_is_said(path: Path, workspace: Path) -> None:
     path.mkdir(parents=True)
     file = RuleFile(path, str(workspace))
-    assert file.rules() == []
+    assert file.load_rules() == []
     assert "not a regular file" in file.warnings[0]
 
 
@@ -127,15 +127,15 @@ def test_many_processes_lose_no_rule(path: Path, workspace: Path) -> None:
         for number in range(4)
     ]
     assert [process.wait(120) for process in running] == [0, 0, 0, 0]
-    assert len(RuleFile(path, str(workspace)).rules()) == 40
+    assert len(RuleFile(path, str(workspace)).load_rules()) == 40
 
 
 def test_removing_by_number_takes_the_rule_itself_even_when_others_came_since(path: Path, workspace: Path) -> None:
-    book = Rulebook(store=RuleFile(path, str(workspace)))
+    book = RuleSet(store=RuleFile(path, str(workspace)))
     book.add("Bash(a)", "allow", "user")
     book.add("Bash(b)", "allow", "user")
-    other = Rulebook(store=RuleFile(path, str(workspace)))
+    other = RuleSet(store=RuleFile(path, str(workspace)))
     other.remove(1)
     other.add("Bash(c)", "allow", "user")
     assert book.remove(2).text == "Bash(b)"
-    assert [rule.text for rule in RuleFile(path, str(workspace)).rules()] == ["Bash(c)"]
+    assert [rule.text for rule in RuleFile(path, str(workspace)).load_rules()] == ["Bash(c)"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from odin.core.errors import UsageError
-from odin.core.rule import Layer
+from odin.core.rule import RuleLayer
 from odin.core.tool import Kind, Subject
-from odin.policy.rule.book import LAYERS, Rulebook
+from odin.policy.rule.book import LAYERS, RuleSet
 from odin.policy.rule.rule import Rule, rule_of
 from odin.policy.rules import Policy, Verdict
 from tests.table import each
@@ -25,7 +25,7 @@ def said(*rules: Said) -> list[Rule]:
 class Court:
     def __init__(self, root: Path, *rules: Said) -> None:
         self.root = root
-        self.policy = Policy(root=str(root), rulebook=Rulebook(said(*rules)))
+        self.policy = Policy(root=str(root), rule_set=RuleSet(said(*rules)))
 
     def full(self, name: str, kind: Kind, subject: Subject) -> Verdict:
         return self.policy.judge(name, kind, subject, "edit_mode")
@@ -39,7 +39,7 @@ class Court:
 
 @each("denying", LAYERS)
 @each("allowing", LAYERS)
-def test_a_denial_of_any_layer_holds(workspace: Path, denying: Layer, allowing: Layer) -> None:
+def test_a_denial_of_any_layer_holds(workspace: Path, denying: RuleLayer, allowing: RuleLayer) -> None:
     for rules in (
         [(denying, "deny", "Bash(deploy:*)"), (allowing, "allow", "Bash(deploy:*)")],
         [(allowing, "allow", "Bash(deploy now)"), (denying, "deny", "Bash(deploy:*)")],
@@ -52,7 +52,7 @@ def test_a_denial_of_any_layer_holds(workspace: Path, denying: Layer, allowing: 
 
 @pytest.mark.parametrize(("weaker", "stronger"), [*pairwise(LAYERS)])
 def test_between_asking_and_allowing_the_stronger_layer_decides(
-    workspace: Path, weaker: Layer, stronger: Layer
+    workspace: Path, weaker: RuleLayer, stronger: RuleLayer
 ) -> None:
     for one, other, expected in (("ask", "allow", "allow"), ("allow", "ask", "ask")):
         rules = [(weaker, one, "Bash(deploy:*)"), (stronger, other, "Bash(deploy:*)")]
@@ -247,19 +247,19 @@ def test_nothing_but_an_exact_path_allows_a_deletion(workspace: Path) -> None:
 
 @pytest.mark.parametrize("text", ["Delete", "Delete(*)", "Delete(src/**)", "delete_file(build/?)", "Delete()"])
 def test_a_blanket_rule_for_deletions_is_refused(text: str) -> None:
-    book = Rulebook()
+    book = RuleSet()
     with pytest.raises(UsageError, match="exact paths"):
         book.add(text)
     book.add(text, "deny")
-    assert [line.action for line in book.lines()] == ["deny"]
+    assert [line.action for line in book.list_rules()] == ["deny"]
 
 
 @pytest.mark.parametrize("text", ["Bash(make\u202e)", "Bash(make\u200b:*)", "Bash(a\nb)"])
 def test_a_rule_that_does_not_show_what_it_allows_is_refused(text: str) -> None:
-    book = Rulebook()
+    book = RuleSet()
     with pytest.raises(UsageError, match="do not show"):
         book.add(text)
-    assert book.lines() == ()
+    assert book.list_rules() == ()
 
 
 # --- every path by itself ---
@@ -323,8 +323,8 @@ def test_addresses(workspace: Path, rule: str, url: str, allowed: str, denied: s
 
 
 def test_a_rule_that_is_added_holds_at_once_for_everyone_who_shares_the_book(workspace: Path) -> None:
-    book = Rulebook()
-    first = Policy(root=str(workspace), rulebook=book)
+    book = RuleSet()
+    first = Policy(root=str(workspace), rule_set=book)
     second = first.with_permission_mode("acceptEdits")
     subject = Subject(command="make all")
     book.add("Bash(make:*)")
@@ -336,24 +336,24 @@ def test_a_rule_that_is_added_holds_at_once_for_everyone_who_shares_the_book(wor
 
 
 def test_rules_are_listed_with_numbers_and_removed_by_them() -> None:
-    book = Rulebook(said(("user", "deny", "Bash(x:*)")))
+    book = RuleSet(said(("user", "deny", "Bash(x:*)")))
     book.add("Bash(a)")
     book.add("Bash(b)", "ask")
     book.add("Bash(a)")
-    assert [(line.number, line.action, line.text) for line in book.lines()] == [
+    assert [(line.number, line.action, line.text) for line in book.list_rules()] == [
         (0, "deny", "Bash(x:*)"),
         (1, "ask", "Bash(b)"),
         (2, "allow", "Bash(a)"),
     ]
     assert book.remove(1).text == "Bash(b)"
-    assert [line.text for line in book.lines()] == ["Bash(x:*)", "Bash(a)"]
+    assert [line.text for line in book.list_rules()] == ["Bash(x:*)", "Bash(a)"]
     for number in (0, 2, -1):
         with pytest.raises(UsageError, match="no rule with the number"):
             book.remove(number)
 
 
 def test_in_ask_and_plan_mode_no_rule_lets_a_command_run(workspace: Path) -> None:
-    policy = Policy(root=str(workspace), rulebook=Rulebook(said(("session", "allow", "Bash(make)"))))
+    policy = Policy(root=str(workspace), rule_set=RuleSet(said(("session", "allow", "Bash(make)"))))
     for mode in ("ask_mode", "plan_mode"):
         assert policy.judge("ExecuteCommand", "execute", Subject(command="make"), mode).action == "ask"
-        assert policy.suggestions("ExecuteCommand", "execute", Subject(command="make"), mode) == ()
+        assert policy.suggest_rules("ExecuteCommand", "execute", Subject(command="make"), mode) == ()

@@ -138,7 +138,7 @@ def verdict(policy: Policy, command: str) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_for_a_command(project: Path, command: str) -> None:
-    rules = policy(project).suggestions("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
+    rules = policy(project).suggest_rules("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
     assert verdict(policy(project), command) == "ask"
     for rule in rules:
         allowing = policy(project, rule)
@@ -166,7 +166,7 @@ PLACES = ("a.txt", "src/a.py", "src/deep/b.py", "notes")
 @pytest.mark.parametrize("place", PLACES)
 def test_for_a_file(project: Path, name: str, kind: Kind, place: str) -> None:
     subject = Subject(paths=(str(project / place),))
-    for rule in policy(project).suggestions(name, kind, subject, "edit_mode"):
+    for rule in policy(project).suggest_rules(name, kind, subject, "edit_mode"):
         allowing = policy(project, rule)
 
         def allowed(path: Any, tool: str = name, kind: Kind = kind, judge: Policy = allowing) -> bool:

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from odin.core.tool import Subject
-from odin.policy.rule.book import Rulebook
-from odin.policy.rule.shapes import Shapes
+from odin.policy.rule.book import RuleSet
+from odin.policy.rule.shapes import RuleReader
 from odin.policy.rules import Policy
 from tests.table import each
 
 
-def read(value: Any, *, trusted: bool = True) -> Shapes:
-    return Shapes("project" if not trusted else "user", "file.json", trusted=trusted).read(value)
+def read(value: Any, *, trusted: bool = True) -> RuleReader:
+    return RuleReader("project" if not trusted else "user", "file.json", trusted=trusted).read(value)
 
 
 def lines(value: Any) -> list[tuple[str, str]]:
@@ -64,7 +64,7 @@ def test_tools_with_patterns_where_the_rest_is_the_weakest_wherever_it_stands() 
 
 
 def verdict(value: Any, command: str) -> str:
-    policy = Policy(root="/nowhere/project", rulebook=Rulebook(read(value).rules))
+    policy = Policy(root="/nowhere/project", rule_set=RuleSet(read(value).rules))
     return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
 
 
@@ -92,7 +92,7 @@ def test_denying_the_rest_of_all_tools_spares_what_is_allowed_beside_it(workspac
     assert verdict(value, "git fetch") == "allow"
     assert verdict(value, "make") == "deny"
     assert verdict(value, "git fetch && ls") == "deny", "what reading allows is no command"
-    policy = Policy(root=str(workspace), rulebook=Rulebook(read(value).rules))
+    policy = Policy(root=str(workspace), rule_set=RuleSet(read(value).rules))
     file = Subject(paths=(str(workspace / "a.txt"),))
     assert policy.judge("Read", "read", file, "edit_mode").action == "allow"
     assert policy.judge("WriteFile", "edit", file, "edit_mode").action == "deny"
@@ -148,10 +148,10 @@ def test_where_nobody_is_trusted_only_stricter_rules_count() -> None:
     assert "rules.allow[0] (Bash(a)) is ignored" in shapes.warnings[0]
     assert "not trusted" in shapes.warnings[0]
     spared = read({"bash": {"*": "deny", "git *": "allow"}}, trusted=False)
-    assert [(rule.action, rule.spared) for rule in spared.rules] == [("deny", ())]
+    assert [(rule.action, rule.exceptions) for rule in spared.rules] == [("deny", ())]
 
 
 def test_the_names_of_other_agents_mean_the_same_tools(workspace: Path) -> None:
     for name in ("Bash", "shell", "run_shell_command", "ExecuteCommand"):
-        policy = Policy(root=str(workspace), rulebook=Rulebook(read([f"{name}(make:*)"]).rules))
+        policy = Policy(root=str(workspace), rule_set=RuleSet(read([f"{name}(make:*)"]).rules))
         assert policy.judge("ExecuteCommand", "execute", Subject(command="make"), "edit_mode").action == "allow"

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.tool import Kind, Subject
-from odin.policy.rule.book import Rulebook
+from odin.policy.rule.book import RuleSet
 from odin.policy.rules import Policy
 
 
 def offered(root: Path, command: str, **settings: Any) -> tuple[str, ...]:
     policy = Policy(root=str(root), **settings)
-    return policy.suggestions("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
+    return policy.suggest_rules("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_where_commands_are_denied_an_unreadable_one_can_still_be_allowed_exactl
 
 
 def test_an_ask_rule_is_answered_by_a_rule_of_the_session(workspace: Path) -> None:
-    book = Rulebook()
+    book = RuleSet()
     book.add("Bash(make:*)", "ask")
-    policy = Policy(root=str(workspace), rulebook=book)
+    policy = Policy(root=str(workspace), rule_set=book)
     subject = Subject(command="make all")
-    assert policy.suggestions("ExecuteCommand", "execute", subject, "edit_mode")[0] == "Bash(make all)"
+    assert policy.suggest_rules("ExecuteCommand", "execute", subject, "edit_mode")[0] == "Bash(make all)"
     book.add("Bash(make all)")
     assert policy.judge("ExecuteCommand", "execute", subject, "edit_mode").action == "allow"
 
@@ -105,20 +105,20 @@ def test_for_files(workspace: Path, name: str, kind: Kind, path: str, rules: tup
     policy = Policy(root=str(workspace))
     subject = Subject(paths=(str(workspace / path),))
     expected = tuple(rule.replace("OUTSIDE", os.path.realpath(outside)) for rule in rules)
-    assert policy.suggestions(name, kind, subject, "edit_mode") == expected
+    assert policy.suggest_rules(name, kind, subject, "edit_mode") == expected
 
 
 def test_several_paths_are_not_one_rule(workspace: Path) -> None:
     subject = Subject(paths=(f"{workspace}/a", f"{workspace}/b"))
-    assert Policy(root=str(workspace)).suggestions("Delete", "edit", subject, "edit_mode") == ()
+    assert Policy(root=str(workspace)).suggest_rules("Delete", "edit", subject, "edit_mode") == ()
 
 
 def test_for_the_network_and_other_tools(workspace: Path) -> None:
     policy = Policy(root=str(workspace))
     url = Subject(url="https://docs.a.example/x?y=1")
-    assert policy.suggestions("WebFetch", "network", url, "edit_mode") == ("WebFetch(domain:docs.a.example)",)
-    assert policy.suggestions("mcp__x__y", "execute", Subject(), "edit_mode") == ("mcp__x__y",)
-    assert policy.suggestions("Spawn", "execute", Subject(command="npm start"), "edit_mode") == (
+    assert policy.suggest_rules("WebFetch", "network", url, "edit_mode") == ("WebFetch(domain:docs.a.example)",)
+    assert policy.suggest_rules("mcp__x__y", "execute", Subject(), "edit_mode") == ("mcp__x__y",)
+    assert policy.suggest_rules("Spawn", "execute", Subject(command="npm start"), "edit_mode") == (
         "Spawn(npm start)",
         "Spawn(npm start:*)",
     )
@@ -166,7 +166,7 @@ def test_a_rule_somebody_wrote_must_be_about_the_call(workspace: Path) -> None:
     subject = Subject(command="npm run test")
 
     def meets(text: str, action: Any = "allow") -> bool:
-        return policy.meets(text, action, "ExecuteCommand", "execute", subject, "edit_mode")
+        return policy.would_decide(text, action, "ExecuteCommand", "execute", subject, "edit_mode")
 
     assert meets("Bash(npm:*)")
     assert meets("Bash(npm run test)")

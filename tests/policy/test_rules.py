@@ -166,14 +166,14 @@ def test_containment_is_by_components(inner: list[str], outer: list[str]):
     root = "/nowhere/proj"
     path = "/".join([root, *inner]) if len(outer) % 2 else "/".join(["/nowhere", *outer])
     expected = Path(os.path.normpath(path)).is_relative_to(root)
-    assert paths.inside(path, root) is expected
+    assert paths.is_inside(path, root) is expected
 
 
 @given(st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=8))
 def test_a_neighbour_with_the_same_beginning_is_outside(tail: str):
     tail = tail.replace("/", "_")
-    assert not paths.inside(f"/nowhere/proj{tail}/x", "/nowhere/proj")
-    assert paths.inside(f"/nowhere/proj/{tail}/x", "/nowhere/proj") is (tail != "..")
+    assert not paths.is_inside(f"/nowhere/proj{tail}/x", "/nowhere/proj")
+    assert paths.is_inside(f"/nowhere/proj/{tail}/x", "/nowhere/proj") is (tail != "..")
 
 
 # --- modes ---

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from odin.policy.process import output
-from odin.policy.process.environment import git_settings, quiet_environment
-from odin.policy.process.output import HeadAndTail
+from odin.policy.process.environment import build_command_environment, build_git_settings
+from odin.policy.process.output import HeadTailBuffer
 from odin.policy.process.runner import ProcessRunner
 
 STUBBORN = "trap '' TERM INT HUP"
@@ -49,8 +49,8 @@ async def pids_in(path: Path, count: int) -> list[int]:
 async def test_code_and_output(runner: ProcessRunner, tmp_path: Path) -> None:
     finished = await runner.run("echo out; echo err >&2; exit 7", cwd=str(tmp_path), timeout=5)
     assert (finished.code, finished.output, finished.timed_out) == (7, "out\nerr\n", False)
-    assert not finished.background
-    assert finished.spill == ""
+    assert not finished.has_survivors
+    assert finished.spill_path == ""
     assert not (tmp_path / "spill").exists(), "the folder is made only when it is needed"
 
 
@@ -93,7 +93,7 @@ async def test_a_timeout_ends_the_whole_group(runner: ProcessRunner, tmp_path: P
     finished = await runner.run(script, cwd=str(tmp_path), timeout=0.3)
     assert finished.timed_out
     assert finished.output == "before\n"
-    assert not finished.background
+    assert not finished.has_survivors
     for pid in await pids_in(pids, 2):
         await until(lambda pid=pid: not alive(pid))
 
@@ -139,7 +139,7 @@ async def test_a_background_child_lives_until_the_session_ends(
         finished = await runner.run(script, cwd=str(tmp_path), timeout=60)
     pid = int(finished.output)
     assert finished.code == 0
-    assert finished.background
+    assert finished.has_survivors
     assert alive(pid)
     await runner.close()
     await until(lambda: not alive(pid))
@@ -174,15 +174,15 @@ async def test_later_output_of_a_background_child_goes_to_the_file(runner: Proce
     script = f"echo first; (while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo second) &"
     finished = await runner.run(script, cwd=str(tmp_path), timeout=5)
     assert finished.output == "first\n"
-    assert finished.background
+    assert finished.has_survivors
     (tmp_path / "go").touch()
-    await until(lambda: Path(finished.spill).read_text() == "first\nsecond\n")
+    await until(lambda: Path(finished.spill_path).read_text() == "first\nsecond\n")
 
 
 async def test_a_background_child_that_prints_for_ever_does_not_hold_us(runner: ProcessRunner, tmp_path: Path) -> None:
     async with asyncio.timeout(5):
         finished = await runner.run("yes & echo", cwd=str(tmp_path), timeout=60)
-    assert finished.background
+    assert finished.has_survivors
 
 
 async def test_fifty_megabytes_stay_out_of_memory(runner: ProcessRunner, tmp_path: Path) -> None:
@@ -195,14 +195,14 @@ async def test_fifty_megabytes_stay_out_of_memory(runner: ProcessRunner, tmp_pat
     assert finished.total == 50_000_000
     assert finished.truncated
     assert len(finished.output) < 31_000
-    assert Path(finished.spill).stat().st_size == 50_000_000
+    assert Path(finished.spill_path).stat().st_size == 50_000_000
     assert peak < 3_000_000
 
 
 async def test_the_file_is_bounded_too(runner: ProcessRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "SPILL_LIMIT", 200_000)
     finished = await runner.run("head -c 1000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=60)
-    assert Path(finished.spill).stat().st_size == 200_000
+    assert Path(finished.spill_path).stat().st_size == 200_000
     assert "the first 200000 bytes: " in finished.output
 
 
@@ -217,11 +217,11 @@ async def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shift", range(4))
 @pytest.mark.parametrize("limit", [10, 11, 12, 13])
 def test_no_character_is_ever_split(shift: int, limit: int, tmp_path: Path) -> None:
-    sink = HeadAndTail(limit, lambda: str(tmp_path / f"{shift}-{limit}"))
+    sink = HeadTailBuffer(limit, lambda: str(tmp_path / f"{shift}-{limit}"))
     data = b"a" * shift + "😀é漢".encode() * 100
     for at in range(0, len(data), 7):
         sink.add(data[at : at + 7])
-    text, cut = sink.text()
+    text, cut = sink.render_text()
     sink.close()
     assert cut
     assert "\ufffd" not in text
@@ -229,9 +229,9 @@ def test_no_character_is_ever_split(shift: int, limit: int, tmp_path: Path) -> N
 
 
 def test_many_wide_characters_that_fit_are_not_cut() -> None:
-    sink = HeadAndTail(1000)
+    sink = HeadTailBuffer(1000)
     sink.add(("漢" * 1000).encode())
-    assert sink.text() == ("漢" * 1000, False)
+    assert sink.render_text() == ("漢" * 1000, False)
 
 
 async def test_characters_reach_the_listener_whole(runner: ProcessRunner, tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ async def test_nothing_prompts_and_no_secret_is_seen(tmp_path: Path) -> None:
     ],
 )
 def test_what_counts_as_a_secret(name: str, secret: bool) -> None:
-    assert (name not in quiet_environment({name: "x"})) is secret
+    assert (name not in build_command_environment({name: "x"})) is secret
 
 
 @pytest.mark.parametrize(
@@ -319,19 +319,19 @@ def test_what_counts_as_a_secret(name: str, secret: bool) -> None:
     ],
 )
 def test_an_address_with_a_password_is_a_secret(value: str, secret: bool) -> None:
-    assert ("DATABASE_URL" not in quiet_environment({"DATABASE_URL": value})) is secret
-    assert "DATABASE_URL" in quiet_environment({"DATABASE_URL": value}, keep=["DATABASE_URL"])
+    assert ("DATABASE_URL" not in build_command_environment({"DATABASE_URL": value})) is secret
+    assert "DATABASE_URL" in build_command_environment({"DATABASE_URL": value}, keep=["DATABASE_URL"])
 
 
 def test_settings_for_git_come_after_those_that_are_there() -> None:
     given = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "a"}
-    found = {**given, **git_settings(given, hooks=True)}
+    found = {**given, **build_git_settings(given, hooks=True)}
     count = int(found["GIT_CONFIG_COUNT"])
     settings = {found[f"GIT_CONFIG_KEY_{at}"]: found[f"GIT_CONFIG_VALUE_{at}"] for at in range(count)}
     assert settings["user.name"] == "a"
     assert settings["core.fsmonitor"] == "false"
     assert "core.hooksPath" not in settings
-    assert "/dev/null" in git_settings({"GIT_CONFIG_COUNT": "nonsense"}, hooks=False).values()
+    assert "/dev/null" in build_git_settings({"GIT_CONFIG_COUNT": "nonsense"}, hooks=False).values()
 
 
 async def test_git_does_not_wait_for_an_editor(runner: ProcessRunner, tmp_path: Path) -> None:

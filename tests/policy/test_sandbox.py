@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy.confine.choice import landlock_abi
-from odin.policy.process.guard import Unconfined
+from odin.policy.confine.choice import find_landlock_abi
+from odin.policy.process.guard import SandboxUnavailable
 
 from .processes import alive, folder_of
 from .sandboxes import LOOK, OUTSIDE, WRITE, Place
@@ -63,7 +63,7 @@ async def test_the_project_and_temporary_files_can_be_written(places: Open, use:
     done = await place.run('echo a >made && f=$(mktemp) && echo b >"$f" && cat made "$f" && rm "$f"; echo $?')
     assert done.output == "a\nb\n0\n"
     assert (place.root / "made").read_text() == "a\n"
-    assert (done.code, done.blocked, done.planted) == (0, "", ())
+    assert (done.code, done.denial, done.tampered_files) == (0, "", ())
 
 
 async def test_nothing_else_can_be_written(places: Open, use: str) -> None:
@@ -77,7 +77,7 @@ async def test_nothing_else_can_be_written(places: Open, use: str) -> None:
     assert os.listdir(place.beside) == ["canary"]
     assert not Path("/etc/odin-canary").exists()
     assert done.code != 0
-    assert done.blocked == f"writing {canary}"
+    assert done.denial == f"writing {canary}"
 
 
 async def test_in_a_mode_that_only_looks_nothing_can_be_written(places: Open, use: str) -> None:
@@ -88,7 +88,7 @@ async def test_in_a_mode_that_only_looks_nothing_can_be_written(places: Open, us
     assert os.listdir(place.root) == ["file"]
     assert (place.root / "file").read_text() == "alive"
     assert not Path("/tmp/odin-looks-canary").exists()
-    assert done.blocked == f"writing {place.root}/file"
+    assert done.denial == f"writing {place.root}/file"
 
 
 async def test_a_place_for_temporary_files_is_there_in_every_mode(places: Open, use: str) -> None:
@@ -114,7 +114,7 @@ async def test_the_network_is_off(places: Open, use: str) -> None:
             assert "reached" not in done.output
             assert done.code != 0
     offline = await place.run("echo 'curl: (6) Could not resolve host: example.invalid' >&2; exit 6")
-    assert offline.blocked == "reaching the network"
+    assert offline.denial == "reaching the network"
 
 
 async def test_the_network_is_on_when_it_is_allowed(places: Open, use: str) -> None:
@@ -128,9 +128,9 @@ async def test_a_server_of_the_machine_that_is_out_of_reach_is_told(places: Open
     place = places("bubblewrap")
     with listening() as port:
         done = await place.run(f"echo 'connect to localhost:{port}: Connection refused'; exit 1")
-        assert done.blocked == f"reaching port {port} of this machine"
+        assert done.denial == f"reaching port {port} of this machine"
     closed = await place.run(f"echo 'connect to localhost:{port}: Connection refused'; exit 1")
-    assert closed.blocked == ""
+    assert closed.denial == ""
 
 
 SERVER = """python3 -c "
@@ -290,7 +290,7 @@ async def test_a_sandbox_that_was_killed_is_made_again(places: Open, use: str) -
 
 async def test_commands_cannot_end_what_is_not_theirs(places: Open, use: str) -> None:
     place = places(use)
-    if use == "landlock" and landlock_abi() < 6:
+    if use == "landlock" and find_landlock_abi() < 6:
         pytest.skip("this kernel's Landlock does not hold signals back")
     with subprocess.Popen(["sleep", "1000"]) as stranger:
         try:
@@ -304,7 +304,7 @@ async def test_commands_cannot_end_what_is_not_theirs(places: Open, use: str) ->
 async def test_background_children_live_on_and_end_with_the_session(places: Open, use: str) -> None:
     place = places(use)
     done = await place.run("sleep 1000 & echo started")
-    assert done.background
+    assert done.has_survivors
     await until(lambda: bool(sleepers(place)))
     left = sleepers(place)
     await place.runner.close()
@@ -316,7 +316,7 @@ async def test_outside_means_outside_only_where_things_may_change(places: Open, 
     canary = place.beside / "made"
     await place.run(f"touch {canary}", OUTSIDE)
     assert canary.exists()
-    only_looks = type(LOOK)(writes=False, outside=True)
+    only_looks = type(LOOK)(writes=False, unsandboxed=True)
     await place.run(f"touch {place.beside}/other", only_looks)
     assert not (place.beside / "other").exists()
 
@@ -347,7 +347,7 @@ async def test_a_project_that_was_made_anew_is_the_one_that_is_seen(places: Open
 
 async def test_asking_for_what_does_not_work_runs_nothing(tmp_path: Path) -> None:
     place = Place(tmp_path, "bubblewrap", environ={"PATH": "/nowhere"})
-    with pytest.raises(Unconfined, match="bwrap is not installed"):
+    with pytest.raises(SandboxUnavailable, match="bwrap is not installed"):
         await place.run("touch made")
     assert not (place.root / "made").exists()
     assert place.sandbox.describe() == "no bubblewrap, so no commands"
@@ -364,7 +364,7 @@ async def test_without_any_sandbox_commands_run_and_it_is_said(tmp_path: Path) -
 async def test_the_strongest_is_chosen_and_named(places: Open) -> None:
     place = places("auto")
     assert "untried" not in place.sandbox.describe()
-    strongest = "bubblewrap" if "bubblewrap" not in place.sandbox.reasons() else "landlock"
+    strongest = "bubblewrap" if "bubblewrap" not in place.sandbox.list_failures() else "landlock"
     assert place.sandbox.kind == strongest
     assert place.sandbox.describe() == f"{strongest}, network off"
 

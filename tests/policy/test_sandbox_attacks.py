@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy.confine.choice import landlock_abi
-from odin.policy.confine.layout import Session, layout, programs_path
-from odin.policy.confine.proof import remembered
-from odin.policy.process.guard import Unconfined
-from odin.policy.sandbox import Sandbox, Wanted
+from odin.policy.confine.choice import find_landlock_abi
+from odin.policy.confine.layout import SandboxSession, build_programs_path, plan_layout
+from odin.policy.confine.proof import load_probe
+from odin.policy.process.guard import SandboxUnavailable
+from odin.policy.sandbox import Sandbox, SandboxOptions
 
 from .processes import running, wait_until
 from .sandboxes import LOOK, WRITE, Place
@@ -99,11 +99,11 @@ async def test_links_in_a_project_do_not_choose_a_weaker_sandbox(places: Open, n
     (elsewhere / "settings.json").write_text("{}")
     (place.root / ".git").mkdir()
     (place.root / name).symlink_to(elsewhere)
-    chosen = Sandbox(Session(root=str(place.root), home=str(place.home), env=os.environ), Wanted("auto"))
+    chosen = Sandbox(SandboxSession(root=str(place.root), home=str(place.home), env=os.environ), SandboxOptions("auto"))
     try:
-        chosen.prove()
+        chosen.probe()
         assert (chosen.kind, chosen.problem) == ("bubblewrap", "")
-        assert chosen.confines("true", WRITE)
+        assert chosen.should_sandbox("true", WRITE)
     finally:
         chosen.kill()
 
@@ -111,24 +111,24 @@ async def test_links_in_a_project_do_not_choose_a_weaker_sandbox(places: Open, n
 async def test_what_stands_in_the_way_stops_commands_and_weakens_nothing(places: Open, tmp_path: Path) -> None:
     """A sandbox that the machine can make and that cannot be made now is not replaced by a lesser one."""
     place = places("auto")
-    place.sandbox.prove()
+    place.sandbox.probe()
     if place.sandbox.kind != "bubblewrap":
         pytest.skip("no bubblewrap here")
     place.sandbox.kill()
     proofs = tmp_path / "proofs.json"
-    session = Session(root=str(place.root), home=str(place.home), env=os.environ, shown=("/proc/self/gone",))
-    sandbox = Standing(session, Wanted("auto"), proofs)
+    session = SandboxSession(root=str(place.root), home=str(place.home), env=os.environ, visible=("/proc/self/gone",))
+    sandbox = Standing(session, SandboxOptions("auto"), proofs)
     try:
         sandbox.in_the_way = ("/sys/kernel/no/such/place",)
-        assert sandbox.confines("true", WRITE)
-        with pytest.raises(Unconfined, match="works on this machine and could not be made now"):
+        assert sandbox.should_sandbox("true", WRITE)
+        with pytest.raises(SandboxUnavailable, match="works on this machine and could not be made now"):
             sandbox.start(["true"], "/", {}, 1, 2, WRITE)
         assert sandbox.kind == "bubblewrap"
-        assert remembered(proofs, lambda: "") is None
+        assert load_probe(proofs, lambda: "") is None
         assert not proofs.exists()
         sandbox.in_the_way = ()
-        assert sandbox.confines("true", WRITE)
-        sandbox.start(["true"], "/", {}, 1, 2, WRITE).let_go()
+        assert sandbox.should_sandbox("true", WRITE)
+        sandbox.start(["true"], "/", {}, 1, 2, WRITE).detach()
         assert sandbox.problem == ""
     finally:
         sandbox.kill()
@@ -140,9 +140,9 @@ class Standing(Sandbox):
     in_the_way: tuple[str, ...] = ()
 
     def _layout(self, *, writes: bool):  # pyright: ignore[reportIncompatibleMethodOverride]
-        plan = layout(self._session, writes=writes)
+        plan = plan_layout(self._session, writes=writes)
         self._layouts[writes] = type(plan)(
-            plan.temporary, plan.kept, plan.writable, plan.pinned, plan.guarded, self.in_the_way, plan.shown
+            plan.temporary, plan.persistent, plan.writable, plan.pinned, plan.protected, self.in_the_way, plan.visible
         )
         return self._layouts[writes]
 
@@ -157,11 +157,13 @@ def test_programs_of_the_project_make_no_sandbox(folder: str, tmp_path: Path) ->
         (planted / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
         (planted / name).chmod(0o755)
     env = {"PATH": f"{planted}:{os.environ['PATH']}:.:", "HOME": str(tmp_path / "home")}
-    session = Session(root=str(tmp_path / "project"), home=env["HOME"], env=env, writable=(str(tmp_path / "writable"),))
-    assert str(planted) not in programs_path(session).split(os.pathsep)
-    assert "" not in programs_path(session).split(os.pathsep)
+    session = SandboxSession(
+        root=str(tmp_path / "project"), home=env["HOME"], env=env, writable=(str(tmp_path / "writable"),)
+    )
+    assert str(planted) not in build_programs_path(session).split(os.pathsep)
+    assert "" not in build_programs_path(session).split(os.pathsep)
     sandbox = Sandbox(session)
-    sandbox.prove()
+    sandbox.probe()
     sandbox.kill()
     assert not (tmp_path / "ran").exists()
 
@@ -175,8 +177,8 @@ async def test_in_a_home_that_is_the_project_odins_own_files_stay(places: Open, 
     (own[2] / "sandbox.json").write_text("true")
     (home / ".ssh").mkdir()
     (home / ".ssh/key").write_text("SECRET")
-    session = Session(root=str(home), home=str(home), env=os.environ, own=tuple(map(str, own)))
-    place.sandbox = Sandbox(session, Wanted(use))
+    session = SandboxSession(root=str(home), home=str(home), env=os.environ, odin_folders=tuple(map(str, own)))
+    place.sandbox = Sandbox(session, SandboxOptions(use))
     place.needs_it()
     for name in (".config", ".local/state", ".cache"):
         await place.run(f"echo forged >{name}/odin/sandbox.json; echo '{{}}' >{name}/odin/odinconfig.json")
@@ -267,7 +269,7 @@ async def test_names_without_a_file_are_not_reached_over_a_shared_network(places
         server.listen()
         code = f"import socket; socket.socket(socket.AF_UNIX).connect(chr(0) + '{name}'); print('reached')"
         done = await place.run(f'python3 -c "{code}"')
-    if landlock_abi() < 6:
+    if find_landlock_abi() < 6:
         pytest.skip("this kernel cannot hold them back")
     assert "reached" not in done.output
 
@@ -275,7 +277,7 @@ async def test_names_without_a_file_are_not_reached_over_a_shared_network(places
 async def test_a_link_in_the_place_of_what_others_obey_is_told(places: Open) -> None:
     place = places("bubblewrap").needs_it()
     done = await place.run("echo 'echo hi' >plain; ln -s plain .envrc; mkdir x; ln -s x .vscode")
-    assert done.planted == (".envrc", ".vscode")
+    assert done.tampered_files == (".envrc", ".vscode")
 
 
 async def test_many_submodules_do_not_push_out_what_is_guarded(places: Open) -> None:
@@ -298,7 +300,7 @@ async def test_the_folder_above_what_is_guarded_stays(places: Open) -> None:
     place.needs_it()
     done = await place.run("mv .github away && mkdir -p .github/workflows && echo x >.github/workflows/ci.yml")
     assert (place.root / ".github/workflows/ci.yml").read_text() == "mine"
-    assert done.blocked == f"changing {place.root}/.github"
+    assert done.denial == f"changing {place.root}/.github"
 
 
 async def test_nothing_is_left_for_the_environment_of_the_next(places: Open, use: str) -> None:

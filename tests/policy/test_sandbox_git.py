@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy.confine.gitplace import git_folders
+from odin.policy.confine.gitplace import find_git_folders
 
 from .sandboxes import LOOK, WRITE, Place
 
@@ -36,7 +36,7 @@ async def test_a_commit_works(place: Place) -> None:
     assert (done.code, done.output) == (0, "two\none\n")
     branch = await place.run("git switch -qc other && git stash list && git tag v1 && git branch --show-current")
     assert (branch.code, branch.output) == (0, "other\n")
-    assert done.planted == branch.planted == ()
+    assert done.tampered_files == branch.tampered_files == ()
 
 
 async def test_looking_works_where_nothing_may_change(place: Place) -> None:
@@ -62,14 +62,14 @@ async def test_git_cannot_be_made_to_run_something_later(place: Place, command: 
     done = await place.run(command)
     assert done.code != 0
     assert ((place.root / ".git/config").read_bytes(), sorted((place.root / ".git/hooks").iterdir())) == before
-    assert ".git" in done.blocked
+    assert ".git" in done.denial
 
 
 async def test_what_appears_beside_it_is_told(place: Place) -> None:
     done = await place.run("echo 'echo hi' >.envrc; mkdir .vscode; echo x >.git/config.worktree")
-    assert done.planted == (".envrc", ".git/config.worktree", ".vscode")
+    assert done.tampered_files == (".envrc", ".git/config.worktree", ".vscode")
     again = await place.run("echo more >plain")
-    assert again.planted == ()
+    assert again.tampered_files == ()
 
 
 async def test_what_appeared_is_guarded_from_then_on(place: Place) -> None:
@@ -77,7 +77,7 @@ async def test_what_appeared_is_guarded_from_then_on(place: Place) -> None:
     await place.run("true")
     done = await place.run("echo yours >.envrc")
     assert (place.root / ".envrc").read_text() == "mine"
-    assert done.blocked == f"writing {place.root}/.envrc"
+    assert done.denial == f"writing {place.root}/.envrc"
 
 
 async def test_a_linked_worktree_can_commit(place: Place, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_file_that_names_a_stranger_as_its_folder_is_not_believed(tmp_path: Pa
     project = tmp_path / "project"
     project.mkdir()
     (project / ".git").write_text(f"gitdir: {victim}/.git\n")
-    assert git_folders(str(project)) == []
+    assert find_git_folders(str(project)) == []
 
 
 def test_a_submodule_and_its_folder_name_each_other(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_a_submodule_and_its_folder_name_each_other(tmp_path: Path) -> None:
     part = tmp_path / "main/part"
     part.mkdir()
     (part / ".git").write_text("gitdir: ../.git/modules/part\n")
-    assert git_folders(str(part)) == [str(folder.resolve())]
+    assert find_git_folders(str(part)) == [str(folder.resolve())]
     (folder / "config").write_text("[core]\n\tworktree = ../../../other\n")
-    assert git_folders(str(part)) == []
+    assert find_git_folders(str(part)) == []
 
 
 async def test_a_repository_starts_no_programs_of_its_own(place: Place) -> None:

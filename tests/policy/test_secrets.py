@@ -68,11 +68,11 @@ def test_a_key_of_a_known_shape_is_taken_out(name: str, key: str, frame: str):
     assert key not in done.text
     assert key[8:-2] not in done.text
     assert frame.split("{}")[0].replace("{{", "{") in done.text
-    assert done.found
-    assert f"[redacted: {done.found[0]}]" in done.text
+    assert done.secrets
+    assert f"[redacted: {done.secrets[0]}]" in done.text
     if frame == "{}":
         assert done.text == f"[redacted: {name}]"
-        assert done.found == (name,)
+        assert done.secrets == (name,)
 
 
 def pem(kind: str = "RSA ", lines: int = 6) -> str:
@@ -180,7 +180,7 @@ MINE = Redactor({"SHOP_PASSWORD": VALUE, "DEPLOY_TOKEN": MIXED[:20], "PATH": "/u
 )
 def test_a_value_of_the_environment_is_found_in_every_form(form: str):
     done = MINE(f"before {form} after")
-    assert done.found == ("SHOP_PASSWORD",)
+    assert done.secrets == ("SHOP_PASSWORD",)
     assert "[redacted: SHOP_PASSWORD]" in done.text
     assert form not in done.text
     assert done.text.startswith("before ")
@@ -190,7 +190,7 @@ def test_a_value_of_the_environment_is_found_in_every_form(form: str):
 def test_every_secret_is_named_once_and_in_order():
     done = MINE(f"{MIXED[:20]} and {VALUE} and {MIXED[:20]}")
     assert done.text == "[redacted: DEPLOY_TOKEN] and [redacted: SHOP_PASSWORD] and [redacted: DEPLOY_TOKEN]"
-    assert done.found == ("DEPLOY_TOKEN", "SHOP_PASSWORD")
+    assert done.secrets == ("DEPLOY_TOKEN", "SHOP_PASSWORD")
 
 
 @pytest.mark.parametrize(
@@ -222,13 +222,13 @@ def test_a_password_that_is_a_word_is_one_all_the_same(value: str):
 def test_the_password_in_an_address_of_the_environment_is_known():
     made = Redactor({"DATABASE_URL": "postgres://app:correct-h0rse@db/shop"})
     assert made("it is correct-h0rse").text == "it is [redacted: DATABASE_URL]"
-    assert made("host db, user app").found == ()
+    assert made("host db, user app").secrets == ()
 
 
 def test_the_lines_of_a_key_in_the_environment_are_known_but_not_its_frame():
     made = Redactor({"DEPLOY_PRIVATE_KEY": pem()})
     assert made(f"1: {MIXED}{MIXED}").text == "1: [redacted: DEPLOY_PRIVATE_KEY]"
-    assert made("-----BEGIN RSA PRIVATE KEY-----").found == ()
+    assert made("-----BEGIN RSA PRIVATE KEY-----").secrets == ()
 
 
 def test_configured_keys_are_known_by_their_names():
@@ -257,7 +257,7 @@ PIECES = st.one_of(
 def test_a_second_look_changes_nothing(pieces: list[str]):
     once = MINE("".join(pieces))
     assert MINE(once.text).text == once.text
-    assert bool(once.found) == (once.text != "".join(pieces))
+    assert bool(once.secrets) == (once.text != "".join(pieces))
 
 
 @given(st.text(max_size=60), st.sampled_from(KEYS), st.text(max_size=60))

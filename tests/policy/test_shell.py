@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odin.policy.command.grammar import MAX_CHARS, Unclear, parse
-from odin.policy.command.ruinous import critical
-from odin.policy.shell import read_only, split, survey
+from odin.policy.command.grammar import MAX_COMMAND_CHARS, Unparseable, parse_command
+from odin.policy.command.ruinous import find_harm
+from odin.policy.shell import analyze_command, is_read_only, split_commands
 from tests.table import each
 
 # --- splitting ---
@@ -62,7 +62,7 @@ from tests.table import each
     ],
 )
 def test_every_command_in_a_text_is_found(command: str, parts: list[list[str]]):
-    assert split(command) == parts
+    assert split_commands(command) == parts
 
 
 @each(
@@ -93,19 +93,19 @@ def test_every_command_in_a_text_is_found(command: str, parts: list[list[str]]):
         "ls \u202e x",
         "ls\u200b",
         "ls\r\nrm",
-        "a" * (MAX_CHARS + 1),
+        "a" * (MAX_COMMAND_CHARS + 1),
         "$(" * 40 + "a" + ")" * 40,
         "sudo " * 40 + "a",
     ],
 )
 def test_what_cannot_be_read_with_certainty_is_not_split(command: str):
-    assert split(command) is None
+    assert split_commands(command) is None
 
 
 def test_a_heredoc_for_a_shell_is_a_script():
-    seen = survey("bash <<EOF\nrm -rf x\nEOF")
-    assert ("rm", "-rf", "x") in [part.texts for part in seen.parts]
-    assert ("rm", "-rf", "x") not in [part.texts for part in survey("cat <<EOF\nrm -rf x\nEOF").parts]
+    seen = analyze_command("bash <<EOF\nrm -rf x\nEOF")
+    assert ("rm", "-rf", "x") in [part.texts for part in seen.commands]
+    assert ("rm", "-rf", "x") not in [part.texts for part in analyze_command("cat <<EOF\nrm -rf x\nEOF").commands]
 
 
 @each(
@@ -130,7 +130,7 @@ def test_a_heredoc_for_a_shell_is_a_script():
     ],
 )
 def test_redirections_that_write_are_found(command: str, written: list[str]):
-    assert [redirect.target.text for redirect in survey(command).writes] == written
+    assert [redirect.target.text for redirect in analyze_command(command).writes] == written
 
 
 QUOTED = st.text(st.characters(categories=("L", "N", "P", "S"), include_characters=" "), max_size=12)
@@ -146,7 +146,7 @@ def quoted(word: str) -> str:
 )
 def test_quoted_words_come_back_as_they_were(commands: list[list[str]], joint: str):
     text = f" {joint} ".join(" ".join(quoted(word) for word in words) for words in commands)
-    script = parse(text)
+    script = parse_command(text)
     assert [[word.text for word in simple.words] for simple in script.commands] == commands
     assert all(word.literal for simple in script.commands for word in simple.words)
     assert script.plain
@@ -159,16 +159,16 @@ def test_quoted_words_come_back_as_they_were(commands: list[list[str]], joint: s
     ),
 )
 def test_a_command_beside_any_other_is_always_found(word: str, frame: str):
-    found = survey(frame.format(quoted(word) if word else "a"))
-    assert any(part.texts[:3] == ("rm", "-rf", "x") for part in found.parts)
+    found = analyze_command(frame.format(quoted(word) if word else "a"))
+    assert any(part.texts[:3] == ("rm", "-rf", "x") for part in found.commands)
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_declared_unclear(text: str):
     try:
-        script = parse(text)
-    except Unclear:
-        assert split(text) is None
+        script = parse_command(text)
+    except Unparseable:
+        assert split_commands(text) is None
         return
     assert all(simple.words or simple.redirects for simple in script.commands)
 
@@ -181,7 +181,7 @@ def test_a_shell_agrees_about_what_is_incomplete(text: str):
     """What bash would refuse to run is never found harmless."""
     ran = subprocess.run(["bash", "-n", "-c", text], capture_output=True, check=False, timeout=10)
     if ran.returncode:
-        assert not read_only(text, "/", "/")
+        assert not is_read_only(text, "/", "/")
 
 
 FRAGMENTS = [
@@ -262,8 +262,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=9).map("".join))
 def test_a_real_shell_runs_nothing_that_was_not_found(watched: Path, text: str):
     """The claim behind every prohibition: when the survey is sure, it has seen all that bash would run."""
-    seen = survey(text)
-    if not seen.sure:
+    seen = analyze_command(text)
+    if not seen.is_complete:
         return
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cwd:
         ran = Path(cwd, "ran")
@@ -271,7 +271,7 @@ def test_a_real_shell_runs_nothing_that_was_not_found(watched: Path, text: str):
         quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "check": False, "timeout": 10}
         subprocess.run(["/bin/bash", "-c", text], cwd=cwd, env=env, **quiet)
         started = set(ran.read_text().split()) if ran.exists() else set[str]()
-    assert started <= {part.name for part in seen.parts}
+    assert started <= {part.name for part in seen.commands}
 
 
 # --- what never runs ---
@@ -341,13 +341,13 @@ CRITICAL = [
 
 @each("command", CRITICAL)
 def test_catastrophes_are_recognised(command: str):
-    assert critical(command, survey(command), "/ws/project")
+    assert find_harm(command, analyze_command(command), "/ws/project")
 
 
 @pytest.mark.parametrize("target", ["/ws/project", "/ws", "/ws/project/", "/ws/project/*"])
 def test_the_project_itself_is_not_removed(target: str):
     command = f"rm -rf {target}"
-    assert critical(command, survey(command), "/ws/project")
+    assert find_harm(command, analyze_command(command), "/ws/project")
 
 
 @each(
@@ -382,4 +382,4 @@ def test_the_project_itself_is_not_removed(target: str):
     ],
 )
 def test_what_is_no_catastrophe_is_left_to_the_other_rules(command: str):
-    assert critical(command, survey(command), "/ws/project") == ""
+    assert find_harm(command, analyze_command(command), "/ws/project") == ""

@@ -161,7 +161,7 @@ def test_another_one_takes_over_when_it_was_killed(sleeper: "subprocess.Popen[by
 async def test_our_own_clean_up_spares_it_until_the_end(tmp_path: Path) -> None:
     runner = ProcessRunner(term_grace=0.1)
     await runner.run("sleep 1000", cwd=str(tmp_path), timeout=0.1)
-    mark = f"{runner._identity}."
+    mark = f"{runner._run_mark}."
     only_watchdog(mark)
     await runner.close()
     wait_until(lambda: not watchdogs(mark))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
-from odin.core.message import AssistantMessage, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text, Thinking, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import Provider, Request, ToolSpec
 from odin.testing import Turn, call, reply, say
 
@@ -26,7 +26,7 @@ values = st.recursive(
     max_leaves=4,
 )
 notes = st.lists(words, max_size=2).map(tuple)
-prompts = st.builds(UserMessage, words.map(lambda text: text + "prompt"), notes)
+prompts = st.builds(PromptMessage, words.map(lambda text: text + "prompt"), notes)
 
 
 @st.composite
@@ -41,7 +41,7 @@ def steps(draw: st.DrawFn, provider: str = "here", model: str = "a-model", think
     if draw(st.booleans()):
         parts.append(Text(draw(words)))
     results = tuple(ToolResult(call.id, draw(words), draw(st.booleans())) for call in calls)
-    reply = AssistantMessage((*parts, *calls), provider, model, "tool_use")
+    reply = ReplyMessage((*parts, *calls), provider, model, "tool_use")
     return [reply, ToolMessage(results, draw(notes))]
 
 
@@ -52,7 +52,7 @@ def turns(draw: st.DrawFn, thinking: bool = False) -> list[Message]:
     for step in draw(st.lists(steps(thinking=thinking), max_size=3)):
         found += step
     if draw(st.booleans()):
-        found.append(AssistantMessage((Text(draw(words)),), "here", "a-model"))
+        found.append(ReplyMessage((Text(draw(words)),), "here", "a-model"))
     return found
 
 
@@ -77,22 +77,22 @@ def script_of(course: Sequence[str]) -> list[Turn]:
 
 async def play(provider: Provider, course: Sequence[str], ask: Callable[[tuple[Message, ...]], Request]) -> None:
     """Have a conversation that takes this course, each request made of all that was said before."""
-    history: tuple[Message, ...] = (UserMessage("go"),)
+    history: tuple[Message, ...] = (PromptMessage("go"),)
     for kind in course:
         said, _ = await reply_of(provider, ask(history))
         if kind == "lost":
             thoughts = tuple(part for part in said.parts if isinstance(part, Thinking))
-            said = AssistantMessage(thoughts, said.provider, said.model, said.stop, interrupted=True)
+            said = ReplyMessage(thoughts, said.provider, said.model, said.stop, interrupted=True)
         history += (said,)
         if said.calls:
             history += (ToolMessage(tuple(ToolResult(one.id, "ok") for one in said.calls)),)
         if kind != "call":
-            history += (UserMessage("go on"),)
+            history += (PromptMessage("go on"),)
 
 
 def askable(history: tuple[Message, ...]) -> list[tuple[Message, ...]]:
     """Every prefix a request can be made of: it ends with something for the model to answer."""
-    return [history[:n] for n in range(1, len(history) + 1) if not isinstance(history[n - 1], AssistantMessage)]
+    return [history[:n] for n in range(1, len(history) + 1) if not isinstance(history[n - 1], ReplyMessage)]
 
 
 def open_end(body: bytes) -> bytes:

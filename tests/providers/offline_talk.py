@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from odin.context.files import FileCache
-from odin.core.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import Request
 from odin.core.reply import ReplyBuilder
 from odin.core.tool import Tool, ToolContext
 from odin.policy.process.runner import ProcessRunner
 from odin.providers.offline import OfflinePlanner
-from odin.tools import Services, standard_tools
+from odin.tools import ToolDeps, build_standard_tools
 
 MAX_STEPS = 80
 
@@ -23,7 +23,7 @@ class Talk:
         self.mode = mode
         self.runner = ProcessRunner(folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1)
         self.tools: dict[str, Tool[Any]] = {
-            tool.name: tool for tool in standard_tools(Services(FileCache(), self.runner, root=str(folder)))
+            tool.name: tool for tool in build_standard_tools(ToolDeps(FileCache(), self.runner, root=str(folder)))
         }
         self.refusals: dict[str, str] = {}
         self.messages: list[Message] = []
@@ -39,14 +39,14 @@ class Talk:
         return (self.folder / name).read_bytes().decode()
 
     def request(self) -> Request:
-        offered = [tool.spec() for tool in self.tools.values() if self.mode == "edit" or tool.kind != "edit"]
+        offered = [tool.build_spec() for tool in self.tools.values() if self.mode == "edit" or tool.kind != "edit"]
         system = ("You are Odin.", f"# Mode: {self.mode}\nDo it.")
         return Request("planner", tuple(self.messages), system, tuple(offered))
 
     async def say(self, prompt: str) -> str:
         """One turn: ask, run what is called, ask again, until there is an answer."""
         notes = () if self.messages else (f"Working directory: {self.folder}\nPlatform: linux",)
-        self.messages.append(UserMessage(prompt, notes))
+        self.messages.append(PromptMessage(prompt, notes))
         self.calls = []
         for _ in range(MAX_STEPS):
             message = await self._reply()
@@ -58,12 +58,12 @@ class Talk:
             self.messages.append(ToolMessage(tuple(results)))
         raise AssertionError(f"no answer to {prompt!r} after {MAX_STEPS} steps")
 
-    async def _reply(self) -> AssistantMessage:
+    async def _reply(self) -> ReplyMessage:
         builder = ReplyBuilder("offline")
         async for piece in OfflinePlanner().stream(self.request()):
             builder.add(piece)
         reply = builder.finish()
-        assert not reply.bad
+        assert not reply.malformed_calls
         return reply.message
 
     async def _run(self, call: ToolCall) -> ToolResult:

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from odin.core.message import AssistantMessage, Usage
-from odin.core.provider import Piece, Provider, Request, WaitPiece
+from odin.core.message import ReplyMessage, Usage
+from odin.core.provider import Chunk, Provider, Request, WaitChunk
 from odin.core.reply import ReplyBuilder
 
 Handler = Callable[["Line"], Awaitable[None]]
@@ -112,16 +112,16 @@ def whole(body: bytes, head: str = "content-type: application/json\r\n", status:
     return f"HTTP/1.1 {status}\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-async def collect(provider: Provider, request: Request) -> list[Piece]:
+async def collect(provider: Provider, request: Request) -> list[Chunk]:
     """Every piece but those that tell how far the connection is."""
-    return [piece async for piece in provider.stream(request) if not isinstance(piece, WaitPiece)]
+    return [piece async for piece in provider.stream(request) if not isinstance(piece, WaitChunk)]
 
 
-async def reply_of(provider: Provider, request: Request) -> tuple[AssistantMessage, Usage]:
+async def reply_of(provider: Provider, request: Request) -> tuple[ReplyMessage, Usage]:
     """What the pieces add up to."""
     builder = ReplyBuilder(provider.name, request.model)
     for piece in await collect(provider, request):
         builder.add(piece)
     reply = builder.finish()
-    assert reply.bad == ()
+    assert reply.malformed_calls == ()
     return reply.message, reply.usage

@@ -10,42 +10,36 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odin.core.errors import (
-    AuthFailed,
-    BadReply,
     ContextOverflow,
-    ModelNotFound,
-    Overloaded,
-    RateLimited,
-    StreamCut,
     StreamStalled,
 )
 from odin.core.message import (
-    AssistantMessage,
     Message,
+    PromptMessage,
+    ReplyMessage,
     Text,
     Thinking,
     ToolCall,
     ToolMessage,
     ToolResult,
     Usage,
-    UserMessage,
 )
-from odin.core.provider import CallPiece, Request, StopPiece, TextPiece, UsagePiece
+from odin.core.provider import CallChunk, Request, StopChunk, TextChunk, UsageChunk
 from odin.providers.anthropic import AnthropicProvider, encode_request
-from odin.providers.http import Http
+from odin.providers.http import HttpClient
 from odin.testing import ScriptedServer, call, fault, reply, say
 
-from .histories import TOOLS, askable, courses, histories, joined, open_end, play, script_of, steps
+from .histories import TOOLS, askable, courses, joined, open_end, play, script_of, steps
 from .servers import collect, reply_of
 
 OLD = "claude-sonnet-4-5"
 NEW = "claude-opus-5-5"
-PROMPT = (UserMessage("hi"),)
+PROMPT = (PromptMessage("hi"),)
 
 
 @asynccontextmanager
 async def provider(url: str, key: str = "k") -> AsyncGenerator[AnthropicProvider]:
-    http = Http({})
+    http = HttpClient({})
     try:
         yield AnthropicProvider(name="anthropic", base_url=url, api_key=key, http=http, idle_timeout=5)
     finally:
@@ -61,8 +55,8 @@ def body(request: Request) -> dict[str, Any]:
 
 def test_the_whole_request() -> None:
     history: tuple[Message, ...] = (
-        UserMessage("fix it", ("mode: edit", "files: none")),
-        AssistantMessage((Text("I look."), ToolCall("toolu_1", "Read", {"file_path": "/x"})), "anthropic", OLD),
+        PromptMessage("fix it", ("mode: edit", "files: none")),
+        ReplyMessage((Text("I look."), ToolCall("toolu_1", "Read", {"file_path": "/x"})), "anthropic", OLD),
         ToolMessage((ToolResult("toolu_1", "no such file", True),), ("the file is new",)),
     )
     raw = encode_request(Request(OLD, history, ("identity", "rules"), TOOLS[:1], 1000, 0.5), "anthropic")
@@ -83,33 +77,12 @@ def test_the_whole_request() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(histories)
-def test_each_request_continues_the_bytes_of_the_one_before(history: tuple[Message, ...]) -> None:
-    bodies = [encode_request(Request(OLD, part, ("a", "b"), TOOLS), "here") for part in askable(history)]
-    for earlier, later in pairwise(bodies):
-        assert later.startswith(open_end(earlier))
-
-
-@settings(max_examples=60, deadline=None)
 @given(st.lists(steps("here", OLD, True), min_size=2, max_size=4).map(joined))
 def test_inside_a_tool_loop_thinking_does_not_disturb_that(steps_taken: tuple[Message, ...]) -> None:
-    history = (UserMessage("go"), *steps_taken)
+    history = (PromptMessage("go"), *steps_taken)
     bodies = [encode_request(Request(OLD, part, (), TOOLS, thinking=2000), "here") for part in askable(history)]
     for earlier, later in pairwise(bodies):
         assert later.startswith(open_end(earlier))
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(histories)
-def test_any_history_is_legal(history: tuple[Message, ...]) -> None:
-    async def ask() -> None:
-        async with provider(server.url) as anthropic:
-            for part in askable(history):
-                await collect(anthropic, Request(OLD, part, ("system",), TOOLS))
-
-    with ScriptedServer([say("ok")], repeat=True) as server:
-        asyncio.run(ask())
-        assert server.rejected == []
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -165,13 +138,13 @@ def test_a_temperature_is_left_out_where_it_is_refused(model: str, thinking: int
 def thinking_history(model: str = OLD, who: str = "anthropic", signature: str = "s1") -> tuple[Message, ...]:
     thoughts = (Thinking("hmm", signature), Thinking("", "redacted:xyz"), Text("so"))
     return (
-        UserMessage("go"),
-        AssistantMessage((*thoughts, ToolCall("t1", "Read", {})), who, model),
+        PromptMessage("go"),
+        ReplyMessage((*thoughts, ToolCall("t1", "Read", {})), who, model),
         ToolMessage((ToolResult("t1", "text"),)),
     )
 
 
-ANSWER = AssistantMessage((Text("done"),), "anthropic", OLD)
+ANSWER = ReplyMessage((Text("done"),), "anthropic", OLD)
 
 
 def kinds(request: Request) -> list[list[str]]:
@@ -194,7 +167,7 @@ def test_thinking_goes_back_inside_the_loop() -> None:
         Request(OLD, thinking_history("claude-sonnet-4-6"), thinking=2000),
         Request("claude-opus-5", thinking_history(NEW), thinking=2000),
         Request(OLD, thinking_history(who="elsewhere"), thinking=2000),
-        Request(OLD, (*thinking_history(), ANSWER, UserMessage("and now?")), thinking=2000),
+        Request(OLD, (*thinking_history(), ANSWER, PromptMessage("and now?")), thinking=2000),
     ],
     ids=["not asked to think", "another model", "a longer name", "another provider", "a new prompt"],
 )
@@ -205,16 +178,16 @@ def test_thinking_does_not_go_back(request_: Request) -> None:
 @pytest.mark.parametrize(
     "then",
     [
-        (UserMessage("go on"),),
-        (UserMessage("go on"), UserMessage("a note")),
-        (AssistantMessage((Thinking("cut off", "s2"),), "anthropic", OLD, interrupted=True), UserMessage("go on")),
-        (AssistantMessage((Thinking("", "redacted:q"), Text(" "))), UserMessage("go on")),
+        (PromptMessage("go on"),),
+        (PromptMessage("go on"), PromptMessage("a note")),
+        (ReplyMessage((Thinking("cut off", "s2"),), "anthropic", OLD, interrupted=True), PromptMessage("go on")),
+        (ReplyMessage((Thinking("", "redacted:q"), Text(" "))), PromptMessage("go on")),
     ],
     ids=["a prompt", "a prompt and a note", "a reply of thoughts alone", "a reply without words"],
 )
 def test_a_prompt_after_results_continues_the_loop(then: tuple[Message, ...]) -> None:
     request = Request(OLD, (*thinking_history(), *then), thinking=2000)
-    told = [["text"] for message in then if isinstance(message, UserMessage)]
+    told = [["text"] for message in then if isinstance(message, PromptMessage)]
     assert kinds(request) == [
         ["text"],
         ["thinking", "redacted_thinking", "text", "tool_use"],
@@ -230,10 +203,10 @@ def test_unsigned_thinking_never_goes_back() -> None:
 
 def test_what_is_empty_is_not_sent() -> None:
     history: tuple[Message, ...] = (
-        UserMessage("hi", ("", " \n")),
-        AssistantMessage((Thinking("only this", "s"),), "anthropic", OLD),
-        UserMessage(" ", ("a note",)),
-        AssistantMessage((Text(""), ToolCall("t", "Read", {})), "anthropic", OLD),
+        PromptMessage("hi", ("", " \n")),
+        ReplyMessage((Thinking("only this", "s"),), "anthropic", OLD),
+        PromptMessage(" ", ("a note",)),
+        ReplyMessage((Text(""), ToolCall("t", "Read", {})), "anthropic", OLD),
         ToolMessage((ToolResult("t", " "),)),
     )
     found = body(Request(OLD, history, ("", "x")))
@@ -276,7 +249,7 @@ async def test_the_base_address_may_end_in_many_ways(base: str) -> None:
 
 
 async def test_a_token_is_sent_as_a_bearer_and_headers_are_added() -> None:
-    http = Http({})
+    http = HttpClient({})
     with ScriptedServer([say("ok")]) as server:
         token = AnthropicProvider(
             name="a", base_url=server.url, api_key=" t\n", http=http, bearer=True, headers={"X-Team": "blue"}
@@ -301,7 +274,7 @@ async def test_words_thinking_and_calls_with_usage() -> None:
     )
     with ScriptedServer([turn, say("done")]) as server:
         async with provider(server.url) as anthropic:
-            history: list[Message] = [UserMessage("go")]
+            history: list[Message] = [PromptMessage("go")]
             message, usage = await reply_of(anthropic, Request(OLD, tuple(history), (), TOOLS, thinking=2000))
             results = tuple(ToolResult(one.id, "ok") for one in message.calls)
             history += [message, ToolMessage(results)]
@@ -321,9 +294,9 @@ async def test_a_turn_that_ended_in_the_tool_loop_can_be_continued(model: str, t
         async with provider(server.url) as anthropic:
             first, _ = await reply_of(anthropic, Request(model, PROMPT, (), TOOLS, thinking=thinking))
             results = ToolMessage((ToolResult(first.calls[0].id, "ok"),))
-            history = (*PROMPT, first, results, UserMessage("go on"))
+            history = (*PROMPT, first, results, PromptMessage("go on"))
             second, _ = await reply_of(anthropic, Request(model, history, (), TOOLS, thinking=thinking))
-            history = (*history, second, UserMessage("and now?"))
+            history = (*history, second, PromptMessage("and now?"))
             await reply_of(anthropic, Request(model, history, (), TOOLS, thinking=thinking))
         assert server.rejected == []
         replies = [request.json["messages"][1]["content"] for request in server.requests[1:]]
@@ -360,7 +333,7 @@ def delta(reason: str, **usage: int | None) -> dict[str, Any]:
 )
 async def test_stop_reasons(told: str, stop: str) -> None:
     pieces = await events_of(START, delta(told), {"type": "message_stop"})
-    assert pieces[-1] == StopPiece(stop, OLD)  # pyright: ignore[reportArgumentType]
+    assert pieces[-1] == StopChunk(stop, OLD)  # pyright: ignore[reportArgumentType]
 
 
 async def test_later_usage_replaces_earlier_usage_field_by_field() -> None:
@@ -369,8 +342,8 @@ async def test_later_usage_replaces_earlier_usage_field_by_field() -> None:
         delta("end_turn", output_tokens=9, cache_read_input_tokens=2, input_tokens=None),
         {"type": "message_stop"},
     )
-    assert pieces[0] == UsagePiece(Usage(input=5, output=1))
-    assert pieces[-2] == UsagePiece(Usage(input=5, output=9, cache_read=2))
+    assert pieces[0] == UsageChunk(Usage(input=5, output=1))
+    assert pieces[-2] == UsageChunk(Usage(input=5, output=9, cache_read=2))
 
 
 async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
@@ -381,9 +354,9 @@ async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
         delta("max_tokens"),
         {"type": "message_stop"},
     )
-    assert [piece for piece in pieces if isinstance(piece, CallPiece)] == [
-        CallPiece(0, "t", "Read"),
-        CallPiece(0, json='{"a'),
+    assert [piece for piece in pieces if isinstance(piece, CallChunk)] == [
+        CallChunk(0, "t", "Read"),
+        CallChunk(0, json='{"a'),
     ]
     assert pieces[-1].reason == "max_tokens"
 
@@ -409,38 +382,14 @@ async def test_what_is_new_or_unusual_is_tolerated() -> None:
         {"type": "brand_new_event", "index": 9},
         delta("end_turn"),
     )
-    assert [piece.text for piece in pieces if isinstance(piece, TextPiece)] == ["a", "b\ufffd"]
+    assert [piece.text for piece in pieces if isinstance(piece, TextChunk)] == ["a", "b\ufffd"]
     assert pieces[1].signature == "redacted:zzz"
-    assert CallPiece(0, json='{"file_path":"/x"}', done=True) in pieces
-    assert pieces[-1] == StopPiece("tool_use", OLD)
-
-
-@pytest.mark.parametrize(
-    ("turn", "error"),
-    [
-        (say("never").error(after=2), Overloaded),
-        (say("never").error(after=2, type="rate_limit_error", message="slow"), RateLimited),
-        (say("never").cut(events=3), StreamCut),
-        (say("never").cut(), StreamCut),
-        (say("never").cut(events=2, reset=True), StreamCut),
-        (say("never").unfinished(3), StreamCut),
-        (say("never").garble(after=2), BadReply),
-        (fault(401, message="invalid x-api-key"), AuthFailed),
-        (fault(404, message="model: x"), ModelNotFound),
-        (fault(529), Overloaded),
-        (fault(200, body="<html>hello</html>"), BadReply),
-    ],
-)
-async def test_failures_are_named(turn: Any, error: type[Exception]) -> None:
-    with ScriptedServer([turn]) as server:
-        async with provider(server.url) as anthropic:
-            with pytest.raises(error):
-                await collect(anthropic, Request(OLD, PROMPT))
-        assert len(server.requests) == 1
+    assert CallChunk(0, json='{"file_path":"/x"}', done=True) in pieces
+    assert pieces[-1] == StopChunk("tool_use", OLD)
 
 
 async def test_pings_alone_are_silence_in_the_end() -> None:
-    http = Http({})
+    http = HttpClient({})
     with ScriptedServer([say("never finished").pings(after=2, every=0.01)]) as server:
         anthropic = AnthropicProvider(name="a", base_url=server.url, api_key="k", http=http, idle_timeout=0.05)
         with pytest.raises(StreamStalled, match=r"silent for 0\.2 s"):
@@ -459,4 +408,4 @@ async def test_a_conversation_that_is_too_long() -> None:
     with ScriptedServer([say("ok")], window=50) as server:
         async with provider(server.url) as anthropic:
             with pytest.raises(ContextOverflow, match="too long for claude-sonnet-4-5"):
-                await collect(anthropic, Request(OLD, (UserMessage("word " * 500),)))
+                await collect(anthropic, Request(OLD, (PromptMessage("word " * 500),)))

@@ -10,14 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.errors import BadRequest, ProviderError
-from odin.core.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
-from odin.core.provider import CallPiece, Piece, Provider, Request, StopPiece, TextPiece, ToolSpec, ToolStyle
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult
+from odin.core.provider import CallChunk, Chunk, Provider, Request, StopChunk, TextChunk, ToolSpec, ToolStyle
 from odin.core.reply import Reply, ReplyBuilder
 from odin.providers.adaptive import AdaptiveTools
-from odin.providers.contract import JsonContract, for_window
-from odin.providers.contract_reply import ExplanationReader, call_id
-from odin.providers.contract_request import contract_schema, editable_lines, flatten, instructions, repeated
-from odin.providers.http import Http
+from odin.providers.contract import JsonContract, fit_tools_to_window
+from odin.providers.contract_reply import ExplanationReader, make_call_id
+from odin.providers.contract_request import (
+    build_contract_schema,
+    build_instructions,
+    find_repeated_tools,
+    flatten_messages,
+    list_editable_lines,
+)
+from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, reply, say
 
@@ -50,7 +56,7 @@ WRITTEN = '```json\n{"name": "Read", "arguments": {"file_path": "a.py"}}\n```'
 
 @asynccontextmanager
 async def chat(server: ScriptedServer) -> AsyncGenerator[ChatProvider]:
-    http = Http({})
+    http = HttpClient({})
     provider = ChatProvider(name="local", base_url=server.openai_url, api_key="none", http=http)
     try:
         yield provider
@@ -60,28 +66,28 @@ async def chat(server: ScriptedServer) -> AsyncGenerator[ChatProvider]:
 
 
 def ask(*messages: Message | str, tools: tuple[ToolSpec, ...] = TOOLS, model: str = "small") -> Request:
-    said = tuple(UserMessage(message) if isinstance(message, str) else message for message in messages)
+    said = tuple(PromptMessage(message) if isinstance(message, str) else message for message in messages)
     return Request(model, said, ("You are Odin.",), tools, max_tokens=500)
 
 
-async def collect(provider: Provider, request: Request) -> tuple[Reply, list[Piece]]:
+async def collect(provider: Provider, request: Request) -> tuple[Reply, list[Chunk]]:
     pieces = [piece async for piece in provider.stream(request)]
     builder = ReplyBuilder("local", request.model)
     for piece in pieces:
         builder.add(piece)
-    assert isinstance(pieces[-1], StopPiece)
-    assert sum(isinstance(piece, StopPiece) for piece in pieces) == 1
+    assert isinstance(pieces[-1], StopChunk)
+    assert sum(isinstance(piece, StopChunk) for piece in pieces) == 1
     return builder.finish(), pieces
 
 
-async def by_contract(turn: Turn, request: Request | None = None, **options: Any) -> tuple[Reply, list[Piece]]:
+async def by_contract(turn: Turn, request: Request | None = None, **options: Any) -> tuple[Reply, list[Chunk]]:
     with ScriptedServer([turn], strict=False) as server:
         async with chat(server) as provider:
             return await collect(JsonContract(provider, **options), request or ask("go"))
 
 
-def texts(pieces: Iterable[Piece]) -> list[str]:
-    return [piece.text for piece in pieces if isinstance(piece, TextPiece)]
+def texts(pieces: Iterable[Chunk]) -> list[str]:
+    return [piece.text for piece in pieces if isinstance(piece, TextChunk)]
 
 
 # --- what goes out ---
@@ -107,100 +113,100 @@ async def test_the_request_is_plain_and_asks_for_the_contract() -> None:
 
 
 def test_instructions_name_only_offered_tools() -> None:
-    reading = instructions(TOOLS)
+    reading = build_instructions(TOOLS)
     assert '"toolName": "Grep"' in reading
     assert '"toolName": "Read"' in reading
     assert "EditTool" not in reading
     assert "WriteFile" not in reading
     assert "old_string" not in reading
-    assert "Grep" not in instructions((READ,))
+    assert "Grep" not in build_instructions((READ,))
     own = ToolSpec("Weather", "Tells the weather.", {"type": "object", "properties": {}})
-    assert '"toolName": "Weather"' in instructions((own,))
-    assert "Read" not in instructions((own,))
+    assert '"toolName": "Weather"' in build_instructions((own,))
+    assert "Read" not in build_instructions((own,))
 
 
 def test_the_schema_keeps_only_structure() -> None:
-    entries = contract_schema((READ,))["anyOf"][0]["properties"]["executeTool"]["items"]["anyOf"]
+    entries = build_contract_schema((READ,))["anyOf"][0]["properties"]["executeTool"]["items"]["anyOf"]
     assert entries[0]["properties"]["toolInput"] == {
         "type": "object",
         "required": ["file_path"],
         "properties": {"file_path": {"type": "string", "minLength": 1}, "limit": {"type": "integer"}},
         "additionalProperties": False,
     }
-    looks, acts, ends = contract_schema((READ, EDIT))["anyOf"]
+    looks, acts, ends = build_contract_schema((READ, EDIT))["anyOf"]
     most = [shape["properties"]["executeTool"]["maxItems"] for shape in (looks, acts, ends)]
     assert most == [4, 1, 0], "several looks, one change, none at the end"
-    loose = contract_schema(TOOLS, "loose")["properties"]["executeTool"]["items"]["properties"]
+    loose = build_contract_schema(TOOLS, "loose")["properties"]["executeTool"]["items"]["properties"]
     assert loose == {"toolName": {"type": "string", "enum": ["Read", "Grep"]}, "toolInput": {"type": "object"}}
 
 
-def turn_of(number: int, *, error: bool = False) -> tuple[AssistantMessage, ToolMessage]:
+def turn_of(number: int, *, error: bool = False) -> tuple[ReplyMessage, ToolMessage]:
     name = f"c{number}"
-    asked = AssistantMessage((Text(f"step {number}"), ToolCall(name, "Read", {"file_path": f"/{number}"})))
+    asked = ReplyMessage((Text(f"step {number}"), ToolCall(name, "Read", {"file_path": f"/{number}"})))
     return asked, ToolMessage((ToolResult(name, f"content {number}", error),), (f"note {number}",))
 
 
 def test_history_becomes_plain_messages() -> None:
     asked, answered = turn_of(1, error=True)
-    flat = flatten([UserMessage("do it", ("env",)), asked, answered, AssistantMessage((Text("Done."),))])
-    assert flat[0] == UserMessage("do it", ("env",))
-    assert isinstance(flat[1], AssistantMessage)
+    flat = flatten_messages([PromptMessage("do it", ("env",)), asked, answered, ReplyMessage((Text("Done."),))])
+    assert flat[0] == PromptMessage("do it", ("env",))
+    assert isinstance(flat[1], ReplyMessage)
     assert json.loads(flat[1].text) == {
         "taskCompleted": False,
         "explanation": "step 1",
         "executeTool": [{"toolName": "Read", "toolInput": {"file_path": "/1"}}],
     }
-    assert flat[2] == UserMessage("Error of Read:\ncontent 1", ("note 1", "The task is: do it"))
-    assert isinstance(flat[3], AssistantMessage)
+    assert flat[2] == PromptMessage("Error of Read:\ncontent 1", ("note 1", "The task is: do it"))
+    assert isinstance(flat[3], ReplyMessage)
     assert json.loads(flat[3].text) == {"taskCompleted": True, "explanation": "Done.", "executeTool": []}
 
 
 @given(st.lists(st.sampled_from(["step", "prompt", "answer"]), max_size=12))
 def test_a_longer_history_begins_with_the_shorter_one(kinds: list[str]) -> None:
-    messages: list[Message] = [UserMessage("first")]
+    messages: list[Message] = [PromptMessage("first")]
     for number, kind in enumerate(kinds):
-        before = flatten(messages)
+        before = flatten_messages(messages)
         if kind == "step":
             messages += turn_of(number)
         else:
-            messages.append(UserMessage(f"p{number}") if kind == "prompt" else AssistantMessage((Text(f"a{number}"),)))
-        assert flatten(messages)[: len(before)] == before
+            messages.append(PromptMessage(f"p{number}") if kind == "prompt" else ReplyMessage((Text(f"a{number}"),)))
+        assert flatten_messages(messages)[: len(before)] == before
 
 
-def search(pattern: str) -> tuple[AssistantMessage, ToolMessage]:
-    asked = AssistantMessage((ToolCall(f"g{pattern}", "Grep", {"pattern": pattern}),))
+def search(pattern: str) -> tuple[ReplyMessage, ToolMessage]:
+    asked = ReplyMessage((ToolCall(f"g{pattern}", "Grep", {"pattern": pattern}),))
     return asked, ToolMessage((ToolResult(f"g{pattern}", "No matches found"),))
 
 
 def test_tools_whose_calls_are_repeated_are_left_out() -> None:
-    go = UserMessage("go")
-    assert repeated((go, *turn_of(1), *turn_of(1))) == {"Read"}
-    assert repeated((go, *turn_of(1), *search("x"), *turn_of(1), *search("x"))) == {"Read", "Grep"}
-    assert repeated((go, *turn_of(1), *turn_of(1), *turn_of(2))) == set(), "something new was tried"
-    assert repeated((go, *turn_of(1), UserMessage("again"), *turn_of(1))) == set(), "another turn"
-    assert repeated((go,)) == set()
+    go = PromptMessage("go")
+    assert find_repeated_tools((go, *turn_of(1), *turn_of(1))) == {"Read"}
+    assert find_repeated_tools((go, *turn_of(1), *search("x"), *turn_of(1), *search("x"))) == {"Read", "Grep"}
+    assert find_repeated_tools((go, *turn_of(1), *turn_of(1), *turn_of(2))) == set(), "something new was tried"
+    assert find_repeated_tools((go, *turn_of(1), PromptMessage("again"), *turn_of(1))) == set(), "another turn"
+    assert find_repeated_tools((go,)) == set()
 
 
-def edit(path: str, text: str, *, error: bool = True) -> tuple[AssistantMessage, ToolMessage]:
-    asked = AssistantMessage((ToolCall("e", "EditTool", {"file_path": path, "old_string": "x"}),))
+def edit(path: str, text: str, *, error: bool = True) -> tuple[ReplyMessage, ToolMessage]:
+    asked = ReplyMessage((ToolCall("e", "EditTool", {"file_path": path, "old_string": "x"}),))
     return asked, ToolMessage((ToolResult("e", text, error),))
 
 
-def read(path: str, text: str) -> tuple[AssistantMessage, ToolMessage]:
-    asked = AssistantMessage((ToolCall(path, "Read", {"file_path": path}),))
+def read(path: str, text: str) -> tuple[ReplyMessage, ToolMessage]:
+    asked = ReplyMessage((ToolCall(path, "Read", {"file_path": path}),))
     return asked, ToolMessage((ToolResult(path, text),))
 
 
 def test_after_a_failed_edit_the_lines_of_that_file_can_be_chosen() -> None:
     seen = [*read("/a", '     1\t{\n     2\t  "debug": true,\n     3\t\n     4\t}'), *read("/b", "     1\tother")]
-    history = (UserMessage("go"), *seen, *edit("/a", "old_string was not found."))
-    assert editable_lines(history) == ("{", '  "debug": true,', "}")
-    assert editable_lines((*history, *read("/b", "     1\tother"))) == editable_lines(history), "looked again"
-    assert editable_lines((UserMessage("go"), *seen, *edit("/a", "Edited.", error=False))) == ()
-    assert editable_lines((UserMessage("go"), *edit("/c", "Must read file first"))) == ()
-    assert editable_lines((*history, AssistantMessage((Text("Done."),)), UserMessage("more"))) == ()
+    history = (PromptMessage("go"), *seen, *edit("/a", "old_string was not found."))
+    assert list_editable_lines(history) == ("{", '  "debug": true,', "}")
+    assert list_editable_lines((*history, *read("/b", "     1\tother"))) == list_editable_lines(history), "looked again"
+    assert list_editable_lines((PromptMessage("go"), *seen, *edit("/a", "Edited.", error=False))) == ()
+    assert list_editable_lines((PromptMessage("go"), *edit("/c", "Must read file first"))) == ()
+    assert list_editable_lines((*history, ReplyMessage((Text("Done."),)), PromptMessage("more"))) == ()
     long = "\n".join(f"{number:6}\tline {number}" for number in range(1000))
-    assert editable_lines((UserMessage("go"), *read("/a", long), *edit("/a", "old_string was not found."))) == ()
+    assert list_editable_lines((PromptMessage("go"), *read("/a", long), *edit("/a", "old_string was not found."))) == ()
 
 
 async def test_the_schema_after_a_failed_edit_names_the_lines() -> None:
@@ -246,7 +252,7 @@ async def test_a_call() -> None:
     (made,) = answer.message.calls
     assert (made.name, made.args) == ("Read", {"file_path": "/a"})
     assert answer.message.stop == "tool_use"
-    assert [piece.done for piece in pieces if isinstance(piece, CallPiece)] == [True]
+    assert [piece.done for piece in pieces if isinstance(piece, CallChunk)] == [True]
 
 
 async def test_several_calls_keep_their_order() -> None:
@@ -295,10 +301,10 @@ async def test_every_kind_of_answer(turn: Turn, text: str, names: list[str], sto
     assert answer.message.text.strip() == text
     assert [made.name for made in answer.message.calls] == names
     assert answer.message.stop == stop
-    assert answer.bad == ()
+    assert answer.malformed_calls == ()
 
 
-async def unenforced(text: str, **options: Any) -> tuple[Reply, list[Piece]]:
+async def unenforced(text: str, **options: Any) -> tuple[Reply, list[Chunk]]:
     """The reply of a server that knows no schema, so that the text arrives as it was written."""
     refusals = [fault(400, message="no grammar"), fault(400, message="no grammar")]
     with ScriptedServer([*refusals, say(text, **options)]) as server:
@@ -308,10 +314,10 @@ async def unenforced(text: str, **options: Any) -> tuple[Reply, list[Piece]]:
 
 async def test_broken_json_is_a_bad_call_that_the_engine_sees() -> None:
     answer, _ = await unenforced('{"taskCompleted": false, "executeTool": [{"toolName": "Read", "toolInput": {"file')
-    assert [bad.name for bad in answer.bad] == ["Read"]
+    assert [bad.name for bad in answer.malformed_calls] == ["Read"]
     assert answer.message.calls == ()
     answer, _ = await unenforced('{"taskCompleted": false, "executeTool": ["Read"]}')
-    assert len(answer.bad) == 1
+    assert len(answer.malformed_calls) == 1
 
 
 async def test_a_reply_cut_by_the_limit_runs_nothing() -> None:
@@ -320,7 +326,7 @@ async def test_a_reply_cut_by_the_limit_runs_nothing() -> None:
     assert answer.message.text == "I re"
     assert answer.message.stop == "max_tokens"
     assert answer.message.calls == ()
-    assert answer.bad == ()
+    assert answer.malformed_calls == ()
 
 
 async def test_what_follows_the_object_is_ignored() -> None:
@@ -373,7 +379,7 @@ def test_any_explanation_is_read_in_any_pieces(text: str, size: int, ascii_only:
     raw = json.dumps({"taskCompleted": True, "explanation": text, "executeTool": []}, ensure_ascii=ascii_only)
     reader = ExplanationReader()
     given_out = "".join(reader.feed(raw[at : at + size]) for at in range(0, len(raw), size))
-    assert given_out == reader.given == text
+    assert given_out == reader.shown_text == text
 
 
 def test_half_a_surrogate_pair_is_replaced() -> None:
@@ -428,12 +434,12 @@ async def test_a_written_call_is_run_and_from_then_on_the_contract_is_used() -> 
 
 
 async def test_a_resumed_session_goes_on_by_the_contract() -> None:
-    asked = AssistantMessage((ToolCall(call_id("small"), "Read", {"file_path": "/a"}),))
+    asked = ReplyMessage((ToolCall(make_call_id("small"), "Read", {"file_path": "/a"}),))
     answered = ToolMessage((ToolResult(asked.calls[0].id, "7"),))
     with ScriptedServer([say("Done."), say("Done.")]) as server:
         async with chat(server) as provider:
             tools = AdaptiveTools(provider, "auto")
-            assert tools.style_for(ask("go", asked, answered)) == "json"
+            assert tools.style_of(ask("go", asked, answered)) == "json"
             await collect(tools, ask("go", asked, answered))
             await collect(tools, ask("go", asked, answered, model="another"))
         assert [seen.tool_names for seen in server.requests] == [[], ["Read", "Grep"]]
@@ -492,7 +498,7 @@ async def test_leaving_early_closes_the_connection() -> None:
             async with chat(server) as provider:
                 pieces = build(provider).stream(ask("go"))
                 async for piece in pieces:
-                    if isinstance(piece, TextPiece):
+                    if isinstance(piece, TextChunk):
                         break
                 await pieces.aclose()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
             server.wait_idle()
@@ -516,20 +522,20 @@ BRIEF = tuple(ToolSpec(tool.name, "Short.", tool.schema) for tool in FULL)
 
 
 def test_large_and_unknown_windows_get_everything() -> None:
-    assert for_window(FULL, BRIEF, 0) == FULL
-    assert for_window(FULL, BRIEF, 200_000) == FULL
+    assert fit_tools_to_window(FULL, BRIEF, 0) == FULL
+    assert fit_tools_to_window(FULL, BRIEF, 200_000) == FULL
 
 
 def test_middling_windows_get_short_descriptions() -> None:
-    assert for_window(FULL, BRIEF, 32_768) == BRIEF
+    assert fit_tools_to_window(FULL, BRIEF, 32_768) == BRIEF
 
 
 def test_small_windows_get_few_tools_with_few_parameters() -> None:
-    few = for_window(FULL, BRIEF, 16_384)
+    few = fit_tools_to_window(FULL, BRIEF, 16_384)
     assert [tool.name for tool in few] == ["LS", "Grep"]
     assert [list(tool.schema["properties"]) for tool in few] == [["path"], ["pattern", "path"]]
     assert few[0].description == "Short."
-    assert for_window(FULL[2:], BRIEF[2:], 4096) == BRIEF[2:], "better other tools than none"
+    assert fit_tools_to_window(FULL[2:], BRIEF[2:], 4096) == BRIEF[2:], "better other tools than none"
 
 
 def seen_prefix(first: SeenRequest, second: SeenRequest) -> bool:
@@ -540,7 +546,7 @@ async def test_the_next_request_starts_with_the_one_before() -> None:
     with ScriptedServer([say("x"), say("x"), say("x")]) as server:
         async with chat(server) as provider:
             asked = JsonContract(provider)
-            history: list[Message] = [UserMessage("go", ("env",))]
+            history: list[Message] = [PromptMessage("go", ("env",))]
             for number in range(3):
                 await collect(asked, ask(*history))
                 history += turn_of(number)

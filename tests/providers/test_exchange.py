@@ -14,16 +14,16 @@ from odin.core.errors import (
     StreamStalled,
     Unreachable,
 )
-from odin.core.message import UserMessage
-from odin.core.provider import Request, StopPiece, TextPiece, UsagePiece, WaitPiece
+from odin.core.message import PromptMessage
+from odin.core.provider import Request, StopChunk, TextChunk, UsageChunk, WaitChunk
 from odin.providers import exchange
-from odin.providers.http import Http
+from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider
 from odin.testing import ScriptedServer, fault, retry_after, say
 
 from .servers import Line, Listener, answering, chunked, collect, listening, whole
 
-REQUEST = Request("some-model", (UserMessage("hi"),))
+REQUEST = Request("some-model", (PromptMessage("hi"),))
 HELLO = b'data: {"model":"some-model","choices":[{"delta":{"content":"hello"}}]}\n\n'
 STOP = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
@@ -32,7 +32,7 @@ DONE = b"data: [DONE]\n\n"
 
 @asynccontextmanager
 async def provider(url: str, idle: float = 5.0, header: float = 5.0) -> AsyncGenerator[ChatProvider]:
-    http = Http({})
+    http = HttpClient({})
     try:
         yield ChatProvider(
             name="local", base_url=url, api_key="secret-key", http=http, idle_timeout=idle, header_timeout=header
@@ -44,11 +44,11 @@ async def provider(url: str, idle: float = 5.0, header: float = 5.0) -> AsyncGen
 async def test_the_pieces_tell_how_far_it_is_and_end_with_the_stop() -> None:
     async with answering(chunked(HELLO, STOP, USAGE, DONE)) as server, provider(server.url) as local:
         pieces = [piece async for piece in local.stream(REQUEST)]
-    waits = [piece.activity for piece in pieces if isinstance(piece, WaitPiece)]
+    waits = [piece.activity for piece in pieces if isinstance(piece, WaitChunk)]
     assert waits == ["connecting", "waiting_headers", "waiting_token"]
-    assert isinstance(pieces[-1], StopPiece)
-    assert isinstance(pieces[-2], UsagePiece)
-    assert sum(isinstance(piece, StopPiece) for piece in pieces) == 1
+    assert isinstance(pieces[-1], StopChunk)
+    assert isinstance(pieces[-2], UsageChunk)
+    assert sum(isinstance(piece, StopChunk) for piece in pieces) == 1
 
 
 async def test_the_connection_of_one_answer_serves_the_next_request() -> None:
@@ -82,14 +82,14 @@ async def test_one_byte_at_a_time() -> None:
     with ScriptedServer([say("grüße, 世界 🌍").trickle()]) as server:
         async with provider(server.openai_url) as local:
             pieces = await collect(local, REQUEST)
-    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == "grüße, 世界 🌍"
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextChunk)) == "grüße, 世界 🌍"
 
 
 async def test_a_compressed_stream() -> None:
     with ScriptedServer([say("squeezed").gzip()]) as server:
         async with provider(server.openai_url) as local:
             pieces = await collect(local, REQUEST)
-    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == "squeezed"
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextChunk)) == "squeezed"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ async def test_a_failure_is_named(answer: bytes, error: type[ProviderError], wor
         with pytest.raises(error, match=words) as caught:
             await collect(local, REQUEST)
         assert server.accepted == 1
-    assert "secret-key" not in caught.value.sentence()
+    assert "secret-key" not in caught.value.describe()
 
 
 async def test_the_wait_a_server_asks_for_is_told() -> None:
@@ -167,7 +167,7 @@ async def test_a_known_stop_needs_no_proper_end(monkeypatch: pytest.MonkeyPatch)
     async with listening(play) as server, provider(server.url) as local:
         for _ in range(2):
             pieces = await collect(local, REQUEST)
-            assert pieces[-1] == StopPiece("end_turn", "some-model")
+            assert pieces[-1] == StopChunk("end_turn", "some-model")
         assert server.accepted == 2
 
 
@@ -212,7 +212,7 @@ async def test_cancelling_in_the_middle_closes_the_connection() -> None:
 
         async def listen() -> None:
             async for piece in local.stream(REQUEST):
-                if isinstance(piece, TextPiece):
+                if isinstance(piece, TextChunk):
                     heard.set()
 
         task = asyncio.create_task(listen())
@@ -233,7 +233,7 @@ async def test_a_dead_kept_connection_costs_no_error() -> None:
     async with listening(play) as server, provider(server.url) as local:
         await collect(local, REQUEST)
         pieces = await collect(local, REQUEST)
-        assert isinstance(pieces[-1], StopPiece)
+        assert isinstance(pieces[-1], StopChunk)
         assert server.accepted == 2
 
 

@@ -21,7 +21,14 @@ from odin.core.errors import (
 )
 from odin.providers import faults
 from odin.providers.address import Route, parse_address
-from odin.providers.faults import Peer, Said, not_a_stream, refused, reported, retry_after
+from odin.providers.faults import (
+    ApiErrorInfo,
+    Peer,
+    make_not_streamed_error,
+    make_reported_error,
+    make_status_error,
+    parse_retry_after,
+)
 from tests.table import each
 
 KEY = "sk-very-secret-key"
@@ -77,36 +84,36 @@ def openai(message: str = "why", kind: str | None = None, code: Any = None) -> d
 )
 def test_an_answer_gets_its_name(status: int, body: Any, error: type[ProviderError]) -> None:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    found = refused(PEER, status, {}, raw)
+    found = make_status_error(PEER, status, {}, raw)
     assert type(found) is error
     assert found.status == status
     assert found.hint
-    assert "anthropic" in found.sentence() or "claude-x" in found.sentence()
+    assert "anthropic" in found.describe() or "claude-x" in found.describe()
     assert str(found).endswith(".")
-    assert "\n" not in found.sentence()
+    assert "\n" not in found.describe()
 
 
 @each(
     ("said", "error"),
     [
-        (Said("Overloaded", "overloaded_error"), Overloaded),
-        (Said("Internal", "api_error"), Overloaded),
-        (Said("slow down", "rate_limit_error"), RateLimited),
-        (Said("why", "", "rate_limit_exceeded"), RateLimited),
-        (Said("why", "", "429"), RateLimited),
-        (Said("why", "", "server_error"), Overloaded),
-        (Said("why", "invalid_request_error"), BadRequest),
-        (Said("why", "", "invalid_prompt"), BadRequest),
-        (Said("why", "", "context_length_exceeded"), ContextOverflow),
-        (Said("why", "", "insufficient_quota"), QuotaExhausted),
-        (Said("why", "authentication_error"), AuthFailed),
-        (Said("prompt is too long: 5 tokens > 4 maximum", "invalid_request_error"), ContextOverflow),
-        (Said("something odd"), Overloaded),
-        (Said(), Overloaded),
+        (ApiErrorInfo("Overloaded", "overloaded_error"), Overloaded),
+        (ApiErrorInfo("Internal", "api_error"), Overloaded),
+        (ApiErrorInfo("slow down", "rate_limit_error"), RateLimited),
+        (ApiErrorInfo("why", "", "rate_limit_exceeded"), RateLimited),
+        (ApiErrorInfo("why", "", "429"), RateLimited),
+        (ApiErrorInfo("why", "", "server_error"), Overloaded),
+        (ApiErrorInfo("why", "invalid_request_error"), BadRequest),
+        (ApiErrorInfo("why", "", "invalid_prompt"), BadRequest),
+        (ApiErrorInfo("why", "", "context_length_exceeded"), ContextOverflow),
+        (ApiErrorInfo("why", "", "insufficient_quota"), QuotaExhausted),
+        (ApiErrorInfo("why", "authentication_error"), AuthFailed),
+        (ApiErrorInfo("prompt is too long: 5 tokens > 4 maximum", "invalid_request_error"), ContextOverflow),
+        (ApiErrorInfo("something odd"), Overloaded),
+        (ApiErrorInfo(), Overloaded),
     ],
 )
-def test_an_error_event_gets_its_name(said: Said, error: type[ProviderError]) -> None:
-    found = reported(PEER, said)
+def test_an_error_event_gets_its_name(said: ApiErrorInfo, error: type[ProviderError]) -> None:
+    found = make_reported_error(PEER, said)
     assert type(found) is error
     assert (found.code, found.type) == (said.code, said.type)
     assert said.message in str(found)
@@ -123,7 +130,7 @@ AT_HOME = Route(parse_address("http://127.0.0.1:11434/v1"))
     "error",
     [
         *(
-            faults.unreachable(route, error)
+            faults.make_unreachable_error(route, error)
             for route in (STRAIGHT, BY_PROXY, AT_HOME)
             for error in (
                 TimeoutError(),
@@ -133,21 +140,21 @@ AT_HOME = Route(parse_address("http://127.0.0.1:11434/v1"))
                 OSError(),
             )
         ),
-        faults.unreachable(STRAIGHT, ssl.SSLError()),
-        faults.tls_failed(STRAIGHT, ssl.SSLCertVerificationError()),
-        faults.bad_certificates("ca.pem", "SSL_CERT_FILE"),
-        faults.proxy_refused(BY_PROXY, 407, "Login"),
-        faults.proxy_refused(BY_PROXY, 503, ""),
-        faults.no_answer(HERE, 5),
-        faults.silent(HERE, 5),
-        faults.cut(HERE),
-        faults.closed(HERE),
-        faults.garbled(HERE, "no status"),
-        faults.web_page(PEER),
-        not_a_stream(PEER, b"[]"),
-        faults.bad_event(PEER, b"{"),
-        faults.incomplete(PEER),
-        *(refused(PEER, 429, {"retry-after": wait}, b"") for wait in ("0", "5", "soon")),
+        faults.make_unreachable_error(STRAIGHT, ssl.SSLError()),
+        faults.make_tls_error(STRAIGHT, ssl.SSLCertVerificationError()),
+        faults.make_certificate_error("ca.pem", "SSL_CERT_FILE"),
+        faults.make_proxy_error(BY_PROXY, 407, "Login"),
+        faults.make_proxy_error(BY_PROXY, 503, ""),
+        faults.make_header_timeout_error(HERE, 5),
+        faults.make_idle_timeout_error(HERE, 5),
+        faults.make_cut_error(HERE),
+        faults.make_closed_error(HERE),
+        faults.make_protocol_error(HERE, "no status"),
+        faults.make_web_page_error(PEER),
+        make_not_streamed_error(PEER, b"[]"),
+        faults.make_bad_event_error(PEER, b"{"),
+        faults.make_incomplete_error(PEER),
+        *(make_status_error(PEER, 429, {"retry-after": wait}, b"") for wait in ("0", "5", "soon")),
     ],
     ids=lambda error: str(error)[:60],
 )
@@ -157,7 +164,7 @@ def test_every_failure_says_what_to_do(error: ProviderError) -> None:
 
 
 def test_every_status_says_what_to_do() -> None:
-    assert [status for status in range(300, 600) if not refused(PEER, status, {}, b"").hint] == []
+    assert [status for status in range(300, 600) if not make_status_error(PEER, status, {}, b"").hint] == []
 
 
 @pytest.mark.parametrize(
@@ -170,38 +177,47 @@ def test_every_status_says_what_to_do() -> None:
     ],
 )
 def test_a_rate_limit_says_how_long(headers: dict[str, str], sentence: str) -> None:
-    assert refused(PEER, 429, headers, json.dumps(anthropic("rate_limit_error")).encode()).sentence() == sentence
+    assert (
+        make_status_error(PEER, 429, headers, json.dumps(anthropic("rate_limit_error")).encode()).describe() == sentence
+    )
 
 
 def test_the_setting_that_ends_a_wait_is_named() -> None:
-    stalled: tuple[StreamStalled, ...] = (faults.silent(HERE, 90), faults.no_answer(HERE, 120))
+    stalled: tuple[StreamStalled, ...] = (
+        faults.make_idle_timeout_error(HERE, 90),
+        faults.make_header_timeout_error(HERE, 120),
+    )
     assert ["idle_timeout" in error.hint for error in stalled] == [True, False]
     assert ["header_timeout" in error.hint for error in stalled] == [False, True]
-    cuts: tuple[StreamCut, ...] = (faults.cut(HERE), faults.closed(HERE), faults.incomplete(PEER))
+    cuts: tuple[StreamCut, ...] = (
+        faults.make_cut_error(HERE),
+        faults.make_closed_error(HERE),
+        faults.make_incomplete_error(PEER),
+    )
     assert all("Try again" in error.hint and "timeout" not in error.hint for error in cuts)
 
 
 def test_a_long_conversation_is_answered_with_what_can_be_done() -> None:
-    found = refused(PEER, 413, {}, b"")
-    assert found.sentence() == (
+    found = make_status_error(PEER, 413, {}, b"")
+    assert found.describe() == (
         "The conversation is too long for claude-x. Start a new session, or ask for less at once."
     )
 
 
 def test_a_refused_key_is_never_shown_and_its_place_is() -> None:
-    found = refused(PEER, 401, {}, json.dumps(openai(f"Incorrect API key provided: {KEY}.")).encode())
+    found = make_status_error(PEER, 401, {}, json.dumps(openai(f"Incorrect API key provided: {KEY}.")).encode())
     assert str(found) == "anthropic refused the key: Incorrect API key provided: [key]."
     assert found.hint == "Check ANTHROPIC_API_KEY or providers.anthropic.api_key."
-    assert KEY not in found.sentence()
+    assert KEY not in found.describe()
 
 
 def test_a_missing_key_is_not_called_refused() -> None:
-    found = refused(Peer("local", "http://x/v1"), 401, {}, b"")
-    assert found.sentence() == "local wants a key. Set providers.local.api_key."
+    found = make_status_error(Peer("local", "http://x/v1"), 401, {}, b"")
+    assert found.describe() == "local wants a key. Set providers.local.api_key."
 
 
 def test_an_unknown_model_points_at_the_list() -> None:
-    found = refused(PEER, 404, {}, json.dumps(anthropic("not_found_error", "model: claude-x")).encode())
+    found = make_status_error(PEER, 404, {}, json.dumps(anthropic("not_found_error", "model: claude-x")).encode())
     assert str(found) == "anthropic has no model 'claude-x': model: claude-x."
     assert "`odin models`" in found.hint
     assert PEER.url in found.hint
@@ -209,33 +225,33 @@ def test_an_unknown_model_points_at_the_list() -> None:
 
 @pytest.mark.parametrize("location", ["https://login.corp.test/sso?x=1", "//login.corp.test/sso"])
 def test_a_redirect_names_where_it_goes(location: str) -> None:
-    found = refused(PEER, 302, {"location": location}, b"")
+    found = make_status_error(PEER, 302, {"location": location}, b"")
     assert isinstance(found, BadReply)
     assert ("login.corp.test" in str(found)) == location.startswith("https")
     assert "base URL" in found.hint
 
 
 def test_a_web_page_says_so() -> None:
-    found = refused(PEER, 404, {"content-type": "text/html; charset=utf-8"}, b"hello")
+    found = make_status_error(PEER, 404, {"content-type": "text/html; charset=utf-8"}, b"hello")
     assert "answered with a web page, not the model API" in str(found)
     assert "base URL" in found.hint
 
 
 def test_a_gateway_that_cannot_cache_is_told_apart() -> None:
     said = json.dumps(anthropic("invalid_request_error", "cache_control: Extra inputs are not permitted")).encode()
-    assert refused(PEER, 400, {}, said).hint == "Set providers.anthropic.prompt_caching to false."
+    assert make_status_error(PEER, 400, {}, said).hint == "Set providers.anthropic.prompt_caching to false."
 
 
 def test_a_long_message_is_cut() -> None:
-    found = refused(PEER, 400, {}, json.dumps(openai("word\n" * 1000)).encode())
+    found = make_status_error(PEER, 400, {}, json.dumps(openai("word\n" * 1000)).encode())
     assert len(str(found)) < 400
     assert "…" in str(found)
 
 
 def test_one_json_object_instead_of_a_stream() -> None:
-    assert type(not_a_stream(PEER, json.dumps(anthropic("overloaded_error")).encode())) is Overloaded
-    assert type(not_a_stream(PEER, b'{"choices": [{"message": {"content": "hi"}}]}')) is BadReply
-    assert type(not_a_stream(PEER, b"[]")) is BadReply
+    assert type(make_not_streamed_error(PEER, json.dumps(anthropic("overloaded_error")).encode())) is Overloaded
+    assert type(make_not_streamed_error(PEER, b'{"choices": [{"message": {"content": "hi"}}]}')) is BadReply
+    assert type(make_not_streamed_error(PEER, b"[]")) is BadReply
 
 
 NOW = 1_800_000_000.0
@@ -267,10 +283,10 @@ NOW = 1_800_000_000.0
     ],
 )
 def test_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> None:
-    found = retry_after(headers, NOW)
+    found = parse_retry_after(headers, NOW)
     assert found == (None if seconds is None else pytest.approx(seconds, abs=0.01))
 
 
 def test_the_wait_travels_with_the_error() -> None:
-    assert refused(PEER, 429, {"retry-after": "7"}, b"").retry_after == 7.0
-    assert refused(PEER, 529, {}, b"").retry_after is None
+    assert make_status_error(PEER, 429, {"retry-after": "7"}, b"").retry_after == 7.0
+    assert make_status_error(PEER, 529, {}, b"").retry_after is None

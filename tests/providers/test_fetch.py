@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from odin.core.errors import BadReply, ProviderError, StreamCut, StreamStalled, TlsFailed, Unreachable
-from odin.providers.fetch import KEPT_BYTES, KEPT_SECONDS, Fetcher
+from odin.providers.fetch import CACHE_BYTES, CACHE_SECONDS, WebFetcher
 from tests.tools.site import open_site
 
 from .servers import Line, answering, chunked, listening, whole
@@ -20,8 +20,8 @@ HTML = "content-type: text/html\r\n"
 
 
 @asynccontextmanager
-async def fetcher(env: Mapping[str, str] | None = None, timeout: float = 10.0) -> AsyncGenerator[Fetcher]:
-    made = Fetcher(env or {}, "odin/test", timeout)
+async def fetcher(env: Mapping[str, str] | None = None, timeout: float = 10.0) -> AsyncGenerator[WebFetcher]:
+    made = WebFetcher(env or {}, "odin/test", timeout)
     try:
         yield made
     finally:
@@ -149,7 +149,7 @@ async def test_faults_are_said_without_advice_about_models():
         async with listening(play) as server, fetcher() as web:
             with pytest.raises(kind) as caught:
                 await web.fetch(server.url)
-        assert "base URL" not in caught.value.sentence()
+        assert "base URL" not in caught.value.describe()
 
 
 async def test_the_same_page_is_fetched_once_and_errors_every_time():
@@ -173,9 +173,9 @@ async def test_a_page_that_is_asked_for_twice_at_once_is_fetched_once():
 async def test_what_is_kept_gets_old():
     now = [0.0]
     async with open_site() as site:
-        web = Fetcher({}, "odin/test", clock=lambda: now[0])
+        web = WebFetcher({}, "odin/test", clock=lambda: now[0])
         url = site.page("/", "x")
-        for now[0] in (0.0, KEPT_SECONDS, KEPT_SECONDS + 1):
+        for now[0] in (0.0, CACHE_SECONDS, CACHE_SECONDS + 1):
             await web.fetch(url)
         await web.close()
     assert site.paths == ["/", "/"]
@@ -186,7 +186,7 @@ async def test_what_is_kept_has_a_bound():
         big = [site.page(f"/{number}", b"x" * 6_000_000, "text/plain") for number in range(4)]
         for each in big:
             await web.fetch(each, limit=6_000_000)
-        assert KEPT_BYTES < 4 * 6_000_000
+        assert CACHE_BYTES < 4 * 6_000_000
         await web.fetch(big[3], limit=6_000_000)
         await web.fetch(big[0], limit=6_000_000)
     assert site.paths == ["/0", "/1", "/2", "/3", "/0"]
@@ -202,7 +202,7 @@ async def test_a_proxy_of_the_environment_is_used():
         with pytest.raises(ProviderError, match="Cannot reach the proxy") as caught:
             await web.fetch("http://pages.test/a")
     assert "NO_PROXY" in caught.value.hint
-    assert "u:p" not in caught.value.sentence()
+    assert "u:p" not in caught.value.describe()
 
 
 async def test_a_certificate_nobody_vouches_for_is_refused_and_a_way_back_to_http_is_told(tmp_path: Path):

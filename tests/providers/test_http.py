@@ -21,15 +21,15 @@ from odin.core.errors import (
     TlsFailed,
     Unreachable,
 )
-from odin.providers.address import parse_address, route_to
-from odin.providers.http import Http
+from odin.providers.address import find_route, parse_address
+from odin.providers.http import HttpClient
 
 from .servers import Line, Listener, answering, chunked, listening, whole
 
 
 @asynccontextmanager
-async def client(env: Mapping[str, str] | None = None, **options: float) -> AsyncGenerator[Http]:
-    http = Http(env or {}, **options)  # pyright: ignore[reportArgumentType]
+async def client(env: Mapping[str, str] | None = None, **options: float) -> AsyncGenerator[HttpClient]:
+    http = HttpClient(env or {}, **options)  # pyright: ignore[reportArgumentType]
     try:
         yield http
     finally:
@@ -72,7 +72,7 @@ def test_what_is_not_an_address_is_named(url: str) -> None:
 def test_a_login_in_an_address_is_not_shown() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_address("http://user:secret@proxy:nonsense")
-    assert "secret" not in caught.value.sentence()
+    assert "secret" not in caught.value.describe()
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_a_login_in_an_address_is_not_shown() -> None:
     ],
 )
 def test_the_environment_decides_about_proxies(env: dict[str, str], url: str, proxy: str | None) -> None:
-    route = route_to(parse_address(url), env)
+    route = find_route(parse_address(url), env)
     assert (route.proxy.origin if route.proxy else None) == proxy
 
 
 def test_a_socks_proxy_is_refused_in_words() -> None:
     with pytest.raises(ConfigError, match="SOCKS"):
-        route_to(parse_address("https://api.test"), {"ALL_PROXY": "socks5://p:1080"})
+        find_route(parse_address("https://api.test"), {"ALL_PROXY": "socks5://p:1080"})
 
 
 # --- bodies ---
@@ -285,7 +285,7 @@ async def test_warming_never_fails() -> None:
 
 async def test_closing_stops_a_connection_that_is_being_warmed() -> None:
     async with listening(lambda line: asyncio.sleep(5)) as server:
-        http = Http({})
+        http = HttpClient({})
         await http.warm(server.url)
         await http.close()
 
@@ -376,7 +376,7 @@ async def test_a_header_that_cannot_be_sent_is_said_and_not_shown(value: str) ->
     async with answering(whole(b"")) as server, client() as http:
         with pytest.raises(ConfigError) as caught:
             await http.fetch(server.url, headers={"authorization": value})
-    assert value not in caught.value.sentence()
+    assert value not in caught.value.describe()
 
 
 # --- TLS ---
@@ -547,7 +547,7 @@ async def test_a_proxy_that_refuses_is_named(answer: bytes, error: type[Provider
         with pytest.raises(error, match=words) as caught:
             await http.fetch("https://model.test/v1")
     assert f"127.0.0.1:{proxy.port}" in str(caught.value)
-    assert "secret" not in caught.value.sentence()
+    assert "secret" not in caught.value.describe()
 
 
 async def test_a_proxy_that_is_down_is_named() -> None:

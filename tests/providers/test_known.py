@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from odin.core.message import Usage
-from odin.providers.catalog import lookup
-from odin.providers.known import Known
+from odin.providers.catalog import lookup_model
+from odin.providers.known import ModelTable
 from odin.providers.settings import ModelSettings, ProviderSettings
 from odin.testing import ScriptedServer, reply
 from tests.conftest import Run
@@ -16,18 +16,18 @@ from tests.conftest import Run
 SONNET = "anthropic/claude-sonnet-5-5"
 
 
-def file(tmp_path: Path, written: Any) -> Known:
+def file(tmp_path: Path, written: Any) -> ModelTable:
     path = tmp_path / "models.json"
     path.write_text(written if isinstance(written, str) else json.dumps(written))
-    return Known.beside(path)
+    return ModelTable.load_with_overrides(path)
 
 
 def test_the_users_file_wins_over_the_table_and_the_configuration_over_it(tmp_path: Path) -> None:
     known = file(tmp_path, {"anthropic": {"claude-sonnet-5-5": {"price_input": 7, "context": 50_000}}})
-    info = lookup(SONNET, {}, known)
+    info = lookup_model(SONNET, {}, known)
     assert (info.price_input, info.context, info.price_output, info.tools) == (7, 50_000, 10, "native")
     own = {"anthropic": ProviderSettings(models={"claude-sonnet-5-5": ModelSettings(price_input=1.0)})}
-    info = lookup(SONNET, own, known)
+    info = lookup_model(SONNET, own, known)
     assert (info.price_input, info.context, info.images) == (1, 50_000, True)
     assert known.warning == ""
 
@@ -36,24 +36,24 @@ def test_it_may_know_models_that_nobody_else_does(tmp_path: Path) -> None:
     known = file(
         tmp_path, {"mistral": {"new-one": {"price_input": 2, "price_output": 3}}, "ollama": {"q": {"tools": "json"}}}
     )
-    info = lookup("mistral/new-one", {}, known)
-    assert (info.price_output, info.tools, info.priced, info.free) == (3, "auto", True, False)
-    assert lookup("ollama/q", {}, known).tools == "json"
-    assert {"mistral/new-one", "ollama/q", SONNET} < set(known.refs())
-    assert not lookup("ollama/other", {}, known).priced
+    info = lookup_model("mistral/new-one", {}, known)
+    assert (info.price_output, info.tools, info.has_price, info.free) == (3, "auto", True, False)
+    assert lookup_model("ollama/q", {}, known).tools == "json"
+    assert {"mistral/new-one", "ollama/q", SONNET} < set(known.list_refs())
+    assert not lookup_model("ollama/other", {}, known).has_price
 
 
 def test_a_dated_or_resold_name_finds_the_users_row(tmp_path: Path) -> None:
     known = file(tmp_path, {"anthropic": {"claude-opus-5-5": {"price_output": 99}}, "acme": {"x": {"context": 5}}})
-    assert lookup("anthropic/claude-opus-5-5-20260101", {}, known).price_output == 99
-    assert lookup("openrouter/anthropic/claude-opus-5.5", {}, known).price_output == 99
-    assert lookup("openrouter/acme/x", {}, known).context == 5
+    assert lookup_model("anthropic/claude-opus-5-5-20260101", {}, known).price_output == 99
+    assert lookup_model("openrouter/anthropic/claude-opus-5.5", {}, known).price_output == 99
+    assert lookup_model("openrouter/acme/x", {}, known).context == 5
 
 
 def test_a_price_of_zero_that_somebody_wrote_is_free(tmp_path: Path) -> None:
     known = file(tmp_path, {"groq": {"openai/gpt-oss-120b": {"price_input": 0, "price_output": 0}}})
-    assert lookup("groq/openai/gpt-oss-120b", {}, known).free
-    assert not lookup("groq/openai/gpt-oss-120b", {}).priced
+    assert lookup_model("groq/openai/gpt-oss-120b", {}, known).free
+    assert not lookup_model("groq/openai/gpt-oss-120b", {}).has_price
 
 
 @pytest.mark.parametrize(
@@ -71,20 +71,20 @@ def test_a_price_of_zero_that_somebody_wrote_is_free(tmp_path: Path) -> None:
 def test_a_broken_file_is_one_warning(tmp_path: Path, written: str) -> None:
     path = tmp_path / "models.json"
     path.write_bytes(written.encode("utf-8", "surrogateescape"))
-    known = Known.beside(path)
+    known = ModelTable.load_with_overrides(path)
     assert str(path) in known.warning
-    assert lookup(SONNET, {}, known).price_input == 2
+    assert lookup_model(SONNET, {}, known).price_input == 2
 
 
 def test_a_word_that_means_nothing_is_told_of(tmp_path: Path) -> None:
     known = file(tmp_path, {"anthropic": {"claude-sonnet-5-5": {"price_inptu": 7, "context": 9}}})
     assert "price_inptu" in known.warning
-    assert lookup(SONNET, {}, known).context == 9
+    assert lookup_model(SONNET, {}, known).context == 9
 
 
 def test_no_file_is_no_warning_and_a_folder_is_one(tmp_path: Path) -> None:
-    assert Known.beside(tmp_path / "none.json").warning == ""
-    assert "cannot be read" in Known.beside(tmp_path).warning
+    assert ModelTable.load_with_overrides(tmp_path / "none.json").warning == ""
+    assert "cannot be read" in ModelTable.load_with_overrides(tmp_path).warning
 
 
 def test_a_session_is_billed_by_the_users_file(home: Path, run_odin: Run) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from odin.core.provider import ModelInfo
-from odin.providers.local import PORTS, LocalServer, discover, ports_from, probe
+from odin.providers.local import PORTS, LocalServer, discover_servers, probe_server, read_ports
 from odin.providers.settings import ModelSettings
 from odin.testing import ScriptedServer
 
@@ -19,7 +19,7 @@ Local = Literal["ollama", "lmstudio", "llamacpp", "vllm"]
 
 
 async def found(server: ScriptedServer, env: dict[str, str] | None = None) -> LocalServer:
-    (one,) = await discover(env or {}, ports=[server.port], timeout=5)
+    (one,) = await discover_servers(env or {}, ports=[server.port], timeout=5)
     return one
 
 
@@ -39,14 +39,14 @@ async def test_a_model_that_says_it_has_no_tools_is_asked_by_the_contract(kind: 
 
 async def test_any_server_that_speaks_openai_is_taken() -> None:
     async with pages({"/v1/models": {"object": "list", "data": [{"id": "one"}, {"id": "two"}]}}) as port:
-        (one,) = await discover({}, ports=[port], timeout=5)
+        (one,) = await discover_servers({}, ports=[port], timeout=5)
     assert one.base_url == f"http://127.0.0.1:{port}/v1"
     assert (one.kind, [(model.id, model.context) for model in one.models]) == ("local", [("one", 0), ("two", 0)])
 
 
 async def test_what_is_found_can_be_used_as_configuration() -> None:
     with ScriptedServer(local="llamacpp", models=["qwen2.5-coder-1.5b", "big-70b"], window=16_384) as server:
-        settings = (await found(server)).settings()
+        settings = (await found(server)).to_settings()
     assert settings.type == "openai-chat"
     assert settings.base_url == server.openai_url
     assert settings.header_timeout is not None
@@ -59,7 +59,7 @@ async def test_what_is_found_can_be_used_as_configuration() -> None:
 
 async def test_several_ports_are_asked_at_once_and_kept_in_order() -> None:
     with ScriptedServer(local="vllm") as first, ScriptedServer(local="ollama") as second, unused_port() as silent:
-        servers = await discover({}, ports=[second.port, silent, first.port], timeout=5)
+        servers = await discover_servers({}, ports=[second.port, silent, first.port], timeout=5)
     assert [server.kind for server in servers] == ["ollama", "vllm"]
 
 
@@ -78,24 +78,24 @@ def unused_port() -> Generator[int]:
     [("", ()), ("11434,18080", (11434, 18080)), (" 1 , 1 2,", (1, 2)), ("0,99999,x,-4,²", ())],
 )
 def test_the_ports_come_from_the_environment(text: str, ports: tuple[int, ...]) -> None:
-    assert ports_from({"ODIN_LOCAL_PORTS": text}) == ports
+    assert read_ports({"ODIN_LOCAL_PORTS": text}) == ports
 
 
 def test_the_usual_ports() -> None:
-    assert ports_from({}) == PORTS
+    assert read_ports({}) == PORTS
 
 
 async def test_looking_nowhere_finds_nothing() -> None:
-    assert await discover({"ODIN_LOCAL_PORTS": ""}) == ()
+    assert await discover_servers({"ODIN_LOCAL_PORTS": ""}) == ()
 
 
 async def test_a_single_address_can_be_asked() -> None:
     with ScriptedServer(local="llamacpp", window=8192) as server:
         for url in (server.url, server.openai_url, f"{server.openai_url}/"):
-            one = await probe(url, {}, timeout=5)
+            one = await probe_server(url, {}, timeout=5)
             assert one is not None
             assert one.models[0].context == 8192
-    assert await probe(server.url, {}, timeout=5) is None
+    assert await probe_server(server.url, {}, timeout=5) is None
 
 
 # --- servers with answers of their own ---
@@ -169,8 +169,8 @@ OLLAMA: Pages = {
 
 async def test_ollama_reports_what_it_really_gives_each_model() -> None:
     async with pages(OLLAMA) as port:
-        (server,) = await discover({}, ports=[port], timeout=5)
-        (told,) = await discover({"OLLAMA_CONTEXT_LENGTH": "10000"}, ports=[port], timeout=5)
+        (server,) = await discover_servers({}, ports=[port], timeout=5)
+        (told,) = await discover_servers({"OLLAMA_CONTEXT_LENGTH": "10000"}, ports=[port], timeout=5)
     contexts = {model.id: model.context for model in server.models}
     assert contexts == {"plain": 4096, "wide": 24_576, "narrow": 2048, "loaded": 20_000, "tiny": 4096, "vanished": 4096}
     assert {model.id: model.context for model in told.models}["plain"] == 10_000
@@ -180,7 +180,7 @@ async def test_ollama_reports_what_it_really_gives_each_model() -> None:
 async def test_llamacpp_without_props_still_has_its_models() -> None:
     entry = {"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 4096, "n_ctx_train": 99_999, "n_params": 1.7e9}}
     async with pages({"/v1/models": {"data": [entry]}}) as port:
-        (server,) = await discover({}, ports=[port], timeout=5)
+        (server,) = await discover_servers({}, ports=[port], timeout=5)
     assert server.models == (ModelInfo("m", "llamacpp", 4096, 1024, tools="json"),)
 
 
@@ -188,7 +188,7 @@ async def test_llamacpp_whose_template_knows_no_tools() -> None:
     props = {"default_generation_settings": {"n_ctx": 9000}, "chat_template_caps": {"supports_tools": False}}
     answers: Pages = {"/v1/models": {"data": [{"id": "m", "owned_by": "me"}]}, "/props": props}
     async with pages(answers) as port:
-        (server,) = await discover({}, ports=[port], timeout=5)
+        (server,) = await discover_servers({}, ports=[port], timeout=5)
     assert server.models == (ModelInfo("m", "llamacpp", 9000, 2250, tools="json"),)
 
 
@@ -202,10 +202,10 @@ async def test_servers_tell_which_models_can_see() -> None:
         "/api/show none": {"capabilities": ["completion", "tools"]},
     }
     async with pages(llama) as one, pages(ollama) as two:
-        first, second = await discover({}, ports=[one, two], timeout=5)
+        first, second = await discover_servers({}, ports=[one, two], timeout=5)
     assert [model.images for model in first.models] == [True]
     assert [model.images for model in second.models] == [True, False]
-    assert second.settings().models["eyes"].images is True
+    assert second.to_settings().models["eyes"].images is True
 
 
 async def test_lmstudio_shows_loaded_models_first_and_no_embedders() -> None:
@@ -215,7 +215,7 @@ async def test_lmstudio_shows_loaded_models_first_and_no_embedders() -> None:
         {"id": "awake", "type": "vlm", "state": "loaded", "max_context_length": 50_000, "loaded_context_length": 6000},
     ]
     async with pages({"/v1/models": {"data": [{"id": "awake"}]}, "/api/v0/models": {"data": data}}) as port:
-        (server,) = await discover({}, ports=[port], timeout=5)
+        (server,) = await discover_servers({}, ports=[port], timeout=5)
     assert [(model.id, model.context) for model in server.models] == [("awake", 6000), ("resting", 50_000)]
 
 
@@ -232,13 +232,13 @@ async def test_lmstudio_shows_loaded_models_first_and_no_embedders() -> None:
 )
 async def test_answers_of_another_shape_are_no_server(answer: Any) -> None:
     async with pages({"/v1/models": answer}) as port:
-        assert await discover({}, ports=[port], timeout=5) == ()
+        assert await discover_servers({}, ports=[port], timeout=5) == ()
 
 
 async def test_numbers_that_make_no_sense_are_unknown() -> None:
     entries = [{"id": str(at), "max_model_len": value} for at, value in enumerate([True, -5, "x", [], 1e300, "8192"])]
     async with pages({"/v1/models": {"data": entries}}) as port:
-        (server,) = await discover({}, ports=[port], timeout=5)
+        (server,) = await discover_servers({}, ports=[port], timeout=5)
     assert [model.context for model in server.models] == [0, 0, 0, 0, 0, 8192]
 
 
@@ -274,13 +274,13 @@ async def gone(writer: asyncio.StreamWriter) -> None:
 @pytest.mark.parametrize("raw", [html, not_http, endless, gone])
 async def test_what_is_no_model_server_is_passed_over(raw: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> None:
     async with pages({}, raw=raw) as port:
-        assert await discover({}, ports=[port], timeout=5) == ()
+        assert await discover_servers({}, ports=[port], timeout=5) == ()
 
 
 async def test_a_silent_server_is_not_waited_for() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     with listener, ScriptedServer(local="vllm") as server:
         begun = time.monotonic()
-        servers = await discover({}, ports=[listener.getsockname()[1], server.port], timeout=0.2)
+        servers = await discover_servers({}, ports=[listener.getsockname()[1], server.port], timeout=0.2)
         assert time.monotonic() - begun < 5
     assert [server.kind for server in servers] == ["vllm"]

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odin.core.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, Usage, UserMessage
-from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, ToolSpec, UsagePiece
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult, Usage
+from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ToolSpec, UsageChunk
 from odin.core.reply import ReplyBuilder
 from odin.providers.offline import OfflinePlanner
-from odin.providers.offline.grammar import understand
-from odin.providers.offline.planner import reply
+from odin.providers.offline.grammar import parse_prompt
+from odin.providers.offline.planner import stream_reply
 from odin.providers.offline.turn import MAX_STEPS
 from odin.providers.offline.wording import STOPPED
 from tests.providers.offline_talk import Talk
@@ -235,7 +235,7 @@ async def test_replace_everywhere_edits_each_file_and_adds_up(talk: Talk):
     assert answer.startswith("Replaced `a.b(c)` with `d`: 50 occurrences in 25 files.")
     assert all(talk.read(name) == "d and d\naxb(c)\n" for name in names)
     assert talk.read("other.txt") == "axb(c)\n"
-    steps = [message for message in talk.messages if isinstance(message, AssistantMessage)]
+    steps = [message for message in talk.messages if isinstance(message, ReplyMessage)]
     assert len(steps[1].calls) == 20
 
 
@@ -353,8 +353,8 @@ async def test_a_file_is_deleted_and_moving_one_is_explained(talk: Talk):
 
 
 async def test_without_a_delete_tool_a_command_is_named():
-    request = Request("m", (UserMessage("delete a.txt", ("Working directory: /w",)),), tools=())
-    assert any("run `rm a.txt`" in piece.text for piece in reply(request) if isinstance(piece, TextPiece))
+    request = Request("m", (PromptMessage("delete a.txt", ("Working directory: /w",)),), tools=())
+    assert any("run `rm a.txt`" in piece.text for piece in stream_reply(request) if isinstance(piece, TextChunk))
 
 
 async def test_odin_md_is_written_when_asked_for(talk: Talk, asking: Talk):
@@ -367,8 +367,8 @@ async def test_odin_md_is_written_when_asked_for(talk: Talk, asking: Talk):
 async def test_a_delete_tool_is_used_when_there_is_one():
     schema = {"type": "object", "properties": {"paths": {"type": "array"}, "reason": {"type": "string"}}}
     tools = (ToolSpec("Delete", "", schema),)
-    request = Request("m", (UserMessage("delete a.txt", ("Working directory: /w",)),), tools=tools)
-    (call,) = [piece for piece in reply(request) if isinstance(piece, CallPiece)]
+    request = Request("m", (PromptMessage("delete a.txt", ("Working directory: /w",)),), tools=tools)
+    (call,) = [piece for piece in stream_reply(request) if isinstance(piece, CallChunk)]
     assert msgspec.json.decode(call.json) == {"paths": ["/w/a.txt"], "reason": "asked for by the user"}
 
 
@@ -636,22 +636,22 @@ async def test_one_friendly_paragraph_says_what_it_can_do(talk: Talk, prompt: st
 
 async def test_a_reply_is_pieces_with_no_usage_and_one_stop(talk: Talk):
     talk.write("a.txt", "x\n")
-    talk.messages.append(UserMessage("read a.txt", (f"Working directory: {talk.folder}",)))
+    talk.messages.append(PromptMessage("read a.txt", (f"Working directory: {talk.folder}",)))
     pieces = [piece async for piece in OfflinePlanner().stream(talk.request())]
     call, usage, stop = pieces
-    assert isinstance(call, CallPiece)
+    assert isinstance(call, CallChunk)
     assert call.done
     assert msgspec.json.decode(call.json) == {"file_path": str(talk.folder / "a.txt")}
-    assert usage == UsagePiece(Usage())
-    assert stop == StopPiece("tool_use", "offline")
+    assert usage == UsageChunk(Usage())
+    assert stop == StopChunk("tool_use", "offline")
 
 
 async def test_a_long_answer_comes_in_chunks(talk: Talk):
-    talk.messages.append(UserMessage("help"))
+    talk.messages.append(PromptMessage("help"))
     pieces = [piece async for piece in OfflinePlanner().stream(talk.request())]
-    texts = [piece for piece in pieces if isinstance(piece, TextPiece)]
+    texts = [piece for piece in pieces if isinstance(piece, TextChunk)]
     assert len(texts) > 1
-    assert pieces[-1] == StopPiece("end_turn", "offline")
+    assert pieces[-1] == StopChunk("end_turn", "offline")
 
 
 async def test_the_same_history_gives_the_same_reply_after_a_resume(talk: Talk):
@@ -659,16 +659,16 @@ async def test_the_same_history_gives_the_same_reply_after_a_resume(talk: Talk):
     await talk.say("search for TODO in a.py")
     await talk.say("replace it with FIXME")
     stored = msgspec.json.encode(talk.messages)
-    messages = msgspec.json.decode(stored, type=list[UserMessage | AssistantMessage | ToolMessage])
+    messages = msgspec.json.decode(stored, type=list[PromptMessage | ReplyMessage | ToolMessage])
     for length in range(1, len(messages)):
-        if isinstance(messages[length - 1], AssistantMessage):
+        if isinstance(messages[length - 1], ReplyMessage):
             continue
         request = msgspec.structs.replace(talk.request(), messages=tuple(messages[:length]))
         builder = ReplyBuilder("offline")
-        for piece in reply(request):
+        for piece in stream_reply(request):
             builder.add(piece)
         said = talk.messages[length]
-        assert isinstance(said, AssistantMessage)
+        assert isinstance(said, ReplyMessage)
         assert builder.finish().message.parts == said.parts
 
 
@@ -676,7 +676,7 @@ async def test_call_ids_are_never_used_twice(talk: Talk):
     talk.write("a.py", "TODO\n")
     for prompt in ("search for TODO", "replace it with FIXME", "undo", "list files"):
         await talk.say(prompt)
-    ids = [call.id for message in talk.messages if isinstance(message, AssistantMessage) for call in message.calls]
+    ids = [call.id for message in talk.messages if isinstance(message, ReplyMessage) for call in message.calls]
     assert len(ids) == len(set(ids))
 
 
@@ -684,29 +684,29 @@ async def test_a_turn_begun_by_a_model_is_taken_over(talk: Talk):
     talk.write("a.py", "foo\n")
     call = ToolCall("toolu_1", "Bash", {"command": "ls"})
     talk.messages += [
-        UserMessage("replace foo with bar in a.py", (f"Working directory: {talk.folder}",)),
-        AssistantMessage((Text("Let me look."), call)),
+        PromptMessage("replace foo with bar in a.py", (f"Working directory: {talk.folder}",)),
+        ReplyMessage((Text("Let me look."), call)),
         ToolMessage((ToolResult("toolu_1", "a.py"),)),
     ]
-    pieces = list(reply(talk.request()))
-    assert [piece.name for piece in pieces if isinstance(piece, CallPiece)] == ["Read"]
+    pieces = list(stream_reply(talk.request()))
+    assert [piece.name for piece in pieces if isinstance(piece, CallChunk)] == ["Read"]
 
 
 async def test_a_model_s_calls_are_remembered_for_follow_ups(talk: Talk):
     path = talk.write("a.py", "one\n")
     call = ToolCall("toolu_1", "Read", {"file_path": str(path)})
     talk.messages += [
-        UserMessage("please have a think about a.py", (f"Working directory: {talk.folder}",)),
-        AssistantMessage((call,)),
+        PromptMessage("please have a think about a.py", (f"Working directory: {talk.folder}",)),
+        ReplyMessage((call,)),
         ToolMessage((ToolResult("toolu_1", "     1\tone"),)),
-        AssistantMessage((Text("It says one."),)),
+        ReplyMessage((Text("It says one."),)),
     ]
     assert "1  one" in await talk.say("read it")
 
 
 def test_without_a_working_directory_paths_stay_relative():
-    request = Request("m", (UserMessage("read a.py"),), tools=(ToolSpec("Read", "", {}),))
-    (call,) = [piece for piece in reply(request) if isinstance(piece, CallPiece)]
+    request = Request("m", (PromptMessage("read a.py"),), tools=(ToolSpec("Read", "", {}),))
+    (call,) = [piece for piece in stream_reply(request) if isinstance(piece, CallChunk)]
     assert msgspec.json.decode(call.json) == {"file_path": "./a.py"}
 
 
@@ -764,7 +764,7 @@ def test_every_example_on_the_page_is_understood():
     rows = [row for row in text.splitlines() if row.startswith("| ") and "`" in row]
     examples = [one.strip("` ") for row in rows for one in re.findall(r"`` .*? ``|``.*?``|`[^`]+`", row)]
     assert len(examples) > 60
-    lost = [one for one in examples if any(task.kind in ("unknown", "invent") for task in understand(one))]
+    lost = [one for one in examples if any(task.kind in ("unknown", "invent") for task in parse_prompt(one))]
     assert lost == []
 
 
@@ -820,13 +820,13 @@ def converse(prompts: list[str], offered: tuple[str, ...], answer: Answers) -> t
     messages: list[Message] = []
     longest, last = 0, ""
     for prompt in prompts:
-        messages.append(UserMessage(prompt, ("Working directory: /w",)))
+        messages.append(PromptMessage(prompt, ("Working directory: /w",)))
         for step in range(1, MAX_STEPS + 3):
             builder = ReplyBuilder("offline")
-            pieces: list[Piece] = list(reply(Request("m", tuple(messages), tools=specs)))
+            pieces: list[Chunk] = list(stream_reply(Request("m", tuple(messages), tools=specs)))
             for piece in pieces:
                 builder.add(piece)
-            assert isinstance(pieces[-1], StopPiece)
+            assert isinstance(pieces[-1], StopChunk)
             message = builder.finish().message
             messages.append(message)
             assert {call.name for call in message.calls} <= set(offered)

@@ -6,73 +6,75 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.providers.offline.grammar import understand
-from odin.providers.offline.quotes import protect
-from odin.providers.offline.task import LAST_FILE, LAST_PLACE, LAST_TERM, Task, nth
-from odin.providers.offline.template import compiled, firsts
+from odin.providers.offline.grammar import parse_prompt
+from odin.providers.offline.quotes import protect_quotes
+from odin.providers.offline.task import LAST_FILE, LAST_PLACE, LAST_TERM, PlannerTask, make_entry_ref
+from odin.providers.offline.template import compile_template, first_words_of
 from odin.providers.offline.vocabulary import TEST_GLOBS
 from tests.table import each
 
 PYTHON = ("**/*.py", "**/*.pyi")
 
 
-def find(*globs: str, **more: Any) -> Task:
-    return Task("find", globs=globs, **more)
+def find(*globs: str, **more: Any) -> PlannerTask:
+    return PlannerTask("find", globs=globs, **more)
 
 
-def read(path: str, first: int = 0, last: int = 0) -> Task:
-    return Task("read", path=path, first=first, last=last)
+def read(path: str, first: int = 0, last: int = 0) -> PlannerTask:
+    return PlannerTask("read", path=path, first=first, last=last)
 
 
-def git(how: str, **more: Any) -> Task:
-    return Task("git", how=how, **more)
+def git(how: str, **more: Any) -> PlannerTask:
+    return PlannerTask("git", variant=how, **more)
 
 
 SEARCHES = {
-    "Search for TODO in src": Task("search", "TODO", path="src"),
-    "search for todo": Task("search", "todo"),
-    "Please search for TODO in src.": Task("search", "TODO", path="src"),
-    "Can you look for TODO in the src folder?": Task("search", "TODO", path="src"),
-    "I want you to search for “smart quotes” in docs": Task("search", "smart quotes", path="docs"),
-    "hey odin, find TODO in all python files": Task("search", "TODO", globs=PYTHON),
-    "search for TODO in *.py": Task("search", "TODO", globs=("*.py",)),
-    "search for TODO in src in python files": Task("search", "TODO", path="src", globs=PYTHON),
-    "search everywhere for TODO": Task("search", "TODO"),
-    "search the code for Session": Task("search", "Session"),
-    "search in src for Session": Task("search", "Session", path="src"),
-    "look in src for TODO": Task("search", "TODO", path="src"),
-    "search for the string 'def main' everywhere": Task("search", "def main"),
-    "search for the regex 'fo+' in src": Task("search", "fo+", path="src", how="regex"),
-    "search for «guillemets»": Task("search", "guillemets"),
-    "search for `x = 1`": Task("search", "x = 1"),
-    "search for read and write": Task("search", "read and write"),
-    "search for 'run the tests and commit' in docs": Task("search", "run the tests and commit", path="docs"),
-    'Could you please search for "foo bar" in src, ignoring case?': Task("search", "foo bar", path="src", how="-i"),
-    "grep 'def main'": Task("search", "def main"),
-    'grep -rni "foo" src': Task("search", "foo", path="src", how="-i"),
-    "rg foo src": Task("search", "foo", path="src"),
-    "find all uses of foo in src/": Task("search", "foo", path="src/", how="word"),
-    "find me every occurrence of foo": Task("search", "foo"),
-    "find references to parse_config": Task("search", "parse_config", how="word"),
-    "show all uses of foo": Task("search", "foo", how="word"),
-    "where do we use parse_config?": Task("search", "parse_config", how="word"),
-    "where is the function parse_config used": Task("search", "parse_config", how="word"),
-    "who calls parse_config?": Task("search", "parse_config", how="word"),
-    "is foo used anywhere in src?": Task("search", "foo", path="src", how="word"),
-    "where is parse_config defined": Task("search", "parse_config", how="definition"),
-    "Where's parse_config defined in src?": Task("search", "parse_config", path="src", how="definition"),
-    "find the definition of Session": Task("search", "Session", how="definition"),
-    "which files mention X": Task("search", "X", how="files"),
-    'which files contain the word "secret"?': Task("search", "secret", how="files"),
-    'which python files use "import os"': Task("search", "import os", globs=PYTHON, how="files"),
-    "find files containing 'TODO' in src": Task("search", "TODO", path="src", how="files"),
-    "count TODOs": Task("search", "TODO", how="count"),
-    "count the number of TODOs": Task("search", "TODO", how="count"),
-    "how many TODOs are there in src?": Task("search", "TODO", path="src", how="count"),
-    "how many times does foo appear in a.py": Task("search", "foo", path="a.py", how="count"),
-    "are there any TODOs left?": Task("search", "TODO"),
-    "show me all TODO comments": Task("search", "TODO"),
-    "how many lines does a.py have?": Task("count-lines", path="a.py"),
+    "Search for TODO in src": PlannerTask("search", "TODO", path="src"),
+    "search for todo": PlannerTask("search", "todo"),
+    "Please search for TODO in src.": PlannerTask("search", "TODO", path="src"),
+    "Can you look for TODO in the src folder?": PlannerTask("search", "TODO", path="src"),
+    "I want you to search for “smart quotes” in docs": PlannerTask("search", "smart quotes", path="docs"),
+    "hey odin, find TODO in all python files": PlannerTask("search", "TODO", globs=PYTHON),
+    "search for TODO in *.py": PlannerTask("search", "TODO", globs=("*.py",)),
+    "search for TODO in src in python files": PlannerTask("search", "TODO", path="src", globs=PYTHON),
+    "search everywhere for TODO": PlannerTask("search", "TODO"),
+    "search the code for Session": PlannerTask("search", "Session"),
+    "search in src for Session": PlannerTask("search", "Session", path="src"),
+    "look in src for TODO": PlannerTask("search", "TODO", path="src"),
+    "search for the string 'def main' everywhere": PlannerTask("search", "def main"),
+    "search for the regex 'fo+' in src": PlannerTask("search", "fo+", path="src", variant="regex"),
+    "search for «guillemets»": PlannerTask("search", "guillemets"),
+    "search for `x = 1`": PlannerTask("search", "x = 1"),
+    "search for read and write": PlannerTask("search", "read and write"),
+    "search for 'run the tests and commit' in docs": PlannerTask("search", "run the tests and commit", path="docs"),
+    'Could you please search for "foo bar" in src, ignoring case?': PlannerTask(
+        "search", "foo bar", path="src", variant="-i"
+    ),
+    "grep 'def main'": PlannerTask("search", "def main"),
+    'grep -rni "foo" src': PlannerTask("search", "foo", path="src", variant="-i"),
+    "rg foo src": PlannerTask("search", "foo", path="src"),
+    "find all uses of foo in src/": PlannerTask("search", "foo", path="src/", variant="word"),
+    "find me every occurrence of foo": PlannerTask("search", "foo"),
+    "find references to parse_config": PlannerTask("search", "parse_config", variant="word"),
+    "show all uses of foo": PlannerTask("search", "foo", variant="word"),
+    "where do we use parse_config?": PlannerTask("search", "parse_config", variant="word"),
+    "where is the function parse_config used": PlannerTask("search", "parse_config", variant="word"),
+    "who calls parse_config?": PlannerTask("search", "parse_config", variant="word"),
+    "is foo used anywhere in src?": PlannerTask("search", "foo", path="src", variant="word"),
+    "where is parse_config defined": PlannerTask("search", "parse_config", variant="definition"),
+    "Where's parse_config defined in src?": PlannerTask("search", "parse_config", path="src", variant="definition"),
+    "find the definition of Session": PlannerTask("search", "Session", variant="definition"),
+    "which files mention X": PlannerTask("search", "X", variant="files"),
+    'which files contain the word "secret"?': PlannerTask("search", "secret", variant="files"),
+    'which python files use "import os"': PlannerTask("search", "import os", globs=PYTHON, variant="files"),
+    "find files containing 'TODO' in src": PlannerTask("search", "TODO", path="src", variant="files"),
+    "count TODOs": PlannerTask("search", "TODO", variant="count"),
+    "count the number of TODOs": PlannerTask("search", "TODO", variant="count"),
+    "how many TODOs are there in src?": PlannerTask("search", "TODO", path="src", variant="count"),
+    "how many times does foo appear in a.py": PlannerTask("search", "foo", path="a.py", variant="count"),
+    "are there any TODOs left?": PlannerTask("search", "TODO"),
+    "show me all TODO comments": PlannerTask("search", "TODO"),
+    "how many lines does a.py have?": PlannerTask("count-lines", path="a.py"),
 }
 
 FILES = {
@@ -92,29 +94,29 @@ FILES = {
     "where's the README?": find("**/README*"),
     "where is config.json?": find("**/config.json"),
     "find the file called config.yaml": find("**/config.yaml"),
-    "list files": Task("list"),
-    "ls": Task("list"),
-    "ls -la src": Task("list", path="src"),
-    "what's here?": Task("list"),
-    "what is in docs/": Task("list", path="docs/"),
-    "what files are in src?": Task("list", path="src"),
-    "list the src folder": Task("list", path="src"),
-    "show me the contents of the docs folder": Task("list", path="docs"),
-    "show the folder tree": Task("list", how="tree"),
-    "display the file tree of src": Task("list", path="src", how="tree"),
-    "directory structure": Task("list", how="tree"),
-    "where am i": Task("where"),
-    "what is this project?": Task("describe"),
-    "describe this project": Task("describe"),
-    "/init": Task("init"),
-    "init": Task("init"),
-    "initialize this project": Task("init"),
-    "create ODIN.md": Task("init"),
-    "update the ODIN.md file": Task("init"),
-    "give me an overview": Task("describe"),
-    "What does this repo do?": Task("describe"),
-    "how do I run this?": Task("describe"),
-    "tell me about this project please": Task("describe"),
+    "list files": PlannerTask("list"),
+    "ls": PlannerTask("list"),
+    "ls -la src": PlannerTask("list", path="src"),
+    "what's here?": PlannerTask("list"),
+    "what is in docs/": PlannerTask("list", path="docs/"),
+    "what files are in src?": PlannerTask("list", path="src"),
+    "list the src folder": PlannerTask("list", path="src"),
+    "show me the contents of the docs folder": PlannerTask("list", path="docs"),
+    "show the folder tree": PlannerTask("list", variant="tree"),
+    "display the file tree of src": PlannerTask("list", path="src", variant="tree"),
+    "directory structure": PlannerTask("list", variant="tree"),
+    "where am i": PlannerTask("where"),
+    "what is this project?": PlannerTask("describe"),
+    "describe this project": PlannerTask("describe"),
+    "/init": PlannerTask("init"),
+    "init": PlannerTask("init"),
+    "initialize this project": PlannerTask("init"),
+    "create ODIN.md": PlannerTask("init"),
+    "update the ODIN.md file": PlannerTask("init"),
+    "give me an overview": PlannerTask("describe"),
+    "What does this repo do?": PlannerTask("describe"),
+    "how do I run this?": PlannerTask("describe"),
+    "tell me about this project please": PlannerTask("describe"),
 }
 
 READS = {
@@ -137,65 +139,65 @@ READS = {
     "head -n 5 a.py": read("a.py", 1, 5),
     "show me the last 5 lines of x.py": read("x.py", -5),
     "tail log.txt": read("log.txt", -10),
-    "outline src/a.py": Task("outline", path="src/a.py"),
-    "list the functions in a.py": Task("outline", path="a.py"),
-    "what classes does a.py have?": Task("outline", path="a.py"),
-    "show me the structure of a.py": Task("outline", path="a.py"),
-    "summarise README.md": Task("summary", path="README.md"),
-    "give me a short summary of README.md": Task("summary", path="README.md"),
-    "what does a.py do": Task("summary", path="a.py"),
+    "outline src/a.py": PlannerTask("outline", path="src/a.py"),
+    "list the functions in a.py": PlannerTask("outline", path="a.py"),
+    "what classes does a.py have?": PlannerTask("outline", path="a.py"),
+    "show me the structure of a.py": PlannerTask("outline", path="a.py"),
+    "summarise README.md": PlannerTask("summary", path="README.md"),
+    "give me a short summary of README.md": PlannerTask("summary", path="README.md"),
+    "what does a.py do": PlannerTask("summary", path="a.py"),
 }
 
 CHANGES = {
-    "Replace TODO with FIXME in auth.py": Task("replace", "TODO", "FIXME", "auth.py"),
-    "Replace TODO with FIXME": Task("replace", "TODO", "FIXME"),
-    "replace all TODOs with FIXME in a.py": Task("replace", "TODO", "FIXME", "a.py"),
-    'replace "foo" by "bar" everywhere': Task("replace", "foo", "bar", everywhere=True),
-    "replace foo in a.py with bar": Task("replace", "foo", "bar", "a.py"),
-    "in a.py, replace foo with bar": Task("replace", "foo", "bar", "a.py"),
-    "replace foo with bar in all python files": Task("replace", "foo", "bar", globs=PYTHON, everywhere=True),
-    "Replace `foo()` with `bar(1)` in a.py.": Task("replace", "foo()", "bar(1)", "a.py"),
-    "replace 'it's' with 'its' in a.py": Task("replace", "it's", "its", "a.py"),
-    "substitute bar for foo in a.py": Task("replace", "foo", "bar", "a.py"),
-    "s/foo/bar/g in x.py": Task("replace", "foo", "bar", "x.py"),
-    "change 'a' to 'b' in x.txt": Task("replace", "a", "b", "x.txt"),
-    'change "hello world" -> "bye" in a.py': Task("replace", "hello world", "bye", "a.py"),
-    "rename foo to bar everywhere": Task("replace", "foo", "bar", how="word", everywhere=True),
-    "rename the function foo to bar in a.py": Task("replace", "foo", "bar", "a.py", how="word"),
-    "remove 'debug' from x.py": Task("replace", "debug", "", "x.py"),
-    "create a file notes.txt with content 'hello'": Task("create", new="hello", path="notes.txt"),
-    'create a file called notes.txt with the text "hi there"': Task("create", new="hi there", path="notes.txt"),
-    "create a.py with:\n```python\nprint(1)\n```": Task("create", new="print(1)\n", path="a.py"),
-    "create notes.txt saying hello world": Task("create", new="hello world", path="notes.txt"),
-    "make an empty file x": Task("create", path="x"),
-    "touch x.txt": Task("create", path="x.txt"),
-    "write 'abc' to x.txt": Task("create", new="abc", path="x.txt", how="write"),
-    "save 'abc' as x.txt": Task("create", new="abc", path="x.txt", how="write"),
-    "overwrite x.txt with 'abc'": Task("create", new="abc", path="x.txt", how="overwrite"),
-    "append 'x' to y": Task("append", new="x", path="y"),
-    'add the line "x" to the end of y.txt': Task("append", new="x", path="y.txt"),
-    "delete notes.txt": Task("delete", path="notes.txt"),
-    "rename a.py to b.py": Task("move", path="a.py", new="b.py"),
-    "create a folder foo": Task("mkdir", path="foo"),
-    "create hello.py that prints hello": Task("invent"),
-    "write tests for a.py": Task("invent"),
-    "Please fix the login bug": Task("invent"),
-    "change the colour to something warm": Task("invent"),
+    "Replace TODO with FIXME in auth.py": PlannerTask("replace", "TODO", "FIXME", "auth.py"),
+    "Replace TODO with FIXME": PlannerTask("replace", "TODO", "FIXME"),
+    "replace all TODOs with FIXME in a.py": PlannerTask("replace", "TODO", "FIXME", "a.py"),
+    'replace "foo" by "bar" everywhere': PlannerTask("replace", "foo", "bar", everywhere=True),
+    "replace foo in a.py with bar": PlannerTask("replace", "foo", "bar", "a.py"),
+    "in a.py, replace foo with bar": PlannerTask("replace", "foo", "bar", "a.py"),
+    "replace foo with bar in all python files": PlannerTask("replace", "foo", "bar", globs=PYTHON, everywhere=True),
+    "Replace `foo()` with `bar(1)` in a.py.": PlannerTask("replace", "foo()", "bar(1)", "a.py"),
+    "replace 'it's' with 'its' in a.py": PlannerTask("replace", "it's", "its", "a.py"),
+    "substitute bar for foo in a.py": PlannerTask("replace", "foo", "bar", "a.py"),
+    "s/foo/bar/g in x.py": PlannerTask("replace", "foo", "bar", "x.py"),
+    "change 'a' to 'b' in x.txt": PlannerTask("replace", "a", "b", "x.txt"),
+    'change "hello world" -> "bye" in a.py': PlannerTask("replace", "hello world", "bye", "a.py"),
+    "rename foo to bar everywhere": PlannerTask("replace", "foo", "bar", variant="word", everywhere=True),
+    "rename the function foo to bar in a.py": PlannerTask("replace", "foo", "bar", "a.py", variant="word"),
+    "remove 'debug' from x.py": PlannerTask("replace", "debug", "", "x.py"),
+    "create a file notes.txt with content 'hello'": PlannerTask("create", new="hello", path="notes.txt"),
+    'create a file called notes.txt with the text "hi there"': PlannerTask("create", new="hi there", path="notes.txt"),
+    "create a.py with:\n```python\nprint(1)\n```": PlannerTask("create", new="print(1)\n", path="a.py"),
+    "create notes.txt saying hello world": PlannerTask("create", new="hello world", path="notes.txt"),
+    "make an empty file x": PlannerTask("create", path="x"),
+    "touch x.txt": PlannerTask("create", path="x.txt"),
+    "write 'abc' to x.txt": PlannerTask("create", new="abc", path="x.txt", variant="write"),
+    "save 'abc' as x.txt": PlannerTask("create", new="abc", path="x.txt", variant="write"),
+    "overwrite x.txt with 'abc'": PlannerTask("create", new="abc", path="x.txt", variant="overwrite"),
+    "append 'x' to y": PlannerTask("append", new="x", path="y"),
+    'add the line "x" to the end of y.txt': PlannerTask("append", new="x", path="y.txt"),
+    "delete notes.txt": PlannerTask("delete", path="notes.txt"),
+    "rename a.py to b.py": PlannerTask("move", path="a.py", new="b.py"),
+    "create a folder foo": PlannerTask("mkdir", path="foo"),
+    "create hello.py that prints hello": PlannerTask("invent"),
+    "write tests for a.py": PlannerTask("invent"),
+    "Please fix the login bug": PlannerTask("invent"),
+    "change the colour to something warm": PlannerTask("invent"),
 }
 
 RUNS = {
-    "run `ls -la`": Task("run", command="ls -la"),
-    "run ls -la": Task("run", command="ls -la"),
-    "execute make build": Task("run", command="make build"),
-    'run "echo hi"': Task("run", command="echo hi"),
-    "npm test": Task("run", command="npm test"),
-    "run the tests": Task("tests"),
-    "Run all tests, please": Task("tests"),
-    "do the tests pass?": Task("tests"),
-    "run the tests in tests/test_a.py": Task("tests", path="tests/test_a.py"),
-    "run tests/test_a.py": Task("tests", path="tests/test_a.py"),
-    "run hello.py": Task("script", path="hello.py"),
-    "run through the code": Task("which-command", said="through the code"),
+    "run `ls -la`": PlannerTask("run", command="ls -la"),
+    "run ls -la": PlannerTask("run", command="ls -la"),
+    "execute make build": PlannerTask("run", command="make build"),
+    'run "echo hi"': PlannerTask("run", command="echo hi"),
+    "npm test": PlannerTask("run", command="npm test"),
+    "run the tests": PlannerTask("tests"),
+    "Run all tests, please": PlannerTask("tests"),
+    "do the tests pass?": PlannerTask("tests"),
+    "run the tests in tests/test_a.py": PlannerTask("tests", path="tests/test_a.py"),
+    "run tests/test_a.py": PlannerTask("tests", path="tests/test_a.py"),
+    "run hello.py": PlannerTask("script", path="hello.py"),
+    "run through the code": PlannerTask("which-command", source_text="through the code"),
     "git status": git("status"),
     "is the working tree clean?": git("status"),
     "what changed": git("changes"),
@@ -219,45 +221,45 @@ RUNS = {
 }
 
 FOLLOW_UPS = {
-    "replace it with FIXME": Task("replace", LAST_TERM, "FIXME"),
-    "replace them all with x": Task("replace", LAST_TERM, "x"),
-    "search for it in b.py": Task("search", LAST_TERM, path="b.py"),
-    "now do the same in b.py": Task("again", path="b.py"),
-    "same for b.py": Task("again", path="b.py"),
-    "what about b.py?": Task("again", path="b.py"),
-    "and b.py?": Task("again", path="b.py"),
-    "and in tests?": Task("again", path="tests"),
-    "and for FIXME?": Task("again", term="FIXME"),
-    "do the same everywhere": Task("again", everywhere=True),
+    "replace it with FIXME": PlannerTask("replace", LAST_TERM, "FIXME"),
+    "replace them all with x": PlannerTask("replace", LAST_TERM, "x"),
+    "search for it in b.py": PlannerTask("search", LAST_TERM, path="b.py"),
+    "now do the same in b.py": PlannerTask("again", path="b.py"),
+    "same for b.py": PlannerTask("again", path="b.py"),
+    "what about b.py?": PlannerTask("again", path="b.py"),
+    "and b.py?": PlannerTask("again", path="b.py"),
+    "and in tests?": PlannerTask("again", path="tests"),
+    "and for FIXME?": PlannerTask("again", term="FIXME"),
+    "do the same everywhere": PlannerTask("again", everywhere=True),
     "read it": read(LAST_FILE),
     "show that file": read(LAST_FILE),
-    "open the first one": read(nth(1)),
-    "open the second result": read(nth(2)),
-    "open the last one": read(nth(-1)),
-    "read the 3rd file": read(nth(3)),
+    "open the first one": read(make_entry_ref(1)),
+    "open the second result": read(make_entry_ref(2)),
+    "open the last one": read(make_entry_ref(-1)),
+    "read the 3rd file": read(make_entry_ref(3)),
     "read lines 5-10": read(LAST_FILE, 5, 10),
-    "search for x in there": Task("search", "x", path=LAST_PLACE),
-    "summarise it": Task("summary", path=LAST_FILE),
-    "run it again": Task("again", how="run"),
-    "again": Task("again"),
-    "undo that": Task("undo"),
-    "revert the last change": Task("undo"),
-    "show more": Task("more"),
-    "add todo: write docs and run tests": Task("todo", new="write docs and run tests", how="add"),
-    "show todos": Task("todo", how="show"),
-    "mark todo 1 as done": Task("todo", term="1", how="done"),
-    "help": Task("help"),
-    "what can you do?": Task("help"),
-    "Hi there!": Task("help", how="hello"),
-    "thanks!": Task("help", how="thanks"),
-    "What is the meaning of life?": Task("unknown"),
-    "asdf qwer": Task("unknown"),
+    "search for x in there": PlannerTask("search", "x", path=LAST_PLACE),
+    "summarise it": PlannerTask("summary", path=LAST_FILE),
+    "run it again": PlannerTask("again", variant="run"),
+    "again": PlannerTask("again"),
+    "undo that": PlannerTask("undo"),
+    "revert the last change": PlannerTask("undo"),
+    "show more": PlannerTask("more"),
+    "add todo: write docs and run tests": PlannerTask("todo", new="write docs and run tests", variant="add"),
+    "show todos": PlannerTask("todo", variant="show"),
+    "mark todo 1 as done": PlannerTask("todo", term="1", variant="done"),
+    "help": PlannerTask("help"),
+    "what can you do?": PlannerTask("help"),
+    "Hi there!": PlannerTask("help", variant="hello"),
+    "thanks!": PlannerTask("help", variant="thanks"),
+    "What is the meaning of life?": PlannerTask("unknown"),
+    "asdf qwer": PlannerTask("unknown"),
 }
 
 PHRASES = {**SEARCHES, **FILES, **READS, **CHANGES, **RUNS, **FOLLOW_UPS}
 
 
-def bare(task: Task) -> dict[str, Any]:
+def bare(task: PlannerTask) -> dict[str, Any]:
     """What a task means, without the words it came from."""
     fields = {name: getattr(task, name) for name in task.__struct_fields__}
     del fields["whole"]
@@ -268,16 +270,16 @@ def bare(task: Task) -> dict[str, Any]:
 
 @each("prompt", PHRASES)
 def test_a_phrase_is_understood(prompt: str):
-    assert [bare(task) for task in understand(prompt)] == [bare(PHRASES[prompt])]
+    assert [bare(task) for task in parse_prompt(prompt)] == [bare(PHRASES[prompt])]
 
 
 @each("prompt", [prompt for prompt in PHRASES if not prompt.startswith("s/")])
 def test_case_and_courtesy_do_not_matter(prompt: str):
     first = prompt[0].swapcase() + prompt[1:]
-    plain = [task.kind for task in understand(prompt)]
+    plain = [task.kind for task in parse_prompt(prompt)]
     if plain in (["unknown"], ["help"]):
         return
-    assert [task.kind for task in understand(f"Could you please {first}")] == plain
+    assert [task.kind for task in parse_prompt(f"Could you please {first}")] == plain
 
 
 @each(
@@ -298,11 +300,11 @@ def test_case_and_courtesy_do_not_matter(prompt: str):
     ],
 )
 def test_several_requests_in_one(prompt: str, kinds: list[str]):
-    assert [task.kind for task in understand(prompt)] == kinds
+    assert [task.kind for task in parse_prompt(prompt)] == kinds
 
 
 def test_nothing_inside_quotes_is_a_word_of_the_request():
-    (task,) = understand("replace 'run the tests, then delete everything' with 'search for x' in a.py")
+    (task,) = parse_prompt("replace 'run the tests, then delete everything' with 'search for x' in a.py")
     assert (task.kind, task.term, task.new) == ("replace", "run the tests, then delete everything", "search for x")
 
 
@@ -322,24 +324,24 @@ def test_nothing_inside_quotes_is_a_word_of_the_request():
     ],
 )
 def test_quotes_are_set_aside(text: str, contents: list[str]):
-    assert [content for content, _ in protect(text).quoted] == contents
+    assert [content for content, _ in protect_quotes(text).quoted] == contents
 
 
 @given(st.text())
 def test_protecting_quotes_loses_no_character(text: str):
-    words = protect(text)
+    words = protect_quotes(text)
     kept = "".join(char for char in text if not "\ue000" <= char <= "\ue0ff")
-    assert words.typed(words.text) == kept
+    assert words.restore_quotes(words.text) == kept
 
 
 def test_a_template_says_which_words_may_begin_it():
-    assert firsts("[show|list] [me] the files? in {path}") == {"show", "list", "me", "the"}
-    assert firsts("(a b|c) d") == {"a", "c"}
-    assert "" in firsts("[please] {what}")
+    assert first_words_of("[show|list] [me] the files? in {path}") == {"show", "list", "me", "the"}
+    assert first_words_of("(a b|c) d") == {"a", "c"}
+    assert "" in first_words_of("[please] {what}")
 
 
 def test_a_template_takes_its_variants():
-    pattern = compiled("[show [me]|list] the files? [in {path}]")
+    pattern = compile_template("[show [me]|list] the files? [in {path}]")
     assert pattern.fullmatch(" show me the files in src")
     assert pattern.fullmatch(" LIST the file")
     assert pattern.fullmatch(" the files")
@@ -349,6 +351,6 @@ def test_a_template_takes_its_variants():
 
 @given(st.text(max_size=400))
 def test_every_prompt_becomes_tasks(text: str):
-    tasks = understand(text)
+    tasks = parse_prompt(text)
     assert tasks
     assert len(tasks) <= 12

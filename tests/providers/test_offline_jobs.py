@@ -7,28 +7,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.job import SUFFICIENCY, SUMMARY, TITLE
-from odin.core.message import UserMessage
-from odin.core.provider import Request, TextPiece
+from odin.core.job import SUFFICIENCY_JOB, SUMMARY_JOB, TITLE_JOB
+from odin.core.message import PromptMessage
+from odin.core.provider import Request, TextChunk
 from odin.core.sufficiency import EditQuestion, PlannedEdit, Sufficiency
-from odin.providers.offline import JOB_SUFFICIENCY, JOB_SUMMARY, JOB_TITLE, offline_summary, offline_title
-from odin.providers.offline.jobs import edit_question, judge_edit
-from odin.providers.offline.outline import first_paragraph, outline_of
+from odin.providers.offline import JOB_SUFFICIENCY, JOB_SUMMARY, JOB_TITLE, make_offline_summary, make_offline_title
+from odin.providers.offline.jobs import judge_edit, parse_edit_question
+from odin.providers.offline.outline import extract_first_paragraph, outline_of
+from odin.providers.offline.plan_run import find_test_command as command_for
 from odin.providers.offline.plan_run import tally_of
-from odin.providers.offline.plan_run import test_command as command_for
-from odin.providers.offline.planner import reply
-from odin.providers.offline.rewrite import edits_for_words
+from odin.providers.offline.planner import stream_reply
+from odin.providers.offline.rewrite import build_word_edits
 
 
 def answer(request: Request) -> str:
-    return "".join(piece.text for piece in reply(request) if isinstance(piece, TextPiece))
+    return "".join(piece.text for piece in stream_reply(request) if isinstance(piece, TextChunk))
 
 
 # --- titles and summaries ---
 
 
 def test_the_markers_are_those_of_the_core():
-    markers = [job.marker for job in (TITLE, SUMMARY, SUFFICIENCY)]
+    markers = [job.marker for job in (TITLE_JOB, SUMMARY_JOB, SUFFICIENCY_JOB)]
     assert markers == [JOB_TITLE, JOB_SUMMARY, JOB_SUFFICIENCY]
 
 
@@ -43,19 +43,19 @@ def test_the_markers_are_those_of_the_core():
     ],
 )
 def test_a_title_is_the_prompt_without_courtesy(prompt: str, title: str):
-    assert offline_title(prompt) == title
+    assert make_offline_title(prompt) == title
 
 
 @given(st.text())
 def test_a_title_is_one_short_line(text: str):
-    title = offline_title(text)
+    title = make_offline_title(text)
     assert title
     assert len(title) <= 60
     assert len(title.splitlines()) == 1
 
 
 def test_the_title_job_is_answered_by_its_marker():
-    request = Request("m", (UserMessage("please describe the parser"),), system=TITLE.system)
+    request = Request("m", (PromptMessage("please describe the parser"),), system=TITLE_JOB.system)
     assert answer(request) == "Describe the parser"
 
 
@@ -64,7 +64,7 @@ def test_a_summary_keeps_what_recurs_and_its_order():
         "The parser reads tokens. Lunch was good. The parser turns tokens into trees. "
         "It rained. Trees of tokens are printed by the parser."
     )
-    summary = offline_summary(text, 110)
+    summary = make_offline_summary(text, 110)
     assert "The parser reads tokens." in summary
     assert "Lunch" not in summary
     assert summary.index("reads") < summary.index("turns")
@@ -72,17 +72,17 @@ def test_a_summary_keeps_what_recurs_and_its_order():
 
 @given(st.text(max_size=2000), st.integers(min_value=1, max_value=500))
 def test_a_summary_fits(text: str, limit: int):
-    assert len(offline_summary(text, limit)) <= limit
+    assert len(make_offline_summary(text, limit)) <= limit
 
 
 def test_a_short_text_is_its_own_summary():
-    assert offline_summary("One. Two.", 100) == "One. Two."
+    assert make_offline_summary("One. Two.", 100) == "One. Two."
 
 
 def test_the_summary_job_and_an_unknown_job_are_answered():
     text = "The cache is full. " * 200 + "Evict the oldest entry."
-    for system in (SUMMARY.system, ("odin-job: something-new\nDo it.",)):
-        said = answer(Request("m", (UserMessage(text),), system=system))
+    for system in (SUMMARY_JOB.system, ("odin-job: something-new\nDo it.",)):
+        said = answer(Request("m", (PromptMessage(text),), system=system))
         assert 0 < len(said) <= 1200
         assert "cache" in said
 
@@ -99,7 +99,7 @@ def test_a_schema_without_a_job_gets_the_plainest_answer_that_fits():
         },
         "required": ["title", "done", "kind", "items"],
     }
-    said = msgspec.json.decode(answer(Request("m", (UserMessage("read the world"),), schema=schema)))
+    said = msgspec.json.decode(answer(Request("m", (PromptMessage("read the world"),), schema=schema)))
     assert said == {"title": "Read the world", "done": False, "kind": "a", "items": []}
 
 
@@ -156,7 +156,7 @@ def test_line_endings_are_not_told_apart():
 
 def test_the_sufficiency_job_is_json_in_and_json_out():
     question = EditQuestion("/w/a.py", (PlannedEdit("b", "c"),), "a\nb\nc\n")
-    request = Request("m", (UserMessage(msgspec.json.encode(question).decode()),), system=SUFFICIENCY.system)
+    request = Request("m", (PromptMessage(msgspec.json.encode(question).decode()),), system=SUFFICIENCY_JOB.system)
     said = msgspec.json.decode(answer(request), type=Sufficiency)
     assert said.is_sufficient
 
@@ -168,7 +168,7 @@ def test_a_question_in_prose_is_understood():
         "--- Lines 50-53 ---\na\noldFunc()\nb\nc\n"
         "\n**Your Task**:\nAnalyze it."
     )
-    question = edit_question(prompt)
+    question = parse_edit_question(prompt)
     assert (question.file_path, question.edits) == ("/w/service.go", (PlannedEdit("oldFunc()", "newFunc()"),))
     assert question.is_partial
     assert judge_edit(question).is_sufficient
@@ -176,7 +176,7 @@ def test_a_question_in_prose_is_understood():
 
 @given(st.text(max_size=300))
 def test_any_question_gets_a_verdict(text: str):
-    request = Request("m", (UserMessage(text),), system=SUFFICIENCY.system)
+    request = Request("m", (PromptMessage(text),), system=SUFFICIENCY_JOB.system)
     assert isinstance(msgspec.json.decode(answer(request), type=Sufficiency), Sufficiency)
 
 
@@ -217,7 +217,7 @@ def test_an_outline_by_kind_of_file(name: str, text: str, titles: list[str]):
     ],
 )
 def test_what_a_file_says_of_itself(name: str, text: str, opening: str):
-    assert first_paragraph(name, text) == opening
+    assert extract_first_paragraph(name, text) == opening
 
 
 # --- renaming by exact edits ---
@@ -231,7 +231,7 @@ lines = st.lists(
 def test_edits_for_words_rename_words_and_nothing_else(parts: list[str]):
     text = "\n".join(parts)
     after = text
-    for old, new in edits_for_words(text, "foo", "baz"):
+    for old, new in build_word_edits(text, "foo", "baz"):
         assert after.count(old) == 1
         after = after.replace(old, new)
     assert after == re.sub(r"\bfoo\b", "baz", text)

@@ -1,32 +1,29 @@
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
-from odin.core.errors import AuthFailed, BadReply, BadRequest, ContextOverflow, Overloaded, RateLimited, StreamCut
+from odin.core.errors import BadRequest, ContextOverflow, Overloaded, RateLimited
 from odin.core.message import (
-    AssistantMessage,
     Message,
+    PromptMessage,
+    ReplyMessage,
     Text,
     Thinking,
     ToolCall,
     ToolMessage,
     ToolResult,
     Usage,
-    UserMessage,
 )
-from odin.core.provider import CallPiece, Request, StopPiece, TextPiece, ThinkingPiece, UsagePiece
+from odin.core.provider import CallChunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.core.reply import ReplyBuilder
-from odin.providers.http import Http
+from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider, encode_request
 from odin.testing import ScriptedServer, call, fault, reply, say
 
-from .histories import TOOLS, askable, histories, open_end
+from .histories import TOOLS
 from .servers import collect, reply_of
 
 MODEL = "gpt-4.1"
@@ -34,12 +31,12 @@ LOCAL = "http://127.0.0.1:8080/v1/chat/completions"
 OPENAI = "https://api.openai.com/v1/chat/completions"
 DEEPSEEK = "https://api.deepseek.com/chat/completions"
 MISTRAL = "https://api.mistral.ai/v1/chat/completions"
-PROMPT = (UserMessage("hi"),)
+PROMPT = (PromptMessage("hi"),)
 
 
 @asynccontextmanager
 async def provider(url: str, key: str = "k") -> AsyncGenerator[ChatProvider]:
-    http = Http({})
+    http = HttpClient({})
     try:
         yield ChatProvider(name="local", base_url=url, api_key=key, http=http, idle_timeout=5)
     finally:
@@ -55,10 +52,10 @@ def body(request: Request, url: str = LOCAL) -> dict[str, Any]:
 
 def test_the_whole_request() -> None:
     history: tuple[Message, ...] = (
-        UserMessage("fix it", ("mode: edit",)),
-        AssistantMessage((Thinking("hm", "s"), Text("I look."), ToolCall("call_1", "Read", {"file_path": "/x"}))),
+        PromptMessage("fix it", ("mode: edit",)),
+        ReplyMessage((Thinking("hm", "s"), Text("I look."), ToolCall("call_1", "Read", {"file_path": "/x"}))),
         ToolMessage((ToolResult("call_1", "no such file", True),), ("the file is new",)),
-        AssistantMessage((ToolCall("call_2", "Read", {}),)),
+        ReplyMessage((ToolCall("call_2", "Read", {}),)),
         ToolMessage((ToolResult("call_2", ""),)),
     )
     raw = encode_request(Request("m", history, ("identity", "rules"), TOOLS[:1], 1000, 0.5), LOCAL)
@@ -76,28 +73,6 @@ def test_the_whole_request() -> None:
         '{"name":"Read","arguments":"{}"}}]},'
         '{"role":"tool","tool_call_id":"call_2","content":"(no output)"}]}'
     )
-
-
-@settings(max_examples=60, deadline=None)
-@given(histories)
-def test_each_request_continues_the_bytes_of_the_one_before(history: tuple[Message, ...]) -> None:
-    for url in (LOCAL, MISTRAL):
-        bodies = [encode_request(Request("m", part, ("a", "b"), TOOLS), url) for part in askable(history)]
-        for earlier, later in pairwise(bodies):
-            assert later.startswith(open_end(earlier))
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(histories)
-def test_any_history_is_legal(history: tuple[Message, ...]) -> None:
-    async def ask() -> None:
-        async with provider(server.openai_url) as local:
-            for part in askable(history):
-                await collect(local, Request(MODEL, part, ("system",), TOOLS))
-
-    with ScriptedServer([say("ok")], repeat=True) as server:
-        asyncio.run(ask())
-        assert server.rejected == []
 
 
 @pytest.mark.parametrize(
@@ -130,22 +105,22 @@ def test_an_answer_in_a_shape() -> None:
 
 def test_a_result_is_not_called_an_error_twice() -> None:
     failed = ToolMessage((ToolResult("c", "error: x", True),))
-    history = (*PROMPT, AssistantMessage((ToolCall("c", "Read", {}),)), failed)
+    history = (*PROMPT, ReplyMessage((ToolCall("c", "Read", {}),)), failed)
     assert body(Request("m", history))["messages"][-1]["content"] == "error: x"
 
 
 def test_a_reply_with_nothing_but_thinking_is_left_out() -> None:
-    history = (*PROMPT, AssistantMessage((Thinking("hm"), Text(" \n"))), UserMessage("and?"))
+    history = (*PROMPT, ReplyMessage((Thinking("hm"), Text(" \n"))), PromptMessage("and?"))
     assert [message["role"] for message in body(Request("m", history))["messages"]] == ["user", "user"]
 
 
 def thoughtful(model: str = "deepseek-flash") -> tuple[Message, ...]:
     return (
         *PROMPT,
-        AssistantMessage((Thinking("because"), ToolCall("c1", "Read", {})), "local", model),
+        ReplyMessage((Thinking("because"), ToolCall("c1", "Read", {})), "local", model),
         ToolMessage((ToolResult("c1", "x"),)),
-        AssistantMessage((Thinking("so"), Text("done")), "local", model),
-        UserMessage("again"),
+        ReplyMessage((Thinking("so"), Text("done")), "local", model),
+        PromptMessage("again"),
     )
 
 
@@ -158,7 +133,7 @@ def test_one_vendor_wants_the_thoughts_behind_calls_back() -> None:
 
 
 def test_the_thoughts_behind_calls_stay_when_a_prompt_follows_the_results() -> None:
-    history = (*thoughtful()[:3], UserMessage("go on"))
+    history = (*thoughtful()[:3], PromptMessage("go on"))
     found = body(Request("deepseek-flash", history, thinking=5000), DEEPSEEK)
     assert [message.get("reasoning_content") for message in found["messages"]] == [None, "because", None, None]
 
@@ -295,12 +270,12 @@ async def test_calls_however_a_server_tells_them(
     chunks = [chunk(tool_calls=row) for row in fragments]
     pieces = await pieces_of(*chunks, chunk("tool_calls"))
     assert calls_of(pieces) == wanted
-    assert {piece.index for piece in pieces if isinstance(piece, CallPiece) and piece.done} == set(range(len(wanted)))
+    assert {piece.index for piece in pieces if isinstance(piece, CallChunk) and piece.done} == set(range(len(wanted)))
     assert pieces[-1].reason == "tool_use"
 
 
 async def test_an_invented_id_is_used_once_in_a_conversation() -> None:
-    history = (*PROMPT, AssistantMessage((ToolCall("call_0", "Read", {}),)), ToolMessage((ToolResult("call_0", "x"),)))
+    history = (*PROMPT, ReplyMessage((ToolCall("call_0", "Read", {}),)), ToolMessage((ToolResult("call_0", "x"),)))
     pieces = await pieces_of(chunk(tool_calls=[fragment("A", "{}")]), chunk("stop"), history=history)
     assert calls_of(pieces) == [("call_1", "A", {})]
     assert pieces[-1].reason == "tool_use"
@@ -326,28 +301,28 @@ async def test_an_old_function_call() -> None:
 )
 async def test_stop_reasons(told: str, stop: str) -> None:
     pieces = await pieces_of(chunk(content="x"), chunk(told))
-    assert pieces[-1] == StopPiece(stop, "m")  # pyright: ignore[reportArgumentType]
+    assert pieces[-1] == StopChunk(stop, "m")  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
     pieces = await pieces_of(chunk(tool_calls=[fragment("A", '{"a', index=0, id="x")]), chunk("length"))
-    assert [piece for piece in pieces if isinstance(piece, CallPiece)] == [CallPiece(0, "x", "A", '{"a')]
+    assert [piece for piece in pieces if isinstance(piece, CallChunk)] == [CallChunk(0, "x", "A", '{"a')]
     assert pieces[-1].reason == "max_tokens"
 
 
 async def test_no_end_mark_and_no_usage() -> None:
     pieces = await pieces_of(chunk(content="x"), chunk("stop"), done=False)
-    assert pieces == [TextPiece("x"), UsagePiece(Usage()), StopPiece("end_turn", "m")]
+    assert pieces == [TextChunk("x"), UsageChunk(Usage()), StopChunk("end_turn", "m")]
 
 
 async def test_an_end_mark_without_a_stop_reason() -> None:
     pieces = await pieces_of(chunk(content="x"))
-    assert pieces[-1] == StopPiece("end_turn", "m")
+    assert pieces[-1] == StopChunk("end_turn", "m")
 
 
 async def test_usage_in_the_last_chunk_with_choices_is_heard() -> None:
     pieces = await pieces_of({**chunk("stop", content="x"), "usage": {"prompt_tokens": 4, "completion_tokens": 2}})
-    assert pieces[-2] == UsagePiece(Usage(input=4, output=2))
+    assert pieces[-2] == UsageChunk(Usage(input=4, output=2))
 
 
 @pytest.mark.parametrize(
@@ -374,7 +349,7 @@ async def test_usage_in_the_last_chunk_with_choices_is_heard() -> None:
 )  # fmt: skip
 async def test_kinds_of_tokens_do_not_overlap(usage: dict[str, Any], wanted: Usage) -> None:
     pieces = await pieces_of(chunk("stop", content="x"), {"choices": [], "usage": usage})
-    assert pieces[-2] == UsagePiece(wanted)
+    assert pieces[-2] == UsageChunk(wanted)
 
 
 async def test_reasoning_under_each_of_its_names() -> None:
@@ -385,19 +360,19 @@ async def test_reasoning_under_each_of_its_names() -> None:
         chunk(content="e", reasoning=None),
         chunk("stop"),
     )
-    assert [piece.text for piece in pieces if isinstance(piece, ThinkingPiece)] == ["a", "b", "c"]
-    assert [piece.text for piece in pieces if isinstance(piece, TextPiece)] == ["d", "e"]
+    assert [piece.text for piece in pieces if isinstance(piece, ThinkingChunk)] == ["a", "b", "c"]
+    assert [piece.text for piece in pieces if isinstance(piece, TextChunk)] == ["d", "e"]
 
 
 async def test_a_refusal_is_said() -> None:
     pieces = await pieces_of(chunk(refusal="I will not."), chunk("stop"))
-    assert pieces[0] == TextPiece("I will not.")
+    assert pieces[0] == TextChunk("I will not.")
     assert pieces[-1].reason == "refusal"
 
 
 async def test_broken_text_is_mended() -> None:
     pieces = await pieces_of('{"choices":[{"delta":{"content":"\\ud83d x"}}]}', chunk("stop"))
-    assert pieces[0] == TextPiece("\ufffd x")
+    assert pieces[0] == TextChunk("\ufffd x")
 
 
 @pytest.mark.parametrize(
@@ -415,29 +390,9 @@ async def test_an_error_in_the_stream(event: dict[str, Any], error: type[Excepti
         await pieces_of(chunk(content="x"), event)
 
 
-@pytest.mark.parametrize(
-    ("turn", "error"),
-    [
-        (say("never").error(after=2), Overloaded),
-        (say("never").cut(events=1), StreamCut),
-        (say("never").cut(bytes=40), StreamCut),
-        (say("never").garble(after=1), BadReply),
-        (fault(401), AuthFailed),
-        (fault(400, message="bad"), BadRequest),
-        (fault(500), Overloaded),
-    ],
-)
-async def test_failures_are_named(turn: Any, error: type[Exception]) -> None:
-    with ScriptedServer([turn]) as server:
-        async with provider(server.openai_url) as local:
-            with pytest.raises(error):
-                await collect(local, Request(MODEL, PROMPT))
-        assert len(server.requests) == 1
-
-
 @pytest.mark.parametrize("local_server", ["ollama", "llamacpp", "lmstudio", "vllm"])
 async def test_a_small_window_is_told_apart_from_a_bad_request(local_server: Any) -> None:
     with ScriptedServer([say("ok")], window=50, local=local_server, models=["m"]) as server:
         async with provider(server.openai_url) as local:
             with pytest.raises(ContextOverflow):
-                await collect(local, Request("m", (UserMessage("word " * 500),)))
+                await collect(local, Request("m", (PromptMessage("word " * 500),)))

@@ -10,43 +10,39 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odin.core.errors import (
-    AuthFailed,
-    BadReply,
     BadRequest,
     ContextOverflow,
-    ModelNotFound,
     Overloaded,
     QuotaExhausted,
-    StreamCut,
 )
 from odin.core.message import (
-    AssistantMessage,
     Message,
+    PromptMessage,
+    ReplyMessage,
     Text,
     Thinking,
     ToolCall,
     ToolMessage,
     ToolResult,
     Usage,
-    UserMessage,
 )
-from odin.core.provider import CallPiece, Request, StopPiece, TextPiece, ThinkingPiece, UsagePiece
-from odin.providers.http import Http
+from odin.core.provider import CallChunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
+from odin.providers.http import HttpClient
 from odin.providers.openai_responses import ResponsesProvider, encode_request
 from odin.testing import ScriptedServer, call, fault, reply, say
 
-from .histories import TOOLS, askable, courses, histories, joined, open_end, play, script_of, steps
+from .histories import TOOLS, askable, courses, joined, open_end, play, script_of, steps
 from .servers import collect, reply_of
 
 MODEL = "gpt-5"
 PLAIN = "gpt-4.1"
-PROMPT = (UserMessage("hi"),)
+PROMPT = (PromptMessage("hi"),)
 SEALED = '{"id":"rs_1","encrypted_content":"zzz"}'
 
 
 @asynccontextmanager
 async def provider(url: str) -> AsyncGenerator[ResponsesProvider]:
-    http = Http({})
+    http = HttpClient({})
     try:
         yield ResponsesProvider(name="openai", base_url=url, api_key="k", http=http, idle_timeout=5)
     finally:
@@ -62,8 +58,8 @@ def body(request: Request) -> dict[str, Any]:
 
 def test_the_whole_request() -> None:
     history: tuple[Message, ...] = (
-        UserMessage("fix it", ("mode: edit",)),
-        AssistantMessage((Thinking("hm", SEALED), Text("I look."), ToolCall("call_1", "Read", {"file_path": "/x"}))),
+        PromptMessage("fix it", ("mode: edit",)),
+        ReplyMessage((Thinking("hm", SEALED), Text("I look."), ToolCall("call_1", "Read", {"file_path": "/x"}))),
         ToolMessage((ToolResult("call_1", "no such file", True),), ("the file is new",)),
     )
     raw = encode_request(Request(PLAIN, history, ("identity", "rules"), TOOLS[:1], 1000, 0.5), "openai")
@@ -81,23 +77,15 @@ def test_the_whole_request() -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
-@given(histories)
-def test_each_request_continues_the_bytes_of_the_one_before(history: tuple[Message, ...]) -> None:
-    bodies = [encode_request(Request(MODEL, part, ("a", "b"), TOOLS), "here") for part in askable(history)]
-    for earlier, later in pairwise(bodies):
-        assert later.startswith(open_end(earlier))
-
-
 def sealed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """The same messages with thinking that can be replayed."""
     return tuple(
-        AssistantMessage(
+        ReplyMessage(
             tuple(Thinking(p.text, SEALED if p.signature else "") if isinstance(p, Thinking) else p for p in m.parts),
             m.provider,
             m.model,
         )
-        if isinstance(m, AssistantMessage)
+        if isinstance(m, ReplyMessage)
         else m
         for m in messages
     )
@@ -106,23 +94,10 @@ def sealed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(steps("here", MODEL, True), min_size=2, max_size=4).map(joined).map(sealed))
 def test_inside_a_tool_loop_reasoning_does_not_disturb_that(steps_taken: tuple[Message, ...]) -> None:
-    history = (UserMessage("go"), *steps_taken)
+    history = (PromptMessage("go"), *steps_taken)
     bodies = [encode_request(Request(MODEL, part, (), TOOLS, thinking=2000), "here") for part in askable(history)]
     for earlier, later in pairwise(bodies):
         assert later.startswith(open_end(earlier))
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(histories)
-def test_any_history_is_legal(history: tuple[Message, ...]) -> None:
-    async def ask() -> None:
-        async with provider(server.openai_url) as openai:
-            for part in askable(history):
-                await collect(openai, Request(MODEL, part, ("system",), TOOLS))
-
-    with ScriptedServer([say("ok")], repeat=True) as server:
-        asyncio.run(ask())
-        assert server.rejected == []
 
 
 @pytest.mark.parametrize(
@@ -157,7 +132,7 @@ def test_an_answer_in_a_shape_and_a_small_limit() -> None:
 
 
 def history_with(*parts: Text | Thinking | ToolCall, who: str = "openai", model: str = MODEL) -> tuple[Message, ...]:
-    return (*PROMPT, AssistantMessage(parts, who, model), ToolMessage((ToolResult("c", "x"),)))
+    return (*PROMPT, ReplyMessage(parts, who, model), ToolMessage((ToolResult("c", "x"),)))
 
 
 def kinds(request: Request) -> list[str]:
@@ -165,7 +140,7 @@ def kinds(request: Request) -> list[str]:
 
 
 LOOK = ToolCall("c", "Read", {})
-ANSWER = AssistantMessage((Text("done"),), "openai", MODEL)
+ANSWER = ReplyMessage((Text("done"),), "openai", MODEL)
 
 
 def test_reasoning_goes_back_inside_the_loop() -> None:
@@ -184,7 +159,7 @@ def test_reasoning_goes_back_inside_the_loop() -> None:
         Request(PLAIN, history_with(Thinking("why", SEALED), LOOK, model=PLAIN)),
         Request("gpt-5-mini", history_with(Thinking("why", SEALED), LOOK)),
         Request(MODEL, history_with(Thinking("why", SEALED), LOOK, who="elsewhere")),
-        Request(MODEL, (*history_with(Thinking("why", SEALED), LOOK), ANSWER, UserMessage("and?"))),
+        Request(MODEL, (*history_with(Thinking("why", SEALED), LOOK), ANSWER, PromptMessage("and?"))),
         Request(MODEL, history_with(Thinking("why", "signature of another API"), LOOK)),
         Request(MODEL, history_with(Thinking("why"), LOOK)),
         Request(MODEL, history_with(LOOK, Thinking("why", SEALED))),
@@ -213,13 +188,13 @@ def test_any_course_with_reasoning_is_legal(course: tuple[str, ...]) -> None:
 # --- the answer ---
 
 
-@pytest.mark.parametrize("then", [(), (AssistantMessage((Thinking("cut", SEALED),), "openai", MODEL),)])
+@pytest.mark.parametrize("then", [(), (ReplyMessage((Thinking("cut", SEALED),), "openai", MODEL),)])
 async def test_a_turn_that_ended_in_the_tool_loop_can_be_continued(then: tuple[Message, ...]) -> None:
     with ScriptedServer([reply("", [call("Read", {})], "hmm"), say("done")]) as server:
         async with provider(server.openai_url) as openai:
             first, _ = await reply_of(openai, Request(MODEL, PROMPT, (), TOOLS, thinking=2000))
             results = ToolMessage((ToolResult(first.calls[0].id, "ok"),))
-            history = (*PROMPT, first, results, *then, UserMessage("go on"))
+            history = (*PROMPT, first, results, *then, PromptMessage("go on"))
             final, _ = await reply_of(openai, Request(MODEL, history, (), TOOLS, thinking=2000))
         assert server.rejected == []
         items = server.requests[1].json["input"]
@@ -283,7 +258,7 @@ def item(kind: str, index: int, when: str = "done", **rest: Any) -> dict[str, An
 )
 async def test_stop_reasons(event: dict[str, Any], stop: str) -> None:
     pieces = await pieces_of(event)
-    assert pieces == [UsagePiece(Usage()), StopPiece(stop, MODEL)]  # pyright: ignore[reportArgumentType]
+    assert pieces == [UsageChunk(Usage()), StopChunk(stop, MODEL)]  # pyright: ignore[reportArgumentType]
 
 
 async def test_what_no_delta_brought_is_taken_from_the_finished_item() -> None:
@@ -294,9 +269,9 @@ async def test_what_no_delta_brought_is_taken_from_the_finished_item() -> None:
         item("web_search_call", 3, id="ws"),
         finished(),
     )
-    assert pieces[0] == ThinkingPiece(final="a\n\nb", signature='{"id":"rs_9","encrypted_content":"zz"}')
-    assert pieces[1] == TextPiece("hello")
-    assert pieces[2:4] == [CallPiece(0, "call_0", "Read"), CallPiece(0, json='{"file_path":"/x"}', done=True)]
+    assert pieces[0] == ThinkingChunk(final="a\n\nb", signature='{"id":"rs_9","encrypted_content":"zz"}')
+    assert pieces[1] == TextChunk("hello")
+    assert pieces[2:4] == [CallChunk(0, "call_0", "Read"), CallChunk(0, json='{"file_path":"/x"}', done=True)]
     assert pieces[-1].reason == "tool_use"
 
 
@@ -312,7 +287,7 @@ async def test_summary_parts_are_paragraphs_and_the_end_text_wins() -> None:
     )
     assert [piece.text for piece in pieces[:3]] == ["a", "\n\n", "b"]
     assert pieces[3].final == "a\n\nb!"
-    assert pieces[-2] == UsagePiece(Usage(input=5, reasoning=3))
+    assert pieces[-2] == UsageChunk(Usage(input=5, reasoning=3))
 
 
 async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
@@ -321,16 +296,16 @@ async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
         {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": '{"a'},
         finished("incomplete", incomplete_details={"reason": "max_output_tokens"}),
     )
-    assert [piece for piece in pieces if isinstance(piece, CallPiece)] == [
-        CallPiece(0, "c", "Read"),
-        CallPiece(0, json='{"a'),
+    assert [piece for piece in pieces if isinstance(piece, CallChunk)] == [
+        CallChunk(0, "c", "Read"),
+        CallChunk(0, json='{"a'),
     ]
     assert pieces[-1].reason == "max_tokens"
 
 
 async def test_a_refusal_is_said() -> None:
     pieces = await pieces_of({"type": "response.refusal.delta", "output_index": 0, "delta": "No."}, finished())
-    assert pieces[0] == TextPiece("No.")
+    assert pieces[0] == TextChunk("No.")
     assert pieces[-1].reason == "refusal"
 
 
@@ -348,30 +323,3 @@ async def test_a_refusal_is_said() -> None:
 async def test_an_error_in_the_stream(event: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         await pieces_of({"type": "response.created", "response": {"model": MODEL}}, event)
-
-
-@pytest.mark.parametrize(
-    ("turn", "error"),
-    [
-        (say("never").error(after=2), Overloaded),
-        (say("never").cut(events=3), StreamCut),
-        (say("never").unfinished(1), StreamCut),
-        (say("never").garble(after=2), BadReply),
-        (fault(401), AuthFailed),
-        (fault(404, code="model_not_found", message="The model `x` does not exist"), ModelNotFound),
-    ],
-)
-async def test_failures_are_named(turn: Any, error: type[Exception]) -> None:
-    with ScriptedServer([turn]) as server:
-        async with provider(server.openai_url) as openai:
-            with pytest.raises(error):
-                await collect(openai, Request(MODEL, PROMPT))
-        assert len(server.requests) == 1
-        assert server.requests[0].path == "/v1/responses"
-
-
-async def test_one_byte_at_a_time() -> None:
-    with ScriptedServer([reply("grüße", [call("Read", {"file_path": "/世界"})], "hm").trickle()]) as server:
-        async with provider(server.openai_url) as openai:
-            message, _ = await reply_of(openai, Request(MODEL, PROMPT, (), TOOLS))
-    assert (message.text, message.calls[0].args) == ("grüße", {"file_path": "/世界"})

@@ -3,7 +3,7 @@
 import pytest
 
 from odin.core.errors import ContextOverflow
-from odin.providers.faults import Peer, Said, name_error
+from odin.providers.faults import ApiErrorInfo, Peer, make_api_error
 from tests.table import each
 
 PEER = Peer("p", "http://127.0.0.1/v1", "m")
@@ -54,7 +54,7 @@ SAID: list[tuple[str, int, int]] = [
 
 @each(("words", "limit", "size"), SAID)
 def test_it_is_recognised_and_the_numbers_are_read(words: str, limit: int, size: int) -> None:
-    error = name_error(PEER, Said(words), 400, None)
+    error = make_api_error(PEER, ApiErrorInfo(words), 400, None)
     assert isinstance(error, ContextOverflow)
     assert (error.limit, error.size) == (limit, size)
 
@@ -68,4 +68,4 @@ def test_it_is_recognised_and_the_numbers_are_read(words: str, limit: int, size:
     ],
 )
 def test_other_refusals_are_not_taken_for_it(words: str) -> None:
-    assert not isinstance(name_error(PEER, Said(words), 400, None), ContextOverflow)
+    assert not isinstance(make_api_error(PEER, ApiErrorInfo(words), 400, None), ContextOverflow)

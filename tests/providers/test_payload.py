@@ -1,12 +1,12 @@
-from odin.core.message import AssistantMessage, Message, Text, Thinking, ToolCall, ToolMessage, ToolResult, UserMessage
-from odin.providers.payload import running_loop
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text, Thinking, ToolCall, ToolMessage, ToolResult
+from odin.providers.payload import find_loop_start
 from tests.table import each
 
-PROMPT = UserMessage("go")
-CALLS = AssistantMessage((Thinking("hmm", "s"), ToolCall("t", "Read", {})))
+PROMPT = PromptMessage("go")
+CALLS = ReplyMessage((Thinking("hmm", "s"), ToolCall("t", "Read", {})))
 RESULTS = ToolMessage((ToolResult("t", "text"),))
-ANSWER = AssistantMessage((Thinking("so", "s"), Text("done")))
-THOUGHTS = AssistantMessage((Thinking("cut", "s"), Text(" \n")), interrupted=True)
+ANSWER = ReplyMessage((Thinking("so", "s"), Text("done")))
+THOUGHTS = ReplyMessage((Thinking("cut", "s"), Text(" \n")), interrupted=True)
 
 
 @each(
@@ -30,4 +30,4 @@ THOUGHTS = AssistantMessage((Thinking("cut", "s"), Text(" \n")), interrupted=Tru
     ],
 )
 def test_where_the_running_loop_begins(messages: tuple[Message, ...], start: int) -> None:
-    assert running_loop(messages) == start
+    assert find_loop_start(messages) == start

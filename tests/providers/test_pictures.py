@@ -11,13 +11,13 @@ from typing import cast
 import pytest
 
 from odin.core.errors import BadRequest
-from odin.core.message import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.core.message import Image, Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import Provider, Request
 from odin.providers import anthropic, openai_chat, openai_responses
-from odin.providers.catalog import lookup
-from odin.providers.contract_request import flatten
-from odin.providers.http import Http
-from odin.providers.pictures import MOST, MOST_CHARS, Pictures
+from odin.providers.catalog import lookup_model
+from odin.providers.contract_request import flatten_messages
+from odin.providers.http import HttpClient
+from odin.providers.pictures import MAX_IMAGE_CHARS, MAX_IMAGES, ImageBudget
 from odin.providers.settings import ModelSettings, ProviderSettings
 from odin.testing import ScriptedServer, fault, say
 from odin.testing.seen import Api, SeenRequest
@@ -48,11 +48,11 @@ def stored(folder: Path, number: int, size: int = 0) -> Image:
 def read(number: int, *images: Image, is_error: bool = False, notes: tuple[str, ...] = ()) -> list[Message]:
     call = ToolCall(f"call_{number}", "Read", {"file_path": f"/{number}.png"})
     result = ToolResult(f"call_{number}", f"(image: {number}.png)", is_error, images)
-    return [AssistantMessage((call,), "here", "m", "tool_use"), ToolMessage((result,), notes)]
+    return [ReplyMessage((call,), "here", "m", "tool_use"), ToolMessage((result,), notes)]
 
 
 def request(*messages: Message, images: bool = True, model: str = "gpt-4o") -> Request:
-    return Request(model, (UserMessage("look"), *messages), tools=TOOLS, images=images)
+    return Request(model, (PromptMessage("look"), *messages), tools=TOOLS, images=images)
 
 
 def told(api: str, body: bytes) -> tuple[list[str], list[bytes]]:
@@ -107,8 +107,8 @@ def test_a_model_that_sees_nothing_reads_that_there_is_an_image(tmp_path: Path, 
 
 
 def test_the_contract_is_text_only(tmp_path: Path) -> None:
-    flat = flatten(request(*read(1, stored(tmp_path, 1))).messages)
-    assert isinstance(flat[-1], UserMessage)
+    flat = flatten_messages(request(*read(1, stored(tmp_path, 1))).messages)
+    assert isinstance(flat[-1], PromptMessage)
     assert "[Unsupported tool result type]" in flat[-1].text
     assert "(image: 1.png)" in flat[-1].text
 
@@ -131,7 +131,7 @@ def test_at_most_twenty_are_shown_and_the_newest_always(tmp_path: Path, api: str
     history = [message for number, image in enumerate(images) for message in read(number, image)]
     texts, shown = told(api, ENCODERS[api](request(*history)))
     newest = [Path(image.path).read_bytes() for image in images]
-    assert MOST // 2 <= len(shown) <= MOST
+    assert MAX_IMAGES // 2 <= len(shown) <= MAX_IMAGES
     assert shown == newest[-len(shown) :]
     gone = [text for text in texts if "(image no longer shown: there are newer ones" in text]
     assert len(gone) == 70 - len(shown)
@@ -152,25 +152,25 @@ def test_what_was_sent_stays_the_beginning_but_when_the_limit_is_reached(tmp_pat
 def test_the_bytes_of_all_of_them_are_limited_too(tmp_path: Path) -> None:
     images = [stored(tmp_path, number, size=3_500_000) for number in range(12)]
     history = [message for number, image in enumerate(images) for message in read(number, image)]
-    book = Pictures()
-    album = book.album(request(*history))
+    book = ImageBudget()
+    album = book.select_images(request(*history))
     results = [one for message in history if isinstance(message, ToolMessage) for one in message.results]
-    sizes = [sum(len(data) for _, data in album.of(one).images) for one in results]
-    assert 0 < sum(sizes) <= MOST_CHARS
+    sizes = [sum(len(data) for _, data in album.render(one).images) for one in results]
+    assert 0 < sum(sizes) <= MAX_IMAGE_CHARS
     assert sizes[-1] > 0
     kept = [size > 0 for size in sizes]
     assert kept == sorted(kept), "the newest are shown"
-    assert sum(map(len, book._encoded.values())) <= 2 * MOST_CHARS
+    assert sum(map(len, book._encoded.values())) <= 2 * MAX_IMAGE_CHARS
 
 
 def test_an_image_is_read_once(tmp_path: Path) -> None:
-    book, image = Pictures(), stored(tmp_path, 1)
-    first = book.album(request(*read(1, image)))
+    book, image = ImageBudget(), stored(tmp_path, 1)
+    first = book.select_images(request(*read(1, image)))
     Path(image.path).unlink()
     history = read(1, image)
-    again = book.album(request(*history))
-    assert not first.empty
-    assert not again.empty
+    again = book.select_images(request(*history))
+    assert not first.is_empty
+    assert not again.is_empty
 
 
 # --- an API that will not have them ---
@@ -178,7 +178,7 @@ def test_an_image_is_read_once(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def connected(api: str, server: ScriptedServer) -> AsyncGenerator[Provider]:
-    http = Http({})
+    http = HttpClient({})
     base = server.url if api == "anthropic" else server.openai_url
     try:
         yield PROVIDERS[api](name="here", base_url=base, api_key="k", http=http, idle_timeout=5)
@@ -209,11 +209,11 @@ async def test_a_refused_image_is_left_out_from_then_on(tmp_path: Path, api: str
 async def test_a_refused_image_of_a_prompt_is_left_out_from_then_on(tmp_path: Path, api: str) -> None:
     good, bad = stored(tmp_path, 1), stored(tmp_path, 2)
     Path(bad.path).write_bytes(pictures.png()[:20])
-    first, second = UserMessage("one", ("a note",), (good,)), UserMessage("", (), (bad,))
+    first, second = PromptMessage("one", ("a note",), (good,)), PromptMessage("", (), (bad,))
     with ScriptedServer([say("1"), say("2"), say("3")]) as server:
         async with connected(api, server) as provider:
             await reply_of(provider, request(first))
-            history = (first, AssistantMessage((Text("1"),)), second)
+            history = (first, ReplyMessage((Text("1"),)), second)
             for expected in ("2", "3"):
                 said, _ = await reply_of(provider, request(*history))
                 assert said.text == expected
@@ -267,7 +267,7 @@ async def test_another_refusal_is_not_blamed_on_images(tmp_path: Path) -> None:
     ],
 )
 def test_which_models_are_shown_images(ref: str, sees: bool) -> None:
-    assert lookup(ref, {}).images is sees
+    assert lookup_model(ref, {}).images is sees
 
 
 def test_the_configuration_decides_who_can_see() -> None:
@@ -275,5 +275,5 @@ def test_the_configuration_decides_who_can_see() -> None:
         "ollama": ProviderSettings(models={"qwen3-vl": ModelSettings(images=True)}),
         "openai": ProviderSettings(models={"gpt-5.2": ModelSettings(images=False)}),
     }
-    assert lookup("ollama/qwen3-vl", settings).images
-    assert not lookup("openai/gpt-5.2", settings).images
+    assert lookup_model("ollama/qwen3-vl", settings).images
+    assert not lookup_model("openai/gpt-5.2", settings).images

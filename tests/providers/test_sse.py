@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odin.core.errors import BadReply
-from odin.providers.sse import EventParser, ServerEvent
+from odin.providers.sse import ServerEvent, SseParser
 
 
 def parse(*pieces: bytes) -> list[tuple[str, str]]:
-    parser = EventParser()
+    parser = SseParser()
     events = [event for piece in pieces for event in parser.feed(piece)] + parser.flush()
     return [(event.name, event.data.decode()) for event in events]
 
@@ -34,7 +34,7 @@ def test_the_last_event_needs_no_blank_line() -> None:
 
 
 def test_a_carriage_return_ends_a_line_at_once() -> None:
-    parser = EventParser()
+    parser = SseParser()
     assert parser.feed(b"data: x\r\r") == [ServerEvent("", b"x")]
     assert parser.feed(b"\ndata: y\r\n\r") == [ServerEvent("", b"y")]
     assert parser.feed(b"\n") == []
@@ -67,13 +67,13 @@ def test_events_are_the_same_wherever_the_bytes_are_split(
 
 @pytest.mark.parametrize("piece", [b"data: " + b"x" * 600, b"data: xxxxxxxxxx\n" * 60], ids=["one line", "many lines"])
 def test_an_endless_event_is_refused(piece: bytes) -> None:
-    parser = EventParser(limit=1000)
+    parser = SseParser(limit=1000)
     parser.feed(piece)
     with pytest.raises(BadReply, match="more than"):
         parser.feed(piece)
 
 
 def test_many_events_are_not_one_large_event() -> None:
-    parser = EventParser(limit=100)
+    parser = SseParser(limit=100)
     assert len(parser.feed(b"data: xxxxxxxxxxxx\n\n" * 50)) == 50
     assert len(parser.feed(b"data: xxxxxxxxxxxx\n\n" * 50)) == 50

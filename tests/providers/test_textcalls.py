@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.provider import ToolSpec
-from odin.providers.callsieve import CallSieve
-from odin.providers.textcalls import Found, find_calls
+from odin.providers.callsieve import TextCallFilter
+from odin.providers.textcalls import TextCalls, find_calls
 from tests.table import each
 
 OFFERED = ("Read", "Grep", "EditTool", "WriteFile", "ExecuteCommand", "LS")
@@ -109,7 +109,7 @@ NO_CALLS = {
 
 @pytest.mark.parametrize("text", NO_CALLS.values(), ids=NO_CALLS.keys())
 def test_ordinary_text_is_left_alone(text: str) -> None:
-    assert find_calls(text, OFFERED) == Found(text)
+    assert find_calls(text, OFFERED) == TextCalls(text)
 
 
 def test_text_before_a_call_stays_and_text_after_the_last_one_goes() -> None:
@@ -150,7 +150,7 @@ def test_raw_line_breaks_and_regular_expressions_in_strings() -> None:
 
 def test_the_contract_without_a_call_is_an_answer() -> None:
     found = find_calls('{"explanation": "All good.", "taskCompleted": true, "executeTool": []}', OFFERED)
-    assert found == Found("All good.", (), contract=True)
+    assert found == TextCalls("All good.", (), contract=True)
 
 
 def test_parameters_get_the_types_of_the_schema() -> None:
@@ -204,10 +204,10 @@ def test_any_arguments_survive(name: str, args: dict[str, Any]) -> None:
 
 
 def sift(text: str, size: int) -> tuple[str, str]:
-    sieve = CallSieve(OFFERED)
+    sieve = TextCallFilter(OFFERED)
     shown = "".join(sieve.feed(text[at : at + size]) for at in range(0, len(text), size))
-    assert shown + sieve.rest() == text
-    return shown, sieve.rest()
+    assert shown + sieve.get_held_text() == text
+    return shown, sieve.get_held_text()
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
@@ -229,7 +229,7 @@ def test_ordinary_text_is_not_held_back(size: int) -> None:
 
 
 def test_text_comes_through_as_it_arrives() -> None:
-    sieve = CallSieve(OFFERED)
+    sieve = TextCallFilter(OFFERED)
     assert sieve.feed("Hello") == "Hello"
     assert sieve.feed(" <") == " "
     assert sieve.feed("b> ") == "<b> "

@@ -20,7 +20,7 @@ from odin.app import open_session
 from odin.app.replay.saving import save_recording
 from odin.config import Options
 from odin.core.event import TextStreamed, ToolStarted
-from odin.core.op import Answer, Prompt, Rewind
+from odin.core.op import AnswerPermission, Prompt, Rewind
 from odin.testing import ScriptedServer, call, fault, reply, say
 from tests.engine.conftest import Talk
 
@@ -150,7 +150,7 @@ async def interrupted(scene: Scene) -> None:
     seen = len(talk.all(ToolStarted))
     await talk.client.submit(Prompt("p3", "Sleep a little."))
     async with asyncio.timeout(20):
-        async for envelope in talk.client.events(after=-1):
+        async for envelope in talk.client.stream_events(after=-1):
             if isinstance(envelope.event, ToolStarted):
                 seen -= 1
             if seen < 0:
@@ -178,14 +178,14 @@ async def denied(scene: Scene) -> None:
         yes=False,
         can_ask=True,
     )
-    talk.answers = [Answer("", False, "not this file")]
+    talk.answers = [AnswerPermission("", False, "not this file")]
     await talk.say("Write x.")
     talk.answers = [
-        Answer("", True, args={"command": "touch right-name"}),
-        Answer("", True, rule="Bash(touch other)", remember="session"),
+        AnswerPermission("", True, args={"command": "touch right-name"}),
+        AnswerPermission("", True, rule="Bash(touch other)", remember="session"),
     ]
     await talk.say("Touch two.")
-    talk.answers = [Answer("", False, "stop here", interrupt=True)]
+    talk.answers = [AnswerPermission("", False, "stop here", interrupt=True)]
     await talk.say("Touch more.")
     await talk.say("Why?")
 

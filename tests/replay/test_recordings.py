@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.replay.replay import Wish, replay, report_text
+from odin.app.replay.replay import ReplayOptions, format_report, replay_session
 from tests.replay.record import RECORDINGS, SCENES
 
 KEPT = sorted(path.name for path in RECORDINGS.iterdir() if (path / "session.jsonl").is_file())
@@ -17,8 +17,8 @@ def test_there_is_a_recording_of_every_scene():
 
 @pytest.mark.parametrize("name", KEPT)
 async def test_the_same_happens_again(name: str):
-    report = await replay(Wish(session=str(RECORDINGS / name), yes=True))
-    assert report.same, report_text(report, verbose=True)
+    report = await replay_session(ReplayOptions(session=str(RECORDINGS / name), yes=True))
+    assert report.same, format_report(report, verbose=True)
     assert report.prompts
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from odin.app.replay.replay import Report, Wish, replay, report_text
+from odin.app.replay.replay import ReplayOptions, ReplayReport, format_report, replay_session
 from odin.core.event import PermissionAsked, PromptQueued, TextStreamed, ToolStarted, TurnStarted
-from odin.core.op import Answer, Interrupt, Prompt, Redo, Rewind, SetBudget, SetTitle
-from odin.session.store import Store
+from odin.core.op import AnswerPermission, Interrupt, Prompt, Redo, Rewind, SetBudget, SetTitle
+from odin.session.store import SessionStore
 from odin.testing import call, reply, say
 from tests.conftest import Run
 from tests.engine.conftest import Start, Talk
@@ -20,22 +20,22 @@ from tests.tools.site import open_site
 
 async def recorded(talk: Talk) -> str:
     """The id of a session after it was closed."""
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     return session
 
 
-async def played(session: str, workspace: Path, **wish: Any) -> Report:
+async def played(session: str, workspace: Path, **wish: Any) -> ReplayReport:
     """Commands run also where there is no sandbox: those of these tests do no harm."""
-    return await replay(Wish(session=session, cwd=str(workspace), **{"yes": True, **wish}))
+    return await replay_session(ReplayOptions(session=session, cwd=str(workspace), **{"yes": True, **wish}))
 
 
 def log_of(session: str, workspace: Path, home: Path) -> Path:
-    return Store(home / ".local" / "state" / "odin", str(workspace)).path_of(session)
+    return SessionStore(home / ".local" / "state" / "odin", str(workspace)).path_of(session)
 
 
-def same(report: Report) -> None:
-    assert report.same, report_text(report, verbose=True)
+def same(report: ReplayReport) -> None:
+    assert report.same, format_report(report, verbose=True)
 
 
 async def test_edits_and_commands_happen_again(start: Start, workspace: Path):
@@ -58,7 +58,7 @@ async def test_edits_and_commands_happen_again(start: Start, workspace: Path):
     same(report)
     assert (report.prompts, report.calls) == (2, 4)
     assert {path.name: path.read_text() for path in workspace.iterdir()} == before
-    assert "the same: 2 prompts, 4 calls\n" in report_text(report)
+    assert "the same: 2 prompts, 4 calls\n" in format_report(report)
 
 
 async def test_files_are_as_they_were_then(start: Start, workspace: Path):
@@ -108,7 +108,7 @@ async def test_a_difference_is_shown_with_both_sides(start: Start, workspace: Pa
     assert (first.what, first.prompt) == ("result of ExecuteCommand (c1)", 1)
     assert "uno" in first.recorded
     assert "one" in first.replayed
-    text = report_text(report)
+    text = format_report(report)
     assert "prompt 1, event" in text
     assert "  recorded: \n  | success" in text
     assert "different: 2 prompts, 1 call were played" in text
@@ -178,7 +178,7 @@ async def test_sub_agents_speak_their_own_lines(start: Start, workspace: Path):
 async def test_a_denied_call_is_denied_again(start: Start, workspace: Path):
     write = call("WriteFile", {"file_path": str(workspace / "x"), "content": "x"}, id="w")
     talk = await start([write, say("Then not.")], yes=False, can_ask=True)
-    talk.answers = [Answer("", False, "not this file")]
+    talk.answers = [AnswerPermission("", False, "not this file")]
     await talk.say("Write x")
     report = await played(await recorded(talk), workspace)
     same(report)
@@ -187,7 +187,7 @@ async def test_a_denied_call_is_denied_again(start: Start, workspace: Path):
 async def test_a_no_that_ends_the_turn_ends_it_again(start: Start, workspace: Path):
     writes = [call("WriteFile", {"file_path": str(workspace / name), "content": "x"}, id=name) for name in "xy"]
     talk = await start([reply("", writes), say("Next.")], yes=False, can_ask=True)
-    talk.answers = [Answer("", False, "stop", interrupt=True)]
+    talk.answers = [AnswerPermission("", False, "stop", interrupt=True)]
     ended = await talk.say("Write both")
     assert ended.reason == "interrupted"
     await talk.say("And now?")
@@ -198,8 +198,8 @@ async def test_changed_arguments_and_remembered_rules(start: Start, workspace: P
     calls = [call("ExecuteCommand", {"command": f"touch {name}"}, id=name) for name in "xyz"]
     talk = await start([*calls, say("Three.")], yes=False, can_ask=True)
     talk.answers = [
-        Answer("", True, args={"command": "touch changed"}),
-        Answer("", True, rule="Bash(touch:*)", remember="session"),
+        AnswerPermission("", True, args={"command": "touch changed"}),
+        AnswerPermission("", True, rule="Bash(touch:*)", remember="session"),
     ]
     await talk.say("Touch them")
     assert len(talk.all(PermissionAsked)) == 2
@@ -244,8 +244,8 @@ async def test_an_interrupted_question_stays_without_an_answer(start: Start, wor
     prompt = await talk.submit("Touch")
     await talk.until(PermissionAsked)
     await talk.client.submit(Interrupt())
-    talk.answers = [Answer("", True)]
-    async for envelope in talk.client.events(after=-1):
+    talk.answers = [AnswerPermission("", True)]
+    async for envelope in talk.client.stream_events(after=-1):
         if getattr(envelope.event, "reason", "") == "interrupted" and getattr(envelope.event, "id", "") == prompt:
             break
     await talk.client.submit(Prompt("p2", "Again"))
@@ -504,7 +504,7 @@ async def test_a_recording_knows_nothing_of_the_machine(
     assert [path.name for path in (tmp_path / "kept" / "files").iterdir()] == ["a.txt"]
     assert (tmp_path / "kept" / "files" / "a.txt").read_text() == "one\n"
     (workspace / "a.txt").write_text("other")
-    same(await replay(Wish(session=str(tmp_path / "kept"))))
+    same(await replay_session(ReplayOptions(session=str(tmp_path / "kept"))))
     assert run_odin("replay", session, "--save", str(tmp_path / "kept")).returncode == 2
 
 

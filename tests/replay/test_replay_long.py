@@ -3,20 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-from odin.core.event import Compacted, LoopChanged, LoopNoted, PermissionAsked, PromptJoined, ToolStarted
+from odin.core.event import Compacted, LoopChanged, LoopPrompted, PermissionAsked, PromptInjected, ToolStarted
 from odin.core.op import (
     AddContext,
     AddRule,
-    Answer,
+    AnswerPermission,
     ChangePrompt,
     Compact,
     Continue,
     DropPrompt,
     Interrupt,
     Prompt,
-    RemoveLast,
+    RemoveLastMessage,
     RemoveRule,
-    RunCommand,
+    RunUserShell,
     SetLoop,
     SetPermissionMode,
 )
@@ -33,9 +33,9 @@ async def test_a_prompt_that_steered_steers_again(start: Start, workspace: Path)
     talk = await start([reply("Two.", calls), say("As you say."), say("More.")])
     await talk.client.submit(Prompt("p1", "go"))
     await talk.until(ToolStarted)
-    await talk.client.submit(Prompt("s1", "the other way", lane="steer"))
+    await talk.client.submit(Prompt("s1", "the other way", delivery="steer"))
     await talk.until_end("p1")
-    assert len(talk.all(PromptJoined)) == 1
+    assert len(talk.all(PromptInjected)) == 1
     same(await played(await recorded(talk), workspace))
 
 
@@ -72,8 +72,8 @@ async def test_context_commands_and_continuing(start: Start, workspace: Path):
     talk = await start([say("One."), say("Two."), say("Three.")])
     await talk.client.submit(AddContext("a fact", path="notes.txt"))
     await talk.say("one")
-    await talk.client.submit(RunCommand("r1", "echo from the user"))
-    await talk.client.submit(RemoveLast())
+    await talk.client.submit(RunUserShell("r1", "echo from the user"))
+    await talk.client.submit(RemoveLastMessage())
     await talk.client.submit(Continue("c1"))
     await talk.until_end("c1")
     await talk.client.submit(SetPermissionMode("plan"))
@@ -124,9 +124,9 @@ async def test_a_rule_that_was_taken_back_is_taken_back_again(start: Start, work
     talk = await start([*calls, say("Three.")], yes=False, can_ask=True)
     for name in ("mkdir", "touch", "chmod"):
         await talk.client.submit(AddRule(f"Bash({name}:*)"))
-    texts = [line.text for line in await talk.client.rules()]
+    texts = [line.text for line in await talk.client.list_rules()]
     await talk.client.submit(RemoveRule(1 + next(at for at, text in enumerate(texts) if "touch" in text)))
-    talk.answers = [Answer("", True)]
+    talk.answers = [AnswerPermission("", True)]
     await talk.say("Do them")
     assert [asked.call_id for asked in talk.all(PermissionAsked)] == ["touch"]
     same(await played(await recorded(talk), workspace))
@@ -141,7 +141,7 @@ async def test_a_custom_command_and_loop_mode(start: Start, workspace: Path):
     talk = await start(script)
     await talk.say("/fix 12")
     await talk.client.submit(SetLoop(True, "all of it"))
-    await talk.until_live(LoopNoted)
+    await talk.until_live(LoopPrompted)
     async for envelope in talk.remaining():
         if isinstance(envelope.event, LoopChanged) and envelope.event.state == "completed":
             break

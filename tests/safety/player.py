@@ -24,7 +24,7 @@ from odin.app import open_session
 from odin.config import Options
 from odin.core.client import Client
 from odin.core.event import Envelope, PermissionAsked, ToolEnded, TurnEnded
-from odin.core.op import Answer, Prompt, Rewind
+from odin.core.op import AnswerPermission, Prompt, Rewind
 from odin.testing import ScriptedServer, call, say
 
 
@@ -118,7 +118,7 @@ def _options(play: Play, world: World, server: ScriptedServer) -> Options:
 
 
 async def _played(play: Play, client: Client, command: str) -> dict[str, Any]:
-    events = client.events()
+    events = client.stream_events()
     await client.submit(Prompt("p", "do it", play.mode))  # pyright: ignore[reportArgumentType]
     asked = 0
     ended: ToolEnded | None = None
@@ -140,7 +140,7 @@ async def _played(play: Play, client: Client, command: str) -> dict[str, Any]:
 async def _answered(play: Play, client: Client, envelope: Envelope) -> int:
     if not isinstance(envelope.event, PermissionAsked):
         return 0
-    await client.submit(Answer(envelope.event.ask_id, allow=play.person == "yes"))
+    await client.submit(AnswerPermission(envelope.event.ask_id, allow=play.person == "yes"))
     return 1
 
 

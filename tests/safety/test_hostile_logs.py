@@ -16,10 +16,10 @@ from odin.core.event import (
     BudgetSet,
     CallDiscarded,
     CallSpeculated,
+    CheckpointSaved,
     Envelope,
     FileChange,
-    FilesLeft,
-    FilesSaved,
+    FilesChanged,
     FileState,
     PermissionAsked,
     PermissionModeChanged,
@@ -27,9 +27,9 @@ from odin.core.event import (
     SessionOpened,
     TitleSet,
 )
-from odin.session.files.checkpoints import CheckpointStore, Lost
-from odin.session.log import FORMAT, Header, read_header
-from odin.session.store import LOG_NAME, Store
+from odin.session.files.checkpoints import CheckpointLost, CheckpointStore
+from odin.session.log import LOG_FORMAT, LogHeader, read_header
+from odin.session.store import LOG_NAME, SessionStore
 from odin.testing import call, say
 from tests.conftest import Run
 from tests.engine.conftest import Start
@@ -38,15 +38,15 @@ from tests.session.logs import turn
 NAME = "handed-over"
 
 
-def store_of(home: Path, root: Path) -> Store:
-    return Store(home / ".local" / "state" / "odin", str(root))
+def store_of(home: Path, root: Path) -> SessionStore:
+    return SessionStore(home / ".local" / "state" / "odin", str(root))
 
 
-def hand_over(store: Store, *events: AnyEvent, cwd: str, session: str = NAME, name: str = NAME) -> Path:
+def hand_over(store: SessionStore, *events: AnyEvent, cwd: str, session: str = NAME, name: str = NAME) -> Path:
     """A log as its writer wanted it. `session` is what its header claims, `name` where it lies."""
     path = store.folder / name / LOG_NAME
     path.parent.mkdir(parents=True)
-    lines: list[Any] = [Header(FORMAT, session, cwd, 1_700_000_000.0)]
+    lines: list[Any] = [LogHeader(LOG_FORMAT, session, cwd, 1_700_000_000.0)]
     lines += [Envelope(number, time.time() + 3600, session, event) for number, event in enumerate(events)]
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     return path
@@ -54,7 +54,7 @@ def hand_over(store: Store, *events: AnyEvent, cwd: str, session: str = NAME, na
 
 def early(*files: FileState) -> list[AnyEvent]:
     """A call that was begun early when Odin was killed, it seems: what is there now is said to be its doing."""
-    return [*turn("t1", "hello"), CallSpeculated("w", "WriteFile", {}), FilesSaved("w", files)]
+    return [*turn("t1", "hello"), CallSpeculated("w", "WriteFile", {}), CheckpointSaved("w", files)]
 
 
 # --- what a crash left behind, it says ---
@@ -76,7 +76,12 @@ async def test_files_outside_the_project_are_not_taken_back(start: Start, worksp
 async def test_nor_when_the_log_says_what_it_changed(start: Start, workspace: Path, home: Path):
     linked = home / ".profile"
     change = FileChange(FileState(str(linked), "link", target="/tmp/evil"), FileState(str(linked), "absent"))
-    events = [*turn("t1", "hello"), CallSpeculated("w", "WriteFile", {}), FilesSaved("w"), FilesLeft("w", (change,))]
+    events = [
+        *turn("t1", "hello"),
+        CallSpeculated("w", "WriteFile", {}),
+        CheckpointSaved("w"),
+        FilesChanged("w", (change,)),
+    ]
     hand_over(store_of(home, workspace), *events, cwd=str(workspace))
     talk = await start([say("hello")], resume=NAME)
     await talk.say("go on")
@@ -124,7 +129,7 @@ async def test_a_session_of_another_project_brings_no_permissions(start: Start, 
         say("Done."),
     ]
     talk = await start(script, resume=NAME, yes=False, config={"max_budget_usd": 5.0})
-    info = await talk.client.info()
+    info = await talk.client.get_info()
     await talk.say("go on")
     assert (info.permission_mode, info.budget_usd) == ("default", 5.0)
     assert not (workspace / "made").exists()
@@ -147,7 +152,7 @@ async def test_what_a_resumed_session_lets_run_is_said(start: Start, workspace: 
     here = SessionOpened(str(workspace), "m", "1", root=str(workspace))
     hand_over(store_of(home, workspace), here, *turn("t1", "hi"), *BOLD, cwd=str(workspace))
     talk = await start([call("ExecuteCommand", {"command": "touch made"}), say("Done.")], resume=NAME, yes=False)
-    (said,) = [line for line in (await talk.client.info()).warnings if "without a question" in line]
+    (said,) = [line for line in (await talk.client.get_info()).warnings if "without a question" in line]
     assert "permission mode acceptEdits, rule ExecuteCommand(touch:*)" in said
     await talk.say("go on")
     assert (workspace / "made").exists()
@@ -156,7 +161,7 @@ async def test_what_a_resumed_session_lets_run_is_said(start: Start, workspace: 
 async def test_nothing_is_said_of_a_session_that_allows_nothing(start: Start, workspace: Path, home: Path):
     hand_over(store_of(home, workspace), *turn("t1", "hi"), cwd=str(workspace))
     talk = await start([say("Done.")], resume=NAME)
-    assert not any("without a question" in warning for warning in (await talk.client.info()).warnings)
+    assert not any("without a question" in warning for warning in (await talk.client.get_info()).warnings)
 
 
 async def test_everything_allowed_is_never_taken_over(start: Start, workspace: Path, home: Path):
@@ -198,9 +203,9 @@ def test_what_is_no_file_is_no_session(workspace: Path, home: Path):
     (store.folder / "device" / LOG_NAME).symlink_to("/dev/zero")
     os.mkfifo(store.folder / "good.lock")
     sessions = ProjectSessions(store)
-    assert [item.id for item in sessions.list()] == ["good"]
+    assert [item.id for item in sessions.list_sessions()] == ["good"]
     assert [match.session.id for match in sessions.search("hi")] == ["good"]
-    assert store.latest() == "good"
+    assert store.find_latest() == "good"
     for name in ("pipe", "device"):
         with pytest.raises(OdinError):
             store.open(name)
@@ -209,8 +214,8 @@ def test_what_is_no_file_is_no_session(workspace: Path, home: Path):
 def test_a_manifest_is_what_its_name_says(tmp_path: Path):
     store = CheckpointStore(tmp_path / "checkpoints" / "p")
     (tmp_path / "evil").write_bytes(msgspec.msgpack.encode({"root": "/", "files": []}))
-    with pytest.raises(Lost):
-        store.manifest("../../../evil")
+    with pytest.raises(CheckpointLost):
+        store.load_manifest("../../../evil")
 
 
 def test_titles_steer_no_terminal(workspace: Path, home: Path, run_odin: Run):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odin.app.usage import UsageReport, UsageRow
-from odin.cli.usage import as_csv
+from odin.cli.usage import format_csv
 from odin.config import load
 from odin.context.instructions import load_instructions
 
@@ -106,5 +106,5 @@ def test_a_linked_folder_on_the_way_brings_no_instructions(tmp_path: Path, works
 @pytest.mark.parametrize("title", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
 def test_no_title_is_a_formula(title: str):
     row = UsageRow("s", title, 1, 0, 0, 0, 0, 0, 0.0, 0, None)
-    (cells,) = csv.DictReader(io.StringIO(as_csv(UsageReport(by="session", period="", rows=(row,), total=row))))
+    (cells,) = csv.DictReader(io.StringIO(format_csv(UsageReport(by="session", period="", rows=(row,), total=row))))
     assert not cells["title"].startswith(("=", "+", "-", "@", "\t", "\r"))

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.app.replay.replay import Report, Wish, replay, report_text
+from odin.app.replay.replay import ReplayOptions, ReplayReport, format_report, replay_session
 from odin.app.replay.saving import save_recording
 from odin.core.errors import OdinError
 from odin.core.event import AnyEvent, Envelope, Replied, SessionOpened, ToolEnded, ToolStarted, TurnEnded, TurnStarted
-from odin.core.message import AssistantMessage, Text, ToolCall
-from odin.session.log import FORMAT, Header
+from odin.core.message import ReplyMessage, Text, ToolCall
+from odin.session.log import LOG_FORMAT, LogHeader
 from odin.testing import call, say
 from tests.engine.conftest import Start
 from tests.engine.early import picture
@@ -27,12 +27,12 @@ def recording(
     events: list[AnyEvent] = [
         SessionOpened(cwd, "anthropic/claude-sonnet-4-5", "1", config=config or {}),
         TurnStarted("p1", "go", "edit_mode", notes=notes),
-        Replied(AssistantMessage(tuple(calls))),
+        Replied(ReplyMessage(tuple(calls))),
     ]
     for item in calls:
         events += [ToolStarted(item.id, item.name, item.args), ToolEnded(item.id, item.name, "success", "done")]
-    events += [Replied(AssistantMessage((Text("Done."),))), TurnEnded("p1", "end_turn", "Done.")]
-    lines: list[Any] = [Header(FORMAT, "evil", cwd, 1.7e9)]
+    events += [Replied(ReplyMessage((Text("Done."),))), TurnEnded("p1", "end_turn", "Done.")]
+    lines: list[Any] = [LogHeader(LOG_FORMAT, "evil", cwd, 1.7e9)]
     lines += [Envelope(number, 1.7e9 + number, "evil", event) for number, event in enumerate(events)]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "files").mkdir(exist_ok=True)
@@ -43,9 +43,9 @@ def recording(
 TOUCH = ToolCall("c1", "ExecuteCommand", {"command": "touch made-by-a-recording"})
 
 
-async def played(folder: Path | str, **wish: Any) -> Report:
+async def played(folder: Path | str, **wish: Any) -> ReplayReport:
     """Commands run also where there is no sandbox: those of these tests only make a file."""
-    return await replay(Wish(session=str(folder), yes=True, **wish))
+    return await replay_session(ReplayOptions(session=str(folder), yes=True, **wish))
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def test_its_settings_start_nothing_and_hand_over_nothing(
     (folder / "files" / "odinconfig.json").write_text(json.dumps({"hooks": hooks, "keep_env": ["ACME_API_KEY"]}))
     report = await played(folder, keep=True)
     seen = Path(report.scratch) / "env.txt"
-    assert seen.exists(), report_text(report, verbose=True)
+    assert seen.exists(), format_report(report, verbose=True)
     assert "not-for-strangers" not in seen.read_text()
     assert os.listdir(victim) == ["mine.txt"]
 
@@ -166,7 +166,7 @@ async def test_a_recording_to_give_away_holds_no_secret_of_its_log(
     (workspace / ".env").write_text("KEY=1\n")
     talk = await start([call("ExecuteCommand", {"command": f"echo {secret}"}), say("Done.")])
     await talk.say(f"Use {secret} please.")
-    session = (await talk.client.info()).session
+    session = (await talk.client.get_info()).session
     await talk.client.close()
     told = save_recording(session, str(tmp_path / "saved"), str(workspace))
     assert secret not in (tmp_path / "saved" / "session.jsonl").read_text()

@@ -4,16 +4,16 @@ import os
 from collections.abc import Iterable
 
 from odin.core.event import AnyEvent, Envelope, Replied, SessionOpened, TitleSet, TurnEnded, TurnStarted, UsageRecorded
-from odin.core.message import AssistantMessage, Text, Usage
+from odin.core.message import ReplyMessage, Text, Usage
 from odin.session.log import SessionLog
-from odin.session.store import Store
+from odin.session.store import SessionStore
 
 
 def turn(name: str, text: str, answer: str = "Done.") -> list[AnyEvent]:
     return [
         TurnStarted(name, text, "edit_mode"),
         UsageRecorded("test/model", Usage(10, 5), 0.25),
-        Replied(AssistantMessage((Text(answer),))),
+        Replied(ReplyMessage((Text(answer),))),
         TurnEnded(name, "end_turn", answer),
     ]
 
@@ -26,7 +26,7 @@ def titled(title: str) -> TitleSet:
     return TitleSet(title)
 
 
-def write(store: Store, session: str, events: Iterable[AnyEvent], modified: float = 0.0) -> SessionLog:
+def write(store: SessionStore, session: str, events: Iterable[AnyEvent], modified: float = 0.0) -> SessionLog:
     """A session of these events, closed."""
     log = store.create("/w", session)
     add(log, events)

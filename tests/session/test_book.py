@@ -10,19 +10,19 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from odin.core.errors import SessionLocked, SessionNotFound
 from odin.core.event import Compacted
-from odin.core.message import AssistantMessage, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.core.message import PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.session.book import MOST, NEW, SessionBook
 from odin.session.log import read_log
 from odin.session.messages import StoredMessage
-from odin.session.state import State
-from odin.session.store import Store
+from odin.session.state import SessionState
+from odin.session.store import SessionStore
 
 from .logs import opened, turn, write
 
 
 @pytest.fixture
 def book(tmp_path: Path) -> SessionBook:
-    return SessionBook(Store(tmp_path, "/w"), "/w")
+    return SessionBook(SessionStore(tmp_path, "/w"), "/w")
 
 
 def user(text: str) -> StoredMessage:
@@ -60,15 +60,15 @@ def test_messages_survive_a_restart_with_everything_they_hold(tmp_path: Path, bo
     kept = [book.add_message(session, message) for message in said]
     assert len({message.id for message in kept}) == len(kept)
     book.close()
-    again = SessionBook(Store(tmp_path, "/w"), "/w")
+    again = SessionBook(SessionStore(tmp_path, "/w"), "/w")
     read = again.messages(session)
     assert [(item.role, item.content, item.reasoning, item.calls, item.results) for item in read] == [
         (item.role, item.content, item.reasoning, item.calls, item.results) for item in said
     ]
     assert [item.id for item in read] == [item.id for item in kept]
     assert [item.created for item in read] == [item.created for item in kept]
-    history = State.fold(read_log(Store(tmp_path, "/w").path_of(session))).history()
-    assert [type(item) for item in history][1:] == [UserMessage, AssistantMessage, ToolMessage, AssistantMessage]
+    history = SessionState.fold(read_log(SessionStore(tmp_path, "/w").path_of(session))).build_history()
+    assert [type(item) for item in history][1:] == [PromptMessage, ReplyMessage, ToolMessage, ReplyMessage]
     again.close()
 
 
@@ -99,7 +99,7 @@ def test_clearing_takes_out_everything_from_the_first_prompt_on(book: SessionBoo
 
 
 def test_the_summary_of_a_session_is_part_of_its_record(tmp_path: Path) -> None:
-    store = Store(tmp_path, "/w")
+    store = SessionStore(tmp_path, "/w")
     write(store, "talk", [opened(), *turn("p1", "hi"), Compacted("# Summary\nThey said hi.", 0)])
     record = SessionBook(store, "/w").record("talk")
     assert "They said hi." in record.summary
@@ -110,7 +110,7 @@ def test_a_session_of_a_key_is_found_again(tmp_path: Path, book: SessionBook) ->
     session = book.for_key("telegram:42")
     book.add_message(session, user("hi"))
     book.close()
-    again = SessionBook(Store(tmp_path, "/w"), "/w")
+    again = SessionBook(SessionStore(tmp_path, "/w"), "/w")
     assert again.for_key("telegram:42") == session
     assert again.for_key("telegram:43") != session
     record = again.record(session)
@@ -121,7 +121,7 @@ def test_a_session_of_a_key_is_found_again(tmp_path: Path, book: SessionBook) ->
 
 def test_two_books_do_not_write_one_session(tmp_path: Path, book: SessionBook) -> None:
     session = book.create()
-    other = SessionBook(Store(tmp_path, "/w"), "/w")
+    other = SessionBook(SessionStore(tmp_path, "/w"), "/w")
     with pytest.raises(SessionLocked):
         other.add_message(session, user("me too"))
     with pytest.raises(SessionLocked):
@@ -145,7 +145,7 @@ class BookMachine(RuleBasedStateMachine):
 
         self._temporary = tempfile.TemporaryDirectory()
         self.folder = Path(self._temporary.name)
-        self.book = SessionBook(Store(self.folder, "/w"), "/w")
+        self.book = SessionBook(SessionStore(self.folder, "/w"), "/w")
         self.model: dict[str, tuple[str, list[tuple[str, str]]]] = {}
         self.now = ""
 
@@ -188,7 +188,7 @@ class BookMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.book.close()
-        self.book = SessionBook(Store(self.folder, "/w"), "/w")
+        self.book = SessionBook(SessionStore(self.folder, "/w"), "/w")
         if self.now:
             self.book.set_current(self.now)
 

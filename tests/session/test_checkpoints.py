@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from odin.core.errors import StateUnwritable
 from odin.core.event import FileState
-from odin.session.files.checkpoints import CheckpointStore, Lost, Manifest, digest
-from odin.session.files.filestate import spelled, unspelled
-from odin.session.files.listing import Limits, Lister, Listing, Stopped
-from odin.session.files.prune import DAY, prune, prune_if_due
+from odin.session.files.checkpoints import CheckpointLost, CheckpointManifest, CheckpointStore, sha256_of
+from odin.session.files.filestate import decode_path, encode_path
+from odin.session.files.listing import ListingLimits, ListingStopped, ProjectLister, ProjectListing
+from odin.session.files.prune import DAY_S, prune_if_due, prune_store
 
 
 @pytest.fixture
@@ -22,13 +22,13 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 
 @pytest.fixture
-def lister(store: CheckpointStore) -> Lister:
-    return Lister(store, Limits())
+def lister(store: CheckpointStore) -> ProjectLister:
+    return ProjectLister(store, ListingLimits())
 
 
-def changed(lister: Lister, before: Listing, folder: Path) -> dict[str, tuple[str, str]]:
+def changed(lister: ProjectLister, before: ProjectListing, folder: Path) -> dict[str, tuple[str, str]]:
     after = lister.list(str(folder), keep=False, like=before)
-    found = lister.changes(before, after)
+    found = lister.find_changes(before, after)
     return {os.path.relpath(change.before.path, folder): (change.before.kind, change.after.kind) for change in found}
 
 
@@ -44,13 +44,13 @@ def settle() -> None:
 
 def test_bytes_are_kept_once_and_checked(store: CheckpointStore) -> None:
     name = store.keep(b"bytes")
-    assert (name, store.fetch(name), store.added) == (digest(b"bytes"), b"bytes", 5)
+    assert (name, store.fetch(name), store.bytes_added) == (sha256_of(b"bytes"), b"bytes", 5)
     inode = (store.folder / "objects" / name[:2] / name).stat().st_ino
     assert store.keep(b"bytes") == name
     assert (store.folder / "objects" / name[:2] / name).stat().st_ino == inode
-    assert not store.holds(digest(b"other"))
-    with pytest.raises(Lost, match="no longer"):
-        store.fetch(digest(b"other"))
+    assert not store.contains(sha256_of(b"other"))
+    with pytest.raises(CheckpointLost, match="no longer"):
+        store.fetch(sha256_of(b"other"))
 
 
 def test_a_store_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
@@ -60,26 +60,28 @@ def test_a_store_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_manifests_come_back(store: CheckpointStore) -> None:
-    manifest = Manifest("/p", (FileState("/p/a", "file", "0" * 64, 0o644), FileState("/p/l", "link", target="a")))
+    manifest = CheckpointManifest(
+        "/p", (FileState("/p/a", "file", "0" * 64, 0o644), FileState("/p/l", "link", target="a"))
+    )
     name = store.keep_manifest(manifest)
-    assert store.manifest(name) == manifest
+    assert store.load_manifest(name) == manifest
     (store.folder / "manifests" / name).write_bytes(b"half")
-    with pytest.raises(Lost):
-        store.manifest(name)
+    with pytest.raises(CheckpointLost):
+        store.load_manifest(name)
 
 
 @given(st.binary(min_size=1, max_size=30))
 def test_every_name_can_be_written_down(raw: bytes) -> None:
     path = os.fsdecode(raw)
-    text = spelled(path)
+    text = encode_path(path)
     text.encode("utf-8")
-    assert unspelled(text) == path
+    assert decode_path(text) == path
 
 
 # --- the listing ---
 
 
-def test_a_listing_finds_what_changed(lister: Lister, workspace: Path) -> None:
+def test_a_listing_finds_what_changed(lister: ProjectLister, workspace: Path) -> None:
     for name in ("same", "edited", "removed"):
         (workspace / name).write_text(name)
     before = lister.list(str(workspace), keep=True)
@@ -93,45 +95,45 @@ def test_a_listing_finds_what_changed(lister: Lister, workspace: Path) -> None:
         "made": ("absent", "folder"),
         "made/inside": ("absent", "file"),
     }
-    assert all(lister.store.holds(state.sha256) for state in before.states.values())
+    assert all(lister.store.contains(state.sha256) for state in before.states.values())
 
 
 def test_what_did_not_change_is_not_read_again(store: CheckpointStore, workspace: Path) -> None:
     file = workspace / "a"
     file.write_text("x")
     settle()
-    first = Lister(store, Limits())
+    first = ProjectLister(store, ListingLimits())
     first.list(str(workspace), keep=True)
-    first.remember()
-    ((path, (*stamp, sha256)),) = store.load_seen().items()
-    assert (path, sha256) == (str(file), digest(b"x"))
+    first.save_hashes()
+    ((path, (*stamp, sha256)),) = store.load_hash_cache().items()
+    assert (path, sha256) == (str(file), sha256_of(b"x"))
     pretended = store.keep(b"what was never in the file")
-    store.keep_seen({path: (*stamp, pretended)})  # pyright: ignore[reportArgumentType]
-    assert Lister(store, Limits()).list(str(workspace), keep=True).states[path].sha256 == pretended
+    store.keep_hash_cache({path: (*stamp, pretended)})  # pyright: ignore[reportArgumentType]
+    assert ProjectLister(store, ListingLimits()).list(str(workspace), keep=True).states[path].sha256 == pretended
     file.write_text("y")
-    assert Lister(store, Limits()).list(str(workspace), keep=True).states[path].sha256 == digest(b"y")
+    assert ProjectLister(store, ListingLimits()).list(str(workspace), keep=True).states[path].sha256 == sha256_of(b"y")
 
 
-def test_the_hash_of_a_file_that_may_change_unseen_is_not_remembered(lister: Lister, workspace: Path) -> None:
+def test_the_hash_of_a_file_that_may_change_unseen_is_not_remembered(lister: ProjectLister, workspace: Path) -> None:
     """Two writes within one tick of the file system's clock leave the same times."""
     (workspace / "a").write_text("one")
     lister.list(str(workspace), keep=True)
-    lister.remember()
-    assert lister.store.load_seen() == {}
+    lister.save_hashes()
+    assert lister.store.load_hash_cache() == {}
 
 
 def test_what_was_not_listed_before_is_not_taken_for_new(store: CheckpointStore, workspace: Path) -> None:
     (workspace / "sub").mkdir()
     for number in range(5):
         (workspace / f"sub/{number}").write_text("mine")
-    before = Lister(store, Limits(max_files=3)).list(str(workspace), keep=True)
+    before = ProjectLister(store, ListingLimits(max_files=3)).list(str(workspace), keep=True)
     assert (before.skipped, before.states[str(workspace / "sub")].saved) == (5, False)
-    lister = Lister(store, Limits())
+    lister = ProjectLister(store, ListingLimits())
     assert len(lister.list(str(workspace), keep=False).states) == 6
     assert changed(lister, before, workspace) == {}
 
 
-def test_caches_and_repositories_are_no_part_of_it(lister: Lister, workspace: Path) -> None:
+def test_caches_and_repositories_are_no_part_of_it(lister: ProjectLister, workspace: Path) -> None:
     for name in (".git/objects/x", "node_modules/p/index.js", "sub/__pycache__/m.pyc", "src/a.py"):
         (workspace / name).parent.mkdir(parents=True)
         (workspace / name).write_text("x")
@@ -147,7 +149,7 @@ def test_caches_and_repositories_are_no_part_of_it(lister: Lister, workspace: Pa
     assert changed(lister, before, workspace) == {}
 
 
-def test_nothing_is_followed_and_nothing_waits(lister: Lister, workspace: Path, tmp_path: Path) -> None:
+def test_nothing_is_followed_and_nothing_waits(lister: ProjectLister, workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/secret").write_text("x")
     (workspace / "link").symlink_to(tmp_path / "outside")
@@ -161,7 +163,7 @@ def test_nothing_is_followed_and_nothing_waits(lister: Lister, workspace: Path, 
 def test_the_bytes_of_all_files_together_are_limited(store: CheckpointStore, workspace: Path) -> None:
     for name in "abcd":
         (workspace / name).write_bytes(b"x" * 100)
-    lister = Lister(store, Limits(max_bytes=250))
+    lister = ProjectLister(store, ListingLimits(max_bytes=250))
     before = lister.list(str(workspace), keep=True)
     assert (before.skipped, sum(state.saved for state in before.states.values())) == (2, 2)
     assert changed(lister, before, workspace) == {}
@@ -171,20 +173,25 @@ def test_a_walk_that_takes_too_long_ends_and_says_so(store: CheckpointStore, wor
     (workspace / "a").write_text("x")
     (workspace / "b").mkdir()
     (workspace / "b/c").write_text("x")
-    listing = Lister(store, Limits(seconds=-1)).list(str(workspace), keep=True)
-    assert (listing.whole, listing.skipped > 0) == (False, True)
-    assert Lister(store, Limits()).changes(listing, Lister(store, Limits()).list(str(workspace), keep=False)) == ()
+    listing = ProjectLister(store, ListingLimits(seconds=-1)).list(str(workspace), keep=True)
+    assert (listing.is_complete, listing.skipped > 0) == (False, True)
+    assert (
+        ProjectLister(store, ListingLimits()).find_changes(
+            listing, ProjectLister(store, ListingLimits()).list(str(workspace), keep=False)
+        )
+        == ()
+    )
 
 
-def test_a_walk_can_be_called_off(lister: Lister, workspace: Path) -> None:
-    with pytest.raises(Stopped):
+def test_a_walk_can_be_called_off(lister: ProjectLister, workspace: Path) -> None:
+    with pytest.raises(ListingStopped):
         lister.list(str(workspace), keep=True, stopped=lambda: True)
 
 
 def test_our_own_state_is_no_part_of_a_project(store: CheckpointStore, workspace: Path) -> None:
     (workspace / "state").mkdir()
     (workspace / "state/log").write_text("x")
-    lister = Lister(store, Limits(), outside=(str(workspace / "state"),))
+    lister = ProjectLister(store, ListingLimits(), excluded=(str(workspace / "state"),))
     assert lister.list(str(workspace), keep=True).states == {}
 
 
@@ -193,7 +200,7 @@ def test_our_own_state_is_no_part_of_a_project(store: CheckpointStore, workspace
 
 def aged(store: CheckpointStore, data: bytes, days: float) -> str:
     name = store.keep(data)
-    then = time.time() - days * DAY
+    then = time.time() - days * DAY_S
     os.utime(store.folder / "objects" / name[:2] / name, (then, then))
     return name
 
@@ -206,21 +213,21 @@ def test_only_what_is_old_and_unused_goes_and_only_when_there_is_too_much(
     old, older, young = aged(store, b"a" * 100, 40), aged(store, b"b" * 100, 50), aged(store, b"c" * 100, 10)
     logged, listed = aged(store, b"d" * 100, 60), aged(store, b"e" * 100, 60)
     (sessions / "s/main.jsonl").write_text(f'{{"sha256":"{logged}"}}\n')
-    store.keep_manifest(Manifest("/p", (FileState("/p/e", "file", listed),)))
-    assert prune(store, sessions, 10_000) == 0
+    store.keep_manifest(CheckpointManifest("/p", (FileState("/p/e", "file", listed),)))
+    assert prune_store(store, sessions, 10_000) == 0
     size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
-    assert prune(store, sessions, size - 50) == 100
-    assert [store.holds(name) for name in (old, older, young, logged, listed)] == [True, False, True, True, True]
-    prune(store, sessions, 0)
-    assert [store.holds(name) for name in (old, young, logged, listed)] == [False, False, True, True]
+    assert prune_store(store, sessions, size - 50) == 100
+    assert [store.contains(name) for name in (old, older, young, logged, listed)] == [True, False, True, True, True]
+    prune_store(store, sessions, 0)
+    assert [store.contains(name) for name in (old, young, logged, listed)] == [False, False, True, True]
 
 
 def test_it_is_rare(store: CheckpointStore, tmp_path: Path) -> None:
     name = aged(store, b"x", 100)
     prune_if_due(store, tmp_path / "sessions", 0)
     prune_if_due(store, tmp_path / "sessions", 0)
-    assert store.holds(name)
-    then = time.time() - 2 * DAY
+    assert store.contains(name)
+    then = time.time() - 2 * DAY_S
     os.utime(store.folder / "pruned", (then, then))
     prune_if_due(store, tmp_path / "sessions", 0)
-    assert not store.holds(name)
+    assert not store.contains(name)

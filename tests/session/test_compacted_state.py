@@ -11,7 +11,7 @@ from odin.core.event import (
     Envelope,
     FileCached,
     MessageRemoved,
-    Noted,
+    NoteAdded,
     Redone,
     ReplyDiscarded,
     ResultsPruned,
@@ -20,9 +20,9 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.message import AssistantMessage, Image, ToolMessage, ToolResult, UserMessage
-from odin.session.shrink import OPENING, in_view, is_pruned
-from odin.session.state import State
+from odin.core.message import Image, PromptMessage, ReplyMessage, ToolMessage, ToolResult
+from odin.session.shrink import SUMMARY_OPENING, find_paths_in_view, is_pruned
+from odin.session.state import SessionState
 
 from .test_state import assert_legal, ended, reply, wrap
 
@@ -34,7 +34,7 @@ EVENTS: st.SearchStrategy[AnyEvent] = st.one_of(
     st.sampled_from(IDS).map(lambda one: ToolStarted(one, "Read", {})),
     st.sampled_from(IDS).map(lambda one: ended(one, f"the text of {one}" * 30)),
     st.integers(0, 5).map(lambda number: TurnEnded(f"t{number}", "end_turn", "answer")),
-    st.just(Noted("by the way")),
+    st.just(NoteAdded("by the way")),
     st.just(ReplyDiscarded("cut off")),
     st.just(MessageRemoved()),
     st.builds(
@@ -54,9 +54,9 @@ def numbered(events: list[AnyEvent]) -> list[Envelope]:
     return [Envelope(number, 1.0, "s", event) for number, event in enumerate(events)]
 
 
-def seen(state: State) -> tuple[object, ...]:
-    thread = state.thread()
-    return state.history(), thread.summary, thread.prompt, state.turns, state.context_tokens, state.files
+def seen(state: SessionState) -> tuple[object, ...]:
+    thread = state.thread_of()
+    return state.build_history(), thread.summary, thread.prompt, state.turns, state.context_tokens, state.files
 
 
 @settings(max_examples=300)
@@ -64,12 +64,12 @@ def seen(state: State) -> tuple[object, ...]:
 def test_any_prefix_folds_and_going_on_from_it_is_the_same(events: list[AnyEvent], data: st.DataObject) -> None:
     log = numbered(events)
     for end in range(len(log) + 1):
-        assert_legal(State.fold(log[:end]).history())
+        assert_legal(SessionState.fold(log[:end]).build_history())
     cut = data.draw(st.integers(0, len(log)))
-    state = State.fold(log[:cut], past=lambda: log)
+    state = SessionState.fold(log[:cut], read_log=lambda: log)
     for envelope in log[cut:]:
         state.apply(envelope)
-    assert seen(state) == seen(State.fold(log))
+    assert seen(state) == seen(SessionState.fold(log))
 
 
 def conversation() -> list[AnyEvent]:
@@ -85,25 +85,27 @@ def conversation() -> list[AnyEvent]:
 
 
 def test_the_older_part_is_gone_and_the_pairs_are_whole() -> None:
-    state = State.fold(wrap(*conversation(), Compacted("S", 3, ("prompt 2",))))
-    history = state.history()
+    state = SessionState.fold(wrap(*conversation(), Compacted("S", 3, ("prompt 2",))))
+    history = state.build_history()
     assert_legal(history)
-    assert [message.text for message in history if isinstance(message, UserMessage)] == ["prompt 2", "prompt 3"]
+    assert [message.text for message in history if isinstance(message, PromptMessage)] == ["prompt 2", "prompt 3"]
     assert isinstance(history[-1], ToolMessage)
-    assert state.thread().summary == "S"
+    assert state.thread_of().summary == "S"
 
 
 def test_a_boundary_between_call_and_result_moves_before_the_call() -> None:
-    state = State.fold(wrap(*conversation(), Compacted("S", 1)))
-    assert_legal(state.history())
-    assert isinstance(state.history()[0], UserMessage)
-    assert [type(message) for message in state.history()[1:]] == [AssistantMessage, ToolMessage]
-    assert state.history()[0] == UserMessage(OPENING)
+    state = SessionState.fold(wrap(*conversation(), Compacted("S", 1)))
+    assert_legal(state.build_history())
+    assert isinstance(state.build_history()[0], PromptMessage)
+    assert [type(message) for message in state.build_history()[1:]] == [ReplyMessage, ToolMessage]
+    assert state.build_history()[0] == PromptMessage(SUMMARY_OPENING)
 
 
 def test_a_pruned_result_is_one_line_that_says_where_the_whole_is() -> None:
-    state = State.fold(wrap(*conversation(), ResultsPruned(("c0", "c2"), (), "/s/results-1.md")))
-    results = [result for message in state.history() if isinstance(message, ToolMessage) for result in message.results]
+    state = SessionState.fold(wrap(*conversation(), ResultsPruned(("c0", "c2"), (), "/s/results-1.md")))
+    results = [
+        result for message in state.build_history() if isinstance(message, ToolMessage) for result in message.results
+    ]
     assert [is_pruned(result) for result in results] == [True, False, True, False]
     assert "\n" not in results[0].text
     assert "400 characters" in results[0].text
@@ -115,7 +117,7 @@ def test_images_are_taken_out_and_the_text_stays() -> None:
     shown = ended("x", "a picture")
     from msgspec.structs import replace
 
-    state = State.fold(
+    state = SessionState.fold(
         wrap(
             TurnStarted("t", "look", "edit_mode"),
             reply("x"),
@@ -124,7 +126,7 @@ def test_images_are_taken_out_and_the_text_stays() -> None:
         )
     )
     (result,) = [
-        result for message in state.history() if isinstance(message, ToolMessage) for result in message.results
+        result for message in state.build_history() if isinstance(message, ToolMessage) for result in message.results
     ]
     assert result.images == ()
     assert result.text.startswith("a picture\n(image removed")
@@ -134,23 +136,23 @@ def test_a_rewind_behind_the_summary_finds_the_conversation_in_the_log() -> None
     log = numbered(
         [*conversation(), Compacted("S", 1), ResultsPruned(("c3",)), Rewound("r", "t1", files=False, chat=True)]
     )
-    state = State.fold(iter(log), past=lambda: log)
-    assert state.history() == State.fold(log[:4]).history()
-    assert state.thread().summary == ""
+    state = SessionState.fold(iter(log), read_log=lambda: log)
+    assert state.build_history() == SessionState.fold(log[:4]).build_history()
+    assert state.thread_of().summary == ""
     state.apply(Envelope(len(log), 1.0, "s", Redone("r")))
-    assert state.thread().summary == "S"
+    assert state.thread_of().summary == "S"
 
 
 def test_without_a_log_a_rewind_still_gives_a_legal_history() -> None:
     log = numbered([*conversation(), Compacted("S", 1), Rewound("r", "t1", files=False, chat=True)])
-    assert State.fold(iter(log)).history() == ()
+    assert SessionState.fold(iter(log)).build_history() == ()
 
 
 def test_files_that_are_out_of_view_are_no_longer_known() -> None:
     from odin.core.event import Replied
     from odin.core.message import ToolCall
 
-    read = Replied(AssistantMessage((ToolCall("c9", "Read", {"file_path": "/w/b.py"}),), stop="tool_use"))
+    read = Replied(ReplyMessage((ToolCall("c9", "Read", {"file_path": "/w/b.py"}),), stop="tool_use"))
     events = [
         TurnStarted("t", "look", "edit_mode"),
         FileCached(CachedFile("/w/a.py", 1, 1.0)),
@@ -158,15 +160,15 @@ def test_files_that_are_out_of_view_are_no_longer_known() -> None:
         read,
         ended("c9", "port = 1"),
     ]
-    kept = State.fold(wrap(*events, Compacted("S", 2)))
+    kept = SessionState.fold(wrap(*events, Compacted("S", 2)))
     assert [file.path for file in kept.files] == ["/w/b.py"]
-    gone = State.fold(wrap(*events, ResultsPruned(("c9",))))
+    gone = SessionState.fold(wrap(*events, ResultsPruned(("c9",))))
     assert gone.files == ()
 
 
 def test_a_file_named_from_a_folder_above_is_in_view() -> None:
     from odin.core.message import ToolCall
 
-    calls = AssistantMessage((ToolCall("c", "Read", {"file_path": "./src/a.py"}),))
-    messages = (UserMessage("x"), calls, ToolMessage((ToolResult("c", "text"),)))
-    assert in_view(messages, ["/w/src/a.py", "/w/lib/a.py"]) == {"/w/src/a.py"}
+    calls = ReplyMessage((ToolCall("c", "Read", {"file_path": "./src/a.py"}),))
+    messages = (PromptMessage("x"), calls, ToolMessage((ToolResult("c", "text"),)))
+    assert find_paths_in_view(messages, ["/w/src/a.py", "/w/lib/a.py"]) == {"/w/src/a.py"}

@@ -7,10 +7,10 @@ import pytest
 from odin.core.errors import UsageError
 from odin.core.event import PromptChanged, PromptDropped, PromptQueued, Redone, Rewound, ToolEnded
 from odin.core.message import Image
-from odin.session.fork import fork
+from odin.session.fork import fork_session
 from odin.session.log import read_header, read_log
-from odin.session.state import State
-from odin.session.store import Store
+from odin.session.state import SessionState
+from odin.session.store import SessionStore
 
 from .logs import opened, turn, write
 
@@ -18,19 +18,19 @@ EVENTS = [opened(), *turn("a", "one"), *turn("b", "two"), *turn("c", "three")]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path, "/w")
+def store(tmp_path: Path) -> SessionStore:
+    return SessionStore(tmp_path, "/w")
 
 
-def test_everything_before_the_prompt_is_copied_and_the_prompt_comes_back(store: Store) -> None:
+def test_everything_before_the_prompt_is_copied_and_the_prompt_comes_back(store: SessionStore) -> None:
     original = write(store, "old", EVENTS)
     before = original.path.read_bytes()
     for at, left in (("1", "three"), ("2", "two"), ("3", "one"), ("b", "two")):
-        made = fork(store, store.open("old"), "/w", at=at)
+        made = fork_session(store, store.open("old"), "/w", at=at)
         made.log.close()
-        bodies = [item.body for item in State.fold(read_log(made.log.path)).turns]
+        bodies = [item.body for item in SessionState.fold(read_log(made.log.path)).turns]
         assert bodies == ["one", "two", "three"][: ["one", "two", "three"].index(left)]
-        assert made.draft == left
+        assert made.left_out_prompt == left
         header = read_header(made.log.path)
         assert (header.forked_from, header.forked_turn) == ("old", {"one": "a", "two": "b", "three": "c"}[left])
         past = list(read_log(made.log.path))
@@ -40,61 +40,61 @@ def test_everything_before_the_prompt_is_copied_and_the_prompt_comes_back(store:
     assert original.path.read_bytes() == before
 
 
-def test_without_a_prompt_all_of_it_is_copied(store: Store) -> None:
+def test_without_a_prompt_all_of_it_is_copied(store: SessionStore) -> None:
     write(store, "old", EVENTS)
-    made = fork(store, store.open("old"), "/w", session="copy")
+    made = fork_session(store, store.open("old"), "/w", session="copy")
     made.log.close()
     assert [item.event for item in read_log(store.path_of("copy"))] == EVENTS
-    assert made.draft == ""
+    assert made.left_out_prompt == ""
 
 
 @pytest.mark.parametrize("at", ["0", "4", "-1", "zzz", "1.5"])
-def test_a_prompt_that_is_not_there_is_refused_and_nothing_is_made(store: Store, at: str) -> None:
+def test_a_prompt_that_is_not_there_is_refused_and_nothing_is_made(store: SessionStore, at: str) -> None:
     write(store, "old", EVENTS)
     before = sorted(path.name for path in store.folder.iterdir())
     with pytest.raises(UsageError, match="no prompt"):
-        fork(store, store.open("old"), "/w", at=at)
+        fork_session(store, store.open("old"), "/w", at=at)
     assert sorted(path.name for path in store.folder.iterdir()) == before
 
 
-def test_what_was_taken_back_and_put_back_counts_as_it_stands(store: Store) -> None:
+def test_what_was_taken_back_and_put_back_counts_as_it_stands(store: SessionStore) -> None:
     rewound = Rewound("r", "c", files=False, chat=True)
     write(store, "back", [*EVENTS, rewound, *turn("d", "four")])
-    made = fork(store, store.open("back"), "/w", at="1")
+    made = fork_session(store, store.open("back"), "/w", at="1")
     made.log.close()
-    assert made.draft == "four"
-    assert [item.body for item in State.fold(made.past).turns] == ["one", "two"]
+    assert made.left_out_prompt == "four"
+    assert [item.body for item in SessionState.fold(made.past).turns] == ["one", "two"]
     write(store, "again", [*EVENTS, rewound, Redone("r")])
-    made = fork(store, store.open("again"), "/w", at="1")
+    made = fork_session(store, store.open("again"), "/w", at="1")
     made.log.close()
-    assert made.draft == "three"
-    assert [item.body for item in State.fold(made.past).turns] == ["one", "two"]
+    assert made.left_out_prompt == "three"
+    assert [item.body for item in SessionState.fold(made.past).turns] == ["one", "two"]
 
 
-def test_prompts_that_waited_stay_with_the_original(store: Store) -> None:
+def test_prompts_that_waited_stay_with_the_original(store: SessionStore) -> None:
     queued = [PromptQueued("b", "two", "edit_mode"), PromptQueued("z", "never begun", "edit_mode")]
     write(store, "old", [opened(), *turn("a", "one"), *queued, *turn("b", "two")])
-    made = fork(store, store.open("old"), "/w", at="b")
+    made = fork_session(store, store.open("old"), "/w", at="b")
     made.log.close()
-    assert State.fold(made.past).queue == ()
-    whole = fork(store, store.open("old"), "/w")
+    assert SessionState.fold(made.past).queue == ()
+    whole = fork_session(store, store.open("old"), "/w")
     whole.log.close()
-    assert State.fold(whole.past).queue == ()
-    assert [item.body for item in State.fold(whole.past).turns] == ["one", "two"]
+    assert SessionState.fold(whole.past).queue == ()
+    assert [item.body for item in SessionState.fold(whole.past).turns] == ["one", "two"]
 
 
-def test_a_prompt_that_waits_again_under_the_id_of_an_answered_one_stays_too(store: Store) -> None:
+def test_a_prompt_that_waits_again_under_the_id_of_an_answered_one_stays_too(store: SessionStore) -> None:
     queued = PromptQueued("b", "two", "edit_mode")
     again = [PromptQueued("b", "once more", "edit_mode"), PromptChanged("b", "and again", "edit_mode")]
     taken_back = [PromptQueued("a", "no", "edit_mode"), PromptDropped("a")]
     write(store, "old", [opened(), *turn("a", "one"), queued, *turn("b", "two"), *taken_back, *again])
-    made = fork(store, store.open("old"), "/w")
+    made = fork_session(store, store.open("old"), "/w")
     made.log.close()
-    assert State.fold(made.past).queue == ()
+    assert SessionState.fold(made.past).queue == ()
     assert [item.event for item in made.past] == [opened(), *turn("a", "one"), queued, *turn("b", "two")]
 
 
-def test_the_copy_has_its_own_files(store: Store) -> None:
+def test_the_copy_has_its_own_files(store: SessionStore) -> None:
     """Also a session whose id begins like the original's keeps its name in the text."""
     folder = store.path_of("old").parent
     picture = folder / "images" / "p.png"
@@ -105,7 +105,7 @@ def test_the_copy_has_its_own_files(store: Store) -> None:
         path.parent.mkdir()
         path.write_text("kept")
     (folder / "outputs" / "link").symlink_to("/etc/passwd")
-    made = fork(store, store.open("old"), "/w", at="b")
+    made = fork_session(store, store.open("old"), "/w", at="b")
     made.log.close()
     (copied,) = [item.event for item in made.past if isinstance(item.event, ToolEnded)]
     new = made.log.path.parent

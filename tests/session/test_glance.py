@@ -4,10 +4,10 @@ from pathlib import Path
 
 import msgspec
 
-from odin.core.event import AnyEvent, Envelope, PromptJoined, Replied, TurnStarted
-from odin.core.message import AssistantMessage, Text
+from odin.core.event import AnyEvent, Envelope, PromptInjected, Replied, TurnStarted
+from odin.core.message import ReplyMessage, Text
 from odin.core.sessions import Exchange
-from odin.session.glance import EXCHANGES, READ_BYTES, WORDS, glance
+from odin.session.glance import EXCHANGE_CHARS, MAX_EXCHANGES, PREVIEW_BYTES, preview_session
 
 
 def line(event: AnyEvent, agent: str = "", ts: float = 1.0) -> bytes:
@@ -15,7 +15,7 @@ def line(event: AnyEvent, agent: str = "", ts: float = 1.0) -> bytes:
 
 
 def said(text: str) -> Replied:
-    return Replied(AssistantMessage((Text(text),)))
+    return Replied(ReplyMessage((Text(text),)))
 
 
 def log_of(folder: Path, *lines: bytes) -> Path:
@@ -31,13 +31,13 @@ def test_the_last_prompts_with_the_last_words_of_their_answers(tmp_path: Path) -
         line(said("Let me look.")),
         line(said("It is so.")),
         line(said("")),
-        line(TurnStarted("b", "expanded", "edit_mode", shown="/tidy")),
+        line(TurnStarted("b", "expanded", "edit_mode", display_text="/tidy")),
         line(said("of a sub-agent"), agent="sub-1"),
-        line(PromptJoined("c", "Hurry", "edit_mode", "b")),
+        line(PromptInjected("c", "Hurry", "edit_mode", "b")),
         line(said("Done.")),
         b'{"torn',
     )
-    found = glance(path, "s")
+    found = preview_session(path, "s")
     assert found.exchanges == (
         Exchange("First?", "It is so.", 5.0),
         Exchange("/tidy", "", 1.0),
@@ -47,13 +47,15 @@ def test_the_last_prompts_with_the_last_words_of_their_answers(tmp_path: Path) -
 
 
 def test_only_the_end_of_a_long_log_is_read_and_little_of_it_is_kept(tmp_path: Path) -> None:
-    turns = [line(TurnStarted(str(n), f"{n} " + "x" * 20_000, "edit_mode")) for n in range(READ_BYTES // 20_000 + 20)]
-    found = glance(log_of(tmp_path, *turns), "s")
-    assert len(found.exchanges) == EXCHANGES
+    turns = [
+        line(TurnStarted(str(n), f"{n} " + "x" * 20_000, "edit_mode")) for n in range(PREVIEW_BYTES // 20_000 + 20)
+    ]
+    found = preview_session(log_of(tmp_path, *turns), "s")
+    assert len(found.exchanges) == MAX_EXCHANGES
     assert found.exchanges[-1].prompt.startswith(f"{len(turns) - 1} ")
-    assert all(len(exchange.prompt) <= WORDS + 1 for exchange in found.exchanges)
+    assert all(len(exchange.prompt) <= EXCHANGE_CHARS + 1 for exchange in found.exchanges)
     assert found.earlier
 
 
 def test_a_log_that_is_not_there_says_nothing(tmp_path: Path) -> None:
-    assert glance(tmp_path / "nothing", "s").exchanges == ()
+    assert preview_session(tmp_path / "nothing", "s").exchanges == ()

@@ -7,20 +7,20 @@ from odin.core.event import (
     Compacted,
     Envelope,
     MessageRemoved,
-    Noted,
-    PromptJoined,
+    NoteAdded,
+    PromptInjected,
     Redone,
     ResultsPruned,
     Rewound,
 )
-from odin.session.state import State
+from odin.session.state import SessionState
 from tests.session.logs import opened, turn
 
 BEGUN: list[AnyEvent] = [opened(), *turn("p1", "one"), *turn("p2", "two"), *turn("p3", "three")]
 
 
-def folded(*more: AnyEvent) -> State:
-    return State.fold([Envelope(number, 1.0, "s", event) for number, event in enumerate((*BEGUN, *more))])
+def folded(*more: AnyEvent) -> SessionState:
+    return SessionState.fold([Envelope(number, 1.0, "s", event) for number, event in enumerate((*BEGUN, *more))])
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,16 @@ def folded(*more: AnyEvent) -> State:
     ids=lambda event: type(event).__name__,
 )
 def test_messages_that_went_change_the_lineage(event: AnyEvent) -> None:
-    assert folded(event).thread().lineage > folded().thread().lineage
+    assert folded(event).thread_of().lineage > folded().thread_of().lineage
 
 
 @pytest.mark.parametrize(
     "event",
-    [ResultsPruned(("c",)), Noted("by the way"), PromptJoined("p4", "and this", "edit_mode")],
+    [ResultsPruned(("c",)), NoteAdded("by the way"), PromptInjected("p4", "and this", "edit_mode")],
     ids=lambda event: type(event).__name__,
 )
 def test_what_leaves_the_messages_in_their_places_does_not(event: AnyEvent) -> None:
-    assert folded(event).thread().lineage == folded().thread().lineage
+    assert folded(event).thread_of().lineage == folded().thread_of().lineage
 
 
 def test_no_two_conversations_of_a_session_share_a_lineage() -> None:
@@ -57,5 +57,5 @@ def test_no_two_conversations_of_a_session_share_a_lineage() -> None:
         Redone("r3"),
         MessageRemoved(),
     ]
-    seen = [folded(*moves[:count]).thread().lineage for count in range(len(moves) + 1)]
+    seen = [folded(*moves[:count]).thread_of().lineage for count in range(len(moves) + 1)]
     assert sorted(set(seen)) == seen

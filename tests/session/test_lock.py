@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from odin.core.errors import SessionLockCorrupt, SessionLocked, SessionNotFound
-from odin.session.index import Index
-from odin.session.lock import Owner, birth_of, host_name, owner_file, owner_of, read_owner
+from odin.session.index import SessionIndex
+from odin.session.lock import LockHolder, birth_of, get_host_name, lock_file_of, lock_holder_of, read_lock_holder
 from odin.session.log import SessionLog
-from odin.session.store import Store
+from odin.session.store import SessionStore
 
 from .logs import opened, turn, write
 
@@ -37,12 +37,12 @@ log.close()
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path, "/w")
+def store(tmp_path: Path) -> SessionStore:
+    return SessionStore(tmp_path, "/w")
 
 
 @pytest.fixture
-def log(store: Store) -> Path:
+def log(store: SessionStore) -> Path:
     return write(store, "s1", [opened(), *turn("t1", "first")]).path
 
 
@@ -72,74 +72,78 @@ def held(tmp_path: Path, way: str = "with") -> Generator[subprocess.Popen[str]]:
         process.communicate(timeout=60)
 
 
-def test_the_second_process_is_told_who_the_first_is(tmp_path: Path, store: Store, log: Path) -> None:
+def test_the_second_process_is_told_who_the_first_is(tmp_path: Path, store: SessionStore, log: Path) -> None:
     with held(tmp_path) as other:
         with pytest.raises(SessionLocked) as caught:
             store.open("s1").hold()
-        assert f"already open in another process (PID {other.pid} on {host_name()} since " in str(caught.value)
+        assert f"already open in another process (PID {other.pid} on {get_host_name()} since " in str(caught.value)
         assert not isinstance(caught.value, SessionLockCorrupt)
-        assert Index(store.folder).summaries()[0].locked.startswith(f"PID {other.pid} on ")
+        assert SessionIndex(store.folder).list_summaries()[0].locked.startswith(f"PID {other.pid} on ")
 
 
-def test_the_lock_of_a_dead_process_is_taken_over_silently(tmp_path: Path, store: Store, log: Path) -> None:
+def test_the_lock_of_a_dead_process_is_taken_over_silently(tmp_path: Path, store: SessionStore, log: Path) -> None:
     with held(tmp_path) as other:
         other.kill()
         other.wait(60)
-        assert owner_file(log).exists()
-        assert Index(store.folder).summaries()[0].locked == ""
+        assert lock_file_of(log).exists()
+        assert SessionIndex(store.folder).list_summaries()[0].locked == ""
         ours = store.open("s1")
         ours.hold()
-        assert f"PID {os.getpid()} " in owner_of(log)
+        assert f"PID {os.getpid()} " in lock_holder_of(log)
         ours.close()
-    assert not owner_file(log).exists()
+    assert not lock_file_of(log).exists()
 
 
-def test_a_process_that_ends_well_leaves_no_owner(tmp_path: Path, store: Store, log: Path) -> None:
+def test_a_process_that_ends_well_leaves_no_owner(tmp_path: Path, store: SessionStore, log: Path) -> None:
     with held(tmp_path) as other:
         other.communicate(timeout=60)
         assert other.returncode == 0
-        assert not owner_file(log).exists()
+        assert not lock_file_of(log).exists()
 
 
 @pytest.mark.parametrize("damage", ["not json", "", None])
-def test_an_owner_that_cannot_be_read_is_said(tmp_path: Path, store: Store, log: Path, damage: str | None) -> None:
+def test_an_owner_that_cannot_be_read_is_said(
+    tmp_path: Path, store: SessionStore, log: Path, damage: str | None
+) -> None:
     with held(tmp_path):
         if damage is None:
-            owner_file(log).unlink()
+            lock_file_of(log).unlink()
         else:
-            owner_file(log).write_text(damage)
+            lock_file_of(log).write_text(damage)
         with pytest.raises(SessionLockCorrupt, match="cannot be named"):
             store.open("s1").hold()
-        assert bool(Index(store.folder).summaries()[0].locked) is (damage is not None)
+        assert bool(SessionIndex(store.folder).list_summaries()[0].locked) is (damage is not None)
 
 
-def test_a_damaged_owner_of_nobody_is_replaced(store: Store, log: Path) -> None:
-    owner_file(log).write_text("{")
+def test_a_damaged_owner_of_nobody_is_replaced(store: SessionStore, log: Path) -> None:
+    lock_file_of(log).write_text("{")
     ours = store.open("s1")
     ours.hold()
-    assert f"PID {os.getpid()} " in owner_of(log)
+    assert f"PID {os.getpid()} " in lock_holder_of(log)
     ours.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell how a process is")
-def test_a_process_that_has_ended_and_was_not_buried_is_no_owner(tmp_path: Path, store: Store, log: Path) -> None:
+def test_a_process_that_has_ended_and_was_not_buried_is_no_owner(
+    tmp_path: Path, store: SessionStore, log: Path
+) -> None:
     with held(tmp_path) as other:
         os.kill(other.pid, signal.SIGKILL)
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
         os.kill(other.pid, 0)
-        assert Index(store.folder).summaries()[0].locked == ""
-        assert store.latest(free=True) == "s1"
+        assert SessionIndex(store.folder).list_summaries()[0].locked == ""
+        assert store.find_latest(unlocked=True) == "s1"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell when a process began")
 def test_a_number_that_was_given_to_another_process_is_no_owner() -> None:
-    ours = Owner(os.getpid(), host_name(), 1.0, birth_of(os.getpid()))
-    assert ours.alive
-    assert not msgspec.structs.replace(ours, birth="1").alive
-    assert msgspec.structs.replace(ours, birth="1", host="elsewhere").alive
+    ours = LockHolder(os.getpid(), get_host_name(), 1.0, birth_of(os.getpid()))
+    assert ours.is_alive
+    assert not msgspec.structs.replace(ours, birth="1").is_alive
+    assert msgspec.structs.replace(ours, birth="1", host="elsewhere").is_alive
 
 
-def test_a_session_that_was_deleted_meanwhile_is_not_made_again(store: Store, log: Path) -> None:
+def test_a_session_that_was_deleted_meanwhile_is_not_made_again(store: SessionStore, log: Path) -> None:
     ours = store.open("s1")
     log.unlink()
     with pytest.raises(Exception, match="No such file"):
@@ -147,23 +151,23 @@ def test_a_session_that_was_deleted_meanwhile_is_not_made_again(store: Store, lo
     assert not log.exists()
 
 
-def test_a_log_that_loses_its_name_while_it_is_opened_is_gone(store: Store, log: Path, tmp_path: Path) -> None:
-    from odin.session.lock import Lock
+def test_a_log_that_loses_its_name_while_it_is_opened_is_gone(store: SessionStore, log: Path, tmp_path: Path) -> None:
+    from odin.session.lock import SessionLock
 
     fd = os.open(log, os.O_RDWR)
     log.unlink()
     try:
         with pytest.raises(SessionNotFound, match="deleted by another process"):
-            Lock(log, "s1").take(fd)
+            SessionLock(log, "s1").acquire(fd)
     finally:
         os.close(fd)
 
 
 @pytest.mark.parametrize("way", ["with", "without"])
-def test_of_many_that_come_at_once_one_gets_it(tmp_path: Path, store: Store, log: Path, way: str) -> None:
+def test_of_many_that_come_at_once_one_gets_it(tmp_path: Path, store: SessionStore, log: Path, way: str) -> None:
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    stale = Owner(int(dead.stdout), host_name(), 1.0)
-    owner_file(log).write_bytes(msgspec.json.encode(stale))
+    stale = LockHolder(int(dead.stdout), get_host_name(), 1.0)
+    lock_file_of(log).write_bytes(msgspec.json.encode(stale))
     processes = [_start(tmp_path, way) for _ in range(6)]
     try:
         said = [_said(process) for process in processes]
@@ -182,14 +186,14 @@ def test_without_a_lock_of_the_system_the_owner_counts(tmp_path: Path, log: Path
         assert f"SessionLocked Session s1 is already open in another process (PID {other.pid} " in _said(second)
         second.communicate(timeout=60)
         assert second.returncode == 3
-        owner_file(log).write_text("?")
+        lock_file_of(log).write_text("?")
         third = _start(tmp_path, "without")
         assert _said(third).startswith("SessionLockCorrupt")
         third.communicate(timeout=60)
 
 
 def test_ids_are_claimed_so_that_two_new_sessions_never_share_one(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("odin.session.store.time.time", lambda: 1_000_000.5)
     logs: list[SessionLog] = [store.create("/w") for _ in range(3)]
@@ -200,8 +204,8 @@ def test_ids_are_claimed_so_that_two_new_sessions_never_share_one(
 
 
 @pytest.mark.parametrize("damage", ["link", "folder", '{"pid": "x"}', "[]"])
-def test_whatever_stands_in_the_place_of_the_owner_is_not_nobody(store: Store, log: Path, damage: str) -> None:
-    file = owner_file(log)
+def test_whatever_stands_in_the_place_of_the_owner_is_not_nobody(store: SessionStore, log: Path, damage: str) -> None:
+    file = lock_file_of(log)
     if damage == "link":
         file.symlink_to("nowhere")
     elif damage == "folder":
@@ -209,14 +213,14 @@ def test_whatever_stands_in_the_place_of_the_owner_is_not_nobody(store: Store, l
     else:
         file.write_text(damage)
     with pytest.raises(ValueError):
-        read_owner(file)
-    assert owner_of(log) == "somebody who cannot be named"
+        read_lock_holder(file)
+    assert lock_holder_of(log) == "somebody who cannot be named"
     with pytest.raises(ValueError):
-        read_owner(log / "below a file")
+        read_lock_holder(log / "below a file")
 
 
-def test_an_owner_that_cannot_be_written_leaves_nothing_behind(store: Store, log: Path) -> None:
-    owner_file(log).mkdir()
+def test_an_owner_that_cannot_be_written_leaves_nothing_behind(store: SessionStore, log: Path) -> None:
+    lock_file_of(log).mkdir()
     before = sorted(item.name for item in store.folder.iterdir())
     ours = store.open("s1")
     ours.hold()

@@ -7,8 +7,8 @@ import pytest
 
 from odin.core.errors import LogDamaged, LogTooNew, SessionLocked, SessionNotFound, StateUnwritable, UsageError
 from odin.core.event import Envelope, TurnEnded, TurnStarted
-from odin.session.log import FORMAT, Header, SessionLog, read_header, read_log
-from odin.session.store import Store, new_session_id, project_key
+from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, read_header, read_log
+from odin.session.store import SessionStore, make_session_id, project_key_of
 
 
 def envelope(number: int) -> Envelope:
@@ -17,7 +17,7 @@ def envelope(number: int) -> Envelope:
 
 @pytest.fixture
 def log(tmp_path: Path) -> SessionLog:
-    return SessionLog(tmp_path / "deep" / "s" / "main.jsonl", Header(FORMAT, "s", "/w", 1.0))
+    return SessionLog(tmp_path / "deep" / "s" / "main.jsonl", LogHeader(LOG_FORMAT, "s", "/w", 1.0))
 
 
 def test_a_log_has_a_header_and_a_line_per_event(log: SessionLog) -> None:
@@ -26,7 +26,7 @@ def test_a_log_has_a_header_and_a_line_per_event(log: SessionLog) -> None:
     log.sync()
     log.close()
     assert log.path.read_bytes().count(b"\n") == 3
-    assert read_header(log.path).odin_log == FORMAT
+    assert read_header(log.path).odin_log == LOG_FORMAT
     assert list(read_log(log.path)) == [envelope(0), envelope(1)]
     assert log.path.stat().st_mode & 0o777 == 0o600
 
@@ -97,13 +97,13 @@ def test_a_second_writer_is_refused(log: SessionLog) -> None:
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file in the way")
     with pytest.raises(StateUnwritable, match="cannot be written") as caught:
-        Store(tmp_path / "state", "/w").create("/w")
+        SessionStore(tmp_path / "state", "/w").create("/w")
     assert "ODIN_STATE_DIR" in caught.value.hint
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_said() -> None:
-    log = SessionLog(Path("/dev/full"), Header(FORMAT, "s", "/w", 1.0))
+    log = SessionLog(Path("/dev/full"), LogHeader(LOG_FORMAT, "s", "/w", 1.0))
     with pytest.raises(StateUnwritable, match="No space left"):
         log.append(envelope(0))
 
@@ -112,7 +112,7 @@ def test_kill_nine_keeps_every_finished_line(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys\nfrom pathlib import Path\n"
         "from odin.core.event import Envelope, TurnEnded\nfrom odin.session.log import *\n"
-        "log = SessionLog(Path(sys.argv[1]), Header(FORMAT, 's', '/w', 1.0))\n"
+        "log = SessionLog(Path(sys.argv[1]), LogHeader(LOG_FORMAT, 's', '/w', 1.0))\n"
         "for n in range(50): log.append(Envelope(n, 1.0, 's', TurnEnded('t', 'end_turn', 'x' * n)))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -123,25 +123,25 @@ def test_kill_nine_keeps_every_finished_line(tmp_path: Path) -> None:
 
 
 def test_sessions_are_listed_newest_first_and_found(tmp_path: Path) -> None:
-    store = Store(tmp_path, "/w")
+    store = SessionStore(tmp_path, "/w")
     for number, name in enumerate(("one", "two")):
         log = store.create("/w", name)
         log.append(envelope(0))
         log.close()
         os.utime(log.path, (number, number))
     assert [entry.id for entry in store.list()] == ["two", "one"]
-    assert store.latest() == "two"
-    assert Store(tmp_path, "/elsewhere").open("one").path == store.path_of("one")
+    assert store.find_latest() == "two"
+    assert SessionStore(tmp_path, "/elsewhere").open("one").path == store.path_of("one")
 
 
 def test_wrong_ids_are_refused(tmp_path: Path) -> None:
-    store = Store(tmp_path, "/w")
+    store = SessionStore(tmp_path, "/w")
     with pytest.raises(UsageError):
         store.path_of("../escape")
     with pytest.raises(SessionNotFound, match="no session nope"):
         store.open("nope")
     with pytest.raises(SessionNotFound, match="no earlier session"):
-        store.latest()
+        store.find_latest()
     log = store.create("/w", "taken")
     log.append(envelope(0))
     log.close()
@@ -150,6 +150,6 @@ def test_wrong_ids_are_refused(tmp_path: Path) -> None:
 
 
 def test_names_are_readable_and_distinct() -> None:
-    assert new_session_id(0.123).isdigit()
-    assert len(new_session_id()) == 17
-    assert project_key("/a/b") != project_key("/a-b")
+    assert make_session_id(0.123).isdigit()
+    assert len(make_session_id()) == 17
+    assert project_key_of("/a/b") != project_key_of("/a-b")

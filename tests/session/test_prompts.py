@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from odin.core.event import AnyEvent, Envelope, PromptJoined, TurnEnded, TurnStarted
+from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnEnded, TurnStarted
 from odin.session import prompts
-from odin.session.prompts import recent_prompts
+from odin.session.prompts import read_recent_prompts
 from odin.session.store import LOG_NAME
 
 
@@ -29,24 +29,24 @@ def started(text: str, **more: bool | str) -> TurnStarted:
 def test_the_newest_first_and_each_once(tmp_path: Path) -> None:
     write(tmp_path, "20260101000000000", started("old"), started("twice"), when=1)
     write(tmp_path, "20260102000000000", started("twice"), TurnEnded("twice", "end_turn"), started("new"), when=2)
-    assert recent_prompts(tmp_path, 10) == ("new", "twice", "old")
-    assert recent_prompts(tmp_path, 2) == ("new", "twice")
-    assert recent_prompts(tmp_path / "nowhere", 2) == ()
+    assert read_recent_prompts(tmp_path, 10) == ("new", "twice", "old")
+    assert read_recent_prompts(tmp_path, 2) == ("new", "twice")
+    assert read_recent_prompts(tmp_path / "nowhere", 2) == ()
 
 
 def test_only_what_a_person_said_as_it_was_typed(tmp_path: Path) -> None:
     session = "20260101000000000"
-    write(tmp_path, session, started("whole text", shown="/command"), PromptJoined("j", "joined", "ask_mode"))
+    write(tmp_path, session, started("whole text", shown="/command"), PromptInjected("j", "joined", "ask_mode"))
     write(tmp_path, session, started("again", continues=True), started("x" * 200_000))
     write(tmp_path, session, started("of a helper"), agent="child")
     path = tmp_path / session / LOG_NAME
     path.write_bytes(path.read_bytes() + b'{"seq":1,"event":{"type":"TurnStarted","text":"torn')
-    assert recent_prompts(tmp_path, 10) == ("joined", "/command")
+    assert read_recent_prompts(tmp_path, 10) == ("joined", "/command")
 
 
 def test_only_the_end_of_a_long_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "TAIL_BYTES", 2_000)
     write(tmp_path, "20260101000000000", *(started(f"number {number}") for number in range(100)))
-    found = recent_prompts(tmp_path, 200)
+    found = read_recent_prompts(tmp_path, 200)
     assert found[0] == "number 99"
     assert 5 < len(found) < 50

@@ -4,16 +4,16 @@ from odin.core.event import (
     MessageRemoved,
     PromptChanged,
     PromptDropped,
-    PromptJoined,
+    PromptInjected,
     PromptQueued,
     SessionOpened,
     ToolStarted,
     TurnEnded,
     TurnStarted,
 )
-from odin.core.message import UserMessage
-from odin.session.state import State
-from odin.session.thread import GO_ON
+from odin.core.message import PromptMessage
+from odin.session.state import SessionState
+from odin.session.thread import CONTINUE_PROMPT
 
 from .test_state import assert_legal, ended, reply, wrap
 
@@ -27,9 +27,9 @@ LOG = wrap(
     ToolStarted("x", "T", {}),
     ended("x"),
     PromptChanged("b", "second, better", "edit_mode", "steer"),
-    PromptJoined("c", "third", "edit_mode", "t"),
+    PromptInjected("c", "third", "edit_mode", "t"),
     reply("z"),
-    PromptJoined("b", "second, better", "edit_mode"),
+    PromptInjected("b", "second, better", "edit_mode"),
     TurnEnded("t", "interrupted"),
     TurnStarted("u", "", "edit_mode", continues=True),
     reply(),
@@ -44,26 +44,26 @@ LOG = wrap(
 
 def test_every_prefix_gives_a_history_that_every_api_accepts() -> None:
     for count in range(len(LOG) + 1):
-        assert_legal(State.fold(LOG[:count]).history())
+        assert_legal(SessionState.fold(LOG[:count]).build_history())
 
 
 def test_drafts_keep_their_place_and_survive_a_new_start() -> None:
-    state = State.fold([*LOG[:9], *wrap(SessionOpened("/w", "m", "1", resumed=True))])
-    assert [(item.id, item.body, item.mode, item.lane) for item in state.queue] == [
+    state = SessionState.fold([*LOG[:9], *wrap(SessionOpened("/w", "m", "1", resumed=True))])
+    assert [(item.id, item.body, item.mode, item.delivery) for item in state.queue] == [
         ("a", "first", "edit_mode", "queue"),
         ("b", "second, better", "edit_mode", "steer"),
         ("c", "third", "edit_mode", "steer"),
     ]
-    assert [item.id for item in State.fold(LOG[:13]).queue] == ["a"]
-    assert State.fold(LOG).queue == ()
+    assert [item.id for item in SessionState.fold(LOG[:13]).queue] == ["a"]
+    assert SessionState.fold(LOG).queue == ()
 
 
 def test_what_joined_is_said_by_the_user_after_the_results() -> None:
-    last = State.fold(LOG[:10]).history()[-1]
-    assert last == UserMessage("third")
+    last = SessionState.fold(LOG[:10]).build_history()[-1]
+    assert last == PromptMessage("third")
 
 
 def test_a_continue_adds_a_word_only_after_the_models_own() -> None:
-    assert State.fold(LOG[:14]).history() == State.fold(LOG[:13]).history()
+    assert SessionState.fold(LOG[:14]).build_history() == SessionState.fold(LOG[:13]).build_history()
     answered = [*LOG[:16], *wrap(TurnStarted("w", "", "edit_mode", continues=True))]
-    assert State.fold(answered).history()[-1] == UserMessage(GO_ON)
+    assert SessionState.fold(answered).build_history()[-1] == PromptMessage(CONTINUE_PROMPT)

@@ -7,17 +7,17 @@ import msgspec
 import pytest
 
 from odin.core.errors import SessionLocked, SessionNotFound, UsageError
-from odin.session.index import Index
-from odin.session.lock import Owner, host_name
-from odin.session.remove import LEFTOVER, delete, sweep
-from odin.session.store import Store
+from odin.session.index import SessionIndex
+from odin.session.lock import LockHolder, get_host_name
+from odin.session.remove import DELETED_PREFIX, delete_session, sweep_leftovers
+from odin.session.store import SessionStore
 
 from .logs import opened, turn, write
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store(tmp_path / "state", "/w")
+def store(tmp_path: Path) -> SessionStore:
+    store = SessionStore(tmp_path / "state", "/w")
     for session in ("one", "two"):
         folder = write(store, session, [opened(), *turn("t", "hello")]).path.parent
         for name in ("outputs/a.txt", "spawn-logs/b.log", "images/c.png"):
@@ -27,74 +27,74 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_everything_of_it_goes_and_nothing_else(store: Store) -> None:
+def test_everything_of_it_goes_and_nothing_else(store: SessionStore) -> None:
     beside = store.folder.parent.parent / "checkpoints" / store.folder.name / "objects"
     beside.mkdir(parents=True)
     (beside / "shared").write_text("bytes")
-    Index(store.folder).summaries()
-    delete(store, "one")
+    SessionIndex(store.folder).list_summaries()
+    delete_session(store, "one")
     left = {path.name for path in store.folder.iterdir()}
     assert left - {"usage.jsonl"} == {".index", "two"}, "what it cost may stay known"
-    assert [item.id for item in Index(store.folder).summaries()] == ["two"]
+    assert [item.id for item in SessionIndex(store.folder).list_summaries()] == ["two"]
     assert (beside / "shared").read_text() == "bytes"
 
 
-def test_one_that_is_open_stays(store: Store) -> None:
+def test_one_that_is_open_stays(store: SessionStore) -> None:
     log = store.open("one")
     log.hold()
     with pytest.raises(SessionLocked):
-        delete(store, "one")
+        delete_session(store, "one")
     assert log.path.exists()
     log.close()
-    delete(store, "one")
+    delete_session(store, "one")
     assert not log.path.exists()
 
 
 @pytest.mark.parametrize("session", ["..", ".", "", "../two", "/etc", "one/outputs", "two/.."])
-def test_an_id_that_leads_elsewhere_is_refused(store: Store, session: str) -> None:
+def test_an_id_that_leads_elsewhere_is_refused(store: SessionStore, session: str) -> None:
     with pytest.raises(UsageError):
-        delete(store, session)
+        delete_session(store, session)
     assert len(store.list()) == 2
 
 
-def test_an_unknown_one_is_said(store: Store) -> None:
+def test_an_unknown_one_is_said(store: SessionStore) -> None:
     with pytest.raises(SessionNotFound):
-        delete(store, "three")
+        delete_session(store, "three")
 
 
-def test_links_are_not_followed(store: Store, tmp_path: Path) -> None:
+def test_links_are_not_followed(store: SessionStore, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "main.jsonl").write_text("precious")
     (store.folder / "linked").symlink_to(outside)
     with pytest.raises(UsageError, match="leads elsewhere"):
-        delete(store, "linked")
+        delete_session(store, "linked")
     (store.path_of("one").parent / "outputs" / "link").symlink_to(outside)
-    delete(store, "one")
+    delete_session(store, "one")
     assert (outside / "main.jsonl").read_text() == "precious"
 
 
-def test_a_log_that_is_damaged_can_be_deleted(store: Store) -> None:
+def test_a_log_that_is_damaged_can_be_deleted(store: SessionStore) -> None:
     store.path_of("one").write_bytes(b"\xff no log")
-    delete(store, "one")
+    delete_session(store, "one")
     assert [item.id for item in store.list()] == ["two"]
 
 
-def test_what_a_crash_left_is_no_session_and_is_swept_up(store: Store) -> None:
-    (store.folder / "one").rename(store.folder / f"{LEFTOVER}one")
-    assert [item.id for item in Index(store.folder).summaries()] == ["two"]
-    assert store.where("one") is None
-    sweep(store)
+def test_what_a_crash_left_is_no_session_and_is_swept_up(store: SessionStore) -> None:
+    (store.folder / "one").rename(store.folder / f"{DELETED_PREFIX}one")
+    assert [item.id for item in SessionIndex(store.folder).list_summaries()] == ["two"]
+    assert store.find_log("one") is None
+    sweep_leftovers(store)
     assert sorted(path.name for path in store.folder.iterdir()) == [".index", "two"]
 
 
-def test_claims_of_sessions_that_never_were_are_swept_up_when_they_are_old(store: Store) -> None:
+def test_claims_of_sessions_that_never_were_are_swept_up_when_they_are_old(store: SessionStore) -> None:
     claimed = store.create("/w", "claimed")
     for name, pid, age in (("dead", 2**22 + 1, 1e6), ("young", 2**22 + 1, 0), ("alive", os.getpid(), 1e6)):
         path = store.folder / f"{name}.lock"
-        path.write_bytes(msgspec.json.encode(Owner(pid, host_name(), 1.0)))
+        path.write_bytes(msgspec.json.encode(LockHolder(pid, get_host_name(), 1.0)))
         then = path.stat().st_mtime - age
         os.utime(path, (then, then))
-    sweep(store)
+    sweep_leftovers(store)
     assert {path.name for path in store.folder.glob("*.lock")} == {"young.lock", "alive.lock", "claimed.lock"}
     claimed.close()

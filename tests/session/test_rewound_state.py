@@ -7,7 +7,7 @@ from odin.core.event import (
     AnyEvent,
     Envelope,
     FileChange,
-    FilesLeft,
+    FilesChanged,
     FileState,
     Redone,
     Replied,
@@ -18,8 +18,8 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.message import AssistantMessage, Text, ToolCall, ToolMessage, UserMessage
-from odin.session.state import State
+from odin.core.message import PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage
+from odin.session.state import SessionState
 
 Moves = st.lists(
     st.one_of(
@@ -65,12 +65,12 @@ class Session:
         call = ToolCall(f"c{self._count}", "WriteFile", {})
         self.emit(TurnStarted(name, name, "edit_mode"))
         self.emit(TodosChanged((Todo(name, name, "pending"),)))
-        self.emit(Replied(AssistantMessage((Text("on it"), call))))
+        self.emit(Replied(ReplyMessage((Text("on it"), call))))
         change = FileChange(FileState(f"/{name}", "absent"), FileState(f"/{name}", "file", "0" * 64))
-        self.emit(FilesLeft(call.id, (change,)))
+        self.emit(FilesChanged(call.id, (change,)))
         if finish:
             self.emit(ToolEnded(call.id, "WriteFile", "success", "written"))
-            self.emit(Replied(AssistantMessage((Text("done"),))))
+            self.emit(Replied(ReplyMessage((Text("done"),))))
             self.emit(TurnEnded(name, "end_turn", "done"))
         self.turns.append(name)
         self.undone.clear()
@@ -81,17 +81,17 @@ def test_any_mixture_leaves_the_turns_that_were_not_taken_back(moves: list[tuple
     session = Session()
     for kind, number in moves:
         session.move(kind, number)
-    state = State.fold(session.log, "s")
+    state = SessionState.fold(session.log, "s")
     assert [turn.id for turn in state.turns] == session.turns
     assert [turn.files for turn in state.turns] == [1] * len(session.turns)
     assert [todo.id for todo in state.todos] == session.turns[-1:]
-    history = state.history()
-    assert [message.text for message in history if isinstance(message, UserMessage)] == session.turns
-    asked = [call.id for message in history if isinstance(message, AssistantMessage) for call in message.calls]
+    history = state.build_history()
+    assert [message.text for message in history if isinstance(message, PromptMessage)] == session.turns
+    asked = [call.id for message in history if isinstance(message, ReplyMessage) for call in message.calls]
     given_back = [
         result.call_id for message in history if isinstance(message, ToolMessage) for result in message.results
     ]
     assert asked == given_back == [name.replace("p", "c") for name in session.turns]
-    assert (state.undone is not None) == bool(session.undone)
+    assert (state.redoable_rewind is not None) == bool(session.undone)
     for name in session.turns:
-        assert f"/{name}" in [change.before_after.before.path for change in state.changes_since(name) or ()]
+        assert f"/{name}" in [change.change.before.path for change in state.list_changes_since(name) or ()]

@@ -17,15 +17,15 @@ from odin.core.event import (
     TurnStarted,
     UsageRecorded,
 )
-from odin.core.message import AssistantMessage, Text, ToolCall, Usage
-from odin.session.state import State
+from odin.core.message import ReplyMessage, Text, ToolCall, Usage
+from odin.session.state import SessionState
 
 TURNS = 400
 MOST_BYTES = 900
 
 
 def test_a_prompt_that_is_over_takes_less_than_a_kilobyte() -> None:
-    state, numbers = State("s"), count()
+    state, numbers = SessionState("s"), count()
 
     def happens(event: AnyEvent) -> None:
         line = msgspec.json.encode(Envelope(next(numbers), 1_800_000_000.5, "s", event))
@@ -37,12 +37,12 @@ def test_a_prompt_that_is_over_takes_less_than_a_kilobyte() -> None:
             call = ToolCall(f"call_{turn}", "ExecuteCommand", {"command": "seq 1 150000"})
             happens(TurnStarted(f"p{turn}", f"Print the numbers, please ({turn}).", "edit_mode"))
             happens(UsageRecorded("m", Usage(10_000, 20), 0.1, 48_000))
-            happens(Replied(AssistantMessage((Text("I print them."), call))))
+            happens(Replied(ReplyMessage((Text("I print them."), call))))
             happens(ToolStarted(call.id, call.name, call.args))
             happens(ToolEnded(call.id, call.name, "success", "1\n" * 10_000, note="exit code 0"))
-            happens(Replied(AssistantMessage((Text("Here they are."),))))
+            happens(Replied(ReplyMessage((Text("Here they are."),))))
             happens(TurnEnded(f"p{turn}", "end_turn", "Here they are."))
-        happens(Compacted("They were printed.", kept=2))
+        happens(Compacted("They were printed.", kept_messages=2))
 
     prompts(0, 50)
     gc.collect()

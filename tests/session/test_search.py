@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.event import AnyEvent, Compacted, ContextSummarized, PromptJoined, ToolEnded
-from odin.session.search import search, snippet
-from odin.session.store import Store
+from odin.core.event import AnyEvent, Compacted, ContextSummarized, PromptInjected, ToolEnded
+from odin.session.search import make_snippet, search_sessions
+from odin.session.store import SessionStore
 from odin.tools.searching.ripgrep import find_ripgrep
 
 from .logs import opened, titled, turn, write
@@ -15,8 +15,8 @@ RG = find_ripgrep() or ""
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path, "/w")
+def store(tmp_path: Path) -> SessionStore:
+    return SessionStore(tmp_path, "/w")
 
 
 @pytest.mark.parametrize("ripgrep", [RG, "", "/nowhere/rg"])
@@ -24,63 +24,63 @@ def store(tmp_path: Path) -> Store:
     ("event", "where"),
     [
         (titled("the Needle here"), "title"),
-        (PromptJoined("p", "the Needle here", "edit_mode"), "prompt"),
+        (PromptInjected("p", "the Needle here", "edit_mode"), "prompt"),
         (ToolEnded("c", "Read", "success", "the Needle here"), "tool"),
         (Compacted("the Needle here", 0), "summary"),
         (ContextSummarized("the Needle here"), "summary"),
     ],
 )
-def test_everything_that_was_said_is_found(store: Store, event: AnyEvent, where: str, ripgrep: str) -> None:
+def test_everything_that_was_said_is_found(store: SessionStore, event: AnyEvent, where: str, ripgrep: str) -> None:
     write(store, "hay", [opened(), *turn("t", "nothing")], 300)
     write(store, "one", [opened(), *turn("t", "hello"), event], 200)
-    (match,) = search(store.folder, "needle", ripgrep=ripgrep)
+    (match,) = search_sessions(store.folder, "needle", ripgrep=ripgrep)
     assert (match.session.id, match.where, match.snippet, match.seq) == ("one", where, "the Needle here", 5)
 
 
-def test_prompts_and_answers_are_found_and_the_place_with_most_words_is_shown(store: Store) -> None:
+def test_prompts_and_answers_are_found_and_the_place_with_most_words_is_shown(store: SessionStore) -> None:
     write(store, "one", [opened(), *turn("t1", "alpha"), *turn("t2", "beta", "Alpha and beta together.")])
-    (match,) = search(store.folder, "ALPHA beta", ripgrep=RG)
+    (match,) = search_sessions(store.folder, "ALPHA beta", ripgrep=RG)
     assert (match.where, match.snippet) == ("answer", "Alpha and beta together.")
-    (match,) = search(store.folder, "alpha", ripgrep=RG)
+    (match,) = search_sessions(store.folder, "alpha", ripgrep=RG)
     assert (match.where, match.seq) == ("prompt", 1)
 
 
 @pytest.mark.parametrize("ripgrep", [RG, ""])
-def test_all_words_must_occur_and_newer_sessions_come_first(store: Store, ripgrep: str) -> None:
+def test_all_words_must_occur_and_newer_sessions_come_first(store: SessionStore, ripgrep: str) -> None:
     write(store, "old", [opened(), *turn("t", "red green")], 100)
     write(store, "new", [opened(), *turn("t", "red", "green")], 200)
     write(store, "half", [opened(), *turn("t", "red only")], 300)
-    assert [match.session.id for match in search(store.folder, "green red", ripgrep=ripgrep)] == ["new", "old"]
-    assert search(store.folder, "green purple", ripgrep=ripgrep) == ()
-    assert search(store.folder, "   ", ripgrep=ripgrep) == ()
+    assert [match.session.id for match in search_sessions(store.folder, "green red", ripgrep=ripgrep)] == ["new", "old"]
+    assert search_sessions(store.folder, "green purple", ripgrep=ripgrep) == ()
+    assert search_sessions(store.folder, "   ", ripgrep=ripgrep) == ()
 
 
 @pytest.mark.parametrize("ripgrep", [RG, ""])
-def test_the_names_of_fields_and_events_are_not_what_was_said(store: Store, ripgrep: str) -> None:
+def test_the_names_of_fields_and_events_are_not_what_was_said(store: SessionStore, ripgrep: str) -> None:
     write(store, "one", [opened(), *turn("t", "hello")])
     for word in ("TurnStarted", "edit_mode", "session", "cost_usd"):
-        assert search(store.folder, word, ripgrep=ripgrep) == ()
+        assert search_sessions(store.folder, word, ripgrep=ripgrep) == ()
 
 
 @pytest.mark.parametrize("ripgrep", [RG, ""])
 @pytest.mark.parametrize(
     "said", ['say "quoted"', "back\\slash", "tab\there", "ÄPFEL und Straße", "日本語の文", "a/b/c.py"]
 )
-def test_words_that_a_log_writes_differently_are_found(store: Store, ripgrep: str, said: str) -> None:
+def test_words_that_a_log_writes_differently_are_found(store: SessionStore, ripgrep: str, said: str) -> None:
     write(store, "hay", [opened(), *turn("t", "nothing of that")])
     write(store, "one", [opened(), *turn("t", f"before {said} after")])
     for word in [said, *said.split(), said.lower()]:
-        assert [match.session.id for match in search(store.folder, word, ripgrep=ripgrep)] == ["one"], word
+        assert [match.session.id for match in search_sessions(store.folder, word, ripgrep=ripgrep)] == ["one"], word
 
 
 def test_a_snippet_is_one_line_around_the_word() -> None:
     text = "x" * 300 + "\n\n a \x1b[31mNeedle\n" + "y" * 300
-    found = snippet(text, ["needle"])
+    found = make_snippet(text, ["needle"])
     assert "Needle" in found
     assert "\n" not in found
     assert len(found) < 180
     assert found.startswith("…") and found.endswith("…")
 
 
-def test_a_project_without_sessions_has_no_matches(store: Store) -> None:
-    assert search(store.folder, "word", ripgrep=RG) == ()
+def test_a_project_without_sessions_has_no_matches(store: SessionStore) -> None:
+    assert search_sessions(store.folder, "word", ripgrep=RG) == ()

@@ -11,23 +11,23 @@ from odin.core.event import (
     AgentStarted,
     AnyEvent,
     Envelope,
-    Noted,
+    NoteAdded,
     PromptQueued,
     Replied,
     ReplyDiscarded,
     SessionOpened,
+    StatusUpdated,
     Todo,
     TodosChanged,
     ToolEnded,
     ToolStarted,
     TurnEnded,
     TurnStarted,
-    Updated,
     UsageRecorded,
 )
-from odin.core.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, Usage, UserMessage
-from odin.session.state import State
-from odin.session.thread import INTERRUPTED, NOT_BEGUN
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, Usage
+from odin.session.state import SessionState
+from odin.session.thread import INTERRUPTED, NOT_STARTED
 
 from ..core.strategies import envelopes
 
@@ -38,7 +38,7 @@ def wrap(*events: AnyEvent, agent: str = "") -> list[Envelope]:
 
 def reply(*calls: str, text: str = "on it") -> Replied:
     parts = (*((Text(text),) if text else ()), *(ToolCall(name, "Read", {"n": name}) for name in calls))
-    return Replied(AssistantMessage(parts))
+    return Replied(ReplyMessage(parts))
 
 
 def ended(call: str, text: str = "done") -> ToolEnded:
@@ -54,7 +54,7 @@ def assert_legal(history: tuple[Message, ...]) -> None:
             expecting = []
             continue
         assert not expecting
-        if isinstance(message, AssistantMessage):
+        if isinstance(message, ReplyMessage):
             assert message.text.strip() or message.calls
             expecting = [call.id for call in message.calls]
     assert not expecting
@@ -65,7 +65,7 @@ turn_events = st.one_of(
     st.lists(st.sampled_from("abcd"), unique=True, max_size=3).map(lambda calls: reply(*calls)),
     st.just(reply(text="")),
     st.sampled_from("abcdx").map(ended),
-    st.just(Noted("by the way")),
+    st.just(NoteAdded("by the way")),
     st.just(ReplyDiscarded("cut")),
     st.just(TurnEnded("t", "end_turn", "ok")),
 )
@@ -76,74 +76,76 @@ turn_events = st.one_of(
 def test_every_prefix_gives_a_legal_history(events: list[AnyEvent]) -> None:
     log = wrap(*events)
     for length in range(len(log) + 1):
-        assert_legal(State.fold(log[:length]).history())
+        assert_legal(SessionState.fold(log[:length]).build_history())
 
 
 @settings(max_examples=200)
 @given(st.lists(envelopes, max_size=12))
 def test_any_events_in_any_order_fold(log: list[Envelope]) -> None:
-    state = State.fold(log)
+    state = SessionState.fold(log)
     msgspec.json.encode(state.snapshot())
 
 
 def test_results_stand_in_the_order_of_the_calls() -> None:
     log = wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b", "c"), ended("c"), ended("a"), ended("b"))
-    last = State.fold(log).history()[-1]
+    last = SessionState.fold(log).build_history()[-1]
     assert isinstance(last, ToolMessage)
     assert [result.call_id for result in last.results] == ["a", "b", "c"]
 
 
 def test_a_crash_between_two_calls_leaves_a_result_for_each() -> None:
-    state = State.fold(wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b"), ended("a", "fine")))
-    last = state.history()[-1]
+    state = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b"), ended("a", "fine")))
+    last = state.build_history()[-1]
     assert isinstance(last, ToolMessage)
-    assert [(result.text, result.is_error) for result in last.results] == [("fine", False), (NOT_BEGUN, True)]
-    assert [call.id for call in state.thread().open_calls] == ["b"]
+    assert [(result.text, result.is_error) for result in last.results] == [("fine", False), (NOT_STARTED, True)]
+    assert [call.id for call in state.thread_of().open_calls] == ["b"]
 
 
 def test_what_an_interrupted_call_may_have_changed_depends_on_whether_it_began() -> None:
     began = ToolStarted("a", "ExecuteCommand", {}, "")
-    state = State.fold(wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b"), began))
-    last = state.history()[-1]
+    state = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b"), began))
+    last = state.build_history()[-1]
     assert isinstance(last, ToolMessage)
-    assert [result.text for result in last.results] == [INTERRUPTED, NOT_BEGUN]
+    assert [result.text for result in last.results] == [INTERRUPTED, NOT_STARTED]
 
 
 def test_a_note_after_a_discarded_reply_does_not_change_what_was_sent() -> None:
-    before = State.fold(wrap(TurnStarted("t", "hi", "edit_mode")))
-    after = State.fold(wrap(TurnStarted("t", "hi", "edit_mode"), ReplyDiscarded("cut"), Noted("smaller")))
-    assert after.history()[: len(before.history())] == before.history()
-    assert after.history()[-1] == UserMessage("smaller")
+    before = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode")))
+    after = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode"), ReplyDiscarded("cut"), NoteAdded("smaller")))
+    assert after.build_history()[: len(before.build_history())] == before.build_history()
+    assert after.build_history()[-1] == PromptMessage("smaller")
 
 
 def test_a_note_before_the_request_stands_beside_the_newest_message() -> None:
-    state = State.fold(wrap(TurnStarted("t", "hi", "edit_mode"), Noted("x")))
-    assert state.history() == (UserMessage("hi", ("x",)),)
+    state = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode"), NoteAdded("x")))
+    assert state.build_history() == (PromptMessage("hi", ("x",)),)
 
 
 def test_a_turn_keeps_its_record() -> None:
     todo = Todo("1", "look", "pending")
     events = (
         TurnStarted("t", "hi", "ask_mode"),
-        Updated("reading"),
+        StatusUpdated("reading"),
         reply("a"),
         ToolEnded("a", "Read", "success", "text", note="read a", files=("/a",)),
         TodosChanged((todo,)),
     )
-    running = State.fold(wrap(*events))
+    running = SessionState.fold(wrap(*events))
     (turn,) = running.turns
-    assert running.executing
+    assert running.is_executing
     assert (turn.body, turn.mode, turn.updates, turn.todos) == ("hi", "ask_mode", ("reading",), (todo,))
     assert turn.tool_history[0].files == ("/a",)
-    done = State.fold(wrap(*events, TurnEnded("t", "end_turn", "answer")))
+    done = SessionState.fold(wrap(*events, TurnEnded("t", "end_turn", "answer")))
     (turn,) = done.turns
-    assert not done.executing
+    assert not done.is_executing
     assert (turn.answer_summary, turn.updates, turn.reason) == ("answer", (), "end_turn")
 
 
 def test_a_failed_turn_resets_executing_and_updates() -> None:
-    state = State.fold(wrap(TurnStarted("t", "hi", "ask_mode"), Updated("x"), TurnEnded("t", "error", error="boom")))
-    assert not state.executing
+    state = SessionState.fold(
+        wrap(TurnStarted("t", "hi", "ask_mode"), StatusUpdated("x"), TurnEnded("t", "error", error="boom"))
+    )
+    assert not state.is_executing
     assert state.turns[0].updates == ()
 
 
@@ -153,10 +155,10 @@ def test_sub_agents_appear_with_their_todos_and_leave() -> None:
         *wrap(AgentStarted("a-1", "dig", "ask_mode")),
         *wrap(TodosChanged((todo,)), agent="a-1"),
     ]
-    (record,) = State.fold(log).snapshot().sub_agents
+    (record,) = SessionState.fold(log).snapshot().sub_agents
     assert (record.id, record.todos) == ("a-1", (todo,))
-    assert State.fold([*log, *wrap(AgentEnded("a-1", "error"))]).snapshot().sub_agents == ()
-    assert State.fold([*log, *wrap(SessionOpened("/w", "m", "1", resumed=True))]).snapshot().sub_agents == ()
+    assert SessionState.fold([*log, *wrap(AgentEnded("a-1", "error"))]).snapshot().sub_agents == ()
+    assert SessionState.fold([*log, *wrap(SessionOpened("/w", "m", "1", resumed=True))]).snapshot().sub_agents == ()
 
 
 def test_usage_adds_up_by_model_and_agent_and_context_is_the_last_reply() -> None:
@@ -166,7 +168,7 @@ def test_usage_adds_up_by_model_and_agent_and_context_is_the_last_reply() -> Non
         *wrap(UsageRecorded("n", second, 0.25, 1000), agent="a-1"),
         *wrap(UsageRecorded("m", second, 0.25, 1000)),
     ]
-    shot = State.fold(log).snapshot()
+    shot = SessionState.fold(log).snapshot()
     assert shot.usage == first + second + second
     assert shot.usage_by_model == {"m": first + second, "n": second}
     assert shot.usage_by_agent == {"": first + second, "a-1": second}
@@ -174,17 +176,17 @@ def test_usage_adds_up_by_model_and_agent_and_context_is_the_last_reply() -> Non
 
 
 def test_reads_are_copies() -> None:
-    state = State.fold(wrap(SessionOpened("/w", "m", "1", config={"a": 1}), TurnStarted("t", "hi", "ask_mode")))
+    state = SessionState.fold(wrap(SessionOpened("/w", "m", "1", config={"a": 1}), TurnStarted("t", "hi", "ask_mode")))
     state.snapshot().config["a"] = 2
     assert state.snapshot().config == {"a": 1}
-    assert isinstance(state.history(), tuple)
-    queued = State.fold(wrap(PromptQueued("q", "later", "plan_mode")))
+    assert isinstance(state.build_history(), tuple)
+    queued = SessionState.fold(wrap(PromptQueued("q", "later", "plan_mode")))
     assert queued.queue[0].mode == "plan_mode"
 
 
 def test_two_thousand_events_fold_without_growing_per_event() -> None:
     block = (TurnStarted("t", "hi", "edit_mode"), reply("a"), ended("a"), reply(), TurnEnded("t", "end_turn", "ok"))
     log = wrap(*itertools.chain.from_iterable(itertools.repeat(block, 400)))
-    state = State.fold(log)
+    state = SessionState.fold(log)
     assert len(state.turns) == 400
-    assert_legal(state.history())
+    assert_legal(state.build_history())

@@ -8,20 +8,20 @@ from odin.core.event import (
     AnyEvent,
     ContextAdded,
     ContextSummarized,
-    Noted,
+    NoteAdded,
     Rewound,
     TurnEnded,
     TurnStarted,
 )
-from odin.core.message import ToolMessage, UserMessage
-from odin.session.state import State
-from odin.session.summary import SUMMARISED
+from odin.core.message import PromptMessage, ToolMessage
+from odin.session.state import SessionState
+from odin.session.summary import SUMMARIZED_RESULT
 
 from .test_state import assert_legal, ended, reply, turn_events, wrap
 
 
-def texts(state: State, agent: str = "") -> dict[str, str]:
-    found = (message for message in state.history(agent) if isinstance(message, ToolMessage))
+def texts(state: SessionState, agent: str = "") -> dict[str, str]:
+    found = (message for message in state.build_history(agent) if isinstance(message, ToolMessage))
     return {result.call_id: result.text for message in found for result in message.results}
 
 
@@ -44,16 +44,16 @@ TALK: tuple[AnyEvent, ...] = (
 
 
 def test_covered_results_and_context_become_one_line_and_one_item():
-    state = State.fold(wrap(*TALK))
-    assert texts(state) == {"a": SUMMARISED, "b": SUMMARISED, "c": "newest", "sum": "The summary."}
-    assert state.history()[0] == UserMessage("do it", ("Date: today",))
+    state = SessionState.fold(wrap(*TALK))
+    assert texts(state) == {"a": SUMMARIZED_RESULT, "b": SUMMARIZED_RESULT, "c": "newest", "sum": "The summary."}
+    assert state.build_history()[0] == PromptMessage("do it", ("Date: today",))
     assert [item.content for item in state.snapshot().context] == ["The summary."]
-    assert_legal(state.history())
+    assert_legal(state.build_history())
 
 
 def test_what_is_collected_leaves_out_the_running_call_and_what_was_summarised():
-    running = State.fold(wrap(*TALK[:-2]))
-    found = running.collected()
+    running = SessionState.fold(wrap(*TALK[:-2]))
+    found = running.list_collected()
     assert [(item.call_id, item.text) for item in found] == [
         ("", "port = 1"),
         ("a", "old text"),
@@ -62,16 +62,22 @@ def test_what_is_collected_leaves_out_the_running_call_and_what_was_summarised()
     ]
     assert found[0].title == "Context from /w/a.toml"
     assert found[1].title == 'Read {"n":"a"}'
-    after = State.fold(wrap(*TALK)).collected()
-    assert [item.text for item in after] == ["The summary.", SUMMARISED, SUMMARISED, "newest", "The summary."]
+    after = SessionState.fold(wrap(*TALK)).list_collected()
+    assert [item.text for item in after] == [
+        "The summary.",
+        SUMMARIZED_RESULT,
+        SUMMARIZED_RESULT,
+        "newest",
+        "The summary.",
+    ]
 
 
 def test_a_later_call_of_the_same_name_is_not_covered():
-    state = State.fold(wrap(*TALK, TurnEnded("t", "end_turn"), begun("u"), reply("a"), ended("a", "new text")))
+    state = SessionState.fold(wrap(*TALK, TurnEnded("t", "end_turn"), begun("u"), reply("a"), ended("a", "new text")))
     assert texts(state)["a"] == "new text"
-    first = state.history()[2]
+    first = state.build_history()[2]
     assert isinstance(first, ToolMessage)
-    assert first.results[0].text == SUMMARISED
+    assert first.results[0].text == SUMMARIZED_RESULT
 
 
 def test_a_sub_agents_summary_leaves_the_main_thread_and_the_context_alone():
@@ -87,30 +93,30 @@ def test_a_sub_agents_summary_leaves_the_main_thread_and_the_context_alone():
         ContextSummarized("short", ("a",)),
         agent="s",
     )
-    state = State.fold([*main, *sub])
-    assert texts(state, "s")["a"] == SUMMARISED
+    state = SessionState.fold([*main, *sub])
+    assert texts(state, "s")["a"] == SUMMARIZED_RESULT
     assert texts(state)["a"] == "main text"
     assert [item.content for item in state.snapshot().context] == ["kept"]
-    assert [item.text for item in state.collected("s")] == [SUMMARISED, "short"]
+    assert [item.text for item in state.list_collected("s")] == [SUMMARIZED_RESULT, "short"]
 
 
 def test_going_back_to_before_the_summary_brings_the_originals_back():
     before = wrap(begun("t"), reply("a"), ended("a", "old text"), TurnEnded("t", "end_turn", "ok"))
     later = wrap(begun("u"), reply("sum"), ended("sum", "short"), ContextSummarized("short", ("a",)))
-    state = State.fold([*before, *later])
-    assert texts(state)["a"] == SUMMARISED
-    back = State.fold([*before, *later, *wrap(TurnEnded("u", "end_turn"), Rewound("r", "u", False, True))])
+    state = SessionState.fold([*before, *later])
+    assert texts(state)["a"] == SUMMARIZED_RESULT
+    back = SessionState.fold([*before, *later, *wrap(TurnEnded("u", "end_turn"), Rewound("r", "u", False, True))])
     assert texts(back) == {"a": "old text"}
     again = [*wrap(TurnEnded("u", "end_turn"), Rewound("r", "u", False, True), begun("v"), reply("x"), ended("x", "y"))]
-    assert texts(State.fold([*before, *later, *again])) == {"a": "old text", "x": "y"}
+    assert texts(SessionState.fold([*before, *later, *again])) == {"a": "old text", "x": "y"}
 
 
 summaries = st.lists(st.sampled_from("abcdx"), max_size=4).map(lambda calls: ContextSummarized("s", tuple(calls)))
 
 
 @settings(max_examples=200)
-@given(st.lists(st.one_of(turn_events, summaries, st.just(Noted("n"))), max_size=16))
+@given(st.lists(st.one_of(turn_events, summaries, st.just(NoteAdded("n"))), max_size=16))
 def test_every_prefix_gives_a_legal_history_with_summaries_anywhere(events: list[AnyEvent]):
     log = wrap(*events)
     for length in range(len(log) + 1):
-        assert_legal(State.fold(log[:length]).history())
+        assert_legal(SessionState.fold(log[:length]).build_history())

@@ -36,20 +36,20 @@ FAULTS = {
     "was = Composer.action_send\n"
     "Composer.action_send = lambda self: open_the_ground() if 'tumble' in self.text else was(self)",
     "drawing": "from odin.ui.tui import transcript\n"
-    "was = transcript.Transcript.sync\n"
+    "was = transcript.TranscriptView.sync\n"
     "def sync(self):\n"
-    "    if self.app.stories[''].blocks:\n"
+    "    if self.app.transcripts[''].blocks:\n"
     "        open_the_ground()\n"
     "    was(self)\n"
-    "transcript.Transcript.sync = sync",
+    "transcript.TranscriptView.sync = sync",
     "worker": "from odin.ui.tui.app import OdinApp\n"
     "was = OdinApp.run_command\n"
     "async def run_command(self, *args):\n"
     "    open_the_ground()\n"
     "OdinApp.run_command = run_command",
-    "watcher": "from odin.ui.notify import Notifier; when_asked(Notifier, 'see')",
+    "watcher": "from odin.ui.notifications import Notifier; when_asked(Notifier, 'handle_event')",
     "writer": "from odin.ui.tui.terminal.driver import TerminalFile; when_asked(TerminalFile, '_write')",
-    "reader": "from odin.ui.tui.terminal.replies import ReplyParser; when_asked(ReplyParser, 'feed', '~')",
+    "reader": "from odin.ui.tui.terminal.input import ReplyParser; when_asked(ReplyParser, 'feed', '~')",
 }
 
 

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.host import open_host
+from odin.app.host import open_switcher
 from odin.config import Options
 from odin.core.op import SetTitle
 from tests.terminal.emulator import terminal
 
 
 async def test_another_process_has_the_session(workspace: Path) -> None:
-    host = await open_host(Options(cwd=str(workspace), model="offline/planner"))
+    host = await open_switcher(Options(cwd=str(workspace), model="offline/planner"))
     try:
         await host.client.submit(SetTitle("Taken"))
-        session = (await host.client.info()).session
+        session = (await host.client.get_info()).session
         with terminal("--resume", session, cwd=workspace) as odin:
             odin.ends(1)
             assert odin.as_it_was

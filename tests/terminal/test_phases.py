@@ -28,8 +28,8 @@ else:
     import asyncio
     async def settle(self):
         await asyncio.sleep(3600)
-    from odin.ui.tui.beginning import Beginning
-    Beginning.settle = settle
+    from odin.ui.tui.lifecycle import Startup
+    Startup.run_dialogs = settle
 from odin.entry import main
 sys.exit(main())
 """

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from odin.context.files import FileCache
-from odin.tools import Services, standard_tools
+from odin.tools import ToolDeps, build_standard_tools
 from odin.tools.artifact import MAX_BYTES
 from tests.tools.toolbox import Toolbox
 
@@ -12,7 +12,8 @@ from tests.tools.toolbox import Toolbox
 def shelf(box: Toolbox, tmp_path: Path) -> Toolbox:
     """The tools of a session that has a folder."""
     box.tools = {
-        tool.name: tool for tool in standard_tools(Services(FileCache(), box.runner, folder=tmp_path / "session"))
+        tool.name: tool
+        for tool in build_standard_tools(ToolDeps(FileCache(), box.runner, session_folder=tmp_path / "session"))
     }
     return box
 
@@ -78,5 +79,5 @@ async def test_what_is_too_large_is_refused(shelf: Toolbox):
 
 
 def test_without_a_session_folder_there_are_no_artifacts(box: Toolbox):
-    names = {tool.name for tool in standard_tools(Services(FileCache(), box.runner))}
+    names = {tool.name for tool in build_standard_tools(ToolDeps(FileCache(), box.runner))}
     assert not {"SaveArtifact", "ReadArtifact"} & names

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from odin.context.files import FileCache
 from odin.context.settings import CacheSettings
-from odin.tools import Services, standard_tools
+from odin.tools import ToolDeps, build_standard_tools
 from odin.tools.files import path
 from tests.tools.toolbox import Toolbox
 
@@ -46,7 +46,7 @@ class opened:  # noqa: N801
 def at_leisure(box: Toolbox, **limits: Any) -> Toolbox:
     """The tools with a clock that is past the moment in which another change could go unnoticed."""
     box.files = FileCache(CacheSettings(**limits), clock=lambda: time.time() + 10)
-    box.tools = {tool.name: tool for tool in standard_tools(Services(box.files, box.runner))}
+    box.tools = {tool.name: tool for tool in build_standard_tools(ToolDeps(box.files, box.runner))}
     return box
 
 
@@ -79,13 +79,13 @@ async def test_lines_inside_a_segment_are_not_read_again(box: Toolbox) -> None:
     with opened() as files:
         inside = await box.ok("Read", file_path=name, offset=145, limit=11)
     assert name not in files
-    assert box.files.segments(name) == ("100-200",)
+    assert box.files.list_segments(name) == ("100-200",)
     fresh = await at_leisure(Toolbox(box.folder)).ok("Read", file_path=name, offset=145, limit=11)
     assert inside == fresh
     with opened() as files:
         await box.ok("Read", file_path=name, offset=500, limit=2)
     assert name in files
-    assert box.files.segments(name) == ("100-200", "500-501")
+    assert box.files.list_segments(name) == ("100-200", "500-501")
 
 
 async def test_segments_give_together_what_each_has_a_part_of(box: Toolbox) -> None:
@@ -102,7 +102,7 @@ async def test_segments_give_together_what_each_has_a_part_of(box: Toolbox) -> N
 async def test_context_lines_of_grep_are_the_borders_of_a_segment(box: Toolbox) -> None:
     name = thousand(box)
     await box.ok("Grep", pattern="line 500$", path=name, **{"-B": 2, "-A": 3})
-    assert box.files.segments(name) == ("498-503",)
+    assert box.files.list_segments(name) == ("498-503",)
     with opened() as files:
         await box.ok("Read", file_path=name, offset=498, limit=6)
     assert name not in files
@@ -142,7 +142,7 @@ async def test_what_an_edit_wrote_is_kept_whole(box: Toolbox) -> None:
     entry = box.files.find(name)
     assert entry is not None
     assert (entry.content, entry.modified, tuple(entry.segments)) == (Path(name).read_bytes(), True, ())
-    assert entry.print.mtime_ns == os.stat(name).st_mtime_ns
+    assert entry.fingerprint.mtime_ns == os.stat(name).st_mtime_ns
     edits = [{"old_string": "line 7\n", "new_string": "seven\n"}, {"old_string": "line 8\n", "new_string": ""}]
     await box.ok("MultiEditTool", file_path=name, edits=edits)
     await box.ok("WriteFile", file_path=str(box.folder / "new.txt"), content="fresh\n")
@@ -150,7 +150,7 @@ async def test_what_an_edit_wrote_is_kept_whole(box: Toolbox) -> None:
         entry = box.files.find(path_)
         assert entry is not None
         assert (entry.content, entry.modified) == (Path(path_).read_bytes(), True)
-        assert entry.print.sha256 != entry.original_hash
+        assert entry.fingerprint.sha256 != entry.original_hash
 
 
 async def test_past_the_end_and_empty_are_said_the_same_way(box: Toolbox) -> None:
@@ -167,7 +167,7 @@ async def test_a_notebook_or_a_pdf_is_never_given_as_its_lines(box: Toolbox) -> 
     """An edit keeps their text; Read shows something else."""
     notebook = box.write("n.ipynb", '{"cells": [{"cell_type": "markdown", "source": "hi"}], "nbformat": 4}\n')
     await box.ok("Grep", pattern="cells", path=notebook)
-    assert box.files.segments(notebook) == ("1-1",)
+    assert box.files.list_segments(notebook) == ("1-1",)
     assert "cell_type" not in (await box.ok("Read", file_path=notebook)).text
     paper = box.write("p.txt", "%PDF-1.4\nnot really\n")
     await box.ok("Grep", pattern="PDF", path=paper, **{"-A": 5})
@@ -195,7 +195,7 @@ async def test_without_room_a_file_is_known_and_read_from_disk(box: Toolbox) -> 
     at_leisure(box, max_file_bytes=100)
     name = thousand(box)
     first = await box.ok("Read", file_path=name)
-    assert box.files.held == 0
+    assert box.files.held_bytes == 0
     assert await box.ok("Read", file_path=name) == first
     await box.ok("EditTool", file_path=name, old_string="line 9\n", new_string="nine\n")
 

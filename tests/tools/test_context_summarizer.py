@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from odin.core.errors import Overloaded
-from odin.core.job import CONTEXT, Job
-from odin.core.message import UserMessage
+from odin.core.job import CONTEXT_SUMMARY_JOB, SmallJob
+from odin.core.message import PromptMessage
 from odin.core.provider import Request
-from odin.core.reading import Gathered
-from odin.core.tool import Collected, ToolOutput
+from odin.core.reading import CollectedContext
+from odin.core.tool import CollectedItem, ToolOutput
 from odin.providers.offline.jobs import do_job
-from odin.tools.context_summarizer import MAX_INPUT, SHORT, ContextSummarizer
+from odin.tools.context_summarizer import MAX_INPUT, SHORT_CHARS, ContextSummarizerTool
 from tests.tools.toolbox import Toolbox
 
 LONG = "a finding " * 100
@@ -20,33 +20,35 @@ LONG = "a finding " * 100
 class Desk:
     """The tool over things a test has collected."""
 
-    def __init__(self, box: Toolbox, *collected: Collected) -> None:
+    def __init__(self, box: Toolbox, *collected: CollectedItem) -> None:
         self.collected = collected
-        self.asked: list[Gathered] = []
+        self.asked: list[CollectedContext] = []
         self.answer: str | Exception = "In short."
         self._box = box
 
     async def call(self, **args: str) -> ToolOutput:
-        tool = ContextSummarizer(lambda: self.collected, self._lesser, self._box.files)
-        assert tool.alone
+        tool = ContextSummarizerTool(lambda: self.collected, self._lesser, self._box.files)
+        assert tool.runs_alone
         return await tool.run(tool.parse(args), self._box.context())
 
-    async def _lesser(self, job: Job, text: str) -> str:
-        assert job == CONTEXT
-        self.asked.append(Gathered.read(text))
+    async def _lesser(self, job: SmallJob, text: str) -> str:
+        assert job == CONTEXT_SUMMARY_JOB
+        self.asked.append(CollectedContext.parse(text))
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
 
-def result(name: str, text: str = LONG, args: str = "{}") -> Collected:
-    return Collected(f"Read {args}", f"{name} {text}".strip(), name)
+def result(name: str, text: str = LONG, args: str = "{}") -> CollectedItem:
+    return CollectedItem(f"Read {args}", f"{name} {text}".strip(), name)
 
 
 async def test_older_results_are_condensed_and_the_newest_stay(box: Toolbox):
     desk = Desk(box, *(result(name) for name in "abcd"))
     output = await desk.call(focus="the port")
-    assert desk.asked == [Gathered("the port", (("Read {}", f"a {LONG}".strip()), ("Read {}", f"b {LONG}".strip())))]
+    assert desk.asked == [
+        CollectedContext("the port", (("Read {}", f"a {LONG}".strip()), ("Read {}", f"b {LONG}".strip())))
+    ]
     assert (output.summary, output.covers) == ("In short.", ("a", "b"))
     assert (
         output.text
@@ -55,21 +57,23 @@ async def test_older_results_are_condensed_and_the_newest_stay(box: Toolbox):
 
 
 async def test_short_results_and_repeated_ids_are_left_alone(box: Toolbox):
-    desk = Desk(box, result("a"), result("a"), result("b", "x" * (SHORT - 2)), result("c"), result("d"), result("e"))
+    desk = Desk(
+        box, result("a"), result("a"), result("b", "x" * (SHORT_CHARS - 2)), result("c"), result("d"), result("e")
+    )
     output = await desk.call()
     assert output.covers == ("c",)
 
 
 async def test_pieces_of_context_are_condensed_too(box: Toolbox):
-    desk = Desk(box, Collected("Context from /w/a", "port = 1\n" * 60), result("a"))
+    desk = Desk(box, CollectedItem("Context from /w/a", "port = 1\n" * 60), result("a"))
     output = await desk.call()
     assert desk.asked[0].items[0][0] == "Context from /w/a"
     assert (output.summary, output.covers) == ("In short.", ())
     assert "0 results and 1 pieces of context" in output.text
 
 
-@pytest.mark.parametrize("found", [(), (result("a"), result("b")), (Collected("Context from the user", "small"),)])
-async def test_nothing_to_shorten_asks_no_model(box: Toolbox, found: tuple[Collected, ...]):
+@pytest.mark.parametrize("found", [(), (result("a"), result("b")), (CollectedItem("Context from the user", "small"),)])
+async def test_nothing_to_shorten_asks_no_model(box: Toolbox, found: tuple[CollectedItem, ...]):
     desk = Desk(box, *found)
     output = await desk.call()
     assert not output.is_error
@@ -103,7 +107,7 @@ async def test_what_does_not_fit_stays_and_is_said(box: Toolbox):
 
 
 async def test_a_piece_of_context_that_is_too_long_loses_its_middle(box: Toolbox):
-    desk = Desk(box, Collected("Context from `cat x`", "head " + "x" * 300_000 + " tail"))
+    desk = Desk(box, CollectedItem("Context from `cat x`", "head " + "x" * 300_000 + " tail"))
     output = await desk.call()
     (_, text) = desk.asked[0].items[0]
     assert text.startswith("head x")
@@ -128,17 +132,19 @@ async def test_files_that_go_out_of_view_are_named(box: Toolbox, workspace: Path
 
 
 async def test_without_a_model_extracts_take_its_place(box: Toolbox):
-    question = Gathered(
+    question = CollectedContext(
         "the port",
         (
             ("Read a", "first line\n" + "noise\n" * 200 + "port = 8080\n" + "noise\n" * 200),
             ("Grep b", "b.py:7: host = 'x'\n" + "more\n" * 400),
         ),
     )
-    said = do_job(CONTEXT.marker, Request("m", (UserMessage(question.text()),), system=CONTEXT.system))
+    said = do_job(
+        CONTEXT_SUMMARY_JOB.marker, Request("m", (PromptMessage(question.render()),), system=CONTEXT_SUMMARY_JOB.system)
+    )
     assert "extracts" in said
     assert "- Read a\n" in said
     assert "port = 8080" in said
     assert "b.py:7: host = 'x'" in said
     assert len(said) < 7000
-    assert Gathered.read(question.text()).focus == "the port"
+    assert CollectedContext.parse(question.render()).focus == "the port"

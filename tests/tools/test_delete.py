@@ -80,7 +80,7 @@ async def test_a_deleted_file_is_forgotten(box: Toolbox):
     path = box.write("a.txt", "one\n")
     await box.ok("Read", file_path=path)
     await box.ok("Delete", paths=[path], reason=WHY)
-    assert box.files.get(path) is None
+    assert box.files.get_cached_file(path) is None
     await box.ok("WriteFile", file_path=path, content="new\n")
 
 
@@ -114,5 +114,5 @@ async def test_a_pipe_is_not_a_file(box: Toolbox):
 
 def test_the_rules_see_every_path(box: Toolbox):
     tool = box.tools["Delete"]
-    assert tool.alone
-    assert tool.subject(tool.parse({"paths": ["/a", "/b"], "reason": WHY})).paths == ("/a", "/b")
+    assert tool.runs_alone
+    assert tool.subject_of(tool.parse({"paths": ["/a", "/b"], "reason": WHY})).paths == ("/a", "/b")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odin.tools.files import change
 from odin.tools.files.atomic import replace_file
 from odin.tools.files.path import Refusal
-from odin.tools.files.replace import Draft, Edit
+from odin.tools.files.replace import Edit, EditBuffer
 from tests.tools.toolbox import Toolbox
 
 
@@ -30,7 +30,7 @@ async def test_it_replaces_and_shows_the_place(box: Toolbox) -> None:
     assert "     2\tb = 20\n     3\tbb = 21\n" in output.text
     assert "@@ -1,3 +1,4 @@\n a = 1\n-b = 2\n+b = 20\n+bb = 21\n c = 3\n" in output.view
     assert output.files == (path,)
-    known = box.files.get(path)
+    known = box.files.get_cached_file(path)
     assert known is not None
     assert known.modified
     assert not known.truncated
@@ -53,7 +53,7 @@ async def test_a_resumed_session_knows_what_it_saw_whole_and_asks_for_the_rest(b
     await box.ok("Read", file_path=whole)
     await box.ok("Read", file_path=part, limit=1)
     later = Toolbox(box.folder)
-    later.files.restore(box.files.listing())
+    later.files.restore(box.files.list_files())
     await later.ok("EditTool", file_path=whole, old_string="x", new_string="y")
     assert "Must read file first" in await later.refused("EditTool", file_path=part, old_string="x", new_string="y")
 
@@ -257,7 +257,7 @@ async def test_edits_that_cancel_out_are_refused(box: Toolbox) -> None:
 
 
 def test_unseen_lines_move_with_the_text() -> None:
-    draft = Draft("a\nb\nc\nd\n", unseen=[(3, 3)])
+    draft = EditBuffer("a\nb\nc\nd\n", unseen=[(3, 3)])
     draft.apply(Edit("a", "a1\na2\na3"))
     with pytest.raises(Refusal, match="Must read lines 3-3 first"):
         draft.apply(Edit("c", "x"))
@@ -293,7 +293,7 @@ def test_untouched_lines_keep_their_own_endings(lines: list[tuple[str, str]], da
     at = data.draw(st.integers(0, len(lines) - 1))
     old = "".join(f"{text}\n" for text, _ in lines)
     new = "".join("NEW\n" if number == at else f"{text}\n" for number, (text, _) in enumerate(lines))
-    draft = Draft("".join(text + end for text, end in lines))
+    draft = EditBuffer("".join(text + end for text, end in lines))
     draft.apply(Edit(old, new))
     result = draft.text.split("\n")
     for number, (text, end) in enumerate(lines):

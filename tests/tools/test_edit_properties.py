@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.engine.call.bound import bounded
+from odin.engine.call.bound import bound_text
 from odin.tools.files.diff import compare
-from odin.tools.read import LINE_CHARS, numbered
+from odin.tools.read import LINE_CHARS, number_lines
 from tests.tools.toolbox import Toolbox
 
 CODECS = {
@@ -132,6 +132,6 @@ def test_wherever_text_is_cut_it_stays_valid() -> None:
     for shift in range(len(MIXED) + 1):
         line = "x" * (LINE_CHARS - shift) + MIXED * 2
         box_view = compare("", f"{line}\n" * 40, "f").text
-        for text in (numbered([line], 1).text, bounded(f"{line}\n" * 60), box_view):
+        for text in (number_lines([line], 1).text, bound_text(f"{line}\n" * 60), box_view):
             kept = text.replace("\udce9", "?")
             assert kept.encode("utf-8").decode("utf-8") == kept

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.tools.files.encoding import recognised
+from odin.tools.files.encoding import recognize_encoding
 from odin.tools.files.text import decode
 from tests.tools.toolbox import Toolbox
 
@@ -51,7 +51,7 @@ async def test_the_encoding_is_kept_when_an_edit_takes_away_what_it_was_recognis
     path = box.write("a.c", CHINESE.encode("gb18030"))
     await box.ok("Read", file_path=path)
     await box.ok("EditTool", file_path=path, old_string="读取配置文件，如果文件不存在则返回默认值", new_string="鼹鼠")
-    assert recognised(Path(path).read_bytes()) is None
+    assert recognize_encoding(Path(path).read_bytes()) is None
     await box.ok("EditTool", file_path=path, old_string="鼹鼠", new_string="鼹鼠和獾")
     assert Path(path).read_bytes() == "// 鼹鼠和獾\nint count = 1;\n".encode("gb18030")
 
@@ -69,8 +69,8 @@ def test_what_is_recognised_encodes_to_the_same_bytes() -> None:
 def test_other_encodings_are_never_taken_for_chinese_or_japanese(codec: str) -> None:
     data = OTHERS[codec].encode(codec)
     for cut in range(1, len(data) + 1):
-        assert recognised(data[:cut]) is None, (codec, data[:cut])
-    assert recognised(data * 50) is None
+        assert recognize_encoding(data[:cut]) is None, (codec, data[:cut])
+    assert recognize_encoding(data * 50) is None
 
 
 @pytest.mark.parametrize("codec", OTHERS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odin.tools.running.interactive import refusal
+from odin.tools.running.interactive import explain_interactive
 from tests.table import each
 from tests.tools.toolbox import Toolbox
 
@@ -137,7 +137,7 @@ async def test_an_interactive_program_is_not_run(box: Toolbox) -> None:
     ],
 )
 def test_commands_that_would_wait(command: str) -> None:
-    assert refusal(command)
+    assert explain_interactive(command)
 
 
 @each(
@@ -176,7 +176,7 @@ def test_commands_that_would_wait(command: str) -> None:
     ],
 )
 def test_commands_that_would_not(command: str) -> None:
-    assert refusal(command) == ""
+    assert explain_interactive(command) == ""
 
 
 def _running(pid: int) -> bool:

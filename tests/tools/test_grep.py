@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from odin.tools.files.seen import remember_lines
-from odin.tools.glob import Glob
-from odin.tools.grep import Grep
-from odin.tools.searching.search import Hit
+from odin.tools.glob import GlobTool
+from odin.tools.grep import GrepTool
+from odin.tools.searching.search import LineHit
 from tests.tools.toolbox import Toolbox
 
 
@@ -132,7 +132,7 @@ async def test_a_range_of_one_file(box: Toolbox) -> None:
     path = box.write("a.txt", "x\n" * 300)
     os.utime(path, (1, 1))
     assert await lines(box, "x", path=path, offset=100, limit=50) == [f"a.txt:{n}:x" for n in range(100, 150)]
-    assert box.files.segments(path) == ("100-149",)
+    assert box.files.list_segments(path) == ("100-149",)
     assert "one file" in await box.refused("Grep", pattern="x", offset=1)
 
 
@@ -141,18 +141,18 @@ async def test_only_content_is_remembered(box: Toolbox) -> None:
     os.utime(path, (1, 1))
     await box.ok("Grep", pattern="x", output_mode="files_with_matches")
     await box.ok("Grep", pattern="x", output_mode="count")
-    assert box.files.get(path) is None
+    assert box.files.get_cached_file(path) is None
     await box.ok("Grep", pattern="x", **{"-A": 1})
-    assert box.files.segments(path) == ("1-2",)
-    assert box.files.unseen(path) == [(3, 3)]
+    assert box.files.list_segments(path) == ("1-2",)
+    assert box.files.list_unseen(path) == [(3, 3)]
 
 
 async def test_a_line_that_changed_while_we_searched_was_not_read(box: Toolbox) -> None:
     path = box.write("a.txt", "x\ny\n")
-    remember_lines(box.files, [Hit(path, 1, True, "x as it was"), Hit(path, 3, True, "gone")], 500)
-    assert box.files.get(path) is None
-    remember_lines(box.files, [Hit(path, 1, True, "x as it was"), Hit(path, 2, False, "y")], 500)
-    assert box.files.segments(path) == ("2-2",)
+    remember_lines(box.files, [LineHit(path, 1, True, "x as it was"), LineHit(path, 3, True, "gone")], 500)
+    assert box.files.get_cached_file(path) is None
+    remember_lines(box.files, [LineHit(path, 1, True, "x as it was"), LineHit(path, 2, False, "y")], 500)
+    assert box.files.list_segments(path) == ("2-2",)
 
 
 async def test_odd_bytes_are_shown(box: Toolbox) -> None:
@@ -252,7 +252,7 @@ async def test_an_endless_expression_is_stopped(workspace: Path, monkeypatch: py
 async def test_a_ripgrep_that_does_not_start_is_replaced(workspace: Path) -> None:
     box = Toolbox(workspace)
     broken = box.write("not-rg", "no program\n")
-    tools = (Grep(box.files, box.runner, lambda: broken), Glob(box.runner, lambda: broken))
+    tools = (GrepTool(box.files, box.runner, lambda: broken), GlobTool(box.runner, lambda: broken))
     box.tools |= {tool.name: tool for tool in tools}
     box.write("a.txt", "x\n")
     assert await lines(box, "x") == ["a.txt:1:x"]

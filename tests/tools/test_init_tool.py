@@ -8,8 +8,8 @@ import pytest
 from odin.context.files import FileCache
 from odin.core.tool import ToolOutput
 from odin.tools.init_tool import InitTool
-from odin.tools.survey.page import BEGIN, END, write
-from odin.tools.survey.tree import MAX_DEPTH, look
+from odin.tools.survey.page import BEGIN, END, write_project_page
+from odin.tools.survey.tree import MAX_DEPTH, scan_project
 from tests.tools.toolbox import Toolbox
 
 
@@ -191,11 +191,11 @@ async def test_ignored_files_and_dependencies_are_not_the_project(box: Toolbox):
 async def test_the_same_tree_gives_the_same_text_and_describing_it_changes_nothing(box: Toolbox):
     for name in ("b/x.py", "a/y.py", "c.md", "a/z/w.js"):
         box.write(name, "1\n")
-    first = write(str(box.folder))
+    first = write_project_page(str(box.folder))
     await init(box)
     assert page(box) == first
     assert "up to date" in (await init(box)).text
-    assert write(str(box.folder)) == first
+    assert write_project_page(str(box.folder)) == first
 
 
 async def test_what_stands_outside_the_markers_is_kept_to_the_byte(box: Toolbox):
@@ -271,13 +271,13 @@ async def test_an_edit_after_it_needs_no_read(box: Toolbox):
 def test_a_repository_that_is_too_large_is_described_in_part(box: Toolbox):
     for number in range(12):
         box.write(f"many/{number}.py", "x\n")
-    tree = look(str(box.folder), limit=10)
+    tree = scan_project(str(box.folder), limit=10)
     assert (len(tree.files), tree.complete) == (10, False)
-    assert look(str(box.folder), limit=12).complete
+    assert scan_project(str(box.folder), limit=12).complete
     box.write("/".join(["deep"] * MAX_DEPTH) + "/x.py", "x\n")
-    assert "- 12 files looked at; there are more" in write(str(box.folder))
+    assert "- 12 files looked at; there are more" in write_project_page(str(box.folder))
 
 
 def test_the_rules_see_the_file_it_writes(box: Toolbox):
     tool = box.tools["InitTool"]
-    assert tool.subject(tool.parse({})).paths == (str(box.folder / "ODIN.md"),)
+    assert tool.subject_of(tool.parse({})).paths == (str(box.folder / "ODIN.md"),)

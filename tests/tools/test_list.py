@@ -51,16 +51,16 @@ def test_the_order_never_changes(workspace: Path) -> None:
 
 def test_all_specs_together_stay_small(workspace: Path) -> None:
     """The first request with its system prompt must fit in 10 kB; these tools may take 6.2 of them."""
-    specs = [tool.spec() for tool in Toolbox(workspace).tools.values() if tool.offered]
+    specs = [tool.build_spec() for tool in Toolbox(workspace).tools.values() if tool.offered]
     assert len(msgspec.json.encode(specs)) <= 6200
 
 
 def test_brief_specs_are_smaller_and_lose_no_field(workspace: Path) -> None:
     tools = Toolbox(workspace).tools.values()
-    whole = len(msgspec.json.encode([tool.spec() for tool in tools]))
-    assert len(msgspec.json.encode([tool.spec(brief=True) for tool in tools])) < whole * 0.85
+    whole = len(msgspec.json.encode([tool.build_spec() for tool in tools]))
+    assert len(msgspec.json.encode([tool.build_spec(brief=True) for tool in tools])) < whole * 0.85
     for tool in tools:
-        full, brief = tool.spec(), tool.spec(brief=True)
+        full, brief = tool.build_spec(), tool.build_spec(brief=True)
         assert len(msgspec.json.encode(brief)) <= len(msgspec.json.encode(full))
         assert list(brief.schema["properties"]) == list(full.schema["properties"])
         assert brief.description.count(".") == 1, "one sentence"
@@ -78,7 +78,7 @@ def _objects(schema: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", list(REQUIRED))
 def test_schemas_require_what_the_specification_requires_and_forbid_the_rest(name: str, workspace: Path) -> None:
-    schema = Toolbox(workspace).tools[name].spec().schema
+    schema = Toolbox(workspace).tools[name].build_spec().schema
     assert sorted(schema.get("required", [])) == REQUIRED[name]
     for node in _objects(schema):
         assert node["additionalProperties"] is False
@@ -86,7 +86,7 @@ def test_schemas_require_what_the_specification_requires_and_forbid_the_rest(nam
 
 
 def test_grep_keeps_the_fields_of_the_specification(workspace: Path) -> None:
-    properties = Toolbox(workspace).tools["Grep"].spec().schema["properties"]
+    properties = Toolbox(workspace).tools["Grep"].build_spec().schema["properties"]
     assert {name: properties[name]["type"] for name in GREP_FIELDS} == GREP_FIELDS
     assert set(properties["output_mode"]["enum"]) == {"content", "files_with_matches", "count"}
 
@@ -131,7 +131,7 @@ def test_subjects_are_what_the_rules_judge(workspace: Path) -> None:
     tools = Toolbox(workspace).tools
 
     def subject(name: str, **args: Any) -> Any:
-        return tools[name].subject(tools[name].parse(args))
+        return tools[name].subject_of(tools[name].parse(args))
 
     assert subject("Read", file_path="/a").paths == ("/a",)
     assert subject("Glob", pattern="/etc/**/*.conf").paths == ("/etc",)

@@ -17,7 +17,7 @@ async def test_what_was_read_and_changed_is_marked(box: Toolbox) -> None:
     assert (await box.ok("LS", path=str(box.folder))).text.endswith("  a.txt [cached]\n  b.txt")
     await box.ok("EditTool", file_path=path, old_string="x", new_string="y")
     assert "  a.txt [cached, modified]\n" in (await box.ok("LS", path=str(box.folder))).text
-    assert len(box.files.listing()) == 1, "listing caches nothing"
+    assert len(box.files.list_files()) == 1, "listing caches nothing"
 
 
 async def test_ignore_globs(box: Toolbox) -> None:

@@ -1,6 +1,6 @@
 """What a model reads when its text is not there, or there more than once."""
 
-from odin.tools.files.nearest import nearest
+from odin.tools.files.nearest import find_nearest
 from tests.tools.toolbox import Toolbox
 
 CODE = """def first(x):
@@ -57,7 +57,7 @@ async def test_in_one_long_line_it_says_where_the_two_part(box: Toolbox) -> None
 def test_large_files_do_not_hold_it_up() -> None:
     """Compared line by line with everything this would take minutes, and the test its timeout."""
     text = "".join(f"    value_{n % 7} = compute(item, index, total)  # {n}\n" for n in range(25_000))
-    block = nearest(text, "".join(f"  value_{n} = compute(item, indexes, totals)\n" for n in range(60)))
+    block = find_nearest(text, "".join(f"  value_{n} = compute(item, indexes, totals)\n" for n in range(60)))
     assert block is not None
     assert len(block.lines) <= 61
 

@@ -15,14 +15,14 @@ async def test_a_part_says_what_it_is_a_part_of(box: Toolbox) -> None:
     text = (await box.ok("Read", file_path=path, offset=10, limit=3)).text
     assert text.startswith("    10\tline 10\n    11\tline 11\n    12\tline 12\n")
     assert "showing lines 10-12 of 100 total" in text
-    assert box.files.segments(path) == ("10-12",)
+    assert box.files.list_segments(path) == ("10-12",)
 
 
 async def test_at_most_2000_lines_unless_asked(box: Toolbox) -> None:
     path = box.write("a.txt", "x\n" * 2500)
     assert "showing lines 1-2000 of 2500 total; go on with offset=2001" in (await box.ok("Read", file_path=path)).text
     assert "showing lines 2001-2500 of 2500" in (await box.ok("Read", file_path=path, offset=2001)).text
-    assert box.files.unseen(path) == []
+    assert box.files.list_unseen(path) == []
 
 
 async def test_long_lines_are_cut_and_say_so(box: Toolbox) -> None:
@@ -30,7 +30,7 @@ async def test_long_lines_are_cut_and_say_so(box: Toolbox) -> None:
     text = (await box.ok("Read", file_path=path)).text
     assert "[line cut: 2000 of 5000 characters]" in text
     assert text.endswith("     2\tshort")
-    known = box.files.get(path)
+    known = box.files.get_cached_file(path)
     assert known is not None
     assert known.truncated
 
@@ -45,7 +45,7 @@ async def test_a_page_is_bounded_in_characters(box: Toolbox) -> None:
 async def test_an_empty_file_is_said_to_be_empty(box: Toolbox) -> None:
     path = box.write("a.txt", "")
     assert (await box.ok("Read", file_path=path)).text == "(empty file)"
-    assert box.files.get(path) is not None
+    assert box.files.get_cached_file(path) is not None
 
 
 async def test_past_the_end(box: Toolbox) -> None:

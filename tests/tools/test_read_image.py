@@ -99,5 +99,5 @@ async def test_an_empty_file_and_an_svg_are_text(box: Toolbox) -> None:
 async def test_an_image_that_was_read_is_not_known_for_an_edit(box: Toolbox) -> None:
     path = box.write("a.png", pictures.png())
     await box.ok("Read", file_path=path)
-    assert box.files.get(path) is None
+    assert box.files.get_cached_file(path) is None
     assert "binary" in await box.refused("EditTool", file_path=path, old_string="PNG", new_string="GNP")

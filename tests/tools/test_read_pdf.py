@@ -41,10 +41,10 @@ async def test_reading_on_does_not_start_over(box: Toolbox, workspace: Path) -> 
     path = box.write("a.pdf", pdf("one", "two"))
     reader = PdfReader(box.runner)
     info = os.stat(path)
-    first = await reader.text(path, info, str(workspace))
-    assert await reader.text(path, info, str(workspace)) is first
+    first = await reader.read_text(path, info, str(workspace))
+    assert await reader.read_text(path, info, str(workspace)) is first
     box.write("a.pdf", pdf("other"))
-    assert (await reader.text(path, os.stat(path), str(workspace))).pages == 1
+    assert (await reader.read_text(path, os.stat(path), str(workspace))).pages == 1
 
 
 async def test_encrypted_broken_and_scanned_files_each_have_their_own_sentence(box: Toolbox) -> None:
@@ -76,35 +76,35 @@ async def test_a_file_above_the_limit_is_refused_with_the_limit(box: Toolbox) ->
 async def test_a_file_that_takes_for_ever_is_given_up(box: Toolbox, workspace: Path) -> None:
     path = box.write("slow.pdf", SLOW)
     with pytest.raises(Refusal, match=r"its text was not found within 0\.05 s"):
-        await PdfReader(box.runner, seconds=0.05).text(path, os.stat(path), str(workspace))
+        await PdfReader(box.runner, seconds=0.05).read_text(path, os.stat(path), str(workspace))
 
 
 async def test_what_was_read_in_time_is_shown_and_the_rest_is_named(box: Toolbox, workspace: Path) -> None:
-    from odin.tools.reading.pdf import PdfText, shown
+    from odin.tools.reading.pdf import PdfText, format_pdf
 
-    output = shown("/a.pdf", PdfText(["--- page 1 of 9 ---", "text"], 9, 1, False), 1, 2000)
+    output = format_pdf("/a.pdf", PdfText(["--- page 1 of 9 ---", "text"], 9, 1, False), 1, 2000)
     assert "(only pages 1-1 of 9 could be read within the limits of time and size)" in output.text
 
 
 async def test_an_interrupt_ends_the_process(box: Toolbox, workspace: Path) -> None:
     reading = asyncio.create_task(box.call("Read", file_path=box.write("slow.pdf", SLOW)))
     async with asyncio.timeout(10):
-        while not box.runner._live:
+        while not box.runner._processes:
             await asyncio.sleep(0.005)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    assert not box.runner._live
+    assert not box.runner._processes
 
 
 async def test_a_pdf_that_was_read_is_not_known_for_an_edit(box: Toolbox) -> None:
     path = box.write("a.pdf", pdf("text"))
     await box.ok("Read", file_path=path)
-    assert box.files.get(path) is None
+    assert box.files.get_cached_file(path) is None
     assert "read" in (await box.refused("EditTool", file_path=path, old_string="text", new_string="x")).lower()
 
 
 async def test_half_characters_do_no_harm(box: Toolbox) -> None:
-    from odin.tools.reading.pdf import _parsed
+    from odin.tools.reading.pdf import _parse_line
 
-    assert _parsed(b'{"text": "a \\ud83d b \\ud83d\\ude00"}').text == "a \ufffd b \U0001f600"
+    assert _parse_line(b'{"text": "a \\ud83d b \\ud83d\\ude00"}').text == "a \ufffd b \U0001f600"

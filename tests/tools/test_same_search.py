@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.tools.files.path import Refusal
-from odin.tools.searching.query import Answer, Query
-from odin.tools.searching.ripgrep import find_ripgrep, ripgrep_arguments
-from odin.tools.searching.scan import scan
-from odin.tools.searching.search import read_counts, read_lines, read_paths
+from odin.tools.searching.query import SearchMode, SearchQuery
+from odin.tools.searching.ripgrep import build_ripgrep_argv, find_ripgrep
+from odin.tools.searching.scan import scan_files
+from odin.tools.searching.search import parse_counts, parse_lines, parse_paths
 from tests.tools.toolbox import Toolbox
 
 FOLDERS = ("", "", "a/", "src/", "src/gen/", "a/b/", ".hid/", "out/", "d-1/", "src/.hid/deep/")
@@ -185,9 +185,9 @@ trees = st.builds(
 )
 
 
-def questions(patterns: tuple[str, ...], multiline: bool) -> st.SearchStrategy[Query]:
+def questions(patterns: tuple[str, ...], multiline: bool) -> st.SearchStrategy[SearchQuery]:
     return st.builds(
-        Query,
+        SearchQuery,
         pattern=st.sampled_from(patterns),
         path=st.sampled_from(("", "", "src", "x.py")),
         glob=st.sampled_from(GLOBS),
@@ -216,12 +216,12 @@ def built(tree: Tree) -> Generator[str]:
         yield str(root)
 
 
-def answers(data: bytes, answer: Answer, query: Query) -> object:
+def answers(data: bytes, answer: SearchMode, query: SearchQuery) -> object:
     if answer == "counts":
-        return read_counts(data)
+        return parse_counts(data)
     if answer == "paths":
-        return [found for found in read_paths(data) if not is_binary(found[0])]
-    return [(file.path, file.rows, file.matches, file.hits()) for file in read_lines(data, query.context)]
+        return [found for found in parse_paths(data) if not is_binary(found[0])]
+    return [(file.path, file.rows, file.matches, file.hits()) for file in parse_lines(data, query.context)]
 
 
 def is_binary(path: str) -> bool:
@@ -230,7 +230,7 @@ def is_binary(path: str) -> bool:
     return b"\0" in data and data[:2] not in (b"\xff\xfe", b"\xfe\xff")
 
 
-def compare(tree: Tree, asked: Query, answer: Answer, in_order: bool) -> None:
+def compare(tree: Tree, asked: SearchQuery, answer: SearchMode, in_order: bool) -> None:
     rg = find_ripgrep()
     assert rg is not None
     with built(tree) as root:
@@ -239,9 +239,9 @@ def compare(tree: Tree, asked: Query, answer: Answer, in_order: bool) -> None:
             query = replace(asked, path=f"{root}/{asked.path}")
         folder = query.path if Path(query.path).is_dir() else root
         done = subprocess.run(
-            ripgrep_arguments(rg, query, answer, in_order), cwd=folder, capture_output=True, check=False
+            build_ripgrep_argv(rg, query, answer, in_order), cwd=folder, capture_output=True, check=False
         )
-        own = b"".join(scan(query, answer))
+        own = b"".join(scan_files(query, answer))
         assert answers(own, answer, query) == answers(done.stdout, answer, query), (query, done.stderr)
 
 
@@ -253,22 +253,28 @@ def is_binary_file(path: Path) -> bool:
 @given(
     trees, questions(PATTERNS, multiline=False), st.sampled_from(("lines", "lines", "counts", "paths")), st.booleans()
 )
-@example(Tree({".env": FOO, ".hid/x.py": FOO}, {".gitignore": "!.env\n!.hid"}, []), Query("foo", ""), "lines", True)
-@example(Tree({"x.py": FOO}, {".ignore": "!x.py", ".gitignore": "*.py"}, []), Query("foo", ""), "lines", True)
-@example(Tree({"src/x.py": FOO, "x.py": FOO}, {".gitignore": "*.py"}, ["src/"]), Query("foo", ""), "lines", True)
-@example(Tree({"src/x.py": FOO, "x.py": FOO}, {".gitignore": "*.py"}, ["", "src/"]), Query("foo", ""), "lines", True)
-@example(Tree({"src/x.py": FOO, "x.py": FOO}, {".gitignore": "*.py"}, ["src/"]), Query("foo", "src"), "lines", True)
-@example(Tree({"t.log": FOO, "x.py": FOO}, {}, [""]), Query("foo", ""), "lines", True)
-@example(Tree({".env": FOO, "x.py": FOO}, {}, []), Query("foo", "", type="sh"), "lines", True)
-@example(Tree({"x.py": FOO, "t.log": FOO}, {}, []), Query("foo", "", glob="*.log", type="py"), "lines", True)
-def test_within_lines(tree: Tree, query: Query, answer: Answer, in_order: bool) -> None:
+@example(
+    Tree({".env": FOO, ".hid/x.py": FOO}, {".gitignore": "!.env\n!.hid"}, []), SearchQuery("foo", ""), "lines", True
+)
+@example(Tree({"x.py": FOO}, {".ignore": "!x.py", ".gitignore": "*.py"}, []), SearchQuery("foo", ""), "lines", True)
+@example(Tree({"src/x.py": FOO, "x.py": FOO}, {".gitignore": "*.py"}, ["src/"]), SearchQuery("foo", ""), "lines", True)
+@example(
+    Tree({"src/x.py": FOO, "x.py": FOO}, {".gitignore": "*.py"}, ["", "src/"]), SearchQuery("foo", ""), "lines", True
+)
+@example(
+    Tree({"src/x.py": FOO, "x.py": FOO}, {".gitignore": "*.py"}, ["src/"]), SearchQuery("foo", "src"), "lines", True
+)
+@example(Tree({"t.log": FOO, "x.py": FOO}, {}, [""]), SearchQuery("foo", ""), "lines", True)
+@example(Tree({".env": FOO, "x.py": FOO}, {}, []), SearchQuery("foo", "", type="sh"), "lines", True)
+@example(Tree({"x.py": FOO, "t.log": FOO}, {}, []), SearchQuery("foo", "", glob="*.log", type="py"), "lines", True)
+def test_within_lines(tree: Tree, query: SearchQuery, answer: SearchMode, in_order: bool) -> None:
     compare(tree, query, answer, in_order)
 
 
 @settings(max_examples=40)
 @given(trees, questions(ACROSS, multiline=True), st.sampled_from(("lines", "paths")), st.booleans())
-@example(Tree({"x.py": b"o\r\r\n\nbar"}, {}, []), Query(pattern="o$", path="", multiline=True), "lines", False)
-def test_across_lines(tree: Tree, query: Query, answer: Answer, in_order: bool) -> None:
+@example(Tree({"x.py": b"o\r\r\n\nbar"}, {}, []), SearchQuery(pattern="o$", path="", multiline=True), "lines", False)
+def test_across_lines(tree: Tree, query: SearchQuery, answer: SearchMode, in_order: bool) -> None:
     compare(tree, query, answer, in_order)
 
 
@@ -291,13 +297,13 @@ def test_across_lines(tree: Tree, query: Query, answer: Answer, in_order: bool) 
 def test_what_only_ripgrep_knows_is_refused_by_name(workspace: Path, pattern: str) -> None:
     (workspace / "a.txt").write_text("foo\n")
     with pytest.raises(Refusal, match=r"ripgrep was not found"):
-        list(scan(Query(pattern=pattern, path=str(workspace)), "lines"))
+        list(scan_files(SearchQuery(pattern=pattern, path=str(workspace)), "lines"))
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*a", "a{2,1}", "(?P<n", "\\"])
 def test_what_is_no_pattern_is_refused(workspace: Path, pattern: str) -> None:
     with pytest.raises(Refusal, match="regex parse error"):
-        list(scan(Query(pattern=pattern, path=str(workspace)), "lines"))
+        list(scan_files(SearchQuery(pattern=pattern, path=str(workspace)), "lines"))
 
 
 GLOB_PATTERNS = (

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from odin.policy.process import background, spawnlog
-from odin.policy.process.background import Background, Spawned
+from odin.policy.process.background import BackgroundProcess, BackgroundProcesses
 from tests.policy.processes import alive, gone, pids_in
 from tests.tools.toolbox import Toolbox
 
 
-async def over(box: Toolbox, id: str = "spawn-1") -> Spawned:
+async def over(box: Toolbox, id: str = "spawn-1") -> BackgroundProcess:
     spawned = box.background.get(id)
     assert spawned is not None
     async with asyncio.timeout(20):
@@ -118,7 +118,7 @@ async def test_closing_ends_them_all(box: Toolbox) -> None:
     found = await asyncio.to_thread(pids_in, box.folder / "pids", 6)
     await box.background.close()
     gone(found)
-    assert {spawned.status for spawned in box.background.all()} == {"stopped"}
+    assert {spawned.status for spawned in box.background.list_all()} == {"stopped"}
     assert "being closed" in await box.refused("Spawn", command="true")
 
 
@@ -164,14 +164,14 @@ async def test_the_log_keeps_the_newest_and_says_what_is_gone(box: Toolbox, monk
 
 
 async def test_ids_go_on_after_a_resume(box: Toolbox) -> None:
-    again = Background(box.runner, box.session / "spawn-logs", taken=3)
+    again = BackgroundProcesses(box.runner, box.session / "spawn-logs", used_ids=3)
     box.tools["SpawnStatus"]._background = again  # pyright: ignore[reportAttributeAccessIssue]
     assert "before this session was resumed" in await box.refused("SpawnStatus", id="spawn-2")
     assert "no background process" in await box.refused("SpawnStatus", id="spawn-4")
     log = box.session / "spawn-logs" / "spawn-4.log"
     log.parent.mkdir(parents=True)
     log.write_text("of a run that was killed")
-    started = again.start(background.Order("true", str(box.folder)))
+    started = again.start(background.SpawnRequest("true", str(box.folder)))
     assert started.id == "spawn-5"
     assert log.read_text() == "of a run that was killed"
     await again.close()
@@ -179,5 +179,5 @@ async def test_ids_go_on_after_a_resume(box: Toolbox) -> None:
 
 def test_who_may_do_what(workspace: Path) -> None:
     tools = Toolbox(workspace).tools
-    assert tools["Spawn"].subject(tools["Spawn"].parse({"command": "npm start"})).command == "npm start"
+    assert tools["Spawn"].subject_of(tools["Spawn"].parse({"command": "npm start"})).command == "npm start"
     assert [tools[name].kind for name in ("Spawn", "SpawnStatus", "SpawnStop")] == ["execute", "read", "talk"]

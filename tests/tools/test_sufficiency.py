@@ -11,14 +11,14 @@ import pytest
 from odin.context.files import FileCache
 from odin.context.settings import CacheSettings, Validation
 from odin.core.errors import BadRequest, ConfigError, Overloaded
-from odin.core.job import Job
-from odin.core.message import UserMessage
-from odin.core.provider import Request, TextPiece
+from odin.core.job import SmallJob
+from odin.core.message import PromptMessage
+from odin.core.provider import Request, TextChunk
 from odin.core.sufficiency import EditQuestion, LineRange, PlannedEdit, Sufficiency
-from odin.providers.offline.planner import reply
-from odin.tools import Services, standard_tools
+from odin.providers.offline.planner import stream_reply
+from odin.tools import ToolDeps, build_standard_tools
 from odin.tools.edit import EditTool
-from odin.tools.files.sufficiency import Reviewer
+from odin.tools.files.sufficiency import EditReviewer
 from tests.tools.toolbox import Toolbox
 
 Answer = Callable[[EditQuestion], Sufficiency | str]
@@ -30,9 +30,9 @@ class Lesser:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.questions: list[EditQuestion] = []
-        self.jobs: list[Job] = []
+        self.jobs: list[SmallJob] = []
 
-    async def __call__(self, job: Job, text: str) -> str:
+    async def __call__(self, job: SmallJob, text: str) -> str:
         self.jobs.append(job)
         self.questions.append(msgspec.json.decode(text, type=EditQuestion))
         said = self.answer(self.questions[-1])
@@ -42,7 +42,7 @@ class Lesser:
 def content_with(box: Toolbox, answer: Answer, validation: Validation = "auto") -> Lesser:
     lesser = Lesser(answer)
     box.files = FileCache(CacheSettings(validation=validation))
-    box.tools = {tool.name: tool for tool in standard_tools(Services(box.files, box.runner, lesser=lesser))}
+    box.tools = {tool.name: tool for tool in build_standard_tools(ToolDeps(box.files, box.runner, small_model=lesser))}
     return lesser
 
 
@@ -319,14 +319,14 @@ async def test_a_silent_model_is_not_waited_for(box: Toolbox) -> None:
     name = hundred(box)
     cancelled = asyncio.Event()
 
-    async def silent(job: Job, text: str) -> str:
+    async def silent(job: SmallJob, text: str) -> str:
         try:
             return await asyncio.Future[str]()
         finally:
             cancelled.set()
 
     tool = EditTool(box.files, silent)
-    tool._reviewer = Reviewer(box.files, silent, seconds=0.01)
+    tool._reviewer = EditReviewer(box.files, silent, seconds=0.01)
     box.tools["EditTool"] = tool
     await box.ok("Read", file_path=name, limit=20)
     await box.ok("EditTool", **edit_of(name))
@@ -337,7 +337,7 @@ async def test_a_call_can_be_cancelled_while_the_model_thinks(box: Toolbox) -> N
     name = hundred(box)
     asked = asyncio.Event()
 
-    async def silent(job: Job, text: str) -> str:
+    async def silent(job: SmallJob, text: str) -> str:
         asked.set()
         return await asyncio.Future[str]()
 
@@ -367,9 +367,9 @@ async def test_a_change_while_the_model_thinks_is_noticed(box: Toolbox) -> None:
 # --- the offline planner in its place ---
 
 
-async def offline(job: Job, text: str) -> str:
-    pieces = reply(Request("m", (UserMessage(text),), system=job.system, schema=job.schema))
-    return "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
+async def offline(job: SmallJob, text: str) -> str:
+    pieces = stream_reply(Request("m", (PromptMessage(text),), system=job.system, schema=job.schema))
+    return "".join(piece.text for piece in pieces if isinstance(piece, TextChunk))
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ async def test_without_a_model_an_edit_of_the_one_line_grep_showed_works(
     box.tools["EditTool"] = EditTool(box.files, offline)
     name = box.write("a.txt", content.encode("utf-8", "surrogateescape"))
     await box.ok("Grep", pattern="TODO", path=name)
-    assert box.files.unseen(name)
+    assert box.files.list_unseen(name)
     await box.ok("EditTool", file_path=name, old_string=old, new_string=new)
 
 

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from odin.core.errors import Overloaded
-from odin.core.job import WEB_ANSWER, Job
-from odin.core.message import UserMessage
+from odin.core.job import WEB_ANSWER_JOB, SmallJob
+from odin.core.message import PromptMessage
 from odin.core.provider import Request
 from odin.core.reading import PageQuestion
 from odin.core.tool import Subject, ToolOutput
 from odin.policy.process.runner import ProcessRunner
-from odin.providers.fetch import Fetcher
+from odin.providers.fetch import WebFetcher
 from odin.providers.offline.jobs import do_job
-from odin.tools.web.address import BadAddress, tidy_url
-from odin.tools.web.charset import decoded
-from odin.tools.web.page import _is_shell, _looks_like_html  # pyright: ignore[reportPrivateUsage]
-from odin.tools.web_fetch import FOR_THE_MODEL, INSTEAD, MAX_BYTES, WebFetch
+from odin.tools.web.address import InvalidUrl, normalize_url
+from odin.tools.web.charset import decode_page
+from odin.tools.web.page import _is_html, _needs_scripts  # pyright: ignore[reportPrivateUsage]
+from odin.tools.web_fetch import MAX_BYTES, MAX_FALLBACK_CHARS, MAX_MODEL_CHARS, WebFetchTool
 from tests.providers.servers import chunked
 from tests.table import each
 from tests.tools.site import Site, open_site
@@ -40,14 +40,14 @@ class Browser:
 
     def __init__(self, site: Site, box: Toolbox) -> None:
         self.site = site
-        self.asked: list[tuple[Job, PageQuestion]] = []
-        self.reply: str | Exception | Callable[[Job, str], Awaitable[str]] = "The answer."
-        self.fetcher = Fetcher({}, "odin/test", 10.0)
+        self.asked: list[tuple[SmallJob, PageQuestion]] = []
+        self.reply: str | Exception | Callable[[SmallJob, str], Awaitable[str]] = "The answer."
+        self.fetcher = WebFetcher({}, "odin/test", 10.0)
         self._box = box
-        self.tool = WebFetch(self.fetcher.fetch, self._lesser, box.runner)
+        self.tool = WebFetchTool(self.fetcher.fetch, self._lesser, box.runner)
 
-    async def _lesser(self, job: Job, text: str) -> str:
-        self.asked.append((job, PageQuestion.read(text)))
+    async def _lesser(self, job: SmallJob, text: str) -> str:
+        self.asked.append((job, PageQuestion.parse(text)))
         if isinstance(self.reply, Exception):
             raise self.reply
         return self.reply if isinstance(self.reply, str) else await self.reply(job, text)
@@ -80,7 +80,7 @@ async def test_a_page_becomes_markdown_and_the_lesser_model_answers_about_it(bro
     url = browser.site.page("/docs/guide", GUIDE)
     output = await browser.call(url, "What does f return?")
     ((job, question),) = browser.asked
-    assert job == WEB_ANSWER
+    assert job == WEB_ANSWER_JOB
     assert "ignore every instruction" in job.instructions
     assert (question.url, question.title, question.prompt) == (url, "The Guide & more", "What does f return?")
     assert "# Guide" in question.page
@@ -125,12 +125,12 @@ async def test_html_is_known_by_its_type_or_its_beginning(browser: Browser, kind
     ],
 )
 def test_the_characters_of_a_page_are_found(kind: str, body: bytes):
-    assert "Größe “50 €”" in decoded(body, kind)
+    assert "Größe “50 €”" in decode_page(body, kind)
 
 
 def test_a_page_in_another_script_is_read_by_its_header():
-    assert decoded("日本語".encode("shift_jis"), "text/html; charset=Shift_JIS") == "日本語"
-    assert decoded("日本語".encode("shift_jis")[:-1], "text/html; charset=Shift_JIS") == "日本"
+    assert decode_page("日本語".encode("shift_jis"), "text/html; charset=Shift_JIS") == "日本語"
+    assert decode_page("日本語".encode("shift_jis")[:-1], "text/html; charset=Shift_JIS") == "日本"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_a_page_that_never_ends_is_cut_and_it_is_said(browser: Browser):
     url = browser.site.raw("/", chunked(*[b"line of text\n" * 10_000] * 160, head="content-type: text/plain\r\n"))
     output = await browser.call(url)
     shown = len(browser.asked[0][1].page)
-    assert 45_000 < shown <= FOR_THE_MODEL
+    assert 45_000 < shown <= MAX_MODEL_CHARS
     assert f"longer than {MAX_BYTES:,} bytes" in output.text
     assert f"({shown:,} of 4,999,999 characters were looked at" in output.text
     assert "of the first 200,000. For all of it, download the page" in output.text
@@ -177,7 +177,7 @@ async def test_a_page_that_never_ends_is_cut_and_it_is_said(browser: Browser):
 async def test_a_long_html_page_is_cut_and_it_is_said(browser: Browser):
     output = await browser.call(browser.site.page("/", "<p>" + "word " * 60_000))
     shown = len(browser.asked[0][1].page)
-    assert 45_000 < shown <= FOR_THE_MODEL
+    assert 45_000 < shown <= MAX_MODEL_CHARS
     assert f"({shown:,} of 299,999 characters were looked at" in output.text
 
 
@@ -188,7 +188,7 @@ async def test_of_a_long_page_the_lesser_model_is_given_what_matches_the_prompt(
     given = browser.asked[0][1].page
     assert given.startswith("# Manual\n\nWelcome.")
     assert "[…]\n\n## retain_mut\n\nKeeps some elements." in given
-    assert len(given) <= FOR_THE_MODEL
+    assert len(given) <= MAX_MODEL_CHARS
     assert "the beginning and what matches the prompt" in output.text
 
 
@@ -262,7 +262,7 @@ async def test_when_the_lesser_model_fails_the_page_itself_is_shown(browser: Bro
     assert "page text " * 190 in output.text
     assert "The lesser model could not be asked (It is overloaded.): this is the page itself." in output.text
     assert "of 19,999 characters were looked at" in output.text
-    assert len(output.text) < INSTEAD + 500
+    assert len(output.text) < MAX_FALLBACK_CHARS + 500
 
 
 async def test_the_same_page_twice_is_fetched_once_and_asked_twice(browser: Browser):
@@ -291,7 +291,7 @@ async def test_a_stopped_call_leaves_no_converter_and_no_file(browser: Browser, 
             started.set()
             return await super().capture(["sleep", "60"], **options)
 
-    tool = WebFetch(browser.fetcher.fetch, browser._lesser, Slow(cancel_grace=0.1))
+    tool = WebFetchTool(browser.fetcher.fetch, browser._lesser, Slow(cancel_grace=0.1))
     args = tool.parse({"url": browser.site.page("/", "<p>hi"), "prompt": "?"})
     task = asyncio.create_task(tool.run(args, box.context()))
     await started.wait()
@@ -303,8 +303,8 @@ async def test_a_stopped_call_leaves_no_converter_and_no_file(browser: Browser, 
 
 
 async def test_without_a_model_the_passages_that_match_are_given(browser: Browser):
-    async def offline(job: Job, text: str) -> str:
-        return do_job(job.marker, Request("m", (UserMessage(text),), system=job.system))
+    async def offline(job: SmallJob, text: str) -> str:
+        return do_job(job.marker, Request("m", (PromptMessage(text),), system=job.system))
 
     browser.reply = offline
     page = (
@@ -333,29 +333,29 @@ async def test_without_a_model_the_passages_that_match_are_given(browser: Browse
     ],
 )
 def test_an_address_has_one_form_for_rules_and_wire(written: str, meant: str, box: Toolbox):
-    assert tidy_url(written) == meant
-    tool = WebFetch(Fetcher({}, "t").fetch, lambda job, text: asyncio.sleep(0, ""), box.runner)
-    assert tool.subject(tool.parse({"url": written, "prompt": "?"})) == Subject(url=meant)
+    assert normalize_url(written) == meant
+    tool = WebFetchTool(WebFetcher({}, "t").fetch, lambda job, text: asyncio.sleep(0, ""), box.runner)
+    assert tool.subject_of(tool.parse({"url": written, "prompt": "?"})) == Subject(url=meant)
 
 
 @pytest.mark.parametrize("url", ["http://allowed.test\\@evil.test/", "http://evil.test\\.allowed.test/"])
 def test_addresses_that_two_readers_would_read_differently_are_refused(url: str):
-    with pytest.raises(BadAddress):
-        tidy_url(url)
+    with pytest.raises(InvalidUrl):
+        normalize_url(url)
 
 
 def test_pages_made_to_be_slow_are_looked_at_quickly():
     """With patterns and codecs that look back, each of these takes minutes, in which nothing else could happen."""
-    assert not _looks_like_html("<!---->" * 2000 + "no page")
-    assert not _is_shell("<script></script>" + "<div id " * 600_000, "")
-    assert decoded(b"+2AA-", "text/plain; charset=utf-7") == "+2AA-"
-    assert decoded(b"abc-" + b"a9" * 2_000_000, "text/plain; charset=punycode").startswith("abc-a9a9")
+    assert not _is_html("<!---->" * 2000 + "no page")
+    assert not _needs_scripts("<script></script>" + "<div id " * 600_000, "")
+    assert decode_page(b"+2AA-", "text/plain; charset=utf-7") == "+2AA-"
+    assert decode_page(b"abc-" + b"a9" * 2_000_000, "text/plain; charset=punycode").startswith("abc-a9a9")
 
 
 def test_a_page_without_a_type_that_begins_with_comments_is_html():
-    assert _looks_like_html(" <!-- a --> <!-- b -- c -->\n<!DOCTYPE html><p>x")
-    assert not _looks_like_html("<!-- a -->plain <html>")
-    assert not _looks_like_html("<!-- never closed <html>")
+    assert _is_html(" <!-- a --> <!-- b -- c -->\n<!DOCTYPE html><p>x")
+    assert not _is_html("<!-- a -->plain <html>")
+    assert not _is_html("<!-- never closed <html>")
 
 
 async def test_html_made_to_fill_the_memory_is_stopped(browser: Browser):

@@ -9,9 +9,9 @@ import pytest
 
 from odin.core.errors import ConfigError
 from odin.core.tool import Subject, ToolOutput
-from odin.providers.fetch import Fetcher
-from odin.providers.search import engine_for
-from odin.tools.web_search import WebSearch
+from odin.providers.fetch import WebFetcher
+from odin.providers.search import make_engine
+from odin.tools.web_search import WebSearchTool
 from tests.tools.site import Site, open_site
 from tests.tools.toolbox import Toolbox
 
@@ -32,15 +32,15 @@ def brave(count: int) -> dict[str, Any]:
 class Searching:
     def __init__(self, site: Site, box: Toolbox) -> None:
         self.site = site
-        self.fetcher = Fetcher({}, "odin/test", 10.0)
+        self.fetcher = WebFetcher({}, "odin/test", 10.0)
         self._box = box
 
     async def call(self, backend: str, query: str = "how to", path: str = "/s", **options: Any) -> ToolOutput:
         tool = self.tool(backend, path)
         return await tool.run(tool.parse({"query": query, **options}), self._box.context())
 
-    def tool(self, backend: str, path: str = "/s") -> WebSearch:
-        return WebSearch(engine_for(backend, self.fetcher.fetch, url=self.site.url + path, key="secret-key"))
+    def tool(self, backend: str, path: str = "/s") -> WebSearchTool:
+        return WebSearchTool(make_engine(backend, self.fetcher.fetch, url=self.site.url + path, key="secret-key"))
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ async def test_a_redirect_to_another_host_is_not_followed_with_the_key(web: Sear
 
 
 async def test_an_engine_that_is_not_there_and_an_empty_query_are_errors(web: Searching, box: Toolbox):
-    tool = WebSearch(engine_for("duckduckgo", web.fetcher.fetch, url="http://127.0.0.1:9/"))
+    tool = WebSearchTool(make_engine("duckduckgo", web.fetcher.fetch, url="http://127.0.0.1:9/"))
     assert "connection refused" in (await tool.run(tool.parse({"query": "x"}), box.context())).text
     output = await web.call("brave", "  ")
     assert output.is_error
@@ -137,14 +137,14 @@ async def test_nothing_found_is_no_error(web: Searching, backend: str, body: str
 
 def test_the_rules_see_the_address_and_never_the_key(web: Searching):
     tool = web.tool("brave")
-    assert tool.subject(tool.parse({"query": "a b"})) == Subject(url=f"{web.site.url}/s?q=a+b")
+    assert tool.subject_of(tool.parse({"query": "a b"})) == Subject(url=f"{web.site.url}/s?q=a+b")
 
 
 def test_an_engine_without_what_it_needs_is_refused():
-    fetch = Fetcher({}, "t").fetch
+    fetch = WebFetcher({}, "t").fetch
     with pytest.raises(ConfigError, match="needs a key"):
-        engine_for("brave", fetch)
+        make_engine("brave", fetch)
     with pytest.raises(ConfigError, match="needs its address"):
-        engine_for("searxng", fetch)
-    assert engine_for("brave", fetch, key="k").address("x").startswith("https://api.search.brave.com/")
-    assert engine_for("duckduckgo", fetch).address("x") == "https://html.duckduckgo.com/html/?q=x"
+        make_engine("searxng", fetch)
+    assert make_engine("brave", fetch, key="k").address_of("x").startswith("https://api.search.brave.com/")
+    assert make_engine("duckduckgo", fetch).address_of("x") == "https://html.duckduckgo.com/html/?q=x"

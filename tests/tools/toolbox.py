@@ -6,11 +6,11 @@ from typing import Any
 
 from odin.context.files import FileCache
 from odin.core.tool import Tool, ToolContext, ToolOutput
-from odin.policy.process.background import Background
+from odin.policy.process.background import BackgroundProcesses
 from odin.policy.process.runner import ProcessRunner
-from odin.tools import Services, standard_tools
-from odin.tools.glob import Glob
-from odin.tools.grep import Grep
+from odin.tools import ToolDeps, build_standard_tools
+from odin.tools.glob import GlobTool
+from odin.tools.grep import GrepTool
 
 
 class Toolbox:
@@ -21,14 +21,14 @@ class Toolbox:
         self.session = folder.parent / "session"
         self.files = FileCache()
         self.runner = ProcessRunner(folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1)
-        self.background = Background(self.runner, self.session / "spawn-logs")
+        self.background = BackgroundProcesses(self.runner, self.session / "spawn-logs")
         self.progress: list[str] = []
         tools: list[Tool[Any]] = list(
-            standard_tools(Services(self.files, self.runner, self.session, background=self.background))
+            build_standard_tools(ToolDeps(self.files, self.runner, self.session, background=self.background))
         )
         if without_ripgrep:
             nothing: Callable[[], str | None] = lambda: None  # noqa: E731
-            tools += [Grep(self.files, self.runner, nothing), Glob(self.runner, nothing)]
+            tools += [GrepTool(self.files, self.runner, nothing), GlobTool(self.runner, nothing)]
         self.tools = {tool.name: tool for tool in tools}
 
     def context(self) -> ToolContext:

@@ -15,9 +15,9 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from odin.app.host import open_host
+from odin.app.host import open_switcher
 from odin.config import Options, load
-from odin.core.screen import ScreenSettings
+from odin.core.screen import TuiSettings
 from odin.core.sessions import Sessions
 from odin.testing import ScriptedServer
 from odin.ui.tui.app import OdinApp
@@ -155,7 +155,7 @@ def same_clock_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def all_painted(app: OdinApp, faults: int = 0) -> None:
     """No painter failed, though the app would have gone on."""
-    failed = [trouble.detail for trouble in app.troubles.newest_first if trouble.kind == "screen"]
+    failed = [trouble.detail for trouble in app.error_log.newest_first if trouble.kind == "screen"]
     assert faults or not failed, failed[0]
 
 
@@ -223,7 +223,7 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
         held: list[Sessions] = []
 
         async def connect() -> Sessions:
-            held.append(await open_host(Options(env=environ, **given)))
+            held.append(await open_switcher(Options(env=environ, **given)))
             return held[0] if through is None else through(held[0])
 
         app = OdinApp(connect, load(str(workspace), environ).tui, first=first)
@@ -244,14 +244,14 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
 
 @asynccontextmanager
 async def play(
-    sessions: Sessions, *, size: tuple[int, int] = (100, 30), settings: ScreenSettings | None = None, **more: Any
+    sessions: Sessions, *, size: tuple[int, int] = (100, 30), settings: TuiSettings | None = None, **more: Any
 ) -> AsyncGenerator[Stage]:
     """The app over sessions that are played, for pictures that must be the same every time."""
 
     async def connect() -> Sessions:
         return sessions
 
-    app = OdinApp(connect, settings or ScreenSettings(bell=False, title=False), **more)
+    app = OdinApp(connect, settings or TuiSettings(bell=False, title=False), **more)
     async with app.run_test(size=size, notifications=True) as pilot:
         stage = Stage(app, pilot, None)
         await stage.until(lambda: app.info is not None)

@@ -6,7 +6,7 @@ from typing import Any
 
 from textual import events
 
-from odin.core.commands import BUILT_INS
+from odin.core.commands import SLASH_COMMANDS
 from odin.ui.tui.keys import KEYS
 from tests.tui.conftest import Stage
 
@@ -123,7 +123,7 @@ class Hands:
         await self.press(self.random.choice(("enter", "enter", "enter", "ctrl+s")))
 
     async def _command(self) -> None:
-        command = self.random.choice([one for one in BUILT_INS if one.name not in FIXED])
+        command = self.random.choice([one for one in SLASH_COMMANDS if one.name not in FIXED])
         rest = self.random.choice(REST.get(command.name, ("",)))
         await self._type_line(f"/{command.name} {rest}".strip())
 
@@ -163,7 +163,7 @@ class Hands:
             self.forget_split(before)
 
     async def _answer(self) -> None:
-        pool = [key.keys.split(",")[0] for key in KEYS if key.where in ("permission", "questions")]
+        pool = [key.keys.split(",")[0] for key in KEYS if key.scope in ("permission", "questions")]
         await self.press_one(self.random.choice((*pool, *IN_DIALOGS, *IN_DIALOGS)))
 
     async def _switch(self) -> None:

@@ -10,19 +10,19 @@ from odin.core.event import (
     AgentStarted,
     FileChange,
     FileState,
-    KeptFile,
     Option,
     PermissionAsked,
     PromptQueued,
     Question,
     QuestionsAsked,
+    SkippedFile,
     Todo,
     TodosChanged,
     TurnStarted,
 )
 from odin.core.op import (
     AddRule,
-    Answer,
+    AnswerPermission,
     AnswerQuestions,
     ChangePrompt,
     DropPrompt,
@@ -32,24 +32,24 @@ from odin.core.op import (
     SetPermissionMode,
 )
 from odin.core.sessions import SessionSummary
-from odin.core.setup import Found
-from odin.core.trust import Wish
-from odin.ui.tui.composer.draft import Draft
-from odin.ui.tui.dialogs.choices import Choices
+from odin.core.setup import ModelOption
+from odin.core.trust import TrustRequest
+from odin.ui.tui.composer.draft import PromptDraft
+from odin.ui.tui.dialogs.choices import ChoiceBar
 from odin.ui.tui.dialogs.contents import ContentsDialog
 from odin.ui.tui.dialogs.errors import ErrorsDialog
 from odin.ui.tui.dialogs.help import HelpDialog
 from odin.ui.tui.dialogs.models import ModelPicker
-from odin.ui.tui.dialogs.newrule import NewRule
-from odin.ui.tui.dialogs.page import Page
-from odin.ui.tui.dialogs.reading import Reading
-from odin.ui.tui.dialogs.rewind import HowPicker, RewindPicker
+from odin.ui.tui.dialogs.newrule import NewRuleDialog
+from odin.ui.tui.dialogs.page import TextPage
+from odin.ui.tui.dialogs.reading import ReportDialog
+from odin.ui.tui.dialogs.rewind import RewindPicker, RewindScopePicker
 from odin.ui.tui.dialogs.rules import RulesDialog
 from odin.ui.tui.dialogs.sessions import SessionPicker
 from odin.ui.tui.dialogs.sheet import Sheet
 from odin.ui.tui.dialogs.stats import StatsDialog
 from odin.ui.tui.dialogs.trust import TrustDialog
-from odin.ui.tui.dialogs.welcome import WelcomeDialog
+from odin.ui.tui.dialogs.welcome import OnboardingDialog
 from odin.ui.tui.story.block import CallBlock
 from odin.ui.tui.view.searchbar import SearchBar
 from tests.tui.conftest import Stage, all_painted
@@ -80,26 +80,26 @@ QUESTIONS = QuestionsAsked(
 class FakeSetup:
     """A first run that finds two models and a server."""
 
-    done, keys_file, providers = False, "~/auth.json", ("anthropic", "openai")
+    is_done, keys_file, providers = False, "~/auth.json", ("anthropic", "openai")
 
     def __init__(self) -> None:
         self.stored: list[str] = []
 
-    async def found(self) -> tuple[Found, ...]:
-        key = Found("key", "anthropic", "anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY")
-        return key, Found("planner", "offline planner", "offline/planner", "no network")
+    async def find_options(self) -> tuple[ModelOption, ...]:
+        key = ModelOption("key", "anthropic", "anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY")
+        return key, ModelOption("planner", "offline planner", "offline/planner", "no network")
 
-    async def servers(self) -> tuple[Found, ...]:
-        return (Found("server", "ollama", "ollama/qwen3", "http://localhost:11434"),)
+    async def find_local_servers(self) -> tuple[ModelOption, ...]:
+        return (ModelOption("server", "ollama", "ollama/qwen3", "http://localhost:11434"),)
 
-    async def store_key(self, provider: str, key: str) -> Found:
+    async def store_key(self, provider: str, key: str) -> ModelOption:
         self.stored.append(key)
-        return Found("stored", provider, f"{provider}/model", "auth.json")
+        return ModelOption("stored", provider, f"{provider}/model", "auth.json")
 
-    async def go_without(self) -> None:
+    async def use_offline_planner(self) -> None:
         return None
 
-    async def choose(self, ref: str) -> str:
+    async def choose_model(self, ref: str) -> str:
         return "~/odinconfig.json"
 
 
@@ -126,9 +126,9 @@ class Keeping(PlayedSessions):
         self.exported.append(session)
         return await super().export(session, form, path)
 
-    async def usage(self, by: Any = "day", *, days: int = 0, session: str = "") -> Any:
+    async def report_usage(self, by: Any = "day", *, days: int = 0, session: str = "") -> Any:
         self.asked.append((by, days, bool(session)))
-        return await super().usage(by, days=days, session=session)
+        return await super().report_usage(by, days=days, session=session)
 
 
 class Scene:
@@ -141,7 +141,8 @@ class Scene:
             TurnRecord("t2", "Make it faster", "edit_mode", started=START, files=1),
         )
         self.client.plan = RewindPlan(
-            (FileChange(FileState("/p/a", "file"), FileState("/p/a", "absent")),), (KeptFile("/p/b", "changed since"),)
+            (FileChange(FileState("/p/a", "file"), FileState("/p/a", "absent")),),
+            (SkippedFile("/p/b", "changed since"),),
         )
         self.sessions = Keeping(self.client)
         self.setup = FakeSetup()
@@ -169,7 +170,7 @@ class Scene:
         if (bar := app.query_one(SearchBar)).is_open:
             bar._say("", True)
         app.composer.put_away()
-        app.composer.show(Draft())
+        app.composer.show(PromptDraft())
         app.composer.focus()
         app.side.chosen = app.todos.folded = None
         app.side.find_place()
@@ -262,7 +263,7 @@ async def waiting(scene: Scene) -> None:
 
 async def in_queue(scene: Scene) -> None:
     await waiting(scene)
-    scene.app.writing.go_to_queue()
+    scene.app.writing.focus_queue()
     await scene.stage.shows("› 2 edit two")
 
 
@@ -346,7 +347,7 @@ async def searching(scene: Scene) -> None:
 
 async def found(scene: Scene) -> None:
     await searching(scene)
-    scene.app.transcript._searched("Question", True)
+    scene.app.transcript._update_search("Question", True)
     scene.notes["here"] = scene.app.transcript._search.here
 
 
@@ -379,19 +380,19 @@ async def ruling(scene: Scene) -> None:
 
 async def scrolled(scene: Scene) -> None:
     await asked(scene)
-    page = scene.top.query_one(Page)
+    page = scene.top.query_one(TextPage)
     await scene.stage.until(lambda: page.max_scroll_y > 20)
     page.scroll_to(y=10, animate=False)
     await scene.stage.until(lambda: page.scroll_offset.y == 10)
 
 
 def page_at(scene: Scene) -> int:
-    return scene.top.query_one(Page).scroll_offset.y
+    return scene.top.query_one(TextPage).scroll_offset.y
 
 
 async def marked(scene: Scene) -> None:
     await commanded(scene)
-    scene.top.query_one(Choices).move(1)
+    scene.top.query_one(ChoiceBar).move(1)
 
 
 async def questioned(scene: Scene) -> None:
@@ -405,11 +406,11 @@ async def second_question(scene: Scene) -> None:
 
 
 async def trusting(scene: Scene) -> None:
-    await scene.push(TrustDialog(Wish("/p", starts=("a program",))))
+    await scene.push(TrustDialog(TrustRequest("/p", starts=("a program",))))
 
 
 async def welcomed(scene: Scene) -> None:
-    await scene.push(WelcomeDialog(scene.setup))
+    await scene.push(OnboardingDialog(scene.setup))
     await scene.stage.shows("anthropic/claude")
 
 
@@ -431,12 +432,12 @@ async def contents(scene: Scene) -> None:
 
 
 async def how(scene: Scene) -> None:
-    scene.app.push_screen(HowPicker("t2"), scene.given.append)
-    await scene.stage.until(lambda: isinstance(scene.top, HowPicker) and scene.top.rows.items)
+    scene.app.push_screen(RewindScopePicker("t2"), scene.given.append)
+    await scene.stage.until(lambda: isinstance(scene.top, RewindScopePicker) and scene.top.rows.items)
 
 
 async def erred(scene: Scene) -> None:
-    scene.app.troubles.keep(START, "broken", "It broke.")
+    scene.app.error_log.add(START, "broken", "It broke.")
     await scene.open("errors", ErrorsDialog)
 
 
@@ -447,14 +448,14 @@ async def sure(scene: Scene) -> None:
 
 
 async def new_rule(scene: Scene) -> None:
-    scene.app.push_screen(NewRule(), scene.given.append)
-    await scene.stage.until(lambda: isinstance(scene.top, NewRule) and scene.top.focused is not None)
+    scene.app.push_screen(NewRuleDialog(), scene.given.append)
+    await scene.stage.until(lambda: isinstance(scene.top, NewRuleDialog) and scene.top.focused is not None)
     await scene.write("Bash")
 
 
 async def reading(scene: Scene) -> None:
     await scene.app.run_command("diagnostics")
-    await scene.stage.until(lambda: isinstance(scene.top, Reading) and scene.top.query(Sheet))
+    await scene.stage.until(lambda: isinstance(scene.top, ReportDialog) and scene.top.query(Sheet))
     sheet = scene.top.query_one(Sheet)
     sheet.styles.max_height = 4
     await scene.stage.until(lambda: sheet.max_scroll_y > 5)
@@ -500,14 +501,14 @@ def answered(**fields: Any) -> Callable[[Scene], bool]:
     """An answer whose fields are these was given."""
 
     def done(scene: Scene) -> bool:
-        given = [one for one in scene.client.submitted if isinstance(one, Answer | AnswerQuestions)]
+        given = [one for one in scene.client.submitted if isinstance(one, AnswerPermission | AnswerQuestions)]
         return any(all(getattr(one, name) == value for name, value in fields.items()) for one in given)
 
     return done
 
 
 def prompted(lane: str | None) -> Callable[[Scene], bool]:
-    return lambda scene: [one.lane for one in scene.client.submitted if isinstance(one, Prompt)] == [lane]
+    return lambda scene: [one.delivery for one in scene.client.submitted if isinstance(one, Prompt)] == [lane]
 
 
 def in_step(name: str, **fields: Any) -> Callable[[Scene], bool]:
@@ -553,9 +554,9 @@ CASES: tuple[Case, ...] = (
     Case("queue_down", in_queue_above, says("› 2 edit two")),
     Case("queue_edit", in_queue, lambda scene: scene.app.composer.text == "two"),
     Case("queue_drop", in_queue, op(DropPrompt("p2"))),
-    Case("queue_steer", in_queue, op(ChangePrompt("p2", lane="steer"))),
+    Case("queue_steer", in_queue, op(ChangePrompt("p2", delivery="steer"))),
     Case("queue_mode", in_queue, op(ChangePrompt("p2", mode="ask_mode"))),
-    Case("queue_send", in_queue, op(ChangePrompt("p2", lane="queue"))),
+    Case("queue_send", in_queue, op(ChangePrompt("p2", delivery="queue"))),
     Case("queue_leave", in_queue, lambda scene: scene.app.composer.has_focus),
     Case("stop", busy, op(Interrupt())),
     Case("leave", typed("abc"), lambda scene: not scene.app.composer.text),
@@ -622,15 +623,15 @@ CASES: tuple[Case, ...] = (
     Case("previous_question", second_question, lambda scene: scene.top._draft.number == 0),
     Case("settle", questioned, lambda scene: scene.top._draft.number == 1),
     Case("cancel", questioned, answered(cancelled=True)),
-    Case("next_answer", trusting, lambda scene: scene.top.query_one(Choices).chosen == "yes"),
-    Case("previous_answer", trusting, lambda scene: scene.top.query_one(Choices).chosen == "yes"),
+    Case("next_answer", trusting, lambda scene: scene.top.query_one(ChoiceBar).chosen == "yes"),
+    Case("previous_answer", trusting, lambda scene: scene.top.query_one(ChoiceBar).chosen == "yes"),
     Case("take_answer", marked, answered(allow=True)),
     Case("asked_down", scrolled, lambda scene: page_at(scene) == 11),
     Case("asked_up", scrolled, lambda scene: page_at(scene) == 9),
     Case("asked_page_down", scrolled, lambda scene: page_at(scene) > 11),
     Case("asked_page_up", scrolled, lambda scene: page_at(scene) < 9),
     Case("asked_first", scrolled, lambda scene: page_at(scene) == 0),
-    Case("asked_last", scrolled, lambda scene: page_at(scene) == scene.top.query_one(Page).max_scroll_y),
+    Case("asked_last", scrolled, lambda scene: page_at(scene) == scene.top.query_one(TextPage).max_scroll_y),
     Case("confirm", ruling, answered(rule="Bash(git push origin main)", remember="session")),
     Case("use_arguments", step("edit_call", ASKED), says("Nothing was changed.")),
     Case("other", ruling, in_step("rule", scope="project")),
@@ -660,7 +661,7 @@ CASES: tuple[Case, ...] = (
     Case("export_session", SESSIONS, lambda scene: scene.sessions.exported == ["20260101120000004"]),
     Case("delete_session", SESSIONS, says("for good?")),
     Case("look_for_servers", listed("models", ModelPicker), says("ollama/qwen3")),
-    Case("add_rule", RULES, opened(NewRule)),
+    Case("add_rule", RULES, opened(NewRuleDialog)),
     Case("remove_rule", RULES, says("Take back")),
     Case("open_rule", RULES, says("This rule is in no file.")),
     Case("rule_action", new_rule, lambda scene: scene.top.action == "ask"),
@@ -698,7 +699,7 @@ MORE: tuple[Case, ...] = (
     Case("back", key_of_provider, says("Whose key is it?")),
     Case("no", sure, lambda scene: "Take back" not in scene.stage.screen()),
     Case("yes", trusting, lambda scene: scene.given == [True]),
-    Case("next_answer", commanded, lambda scene: scene.top.query_one(Choices).chosen == "allow_once"),
+    Case("next_answer", commanded, lambda scene: scene.top.query_one(ChoiceBar).chosen == "allow_once"),
     Case("take_answer", trusting, lambda scene: scene.given == [False]),
     Case("close", trusting, lambda scene: scene.given == [False]),
     Case("close", reading, closed),

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any
 
 from odin.core.client import (
+    AvailableModel,
     Client,
     ContextPart,
     ContextReport,
     CustomCommand,
     LoopStatus,
-    ModelChoice,
     RewindPlan,
     SessionInfo,
     Snapshot,
@@ -22,7 +22,7 @@ from odin.core.message import Usage
 from odin.core.op import Op, Rewind
 from odin.core.rule import RuleLine
 from odin.core.sessions import Exchange, ExportFormat, SessionMatch, SessionPreview, SessionSummary
-from odin.core.usage import By, UsageReport, UsageRow
+from odin.core.usage import UsageGrouping, UsageReport, UsageRow
 
 START = 1_700_000_000.0
 """When everything that is played happens."""
@@ -74,7 +74,7 @@ class PlayedClient:
         self.submitted.append(op)
         return self.answers.get(type(op), True)
 
-    def events(self, after: int | None = None) -> AsyncIterator[Envelope]:
+    def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
         queue: asyncio.Queue[Envelope] = asyncio.Queue()
         past = [] if after is None else [envelope for envelope in self._log if envelope.seq > after]
         self._queues.append(queue)
@@ -86,7 +86,7 @@ class PlayedClient:
         while True:
             yield await queue.get()
 
-    def listen(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
+    def stream_named_events(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
         raise NotImplementedError
 
     def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
@@ -128,17 +128,17 @@ class PlayedClient:
         turns = [one.event for one in self._log if not one.agent and isinstance(one.event, TurnStarted | TurnEnded)]
         return bool(turns) and isinstance(turns[-1], TurnStarted)
 
-    async def snapshots(self) -> AsyncIterator[Snapshot]:
+    async def stream_snapshots(self) -> AsyncIterator[Snapshot]:
         yield await self.snapshot()
 
-    async def info(self) -> SessionInfo:
+    async def get_info(self) -> SessionInfo:
         return SessionInfo(session=self.session, **self._info)
 
-    async def context(self) -> ContextReport:
+    async def report_context(self) -> ContextReport:
         parts = (ContextPart("tools", 6_000, 14), ContextPart("prompts", 2_000, 3))
         return ContextReport(self._info["model"], 8_000, 200_000, 160_000, measured=True, parts=parts)
 
-    async def rules(self) -> tuple[RuleLine, ...]:
+    async def list_rules(self) -> tuple[RuleLine, ...]:
         return (
             RuleLine(1, "user", "allow", "Bash(git log:*)", "~/.config/odin/odinconfig.json"),
             RuleLine(2, "session", "deny", "Edit(secrets/**)", "this session"),
@@ -147,12 +147,12 @@ class PlayedClient:
     async def find_files(self, words: str, limit: int = 20) -> tuple[str, ...]:
         return tuple(path for path in self.paths if words.casefold() in path.casefold())[:limit]
 
-    async def commands(self) -> tuple[CustomCommand, ...]:
+    async def list_commands(self) -> tuple[CustomCommand, ...]:
         return self.custom
 
-    async def models(self, *, look: bool = False) -> tuple[ModelChoice, ...]:
+    async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
         found = (
-            ModelChoice(
+            AvailableModel(
                 "anthropic/claude-sonnet-4-5",
                 200_000,
                 "native",
@@ -163,15 +163,15 @@ class PlayedClient:
                 3.75,
                 "key in ANTHROPIC_API_KEY",
             ),
-            ModelChoice("offline/planner", 100_000, "native", "built in", 0.0, 0.0, note="no network"),
+            AvailableModel("offline/planner", 100_000, "native", "built in", 0.0, 0.0, note="no network"),
         )
-        local = ModelChoice("ollama/qwen3", 32_000, "json", "http://localhost:11434", note="on this machine")
-        return (*found, local) if look else found
+        local = AvailableModel("ollama/qwen3", 32_000, "json", "http://localhost:11434", note="on this machine")
+        return (*found, local) if probe_servers else found
 
-    async def loop(self) -> LoopStatus:
+    async def get_loop_status(self) -> LoopStatus:
         return LoopStatus()
 
-    async def rewind_plan(self, op: Rewind) -> RewindPlan:
+    async def plan_rewind(self, op: Rewind) -> RewindPlan:
         return self.plan
 
     def add_hook(self, hook: CallbackHook) -> None:
@@ -195,7 +195,7 @@ class PlayedSessions:
     def client(self) -> Client:
         return self._open
 
-    async def new(self) -> Client:
+    async def open_new(self) -> Client:
         self._open = PlayedClient(session="20260101130000000")
         return self._open
 
@@ -206,21 +206,21 @@ class PlayedSessions:
     async def fork(self, turn: str = "") -> tuple[Client, str]:
         return self._open, ""
 
-    async def list(self) -> tuple[SessionSummary, ...]:
+    async def list_sessions(self) -> tuple[SessionSummary, ...]:
         return self._summaries
 
     async def search(self, words: str) -> tuple[SessionMatch, ...]:
         found = (item for item in self._summaries if words.casefold() in f"{item.title} {item.first}".casefold())
         return tuple(SessionMatch(item, "title", item.title) for item in found)
 
-    async def prompts(self, limit: int = 200) -> tuple[str, ...]:
+    async def list_prompts(self, limit: int = 200) -> tuple[str, ...]:
         return self.prompted[:limit]
 
     async def preview(self, session: str) -> SessionPreview:
         exchanges = (Exchange("What does the parser do?", "It reads a file line by line."), Exchange("Make it faster."))
         return SessionPreview(session, exchanges, earlier=True)
 
-    async def usage(self, by: By = "day", *, days: int = 0, session: str = "") -> UsageReport:
+    async def report_usage(self, by: UsageGrouping = "day", *, days: int = 0, session: str = "") -> UsageReport:
         names = {"day": ("2023-11-13", "2023-11-14"), "model": ("anthropic/claude-sonnet-4-5", "ollama/qwen3")}
         names["agent"] = ("main agent", "sub-agents")
         rows = tuple(

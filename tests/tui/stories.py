@@ -5,43 +5,43 @@ from dataclasses import fields
 from typing import Any
 
 from odin.core.event import AnyEvent, Envelope, Warned
-from odin.ui.tui.story.block import Block, CallBlock, PromptBlock, WordsBlock
-from odin.ui.tui.story.stories import Stories
-from odin.ui.tui.story.story import Story
+from odin.ui.tui.story.block import CallBlock, PromptBlock, StreamedBlock, TranscriptBlock
+from odin.ui.tui.story.stories import TranscriptModels
+from odin.ui.tui.story.story import TranscriptModel
 
-_NOT_IN_THE_LOG = {"ts", "version", "folded", "seconds", "started", "ended", "printed", "_text", "_pieces"}
+_NOT_IN_THE_LOG = {"ts", "version", "folded", "seconds", "started", "ended", "printed", "_text", "_chunks"}
 
 
-def story_of(events: Iterable[AnyEvent]) -> Story:
-    story = Story()
+def story_of(events: Iterable[AnyEvent]) -> TranscriptModel:
+    story = TranscriptModel()
     for number, event in enumerate(events):
-        story.see(Envelope(number, 1_700_000_000.0 + number, "s", event))
+        story.apply(Envelope(number, 1_700_000_000.0 + number, "s", event))
     return story
 
 
-def known(block: Block) -> dict[str, Any]:
+def known(block: TranscriptBlock) -> dict[str, Any]:
     """What a block says, without what depends on when it was seen."""
     found = {field.name: getattr(block, field.name) for field in fields(block) if field.name not in _NOT_IN_THE_LOG}
-    if isinstance(block, WordsBlock):
+    if isinstance(block, StreamedBlock):
         found["text"] = block.text
     if not isinstance(block, PromptBlock | CallBlock):
         del found["key"]
     return {"kind": type(block).__name__, **found}
 
 
-def told(story: Story) -> list[dict[str, Any]]:
+def told(story: TranscriptModel) -> list[dict[str, Any]]:
     return [known(block) for block in story.blocks]
 
 
-def stories_of(envelopes: Iterable[Envelope]) -> Stories:
-    stories = Stories()
+def stories_of(envelopes: Iterable[Envelope]) -> TranscriptModels:
+    stories = TranscriptModels()
     for envelope in envelopes:
         if not isinstance(envelope.event, Warned):
-            stories.see(envelope)
+            stories.apply(envelope)
     return stories
 
 
-def differences(one: Stories, other: Stories) -> list[str]:
+def differences(one: TranscriptModels, other: TranscriptModels) -> list[str]:
     """Where two tell something different, in words for whoever has to find out why."""
     found: list[str] = []
     for agent in one.keys() | other.keys():

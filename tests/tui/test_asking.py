@@ -17,10 +17,10 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.op import Answer, AnswerQuestions, Interrupt, Op
-from odin.core.screen import ScreenSettings
+from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
+from odin.core.screen import TuiSettings
 from odin.testing import ScriptedCall, reply, say
-from odin.ui.tui.dialogs.asked import AskedDialog
+from odin.ui.tui.dialogs.asked import RequestDialog
 from odin.ui.tui.dialogs.dialog import Dialog
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
@@ -34,26 +34,26 @@ class Refusing(PlayedClient):
     """A session that does not take the first answer."""
 
     async def submit(self, op: Op) -> bool:
-        if isinstance(op, Answer) and not self.submitted:
+        if isinstance(op, AnswerPermission) and not self.submitted:
             self.submitted.append(op)
             raise UsageError("That rule cannot be read.", "Write another.")
         return await super().submit(op)
 
 
 def answers(client: PlayedClient) -> list[Op]:
-    return [op for op in client.submitted if isinstance(op, Answer | AnswerQuestions)]
+    return [op for op in client.submitted if isinstance(op, AnswerPermission | AnswerQuestions)]
 
 
-def dialog(stage: Stage) -> AskedDialog:
-    assert isinstance(stage.app.screen, AskedDialog)
+def dialog(stage: Stage) -> RequestDialog:
+    assert isinstance(stage.app.screen, RequestDialog)
     return stage.app.screen
 
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times so long that a busy machine is not slower than a person."""
-    monkeypatch.setattr("odin.ui.tui.dialogs.guarded.QUIET_S", 2.0)
-    monkeypatch.setattr("odin.ui.tui.asking.TYPING_S", 2.0)
+    monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", 2.0)
+    monkeypatch.setattr("odin.ui.tui.dialog_queue.TYPING_S", 2.0)
 
 
 @pytest.mark.usefixtures("slow")
@@ -61,7 +61,7 @@ async def test_keys_on_their_way_go_to_the_prompt_and_answer_nothing() -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
         client.play(COMMAND)
-        await stage.until(lambda: isinstance(stage.app.screen, AskedDialog))
+        await stage.until(lambda: isinstance(stage.app.screen, RequestDialog))
         assert not dialog(stage).ready
         await stage.press("y", "e", "s", "backspace")
         assert not dialog(stage).ready
@@ -69,7 +69,7 @@ async def test_keys_on_their_way_go_to_the_prompt_and_answer_nothing() -> None:
         assert answers(client) == []
         await asked(stage)
         await stage.press("y")
-        await stage.until(lambda: answers(client) == [Answer("ask-2", allow=True)])
+        await stage.until(lambda: answers(client) == [AnswerPermission("ask-2", allow=True)])
         assert stage.app.composer.text == "ye"
         assert stage.app.focused is stage.app.composer
 
@@ -81,11 +81,11 @@ async def test_whoever_is_writing_is_not_interrupted() -> None:
         await stage.type("I am still writ")
         client.play(COMMAND)
         await stage.type("ing this")
-        assert not isinstance(stage.app.screen, AskedDialog)
+        assert not isinstance(stage.app.screen, RequestDialog)
         assert stage.app.composer.text == "I am still writing this"
         await asked(stage, "git push origin main")
         await stage.press("n")
-        await stage.until(lambda: answers(client) == [Answer("ask-2", allow=False)])
+        await stage.until(lambda: answers(client) == [AnswerPermission("ask-2", allow=False)])
         assert stage.app.composer.text == "I am still writing this"
 
 
@@ -97,7 +97,7 @@ async def test_a_second_question_waits_and_is_not_answered_by_the_key_for_the_fi
         await asked(stage, "Odin asks to use Edit:", "1 more waits")
         await stage.press("y", "y")
         await asked(stage, "Odin asks to use ExecuteCommand:")
-        assert answers(client) == [Answer("ask-1", allow=True)]
+        assert answers(client) == [AnswerPermission("ask-1", allow=True)]
         assert not stage.app.composer.text
         await stage.press("n")
         await stage.until(lambda: len(answers(client)) == 2)
@@ -110,7 +110,7 @@ async def test_a_question_of_a_sub_agent_says_so_and_takes_no_note() -> None:
         await asked(stage, "The sub-agent scout-1 asks to use ExecuteCommand:")
         assert "Allow with a note" not in stage.screen()
         await stage.press("a", "y")
-        await stage.until(lambda: answers(client) == [Answer("ask-2", allow=True)])
+        await stage.until(lambda: answers(client) == [AnswerPermission("ask-2", allow=True)])
 
 
 async def test_esc_at_a_question_of_a_sub_agent_stops_all_of_the_work() -> None:
@@ -120,12 +120,12 @@ async def test_esc_at_a_question_of_a_sub_agent_stops_all_of_the_work() -> None:
         await asked(stage, "Esc denies it and stops the work.")
         await stage.press("escape")
         await stage.until(lambda: client.submitted[-1:] == [Interrupt()])
-        assert answers(client) == [Answer("ask-2", allow=False, interrupt=True)]
+        assert answers(client) == [AnswerPermission("ask-2", allow=False, interrupt=True)]
 
 
 async def test_running_outside_the_sandbox_is_allowed_once_or_not_at_all() -> None:
     client = PlayedClient([BEGUN])
-    outside = replace(COMMAND, rules=(), outside=True, reason="The sandbox kept it from the network.")
+    outside = replace(COMMAND, rules=(), unsandboxed=True, reason="The sandbox kept it from the network.")
     async with play(PlayedSessions(client)) as stage:
         client.play(outside)
         await asked(stage, "Odin asks to run this again outside the sandbox:", "kept it from the network")
@@ -133,7 +133,7 @@ async def test_running_outside_the_sandbox_is_allowed_once_or_not_at_all() -> No
         await stage.press("s", "d", "e")
         await stage.shows("cannot be changed here")
         await stage.press("y")
-        await stage.until(lambda: answers(client) == [Answer("ask-2", allow=True)])
+        await stage.until(lambda: answers(client) == [AnswerPermission("ask-2", allow=True)])
 
 
 async def test_a_refused_answer_keeps_the_question() -> None:
@@ -144,7 +144,7 @@ async def test_a_refused_answer_keeps_the_question() -> None:
         await stage.press("s", "enter")
         await stage.shows("That rule cannot be read. Write another.", "Enter Remember it")
         await stage.press("enter")
-        await stage.until(lambda: not isinstance(stage.app.screen, AskedDialog))
+        await stage.until(lambda: not isinstance(stage.app.screen, RequestDialog))
         assert len(answers(client)) == 2
 
 
@@ -154,9 +154,9 @@ async def test_the_end_of_the_turn_closes_everything() -> None:
         client.play(EDIT, COMMAND, QUESTIONS)
         await asked(stage, "2 more wait")
         client.play(TurnEnded("p1", "interrupted"))
-        await stage.until(lambda: not isinstance(stage.app.screen, AskedDialog))
+        await stage.until(lambda: not isinstance(stage.app.screen, RequestDialog))
         await stage.pilot.pause(0.3)
-        assert not isinstance(stage.app.screen, AskedDialog)
+        assert not isinstance(stage.app.screen, RequestDialog)
 
 
 async def test_a_question_that_was_answered_before_is_not_asked_again() -> None:
@@ -194,7 +194,7 @@ async def test_the_answers_are_in_sight_at_every_size(size: tuple[int, int]) -> 
         await stage.pilot.resize_terminal(50, 14)
         await stage.shows(" y ", "?")
         await stage.press("n")
-        await stage.until(lambda: answers(client) == [Answer("ask-1", allow=False)])
+        await stage.until(lambda: answers(client) == [AnswerPermission("ask-1", allow=False)])
 
 
 async def test_an_interrupt_from_elsewhere_takes_the_question_away(open_app: OpenApp, workspace: Path) -> None:
@@ -221,14 +221,14 @@ async def test_ctrl_c_leaves_from_a_dialog_too() -> None:
 
 async def test_other_keys_for_the_answers() -> None:
     client = PlayedClient([BEGUN])
-    settings = ScreenSettings(bell=False, title=False, keys={"allow_once": "f5", "deny": "x"})
+    settings = TuiSettings(bell=False, title=False, keys={"allow_once": "f5", "deny": "x"})
     async with play(PlayedSessions(client), settings=settings) as stage:
         client.play(COMMAND)
         await asked(stage, "F5 Allow once", "x Deny")
         await stage.press("y", "n")
         assert answers(client) == []
         await stage.press("f5")
-        await stage.until(lambda: answers(client) == [Answer("ask-2", allow=True)])
+        await stage.until(lambda: answers(client) == [AnswerPermission("ask-2", allow=True)])
 
 
 async def test_the_next_session_does_not_inherit_a_question() -> None:
@@ -238,8 +238,8 @@ async def test_the_next_session_does_not_inherit_a_question() -> None:
         first.play(COMMAND)
         await asked(stage)
         await sessions.resume("20260101130000001")
-        await stage.app.enter()
-        await stage.until(lambda: not isinstance(stage.app.screen, AskedDialog))
+        await stage.app.show_session()
+        await stage.until(lambda: not isinstance(stage.app.screen, RequestDialog))
 
 
 async def test_two_calls_of_one_reply_are_asked_one_after_the_other(open_app: OpenApp, workspace: Path) -> None:
@@ -266,7 +266,7 @@ async def test_what_happens_while_the_dialog_is_being_put_together(
         app = stage.app
 
         def happens(event: AnyEvent) -> None:
-            app.see(Envelope(1, START, client.session, event), live=True)
+            app.handle_session_event(Envelope(1, START, client.session, event), live=True)
 
         happens(question)
         app._draw()

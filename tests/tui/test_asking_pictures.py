@@ -3,7 +3,7 @@
 import pytest
 
 from odin.core.event import Option, PermissionAsked, Question, QuestionsAsked, TurnStarted
-from odin.core.screen import ScreenSettings
+from odin.core.screen import TuiSettings
 from tests.tui.conftest import Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 
@@ -73,8 +73,8 @@ def client(*events: PermissionAsked | QuestionsAsked) -> PlayedSessions:
     return PlayedSessions(PlayedClient([TurnStarted("p1", "Greet people properly.", "edit_mode"), *events]))
 
 
-def settings(theme: str) -> ScreenSettings:
-    return ScreenSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
+def settings(theme: str) -> TuiSettings:
+    return TuiSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
 
 
 def clock() -> float:

@@ -6,7 +6,7 @@ import pytest
 
 from odin.testing import call, say
 from odin.ui.tui.dialogs import permission
-from odin.ui.tui.dialogs.asked import AskedDialog
+from odin.ui.tui.dialogs.asked import RequestDialog
 from tests.tui.conftest import OpenApp, Stage
 
 SCRIPT = [call("ExecuteCommand", {"command": "touch made"}, id="c1"), say("Done.")]
@@ -20,7 +20,7 @@ def really(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def asked(stage: Stage) -> None:
     await stage.send("Make it.")
-    await stage.until(lambda: isinstance(stage.app.screen, AskedDialog) and stage.app.screen.ready)
+    await stage.until(lambda: isinstance(stage.app.screen, RequestDialog) and stage.app.screen.ready)
 
 
 @pytest.mark.parametrize("words", ["xy", "/compact", "ok push", "was"])
@@ -31,7 +31,7 @@ async def test_a_word_with_the_letter_of_an_answer_in_it(open_app: OpenApp, work
         await stage.shows("burst of keys")
         await stage.press("enter")
         await stage.pilot.pause(0.1)
-        assert isinstance(stage.app.screen, AskedDialog)
+        assert isinstance(stage.app.screen, RequestDialog)
         assert not (workspace / "made").exists()
         assert len(stage.server.requests) == 1
 

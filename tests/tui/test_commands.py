@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.commands import BUILT_INS
+from odin.core.commands import SLASH_COMMANDS
 from odin.core.errors import OdinError
-from odin.core.op import CancelCompaction, Compact, Prompt, RemoveLast, SetLoop
+from odin.core.op import CancelCompaction, Compact, Prompt, RemoveLastMessage, SetLoop
 from odin.testing import call, say
 from tests.tui.conftest import OpenApp, play
 from tests.tui.played import PlayedClient, PlayedSessions
@@ -14,7 +14,7 @@ from tests.tui.played import PlayedClient, PlayedSessions
 
 async def test_the_app_has_every_command_there_is() -> None:
     async with play(PlayedSessions(PlayedClient())) as stage:
-        assert stage.app.commands.names == {command.name for command in BUILT_INS}
+        assert stage.app.commands.names == {command.name for command in SLASH_COMMANDS}
 
 
 async def test_a_text_that_names_no_command_goes_to_the_model(open_app: OpenApp) -> None:
@@ -123,7 +123,7 @@ async def test_each_command_refuses_what_it_does_not_understand(open_app: OpenAp
     async with open_app() as stage:
         with pytest.raises(OdinError) as refused:
             await stage.app.run_command(name, rest)
-        assert refused.value.sentence().endswith((".", ")", "?"))
+        assert refused.value.describe().endswith((".", ")", "?"))
         assert stage.server.requests == []
 
 
@@ -153,12 +153,12 @@ async def test_small_commands_say_what_holds(open_app: OpenApp) -> None:
             assert await stage.app.run_command(name, rest)
             await stage.shows(said)
         assert stage.app.mode == "ask_mode"
-        assert (await stage.app.client.info()).budget_usd == 5
+        assert (await stage.app.client.get_info()).budget_usd == 5
 
 
 async def test_commands_become_ops() -> None:
     client = PlayedClient()
-    client.answers = {Compact: False, CancelCompaction: False, RemoveLast: True, SetLoop: True}
+    client.answers = {Compact: False, CancelCompaction: False, RemoveLastMessage: True, SetLoop: True}
     async with play(PlayedSessions(client)) as stage:
         await stage.app.run_command("compact", "the parser")
         await stage.shows("No summary is made")
@@ -169,7 +169,7 @@ async def test_commands_become_ops() -> None:
         await stage.app.run_command("EDIT", "go")
     assert Compact("the parser") in client.submitted
     assert SetLoop(True, "all tests pass", "edit_mode") in client.submitted
-    prompts = [(op.text, op.lane, op.mode) for op in client.submitted if isinstance(op, Prompt)]
+    prompts = [(op.text, op.delivery, op.mode) for op in client.submitted if isinstance(op, Prompt)]
     assert prompts == [("Look left", "steer", "edit_mode"), ("go", None, "edit_mode")]
 
 

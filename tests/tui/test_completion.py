@@ -8,8 +8,8 @@ import pytest
 from odin.core.client import CustomCommand
 from odin.core.op import Prompt
 from odin.testing import say
-from odin.ui.completing import wanted
-from odin.ui.fuzzy import score
+from odin.ui.completing import find_target
+from odin.ui.fuzzy import score_match
 from tests.tui.conftest import OpenApp, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
@@ -132,7 +132,7 @@ async def test_the_same_question_finds_more_a_moment_later() -> None:
     ],
 )
 def test_where_a_file_is_meant(line: str, letters: str | None) -> None:
-    want = wanted(line, len(line), first=True)
+    want = find_target(line, len(line), first=True)
     assert (want.letters if want is not None else None) == letters
 
 
@@ -193,9 +193,9 @@ async def test_what_is_called_back_opens_no_list() -> None:
 
 
 def test_letters_and_words() -> None:
-    assert score("ev", "event") > score("ev", "the event") > score("ev", "keeevil") > 0
-    assert score("evt", "event") > 0
-    assert score("zz", "event") == 0
-    assert score("fix parser", "please fix the parser") > 0
-    assert score("fix lexer", "please fix the parser") == 0
-    assert score("EVENT", "event") == score("event", "event")
+    assert score_match("ev", "event") > score_match("ev", "the event") > score_match("ev", "keeevil") > 0
+    assert score_match("evt", "event") > 0
+    assert score_match("zz", "event") == 0
+    assert score_match("fix parser", "please fix the parser") > 0
+    assert score_match("fix lexer", "please fix the parser") == 0
+    assert score_match("EVENT", "event") == score_match("event", "event")

@@ -8,7 +8,7 @@ from textual import events
 
 from odin.core.errors import UsageError
 from odin.core.event import PermissionModeChanged
-from odin.core.op import Op, Prompt, RunCommand, SetPermissionMode
+from odin.core.op import Op, Prompt, RunUserShell, SetPermissionMode
 from odin.testing import say
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
@@ -27,7 +27,9 @@ async def test_enter_sends_and_the_composer_is_empty_again() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
         await stage.send("Hello there")
-        assert [(op.text, op.mode, op.lane) for op in await sent(stage, client)] == [("Hello there", "edit_mode", None)]
+        assert [(op.text, op.mode, op.delivery) for op in await sent(stage, client)] == [
+            ("Hello there", "edit_mode", None)
+        ]
         assert stage.app.composer.text == ""
         await stage.press("enter")
         await stage.send("   ")
@@ -220,7 +222,7 @@ async def test_ctrl_y_goes_through_the_permission_modes_but_never_to_the_bypass(
             await stage.press("ctrl+y")
             await stage.until(lambda mode=mode: SetPermissionMode(mode) in client.submitted)
             client.play(PermissionModeChanged(mode))
-            await stage.until(lambda mode=mode: stage.app.composer.permission == mode)
+            await stage.until(lambda mode=mode: stage.app.composer.permission_mode == mode)
             await stage.until(lambda mode=mode: (f"· {mode}" in stage.screen()) == (mode != "default"))
         client.play(PermissionModeChanged("bypassPermissions"))
         await stage.shows("nothing is asked")
@@ -242,7 +244,7 @@ async def test_a_line_with_an_exclamation_mark_runs_at_once(open_app: OpenApp, w
 async def test_what_cannot_be_sent_is_put_back() -> None:
     class Refusing(PlayedClient):
         async def submit(self, op: Op) -> bool:
-            if isinstance(op, Prompt | RunCommand):
+            if isinstance(op, Prompt | RunUserShell):
                 raise UsageError("That cannot be done today.")
             return await super().submit(op)
 
@@ -257,12 +259,12 @@ async def test_a_draft_stays_when_the_session_is_another() -> None:
     sessions = PlayedSessions(first, second)
     async with play(sessions) as stage:
         await stage.type("half")
-        async with stage.app.writing.sending.held():
+        async with stage.app.input_panel.submit_queue.pause():
             await stage.type(" done")
             await stage.press("enter")
             await stage.type("next")
             await sessions.resume(second.session)
-            await stage.app.enter()
+            await stage.app.show_session()
             assert prompts(first) == [] and prompts(second) == []
         await stage.until(lambda: [op.text for op in prompts(second)] == ["half done"])
         assert prompts(first) == []
@@ -290,13 +292,13 @@ async def test_what_is_typed_before_the_session_is_open_is_sent_in_order(
 
 
 async def test_lines_that_the_terminal_gathered_are_sent_once() -> None:
-    from odin.ui.tui.terminal.typeahead import typed_lines
+    from odin.ui.tui.terminal.typeahead import read_typeahead
 
     main, other = os.openpty()
     try:
         os.write(main, b"first\nsecond \xc3\xa9\nthird")
-        assert typed_lines(other) == ["first", "second é"]
-        assert typed_lines(other) == []
+        assert read_typeahead(other) == ["first", "second é"]
+        assert read_typeahead(other) == []
     finally:
         os.close(main)
         os.close(other)
@@ -333,9 +335,9 @@ async def test_the_editor_changes_the_prompt(monkeypatch: pytest.MonkeyPatch, tm
 @pytest.mark.parametrize("size", [(100, 30), (60, 20)])
 @pytest.mark.parametrize("theme", ["dark", "light"])
 async def test_pictures_of_writing(size: tuple[int, int], theme: str) -> None:
-    from odin.core.screen import ScreenSettings
+    from odin.core.screen import TuiSettings
 
-    settings = ScreenSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
+    settings = TuiSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
     client = PlayedClient()
     async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now) as stage:
         await stage.type("/re")
@@ -349,7 +351,7 @@ async def test_prompts_of_earlier_sessions_are_called_back(open_app: OpenApp) ->
         await stage.shows("Yes.")
         await stage.idle()
     async with open_app([]) as stage:
-        await stage.until(lambda: stage.app.composer.past.search("said", 1))
+        await stage.until(lambda: stage.app.composer.prompt_history.search("said", 1))
         await stage.press("up")
         assert stage.app.composer.text == "said before"
 

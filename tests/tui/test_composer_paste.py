@@ -10,8 +10,8 @@ from textual import events
 from odin.core.op import Prompt
 from odin.testing import say
 from odin.ui.tui.composer.clipboard import read_clipboard
-from odin.ui.tui.composer.draft import Draft, Pieces, of_prompt
-from odin.ui.tui.composer.pasting import MOST_CHARS, cleaned, picture_paths
+from odin.ui.tui.composer.draft import DraftParts, PromptDraft, draft_of_prompt
+from odin.ui.tui.composer.pasting import MAX_CHARS, clean_text, find_image_paths
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
@@ -45,7 +45,7 @@ async def test_a_long_paste_is_one_piece_and_is_sent_whole() -> None:
         assert sent is not None and sent.text == f"see {LONG}{'y' * 1001}"
         await stage.press("up")
         assert composer.text.startswith("see [pasted #1")
-        assert composer.draft.expanded() == sent.text
+        assert composer.draft.expand() == sent.text
 
 
 async def test_a_piece_is_deleted_and_passed_as_one() -> None:
@@ -58,13 +58,13 @@ async def test_a_piece_is_deleted_and_passed_as_one() -> None:
         await stage.press("right", "backspace")
         assert composer.text == "ab"
         await stage.press("ctrl+underscore")
-        assert composer.draft.expanded() == f"a{LONG}b"
+        assert composer.draft.expand() == f"a{LONG}b"
         await stage.press("home", "right", "delete")
         assert composer.text == "ab"
         await stage.press("ctrl+underscore", "end", "shift+enter")
         await stage.type("12345")
         await stage.press("up", "Z")
-        assert composer.draft.expanded() in (f"aZ{LONG}b\n12345", f"a{LONG}Zb\n12345")
+        assert composer.draft.expand() in (f"aZ{LONG}b\n12345", f"a{LONG}Zb\n12345")
 
 
 async def test_a_click_opens_a_piece() -> None:
@@ -89,7 +89,7 @@ async def test_short_pastes_are_words_without_what_steers_a_terminal() -> None:
 async def test_what_no_model_could_read_is_left_out_and_told() -> None:
     async with play(PlayedSessions(PlayedClient())) as stage:
         await stage.type("keep")
-        await paste(stage, "x" * (MOST_CHARS + 1))
+        await paste(stage, "x" * (MAX_CHARS + 1))
         await stage.shows("2,000,001", "mention")
         assert stage.app.composer.text == "keep"
 
@@ -124,7 +124,7 @@ async def test_only_five_pictures_and_only_small_ones(workspace: Path) -> None:
         await stage.shows("5.0 MB; a picture may have 5 MB")
         await paste(stage, str(workspace / "not.png"))
         await stage.shows("is no picture that models take")
-        assert composer.draft.attached() == ()
+        assert composer.draft.list_images() == ()
 
 
 @pytest.mark.parametrize(
@@ -144,23 +144,25 @@ async def test_only_five_pictures_and_only_small_ones(workspace: Path) -> None:
     ],
 )
 def test_paths_of_pictures(text: str, paths: list[str]) -> None:
-    assert picture_paths(text) == paths
+    assert find_image_paths(text) == paths
 
 
 def test_the_draft_of_a_prompt_that_waits_has_its_pictures_again() -> None:
-    pieces = Pieces()
+    pieces = DraftParts()
     from odin.core.attachment import Attachment
 
     first = Attachment("one.png", data=PNG, media_type="image/png")
-    text = f"{pieces.picture(first)} and"
-    again = of_prompt(text, (first, Attachment("two.png")))
+    text = f"{pieces.add_image(first)} and"
+    again = draft_of_prompt(text, (first, Attachment("two.png")))
     assert again.text == "[image #1 one.png] and [image #2 two.png]"
-    assert again.attached() == (first, Attachment("two.png"))
-    assert Draft(again.text.replace("[image #1 one.png] ", ""), again.pieces).attached() == (Attachment("two.png"),)
+    assert again.list_images() == (first, Attachment("two.png"))
+    assert PromptDraft(again.text.replace("[image #1 one.png] ", ""), again.parts).list_images() == (
+        Attachment("two.png"),
+    )
 
 
 def test_nothing_that_steers_a_terminal_is_left() -> None:
-    assert cleaned("a\x1b]0;title\x07b\x9bc\ud800d\r") == "abcd\n"
+    assert clean_text("a\x1b]0;title\x07b\x9bc\ud800d\r") == "abcd\n"
 
 
 def program(folder: Path, name: str, body: str) -> None:
@@ -180,8 +182,8 @@ async def test_a_picture_of_the_clipboard(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
     async with play(PlayedSessions(PlayedClient())) as stage:
         await stage.press("ctrl+v")
-        await stage.until(lambda: stage.app.composer.draft.attached())
-        assert stage.app.composer.draft.attached()[0].data == PNG
+        await stage.until(lambda: stage.app.composer.draft.list_images())
+        assert stage.app.composer.draft.list_images()[0].data == PNG
         await stage.shows("[image #1 clipboard]")
 
 
@@ -193,11 +195,11 @@ async def test_a_text_of_the_clipboard_and_programs_that_hang(tmp_path: Path, mo
     assert (await read_clipboard(env)).text == "words"
     program(tmp_path, "xclip", f"echo $$ > {tmp_path}/pid; sleep 600 & wait")
     monkeypatch.setattr(clipboard, "PATIENCE_S", 0.3)
-    assert await read_clipboard(env) == clipboard.Clipped()
+    assert await read_clipboard(env) == clipboard.ClipboardContent()
     pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    assert await read_clipboard({"PATH": str(tmp_path)}) == clipboard.Clipped()
+    assert await read_clipboard({"PATH": str(tmp_path)}) == clipboard.ClipboardContent()
 
 
 async def test_without_a_program_the_text_that_was_copied_in_the_app_is_pasted(

@@ -6,25 +6,25 @@ from typing import Any
 
 import pytest
 
-from odin.core.screen import ScreenSettings
-from odin.core.trust import Wish
-from odin.ui.tui.dialogs.choices import Choices
+from odin.core.screen import TuiSettings
+from odin.core.trust import TrustRequest
+from odin.ui.tui.dialogs.choices import ChoiceBar
 from odin.ui.tui.dialogs.contents import ContentsDialog
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.errors import ErrorsDialog
 from odin.ui.tui.dialogs.help import HelpDialog
 from odin.ui.tui.dialogs.hints import Hints
 from odin.ui.tui.dialogs.models import ModelPicker
-from odin.ui.tui.dialogs.newrule import NewRule
+from odin.ui.tui.dialogs.newrule import NewRuleDialog
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
-from odin.ui.tui.dialogs.reports import diagnostics
-from odin.ui.tui.dialogs.rewind import HowPicker, RewindPicker
+from odin.ui.tui.dialogs.reports import make_diagnostics_report
+from odin.ui.tui.dialogs.rewind import RewindPicker, RewindScopePicker
 from odin.ui.tui.dialogs.rules import RulesDialog
 from odin.ui.tui.dialogs.sessions import SessionPicker
 from odin.ui.tui.dialogs.stats import StatsDialog
 from odin.ui.tui.dialogs.trust import TrustDialog
-from odin.ui.tui.dialogs.welcome import WelcomeDialog
+from odin.ui.tui.dialogs.welcome import OnboardingDialog
 from odin.ui.tui.keys import KEYS
 from tests.tui.conftest import play
 from tests.tui.key_cases import QUESTIONS, Scene
@@ -46,19 +46,19 @@ def giving(scene: Scene) -> Callable[..., Awaitable[str]]:
 DIALOGS: dict[str, Make] = {
     "PermissionDialog": lambda scene: PermissionDialog(COMMAND, "", giving(scene)),
     "QuestionsDialog": lambda scene: QuestionsDialog(QUESTIONS, "", giving(scene)),
-    "TrustDialog": lambda scene: TrustDialog(Wish("/p", starts=("a program",))),
-    "WelcomeDialog": lambda scene: WelcomeDialog(scene.setup),
+    "TrustDialog": lambda scene: TrustDialog(TrustRequest("/p", starts=("a program",))),
+    "OnboardingDialog": lambda scene: OnboardingDialog(scene.setup),
     "SessionPicker": lambda scene: SessionPicker(),
     "ModelPicker": lambda scene: ModelPicker(),
     "RulesDialog": lambda scene: RulesDialog(),
-    "NewRule": lambda scene: NewRule(),
+    "NewRuleDialog": lambda scene: NewRuleDialog(),
     "RewindPicker": lambda scene: RewindPicker(),
-    "HowPicker": lambda scene: HowPicker("t2"),
+    "RewindScopePicker": lambda scene: RewindScopePicker("t2"),
     "ContentsDialog": lambda scene: ContentsDialog(scene.app.transcript.blocks),
     "ErrorsDialog": lambda scene: ErrorsDialog(),
     "HelpDialog": lambda scene: HelpDialog("command"),
     "StatsDialog": lambda scene: StatsDialog(),
-    "Reading": lambda scene: diagnostics(scene.app),
+    "ReportDialog": lambda scene: make_diagnostics_report(scene.app),
 }
 
 
@@ -86,7 +86,7 @@ async def begin(scene: Scene, name: str) -> Any:
     await stage.until(lambda: app.screen is dialog and getattr(dialog, "ready", True))
     if hasattr(dialog, "rows"):
         await stage.until(lambda: dialog.rows.items)
-    elif name == "NewRule":
+    elif name == "NewRuleDialog":
         await scene.write("Bash")
     await stage.pilot.pause()
     return dialog
@@ -102,8 +102,8 @@ def spots(dialog: Any) -> dict[str, tuple[int, int]]:
                 meta = dialog.get_style_at(x, y).meta.get("@click", "")
                 if meta:
                     found[meta.partition("'")[2].partition("'")[0]] = (x, y)
-    for choices in dialog.query(Choices):
-        rows = choices._laid(choices.size.width)
+    for choices in dialog.query(ChoiceBar):
+        rows = choices._lay_out_rows(choices.size.width)
         names = [choice.name for choice in choices._choices]
         for y, row in enumerate(rows):
             for number, start, _ in row:
@@ -125,7 +125,7 @@ def changed(scene: Scene, before: tuple[object, ...]) -> bool:
 
 
 def stage_for(scene: Scene, size: tuple[int, int] = (100, 30)) -> Any:
-    settings = ScreenSettings(bell=False, title=False, side_panel=False)
+    settings = TuiSettings(bell=False, title=False, side_panel=False)
     return play(scene.sessions, size=size, settings=settings, clock=lambda: scene.client.now)
 
 
@@ -156,7 +156,7 @@ async def test_whatever_a_key_does_is_offered_to_the_mouse(name: str, size: tupl
         await scene.begin(stage)
         scene.app.troubles.keep(START, "broken", "It broke.")
         dialog = await begin(scene, name)
-        own = {key.name for key in KEYS if key.where in (set(dialog.PLACES) | OWN.get(name, set())) - SHARED}
+        own = {key.name for key in KEYS if key.scope in (set(dialog.KEY_SCOPES) | OWN.get(name, set())) - SHARED}
         missing = own - set(spots(dialog)) - ELSEWHERE
         assert not missing, stage.screen()
 
@@ -165,7 +165,7 @@ OWN: dict[str, set[str]] = {
     "PermissionDialog": {"permission"},
     "QuestionsDialog": {"questions"},
     "TrustDialog": {"confirm"},
-    "WelcomeDialog": {"welcome"},
+    "OnboardingDialog": {"welcome"},
 }
 SHARED = {"dialog", "list", "reading", "stats"}
 """Moving, scrolling and closing; the tabs of the statistics are clicked in a test of their own."""

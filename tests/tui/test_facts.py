@@ -11,7 +11,7 @@ from odin.core.event import (
     AgentStarted,
     Envelope,
     FileChange,
-    FilesLeft,
+    FilesChanged,
     FileState,
     LoopChanged,
     ModelChanged,
@@ -32,14 +32,14 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Usage
-from odin.ui.tui.palette import DARK, palette
-from odin.ui.tui.panels.amounts import counted, lasted, model_name, usd
-from odin.ui.tui.panels.edited import KEPT
-from odin.ui.tui.panels.facts import Facts
-from odin.ui.tui.panels.sections import Sections
-from odin.ui.tui.panels.status import laid_out, parts_of
+from odin.ui.tui.palette import DARK, make_palette
+from odin.ui.tui.panels.amounts import format_count, format_seconds, format_usd, model_name_of
+from odin.ui.tui.panels.edited import MAX_FILES
+from odin.ui.tui.panels.facts import SessionFacts
+from odin.ui.tui.panels.sections import SideSections
+from odin.ui.tui.panels.status import lay_out, parts_of
 
-COLOURS = palette(DARK)
+COLOURS = make_palette(DARK)
 INFO = SessionInfo(
     session="s",
     cwd="/srv/project",
@@ -55,19 +55,19 @@ HALF = ContextReport("m", 80_000, 200_000, 160_000, measured=True)
 SPENT = UsageRecorded("m", Usage(input=1_000, output=500, cache_read=8_500), 0.5)
 
 
-def facts(*events: Any, agent: str = "", info: SessionInfo = INFO) -> Facts:
-    found = Facts(info)
+def facts(*events: Any, agent: str = "", info: SessionInfo = INFO) -> SessionFacts:
+    found = SessionFacts(info)
     for seq, event in enumerate(events):
-        found.see(Envelope(seq, float(seq), "s", event, agent))
+        found.apply(Envelope(seq, float(seq), "s", event, agent))
     return found
 
 
-def line(found: Facts, width: int) -> str:
-    return laid_out(parts_of(found, "edit_mode", COLOURS), width, COLOURS).plain
+def line(found: SessionFacts, width: int) -> str:
+    return lay_out(parts_of(found, "edit_mode", COLOURS), width, COLOURS).plain
 
 
-def side(found: Facts, width: int = 38, now: float = 0.0) -> str:
-    return "\n".join(row.text.plain for row in Sections(found, COLOURS, width, now=now).rows())
+def side(found: SessionFacts, width: int = 38, now: float = 0.0) -> str:
+    return "\n".join(row.text.plain for row in SideSections(found, COLOURS, width, now=now).build_rows())
 
 
 def test_the_status_line_says_everything_where_there_is_room() -> None:
@@ -133,15 +133,15 @@ def test_a_model_that_stands_in_is_shown_beside_the_chosen_one() -> None:
     back = facts(ModelChanged("openai/gpt-5", "overloaded"), RequestStarted(1, "anthropic/claude-sonnet-4-5"))
     assert "instead" not in line(back, 100)
     asked = facts(ModelChanged("openai/gpt-5", "overloaded"), RequestStarted(1, "gpt-5"))
-    assert asked.running == "openai/gpt-5"
+    assert asked.running_model == "openai/gpt-5"
 
 
 def test_models_of_the_past_are_not_the_one_of_now() -> None:
     """The session was resumed with another model than it had."""
-    found = Facts(INFO)
+    found = SessionFacts(INFO)
     past = (ModelChanged("openai/gpt-5"), RequestStarted(1, "gpt-5"), ModelChanged("xai/grok-4", "overloaded"))
     for seq, event in enumerate(past):
-        found.see(Envelope(seq, float(seq), "s", event), live=False)
+        found.apply(Envelope(seq, float(seq), "s", event), live=False)
     assert "claude-sonnet-4-5" in line(found, 100)
     assert "instead" not in line(found, 100)
 
@@ -200,8 +200,8 @@ def state(path: str, sha: str, kind: Any = "file") -> FileState:
 
 
 def edit(call: str, path: str, before: str, after: str, diff: str) -> tuple[Any, ...]:
-    left = FilesLeft(call, (FileChange(state(path, before), state(path, after)),))
-    return left, ToolEnded(call, "Edit", "success", "ok", view=diff, files=(path,))
+    left = FilesChanged(call, (FileChange(state(path, before), state(path, after)),))
+    return left, ToolEnded(call, "Edit", "success", "ok", display=diff, files=(path,))
 
 
 DIFF = "--- a.py\n+++ a.py\n@@ -1,2 +1,3 @@\n x\n-y\n+z\n+w\n"
@@ -220,22 +220,26 @@ def test_a_file_that_is_as_it_was_is_not_listed() -> None:
     found = facts(*edit("c1", path, "1", "2", DIFF))
     assert "a.py" in side(found)
     back = FileChange(state(path, "2"), state(path, "1"))
-    found.see(Envelope(9, 9.0, "s", Rewound("r", "t", True, False, (back,))))
+    found.apply(Envelope(9, 9.0, "s", Rewound("r", "t", True, False, (back,))))
     assert "a.py" not in side(found)
 
 
 @pytest.mark.parametrize("event", [Rewound("r", "t", True, False), Redone("r")], ids=["rewound", "redone"])
 def test_a_rewind_of_more_files_than_are_listed(event: Any) -> None:
-    many = [FileChange(state(f"/srv/project/{at}", "1"), state(f"/srv/project/{at}", "2")) for at in range(KEPT + 9)]
+    many = [
+        FileChange(state(f"/srv/project/{at}", "1"), state(f"/srv/project/{at}", "2")) for at in range(MAX_FILES + 9)
+    ]
     twice = [FileChange(state("/srv/project/a", "1"), state("/srv/project/a", after)) for after in ("2", "1")]
     found = facts(msgspec.structs.replace(event, changes=(*twice, *many)))
-    assert len(found.edited.files) == KEPT
-    assert "/srv/project/a" not in found.edited.files
+    assert len(found.edited_files.files) == MAX_FILES
+    assert "/srv/project/a" not in found.edited_files.files
 
 
 def test_a_deleted_file_is_called_deleted_and_a_change_without_a_diff_has_no_numbers() -> None:
-    gone = FilesLeft("c1", (FileChange(state("/srv/project/old.py", "1"), state("/srv/project/old.py", "", "absent")),))
-    made = FilesLeft("c2", (FileChange(state("/srv/project/x", "", "absent"), state("/srv/project/x", "7")),))
+    gone = FilesChanged(
+        "c1", (FileChange(state("/srv/project/old.py", "1"), state("/srv/project/old.py", "", "absent")),)
+    )
+    made = FilesChanged("c2", (FileChange(state("/srv/project/x", "", "absent"), state("/srv/project/x", "7")),))
     shown = side(facts(gone, made))
     assert "old.py" in shown
     assert "deleted" in shown
@@ -247,11 +251,11 @@ def test_agents_have_a_state_and_those_that_ask_are_counted() -> None:
         AgentStarted("agent-1", "look for tests", "ask_mode"), AgentStarted("agent-2", "read docs", "ask_mode")
     )
     asked = PermissionAsked("a", "c", "Bash", {}, "why")
-    found.see(Envelope(3, 3.0, "s", asked, "agent-2"))
+    found.apply(Envelope(3, 3.0, "s", asked, "agent-2"))
     shown = side(found)
     assert "1 waiting for you" in shown
     assert "? agent-2" in shown
-    found.see(Envelope(4, 4.0, "s", AgentEnded("agent-2", "end_turn")))
+    found.apply(Envelope(4, 4.0, "s", AgentEnded("agent-2", "end_turn")))
     assert "waiting" not in side(found)
     assert "✓ agent-2" in side(found)
 
@@ -266,7 +270,7 @@ def test_tasks_that_are_all_done_go_with_the_next_prompt() -> None:
     todos = TodosChanged((Todo("1", "write it", "completed"), Todo("2", "drop it", "cancelled")))
     found = facts(TurnStarted("p", "x", "edit_mode"), todos, TurnEnded("p", "end_turn"))
     assert "write it" in side(found)
-    found.see(Envelope(9, 9.0, "s", TurnStarted("q", "y", "edit_mode")))
+    found.apply(Envelope(9, 9.0, "s", TurnStarted("q", "y", "edit_mode")))
     assert "write it" not in side(found)
     open_ones = facts(TodosChanged((Todo("1", "write it", "pending"),)), TurnStarted("q", "y", "edit_mode"))
     assert "write it" in side(open_ones)
@@ -286,21 +290,21 @@ def test_no_name_from_outside_steers_the_terminal() -> None:
 
 
 def test_amounts_are_short() -> None:
-    assert [counted(n) for n in (0, 999, 1_000, 1_234, 9_960, 34_500, 999_600, 1_200_000)] == [
+    assert [format_count(n) for n in (0, 999, 1_000, 1_234, 9_960, 34_500, 999_600, 1_200_000)] == [
         "0", "999", "1.0k", "1.2k", "10k", "34k", "1.0M", "1.2M",
     ]  # fmt: skip
-    assert [lasted(s) for s in (0, 59.9, 60, 3_600, -3)] == ["0 s", "59 s", "1 min 0 s", "1 h 0 min", "0 s"]
-    assert [usd(n) for n in (0, 0.0123, 0.5, 1234.5)] == ["$0.00", "$0.0123", "$0.50", "$1,234.50"]
-    assert model_name("openrouter/anthropic/claude") == "claude"
+    assert [format_seconds(s) for s in (0, 59.9, 60, 3_600, -3)] == ["0 s", "59 s", "1 min 0 s", "1 h 0 min", "0 s"]
+    assert [format_usd(n) for n in (0, 0.0123, 0.5, 1234.5)] == ["$0.00", "$0.0123", "$0.50", "$1,234.50"]
+    assert model_name_of("openrouter/anthropic/claude") == "claude"
 
 
 def test_nothing_is_kept_of_agents_that_are_long_over() -> None:
     found = facts()
     for number in range(200):
         name = f"agent-{number}"
-        found.see(Envelope(number, 0.0, "s", AgentStarted(name, "look", "ask_mode")))
-        found.see(Envelope(number, 0.0, "s", TodosChanged((Todo("1", "x", "pending"),)), name))
-        found.see(Envelope(number, 0.0, "s", AgentEnded(name, "end_turn")))
-        found.see(Envelope(number, 0.0, "s", TurnEnded("p", "end_turn")))
+        found.apply(Envelope(number, 0.0, "s", AgentStarted(name, "look", "ask_mode")))
+        found.apply(Envelope(number, 0.0, "s", TodosChanged((Todo("1", "x", "pending"),)), name))
+        found.apply(Envelope(number, 0.0, "s", AgentEnded(name, "end_turn")))
+        found.apply(Envelope(number, 0.0, "s", TurnEnded("p", "end_turn")))
     assert len(found.agents.all) <= 5
     assert not found.todos

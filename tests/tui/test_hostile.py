@@ -12,26 +12,26 @@ from rich.segment import Segment
 from textual import events
 
 from odin.core.event import Envelope, PermissionAsked, SessionSwitched, TurnStarted
-from odin.core.op import Answer
-from odin.ui.notify import desktop, titled
+from odin.core.op import AnswerPermission
+from odin.ui.notify import format_desktop_notification, format_title
 from odin.ui.tui.dialogs.permission import PermissionDialog
-from odin.ui.tui.dialogs.permission_page import page as permission_page
+from odin.ui.tui.dialogs.permission_page import paint_request as permission_page
 from odin.ui.tui.leaving import print_transcript
-from odin.ui.tui.paint.canvas import Canvas, hard_wrapped
-from odin.ui.tui.paint.foreign import foreign
-from odin.ui.tui.paint.painter import paint
-from odin.ui.tui.palette import DARK, palette
-from odin.ui.tui.panels.facts import Facts
-from odin.ui.tui.panels.sections import Sections
+from odin.ui.tui.paint.canvas import Canvas, wrap_cells
+from odin.ui.tui.paint.foreign import sanitize
+from odin.ui.tui.paint.painter import paint_block
+from odin.ui.tui.palette import DARK, make_palette
+from odin.ui.tui.panels.facts import SessionFacts
+from odin.ui.tui.panels.sections import SideSections
 from odin.ui.tui.panels.status import parts_of
-from odin.ui.tui.story.stories import Stories
-from odin.ui.tui.terminal.bracketed import BEGIN, END
+from odin.ui.tui.story.stories import TranscriptModels
+from odin.ui.tui.terminal.bracketed import PASTE_BEGIN, PASTE_END
 from odin.ui.tui.terminal.replies import ReplyParser
 from tests.hostile import NASTY, Maker, event_types, steering
 from tests.tui.conftest import Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 
-COLOURS = palette(DARK)
+COLOURS = make_palette(DARK)
 KINDS = [kind for kind in event_types() if kind is not SessionSwitched]
 TEXTS = st.lists(st.sampled_from(NASTY) | st.text(max_size=12), min_size=1, max_size=3).map("".join)
 
@@ -43,22 +43,22 @@ def ask(command: str, **more: Any) -> PermissionAsked:
 @given(st.data())
 def test_no_event_brings_anything_that_steers_a_terminal_into_the_conversation(data: st.DataObject) -> None:
     maker = Maker(lambda: data.draw(TEXTS), lambda choices: data.draw(st.sampled_from(choices)))
-    stories, facts = Stories(), Facts()
+    stories, facts = TranscriptModels(), SessionFacts()
     for number, kind in enumerate(data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=6))):
         envelope = Envelope(number, START + number, "s", maker.struct(kind), data.draw(st.sampled_from(["", "a"])))
-        stories.see(envelope)
-        facts.see(envelope)
+        stories.apply(envelope)
+        facts.apply(envelope)
     canvas = Canvas(60, COLOURS, now=START + 9)
     blocks = [block for story in stories.values() for block in story.blocks]
-    lines = [strip for block in blocks for strip in paint(block, canvas)]
+    lines = [strip for block in blocks for strip in paint_block(block, canvas)]
     for block in blocks:
         block.folded = False
-        lines += paint(block, canvas)
+        lines += paint_block(block, canvas)
     for strip in lines:
         assert not steering(strip.render(canvas.console)), strip.text
         assert "\n" not in strip.text
         assert all(style is None or (not style.link and not style.meta) for _, style, _ in strip)
-    beside = [row.text for row in Sections(facts, COLOURS, 40, now=START + 9).rows()]
+    beside = [row.text for row in SideSections(facts, COLOURS, 40, now=START + 9).build_rows()]
     for text in (*(row.plain for row in beside), *(part.text for part in parts_of(facts, "edit_mode", COLOURS))):
         assert not steering(text), text
 
@@ -66,17 +66,17 @@ def test_no_event_brings_anything_that_steers_a_terminal_into_the_conversation(d
 @pytest.mark.parametrize("nasty", NASTY, ids=ascii)
 def test_titles_and_notifications_cannot_be_ended_from_within(nasty: str) -> None:
     for env in ({"TERM": "xterm"}, {"TERM": "xterm-kitty"}, {"TERM": "foot"}):
-        sequence = desktop(nasty, nasty, env)
+        sequence = format_desktop_notification(nasty, nasty, env)
         assert sequence.startswith("\x1b]") and sequence.endswith("\x1b\\")
         assert not steering(sequence[2:-2])
-    assert not steering(titled(nasty)[2:-1])
+    assert not steering(format_title(nasty)[2:-1])
 
 
 def test_the_transcript_on_the_way_out_is_harmless(tmp_path: Path) -> None:
     maker = Maker(lambda: "".join(NASTY), random.Random(3).choice)
-    stories = Stories()
+    stories = TranscriptModels()
     for number, kind in enumerate(KINDS):
-        stories.see(Envelope(number, START, "s", maker.struct(kind)))
+        stories.apply(Envelope(number, START, "s", maker.struct(kind)))
     with (tmp_path / "out").open("w", encoding="utf-8", errors="strict") as out:
         print_transcript(stories[""].blocks, COLOURS, out)
     assert not steering((tmp_path / "out").read_text(encoding="utf-8"))
@@ -89,12 +89,12 @@ def test_the_transcript_on_the_way_out_is_harmless(tmp_path: Path) -> None:
 def test_a_line_without_an_end_is_cut_by_looking_at_each_letter_once(letter: str) -> None:
     """Ten times as much takes about ten times as long; it was a hundred times."""
     text = letter * 2_000
-    assert "".join(segment.text for line in hard_wrapped([Segment(text)], 78) for segment in line) == text
-    assert all(sum(segment.cell_length for segment in line) <= 78 for line in hard_wrapped([Segment(text)], 78))
+    assert "".join(segment.text for line in wrap_cells([Segment(text)], 78) for segment in line) == text
+    assert all(sum(segment.cell_length for segment in line) <= 78 for line in wrap_cells([Segment(text)], 78))
 
     def spent(times: int) -> float:
         begun = time.process_time()
-        hard_wrapped([Segment(letter * times)], 78)
+        wrap_cells([Segment(letter * times)], 78)
         return time.process_time() - begun
 
     spent(2_000)
@@ -103,17 +103,17 @@ def test_a_line_without_an_end_is_cut_by_looking_at_each_letter_once(letter: str
 
 @given(st.lists(st.tuples(TEXTS, st.booleans()), max_size=4), st.integers(2, 30))
 def test_cutting_a_line_loses_nothing_and_fits(parts: list[tuple[str, bool]], width: int) -> None:
-    line = [Segment(foreign(text).replace("\n", ""), None) for text, _ in parts]
-    cut = hard_wrapped(line, width)
+    line = [Segment(sanitize(text).replace("\n", ""), None) for text, _ in parts]
+    cut = wrap_cells(line, width)
     assert "".join(segment.text for row in cut for segment in row) == "".join(segment.text for segment in line)
     for row in cut:
         assert sum(segment.cell_length for segment in row) <= max(width, 2)
 
 
 def test_letters_that_are_joined_take_the_place_they_need() -> None:
-    assert foreign("\u200d".join("abc")) == "abc"
-    assert foreign("👩\u200d👩\u200d👧") == "👩\u200d👩\u200d👧"
-    assert "\u200d" not in foreign("\u200d".join("👩" * 30))
+    assert sanitize("\u200d".join("abc")) == "abc"
+    assert sanitize("👩\u200d👩\u200d👧") == "👩\u200d👩\u200d👧"
+    assert "\u200d" not in sanitize("\u200d".join("👩" * 30))
 
 
 # --- who decides sees everything ---
@@ -166,7 +166,7 @@ async def test_what_was_never_on_the_screen_is_not_allowed() -> None:
         await stage.press("end")
         await stage.shows("reboot-now")
         await stage.press("y")
-        await stage.until(lambda: client.submitted == [Answer("ask-1", allow=True)])
+        await stage.until(lambda: client.submitted == [AnswerPermission("ask-1", allow=True)])
 
 
 async def ready(stage: Stage) -> None:
@@ -192,19 +192,23 @@ async def test_a_moving_mouse_clicks_no_answer_that_appears_below_it() -> None:
 
 def test_an_end_mark_inside_of_a_paste_makes_no_keys() -> None:
     parser = ReplyParser()
-    found = list(parser.feed(f"{BEGIN}harmless{END}y\r!reboot\r{END}"))
+    found = list(parser.feed(f"{PASTE_BEGIN}harmless{PASTE_END}y\r!reboot\r{PASTE_END}"))
     assert [type(event) for event in found] == [events.Paste]
-    found = list(ReplyParser().feed(f"{BEGIN}one{END}k{BEGIN}two{END}"))
+    found = list(ReplyParser().feed(f"{PASTE_BEGIN}one{PASTE_END}k{PASTE_BEGIN}two{PASTE_END}"))
     assert [type(event).__name__ for event in found] == ["Paste", "Key", "Paste"]
 
 
-@given(st.lists(TEXTS | st.sampled_from([BEGIN, END, "\x1b[<0;9999999;1M", "\x1b[?1;2c", "\x1b[24;80R", "y", "\r"])))
+@given(
+    st.lists(
+        TEXTS | st.sampled_from([PASTE_BEGIN, PASTE_END, "\x1b[<0;9999999;1M", "\x1b[?1;2c", "\x1b[24;80R", "y", "\r"])
+    )
+)
 def test_whatever_a_terminal_sends_the_parser_goes_on(chunks: list[str]) -> None:
     parser = ReplyParser()
     for chunk in filter(None, chunks):
         for _ in parser.feed(chunk):
             pass
-    list(parser.feed(END + "\x1b"))
+    list(parser.feed(PASTE_END + "\x1b"))
 
 
 async def test_only_words_get_into_the_clipboard() -> None:
@@ -218,7 +222,7 @@ async def test_markup_in_words_from_outside_is_just_words() -> None:
     said = "[bold]x[/] [@click=app.exit]quit[/]"
     client = PlayedClient([TurnStarted("p1", said, "edit_mode")], branch=said)
     async with play(PlayedSessions(client)) as stage:
-        stage.app.tell(said)
+        stage.app.show_toast(said)
         await stage.shows(said)
         screen = stage.app.screen._compositor.render_strips()
         metas = [style.meta for strip in screen for _, style, _ in strip if style and style.meta]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.client import ContextReport, CustomCommand, ModelChoice
+from odin.core.client import AvailableModel, ContextReport, CustomCommand
 from odin.core.errors import UsageError
 from odin.core.event import PermissionAsked, QuestionsAsked, SessionSwitched
 from odin.core.rule import RuleLine
@@ -35,10 +35,10 @@ class HostileClient(PlayedClient):
         self.custom = (CustomCommand(nasty, nasty, nasty),)
         self.paths = (nasty,)
 
-    async def models(self, *, look: bool = False) -> tuple[ModelChoice, ...]:
-        return (ModelChoice(self._nasty, 1, self._nasty, self._nasty, note=self._nasty),)
+    async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
+        return (AvailableModel(self._nasty, 1, self._nasty, self._nasty, note=self._nasty),)
 
-    async def rules(self) -> tuple[RuleLine, ...]:
+    async def list_rules(self) -> tuple[RuleLine, ...]:
         return (RuleLine(1, "user", "allow", self._nasty, self._nasty),)
 
 
@@ -57,7 +57,7 @@ async def test_the_whole_screen(nasty: str) -> None:
     maker = Maker(lambda: nasty, random.Random(7).choice)
     client = HostileClient(nasty, maker)
     async with play(HostileSessions(client, nasty), size=(140, 30)) as stage:
-        stage.app.tell(nasty, "warn")
+        stage.app.show_toast(nasty, "warn")
         assert not steering(written(stage))
         for name in COMMANDS:
             await stage.app.run_command(name)

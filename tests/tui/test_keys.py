@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from odin.core.errors import UsageError
-from odin.core.screen import ScreenSettings
-from odin.ui.tui.dialogs.help import HelpDialog, place_of
-from odin.ui.tui.keynames import each, spelled, understood, writes
+from odin.core.screen import TuiSettings
+from odin.ui.tui.dialogs.help import HelpDialog, describe_scope
+from odin.ui.tui.keynames import format_key, is_typing_key, parse_key, split_keys
 from odin.ui.tui.keys import KEYS, KeyTable
 from tests.tui.conftest import play
 from tests.tui.key_cases import CASES, MORE, Case, Scene
@@ -54,7 +54,7 @@ class Place:
 @asynccontextmanager
 async def opened(keys: dict[str, str] | None = None) -> AsyncGenerator[Place]:
     place = Place()
-    settings = ScreenSettings(bell=False, title=False, side_panel=False, keys=keys or {})
+    settings = TuiSettings(bell=False, title=False, side_panel=False, keys=keys or {})
     async with play(place.scene.sessions, settings=settings, clock=lambda: place.scene.client.now) as stage:
         await place.scene.begin(stage)
         yield place
@@ -67,9 +67,12 @@ def test_every_key_has_a_case() -> None:
 
 def test_every_key_says_what_it_does_and_where() -> None:
     for key in KEYS:
-        assert key.what.endswith(".") and key.what[0].isupper(), key
-        assert not place_of(key.where).startswith("In the " + key.where) or key.where in ("welcome", "contents"), key
-        assert [understood(one) for one in each(key.keys)] == each(key.keys), key
+        assert key.description.endswith(".") and key.description[0].isupper(), key
+        assert not describe_scope(key.scope).startswith("In the " + key.scope) or key.scope in (
+            "welcome",
+            "contents",
+        ), key
+        assert [parse_key(one) for one in split_keys(key.keys)] == split_keys(key.keys), key
 
 
 ENDING = "end_of_input"
@@ -79,22 +82,22 @@ ENDING = "end_of_input"
 def by_place(cases: Iterable[Case]) -> dict[str, list[Case]]:
     places: dict[str, list[Case]] = {}
     for case in sorted(cases, key=lambda case: case.name == ENDING):
-        places.setdefault(NAMES[case.name].where, []).append(case)
+        places.setdefault(NAMES[case.name].scope, []).append(case)
     return places
 
 
 @pytest.mark.parametrize("where", by_place(CASES))
-async def test_every_key_of_a_place_does_what_it_says(where: str) -> None:
+async def test_every_key_of_a_place_does_what_it_says(scope: str) -> None:
     async with opened() as place:
-        for case in by_place(CASES)[where]:
-            for key in each(NAMES[case.name].keys):
+        for case in by_place(CASES)[scope]:
+            for key in split_keys(NAMES[case.name].keys):
                 await place.press(case, key)
 
 
 async def test_and_elsewhere() -> None:
     async with opened() as place:
         for case in MORE:
-            await place.press(case, each(NAMES[case.name].keys)[0])
+            await place.press(case, split_keys(NAMES[case.name].keys)[0])
 
 
 ALSO_EDITS = {"paste_image"}
@@ -107,7 +110,7 @@ DISTURBING = {"next_mode", "choose_next", "choose_previous", "choose_and_send", 
 async def instead(place: Place, case: Case, other: str) -> None:
     """The key of this case does its work no more, but another one does."""
     scene = await place.situation(case)
-    for key in () if case.name in ALSO_EDITS else each(NAMES[case.name].keys):
+    for key in () if case.name in ALSO_EDITS else split_keys(NAMES[case.name].keys):
         await scene.stage.press(key)
         await scene.stage.pilot.pause()
         assert not case.done(scene), f"{case.name}: {key}\n{scene.stage.screen()}"
@@ -136,18 +139,18 @@ async def test_another_key_does_it_instead(case: Case) -> None:
 async def test_help_shows_the_keys_as_they_are() -> None:
     keys = dict.fromkeys(("send", "allow_once", "list_up", "stats_week", "stop"), OTHER)
     scene = Scene()
-    settings = ScreenSettings(bell=False, title=False, keys={**keys})
+    settings = TuiSettings(bell=False, title=False, keys={**keys})
     async with play(scene.sessions, settings=settings) as stage:
         await stage.app.run_command("help", "key")
         await stage.until(lambda: isinstance(stage.app.screen, HelpDialog))
         shown: Any = stage.app.screen
         await stage.until(lambda: shown.rows.items)
-        entries = {item.name: item for item in shown.everything if item.kind == "key"}
+        entries = {item.name: item for item in shown.all_items if item.kind == "key"}
         assert set(entries) == set(NAMES)
         for name, entry in entries.items():
-            wanted = "F24" if name in keys else spelled(each(NAMES[name].keys)[0])
-            assert entry.left == wanted
-            assert f"Its name is {name}" in entry.more
+            wanted = "F24" if name in keys else format_key(split_keys(NAMES[name].keys)[0])
+            assert entry.label == wanted
+            assert f"Its name is {name}" in entry.details
 
 
 # --- what a person may write ---
@@ -167,7 +170,7 @@ async def test_help_shows_the_keys_as_they_are() -> None:
 def test_what_cannot_be_is_told(chosen: dict[str, str], told: str) -> None:
     with pytest.raises(UsageError) as error:
         KeyTable(chosen)
-    assert error.value.sentence().startswith(told)
+    assert error.value.describe().startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -186,30 +189,30 @@ def test_what_cannot_be_is_told(chosen: dict[str, str], told: str) -> None:
     ],
 )
 def test_keys_are_understood_as_people_write_them(written: str, comes: str) -> None:
-    assert understood(written) == comes
+    assert parse_key(written) == comes
 
 
 def test_keys_may_change_places_and_be_given_up() -> None:
     table = KeyTable({"models": "ctrl+t", "contents": "ctrl+p", "servers": ""})
-    assert table.name("ctrl+t", "everywhere") == "models"
-    assert table.name("ctrl+p", "everywhere") == "contents"
-    assert table.name("ctrl+o", "everywhere") == ""
-    assert table.shown("servers") == ""
+    assert table.find_action("ctrl+t", "everywhere") == "models"
+    assert table.find_action("ctrl+p", "everywhere") == "contents"
+    assert table.find_action("ctrl+o", "everywhere") == ""
+    assert table.label_of("servers") == ""
 
 
 def test_while_a_line_is_written_keys_that_write_do_nothing_else() -> None:
-    assert all(map(writes, ("a", "slash", "space", "home", "ä")))
-    assert not any(map(writes, ("f2", "ctrl+l", "delete", "pageup", "tab", "enter", "escape", "up")))
-    assert KeyTable().shown("delete_session", typing=True) == "Del"
-    assert KeyTable({"rename_session": "r,f7"}).shown("rename_session", typing=True) == "F7"
+    assert all(map(is_typing_key, ("a", "slash", "space", "home", "ä")))
+    assert not any(map(is_typing_key, ("f2", "ctrl+l", "delete", "pageup", "tab", "enter", "escape", "up")))
+    assert KeyTable().label_of("delete_session", typing=True) == "Del"
+    assert KeyTable({"rename_session": "r,f7"}).label_of("rename_session", typing=True) == "F7"
 
 
 def test_no_key_is_written_anywhere_but_in_the_table() -> None:
     """What is compared with the key of an event would not follow when the person chooses another key."""
-    known = {one for key in KEYS for one in each(key.keys) if len(one) > 1}
-    allowed = {"field.py": {"enter"}}
+    known = {one for key in KEYS for one in split_keys(key.keys) if len(one) > 1}
+    allowed: dict[str, set[str]] = {}
     for path in SOURCE.rglob("*.py"):
-        if path.name in ("keys.py", "keynames.py"):
+        if path.name == "keys.py":
             continue
         compared = {
             constant.value
@@ -224,4 +227,4 @@ def test_no_key_is_written_anywhere_but_in_the_table() -> None:
 def test_only_texts_have_keys_of_their_own() -> None:
     """The editing keys of a line or a text are those of every terminal; all others come from the table."""
     bound = [path.name for path in SOURCE.rglob("*.py") if "Binding(" in path.read_text()]
-    assert bound == ["area.py"]
+    assert bound == ["composer.py"]

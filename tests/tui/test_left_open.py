@@ -15,8 +15,8 @@ from odin.core.event import (
     ToolStarted,
     TurnStarted,
 )
-from odin.core.message import AssistantMessage, Text, ToolCall
-from odin.session.store import Store
+from odin.core.message import ReplyMessage, Text, ToolCall
+from odin.session.store import SessionStore
 from odin.testing import say
 from tests.session.logs import opened, turn, write
 from tests.tui.conftest import OpenApp
@@ -25,7 +25,11 @@ CALL = ToolCall("c1", "ExecuteCommand", {"command": "make all"})
 
 
 def leave(home: Path, workspace: Path, *events: AnyEvent) -> None:
-    write(Store(home / ".local/state/odin", os.path.realpath(workspace)), "aa1", [opened(), *turn("t0", "hi"), *events])
+    write(
+        SessionStore(home / ".local/state/odin", os.path.realpath(workspace)),
+        "aa1",
+        [opened(), *turn("t0", "hi"), *events],
+    )
 
 
 async def test_after_a_crash_nothing_looks_as_if_it_went_on(open_app: OpenApp, home: Path, workspace: Path) -> None:
@@ -36,7 +40,7 @@ async def test_after_a_crash_nothing_looks_as_if_it_went_on(open_app: OpenApp, h
         TurnStarted("t1", "build it", "edit_mode"),
         AgentStarted("agent-1", "look around", "edit_mode"),
         SpawnStarted("p1", "c0", "serve forever"),
-        Replied(AssistantMessage((Text("I build."), CALL))),
+        Replied(ReplyMessage((Text("I build."), CALL))),
         PermissionAsked("a1", "c1", "ExecuteCommand", {"command": "make all"}, "It may change files."),
         ToolStarted("c1", "ExecuteCommand", {"command": "make all"}),
     )
@@ -46,7 +50,7 @@ async def test_after_a_crash_nothing_looks_as_if_it_went_on(open_app: OpenApp, h
         seen = stage.screen()
         assert "Esc stops" not in seen and "loop 3/10" not in seen
         assert "running" not in seen and "Running on" not in seen
-        assert not stage.app.facts.agents.working and not stage.app.facts.agents.busy
+        assert not stage.app.facts.agents.running and not stage.app.facts.agents.busy
         assert len(stage.app.screen_stack) == 1
         await stage.send("go on")
         await stage.shows("Going on.")

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from odin.app.host import open_host
+from odin.app.host import open_switcher
 from odin.config import Options
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, Replied, SessionOpened, TextStreamed, TurnEnded, TurnStarted
-from odin.core.message import AssistantMessage, Text
+from odin.core.message import ReplyMessage, Text
 from odin.core.op import Prompt
-from odin.core.screen import ScreenSettings
+from odin.core.screen import TuiSettings
 from odin.core.sessions import Sessions
 from odin.testing import ScriptedServer, say
-from odin.ui.troubles import Troubles
+from odin.ui.troubles import ErrorLog
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.keys import KEYS
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
-QUIET = ScreenSettings(bell=False, title=False)
+QUIET = TuiSettings(bell=False, title=False)
 
 
 class Cut(PlayedClient):
@@ -34,8 +34,8 @@ class Cut(PlayedClient):
         self.error = error
         self.ended = asyncio.Event()
 
-    def events(self, after: int | None = None) -> AsyncIterator[Envelope]:
-        return self._until_the_end(super().events(after))
+    def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
+        return self._until_the_end(super().stream_events(after))
 
     async def _until_the_end(self, events: AsyncIterator[Envelope]) -> AsyncIterator[Envelope]:
         ending = asyncio.ensure_future(self.ended.wait())
@@ -53,7 +53,7 @@ class Cut(PlayedClient):
 PAST = (
     SessionOpened("~/project", "anthropic/claude-sonnet-4-5", "0.1.0"),
     TurnStarted("p1", "What is it?", "edit_mode"),
-    Replied(AssistantMessage((Text("It is a parser."),))),
+    Replied(ReplyMessage((Text("It is a parser."),))),
     TurnEnded("p1", "end_turn"),
 )
 
@@ -77,19 +77,19 @@ async def test_the_way_to_the_session_is_lost_while_nothing_runs() -> None:
     async with play(PlayedSessions(client)) as stage:
         client.ended.set()
         await stage.shows("The other machine does not answer. Look at the network.")
-        assert stage.app.troubles.count
+        assert stage.app.error_log.count
 
 
 async def test_a_fault_of_a_watcher_is_not_silent() -> None:
     client = PlayedClient()
 
-    class Faulty(Troubles):
+    class Faulty(ErrorLog):
         def see(self, envelope: Envelope, live: bool) -> None:
             raise ValueError("a fault of our own")
 
     with pytest.raises(ValueError, match="a fault of our own"):
         async with play(PlayedSessions(client)) as stage:
-            stage.app.watchers.append(Faulty())
+            stage.app.observers.append(Faulty())
             client.play(TurnStarted("p1", "Go.", "edit_mode"))
             await stage.until(lambda: stage.app.failure is not None)
             assert stage.app.failure is not None
@@ -115,7 +115,7 @@ async def test_every_key_while_the_session_is_still_being_opened() -> None:
         while len(app.screen_stack) > 1:
             await pilot.press("escape")
         assert app.is_running
-        app.composer.put_away()
+        app.composer.clear_draft()
         app.composer.focus()
         await stage.send("the second")
         assert client.submitted == []
@@ -140,7 +140,7 @@ async def test_one_may_leave_while_the_session_is_still_being_opened() -> None:
 @pytest.mark.parametrize("model", ["none/such", "anthropic/"])
 async def test_a_session_that_cannot_be_opened_is_the_failure_of_the_app(model: str, workspace: Path) -> None:
     async def connect() -> Sessions:
-        return await open_host(Options(cwd=str(workspace), model=model, env=dict(os.environ)))
+        return await open_switcher(Options(cwd=str(workspace), model=model, env=dict(os.environ)))
 
     app = OdinApp(connect, QUIET)
     with pytest.raises(BaseException):  # noqa: B017 - Textual hands on what ended the app
@@ -148,7 +148,7 @@ async def test_a_session_that_cannot_be_opened_is_the_failure_of_the_app(model: 
             while app.failure is None:
                 await pilot.pause(0.02)
     assert isinstance(app.failure, OdinError)
-    assert app.failure.sentence()
+    assert app.failure.describe()
 
 
 class Slow(PlayedSessions):
@@ -171,10 +171,10 @@ class Late(PlayedClient):
 
     gate: asyncio.Event | None = None
 
-    async def info(self) -> Any:
+    async def get_info(self) -> Any:
         if self.gate is not None:
             await self.gate.wait()
-        return await super().info()
+        return await super().get_info()
 
 
 async def test_who_goes_to_two_sessions_at_once_sees_the_one_that_is_open() -> None:
@@ -183,9 +183,9 @@ async def test_who_goes_to_two_sessions_at_once_sees_the_one_that_is_open() -> N
     three = Late([TurnStarted("p3", "Question of the third", "edit_mode")], session="20260101120000003")
     sessions = Slow(one, two, three)
     async with play(sessions) as stage:
-        moving = stage.app.commands.moving
-        stage.app.do(moving.go_to(two.session))
-        stage.app.do(moving.go_to(three.session))
+        moving = stage.app.commands.navigation
+        stage.app.run_in_background(moving.resume_session(two.session))
+        stage.app.run_in_background(moving.resume_session(three.session))
         await stage.until(lambda: sessions.begun)
         sessions.gates[1].set()
         await stage.pilot.pause(0.1)

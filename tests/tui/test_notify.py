@@ -16,8 +16,8 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.screen import ScreenSettings
-from odin.ui.notify import Notifier, desktop, plain, titled
+from odin.core.screen import TuiSettings
+from odin.ui.notify import Notifier, format_desktop_notification, format_title, sanitize_line
 
 INFO = SessionInfo("s", "/srv/project", "m", "0.1.0", "edit_mode", "default", ())
 XTERM = {"TERM": "xterm-256color"}
@@ -34,11 +34,11 @@ class Terminal:
     """A notifier whose bytes are kept. `at` is the second at which the next events happen."""
 
     def __init__(self, env: dict[str, str] | None = None, **settings: Any) -> None:
-        chosen = ScreenSettings(**{**_QUIET, **settings})
+        chosen = TuiSettings(**{**_QUIET, **settings})
         self.notifier = Notifier(cast(Any, None), chosen, env or XTERM)
         self.written = ""
         self.notifier.write = self._write
-        self.notifier.enter(cast(Client, None), INFO)
+        self.notifier.enter_session(cast(Client, None), INFO)
 
     def _write(self, text: str) -> None:
         self.written += text
@@ -47,8 +47,8 @@ class Terminal:
         """What is written when these happen and the next frame is drawn."""
         self.written = ""
         for event in events:
-            self.notifier.see(Envelope(0, at, "s", event, agent), live)
-        self.notifier.frame()
+            self.notifier.handle_event(Envelope(0, at, "s", event, agent), live)
+        self.notifier.draw_frame()
         return self.written
 
 
@@ -113,13 +113,13 @@ def test_the_past_calls_nobody() -> None:
 
 def test_a_terminal_that_is_looked_at_gets_no_desktop_notification() -> None:
     terminal = Terminal()
-    terminal.notifier.focus_changed(True)
+    terminal.notifier.record_focus(True)
     assert terminal.happens(BEGUN, ASKED) == "\a"
 
 
 def test_a_terminal_that_is_not_looked_at_is_called_for_short_work_too() -> None:
     terminal = Terminal()
-    terminal.notifier.focus_changed(False)
+    terminal.notifier.record_focus(False)
     terminal.happens(BEGUN, at=0)
     assert terminal.happens(DONE, at=1) == f"\a{TOLD}finished\x1b\\"
 
@@ -144,14 +144,14 @@ def test_both_can_be_switched_off() -> None:
     ],
 )
 def test_each_terminal_gets_what_it_understands(env: dict[str, str], sequence: str) -> None:
-    assert desktop("Odin", "done", env) == sequence
+    assert format_desktop_notification("Odin", "done", env) == sequence
 
 
 def test_no_words_of_a_model_can_end_the_sequence() -> None:
     evil = "a\x1b\\\x1b]52;c;ZXZpbA==\x07b\x9cc\nd\u202ee" + "x" * 500
-    for written in (desktop("Odin", evil, XTERM), titled(evil)):
+    for written in (format_desktop_notification("Odin", evil, XTERM), format_title(evil)):
         assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", written[2:].removesuffix("\x1b\\").removesuffix("\a"))
-    assert len(plain(evil)) == 120
+    assert len(sanitize_line(evil)) == 120
 
 
 def test_the_title_says_what_goes_on_and_is_given_back() -> None:
@@ -163,8 +163,8 @@ def test_the_title_says_what_goes_on_and_is_given_back() -> None:
     assert terminal.happens(PermissionAnswered("a", "c", True)) == "\x1b]0;✳ working — project\a"
     assert terminal.happens(DONE) == "\x1b]0;project\a"
     terminal.written = ""
-    terminal.notifier.restore()
-    terminal.notifier.restore()
+    terminal.notifier.restore_title()
+    terminal.notifier.restore_title()
     assert terminal.written == "\x1b[23;0t"
     assert terminal.happens() == "\x1b[22;0t\x1b]0;project\a"
 

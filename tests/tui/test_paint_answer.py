@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.ui.tui.paint.answer import AnswerPaint
+from odin.ui.tui.paint.answer import AnswerPainter
 from odin.ui.tui.paint.canvas import Canvas
-from odin.ui.tui.paint.chunks import Splitter, mended
-from odin.ui.tui.palette import DARK, palette
+from odin.ui.tui.paint.chunks import MarkdownSplitter, close_open_markup
+from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.story.block import AnswerBlock
 
-CANVAS = Canvas(60, palette(DARK))
+CANVAS = Canvas(60, make_palette(DARK))
 
 PIECES = st.sampled_from(
     [
@@ -48,8 +48,8 @@ def answer(text: str, live: bool = False) -> AnswerBlock:
 
 
 def shown(text: str, width: int = 60, live: bool = False) -> list[str]:
-    canvas = Canvas(width, palette(DARK))
-    lines = AnswerPaint().paint(answer(text, live), canvas)
+    canvas = Canvas(width, make_palette(DARK))
+    lines = AnswerPainter().paint(answer(text, live), canvas)
     assert all(line.cell_length <= width for line in lines), "wider than the screen"
     return [line.text.rstrip() for line in lines][1:]
 
@@ -57,23 +57,23 @@ def shown(text: str, width: int = 60, live: bool = False) -> list[str]:
 @given(st.lists(PIECES, max_size=30), st.integers(1, 9))
 def test_an_answer_that_arrived_in_pieces_looks_like_one_that_came_as_a_whole(pieces: list[str], size: int) -> None:
     text = "".join(pieces)
-    block, growing = AnswerBlock(key="a", live=True), AnswerPaint()
+    block, growing = AnswerBlock(key="a", live=True), AnswerPainter()
     for start in range(0, len(text), size * 7):
         block.append(text[start : start + size * 7])
         growing.paint(block, CANVAS)
     block.text, block.live = text, False
     assert growing.fits(text)
-    fresh = AnswerPaint().paint(answer(text), CANVAS)
+    fresh = AnswerPainter().paint(answer(text), CANVAS)
     assert [list(line) for line in growing.paint(block, CANVAS)] == [list(line) for line in fresh]
 
 
 @given(st.lists(PIECES, max_size=20), st.integers(0, 400))
 def test_what_is_final_stays_final(pieces: list[str], at: int) -> None:
     text = "".join(pieces)
-    part, whole = Splitter(), Splitter()
+    part, whole = MarkdownSplitter(), MarkdownSplitter()
     part.feed(text[:at])
     whole.feed(text)
-    before, after = part.take(), whole.take()
+    before, after = part.take_done(), whole.take_done()
     assert after[: len(before)] == before
 
 
@@ -91,13 +91,13 @@ def test_what_is_final_stays_final(pieces: list[str], at: int) -> None:
     ids=["lines", "list", "code", "table", "one line", "quote", "code in a list"],
 )
 def test_the_end_that_is_painted_again_stays_short(text: str) -> None:
-    splitter = Splitter()
+    splitter = MarkdownSplitter()
     splitter.feed(text)
-    assert sum(len(chunk.text) for chunk in splitter.rest()) < 9_000
+    assert sum(len(chunk.text) for chunk in splitter.peek_rest()) < 9_000
 
 
 def test_only_the_end_is_painted_again() -> None:
-    block, growing = AnswerBlock(key="a", live=True), AnswerPaint()
+    block, growing = AnswerBlock(key="a", live=True), AnswerPainter()
     block.append("First.\n\nSecond.\n\nThird\nfour")
     before = list(growing.paint(block, CANVAS))
     block.append(" and more")
@@ -152,7 +152,7 @@ def test_a_table_fits_and_at_last_becomes_fields() -> None:
 
 
 def test_code_is_coloured_and_long_lines_go_on_with_a_mark() -> None:
-    lines = AnswerPaint().paint(answer("```python\ndef f(): return 'x'\n```"), CANVAS)
+    lines = AnswerPainter().paint(answer("```python\ndef f(): return 'x'\n```"), CANVAS)
     assert len({segment.style.color for segment in lines[-1] if segment.style and segment.text.strip()}) > 2
     assert lines[-1].cell_length == 60
     long = shown("```\n" + "abcdefghij" * 5 + "\n```", 30)
@@ -166,7 +166,7 @@ def test_a_half_written_answer_is_calm() -> None:
     assert shown("text\n``", live=True) == ["text"]
     assert shown("| a | b", live=True)[0] == "a │ b"
     assert shown("text\n\n```py", live=True)[0] == "text"
-    assert mended("a **b** c") == "a **b** c"
+    assert close_open_markup("a **b** c") == "a **b** c"
 
 
 def test_nothing_can_steer_or_hide() -> None:
@@ -183,4 +183,4 @@ def test_wide_characters_are_not_cut_in_two() -> None:
 def test_an_interrupted_answer_says_so() -> None:
     block = answer("I was abou")
     block.interrupted = True
-    assert "interrupted" in AnswerPaint().paint(block, CANVAS)[-1].text
+    assert "interrupted" in AnswerPainter().paint(block, CANVAS)[-1].text

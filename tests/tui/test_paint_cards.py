@@ -6,28 +6,28 @@ from pathlib import Path
 import pytest
 
 from odin.core.message import Image
-from odin.ui.tui.paint.ansi import coloured
+from odin.ui.tui.paint.ansi import parse_ansi
 from odin.ui.tui.paint.canvas import Canvas
-from odin.ui.tui.paint.changes import read_changes
-from odin.ui.tui.paint.diff import SHORT, diff_lines
-from odin.ui.tui.paint.gallery import Gallery, load
-from odin.ui.tui.paint.painter import folded, next_fold, paint
-from odin.ui.tui.palette import DARK, palette
+from odin.ui.tui.paint.changes import parse_diff
+from odin.ui.tui.paint.diff import SHORT_DIFF, paint_diff
+from odin.ui.tui.paint.gallery import ThumbnailCache, load_thumbnail
+from odin.ui.tui.paint.painter import choose_fold, is_folded, paint_block
+from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.story.block import (
     AgentBlock,
-    Block,
     CallBlock,
     CallState,
     EndBlock,
     NoticeBlock,
     ProcessBlock,
     PromptBlock,
+    ReasoningBlock,
     SummaryBlock,
-    ThinkingBlock,
+    TranscriptBlock,
 )
 from tests.pictures import png
 
-COLOURS = palette(DARK)
+COLOURS = make_palette(DARK)
 CANVAS = Canvas(80, COLOURS, now=1_012.0, cwd="/home/me/project", home="/home/me")
 
 DIFF = """--- /home/me/project/a.py
@@ -43,8 +43,8 @@ DIFF = """--- /home/me/project/a.py
 """
 
 
-def lines(block: Block, canvas: Canvas = CANVAS) -> list[str]:
-    painted = paint(block, canvas)
+def lines(block: TranscriptBlock, canvas: Canvas = CANVAS) -> list[str]:
+    painted = paint_block(block, canvas)
     assert all(line.cell_length <= canvas.width for line in painted), "wider than the screen"
     return [line.text.rstrip() for line in painted]
 
@@ -111,9 +111,9 @@ def test_results_are_folded_failures_are_open_and_all_is_seen_when_unfolded() ->
     assert any("file_path: /home/me/project/src/a.py" in line for line in lines(block))
     failed = call("error", result="\n".join(f"row {n}" for n in range(40)))
     assert "  row 0" in lines(failed) and lines(failed)[-1] == "  … 28 more lines"
-    assert next_fold(failed) is False
+    assert choose_fold(failed) is False
     failed.folded = False
-    assert next_fold(failed) is True
+    assert choose_fold(failed) is True
 
 
 def test_a_list_of_tasks_is_folded_because_it_has_a_panel() -> None:
@@ -134,7 +134,7 @@ def test_what_somebody_changed_or_took_out_is_told_on_the_card() -> None:
 def test_output_keeps_colours_and_nothing_else_of_a_terminal() -> None:
     text = "\x1b[31mred\x1b[0m \x1b[2J\x1b]0;title\x07\x1b[8mhidden\x1b[0m "
     text += "\x1b[38;5;40mgreen\x1b[48;2;0;0;0m\x1b[?1049h\x07"
-    line = coloured(text, COLOURS.dim)[0]
+    line = parse_ansi(text, COLOURS.dim)[0]
     assert "".join(segment.text for segment in line) == "red hidden green\\x07"
     looks = {segment.text.strip(): segment.style for segment in line if segment.style is not None}
     assert looks["red"].color is not None and looks["red"].color.number == 1
@@ -143,29 +143,29 @@ def test_output_keeps_colours_and_nothing_else_of_a_terminal() -> None:
 
 
 def test_a_diff_is_read_with_its_numbers_and_words() -> None:
-    changes = read_changes(DIFF)[0]
+    changes = parse_diff(DIFF)[0]
     rows = [(row.sign, row.old, row.new, row.text) for hunk in changes.hunks for row in hunk.rows]
     assert rows[1:3] == [("-", 2, 0, "    return value + 1"), ("+", 0, 2, "    return value + 2")]
     assert rows[4] == ("-", 20, 0, "-- a comment")
-    assert (changes.added, changes.removed, changes.hunks[1].skipped) == (1, 2, 16)
+    assert (changes.added_count, changes.removed_count, changes.hunks[1].skipped) == (1, 2, 16)
     old = changes.hunks[0].rows[1]
     assert [old.text[a:b] for a, b in old.words] == ["1"]
 
 
 def test_a_diff_is_below_or_beside() -> None:
-    unified = [line.text for line in diff_lines(DIFF, CANVAS, whole=True)]
+    unified = [line.text for line in paint_diff(DIFF, CANVAS, whole=True)]
     assert [line.rstrip() for line in unified[:3]] == [
         "    1   def f(value):",
         "    2 -     return value + 1",
         "    2 +     return value + 2",
     ]
     assert unified[4].strip() == "⋯ 16 lines"
-    split = [line.text for line in diff_lines(DIFF, replace(CANVAS, width=130), whole=True)]
+    split = [line.text for line in paint_diff(DIFF, replace(CANVAS, width=130), whole=True)]
     assert split[1].count("return value") == 2 and "│" in split[1]
-    forced = diff_lines(DIFF, replace(CANVAS, diff="split"), whole=True)
+    forced = paint_diff(DIFF, replace(CANVAS, diff="split"), whole=True)
     assert forced[1].text.count("return value") == 2
     assert all(line.cell_length <= 80 for line in forced)
-    kept = diff_lines(DIFF, replace(CANVAS, width=130, diff="unified"), whole=True)
+    kept = paint_diff(DIFF, replace(CANVAS, width=130, diff="unified"), whole=True)
     assert kept[1].text.count("return value") == 1
 
 
@@ -173,15 +173,15 @@ def test_a_long_diff_is_cut_until_somebody_unfolds_it() -> None:
     body = "".join(f"+line {n}\n" for n in range(100))
     view = f"--- /x/a.txt\n+++ /x/a.txt\n@@ -0,0 +1,100 @@\n{body}"
     block = call(name="WriteFile", view=view)
-    assert not folded(block)
-    assert len(lines(block)) == 3 + SHORT and "70 more lines of changes" in lines(block)[-1]
-    assert next_fold(block) is False
+    assert not is_folded(block)
+    assert len(lines(block)) == 3 + SHORT_DIFF and "70 more lines of changes" in lines(block)[-1]
+    assert choose_fold(block) is False
     block.folded = False
     assert "line 99" in lines(block)[-1]
 
 
 def test_thinking_counts_while_it_lasts() -> None:
-    block = ThinkingBlock(key="t", ts=1_008.0, live=True)
+    block = ReasoningBlock(key="t", ts=1_008.0, live=True)
     block.append("Hm.")
     assert lines(block)[1] == "▸ Thinking… 4 s"
     block.live, block.seconds = False, 12.4
@@ -228,18 +228,18 @@ def test_a_picture_is_named_and_shown_when_it_is_there(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     path = tmp_path / "p.png"
     path.write_bytes(png(64, 32))
-    gallery = Gallery()
-    canvas = replace(CANVAS, gallery=gallery)
+    gallery = ThumbnailCache()
+    canvas = replace(CANVAS, thumbnails=gallery)
     block = call(images=(Image(str(path), "image/png", 64, 32),))
     assert lines(block, canvas)[-1] == "  [image: p.png, 64×32]"
-    for key in list(gallery.wanted):
-        gallery.keep(key, load(*key))
+    for key in list(gallery.missing):
+        gallery.store(key, load_thumbnail(*key))
     assert "▀▀▀▀" in lines(block, canvas)[-1]
-    assert load(str(tmp_path / "none.png"), 20) is None
+    assert load_thumbnail(str(tmp_path / "none.png"), 20) is None
 
 
 def test_every_card_fits_any_width() -> None:
-    blocks: list[Block] = [
+    blocks: list[TranscriptBlock] = [
         call("error", description="文字" * 60, result="x" * 300 + "\n文字" * 90, note="a note" * 20),
         call(view=DIFF),
         call("running", started=1_000.0, tail=["y" * 300, "文" * 200]),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from odin.core.op import Answer
+from odin.core.op import AnswerPermission
 from odin.testing import call, say
-from odin.ui.tui.dialogs.asked import AskedDialog
-from odin.ui.tui.dialogs.permission_panel import Arguments
+from odin.ui.tui.dialogs.asked import RequestDialog
+from odin.ui.tui.dialogs.permission_panel import ArgumentsArea
 from tests.tui.conftest import OpenApp, Stage
 
 TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="c1")
@@ -18,12 +18,12 @@ SCRIPT = [TOUCH, say("Done.")]
 
 async def asked(stage: Stage, *words: str) -> None:
     """Wait until a question is on the screen and takes keys."""
-    await stage.until(lambda: isinstance(stage.app.screen, AskedDialog) and stage.app.screen.ready)
+    await stage.until(lambda: isinstance(stage.app.screen, RequestDialog) and stage.app.screen.ready)
     await stage.shows(*words)
 
 
 async def over(stage: Stage) -> None:
-    await stage.until(lambda: not isinstance(stage.app.screen, AskedDialog))
+    await stage.until(lambda: not isinstance(stage.app.screen, RequestDialog))
     await stage.idle()
 
 
@@ -40,7 +40,7 @@ async def test_y_allows_it_once(open_app: OpenApp, workspace: Path) -> None:
         await stage.shows("Done.")
         await over(stage)
         assert (workspace / "made").exists()
-        assert await stage.app.client.rules() == ()
+        assert await stage.app.client.list_rules() == ()
 
 
 async def test_n_denies_it_and_the_model_goes_on(open_app: OpenApp, workspace: Path) -> None:
@@ -132,7 +132,7 @@ async def test_a_rule_is_seen_before_it_is_remembered(open_app: OpenApp, workspa
         await stage.press("enter")
         await stage.shows("Done.")
         await over(stage)
-        rules = await stage.app.client.rules()
+        rules = await stage.app.client.list_rules()
         assert [(rule.action, "touch made" in rule.text) for rule in rules] == [("allow", True)]
         assert rules[0].layer == layer
         if layer != "session":
@@ -153,7 +153,9 @@ async def test_the_rule_and_how_long_it_holds_can_be_changed(open_app: OpenApp, 
         await stage.shows("Allow it and remember for this session", "Bash(touch:*)")
         await stage.press("enter")
         await stage.shows("Done.")
-        assert [(rule.layer, rule.text) for rule in await stage.app.client.rules()] == [("session", "Bash(touch:*)")]
+        assert [(rule.layer, rule.text) for rule in await stage.app.client.list_rules()] == [
+            ("session", "Bash(touch:*)")
+        ]
 
 
 async def test_d_denies_and_remembers_it(open_app: OpenApp, workspace: Path) -> None:
@@ -164,7 +166,7 @@ async def test_d_denies_and_remembers_it(open_app: OpenApp, workspace: Path) -> 
         await stage.shows("Deny it and remember for this session")
         await stage.press("enter")
         await stage.shows("Done.")
-        assert [rule.action for rule in await stage.app.client.rules()] == ["deny"]
+        assert [rule.action for rule in await stage.app.client.list_rules()] == ["deny"]
         assert not (workspace / "made").exists()
 
 
@@ -181,7 +183,7 @@ async def test_another_of_the_rules_on_offer(open_app: OpenApp, workspace: Path)
         await stage.shows("rule 1 of 2")
         await stage.press("down", "enter")
         await stage.shows("Done.")
-        assert "git tag:*" in (await stage.app.client.rules())[0].text
+        assert "git tag:*" in (await stage.app.client.list_rules())[0].text
 
 
 async def test_a_changed_command_is_shown_and_then_runs(open_app: OpenApp, workspace: Path) -> None:
@@ -208,7 +210,7 @@ async def test_other_arguments_are_changed_as_json(open_app: OpenApp, workspace:
         await asked(stage, "What would change:", "one")
         await stage.press("e")
         await stage.shows("The arguments, as JSON:")
-        area = stage.app.screen.query_one("#args", Arguments)
+        area = stage.app.screen.query_one("#args", ArgumentsArea)
         area.text = area.text.replace("one", "two") + ","
         await stage.press("ctrl+s")
         await stage.shows("That is not JSON", "line 4, column 2")
@@ -282,9 +284,9 @@ async def test_an_answer_from_elsewhere_closes_it_and_names_who(open_app: OpenAp
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
         await asked(stage)
-        assert isinstance(stage.app.screen, AskedDialog)
+        assert isinstance(stage.app.screen, RequestDialog)
         ask_id = stage.app.screen.ask_id
-        await stage.app.client.submit(Answer(ask_id, allow=True, by="phone"))
+        await stage.app.client.submit(AnswerPermission(ask_id, allow=True, by="phone"))
         await stage.shows("This was answered elsewhere: allowed by phone.", "Done.")
         await over(stage)
 

@@ -10,23 +10,23 @@ from odin.core.client import RewindPlan, TurnRecord
 from odin.core.event import (
     FileChange,
     FileState,
-    KeptFile,
     ModelChanged,
     RetryScheduled,
+    SkippedFile,
     TurnEnded,
     TurnStarted,
     Warned,
 )
 from odin.core.op import AddRule, Redo, RemoveRule, Rewind, SetModel
 from odin.testing import call, fault, say
-from odin.ui.troubles import KEPT, Troubles, masked
+from odin.ui.troubles import MAX_ERRORS_KEPT, ErrorLog, mask_secrets
 from odin.ui.tui.dialogs.contents import ContentsDialog
 from odin.ui.tui.dialogs.errors import ErrorsDialog
 from odin.ui.tui.dialogs.help import HelpDialog
 from odin.ui.tui.dialogs.models import ModelPicker
-from odin.ui.tui.dialogs.newrule import NewRule
-from odin.ui.tui.dialogs.picker import Picker
-from odin.ui.tui.dialogs.rewind import HowPicker, RewindPicker
+from odin.ui.tui.dialogs.newrule import NewRuleDialog
+from odin.ui.tui.dialogs.picker import PickerDialog
+from odin.ui.tui.dialogs.rewind import RewindPicker, RewindScopePicker
 from odin.ui.tui.dialogs.rules import RulesDialog
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
@@ -45,7 +45,9 @@ async def come(stage: Stage, kind: type[Any]) -> Any:
 
     def there() -> bool:
         screen: Any = stage.app.screen
-        return isinstance(screen, kind) and (not isinstance(screen, Picker) or bool(cast("Any", screen).rows.empty))
+        return isinstance(screen, kind) and (
+            not isinstance(screen, PickerDialog) or bool(cast("Any", screen).rows.empty)
+        )
 
     await stage.until(there)
     await stage.pilot.pause()
@@ -137,7 +139,7 @@ async def test_rules_are_added_followed_and_taken_back(open_app: OpenApp, worksp
         await come(stage, RulesDialog)
         await stage.shows("Bash(curl:*)")
         await stage.press("a")
-        await come(stage, NewRule)
+        await come(stage, NewRuleDialog)
         await stage.type("Edit(docs/**)")
         await stage.press("tab", "f2")
         await stage.shows("Tab ask", "F2 in this project")
@@ -156,8 +158,8 @@ async def test_rules_are_added_followed_and_taken_back(open_app: OpenApp, worksp
         await stage.until(lambda: all(rule.text != "Edit(docs/**)" for rule in rules.items))
         rules.move_to([rule.text for rule in rules.items].index("Bash(curl:*)"))
         await stage.press("d")
-        await stage.until(lambda: stage.app.troubles.count)
-        await stage.until(lambda: "take it out of that file" in stage.app.troubles.newest_first[0].detail)
+        await stage.until(lambda: stage.app.error_log.count)
+        await stage.until(lambda: "take it out of that file" in stage.app.error_log.newest_first[0].detail)
         await stage.press("slash")
         await stage.type("make")
         await stage.until(lambda: [rule.text for rule in rules.items] == ["Bash(make:*)"])
@@ -169,7 +171,7 @@ async def test_rules_are_added_followed_and_taken_back(open_app: OpenApp, worksp
         await stage.press("j", "o")
         await stage.shows("This rule is in no file.")
         await stage.press("escape")
-        assert {rule.text for rule in await stage.app.client.rules()} >= {"Bash(make:*)", "Bash(curl:*)"}
+        assert {rule.text for rule in await stage.app.client.list_rules()} >= {"Bash(make:*)", "Bash(curl:*)"}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -183,7 +185,7 @@ async def test_rules_with_the_mouse(size: tuple[int, int]) -> None:
         await click_on(stage, "yes")
         await stage.until(lambda: client.submitted == [RemoveRule(2)])
         await click_on(stage, "a add")
-        await come(stage, NewRule)
+        await come(stage, NewRuleDialog)
         await click_on(stage, "allow")
         await click_on(stage, "for this session")
         await stage.type("Read")
@@ -197,12 +199,12 @@ async def test_a_rule_that_changed_its_number_meanwhile_is_not_removed() -> None
         await stage.app.run_command("rules")
         await come(stage, RulesDialog)
         await stage.press("d")
-        held = await client.rules()
+        held = await client.list_rules()
 
         async def others() -> tuple[Any, ...]:
             return held[1:]
 
-        client.rules = others  # type: ignore[method-assign]
+        client.list_rules = others  # type: ignore[method-assign]
         await stage.press("y")
         await stage.shows("The rules have changed meanwhile")
         assert client.submitted == []
@@ -228,13 +230,13 @@ async def test_a_prompt_and_its_files_are_taken_back(open_app: OpenApp, workspac
         await come(stage, RewindPicker)
         await stage.shows("Go back to before", "Change it", "1 file", "Files that come back:", "restored", "a.txt")
         await stage.press("enter")
-        await come(stage, HowPicker)
+        await come(stage, RewindScopePicker)
         await stage.shows("Files and conversation", "The prompt comes back")
         await stage.press("enter")
         await stage.until(lambda: path.read_text() == "old\n")
         await stage.until(lambda: stage.app.composer.text == "Change it")
         await stage.shows("restored    a.txt")
-        stage.app.composer.put_away()
+        stage.app.composer.clear_draft()
         await stage.app.run_command("rewind")
         await come(stage, RewindPicker)
         await stage.press("r")
@@ -255,7 +257,7 @@ async def test_what_somebody_else_changed_comes_back_only_when_that_is_wanted(
         await stage.send("/rewind")
         await come(stage, RewindPicker)
         await stage.press("enter")
-        await come(stage, HowPicker)
+        await come(stage, RewindScopePicker)
         await stage.shows("left alone", "somebody else changed")
         await stage.press("down", "down", "f")
         await stage.until(lambda: "left alone" not in stage.screen())
@@ -278,7 +280,7 @@ async def test_each_way_back_with_keys_and_mouse(downs: int, op: Rewind) -> None
                 await stage.pilot.click(shown.rows, offset=(6, 0))
             else:
                 await stage.press("enter")
-            how = await come(stage, HowPicker)
+            how = await come(stage, RewindScopePicker)
             if mouse:
                 await stage.pilot.click(how.rows, offset=(6, downs), times=1 if not downs else 2)
             else:
@@ -302,7 +304,7 @@ def going_back() -> PlayedClient:
     )
     before, after = FileState("/p/new.py", "file"), FileState("/p/new.py", "absent")
     client.plan = RewindPlan(
-        (FileChange(before, after),), (KeptFile("/p/theirs.py", "somebody else changed it since"),)
+        (FileChange(before, after),), (SkippedFile("/p/theirs.py", "somebody else changed it since"),)
     )
     return client
 
@@ -363,7 +365,7 @@ async def test_a_prompt_is_edited_in_a_copy_from_the_contents(open_app: OpenApp)
 async def test_the_last_errors_are_kept_with_their_keys_masked(open_app: OpenApp) -> None:
     async with open_app([fault(401, message="bad key sk-ant-REDACTED")]) as stage:
         await stage.send("Hi")
-        await stage.until(lambda: stage.app.troubles.count > 0)
+        await stage.until(lambda: stage.app.error_log.count > 0)
         await stage.idle()
         await stage.press("f8")
         await come(stage, ErrorsDialog)
@@ -381,7 +383,7 @@ async def test_errors_are_looked_at_narrowed_and_copied(size: tuple[int, int]) -
         client.play(RetryScheduled(2, 6, 4.0, "The server is overloaded.", "Overloaded"))
         client.play(Warned("The disk is nearly full."), Warned("Only news.", "info"), agent="sub-1")
         client.play(TurnEnded("t", "error", error="It broke.", error_kind="Broken", hint="Mend it.", error_status=500))
-        await stage.until(lambda: stage.app.troubles.count == 3)
+        await stage.until(lambda: stage.app.error_log.count == 3)
         await stage.press("ctrl+e")
         shown = await come(stage, ErrorsDialog)
         assert [item.line for item in shown.rows.items] == [
@@ -403,19 +405,19 @@ async def test_errors_are_looked_at_narrowed_and_copied(size: tuple[int, int]) -
 async def test_what_is_refused_is_among_the_errors() -> None:
     async with play(PlayedSessions(PlayedClient())) as stage:
         await stage.send("/stats yesterday")
-        await stage.until(lambda: stage.app.troubles.count == 1)
+        await stage.until(lambda: stage.app.error_log.count == 1)
         await stage.app.run_command("errors")
         await come(stage, ErrorsDialog)
         await stage.shows("/stats does not know 'yesterday'.")
 
 
 def test_only_the_last_errors_are_kept() -> None:
-    kept = Troubles()
-    for number in range(KEPT + 5):
-        kept.keep(float(number), "x", f"number {number}")
-    assert len(kept.newest_first) == KEPT
-    assert kept.newest_first[0].detail == f"number {KEPT + 4}"
-    assert kept.count == KEPT + 5
+    kept = ErrorLog()
+    for number in range(MAX_ERRORS_KEPT + 5):
+        kept.add(float(number), "x", f"number {number}")
+    assert len(kept.newest_first) == MAX_ERRORS_KEPT
+    assert kept.newest_first[0].detail == f"number {MAX_ERRORS_KEPT + 4}"
+    assert kept.count == MAX_ERRORS_KEPT + 5
 
 
 @pytest.mark.parametrize(
@@ -430,7 +432,7 @@ def test_only_the_last_errors_are_kept() -> None:
     ],
 )
 def test_keys_are_masked(said: str, shown: str) -> None:
-    assert masked(said) == shown
+    assert mask_secrets(said) == shown
 
 
 # --- help ---
@@ -480,9 +482,9 @@ async def test_picture(name: str, size: tuple[int, int], look: Any, monkeypatch:
     client = going_back()
     client.play(TurnEnded("t", "end_turn"))
     async with play(PlayedSessions(client), size=size, clock=lambda: START) as stage:
-        stage.app.set_look(look)
-        stage.app.troubles.keep(START, "Overloaded", "The server is overloaded.\nAttempt 2 of 6 follows in 4.0 s.")
-        stage.app.troubles.keep(START + 9, "warning", "The disk is nearly full.", "sub-1")
+        stage.app.choose_theme(look)
+        stage.app.error_log.add(START, "Overloaded", "The server is overloaded.\nAttempt 2 of 6 follows in 4.0 s.")
+        stage.app.error_log.add(START + 9, "warning", "The disk is nearly full.", "sub-1")
         await stage.app.run_command(name, "copy" if name == "help" else "")
-        await come(stage, Picker)
+        await come(stage, PickerDialog)
         await stage.pictured(f"{name}-{size[0]}x{size[1]}-{look}")

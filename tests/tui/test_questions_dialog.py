@@ -4,7 +4,7 @@ from typing import Any
 
 from odin.core.op import AnswerQuestions
 from odin.testing import call, say
-from odin.ui.tui.dialogs.asked import AskedDialog
+from odin.ui.tui.dialogs.asked import RequestDialog
 from tests.tui.conftest import OpenApp, Stage
 from tests.tui.test_permission_dialog import asked, click, over, results
 
@@ -141,7 +141,7 @@ async def test_a_question_answered_elsewhere_or_too_late_goes_away(open_app: Ope
     async with open_app(script(ONE)) as stage:
         await stage.send("Ask me.")
         await asked(stage)
-        assert isinstance(stage.app.screen, AskedDialog)
+        assert isinstance(stage.app.screen, RequestDialog)
         ask_id = stage.app.screen.ask_id
         await stage.app.client.submit(AnswerQuestions(ask_id, (("Blue",),), by="phone"))
         await stage.shows("This was answered elsewhere.")

@@ -9,13 +9,13 @@ import pytest
 from odin.core.event import (
     PromptChanged,
     PromptDropped,
-    PromptJoined,
+    PromptInjected,
     PromptQueued,
     TurnEnded,
     TurnStarted,
 )
 from odin.core.op import ChangePrompt, DropPrompt, Op, Prompt
-from odin.core.screen import ScreenSettings
+from odin.core.screen import TuiSettings
 from odin.testing import call, say
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
@@ -43,29 +43,29 @@ async def test_enter_queues_ctrl_s_steers() -> None:
             await stage.type("now")
             await stage.press(key)
         await stage.until(lambda: len(client.submitted) == 4)
-        assert [op.lane for op in client.submitted if isinstance(op, Prompt)] == [None, "steer", "steer", "steer"]
+        assert [op.delivery for op in client.submitted if isinstance(op, Prompt)] == [None, "steer", "steer", "steer"]
 
 
 async def test_the_list_follows_what_happens_and_goes_when_nothing_waits() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
-        assert not stage.app.writing.queue.display
+        assert not stage.app.input_panel.queue.display
         await busy(stage, client)
         client.play(PromptChanged("p1", "something else", "ask_mode", "steer"))
         await stage.shows("1 ask  steer something else")
-        client.play(PromptJoined("p1", "something else", "ask_mode", "t1"))
+        client.play(PromptInjected("p1", "something else", "ask_mode", "t1"))
         await stage.shows("1 edit last")
         client.play(TurnEnded("t1", "end_turn"), TurnStarted("p2", "last", "edit_mode"))
-        await stage.until(lambda: not stage.app.writing.queue.display)
+        await stage.until(lambda: not stage.app.input_panel.queue.display)
 
 
 async def test_after_an_interrupt_it_is_told_that_they_joined() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
         await busy(stage, client)
-        client.play(PromptJoined("p1", "then this", "plan_mode"), PromptJoined("p2", "last", "edit_mode"))
+        client.play(PromptInjected("p1", "then this", "plan_mode"), PromptInjected("p2", "last", "edit_mode"))
         await stage.shows("The 2 prompts that waited joined the conversation")
-        assert not stage.app.writing.queue.display
+        assert not stage.app.input_panel.queue.display
 
 
 async def test_a_waiting_prompt_is_edited() -> None:
@@ -78,7 +78,7 @@ async def test_a_waiting_prompt_is_edited() -> None:
         assert stage.app.composer.text == "then this\nand that"
         await stage.type("!")
         await stage.press("tab", "enter")
-        await until_submitted(stage, client, ChangePrompt("p1", "then this\nand that!", "edit_mode", attached=()))
+        await until_submitted(stage, client, ChangePrompt("p1", "then this\nand that!", "edit_mode", attachments=()))
         assert stage.app.composer.text == "my draft"
         await stage.press("ctrl+q", "enter")
         assert stage.app.composer.text == "last"
@@ -97,7 +97,7 @@ async def test_up_on_an_empty_prompt_edits_the_newest_one_that_waits() -> None:
         assert stage.app.composer.text == "last"
         await stage.type(" of all")
         await stage.press("enter")
-        await until_submitted(stage, client, ChangePrompt("p2", "last of all", "edit_mode", attached=()))
+        await until_submitted(stage, client, ChangePrompt("p2", "last of all", "edit_mode", attachments=()))
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ async def test_up_on_an_empty_prompt_edits_the_newest_one_that_waits() -> None:
     [
         ("d", DropPrompt("p2")),
         ("delete", DropPrompt("p2")),
-        ("s", ChangePrompt("p2", lane="steer")),
+        ("s", ChangePrompt("p2", delivery="steer")),
         ("m", ChangePrompt("p2", mode="ask_mode")),
-        ("w", ChangePrompt("p2", lane="queue")),
+        ("w", ChangePrompt("p2", delivery="queue")),
     ],
 )
 async def test_each_key_of_the_list(key: str, op: Op) -> None:
@@ -157,7 +157,7 @@ async def test_the_last_one_that_is_dropped_gives_the_keys_back() -> None:
         await stage.press("ctrl+q")
         client.play(PromptDropped("p1"), PromptDropped("p2"))
         await stage.until(lambda: stage.app.composer.has_focus)
-        assert not stage.app.writing.queue.display
+        assert not stage.app.input_panel.queue.display
 
 
 async def test_what_is_taken_while_it_is_edited_is_no_loss() -> None:
@@ -169,7 +169,7 @@ async def test_what_is_taken_while_it_is_edited_is_no_loss() -> None:
         client.play(TurnEnded("t1", "end_turn"), TurnStarted("p2", "last", "edit_mode"))
         await stage.shows("was taken meanwhile")
         assert stage.app.composer.text == "last words of mine"
-        assert stage.app.composer.editing == ""
+        assert stage.app.composer.editing_id == ""
 
 
 async def test_what_could_not_be_saved_is_a_draft_again() -> None:
@@ -189,7 +189,7 @@ async def test_prompts_of_an_earlier_run_rest_and_follow_the_next_one() -> None:
     async with play(PlayedSessions(client)) as stage:
         await stage.shows("1 edit rests left over")
         await stage.send("go on")
-        await until_submitted(stage, client, ChangePrompt("old", lane="queue"))
+        await until_submitted(stage, client, ChangePrompt("old", delivery="queue"))
         assert isinstance(client.submitted[0], Prompt)
 
 
@@ -212,7 +212,7 @@ async def test_what_an_interrupt_laid_down_is_marked_and_waits_until_it_is_sent(
         await stage.shows("1 edit rests then this")
         await stage.press("ctrl+q", "w")
         await stage.shows("What waited.")
-        await stage.until(lambda: not stage.app.writing.queue.display)
+        await stage.until(lambda: not stage.app.input_panel.queue.display)
 
 
 async def test_nothing_rests_in_a_session_that_is_at_work() -> None:
@@ -257,7 +257,7 @@ async def test_a_real_session_answers_what_waits_and_takes_what_steers(open_app:
         await stage.shows("1 edit and then more")
         gate.touch()
         await stage.shows("Steered.", "Second.")
-        await stage.until(lambda: not stage.app.writing.queue.display)
+        await stage.until(lambda: not stage.app.input_panel.queue.display)
         assert "not that" in str(stage.server.requests[1].body)
         assert "and then more" in str(stage.server.requests[2].body)
 
@@ -265,7 +265,7 @@ async def test_a_real_session_answers_what_waits_and_takes_what_steers(open_app:
 @pytest.mark.parametrize("size", [(100, 30), (60, 20)])
 @pytest.mark.parametrize("theme", ["dark", "light"])
 async def test_pictures_of_what_waits(size: tuple[int, int], theme: str) -> None:
-    settings = ScreenSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
+    settings = TuiSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
     past = [PromptQueued("p0", "write the changelog, too", "edit_mode")]
     client = PlayedClient(past)
     async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now) as stage:

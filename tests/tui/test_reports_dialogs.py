@@ -6,7 +6,7 @@ import pytest
 
 from odin.core.event import Warned
 from odin.testing import say
-from odin.ui.tui.dialogs.reading import Reading
+from odin.ui.tui.dialogs.reading import ReportDialog
 from odin.ui.tui.dialogs.stats import StatsDialog
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
@@ -22,9 +22,9 @@ class Asked(PlayedSessions):
         super().__init__(*clients)
         self.asked: list[tuple[str, int, bool]] = []
 
-    async def usage(self, by: Any = "day", *, days: int = 0, session: str = "") -> Any:
+    async def report_usage(self, by: Any = "day", *, days: int = 0, session: str = "") -> Any:
         self.asked.append((by, days, bool(session)))
-        return await super().usage(by, days=days, session=session)
+        return await super().report_usage(by, days=days, session=session)
 
 
 async def stats(stage: Stage, rest: str = "") -> None:
@@ -121,9 +121,9 @@ async def test_what_is_connected_and_what_is_wrong(key: str, words: str, size: t
     client = PlayedClient(warnings=("The key is old.",), sandbox="", log_file="/srv/state/logs/odin.log")
     async with play(PlayedSessions(client), size=size, clock=lambda: client.now) as stage:
         client.play(Warned("Broken.", "error"))
-        await stage.until(lambda: stage.app.troubles.count == 1)
+        await stage.until(lambda: stage.app.error_log.count == 1)
         await stage.press(key)
-        await stage.until(lambda: isinstance(stage.app.screen, Reading))
+        await stage.until(lambda: isinstance(stage.app.screen, ReportDialog))
         await stage.shows(words)
         await stage.press("y")
         assert words in stage.app.clipboard
@@ -137,7 +137,7 @@ async def test_what_is_connected_and_what_is_wrong(key: str, words: str, size: t
             await stage.press("home", "j", "k", "pagedown", "pageup", "G", "g")
             await stage.shows("The key is old.")
         await click_on(stage, "close")
-        assert not isinstance(stage.app.screen, Reading)
+        assert not isinstance(stage.app.screen, ReportDialog)
 
 
 @pytest.mark.parametrize("look", ["dark", "light"])
@@ -146,7 +146,7 @@ async def test_what_is_connected_and_what_is_wrong(key: str, words: str, size: t
 async def test_picture(name: str, size: tuple[int, int], look: Any) -> None:
     client = PlayedClient(warnings=("The settings of this folder are not trusted.",))
     async with play(PlayedSessions(client), size=size, clock=lambda: START) as stage:
-        stage.app.set_look(look)
+        stage.app.choose_theme(look)
         await stage.app.run_command(name)
         await stage.until(lambda: len(stage.app.screen_stack) == 2)
         if name == "stats":

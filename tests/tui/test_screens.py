@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from odin.core.event import Replied, ToolEnded, ToolStarted, TurnEnded, TurnStarted
-from odin.core.message import AssistantMessage, Text, ToolCall
-from odin.core.screen import ThemeName
-from odin.core.trust import Wish
+from odin.core.message import ReplyMessage, Text, ToolCall
+from odin.core.screen import ThemeSetting
+from odin.core.trust import TrustRequest
 from odin.ui.tui.dialogs.contents import ContentsDialog
-from odin.ui.tui.dialogs.newrule import NewRule
-from odin.ui.tui.dialogs.rewind import HowPicker
+from odin.ui.tui.dialogs.newrule import NewRuleDialog
+from odin.ui.tui.dialogs.rewind import RewindScopePicker
 from odin.ui.tui.dialogs.trust import TrustDialog
-from odin.ui.tui.dialogs.welcome import WelcomeDialog
-from odin.ui.tui.panels.toasts import SECONDS
+from odin.ui.tui.dialogs.welcome import OnboardingDialog
+from odin.ui.tui.panels.toasts import TOAST_SECONDS
 from tests.tui.conftest import SNAPSHOTS, Stage, play
 from tests.tui.key_cases import FakeSetup
 from tests.tui.played import START, PlayedClient, PlayedSessions
@@ -24,16 +24,18 @@ from tests.tui.test_pick_dialogs import going_back
 READ = ToolCall("c1", "Read", {"file_path": "/p/src/parser.py"})
 PAST: list[Any] = [
     TurnStarted("t1", "What does the parser do?", "ask_mode"),
-    Replied(AssistantMessage((READ,))),
+    Replied(ReplyMessage((READ,))),
     ToolStarted("c1", "Read", READ.args, "/p/src/parser.py"),
     ToolEnded("c1", "Read", "success", "1 import re", "Read /p/src/parser.py (lines 1-20)", duration_ms=120),
-    Replied(AssistantMessage((Text("It reads a file **line by line** and makes a tree of it."),))),
+    Replied(ReplyMessage((Text("It reads a file **line by line** and makes a tree of it."),))),
     TurnEnded("t1", "end_turn"),
     TurnStarted("t2", "Make it faster", "edit_mode"),
-    Replied(AssistantMessage((Text("The pattern is compiled once now."),))),
+    Replied(ReplyMessage((Text("The pattern is compiled once now."),))),
     TurnEnded("t2", "end_turn"),
 ]
-WISH = Wish("/p", starts=("hooks: make lint", "MCP server: npx notes"), allows=("Bash(git push:*)", "model: other/one"))
+WISH = TrustRequest(
+    "/p", starts=("hooks: make lint", "MCP server: npx notes"), allows=("Bash(git push:*)", "model: other/one")
+)
 
 
 class Set:
@@ -67,7 +69,7 @@ async def files(this: Set) -> None:
 
 
 async def history(this: Set) -> None:
-    this.stage.app.composer.remember(["Make the parser faster", "What is a parser?", "Write tests"])
+    this.stage.app.composer.load_history(["Make the parser faster", "What is a parser?", "Write tests"])
     await this.stage.press("ctrl+r")
     await this.stage.type("pars")
     await this.stage.shows("What is a parser?")
@@ -92,7 +94,7 @@ async def looking(this: Set) -> None:
 
 async def toasts(this: Set) -> None:
     for level, text in (("info", "Copied."), ("warn", "The disk is nearly full."), ("error", "The server is gone.")):
-        this.stage.app.tell(text, level)  # pyright: ignore[reportArgumentType]
+        this.stage.app.show_toast(text, level)  # pyright: ignore[reportArgumentType]
     await this.stage.shows("The server is gone.")
 
 
@@ -142,7 +144,7 @@ async def trust(this: Set) -> None:
 
 
 async def welcome_provider(this: Set) -> None:
-    await this.push(WelcomeDialog(FakeSetup()))
+    await this.push(OnboardingDialog(FakeSetup()))
     await this.stage.press("k")
     await this.stage.shows("Whose key is it?")
 
@@ -155,7 +157,7 @@ async def welcome_key(this: Set) -> None:
 
 
 async def new_rule(this: Set) -> None:
-    await this.push(NewRule())
+    await this.push(NewRuleDialog())
     await this.stage.type("Bash(git push")
 
 
@@ -167,7 +169,7 @@ async def sure(this: Set) -> None:
 
 
 async def rewind_how(this: Set) -> None:
-    await this.push(HowPicker("t2"))
+    await this.push(RewindScopePicker("t2"))
     await this.stage.shows("theirs.py")
 
 
@@ -254,9 +256,9 @@ MORE = {"conversation-search-100x30-dark", "conversation-split-160x24-dark", "wo
 
 @LOOKS
 @pytest.mark.parametrize("name", PICTURES)
-async def test_picture(name: str, size: tuple[int, int], theme: ThemeName, monkeypatch: pytest.MonkeyPatch) -> None:
-    for level in SECONDS:
-        monkeypatch.setitem(SECONDS, level, 600.0)
+async def test_picture(name: str, size: tuple[int, int], theme: ThemeSetting, monkeypatch: pytest.MonkeyPatch) -> None:
+    for level in TOAST_SECONDS:
+        monkeypatch.setitem(TOAST_SECONDS, level, 600.0)
     client = going_back()
     client.play(*PAST)
     sessions = PlayedSessions(client)

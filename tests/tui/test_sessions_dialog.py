@@ -52,13 +52,13 @@ async def two_sessions(stage: Stage) -> tuple[str, str]:
     await stage.send("Explain parsers")
     await stage.shows("Parsers make trees.")
     await stage.idle()
-    first = (await stage.app.client.info()).session
+    first = (await stage.app.client.get_info()).session
     await stage.send("/new")
     await stage.until(lambda: stage.app.info is not None and stage.app.info.session != first)
     await stage.send("Explain lexers")
     await stage.shows("Lexers make tokens.")
     await stage.idle()
-    return first, (await stage.app.client.info()).session
+    return first, (await stage.app.client.get_info()).session
 
 
 SAID = [say("Parsers make trees."), say("Lexers make tokens."), say("More.")]
@@ -100,7 +100,7 @@ async def test_no_other_session_while_a_turn_runs(open_app: OpenApp) -> None:
             await stage.send(command)
             await stage.shows("The session is already answering a prompt.")
             await stage.until(lambda command=command: stage.app.composer.text == command)
-            stage.app.composer.put_away()
+            stage.app.composer.clear_draft()
         assert stage.app.info == before
         await stage.press("escape")
         await stage.idle()
@@ -125,7 +125,7 @@ async def test_a_session_is_renamed_and_deleted_but_not_the_open_one(open_app: O
         await stage.type("Trees and leaves")
         await stage.press("enter")
         await stage.shows("Trees and leaves")
-        found = {item.id: item.title for item in await stage.app.sessions.list()}
+        found = {item.id: item.title for item in await stage.app.sessions.list_sessions()}
         assert found[first] == "Trees and leaves"
         picker(stage).rows.move_to([item.id for item in picker(stage).rows.items].index(second))
         await stage.press("delete")
@@ -134,10 +134,10 @@ async def test_a_session_is_renamed_and_deleted_but_not_the_open_one(open_app: O
         await stage.shows("The current session cannot be deleted.")
         picker(stage).rows.move_to([item.id for item in picker(stage).rows.items].index(first))
         await stage.press("delete", "n")
-        assert len(await stage.app.sessions.list()) == 2
+        assert len(await stage.app.sessions.list_sessions()) == 2
         await stage.press("delete", "y")
         await stage.until(lambda: [item.id for item in picker(stage).rows.items] == [second])
-        assert [item.id for item in await stage.app.sessions.list()] == [second]
+        assert [item.id for item in await stage.app.sessions.list_sessions()] == [second]
 
 
 async def test_a_copy_is_made_of_the_marked_one(open_app: OpenApp) -> None:
@@ -147,9 +147,9 @@ async def test_a_copy_is_made_of_the_marked_one(open_app: OpenApp) -> None:
         await stage.until(lambda: picker(stage).rows.marked is not None)
         await stage.press("f5")
         await stage.shows("This is now a copy.", "Parsers make trees.")
-        info = await stage.app.client.info()
+        info = await stage.app.client.get_info()
         assert info.session not in (first, second)
-        assert any(item.forked_from == first for item in await stage.app.sessions.list())
+        assert any(item.forked_from == first for item in await stage.app.sessions.list_sessions())
 
 
 async def test_a_fork_at_a_prompt_brings_it_back_to_be_edited(open_app: OpenApp) -> None:
@@ -269,7 +269,7 @@ async def test_names_from_outside_cannot_steer_the_screen() -> None:
 @pytest.mark.parametrize("size", [(100, 30), (60, 20)])
 async def test_picture(size: tuple[int, int], look: Any) -> None:
     async with play(played(12), size=size, clock=lambda: START) as stage:
-        stage.app.set_look(look)
+        stage.app.choose_theme(look)
         await opened(stage)
         await stage.press("down")
         await stage.shows("Make it faster." if size[0] == 100 else "Session 1")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from odin.core.event import AgentStarted, Replied, Todo, TodosChanged, TurnEnded, TurnStarted
-from odin.core.message import AssistantMessage, Text
+from odin.core.message import ReplyMessage, Text
 from odin.testing import call, say
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
@@ -39,7 +39,7 @@ async def test_it_stands_where_there_is_room(width: int, there: bool) -> None:
     async with play(PlayedSessions(PlayedClient()), size=(width, 30)) as stage:
         await stage.pilot.pause(0.2)
         assert ("Model" in stage.screen()) is there
-        assert stage.app.side.stands is there
+        assert stage.app.side.is_docked is there
 
 
 async def test_a_key_shows_and_hides_it_at_any_width() -> None:
@@ -81,7 +81,7 @@ async def test_an_agent_leads_to_its_work() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client), size=(150, 30)) as stage:
         client.play(TurnStarted("p", "go", "edit_mode"), AgentStarted("agent-1", "look around", "ask_mode"))
-        client.play(Replied(AssistantMessage((Text("Words of the agent."),))), agent="agent-1")
+        client.play(Replied(ReplyMessage((Text("Words of the agent."),))), agent="agent-1")
         await stage.shows("agent-1 look around")
         await stage.pilot.click(offset=line_of(stage, "• agent-1"))
         await stage.shows("Words of the agent.")

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from odin.core.event import Replied, Todo, TodosChanged, TurnEnded, TurnStarted
-from odin.core.message import AssistantMessage, Text
+from odin.core.message import ReplyMessage, Text
 from tests.tui.conftest import Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
@@ -17,7 +17,7 @@ def talk(turns: int = 30) -> PlayedClient:
         client.play(
             TurnStarted(f"p{number}", f"Prompt {number}", "edit_mode"),
             TodosChanged((Todo("1", "First", "completed"), Todo("2", "Second", "in_progress"))),
-            Replied(AssistantMessage((Text(words),))),
+            Replied(ReplyMessage((Text(words),))),
             TurnEnded(f"p{number}", "end_turn"),
         )
     return client

@@ -13,13 +13,13 @@ from textual.signal import Signal
 from odin.core.event import TextStreamed, TurnStarted
 from odin.ui.tui.paint import markdown
 from odin.ui.tui.paint.canvas import Canvas, Line
-from odin.ui.tui.paint.chunks import MOST_CHARS, Splitter
-from odin.ui.tui.palette import DARK, palette
+from odin.ui.tui.paint.chunks import MAX_CHARS, MarkdownSplitter
+from odin.ui.tui.palette import DARK, make_palette
 from tests.tui.conftest import play
 from tests.tui.played import PlayedClient, PlayedSessions
 
 BEGUN = TurnStarted("p1", "Write much.", "edit_mode")
-CANVAS = Canvas(40, palette(DARK))
+CANVAS = Canvas(40, make_palette(DARK))
 
 LATE = {
     "PIL",
@@ -32,7 +32,7 @@ LATE = {
     "odin.ui.tui.dialogs.permission",
     "odin.ui.tui.dialogs.picker",
     "odin.ui.tui.dialogs.questions",
-    "odin.ui.tui.dialogs.welcome",
+    "odin.ui.tui.dialogs.onboarding",
     "odin.ui.tui.paint.code",
     "odin.ui.tui.paint.markdown",
     "pygments",
@@ -118,13 +118,13 @@ SHAPES: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_only_so_much_of_an_answer_is_painted_again(shape: str) -> None:
     """Of 12,000 lines without an empty one between them, a frame parses no more than of a hundred."""
-    splitter, again = Splitter(), 0
+    splitter, again = MarkdownSplitter(), 0
     for number in range(12_000):
         splitter.feed(SHAPES[shape](number))
-        splitter.take()
+        splitter.take_done()
         if not number % 50:
-            again = max(again, sum(len(chunk.text) for chunk in splitter.rest()))
-    assert 0 < again <= 3 * MOST_CHARS
+            again = max(again, sum(len(chunk.text) for chunk in splitter.peek_rest()))
+    assert 0 < again <= 3 * MAX_CHARS
 
 
 WORDS = st.sampled_from(
@@ -135,7 +135,7 @@ WORDS = st.sampled_from(
 @given(st.lists(WORDS, min_size=1, max_size=12))
 def test_plain_words_look_as_if_they_had_been_parsed(words: list[str]) -> None:
     text = "".join(["Words that may have to be wrapped ", *words]).rstrip()
-    assert seen(markdown.markdown_lines(text, CANVAS)) == seen(markdown.parsed_lines(text, CANVAS))
+    assert seen(markdown.paint_markdown(text, CANVAS)) == seen(markdown.paint_parsed(text, CANVAS))
 
 
 def seen(lines: list[Line]) -> list[list[tuple[str, str]]]:

@@ -18,7 +18,7 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.message import Usage
-from odin.core.screen import ScreenSettings
+from odin.core.screen import TuiSettings
 from odin.core.sessions import Sessions
 from odin.testing import call, fault, retry_after, say
 from odin.ui.tui.app import OdinApp
@@ -47,7 +47,7 @@ async def test_the_figures_are_those_of_the_model(open_app: OpenApp) -> None:
         await stage.until(lambda: "cache 75%" in status(stage))
         assert "$" in status(stage)
         assert status(stage) != before
-        report = await stage.app.client.context()
+        report = await stage.app.client.report_context()
         room = report.threshold or report.limit
         await stage.until(lambda: f"context {report.used / room:.0%}" in status(stage))
 
@@ -59,7 +59,7 @@ async def test_a_session_that_is_not_open_yet_is_said_to_be_opened() -> None:
         await going.wait()
         return PlayedSessions(PlayedClient())
 
-    app = OdinApp(connect, ScreenSettings(bell=False, title=False))
+    app = OdinApp(connect, TuiSettings(bell=False, title=False))
     async with app.run_test(size=(80, 24)) as pilot:
         stage = Stage(app, pilot, None)
         await stage.shows("opening the session")
@@ -138,7 +138,7 @@ async def test_words_change_with_what_happens() -> None:
         async def shows(*events: Any, words: str, later: float = 0.0) -> None:
             client.play(*events)
             clock[0] = client.now + later
-            stage.app.wake()
+            stage.app.request_frame()
             await stage.until(lambda: words in told(stage))
 
         await shows(words="F1 help")
@@ -162,9 +162,9 @@ async def test_nothing_ticks_when_nothing_happens() -> None:
         await stage.shows("Esc stops")
         client.play(TurnEnded("p", "end_turn"))
         await stage.until(lambda: "Esc stops" not in stage.screen())
-        await stage.until(lambda: stage.app.board.at_rest)
+        await stage.until(lambda: stage.app.panel_updater.is_idle)
         frames: list[int] = []
-        stage.app.watchers.append(Counting(frames))
+        stage.app.observers.append(Counting(frames))
         await stage.pilot.pause(1.5)
         assert not frames, "a clock went on"
 
@@ -175,13 +175,13 @@ class Counting:
     def __init__(self, frames: list[int]) -> None:
         self._frames = frames
 
-    def enter(self, client: Any, info: Any) -> None:
+    def enter_session(self, client: Any, info: Any) -> None:
         return None
 
-    def see(self, envelope: Any, live: bool) -> None:
+    def handle_event(self, envelope: Any, live: bool) -> None:
         return None
 
-    def frame(self) -> None:
+    def draw_frame(self) -> None:
         self._frames.append(1)
 
 
@@ -196,8 +196,8 @@ async def test_many_notices_leave_room_and_the_composer_is_never_hidden() -> Non
     client = PlayedClient()
     async with play(PlayedSessions(client), size=(60, 20)) as stage:
         for number in range(9):
-            stage.app.tell(f"Notice {number} [bold]as it is[/bold] \x1b[31m", "warn")
-            stage.app.tell(f"Notice {number} [bold]as it is[/bold] \x1b[31m", "warn")
+            stage.app.show_toast(f"Notice {number} [bold]as it is[/bold] \x1b[31m", "warn")
+            stage.app.show_toast(f"Notice {number} [bold]as it is[/bold] \x1b[31m", "warn")
         await stage.shows("Notice 8 [bold]as it is[/bold] \\x1b[31m")
         await stage.until(lambda: stage.screen().count("Notice") == 3)
         await stage.type("still here")
@@ -208,7 +208,7 @@ async def test_one_who_waits_for_an_answer_is_not_shown_as_working() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
         client.play(TurnStarted("p", "x", "edit_mode"), PermissionAsked("a", "c", "Bash", {}, "why"))
-        await stage.until(lambda: stage.app.facts.agents.main.asks)
-        assert stage.app.facts.agents.main.words(client.now).asking
+        await stage.until(lambda: stage.app.facts.agents.main.questions)
+        assert stage.app.facts.agents.main.describe(client.now).is_asking
         client.play(PermissionAnswered("a", "c", True))
-        await stage.until(lambda: not stage.app.facts.agents.main.asks)
+        await stage.until(lambda: not stage.app.facts.agents.main.questions)

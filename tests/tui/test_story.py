@@ -19,13 +19,13 @@ from odin.core.event import (
     MessageRemoved,
     PermissionAnswered,
     PermissionAsked,
-    PromptJoined,
+    PromptInjected,
     Redone,
     Replied,
     ReplyDiscarded,
+    ReplyRolledBack,
     RetryScheduled,
     Rewound,
-    RolledBack,
     RuleAdded,
     SpawnFinished,
     SpawnStarted,
@@ -41,10 +41,18 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.event import CallAudit as Audit
-from odin.core.message import AssistantMessage, Text, Thinking, ToolCall
-from odin.ui.tui.story.block import AnswerBlock, CallBlock, NoticeBlock, ProcessBlock, PromptBlock, ThinkingBlock, kept
-from odin.ui.tui.story.stories import Stories
-from odin.ui.tui.story.story import Story
+from odin.core.message import ReplyMessage, Text, Thinking, ToolCall
+from odin.ui.tui.story.block import (
+    AnswerBlock,
+    CallBlock,
+    NoticeBlock,
+    ProcessBlock,
+    PromptBlock,
+    ReasoningBlock,
+    shorten_output,
+)
+from odin.ui.tui.story.stories import TranscriptModels
+from odin.ui.tui.story.story import TranscriptModel
 from tests.tui.stories import story_of, told
 
 ASK = TurnStarted("t1", "Do it.", "edit_mode")
@@ -52,18 +60,18 @@ END = TurnEnded("t1", "end_turn")
 
 
 def replied(*parts: Any, interrupted: bool = False) -> Replied:
-    return Replied(AssistantMessage(parts, interrupted=interrupted))
+    return Replied(ReplyMessage(parts, interrupted=interrupted))
 
 
 def call(number: int = 1, **args: Any) -> ToolCall:
     return ToolCall(f"c{number}", "Read", args)
 
 
-def texts(story: Story) -> list[str]:
+def texts(story: TranscriptModel) -> list[str]:
     return [f"{type(block).__name__[:-5]} {getattr(block, 'text', '')}".strip() for block in story.blocks]
 
 
-def the_call(story: Story) -> CallBlock:
+def the_call(story: TranscriptModel) -> CallBlock:
     return next(block for block in story.blocks if isinstance(block, CallBlock))
 
 
@@ -80,13 +88,15 @@ def test_a_reply_that_was_streamed_is_the_reply_that_was_finished() -> None:
     streamed, read = story_of([ASK, *live, *written, end]), story_of([ASK, end])
     assert told(streamed) == told(read)
     thought = streamed.blocks[1]
-    assert isinstance(thought, ThinkingBlock) and thought.seconds == 2.0 and not thought.live
+    assert isinstance(thought, ReasoningBlock) and thought.seconds == 2.0 and not thought.live
 
 
 def test_a_rollback_takes_the_unfinished_text_and_calls_away() -> None:
-    story = story_of([ASK, TextStreamed("half an ans"), CallStreamed("c1", "Read", chars=3), RolledBack("overloaded")])
+    story = story_of(
+        [ASK, TextStreamed("half an ans"), CallStreamed("c1", "Read", chars=3), ReplyRolledBack("overloaded")]
+    )
     assert texts(story) == ["Prompt Do it."]
-    assert story.call("c1") is None
+    assert story.find_call("c1") is None
     story = story_of(
         [ASK, TextStreamed("half"), ReplyDiscarded("cut off"), TextStreamed("whole"), replied(Text("whole"))]
     )
@@ -111,14 +121,14 @@ def test_the_chars_of_a_call_are_counted_until_its_arguments_are_there() -> None
 
 def test_a_queued_call_is_not_running_until_it_starts() -> None:
     events: list[AnyEvent] = [ASK, replied(call()), CallQueued("c1", "Read")]
-    assert not the_call(story_of(events)).moving
+    assert not the_call(story_of(events)).is_animated
     events.append(ToolStarted("c1", "Read", {}))
-    assert the_call(story_of(events)).moving
+    assert the_call(story_of(events)).is_animated
     events.append(ToolProgressed("c1", "Read", "one\ntwo"))
     assert the_call(story_of(events)).tail == ["one", "two"]
     events.append(ToolEnded("c1", "Read", "success", "text", duration_ms=5))
     ended = the_call(story_of(events))
-    assert (ended.state, ended.tail, ended.result, ended.moving) == ("success", [], "text", False)
+    assert (ended.state, ended.tail, ended.result, ended.is_animated) == ("success", [], "text", False)
 
 
 def test_a_call_that_waits_for_an_answer_and_is_denied_says_why() -> None:
@@ -126,16 +136,16 @@ def test_a_call_that_waits_for_an_answer_and_is_denied_says_why() -> None:
     assert the_call(story_of(asked)).state == "asking"
     denied = [*asked, PermissionAnswered("a", "c1", False, reason="not that"), ToolEnded("c1", "Read", "denied", "no")]
     block = the_call(story_of(denied))
-    assert (block.state, block.why) == ("denied", "you said no: not that")
+    assert (block.state, block.explanation) == ("denied", "you said no: not that")
     hooked = [ASK, replied(call()), HookRan("tool_call", "guard", "denied", "secret", "c1"), denied[-1]]
-    assert the_call(story_of(hooked)).why == "the hook guard said no: secret"
+    assert the_call(story_of(hooked)).explanation == "the hook guard said no: secret"
 
 
 def test_changed_arguments_and_what_was_taken_out_are_known() -> None:
     audit = Audit({"path": "a"}, {"path": "b"}, "user")
     ended = ToolEnded("c1", "Read", "success", "x", audit=audit, redacted=("a key",))
     block = the_call(story_of([ASK, replied(call(path="a")), ended]))
-    assert (block.args, block.asked, block.changed_by, block.redacted) == (
+    assert (block.args, block.original_args, block.changed_by, block.redacted) == (
         {"path": "b"},
         {"path": "a"},
         "user",
@@ -147,12 +157,12 @@ def test_an_early_call_that_does_not_count_keeps_its_card() -> None:
     begun = CallSpeculated("c1", "WriteFile", {"path": "a"})
     gone = CallDiscarded("c1", "WriteFile", {"path": "a"}, "rollback")
     live = story_of(
-        [ASK, TextStreamed("I wr"), begun, RolledBack("x"), gone, TextStreamed("No."), replied(Text("No."))]
+        [ASK, TextStreamed("I wr"), begun, ReplyRolledBack("x"), gone, TextStreamed("No."), replied(Text("No."))]
     )
     log = story_of([ASK, begun, gone, replied(Text("No."))])
     assert told(live) == told(log)
     assert texts(live) == ["Prompt Do it.", "Call", "Answer No."]
-    assert (the_call(live).state, the_call(live).why) == ("discarded", "the reply began again")
+    assert (the_call(live).state, the_call(live).explanation) == ("discarded", "the reply began again")
 
 
 def test_an_early_call_that_counts_becomes_part_of_the_reply() -> None:
@@ -210,13 +220,13 @@ def test_the_newest_message_can_be_taken_out() -> None:
 
 
 def test_a_joined_prompt_is_told_apart() -> None:
-    story = story_of([ASK, replied(Text("One")), PromptJoined("p2", "Faster!", "edit_mode", "t1")])
+    story = story_of([ASK, replied(Text("One")), PromptInjected("p2", "Faster!", "edit_mode", "t1")])
     block = story.blocks[-1]
-    assert isinstance(block, PromptBlock) and block.joined and block.text == "Faster!"
+    assert isinstance(block, PromptBlock) and block.is_injected and block.text == "Faster!"
 
 
 def test_what_people_see_of_a_prompt_may_be_less_than_the_model_reads() -> None:
-    story = story_of([TurnStarted("t1", "A long text of a command", "edit_mode", shown="/review")])
+    story = story_of([TurnStarted("t1", "A long text of a command", "edit_mode", display_text="/review")])
     assert texts(story) == ["Prompt /review"]
 
 
@@ -224,37 +234,37 @@ def test_processes_and_commands_end_on_their_own_cards() -> None:
     story = story_of([SpawnStarted("spawn-1", "c", "make watch"), SpawnFinished("spawn-1", "failed", 2, "boom")])
     ended = [(b.key, b.status, b.code) for b in story.blocks if isinstance(b, ProcessBlock)]
     assert ended == [("spawn-1", "failed", 2)]
-    live = Story()
-    live.command("x1", "make test")
-    live.see(Envelope(0, 1.0, "s", ToolProgressed("x1", "", "line")))
-    assert live.blocks[0].moving
-    live.see(Envelope(1, 2.0, "s", ContextAdded("all of it", command="make test", id="x1")))
-    assert len(live.blocks) == 1 and not live.blocks[0].moving
+    live = TranscriptModel()
+    live.add_command("x1", "make test")
+    live.apply(Envelope(0, 1.0, "s", ToolProgressed("x1", "", "line")))
+    assert live.blocks[0].is_animated
+    live.apply(Envelope(1, 2.0, "s", ContextAdded("all of it", command="make test", id="x1")))
+    assert len(live.blocks) == 1 and not live.blocks[0].is_animated
 
 
 def test_a_sub_agent_has_a_card_with_what_it_does_and_a_story_of_its_own() -> None:
-    stories = Stories()
-    stories.see(Envelope(0, 1.0, "s", AgentStarted("agent-1", "Look at it", "ask_mode")))
-    stories.see(Envelope(1, 2.0, "s", ToolStarted("c1", "Grep", {}, "todo"), "agent-1"))
+    stories = TranscriptModels()
+    stories.apply(Envelope(0, 1.0, "s", AgentStarted("agent-1", "Look at it", "ask_mode")))
+    stories.apply(Envelope(1, 2.0, "s", ToolStarted("c1", "Grep", {}, "todo"), "agent-1"))
     card = stories[""].agents[0]
-    assert (card.doing, card.calls, card.moving) == ("Grep todo", 1, True)
+    assert (card.doing, card.calls, card.is_animated) == ("Grep todo", 1, True)
     assert [type(block) for block in stories["agent-1"].blocks] == [CallBlock]
-    stories.see(Envelope(2, 9.0, "s", AgentEnded("agent-1", "end_turn", "Found it.")))
-    assert (card.answer, card.moving) == ("Found it.", False)
-    assert [stories.after(name) for name in ("", "agent-1", "gone")] == ["agent-1", "", ""]
+    stories.apply(Envelope(2, 9.0, "s", AgentEnded("agent-1", "end_turn", "Found it.")))
+    assert (card.answer, card.is_animated) == ("Found it.", False)
+    assert [stories.find_next(name) for name in ("", "agent-1", "gone")] == ["agent-1", "", ""]
 
 
 def test_huge_results_are_kept_in_part() -> None:
-    text = kept("line\n" * 100_000)
+    text = shorten_output("line\n" * 100_000)
     assert len(text) < 61_000 and "lines are not shown here" in text
 
 
 def test_a_story_tells_what_changed_once() -> None:
     story = story_of([ASK])
-    assert story.take() == ({story.blocks[0]}, False)
-    assert story.take() == (set(), False)
-    story.see(Envelope(9, 9.0, "s", Warned("Mind this.")))
-    changed, reshaped = story.take()
+    assert story.take_changes() == ({story.blocks[0]}, False)
+    assert story.take_changes() == (set(), False)
+    story.apply(Envelope(9, 9.0, "s", Warned("Mind this.")))
+    changed, reshaped = story.take_changes()
     assert [type(block) for block in changed] == [NoticeBlock] and not reshaped
 
 
@@ -279,12 +289,12 @@ def _reply(draw: st.DrawFn, number: int) -> tuple[list[AnyEvent], list[AnyEvent]
             early = CallSpeculated(f"x{number}{attempt}", "Read", {})
             live, log = [*live, early], [*log, early]
             gone = CallDiscarded(f"x{number}{attempt}", "Read", {}, "rollback")
-            live, log = [*live, RolledBack("x"), gone], [*log, gone]
+            live, log = [*live, ReplyRolledBack("x"), gone], [*log, gone]
         elif draw(st.booleans()):
             discarded = ReplyDiscarded("cut off")
             live, log = [*live, discarded], [*log, discarded]
         else:
-            live.append(RolledBack("x"))
+            live.append(ReplyRolledBack("x"))
     text, calls = draw(st.text("ab \n", max_size=8)), draw(st.integers(0, 2))
     made = [ToolCall(f"c{number}{index}", "Read", {"n": index}) for index in range(calls)]
     if draw(st.booleans()):
@@ -301,7 +311,7 @@ def _reply(draw: st.DrawFn, number: int) -> tuple[list[AnyEvent], list[AnyEvent]
         if draw(st.booleans()):
             early = CallSpeculated(one.id, one.name, one.args)
             live, log = [*live, early], [*log, early]
-    end = Replied(AssistantMessage((*thought, *([Text(text)] if text else []), *made)))
+    end = Replied(ReplyMessage((*thought, *([Text(text)] if text else []), *made)))
     results: list[AnyEvent] = []
     for one in made:
         results += [ToolStarted(one.id, one.name, one.args), ToolEnded(one.id, one.name, "success", "x")]

@@ -10,7 +10,7 @@ import pytest
 from odin.core.client import Client, Snapshot
 from odin.core.event import Warned
 from odin.session.log import read_log
-from odin.ui.tui.story.stories import Stories
+from odin.ui.tui.story.stories import TranscriptModels
 from tests.monkey import monkey
 from tests.monkey.person import Person
 from tests.tui.stories import differences, stories_of
@@ -25,13 +25,13 @@ class Onlooker(Person):
 
     async def open(self, **options: Any) -> None:
         await super().open(**options)
-        self._stories = Stories()
+        self._stories = TranscriptModels()
         self._looking = asyncio.create_task(self._look(self.client))
 
     async def _look(self, client: Client) -> None:
-        async for envelope in client.events(after=-1):
+        async for envelope in client.stream_events(after=-1):
             if not isinstance(envelope.event, Warned):
-                self._stories.see(envelope)
+                self._stories.apply(envelope)
 
     async def close(self) -> Snapshot:
         last = await super().close()

@@ -9,8 +9,8 @@ from rich.style import Style
 from textual.theme import Theme
 
 import odin.ui.tui
-from odin.ui.tui.looks import theme_for
-from odin.ui.tui.palette import DARK, LIGHT, palette
+from odin.ui.tui.looks import theme_name_of
+from odin.ui.tui.palette import DARK, LIGHT, make_palette
 
 TEXTS = ("text", "dim", "strong", "accent", "user", "good", "warn", "bad", "link", "cursor")
 
@@ -28,7 +28,7 @@ def _light(colour: Color) -> float:
 
 
 def styles(theme: Theme) -> dict[str, Style]:
-    colours = palette(theme)
+    colours = make_palette(theme)
     agents = {f"agent {number}": style for number, style in enumerate(colours.agents)}
     return {**{name: getattr(colours, name) for name in TEXTS}, **agents}
 
@@ -50,7 +50,7 @@ def test_every_text_can_be_read_on_every_ground(theme: Theme, system: ColorSyste
 
 @pytest.mark.parametrize("theme", [DARK, LIGHT], ids=["dark", "light"])
 def test_changed_lines_can_be_read(theme: Theme) -> None:
-    colours = palette(theme)
+    colours = make_palette(theme)
     assert colours.text.color is not None
     for style in (colours.added, colours.removed, colours.added_word, colours.removed_word, colours.code_block):
         assert style.bgcolor is not None
@@ -58,13 +58,13 @@ def test_changed_lines_can_be_read(theme: Theme) -> None:
 
 
 def test_the_terminal_says_what_is_behind_its_text() -> None:
-    assert theme_for("auto", {"COLORFGBG": "0;15"}) == "odin-light"
-    assert theme_for("auto", {"COLORFGBG": "0;default;15"}) == "odin-light"
-    assert theme_for("auto", {"COLORFGBG": "15;0"}) == "odin-dark"
-    assert theme_for("auto", {"COLORFGBG": "rubbish"}) == "odin-dark"
-    assert theme_for("auto", {}) == "odin-dark"
-    assert theme_for("light", {"COLORFGBG": "15;0"}) == "odin-light"
-    assert theme_for("dark", {"COLORFGBG": "0;15"}) == "odin-dark"
+    assert theme_name_of("auto", {"COLORFGBG": "0;15"}) == "odin-light"
+    assert theme_name_of("auto", {"COLORFGBG": "0;default;15"}) == "odin-light"
+    assert theme_name_of("auto", {"COLORFGBG": "15;0"}) == "odin-dark"
+    assert theme_name_of("auto", {"COLORFGBG": "rubbish"}) == "odin-dark"
+    assert theme_name_of("auto", {}) == "odin-dark"
+    assert theme_name_of("light", {"COLORFGBG": "15;0"}) == "odin-light"
+    assert theme_name_of("dark", {"COLORFGBG": "0;15"}) == "odin-dark"
 
 
 def test_colours_are_named_in_one_file_only() -> None:

@@ -10,7 +10,7 @@ from odin.core.event import (
     AgentStarted,
     AnyEvent,
     Replied,
-    RolledBack,
+    ReplyRolledBack,
     TextStreamed,
     ToolEnded,
     ToolStarted,
@@ -18,10 +18,10 @@ from odin.core.event import (
     TurnStarted,
     Warned,
 )
-from odin.core.message import AssistantMessage, Image, Text, Thinking, ToolCall
+from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall
 from odin.testing import call, say
-from odin.ui.tui.story.block import AnswerBlock, CallBlock, PromptBlock, ThinkingBlock
-from odin.ui.tui.transcript import Transcript
+from odin.ui.tui.story.block import AnswerBlock, CallBlock, PromptBlock, ReasoningBlock
+from odin.ui.tui.transcript import TranscriptView
 from tests.pictures import png
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
@@ -32,10 +32,10 @@ def turn(number: int, answer: str = "") -> list[AnyEvent]:
     output = "\n".join(f"row {row} of file{number}" for row in range(30))
     return [
         TurnStarted(f"t{number}", f"Question {number}?", "edit_mode"),
-        Replied(AssistantMessage((Thinking(f"Thought {number}."), made))),
+        Replied(ReplyMessage((Thinking(f"Thought {number}."), made))),
         ToolStarted(made.id, "Read", made.args, made.args["file_path"]),
         ToolEnded(made.id, "Read", "success", output, f"Read /p/file{number}.py (lines 1-30)"),
-        Replied(AssistantMessage((Text(answer or f"Answer {number}."),))),
+        Replied(ReplyMessage((Text(answer or f"Answer {number}."),))),
         TurnEnded(f"t{number}", "end_turn"),
     ]
 
@@ -49,7 +49,7 @@ def sessions(events: list[AnyEvent]) -> tuple[PlayedClient, PlayedSessions]:
     return client, PlayedSessions(client)
 
 
-async def looking(stage: Stage, count: int) -> Transcript:
+async def looking(stage: Stage, count: int) -> TranscriptView:
     """The transcript, with the focus, when all of the past is on it."""
     view = stage.app.transcript
     await stage.until(lambda: len(view.blocks) >= count)
@@ -101,7 +101,7 @@ async def test_folding_keeps_the_head_where_it_is() -> None:
         await stage.press("O")
         await stage.until(lambda: all(block.folded is False for block in view.blocks if isinstance(block, CallBlock)))
         await stage.press("O")
-        await stage.until(lambda: all(block.folded for block in view.blocks if isinstance(block, ThinkingBlock)))
+        await stage.until(lambda: all(block.folded for block in view.blocks if isinstance(block, ReasoningBlock)))
 
 
 async def test_searching_finds_what_is_folded_and_far_away() -> None:
@@ -152,10 +152,10 @@ async def test_editing_a_prompt_goes_on_in_a_copy(open_app: OpenApp) -> None:
         await stage.send("Second question")
         await stage.shows("Two.")
         await stage.idle()
-        before = (await stage.app.client.info()).session
+        before = (await stage.app.client.get_info()).session
         await stage.press("ctrl+up", "e")
         await stage.until(lambda: stage.app.composer.text == "Second question")
-        assert (await stage.app.client.info()).session != before
+        assert (await stage.app.client.get_info()).session != before
         await stage.until(lambda: "Two." not in stage.screen() and "One." in stage.screen())
 
 
@@ -185,7 +185,7 @@ async def test_what_changes_above_leaves_the_screen_alone() -> None:
         client.play(Warned("Something happened."))
         await stage.until(lambda: any("happened" in str(getattr(b, "text", "")) for b in stage.app.transcript.blocks))
         assert rows(stage) == before
-        client.play(RolledBack("again"))
+        client.play(ReplyRolledBack("again"))
         await stage.shows("More?")
 
 
@@ -196,25 +196,25 @@ async def test_the_place_is_kept_when_the_width_changes() -> None:
         await stage.press("ctrl+home")
         for _ in range(4):
             await stage.press("pagedown")
-        block = stage.app.transcript.in_view()[1]
+        block = stage.app.transcript.list_visible()[1]
         for width in (60, 140, 47, 100):
             await stage.pilot.resize_terminal(width, 30)
             await stage.pilot.pause(0.1)
-            assert block in stage.app.transcript.in_view()
+            assert block in stage.app.transcript.list_visible()
 
 
 async def test_only_what_is_looked_at_is_painted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from odin.ui.tui.paint.painter import Painted
+    from odin.ui.tui.paint.painter import PaintedBlock
 
     count = 0
-    paint: Callable[..., Any] = Painted.paint
+    paint: Callable[..., Any] = PaintedBlock.paint
 
-    def counted(self: Painted, *args: Any) -> Any:
+    def counted(self: PaintedBlock, *args: Any) -> Any:
         nonlocal count
         count += 1
         return paint(self, *args)
 
-    monkeypatch.setattr(Painted, "paint", counted)
+    monkeypatch.setattr(PaintedBlock, "paint", counted)
     _, played = sessions(turns(600))
     async with play(played) as stage:
         await stage.shows("Answer 599.")

@@ -20,14 +20,14 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.message import AssistantMessage, Text, Thinking, ToolCall, Usage
-from odin.core.screen import ScreenSettings, ThemeName
+from odin.core.message import ReplyMessage, Text, Thinking, ToolCall, Usage
+from odin.core.screen import ThemeSetting, TuiSettings
 from tests.tui.conftest import play
 from tests.tui.played import PlayedClient, PlayedSessions
 
 CWD = "/home/me/project"
 SIZES = ((100, 30), (60, 20))
-THEMES: tuple[ThemeName, ...] = ("dark", "light")
+THEMES: tuple[ThemeSetting, ...] = ("dark", "light")
 
 DIFF = f"""--- {CWD}/src/parser.py
 +++ {CWD}/src/parser.py
@@ -72,12 +72,12 @@ def past() -> list[AnyEvent]:
     )
     return [
         TurnStarted("t1", "Why does the parser fail on empty files?", "edit_mode"),
-        Replied(AssistantMessage((Thinking("Look first."), Text("I look at the parser."), read, edit))),
+        Replied(ReplyMessage((Thinking("Look first."), Text("I look at the parser."), read, edit))),
         ToolStarted("c1", "Read", read.args, path),
         ToolEnded("c1", "Read", "success", "1 x", f"Read {path} (lines 1-20)", duration_ms=240),
         ToolStarted("c2", "EditTool", edit.args, path),
-        ToolEnded("c2", "EditTool", "success", "Edited", f"Edited {path} (+2 -1)", view=DIFF),
-        Replied(AssistantMessage((test, gone))),
+        ToolEnded("c2", "EditTool", "success", "Edited", f"Edited {path} (+2 -1)", display=DIFF),
+        Replied(ReplyMessage((test, gone))),
         ToolStarted("c3", "ExecuteCommand", test.args, "make test"),
         ToolEnded(
             "c3", "ExecuteCommand", "error", "\x1b[31mFAIL\x1b[0m a\n(exit code 1)", "Ran: make test (exit code 1)"
@@ -86,7 +86,7 @@ def past() -> list[AnyEvent]:
         PermissionAnswered("a1", "c4", False, reason="keep it"),
         ToolEnded("c4", "Delete", "denied", "Denied."),
         RetryScheduled(1, 6, 0.5, "Overloaded.", "overloaded"),
-        Replied(AssistantMessage((Text(ANSWER),))),
+        Replied(ReplyMessage((Text(ANSWER),))),
         TurnEnded("t1", "end_turn", usage=Usage(12_000, 800), cost_usd=0.0312, duration_ms=34_000),
     ]
 
@@ -107,10 +107,10 @@ def live() -> list[AnyEvent]:
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_the_conversation(size: tuple[int, int], theme: ThemeName) -> None:
+async def test_the_conversation(size: tuple[int, int], theme: ThemeSetting) -> None:
     name = f"{size[0]}x{size[1]}-{theme}"
     client = PlayedClient(past(), cwd=CWD)
-    settings = ScreenSettings(bell=False, title=False, theme=theme, side_panel=False)
+    settings = TuiSettings(bell=False, title=False, theme=theme, side_panel=False)
     async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now + 2.0) as stage:
         await stage.shows("12.8k tokens")
         await stage.pictured(f"conversation-answer-{name}")
@@ -125,7 +125,7 @@ async def test_the_conversation(size: tuple[int, int], theme: ThemeName) -> None
 
 async def test_side_by_side_where_there_is_room() -> None:
     client = PlayedClient(past(), cwd=CWD)
-    settings = ScreenSettings(bell=False, title=False, theme="dark", side_panel=False)
+    settings = TuiSettings(bell=False, title=False, theme="dark", side_panel=False)
     async with play(PlayedSessions(client), size=(160, 24), settings=settings, clock=lambda: client.now) as stage:
         await stage.shows("12.8k tokens")
         await stage.press("ctrl+home")
@@ -135,7 +135,7 @@ async def test_side_by_side_where_there_is_room() -> None:
 
 async def test_searching_looks_calm() -> None:
     client = PlayedClient(past(), cwd=CWD)
-    settings = ScreenSettings(bell=False, title=False, theme="dark", side_panel=False)
+    settings = TuiSettings(bell=False, title=False, theme="dark", side_panel=False)
     async with play(PlayedSessions(client), settings=settings, clock=lambda: client.now) as stage:
         await stage.shows("12.8k tokens")
         await stage.press("ctrl+up", "slash")

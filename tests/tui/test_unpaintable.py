@@ -20,4 +20,4 @@ async def test_the_rest_of_the_conversation_stays(open_app: OpenApp, monkeypatch
         await stage.shows("Hello.", "This cannot be shown (ZeroDivisionError).")
         await stage.send("and now?")
         await stage.shows("Still here.")
-        assert any("a number nobody thought of" in item.detail for item in stage.app.troubles.newest_first)
+        assert any("a number nobody thought of" in item.detail for item in stage.app.error_log.newest_first)

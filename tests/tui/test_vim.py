@@ -2,13 +2,13 @@
 
 from odin.core.event import TurnStarted
 from odin.core.op import Interrupt
-from odin.core.screen import ScreenSettings
+from odin.core.screen import TuiSettings
 from odin.ui.tui.dialogs.help import HelpDialog
 from odin.ui.tui.view.searchbar import SearchBar
 from tests.tui.conftest import play
 from tests.tui.key_cases import Scene, cursor, folds
 
-VIM = ScreenSettings(bell=False, title=False, side_panel=False, vim=True)
+VIM = TuiSettings(bell=False, title=False, side_panel=False, vim=True)
 
 
 async def test_esc_and_then_letters_move() -> None:
@@ -80,7 +80,7 @@ async def test_esc_in_the_conversation_stops_the_work() -> None:
 
 async def test_without_the_option_esc_stops_at_once() -> None:
     scene = Scene()
-    settings = ScreenSettings(bell=False, title=False)
+    settings = TuiSettings(bell=False, title=False)
     async with play(scene.sessions, settings=settings) as stage:
         await scene.begin(stage)
         scene.client.play(TurnStarted("t", "work", "edit_mode"))

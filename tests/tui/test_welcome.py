@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from odin.app.host import open_host
-from odin.app.setup import FirstRun
-from odin.app.trust import wanted
+from odin.app.host import open_switcher
+from odin.app.setup import Onboarding
+from odin.app.trust import find_pending_trust
 from odin.config import Options
-from odin.core.screen import ScreenSettings
+from odin.core.screen import TuiSettings
 from odin.core.sessions import Sessions
 from odin.testing import ScriptedServer, say
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.dialogs.trust import TrustDialog
-from odin.ui.tui.dialogs.welcome import WelcomeDialog
+from odin.ui.tui.dialogs.welcome import OnboardingDialog
 from tests.conftest import Run
 from tests.tui.conftest import Stage
 from tests.tui.test_asking_pictures import LOOKS, ready, shown
@@ -71,18 +71,18 @@ def begin(workspace: Path) -> Any:
         environ = {**os.environ, **(env or {})}
         options = Options(cwd=str(workspace), env=environ, can_ask=True)
         held: list[Sessions] = []
-        setup = FirstRun(options)
+        setup = Onboarding(options)
 
         async def connect() -> Sessions:
-            held.append(await open_host(replace(options, model=setup.model)))
+            held.append(await open_switcher(replace(options, model=setup.model)))
             return held[0]
 
-        settings = ScreenSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
+        settings = TuiSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
         app = OdinApp(
             connect,
             settings,
             setup=lambda: setup,
-            trust=(lambda: wanted(str(workspace), environ)) if trust else None,
+            trust=(lambda: find_pending_trust(str(workspace), environ)) if trust else None,
         )
         try:
             async with app.run_test(size=size, notifications=True) as pilot:
@@ -95,7 +95,7 @@ def begin(workspace: Path) -> Any:
 
 
 async def welcomed(stage: Stage) -> None:
-    await stage.until(lambda: isinstance(stage.app.screen, WelcomeDialog) and stage.app.screen.ready)
+    await stage.until(lambda: isinstance(stage.app.screen, OnboardingDialog) and stage.app.screen.ready)
     await stage.shows("Welcome to Odin", "Enter Use it")
 
 
@@ -178,7 +178,7 @@ async def test_esc_closes_it_when_it_is_shown_again(begin: Any, home: Path) -> N
             await opened(stage)
             await stage.type("/setup")
             await stage.press("escape", "enter")
-            await stage.until(lambda: isinstance(stage.app.screen, WelcomeDialog) and stage.app.screen.ready)
+            await stage.until(lambda: isinstance(stage.app.screen, OnboardingDialog) and stage.app.screen.ready)
             await stage.shows("Esc Close")
             await stage.press("escape")
             await opened(stage)

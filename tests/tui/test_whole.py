@@ -8,7 +8,7 @@ from odin.core.event import (
     ActivityChanged,
     AgentStarted,
     FileChange,
-    FilesLeft,
+    FilesChanged,
     FileState,
     Replied,
     RequestProgressed,
@@ -23,8 +23,8 @@ from odin.core.event import (
     TurnStarted,
     UsageRecorded,
 )
-from odin.core.message import AssistantMessage, Text, Usage
-from odin.core.screen import ScreenSettings, ThemeName
+from odin.core.message import ReplyMessage, Text, Usage
+from odin.core.screen import ThemeSetting, TuiSettings
 from tests.tui.conftest import play
 from tests.tui.played import PlayedClient, PlayedSessions
 
@@ -46,9 +46,9 @@ PAST: list[Any] = [
             Todo("4", "Measure it", "pending"),
         )
     ),
-    FilesLeft("c1", (FileChange(FileState(FILE, "file", "1"), FileState(FILE, "file", "2")),)),
-    ToolEnded("c1", "Edit", "success", "Edited.", view=DIFF, files=(FILE,)),
-    Replied(AssistantMessage((Text("The pattern is compiled **once** now. The tests are next."),))),
+    FilesChanged("c1", (FileChange(FileState(FILE, "file", "1"), FileState(FILE, "file", "2")),)),
+    ToolEnded("c1", "Edit", "success", "Edited.", display=DIFF, files=(FILE,)),
+    Replied(ReplyMessage((Text("The pattern is compiled **once** now. The tests are next."),))),
     UsageRecorded(MODEL, Usage(input=1_200, output=700, cache_read=9_000), 0.0421),
 ]
 WORK: list[Any] = [
@@ -61,24 +61,24 @@ WORK: list[Any] = [
 SIZES = [(100, 30), (60, 20), (160, 45)]
 
 
-async def picture(name: str, events: list[Any], size: tuple[int, int], theme: ThemeName) -> None:
+async def picture(name: str, events: list[Any], size: tuple[int, int], theme: ThemeSetting) -> None:
     client = PlayedClient(PAST, branch="faster")
     client.shot["executing"] = True
-    settings = ScreenSettings(bell=False, title=False, theme=theme)
+    settings = TuiSettings(bell=False, title=False, theme=theme)
     async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now + 3) as stage:
         client.play(*events)
         await stage.shows("context 5%")
-        await stage.until(lambda: stage.app.board.at_rest)
+        await stage.until(lambda: stage.app.panel_updater.is_idle)
         await stage.pictured(f"{name}-{size[0]}x{size[1]}-{theme}")
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_at_work(size: tuple[int, int], theme: ThemeName) -> None:
+async def test_at_work(size: tuple[int, int], theme: ThemeSetting) -> None:
     await picture("work", WORK, size, theme)
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("size", SIZES[:2], ids=lambda size: f"{size[0]}x{size[1]}")
-async def test_at_rest(size: tuple[int, int], theme: ThemeName) -> None:
+async def test_at_rest(size: tuple[int, int], theme: ThemeSetting) -> None:
     await picture("rest", [TurnEnded("p1", "end_turn", duration_ms=72_000)], size, theme)

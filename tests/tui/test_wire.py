@@ -3,7 +3,16 @@
 import re
 from typing import Any
 
-from odin.core.op import Answer, AnswerQuestions, Interrupt, Op, Prompt, RunCommand, SetPermissionMode, SetTitle
+from odin.core.op import (
+    AnswerPermission,
+    AnswerQuestions,
+    Interrupt,
+    Op,
+    Prompt,
+    RunUserShell,
+    SetPermissionMode,
+    SetTitle,
+)
 from odin.testing import ScriptedCall, reply, say
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
@@ -47,7 +56,7 @@ async def a_while(stage: Stage) -> str:
     await stage.idle()
     await stage.send(f"/resume {first}")
     await stage.shows("all of it")
-    await stage.until(lambda: app.board.at_rest and not app.catching_up)
+    await stage.until(lambda: app.panel_updater.is_idle and not app.is_catching_up)
     app.clear_notifications()
     await stage.pilot.pause(0.2)
     return as_always(stage.screen())
@@ -72,7 +81,7 @@ async def test_the_same_screen_at_both_ends_of_a_wire(open_app: OpenApp) -> None
     async with open_app(script(), through=through) as stage:
         assert await a_while(stage) == near
     kinds: list[type[Op]] = [type(op) for op in far[0].ops]
-    assert kinds == [Prompt, Answer, AnswerQuestions, RunCommand, SetPermissionMode, Prompt]
+    assert kinds == [Prompt, AnswerPermission, AnswerQuestions, RunUserShell, SetPermissionMode, Prompt]
     assert Interrupt not in kinds
     assert SetTitle not in kinds, "a title is a matter of the sessions"
     assert "rename" in far[0].asked

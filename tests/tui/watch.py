@@ -7,16 +7,16 @@ from typing import Any
 from textual.screen import Screen
 
 from odin.core.client import Client, SessionInfo
-from odin.core.commands import built_in
+from odin.core.commands import find_slash_command
 from odin.core.event import Envelope
-from odin.core.op import Answer, AnswerQuestions, Interrupt, Op, Prompt, RunCommand
+from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op, Prompt, RunUserShell
 from odin.session.log import read_log
-from odin.ui.tui.composer.draft import Draft
+from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
 from odin.ui.tui.story.block import NoticeBlock
-from odin.ui.tui.story.stories import Stories
-from odin.ui.tui.view.brush import Brush
+from odin.ui.tui.story.stories import TranscriptModels
+from odin.ui.tui.view.brush import RenderCache
 from tests.tui.conftest import Stage
 from tests.tui.hands import Hands
 from tests.tui.stories import differences, stories_of
@@ -36,30 +36,34 @@ class Watch:
         self.far = far
         self.wrong: list[str] = []
         self.opened: dict[Screen[Any], int] = {}
-        self.sent: list[Draft] = []
-        self.given_back: list[Draft] = []
+        self.sent: list[PromptDraft] = []
+        self.given_back: list[PromptDraft] = []
         self.exits: list[int] = []
         self.seq = -1
         far.heard = self._heard
-        self.app.watchers.append(self)
+        self.app.observers.append(self)
         self._spy()
 
     def _spy(self) -> None:
-        push, put, back = self.app.push_screen, self.app.writing.sending.put, self.app.composer.give_back
+        push, put, back = self.app.push_screen, self.app.input_panel.submit_queue.put, self.app.composer.restore_draft
 
         def pushed(screen: Any, *args: Any, **more: Any) -> Any:
             self.opened[screen] = len(self.hands.done)
             return push(screen, *args, **more)
 
-        def sent(draft: Draft, *args: Any) -> None:
+        def sent(draft: PromptDraft, *args: Any) -> None:
             self.sent.append(draft)
             put(draft, *args)
 
-        def returned(draft: Draft) -> None:
+        def returned(draft: PromptDraft) -> None:
             self.given_back.append(draft)
             back(draft)
 
-        self.app.push_screen, self.app.writing.sending.put, self.app.composer.give_back = pushed, sent, returned
+        self.app.push_screen, self.app.input_panel.submit_queue.put, self.app.composer.restore_draft = (
+            pushed,
+            sent,
+            returned,
+        )
         self.app.exit = self._exit
 
     def _exit(self, code: int = 0) -> None:
@@ -68,10 +72,10 @@ class Watch:
 
     # --- as a watcher ---
 
-    def enter(self, client: Client, info: SessionInfo) -> None:
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
         self.seq = -1
 
-    def see(self, envelope: Envelope, live: bool) -> None:
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
         self.seq = max(self.seq, envelope.seq)
 
     def frame(self) -> None:
@@ -82,15 +86,15 @@ class Watch:
     def _heard(self, op: Op) -> None:
         """Nothing is asked of the session that the person has not asked for."""
         done = self.hands.done
-        if isinstance(op, Answer | AnswerQuestions):
-            kind = PermissionDialog if isinstance(op, Answer) else QuestionsDialog
+        if isinstance(op, AnswerPermission | AnswerQuestions):
+            kind = PermissionDialog if isinstance(op, AnswerPermission) else QuestionsDialog
             dialogs = [one for one in self.app.screen_stack if isinstance(one, kind) and one.ask_id == op.ask_id]
             if not dialogs or not dialogs[0].ready or self.opened[dialogs[0]] >= len(done):
                 self.wrong.append(f"answered by nobody: {op}")
         elif isinstance(op, Interrupt) and not any(any(key in one for key in STOPPING) for one in done[-8:]):
             self.wrong.append(f"interrupted by nobody: {done[-8:]}")
-        elif isinstance(op, Prompt) and op.lane != "merge":
-            said = [draft.expanded() for draft in self.sent]
+        elif isinstance(op, Prompt) and op.delivery != "merge":
+            said = [draft.expand() for draft in self.sent]
             if not any(op.text in text for text in said):
                 self.wrong.append(f"a prompt of nobody: {op}")
 
@@ -101,7 +105,7 @@ class Watch:
         assert app._exception is None, repr(app._exception)
         assert app.failure is None
         assert app.is_running
-        assert not app.following.task.done(), f"nobody follows the session: {app.following.task}"
+        assert not app.follower.task.done(), f"nobody follows the session: {app.follower.task}"
         assert self.wrong == []
         focused = app.focused
         assert len(app.screen_stack) > 1 or (focused is not None and focused.is_attached), "the keys go nowhere"
@@ -115,9 +119,9 @@ class Watch:
 
     def _nothing_lost(self) -> None:
         composer = self.app.composer
-        drafts = [composer.draft, composer._stashed, composer._aside, *composer.past._past]
-        drafts += composer.past._changed.values()
-        texts = [draft.expanded() for draft in drafts]
+        drafts = [composer.draft, composer._stashed_draft, composer._saved_draft, *composer.prompt_history._past]
+        drafts += composer.prompt_history._edited.values()
+        texts = [draft.expand() for draft in drafts]
         lost = [word for word in self.hands.typed if not any(word in text for text in texts)]
         assert lost == [], f"{lost} are nowhere: {texts[:8]}"
 
@@ -153,13 +157,13 @@ class Watch:
             await self.stage.pilot.pause(0.3)
             return False
         shot = await self.far.near.client.snapshot()
-        if shot.executing or app.executing or app.catching_up or shot.seq != self.seq:
+        if shot.executing or app.executing or app.is_catching_up or shot.seq != self.seq:
             return False
-        return app.writing.sending._written.empty() and app.writing.sending._open.is_set()
+        return app.input_panel.submit_queue._drafts.empty() and app.input_panel.submit_queue._open.is_set()
 
     async def _look_closely(self) -> None:
         client = self.far.near.client
-        shot, info = await client.snapshot(), await client.info()
+        shot, info = await client.snapshot(), await client.get_info()
         assert self.app.info.session == info.session, "another session is shown than is open"
         self._arrived()
         if shot.seq >= 0:
@@ -169,10 +173,10 @@ class Watch:
     def _arrived(self) -> None:
         """Everything that was sent came to the session, or came back."""
         asked = [op.text for op in self.far.ops if isinstance(op, Prompt)]
-        asked += [op.command for op in self.far.ops if isinstance(op, RunCommand)]
+        asked += [op.command for op in self.far.ops if isinstance(op, RunUserShell)]
         for draft in self.sent:
-            text = draft.expanded()
-            own = text.startswith("/") and built_in(text.split()[0]) is not None
+            text = draft.expand()
+            own = text.startswith("/") and find_slash_command(text.split()[0]) is not None
             ran = text[1:].strip() if text.startswith("!") else text
             assert own or ran in asked or draft in self.given_back, f"{text!r} was sent and came nowhere"
 
@@ -180,41 +184,41 @@ class Watch:
         """What was seen live is what the log tells."""
         folder = Path.home() / ".local" / "state" / "odin" / "sessions"
         log = stories_of(read_log(next(folder.glob(f"*/{session}/main.jsonl"))))
-        live = Stories()
-        live.update(self.app.stories)
+        live = TranscriptModels()
+        live.update(self.app.transcripts)
         kept = {agent: story.blocks for agent, story in live.items()}
         try:
             for story in live.values():
                 notices = {id(block) for block in story.blocks if _only_live(block)}
-                story._page.blocks = [block for block in story.blocks if id(block) not in notices]
+                story._block_list.blocks = [block for block in story.blocks if id(block) not in notices]
             for story in log.values():
-                story._page.blocks = [block for block in story.blocks if not _only_live(block)]
+                story._block_list.blocks = [block for block in story.blocks if not _only_live(block)]
             assert differences(live, log)[:3] == []
         finally:
             for agent, blocks in kept.items():
-                live[agent]._page.blocks = blocks
+                live[agent]._block_list.blocks = blocks
 
     def _same_paint(self) -> None:
         """What is on the screen is what a fresh look at the story would paint."""
         view = self.app.transcript
         view.sync()
         assert [id(block) for block in view.blocks] == [id(block) for block in view.story.blocks]
-        if not view.brush.width:
+        if not view.render_cache.width:
             return
-        fresh = Brush(view.palette, view.brush._diff)
-        fresh.width, fresh.cwd, fresh.home, fresh.gallery = (
-            view.brush.width,
-            view.brush.cwd,
-            view.brush.home,
-            view.brush.gallery,
+        fresh = RenderCache(view.palette, view.render_cache._diff)
+        fresh.width, fresh.cwd, fresh.home, fresh.thumbnails = (
+            view.render_cache.width,
+            view.render_cache.cwd,
+            view.render_cache.home,
+            view.render_cache.thumbnails,
         )
         now = view._clock()
-        for index in view._heights.within(view.scroll_offset.y, view.size.height):
+        for index in view._heights.find_range(view.scroll_offset.y, view.size.height):
             block = view.blocks[index]
-            if block.moving:
+            if block.is_animated:
                 continue
-            painted = [strip.text for strip in view.lines(block)]
-            assert painted == [strip.text for strip in fresh.lines(block, now)], block
+            painted = [strip.text for strip in view.lines_of(block)]
+            assert painted == [strip.text for strip in fresh.lines_of(block, now)], block
             assert view._heights[index] == len(painted), (block, view._heights[index], len(painted))
         assert view.virtual_size.height == view._heights.total
         assert not view.following or view.scroll_offset.y == view.max_scroll_y

@@ -57,8 +57,8 @@ class FarClient:
         except OdinError as error:
             raise _refused(error) from None
 
-    def events(self, after: int | None = None) -> AsyncIterator[Envelope]:
-        return self._events(self.near.events(after))
+    def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
+        return self._events(self.near.stream_events(after))
 
     async def _events(self, near: AsyncIterator[Envelope]) -> AsyncIterator[Envelope]:
         self.opened += 1
@@ -104,8 +104,8 @@ class FarSessions:
     def client(self) -> Any:
         return self._wrap()
 
-    async def new(self) -> Any:
-        return await self._go(self.near.new())
+    async def open_new(self) -> Any:
+        return await self._go(self.near.open_new())
 
     async def resume(self, session: str) -> Any:
         return await self._go(self.near.resume(over(session, str)))

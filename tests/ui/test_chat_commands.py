@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from odin.core.commands import BUILT_INS
+from odin.core.commands import SLASH_COMMANDS
 from odin.testing import ScriptedServer, call, fault, say
 from odin.ui.chat import chat, sessions
-from odin.ui.chat.commands import MODES, Commands
-from odin.ui.chat.looking import meant
-from odin.ui.chat.screen import KEYS, SENTENCES
+from odin.ui.chat.commands import MODE_COMMANDS, PlainCommands
+from odin.ui.chat.looking import resolve_synonym
+from odin.ui.chat.screen import KEY_LINES, UNAVAILABLE_SENTENCES
 from tests.ui.pseudo import screen
 
 
@@ -22,12 +22,12 @@ class _Held:
 
 
 def known() -> set[str]:
-    table = Commands(cast("Any", _Held()), "default", "edit_mode", io.StringIO(), lambda: None)
-    return {*table.names(), *MODES, *sessions.COMMANDS, *chat._EXIT, "/editor"}
+    table = PlainCommands(cast("Any", _Held()), "default", "edit_mode", io.StringIO(), lambda: None)
+    return {*table.list_names(), *MODE_COMMANDS, *sessions.SESSION_COMMANDS, *chat._EXIT_WORDS, "/editor"}
 
 
 def test_every_built_in_is_a_command_of_plain_mode_by_all_its_names() -> None:
-    names = {f"/{name}" for command in BUILT_INS for name in (command.name, *command.aliases)}
+    names = {f"/{name}" for command in SLASH_COMMANDS for name in (command.name, *command.aliases)}
     assert names - known() == set()
 
 
@@ -44,7 +44,7 @@ def test_every_built_in_is_a_command_of_plain_mode_by_all_its_names() -> None:
     ],
 )
 def test_other_words_for_the_same(written: tuple[str, str], does: tuple[str, str]) -> None:
-    assert meant(*written) == does
+    assert resolve_synonym(*written) == does
 
 
 def test_each_answers_and_none_reaches_the_model(workspace: Path) -> None:
@@ -72,8 +72,8 @@ def test_each_answers_and_none_reaches_the_model(workspace: Path) -> None:
             ("/help loop", "/loop [on [GOAL]|off]: Keeps Odin at work"),
             ("/help all", "/exit, /quit: Ends Odin"),
             ("/help nothing", "There is no command /nothing."),
-            ("/keys", KEYS[0]),
-            *SENTENCES.items(),
+            ("/keys", KEY_LINES[0]),
+            *UNAVAILABLE_SENTENCES.items(),
         ]:
             before = len(terminal.shown)
             terminal.type(f"{typed}\n")

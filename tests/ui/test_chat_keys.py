@@ -9,8 +9,8 @@ from typing import Any
 
 from odin.core.sessions import SessionSummary
 from odin.testing import ScriptedServer, Turn, say
-from odin.ui.picking import line
-from odin.ui.terminal import width
+from odin.ui.picking import format_session
+from odin.ui.terminal import width_of
 from tests.policy.processes import wait_until
 from tests.ui.pseudo import screen
 
@@ -166,7 +166,7 @@ def test_a_session_of_the_list_is_one_row_whatever_it_is_called() -> None:
         locked=owner,
     )
     for columns in (60, 80, 120):
-        assert width(line(about, columns)) < columns
-        assert width(line(held, columns)) < columns
-    assert line(held, 120).endswith("(1234 prompts, fork, open: PID 4711)")
-    assert line(held, 120, here=held.id).endswith("(1234 prompts, fork, this one)")
+        assert width_of(format_session(about, columns)) < columns
+        assert width_of(format_session(held, columns)) < columns
+    assert format_session(held, 120).endswith("(1234 prompts, fork, open: PID 4711)")
+    assert format_session(held, 120, here=held.id).endswith("(1234 prompts, fork, this one)")

@@ -9,7 +9,7 @@ from odin.core.errors import UsageError
 from odin.core.op import AddRule
 from odin.core.rule import RuleLine
 from odin.testing import ScriptedServer, call, say
-from odin.ui.chat.rules import listing, wanted
+from odin.ui.chat.rules import format_rules, parse_rule
 from tests.ui.pseudo import screen
 
 TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="toolu_c")
@@ -26,13 +26,13 @@ TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="toolu_c")
     ],
 )
 def test_a_rule_that_is_typed(text: str, op: AddRule) -> None:
-    assert wanted(text) == op
+    assert parse_rule(text) == op
 
 
 @pytest.mark.parametrize("text", ["", "--deny", "--forever Bash"])
 def test_a_rule_that_is_not_understood(text: str) -> None:
     with pytest.raises(UsageError):
-        wanted(text)
+        parse_rule(text)
 
 
 def test_the_list_shows_everything_as_it_is() -> None:
@@ -40,12 +40,12 @@ def test_the_list_shows_everything_as_it_is() -> None:
         RuleLine(0, "default", "deny", "Bash(sudo:*)", "odinconfig.json"),
         RuleLine(1, "session", "allow", "Bash(make\u202e)"),
     )
-    assert listing(lines) == (
+    assert format_rules(lines) == (
         "  –  default  deny   Bash(sudo:*)   (odinconfig.json)\n"
         "  1  session  allow  Bash(make\\u202e)\n"
         "/rules remove N takes a numbered one back.\n"
     )
-    assert listing(()).startswith("There are no rules")
+    assert format_rules(()).startswith("There are no rules")
 
 
 def test_rules_are_added_listed_and_removed(workspace: Path) -> None:

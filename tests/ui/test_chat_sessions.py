@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from odin.session.store import Store
+from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, say
 from tests.ui.pseudo import Screen, screen
 
@@ -27,7 +27,7 @@ def _do(terminal: Screen, command: str, shown: str) -> str:
 
 
 def _ids(home: Path, workspace: Path) -> list[str]:
-    return sorted(entry.id for entry in Store(home / ".local/state/odin", str(workspace)).list())
+    return sorted(entry.id for entry in SessionStore(home / ".local/state/odin", str(workspace)).list())
 
 
 def test_new_resume_and_the_list(workspace: Path, home: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_fork_gives_the_prompt_back_to_be_changed(workspace: Path, home: Path)
         assert "xbeta and xgamma" in sent
         assert "Answer two." not in sent
         original, copy = _ids(home, workspace)
-        assert "xgamma" not in (Store(home / ".local/state/odin", str(workspace)).path_of(original)).read_text()
+        assert "xgamma" not in (SessionStore(home / ".local/state/odin", str(workspace)).path_of(original)).read_text()
         _do(terminal, "/rename My \x1b[31mtitle", "This session is now called My")
         _do(terminal, f"/delete {copy}", "The current session cannot be deleted")
         _do(terminal, f"/delete {original}", f"Deleted session {original}")

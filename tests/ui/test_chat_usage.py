@@ -5,7 +5,7 @@ from pathlib import Path
 from odin.core.client import ContextPart, ContextReport
 from odin.core.message import Usage
 from odin.testing import ScriptedServer, call, reply
-from odin.ui.chat.usage import context_text
+from odin.ui.chat.usage import format_context
 from tests.ui.pseudo import screen
 
 PRICES = '{"anthropic": {"m": {"price_input": 1000000, "price_output": 0, "context": 25000}}}'
@@ -64,13 +64,13 @@ def test_a_budget_that_stopped_the_work_is_raised_and_it_goes_on(home: Path, wor
 
 def test_an_estimate_is_called_one_and_an_unknown_window_too() -> None:
     parts = (ContextPart("tools", 30, 17), ContextPart("prompts", 70))
-    shown = context_text(ContextReport("m", 100, 0, 0, measured=False, parts=parts))
+    shown = format_context(ContextReport("m", 100, 0, 0, measured=False, parts=parts))
     assert shown.splitlines() == [
         "m: about 100 tokens; how many it can hold is not known",
         "  prompts         70   70%",
         "  tools           30   30%   17 of them",
         "All of it is an estimate until the next reply.",
     ]
-    shown = context_text(ContextReport("m", 1_500, 1_000, 800, measured=True, parts=parts))
+    shown = format_context(ContextReport("m", 1_500, 1_000, 800, measured=True, parts=parts))
     assert "1,500 tokens of 1,000 (150%)" in shown
     assert "At 800 tokens" in shown

@@ -11,10 +11,10 @@ from odin.app import open_session
 from odin.config import Options
 from odin.core.client import Client
 from odin.core.event import PermissionAsked, TurnEnded
-from odin.core.op import Answer, Prompt
+from odin.core.op import AnswerPermission, Prompt
 from odin.testing import ScriptedServer, call, say
-from odin.ui.progress import Progress
-from odin.ui.question.dialog import Questions
+from odin.ui.progress import ProgressLine
+from odin.ui.question.dialog import QuestionQueue
 
 
 class Desk:
@@ -24,16 +24,16 @@ class Desk:
         self.client = client
         self._keyboard, terminal = pty.openpty()
         self._terminal = os.fdopen(terminal, "r+b", buffering=0)
-        self.questions = Questions(client, self._terminal, None, Progress(None))  # pyright: ignore[reportArgumentType]
+        self.questions = QuestionQueue(client, self._terminal, None, ProgressLine(None))  # pyright: ignore[reportArgumentType]
         self.asked: asyncio.Queue[PermissionAsked] = asyncio.Queue()
-        self._events = client.events()
+        self._events = client.stream_events()
         self.turn = asyncio.create_task(self._follow())
         self.shown = ""
         os.set_blocking(self._keyboard, False)
 
     async def _follow(self) -> TurnEnded:
         async for envelope in self._events:
-            self.questions.see(envelope)
+            self.questions.handle_event(envelope)
             if isinstance(envelope.event, PermissionAsked):
                 self.asked.put_nowait(envelope.event)
             if isinstance(envelope.event, TurnEnded):
@@ -81,7 +81,7 @@ async def test_whoever_answers_first_is_named_where_it_was_also_asked(workspace:
         async with desk(server, workspace) as at:
             first = await asyncio.wait_for(at.asked.get(), 20)
             await at.see("say why not: ")
-            await at.client.submit(Answer(first.ask_id, allow=True, by="phone"))
+            await at.client.submit(AnswerPermission(first.ask_id, allow=True, by="phone"))
             await at.see("This was answered elsewhere: allowed by phone.\r\n")
             second = await asyncio.wait_for(at.asked.get(), 20)
             await at.see("touch two")
@@ -89,7 +89,7 @@ async def test_whoever_answers_first_is_named_where_it_was_also_asked(workspace:
             at.type("n\n")
             ended = await asyncio.wait_for(at.turn, 20)
             assert ended.text == "Done."
-            await at.client.submit(Answer(second.ask_id, allow=True, by="phone"))
+            await at.client.submit(AnswerPermission(second.ask_id, allow=True, by="phone"))
         assert "The user said no" in server.requests[2].results["c2"]
     assert (workspace / "one").exists()
     assert not (workspace / "two").exists()

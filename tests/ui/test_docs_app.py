@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.commands import BUILT_INS
-from odin.core.screen import ScreenSettings
-from odin.ui.tui.keynames import spelled
+from odin.core.commands import SLASH_COMMANDS
+from odin.core.screen import TuiSettings
+from odin.ui.tui.keynames import format_key
 from odin.ui.tui.keys import KEYS
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ AS_IN_A_SHELL = {f"Ctrl+{key}" for key in "AEKUW"} | {f"Alt+{key}" for key in "B
 
 
 def test_every_key_that_is_named_does_something() -> None:
-    ours = {spelled(one.strip()) for key in KEYS for one in key.keys.split(",")}
+    ours = {format_key(one.strip()) for key in KEYS for one in key.keys.split(",")}
     named = set(re.findall(r"`((?:Ctrl|Alt|Shift)\+[^`]+|F\d+)`", APP))
     in_windows = {"F2", "F5", "F6"}
     assert named - ours - AS_IN_A_SHELL - in_windows == set()
@@ -27,11 +27,11 @@ def test_every_key_that_is_named_does_something() -> None:
 def test_every_setting_that_is_named_exists() -> None:
     named = set(re.findall(r"`tui\.(\w+)", APP))
     assert named
-    assert named - set(ScreenSettings.__struct_fields__) == set()
+    assert named - set(TuiSettings.__struct_fields__) == set()
 
 
 def test_every_command_that_is_named_exists() -> None:
-    names = {name for command in BUILT_INS for name in (command.name, *command.aliases)}
+    names = {name for command in SLASH_COMMANDS for name in (command.name, *command.aliases)}
     named = set(re.findall(r"`/([a-z]+)", APP))
     assert named
     assert named - names == set()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.ui.question.lineedit import Line, can_change
+from odin.ui.question.lineedit import LineEditor, can_edit_line
 from tests.table import each
 
 
@@ -31,22 +31,22 @@ from tests.table import each
     ],
 )
 def test_the_keys(keys: str, text: str) -> None:
-    line = Line("make test")
+    line = LineEditor("make test")
     assert line.press(keys) == ""
     assert line.text == text
 
 
 def test_what_is_pasted_is_one_row_and_comes_in_pieces() -> None:
-    line = Line("")
+    line = LineEditor("")
     for piece in ("\x1b[20", "0~a\r", "\nb\r", "c\x1b[2", "01~\r"):
         state = line.press(piece)
     assert state == "done"
     assert line.text == "a\nb\nc"
-    assert line.drawn("> ", 80) == "\r\x1b[K> a↵b↵c"
+    assert line.render("> ", 80) == "\r\x1b[K> a↵b↵c"
 
 
 def test_earlier_lines_are_called_back_and_the_new_one_is_not_lost() -> None:
-    line = Line("", ["first", "second"])
+    line = LineEditor("", ["first", "second"])
     seen: list[str] = []
     for keys in ("ne", "\x1b[A", "\x1bOA", "\x1b[A", "\x1b[B", "\x0e", "\x1b[B", "w"):
         line.press(keys)
@@ -55,43 +55,43 @@ def test_earlier_lines_are_called_back_and_the_new_one_is_not_lost() -> None:
 
 
 def test_the_end_of_the_line_is_the_end() -> None:
-    line = Line("a")
+    line = LineEditor("a")
     assert line.press("b\rc") == "done"
     assert line.text == "ab"
 
 
 def test_ctrl_d_closes_an_empty_line_only() -> None:
-    line = Line("a")
+    line = LineEditor("a")
     assert line.press("\x04") == ""
     assert line.press("\x7f\x04") == "closed"
 
 
 def test_a_key_that_comes_in_two_pieces() -> None:
-    line = Line("ab")
+    line = LineEditor("ab")
     assert [line.press("\x1b"), line.press("["), line.press("D"), line.press("x")] == [""] * 4
     assert line.text == "axb"
 
 
 @given(st.text(), st.lists(st.text()))
 def test_nothing_hidden_gets_in(first: str, keys: list[str]) -> None:
-    line = Line(first if can_change(first) else "")
+    line = LineEditor(first if can_edit_line(first) else "")
     for key in keys:
         if line.press(key):
             break
-    assert can_change(line.text.replace(" " * 16, ""))
-    assert 0 <= line.at <= len(line.text)
+    assert can_edit_line(line.text.replace(" " * 16, ""))
+    assert 0 <= line.cursor <= len(line.text)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Mn", "Me", "Zl", "Zp", "Zs"])), st.integers(0, 60))
 def test_what_is_drawn_fits_the_terminal(text: str, at: int) -> None:
     from unicodedata import east_asian_width
 
-    line = Line(text)
-    line.at = min(at, len(text))
-    drawn = line.drawn("Rule: ", 40).removeprefix("\r\x1b[KRule: ").partition("\x1b")[0]
+    line = LineEditor(text)
+    line.cursor = min(at, len(text))
+    drawn = line.render("Rule: ", 40).removeprefix("\r\x1b[KRule: ").partition("\x1b")[0]
     assert sum(2 if east_asian_width(char) in "WF" else 1 for char in drawn) <= 33
     assert drawn in text
 
 
 def test_several_lines_or_hidden_characters_need_an_editor() -> None:
-    assert [can_change(text) for text in ("ls -l", "a\nb", "a\u200bb", "a\x1bb")] == [True, False, False, False]
+    assert [can_edit_line(text) for text in ("ls -l", "a\nb", "a\u200bb", "a\x1bb")] == [True, False, False, False]

@@ -20,8 +20,8 @@ from odin.core.event import (
     Envelope,
     ModelChanged,
     Replied,
+    ReplyRolledBack,
     RetryScheduled,
-    RolledBack,
     TextStreamed,
     ThinkingStreamed,
     ToolEnded,
@@ -32,8 +32,8 @@ from odin.core.event import (
     UsageRecorded,
     Warned,
 )
-from odin.core.message import AssistantMessage, Text, Thinking, ToolCall, Usage
-from odin.ui.stream.messages import Raw, Translator, new_uuid
+from odin.core.message import ReplyMessage, Text, Thinking, ToolCall, Usage
+from odin.ui.stream.messages import Raw, StreamTranslator, make_uuid
 
 INFO = SessionInfo(
     session="s-1",
@@ -47,13 +47,13 @@ INFO = SessionInfo(
 
 
 def translate(*events: AnyEvent, partial: bool = False) -> list[Raw]:
-    translator = Translator(INFO, partial=partial)
+    translator = StreamTranslator(INFO, partial=partial)
     envelopes = [Envelope(number, 0.0, "s-1", event) for number, event in enumerate(events)]
-    return [message for envelope in envelopes for message in translator.messages(envelope)]
+    return [message for envelope in envelopes for message in translator.translate(envelope)]
 
 
 def replied(*parts: Text | Thinking | ToolCall, stop: Any = "end_turn") -> Replied:
-    return Replied(AssistantMessage(parts, "anthropic", "m", stop))
+    return Replied(ReplyMessage(parts, "anthropic", "m", stop))
 
 
 START = TurnStarted("p1", "hello", "plan_mode")
@@ -263,7 +263,12 @@ def test_a_reply_that_was_not_streamed_is_streamed_whole() -> None:
 
 def test_a_rollback_is_said_and_the_reply_begins_again() -> None:
     found = translate(
-        START, TextStreamed("wro"), RolledBack("StreamCut"), TextStreamed("right"), replied(Text("right")), partial=True
+        START,
+        TextStreamed("wro"),
+        ReplyRolledBack("StreamCut"),
+        TextStreamed("right"),
+        replied(Text("right")),
+        partial=True,
     )
     at = next(index for index, message in enumerate(found) if message.get("subtype") == "reply_discarded")
     assert found[at]["reason"] == "StreamCut"
@@ -272,7 +277,7 @@ def test_a_rollback_is_said_and_the_reply_begins_again() -> None:
 
 
 def test_a_sub_agent_names_its_call_ends_nothing_and_is_paid_for() -> None:
-    translator = Translator(INFO, partial=True)
+    translator = StreamTranslator(INFO, partial=True)
     envelopes = [
         Envelope(0, 0.0, "s-1", START),
         Envelope(1, 0.0, "s-1", ToolStarted("c1", "AgentTool", {})),
@@ -286,7 +291,7 @@ def test_a_sub_agent_names_its_call_ends_nothing_and_is_paid_for() -> None:
         Envelope(8, 0.0, "s-1", ToolEnded("c1", "AgentTool", "success", "a")),
         Envelope(9, 0.0, "s-1", TurnEnded("p1", "end_turn", "done")),
     ]
-    found = [message for envelope in envelopes for message in translator.messages(envelope)]
+    found = [message for envelope in envelopes for message in translator.translate(envelope)]
     assert [(message["type"], message.get("parent_tool_use_id")) for message in found] == [
         ("system", None),
         ("tool_progress", None),
@@ -319,6 +324,6 @@ def test_any_order_of_pieces_gives_well_formed_stream_events(pieces: list[AnyEve
 
 
 def test_identifiers_are_valid_and_unique() -> None:
-    made = {new_uuid() for _ in range(200)}
+    made = {make_uuid() for _ in range(200)}
     assert len(made) == 200
     assert all(uuid.UUID(text).version == 4 and str(uuid.UUID(text)) == text for text in made)

@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 from odin.core.event import PermissionAnswered, PermissionAsked
 from odin.ui.question.permission import (
     PREVIEW_LINES,
-    Reply,
-    everything,
-    helped,
-    offered,
-    prompt,
-    question,
-    rule_choice,
-    rule_number,
-    scope_of,
-    taken_back,
-    too_tall,
-    understand,
+    PermissionReply,
+    describe_answer_elsewhere,
+    format_all_details,
+    format_permission_help,
+    format_permission_prompt,
+    format_permission_question,
+    format_rule_choice,
+    list_offered_rules,
+    parse_reply,
+    parse_rule_number,
+    parse_scope,
+    warn_if_too_tall,
 )
-from odin.ui.terminal import width
+from odin.ui.terminal import width_of
 from tests.table import each
 
 HIDDEN = "\x1b\x07\r\u202e\u200b\u2066\ufeff\u00ad\u3164\U000e0041"
@@ -47,28 +47,28 @@ OUTSIDE = ask(outside=True, sandbox="bubblewrap")
 @each(
     ("typed", "reply"),
     [
-        ("y\n", Reply("allow")),
-        (" YES \n", Reply("allow")),
-        ("", Reply("deny")),
-        ("\n", Reply("deny")),
-        ("n\n", Reply("deny")),
-        ("No\n", Reply("deny")),
-        ("n use another name\n", Reply("deny", "use another name")),
-        ("no files there\n", Reply("deny", "no files there")),
-        ("use another name\n", Reply("deny", "use another name")),
-        ("never touch that\n", Reply("deny", "never touch that")),
-        ("だめ\u3000です\n", Reply("deny", "だめ\u3000です")),
-        ("s\n", Reply("remember", scope="session")),
-        ("Project\n", Reply("remember", scope="project")),
-        ("u\n", Reply("remember", scope="user")),
-        ("d\n", Reply("forbid")),
-        ("e\n", Reply("edit")),
-        ("v\n", Reply("view")),
-        ("?\n", Reply("help")),
+        ("y\n", PermissionReply("allow")),
+        (" YES \n", PermissionReply("allow")),
+        ("", PermissionReply("deny")),
+        ("\n", PermissionReply("deny")),
+        ("n\n", PermissionReply("deny")),
+        ("No\n", PermissionReply("deny")),
+        ("n use another name\n", PermissionReply("deny", "use another name")),
+        ("no files there\n", PermissionReply("deny", "no files there")),
+        ("use another name\n", PermissionReply("deny", "use another name")),
+        ("never touch that\n", PermissionReply("deny", "never touch that")),
+        ("だめ\u3000です\n", PermissionReply("deny", "だめ\u3000です")),
+        ("s\n", PermissionReply("remember", scope="session")),
+        ("Project\n", PermissionReply("remember", scope="project")),
+        ("u\n", PermissionReply("remember", scope="user")),
+        ("d\n", PermissionReply("forbid")),
+        ("e\n", PermissionReply("edit")),
+        ("v\n", PermissionReply("view")),
+        ("?\n", PermissionReply("help")),
     ],
 )
-def test_what_a_line_means(typed: str, reply: Reply) -> None:
-    assert understand(PLAIN, typed) == reply
+def test_what_a_line_means(typed: str, reply: PermissionReply) -> None:
+    assert parse_reply(PLAIN, typed) == reply
 
 
 @pytest.mark.parametrize(
@@ -76,30 +76,30 @@ def test_what_a_line_means(typed: str, reply: Reply) -> None:
     ["x\n", "j\n", "1\n", "yy\n", "yn\n", "yes, but carefully\n", "ok then\n", "y!\n", "sure thing\n", "\x1b[A\n"],
 )
 def test_what_could_be_an_accident_is_asked_again(typed: str) -> None:
-    reply = understand(PLAIN, typed)
+    reply = parse_reply(PLAIN, typed)
     assert reply.act == "unclear"
     assert reply.words
 
 
 @pytest.mark.parametrize("typed", ["s\n", "p\n", "u\n", "d\n", "session\n"])
 def test_what_is_not_offered_cannot_be_remembered(typed: str) -> None:
-    assert understand(ONCE, typed).act == "unclear"
-    assert understand(OUTSIDE, typed).act == "unclear"
+    assert parse_reply(ONCE, typed).act == "unclear"
+    assert parse_reply(OUTSIDE, typed).act == "unclear"
 
 
 def test_outside_the_sandbox_there_is_yes_and_no_only() -> None:
-    assert offered(OUTSIDE) == ()
-    assert prompt(OUTSIDE) == "Run it without the sandbox? [y]es, [n]o, or say why not: "
-    assert understand(OUTSIDE, "e\n").act == "unclear"
-    assert understand(OUTSIDE, "y\n").act == "allow"
-    shown = question(OUTSIDE)
+    assert list_offered_rules(OUTSIDE) == ()
+    assert format_permission_prompt(OUTSIDE) == "Run it without the sandbox? [y]es, [n]o, or say why not: "
+    assert parse_reply(OUTSIDE, "e\n").act == "unclear"
+    assert parse_reply(OUTSIDE, "y\n").act == "allow"
+    shown = format_permission_question(OUTSIDE)
     assert shown.startswith("Odin asks to run this again outside the sandbox:\n  | make\n")
-    assert "remember" not in helped(OUTSIDE)
+    assert "remember" not in format_permission_help(OUTSIDE)
 
 
 @given(st.text())
 def test_only_yes_is_a_yes(typed: str) -> None:
-    if understand(PLAIN, typed).act == "allow":
+    if parse_reply(PLAIN, typed).act == "allow":
         assert typed.strip().casefold() in ("y", "yes")
 
 
@@ -110,7 +110,7 @@ def test_the_question_names_everything_that_matters() -> None:
         allowed_paths=("/project/three",),
         preview="-old\n+new\n",
     )
-    assert question(asked, "explorer") == (
+    assert format_permission_question(asked, "explorer") == (
         "The sub-agent explorer asks to use ExecuteCommand:\n"
         "  | make\n"
         "Needs your answer:\n"
@@ -128,9 +128,11 @@ def test_the_question_names_everything_that_matters() -> None:
 
 def test_on_a_narrow_terminal_no_word_is_torn_and_no_row_of_a_command_passes_for_ours() -> None:
     command = f"echo {'x' * 200}Allow it? [y]es {'界' * 50} end"
-    shown = question(ask(subject=command, reason=("It is long. " * 20).strip(), sandbox="landlock"), columns=60)
+    shown = format_permission_question(
+        ask(subject=command, reason=("It is long. " * 20).strip(), sandbox="landlock"), columns=60
+    )
     rows = shown.splitlines()
-    assert all(width(row) < 60 for row in rows)
+    assert all(width_of(row) < 60 for row in rows)
     body = [row for row in rows if row.startswith(("  | ", "  : "))]
     assert "".join(row[4:] for row in body) == command
     assert [row[2] for row in body] == ["|", *":" * (len(body) - 1)]
@@ -138,20 +140,22 @@ def test_on_a_narrow_terminal_no_word_is_torn_and_no_row_of_a_command_passes_for
 
 
 def test_no_path_is_listed_twice() -> None:
-    assert "Needs your answer" not in question(ask(asked_paths=("/etc/one",)))
-    several = question(ask(name="Delete", subject="/a, /b", asked_paths=("/a", "/b"), reason=""))
+    assert "Needs your answer" not in format_permission_question(ask(asked_paths=("/etc/one",)))
+    several = format_permission_question(ask(name="Delete", subject="/a, /b", asked_paths=("/a", "/b"), reason=""))
     assert several == "Odin asks to use Delete:\n  | /a\n  | /b\n"
-    mixed = question(ask(name="Delete", subject="/a, /b", asked_paths=("/b",), allowed_paths=("/a",), reason=""))
+    mixed = format_permission_question(
+        ask(name="Delete", subject="/a, /b", asked_paths=("/b",), allowed_paths=("/a",), reason="")
+    )
     assert mixed == "Odin asks to use Delete:\nNeeds your answer:\n  | /b\nAllowed already:\n  | /a\n"
 
 
 def test_a_question_whose_beginning_is_not_on_the_screen_says_so() -> None:
-    assert too_tall("one\n" * 22, 24) == ""
-    assert "further up" in too_tall("one\n" * 23, 24)
+    assert warn_if_too_tall("one\n" * 22, 24) == ""
+    assert "further up" in warn_if_too_tall("one\n" * 23, 24)
 
 
 def test_a_question_without_a_subject_shows_the_arguments() -> None:
-    asked = question(PermissionAsked("a", "c", "Spawn", {"task": "x\ny"}, "It starts something."))
+    asked = format_permission_question(PermissionAsked("a", "c", "Spawn", {"task": "x\ny"}, "It starts something."))
     assert '  | {"task":"x\\ny"}\n' in asked
     assert "It starts something.\n" in asked
 
@@ -169,42 +173,47 @@ def test_nothing_in_a_question_is_hidden() -> None:
         allowed_paths=(poison,),
         rules=(poison,),
     )
-    texts = [question(asked, poison), prompt(asked), helped(asked), everything(asked)]
-    texts.append(taken_back(PermissionAnswered("a", "c", allowed=True, by=poison)))
+    texts = [
+        format_permission_question(asked, poison),
+        format_permission_prompt(asked),
+        format_permission_help(asked),
+        format_all_details(asked),
+    ]
+    texts.append(describe_answer_elsewhere(PermissionAnswered("a", "c", allowed=True, by=poison)))
     assert not set("".join(texts)) & set(HIDDEN)
     assert "fine\\x1b\\x07\\r\\u202e\\u200b" in texts[0]
 
 
 def test_a_rule_that_cannot_be_shown_as_it_is_is_not_offered() -> None:
-    assert offered(ask(rules=("Bash(make\u200b)", "Bash(make)", "Bash(a\nb)"))) == ("Bash(make)",)
+    assert list_offered_rules(ask(rules=("Bash(make\u200b)", "Bash(make)", "Bash(a\nb)"))) == ("Bash(make)",)
 
 
 def test_a_long_preview_is_cut_and_the_rest_is_counted() -> None:
     asked = ask(preview="\n".join(f"+line {number}" for number in range(100)))
-    shown = question(asked)
+    shown = format_permission_question(asked)
     assert f"+line {PREVIEW_LINES - 1}\n" in shown
     assert f"+line {PREVIEW_LINES}\n" not in shown
     assert f"  … {100 - PREVIEW_LINES} more lines, v shows them\n" in shown
-    assert "+line 99\n" in everything(asked)
+    assert "+line 99\n" in format_all_details(asked)
 
 
 def test_a_preview_leaves_room_for_the_question_on_a_small_screen() -> None:
     asked = ask(preview="\n".join(f"+line {number}" for number in range(100)))
-    shown = question(asked, rows=24)
-    assert too_tall(shown, 24) == ""
+    shown = format_permission_question(asked, rows=24)
+    assert warn_if_too_tall(shown, 24) == ""
     assert "+line 10\n" in shown
-    assert "+line 5\n" in question(asked, rows=5)
+    assert "+line 5\n" in format_permission_question(asked, rows=5)
 
 
 def test_long_lines_of_a_preview_are_cut_and_that_is_said() -> None:
     asked = ask(preview="+" + "x" * 500)
-    assert "x" * 200 not in question(asked)
-    assert "long lines are cut" in question(asked)
-    assert "x" * 500 in everything(asked, columns=600)
+    assert "x" * 200 not in format_permission_question(asked)
+    assert "long lines are cut" in format_permission_question(asked)
+    assert "x" * 500 in format_all_details(asked, columns=600)
 
 
 def test_the_rules_on_offer_are_shown_word_for_word() -> None:
-    assert rule_choice(offered(PLAIN), "Allow it and remember for this session") == (
+    assert format_rule_choice(list_offered_rules(PLAIN), "Allow it and remember for this session") == (
         "Allow it and remember for this session:\n"
         "  1. Bash(make)\n"
         "  2. Bash(make:*)\n"
@@ -228,14 +237,14 @@ def test_the_rules_on_offer_are_shown_word_for_word() -> None:
     ],
 )
 def test_which_rule_was_chosen(typed: str, count: int, chosen: int | None) -> None:
-    assert rule_number(typed, count) == chosen
+    assert parse_rule_number(typed, count) == chosen
 
 
 @pytest.mark.parametrize(
     ("typed", "scope"), [("\n", "session"), ("p\n", "project"), ("USER\n", "user"), ("", None), ("x\n", None)]
 )
 def test_how_long_a_deny_is_remembered(typed: str, scope: str | None) -> None:
-    assert scope_of(typed) == scope
+    assert parse_scope(typed) == scope
 
 
 @pytest.mark.parametrize(
@@ -249,4 +258,4 @@ def test_how_long_a_deny_is_remembered(typed: str, scope: str | None) -> None:
     ],
 )
 def test_why_a_question_is_taken_back(by: str, allowed: bool, said: str) -> None:
-    assert taken_back(PermissionAnswered("a", "c", allowed=allowed, by=by)) == said
+    assert describe_answer_elsewhere(PermissionAnswered("a", "c", allowed=allowed, by=by)) == said

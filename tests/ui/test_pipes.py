@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.ui.pipes import Output, read_lines
+from odin.ui.pipes import PipeWriter, read_lines
 
 Pipe = tuple[int, int]
 
@@ -27,7 +27,7 @@ def pipe() -> Iterator[Pipe]:
 
 async def test_a_slow_reader_gets_everything_in_order(pipe: Pipe) -> None:
     reader, writer = pipe
-    output = Output(writer)
+    output = PipeWriter(writer)
     lines = [f"{number}:{'x' * (number * 37 % 9000)}\n".encode() for number in range(300)]
     for line in lines:
         output.write(line)
@@ -40,7 +40,7 @@ async def test_a_slow_reader_gets_everything_in_order(pipe: Pipe) -> None:
 
 
 async def test_the_descriptor_is_left_as_it_was(pipe: Pipe) -> None:
-    output = Output(pipe[1])
+    output = PipeWriter(pipe[1])
     output.write(b"x")
     assert await output.drain()
     assert os.get_blocking(pipe[1])
@@ -48,7 +48,7 @@ async def test_the_descriptor_is_left_as_it_was(pipe: Pipe) -> None:
 
 async def test_a_reader_that_left_is_noticed(pipe: Pipe) -> None:
     os.close(pipe[0])
-    output = Output(pipe[1])
+    output = PipeWriter(pipe[1])
     output.write(b"x")
     assert not await asyncio.wait_for(output.drain(), 10)
     assert output.broken.done()
@@ -57,7 +57,7 @@ async def test_a_reader_that_left_is_noticed(pipe: Pipe) -> None:
 
 
 async def test_a_reader_that_leaves_in_the_middle(pipe: Pipe) -> None:
-    output = Output(pipe[1])
+    output = PipeWriter(pipe[1])
     output.write(b"x" * 1_000_000)
     drained = asyncio.create_task(output.drain())
     await asyncio.sleep(0.01)
@@ -68,7 +68,7 @@ async def test_a_reader_that_leaves_in_the_middle(pipe: Pipe) -> None:
 async def test_a_plain_file_takes_all_at_once(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with path.open("wb") as file:
-        output = Output(file.fileno())
+        output = PipeWriter(file.fileno())
         for number in range(100):
             output.write(b"%d\n" % number)
         assert await output.drain()
@@ -77,7 +77,7 @@ async def test_a_plain_file_takes_all_at_once(tmp_path: Path) -> None:
 
 async def test_a_full_disk_is_a_reader_that_left() -> None:
     with open("/dev/full", "wb") as full:
-        output = Output(full.fileno())
+        output = PipeWriter(full.fileno())
         output.write(b"x")
         assert not await asyncio.wait_for(output.drain(), 10)
 

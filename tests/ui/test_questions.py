@@ -7,8 +7,8 @@ import pytest
 
 from odin.core.event import Option, Question
 from odin.testing import ScriptedServer, Turn, call, reply, say
-from odin.ui.question.choosing import choices
-from odin.ui.questions import chosen, sdk_answers
+from odin.ui.question.choosing import format_question
+from odin.ui.questions import parse_choice, parse_sdk_answers
 from tests.table import each
 from tests.ui.pseudo import screen
 
@@ -39,7 +39,7 @@ OPEN = Question("Name", "What name?")
     ],
 )
 def test_what_a_typed_line_means(question: Question, typed: str, answer: tuple[str, ...] | None) -> None:
-    assert chosen(question, typed) == answer
+    assert parse_choice(question, typed) == answer
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_what_a_typed_line_means(question: Question, typed: str, answer: tuple[s
     ],
 )
 def test_what_an_sdk_client_answers(question: Question, given: Any, answer: tuple[str, ...]) -> None:
-    assert sdk_answers([question], {"answers": {"Which?": given}}) == (answer,)
+    assert parse_sdk_answers([question], {"answers": {"Which?": given}}) == (answer,)
 
 
 @pytest.mark.parametrize("changed", [None, {}, {"answers": []}, {"answers": {"Other?": "x"}}, "text"])
 def test_an_sdk_client_that_answers_nothing_takes_the_defaults(changed: Any) -> None:
-    assert sdk_answers([ONE], changed) == ((),)
+    assert parse_sdk_answers([ONE], changed) == ((),)
 
 
 def test_a_question_cannot_steer_the_terminal() -> None:
-    text = choices(Question("h\x1b[2J", "one\ntwo\r", (Option("a\x07", "b\u202e"),)))
+    text = format_question(Question("h\x1b[2J", "one\ntwo\r", (Option("a\x07", "b\u202e"),)))
     assert not set(text) & set("\x1b\r\x07\u202e")
     assert "one\n  two" in text
 

@@ -17,13 +17,13 @@ from odin.core.event import (
     Warned,
 )
 from odin.testing import ScriptedServer, call, say
-from odin.ui.telling import Telling
+from odin.ui.telling import EventLines
 from tests.conftest import Run
 from tests.table import each
 
 
 def line(event: Event, agent: str = "") -> str:
-    return Telling().line(Envelope(1, 0.0, "s", event, agent))  # pyright: ignore[reportArgumentType]
+    return EventLines().format_line(Envelope(1, 0.0, "s", event, agent))  # pyright: ignore[reportArgumentType]
 
 
 @each(
@@ -56,14 +56,14 @@ def test_what_is_said(event: Event, said: str) -> None:
 
 
 def test_the_no_of_a_hook_is_told_once_with_the_call() -> None:
-    telling = Telling()
+    telling = EventLines()
     events = [
         HookRan("tool_call", "guard", "denied", "not today", "c"),
         ToolEnded("c", "Bash", "denied", "Denied by a hook: not today"),
         HookRan("tool_result", "lint", "denied", "ugly", "d"),
         ToolEnded("d", "Bash", "success", "ok"),
     ]
-    lines = [telling.line(Envelope(1, 0.0, "s", event)) for event in events]
+    lines = [telling.format_line(Envelope(1, 0.0, "s", event)) for event in events]
     assert [line for line in lines if line] == [
         "Bash was not run. The hook guard (tool_call) said no: not today",
         "The hook lint (tool_result) said no: ugly",
@@ -72,16 +72,16 @@ def test_the_no_of_a_hook_is_told_once_with_the_call() -> None:
 
 @pytest.mark.parametrize(("reason", "said"), [("", "You said no."), ("not here", "You said no: not here")])
 def test_a_person_is_told_their_own_no_in_their_own_words(reason: str, said: str) -> None:
-    telling = Telling()
-    assert telling.line(Envelope(1, 0.0, "s", PermissionAnswered("a", "c", allowed=False, reason=reason))) == ""
+    telling = EventLines()
+    assert telling.format_line(Envelope(1, 0.0, "s", PermissionAnswered("a", "c", allowed=False, reason=reason))) == ""
     ended = ToolEnded("c", "Bash", "denied", f"The user said no: {reason}\nNothing was done.")
-    assert telling.line(Envelope(2, 0.0, "s", ended)) == f"Bash was not run. {said}"
+    assert telling.format_line(Envelope(2, 0.0, "s", ended)) == f"Bash was not run. {said}"
 
 
 def test_a_no_that_came_too_late_is_not_told() -> None:
-    telling = Telling()
-    telling.line(Envelope(1, 0.0, "s", HookRan("wait_confirm", "guard", "denied", "no", "c")))
-    assert telling.line(Envelope(2, 0.0, "s", ToolEnded("c", "Bash", "success", "ok"))) == ""
+    telling = EventLines()
+    telling.format_line(Envelope(1, 0.0, "s", HookRan("wait_confirm", "guard", "denied", "no", "c")))
+    assert telling.format_line(Envelope(2, 0.0, "s", ToolEnded("c", "Bash", "success", "ok"))) == ""
 
 
 def test_who_it_is_about() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.testing import ScriptedServer, Turn, call, reply, say
-from odin.ui.progress import Progress
-from odin.ui.terminal import harmless, shorten, visible
+from odin.ui.progress import ProgressLine
+from odin.ui.terminal import escape_control, escape_hidden, shorten
 from tests.ui.pseudo import ODIN, screen
 
 
@@ -169,9 +169,9 @@ def test_an_answer_cannot_steer_the_terminal(workspace: Path) -> None:
 def test_nothing_stays_hidden(text: str) -> None:
     assert not any(
         ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or char in "\u200b\u202e\ufeff\u3164\U000e0041"
-        for char in visible(text)
+        for char in escape_hidden(text)
     )
-    assert "\x1b" not in harmless(text)
+    assert "\x1b" not in escape_control(text)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Mn"])), st.integers(2, 40))
@@ -186,9 +186,9 @@ def test_a_line_fits_its_room(text: str, room: int) -> None:
 @pytest.mark.parametrize("how", ["release", "close"])
 def test_a_line_waits_while_a_question_has_the_terminal(how: str) -> None:
     err = io.StringIO()
-    progress = Progress(err)
+    progress = ProgressLine(err)
     progress.hold()
-    progress.line("A hook failed.")
+    progress.print_line("A hook failed.")
     assert err.getvalue() == ""
     getattr(progress, how)()
     assert err.getvalue() == "A hook failed.\n"

@@ -15,8 +15,8 @@ from odin.core.event import (
     ThinkingStarted,
 )
 from odin.testing import ScriptedServer, say
-from odin.ui.progress import Progress
-from odin.ui.telling import Telling
+from odin.ui.progress import ProgressLine
+from odin.ui.telling import EventLines
 
 from ..conftest import Run
 
@@ -37,13 +37,13 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     return Screen()
 
 
-def see(progress: Progress, *events: AnyEvent) -> None:
+def see(progress: ProgressLine, *events: AnyEvent) -> None:
     for event in events:
-        progress.see(Envelope(0, 0.0, "s", event))
+        progress.handle_event(Envelope(0, 0.0, "s", event))
 
 
 def test_a_thought_is_one_line_with_its_seconds(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
-    progress = Progress(screen)
+    progress = ProgressLine(screen)
     see(progress, ActivityChanged("streaming"), ThinkingStarted())
     assert screen.line == "thinking 0s"
     begun = time.monotonic()
@@ -55,7 +55,7 @@ def test_a_thought_is_one_line_with_its_seconds(screen: Screen, monkeypatch: pyt
 def test_a_wait_is_counted_down(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("odin.ui.progress.time.monotonic", lambda: now)
-    progress = Progress(screen)
+    progress = ProgressLine(screen)
     see(progress, RetryScheduled(1, 6, 8.0, "full.", "Overloaded"), ActivityChanged("retrying", "retry 1/6"))
     assert screen.line == "waiting to try again, 8s left"
     now = 103.2
@@ -66,10 +66,10 @@ def test_a_wait_is_counted_down(screen: Screen, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_change_of_the_model_is_told_when_nobody_chose_it() -> None:
-    telling = Telling()
-    told = telling.line(Envelope(0, 0.0, "s", ModelChanged("b/two", "a/one cannot answer: it is full.")))
+    telling = EventLines()
+    told = telling.format_line(Envelope(0, 0.0, "s", ModelChanged("b/two", "a/one cannot answer: it is full.")))
     assert told == "Going on with b/two: a/one cannot answer: it is full."
-    assert telling.line(Envelope(0, 0.0, "s", ModelChanged("b/two"))) == ""
+    assert telling.format_line(Envelope(0, 0.0, "s", ModelChanged("b/two"))) == ""
 
 
 def test_thoughts_are_printed_only_with_verbose(run_odin: Run) -> None:

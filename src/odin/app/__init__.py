@@ -1,5 +1,5 @@
 """The composition root: the only room that knows everyone. It turns options into a session that front ends can use."""
 
-from odin.app.compose import open_session, standard_registry
+from odin.app.compose import build_standard_registry, open_session
 
-__all__ = ["open_session", "standard_registry"]
+__all__ = ["build_standard_registry", "open_session"]

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from odin.app.auth import with_stored
+from odin.app.auth import add_stored_keys
 from odin.app.modellist import ON_THIS_MACHINE
-from odin.app.models import Models
+from odin.app.models import ModelSelector
 from odin.config import Config, load
-from odin.config.auth import read_auth
+from odin.config.auth import read_auth_file
 from odin.core.errors import OdinError
-from odin.core.message import UserMessage
-from odin.core.provider import CallPiece, Request, TextPiece, ThinkingPiece
-from odin.providers.catalog import PRESETS, usual_ref
+from odin.core.message import PromptMessage
+from odin.core.provider import CallChunk, Request, TextChunk, ThinkingChunk
+from odin.providers.catalog import PRESETS, default_ref_of
 
-PATIENCE_S = 20.0
-_QUESTION = "Answer with the one word: yes"
+PROBE_TIMEOUT_S = 20.0
+_PROBE_PROMPT = "Answer with the one word: yes"
 
 
-class Answer(Struct, frozen=True):
+class ModelProbe(Struct, frozen=True):
     """What became of one question. `why` says why it was asked: it is the model, the small model, ..."""
 
     ref: str
@@ -30,20 +30,20 @@ class Answer(Struct, frozen=True):
     seconds: float = 0.0
 
 
-async def ask_models(cwd: str, env: Mapping[str, str], patience: float = PATIENCE_S) -> tuple[Answer, ...]:
+async def probe_models(cwd: str, env: Mapping[str, str], timeout: float = PROBE_TIMEOUT_S) -> tuple[ModelProbe, ...]:
     """Ask them all at the same time."""
     config = load(cwd, env)
-    models = Models(config, env)
+    models = ModelSelector(config, env)
     try:
-        questions = (_asked(models, ref, why, patience) for ref, why in wanted(config, env).items())
-        answers, servers = await asyncio.gather(asyncio.gather(*questions), _local(models))
+        questions = (_probe_model(models, ref, why, timeout) for ref, why in collect_probe_refs(config, env).items())
+        answers, servers = await asyncio.gather(asyncio.gather(*questions), _probe_local_servers(models))
     finally:
         await models.close()
     known = {answer.ref for answer in answers}
     return (*answers, *(item for item in servers if item.ref not in known))
 
 
-def wanted(config: Config, env: Mapping[str, str]) -> dict[str, str]:
+def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]:
     """The models that are named in the settings, and the usual one of every provider with a key."""
     found: dict[str, str] = {}
     named = {
@@ -55,39 +55,39 @@ def wanted(config: Config, env: Mapping[str, str]) -> dict[str, str]:
     for why, ref in named.items():
         if ref:
             found[ref] = f"{found[ref]}, {why}" if ref in found else why
-    settings = with_stored(config.providers, read_auth(env), env)
+    settings = add_stored_keys(config.providers, read_auth_file(env), env)
     for provider in dict.fromkeys([*PRESETS, *settings]):
-        ref = usual_ref(provider, settings, env)
+        ref = default_ref_of(provider, settings, env)
         if ref and not any(other.startswith(f"{provider}/") for other in found):
             found[ref] = "has a key" if settings.get(provider) is None else "configured"
     return found
 
 
-async def _asked(models: Models, ref: str, why: str, patience: float) -> Answer:
+async def _probe_model(models: ModelSelector, ref: str, why: str, timeout: float) -> ModelProbe:
     begun, said = time.monotonic(), False
 
     def after() -> float:
         return round(time.monotonic() - begun, 2)
 
     try:
-        async with asyncio.timeout(patience):
-            provider, info = await models.named(ref)
-            request = Request(info.id, (UserMessage(_QUESTION),), max_tokens=64)
+        async with asyncio.timeout(timeout):
+            provider, info = await models.connect_other(ref)
+            request = Request(info.id, (PromptMessage(_PROBE_PROMPT),), max_tokens=64)
             async for piece in provider.stream(request):
-                said = said or isinstance(piece, TextPiece | ThinkingPiece | CallPiece)
+                said = said or isinstance(piece, TextChunk | ThinkingChunk | CallChunk)
         if said:
-            return Answer(ref, why, True, f"answers after {after():.1f} s", after())
-        return Answer(ref, why, False, "its answer was empty", after())
+            return ModelProbe(ref, why, True, f"answers after {after():.1f} s", after())
+        return ModelProbe(ref, why, False, "its answer was empty", after())
     except TimeoutError:
-        return Answer(ref, why, False, f"no answer within {patience:g} s", after())
+        return ModelProbe(ref, why, False, f"no answer within {timeout:g} s", after())
     except OdinError as error:
-        return Answer(ref, why, False, error.sentence(), after())
+        return ModelProbe(ref, why, False, error.describe(), after())
 
 
-async def _local(models: Models) -> tuple[Answer, ...]:
-    found = await models.choices(look=True)
+async def _probe_local_servers(models: ModelSelector) -> tuple[ModelProbe, ...]:
+    found = await models.list_available(probe_servers=True)
     return tuple(
-        Answer(item.ref, ON_THIS_MACHINE, True, f"its server is there ({item.where})")
+        ModelProbe(item.ref, ON_THIS_MACHINE, True, f"its server is there ({item.address})")
         for item in found
         if item.note == ON_THIS_MACHINE
     )

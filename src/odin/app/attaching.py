@@ -11,31 +11,31 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from odin.context.files import FileCache, Journal, journaled
+from odin.context.files import CacheJournal, FileCache, record_into
 from odin.core.attachment import MAX_IMAGES, Attachment
 from odin.core.event import CachedFile, ContextAdded, Mode
 from odin.core.message import Image
 from odin.core.op import Prompt
 from odin.core.redaction import Redact
-from odin.core.text import mended
+from odin.core.text import to_valid_unicode
 from odin.core.tool import Subject, ToolContext, ToolOutput
-from odin.engine.attaching import NOTHING, Attached
+from odin.engine.attaching import NO_CONTENT, AttachedContent
 from odin.policy.process.runner import ProcessRunner
 from odin.policy.rules import Policy
 
-PATIENCE_S = 20.0
+READ_TIMEOUT_S = 20.0
 """How long reading may take, for all that one prompt brings."""
 
-ALL_CHARS = 120_000
+MAX_TOTAL_CHARS = 120_000
 """When so much is attached, what follows is left for the model to read by itself."""
 
-_OWN_WISH = "outside the project"
+_OUTSIDE_PROJECT = "outside the project"
 """What is asked for this reason alone, the person has answered by naming it."""
 
-_SECRET = "Ask for it in words, and you are asked whether the model may read it."
+_SECRET_HINT = "Ask for it in words, and you are asked whether the model may read it."
 
 
-class Means(Struct, frozen=True):
+class AttachmentDeps(Struct, frozen=True):
     """What reading needs. `window` gives the tokens of the model's window, 0 when it is not known, and `sees` whether
     it is shown images. `seen` gives the files that became known since it was last called."""
 
@@ -48,130 +48,133 @@ class Means(Struct, frozen=True):
     runner: ProcessRunner
     policy: Callable[[], Policy]
     redact: Redact
-    seen: Callable[[], Sequence[CachedFile]]
-    window: Callable[[], int]
-    sees: Callable[[], bool]
+    take_new_files: Callable[[], Sequence[CachedFile]]
+    context_window: Callable[[], int]
+    sees_images: Callable[[], bool]
 
 
-class Attacher:
+class AttachmentReader:
     """The attachments of the main agent. Nothing is loaded for a prompt that mentions nothing."""
 
-    def __init__(self, means: Means) -> None:
-        self._means = means
-        self._read: list[Journal] = []
+    def __init__(self, deps: AttachmentDeps) -> None:
+        self._deps = deps
+        self._journals: list[CacheJournal] = []
 
-    def _named(self, prompt: Prompt) -> list[Attachment]:
-        if not prompt.attached and "@" not in prompt.text:
+    def _find_attachments(self, prompt: Prompt) -> list[Attachment]:
+        if not prompt.attachments and "@" not in prompt.text:
             return []
-        from odin.app.mentioned import Place, named
+        from odin.app.mentioned import PathBase, find_attachments
 
-        return named(prompt, Place(self._means.cwd, self._means.root, self._means.home))
+        return find_attachments(prompt, PathBase(self._deps.cwd, self._deps.root, self._deps.home))
 
-    def brings(self, prompt: Prompt) -> bool:
-        return bool(self._named(prompt))
+    def has_attachments(self, prompt: Prompt) -> bool:
+        return bool(self._find_attachments(prompt))
 
     async def accept(self, prompt: Prompt) -> Prompt:
-        if not prompt.attached and "@" not in prompt.text:
+        if not prompt.attachments and "@" not in prompt.text:
             return prompt
-        return await asyncio.to_thread(self._accepted, prompt)
+        return await asyncio.to_thread(self._store_attachments, prompt)
 
-    def _accepted(self, prompt: Prompt) -> Prompt:
+    def _store_attachments(self, prompt: Prompt) -> Prompt:
         """Everything is checked before anything is kept."""
-        from odin.app.mentioned import brings_picture, check_pictures, picture, stored
+        from odin.app.mentioned import check_images, has_image_data, store_attachment, validate_image
 
-        brought = [item for item in prompt.attached if brings_picture(item)]
-        check_pictures((item for item in self._named(prompt) if not self._kept_back(item, prompt.mode)), len(brought))
+        brought = [item for item in prompt.attachments if has_image_data(item)]
+        check_images(
+            (item for item in self._find_attachments(prompt) if not self._explain_refusal(item, prompt.mode)),
+            len(brought),
+        )
         for item in brought:
-            picture(item.data, Path(item.path).name or "The clipboard")
-        folder = self._means.folder
-        kept = tuple(stored(item, folder) if item.data else item for item in prompt.attached)
-        return structs.replace(prompt, attached=kept)
+            validate_image(item.data, Path(item.path).name or "The clipboard")
+        folder = self._deps.folder
+        kept = tuple(store_attachment(item, folder) if item.data else item for item in prompt.attachments)
+        return structs.replace(prompt, attachments=kept)
 
-    async def read(self, prompt: Prompt, mode: Mode) -> Attached:
-        self._read = []
-        items = self._named(prompt)
+    async def read(self, prompt: Prompt, mode: Mode) -> AttachedContent:
+        self._journals = []
+        items = self._find_attachments(prompt)
         if not items:
-            return NOTHING
-        gathered = _Gathered(self._room())
+            return NO_CONTENT
+        gathered = _AttachmentBatch(self._compute_limit())
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(READ_TIMEOUT_S):
                 for item in items:
-                    await self._add(item, mode, gathered)
+                    await self._add_item(item, mode, gathered)
         except TimeoutError:
-            gathered.left_out("The rest of what was attached", f"reading took longer than {PATIENCE_S:g} s.")
+            gathered.skip("The rest of what was attached", f"reading took longer than {READ_TIMEOUT_S:g} s.")
         except BaseException:
             self.forget()
             raise
-        return self._told(gathered)
+        return self._build_result(gathered)
 
     def forget(self) -> None:
-        for journal in reversed(self._read):
-            self._means.files.take_back(journal)
-        self._read = []
+        for journal in reversed(self._journals):
+            self._deps.files.rollback(journal)
+        self._journals = []
 
-    def _room(self) -> int:
+    def _compute_limit(self) -> int:
         """Characters that may be attached: half of the window at most."""
-        window = self._means.window()
-        return min(ALL_CHARS, window * 3 // 2) if window else ALL_CHARS
+        window = self._deps.context_window()
+        return min(MAX_TOTAL_CHARS, window * 3 // 2) if window else MAX_TOTAL_CHARS
 
-    def _told(self, gathered: "_Gathered") -> Attached:
-        if gathered.images and not self._means.sees():
+    def _build_result(self, gathered: "_AttachmentBatch") -> AttachedContent:
+        if gathered.images and not self._deps.sees_images():
             gathered.warnings.append("This model is not shown images, so it only knows that some were attached.")
-        files = tuple(structs.replace(file, path=mended(file.path)) for file in self._means.seen())
-        return Attached(tuple(gathered.notes), tuple(gathered.images), tuple(gathered.warnings), files)
+        files = tuple(structs.replace(file, path=to_valid_unicode(file.path)) for file in self._deps.take_new_files())
+        return AttachedContent(tuple(gathered.notes), tuple(gathered.images), tuple(gathered.warnings), files)
 
-    async def _add(self, item: Attachment, mode: Mode, gathered: "_Gathered") -> None:
-        why = self._kept_back(item, mode)
+    async def _add_item(self, item: Attachment, mode: Mode, gathered: "_AttachmentBatch") -> None:
+        why = self._explain_refusal(item, mode)
         if why:
-            gathered.left_out(_shown(item), why)
+            gathered.skip(_name_of(item), why)
             return
-        if gathered.chars >= gathered.room:
-            gathered.left_out(_shown(item), "there is too much already; the model can read it by itself.")
+        if gathered.chars >= gathered.max_chars:
+            gathered.skip(_name_of(item), "there is too much already; the model can read it by itself.")
             return
-        journal = Journal()
-        with journaled(journal):
-            output = await self._output(item, mode)
+        journal = CacheJournal()
+        with record_into(journal):
+            output = await self._read_item(item, mode)
         if output.is_error:
-            gathered.left_out(_shown(item), output.text)
+            gathered.skip(_name_of(item), output.text)
         elif len(output.images) + len(gathered.images) > MAX_IMAGES:
-            gathered.left_out(_shown(item), f"a prompt takes at most {MAX_IMAGES} images.")
-        elif len(output.text) > gathered.room:
-            gathered.left_out(_shown(item), "it is too long for this model. Name some lines of it, as in @path:1-200.")
+            gathered.skip(_name_of(item), f"a prompt takes at most {MAX_IMAGES} images.")
+        elif len(output.text) > gathered.max_chars:
+            gathered.skip(_name_of(item), "it is too long for this model. Name some lines of it, as in @path:1-200.")
         else:
-            self._means.files.count(journal)
-            self._read.append(journal)
-            text = mended(self._means.redact(output.text).text)
-            gathered.add(ContextAdded(text, _lines(item)).note, _called(output.images, item))
+            self._deps.files.commit(journal)
+            self._journals.append(journal)
+            text = to_valid_unicode(self._deps.redact(output.text).text)
+            gathered.add(ContextAdded(text, _describe_range(item)).note, _rename_images(output.images, item))
             return
-        self._means.files.take_back(journal)
+        self._deps.files.rollback(journal)
 
-    async def _output(self, item: Attachment, mode: Mode) -> ToolOutput:
-        means = self._means
+    async def _read_item(self, item: Attachment, mode: Mode) -> ToolOutput:
+        means = self._deps
         ctx = ToolContext(means.cwd, means.root, means.session, "", "", mode, lambda line: None)
         if os.path.isdir(item.path):  # noqa: PTH112 (a path that cannot be one is none)
-            from odin.tools.ls import LS, LSArgs
+            from odin.tools.ls import LSArgs, LSTool
 
-            return await LS(means.files).run(LSArgs(item.path), ctx)
-        from odin.tools.read import Read, ReadArgs
-        from odin.tools.reading.formats import Formats
+            return await LSTool(means.files).run(LSArgs(item.path), ctx)
+        from odin.tools.read import ReadArgs, ReadTool
+        from odin.tools.reading.formats import FormatReader
 
         count = item.last - max(item.first, 1) + 1 if item.last else None
         args = ReadArgs(item.path, item.first or None, count)
-        return await Read(means.files, Formats(means.folder, means.runner)).run(args, ctx)
+        return await ReadTool(means.files, FormatReader(means.folder, means.runner)).run(args, ctx)
 
-    def _kept_back(self, item: Attachment, mode: Mode) -> str:
+    def _explain_refusal(self, item: Attachment, mode: Mode) -> str:
         """Why it is not sent, or ""."""
-        verdict = self._means.policy().judge("Read", "read", Subject(paths=(item.path,)), mode)
-        if verdict.action == "allow" or (verdict.action == "ask" and verdict.rule == _OWN_WISH):
+        verdict = self._deps.policy().judge("Read", "read", Subject(paths=(item.path,)), mode)
+        if verdict.action == "allow" or (verdict.action == "ask" and verdict.rule == _OUTSIDE_PROJECT):
             return ""
-        return f"{verdict.reason} {_SECRET}" if verdict.action == "ask" else verdict.reason
+        return f"{verdict.reason} {_SECRET_HINT}" if verdict.action == "ask" else verdict.reason
 
 
-class _Gathered:
+class _AttachmentBatch:
     """What has been read of it so far. There is `room` for so many characters, and `chars` are taken."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self, max_chars: int) -> None:
+        self.max_chars = max_chars
         self.chars = 0
         self.notes: list[str] = []
         self.images: list[Image] = []
@@ -182,22 +185,22 @@ class _Gathered:
         self.images += images
         self.chars += len(note)
 
-    def left_out(self, what: str, why: str) -> None:
-        self.warnings.append(mended(f"{what} was not attached: {why}"))
-        self.notes.append(mended(f"{what}, which the user mentions, was not attached: {why}"))
+    def skip(self, what: str, why: str) -> None:
+        self.warnings.append(to_valid_unicode(f"{what} was not attached: {why}"))
+        self.notes.append(to_valid_unicode(f"{what}, which the user mentions, was not attached: {why}"))
 
 
-def _shown(item: Attachment) -> str:
+def _name_of(item: Attachment) -> str:
     return item.name or item.path
 
 
-def _lines(item: Attachment) -> str:
+def _describe_range(item: Attachment) -> str:
     """The file, with the lines that were asked for."""
     if not item.first and not item.last:
-        return mended(item.path)
-    return mended(f"{item.path}:{item.first or 1}-{item.last}" if item.last else f"{item.path}:{item.first}-")
+        return to_valid_unicode(item.path)
+    return to_valid_unicode(f"{item.path}:{item.first or 1}-{item.last}" if item.last else f"{item.path}:{item.first}-")
 
 
-def _called(images: Sequence[Image], item: Attachment) -> list[Image]:
-    name = mended(item.name or Path(item.path).name)
+def _rename_images(images: Sequence[Image], item: Attachment) -> list[Image]:
+    name = to_valid_unicode(item.name or Path(item.path).name)
     return [structs.replace(image, name=name) for image in images]

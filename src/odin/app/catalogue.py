@@ -10,56 +10,56 @@ from contextlib import suppress
 from itertools import islice
 
 from odin.tools.files.path import Refusal
-from odin.tools.searching.ripgrep import base_arguments, find_ripgrep
-from odin.tools.searching.walk import walk
+from odin.tools.searching.ripgrep import build_base_argv, find_ripgrep
+from odin.tools.searching.walk import walk_files
 
-MOST_PATHS = 600_000
-MOST_CHARS = 80_000_000
-WALK_S = 30.0
-_CHUNK = 48_000
-_BLOCK = 65_536
-_TOPS = 1000
-_BATCH = 1000
-_TURN_S = 0.5
-_FOLDERS = re.compile(r"^(.+)/[^/\n]*$", re.MULTILINE)
-_AT_TOP = re.compile(r"^[^/\n]+$", re.MULTILINE)
-_KEPT = ("HOME", "XDG_CONFIG_HOME", "LANG", "LC_ALL", "SYSTEMROOT")
+MAX_PATHS = 600_000
+MAX_CHARS = 80_000_000
+WALK_TIMEOUT_S = 30.0
+_CHUNK_CHARS = 48_000
+_READ_BYTES = 65_536
+_MAX_TOP_LEVEL = 1000
+_BATCH_SIZE = 1000
+_BATCH_S = 0.5
+_FOLDER_PATTERN = re.compile(r"^(.+)/[^/\n]*$", re.MULTILINE)
+_TOP_LEVEL_PATTERN = re.compile(r"^[^/\n]+$", re.MULTILINE)
+_KEPT_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "LANG", "LC_ALL", "SYSTEMROOT")
 
 
-class Catalogue:
+class PathIndex:
     """Paths below one folder, in no order. Each of `chunks` begins and ends with a line feed and never changes."""
 
     def __init__(self) -> None:
         self.chunks: list[str] = []
-        self.tops: list[str] = []
+        self.top_level: list[str] = []
         self.count = 0
-        self.complete = False
+        self.is_complete = False
         self._chars = 0
         self._pending: list[str] = []
         self._pending_chars = 0
         self._folders: set[str] = {""}
 
     @property
-    def full(self) -> bool:
-        return self.count >= MOST_PATHS or self._chars >= MOST_CHARS
+    def is_full(self) -> bool:
+        return self.count >= MAX_PATHS or self._chars >= MAX_CHARS
 
     def add(self, lines: str) -> None:
         """Paths of files, one in a line, without a line feed at the end. Their folders are found with them."""
-        new = self._new_folders(lines)
+        new = self._collect_new_folders(lines)
         text = f"{lines}\n{new}" if new else lines
-        if len(self.tops) < _TOPS:
-            self.tops += _AT_TOP.findall(lines)
-            self.tops += [folder for folder in new.split("\n") if folder.find("/") == len(folder) - 1 >= 1]
+        if len(self.top_level) < _MAX_TOP_LEVEL:
+            self.top_level += _TOP_LEVEL_PATTERN.findall(lines)
+            self.top_level += [folder for folder in new.split("\n") if folder.find("/") == len(folder) - 1 >= 1]
         self.count += text.count("\n") + 1
         self._chars += len(text)
         self._pending.append(text)
         self._pending_chars += len(text)
-        if self._pending_chars >= _CHUNK:
+        if self._pending_chars >= _CHUNK_CHARS:
             self.flush()
 
-    def _new_folders(self, lines: str) -> str:
+    def _collect_new_folders(self, lines: str) -> str:
         found: list[str] = []
-        for folder in set(_FOLDERS.findall(lines)) - self._folders:
+        for folder in set(_FOLDER_PATTERN.findall(lines)) - self._folders:
             while folder not in self._folders:
                 self._folders.add(folder)
                 found.append(f"{folder}/")
@@ -75,44 +75,44 @@ class Catalogue:
     def finish(self) -> None:
         self.flush()
         self._folders = {""}
-        self.complete = True
+        self.is_complete = True
 
 
-async def fill(catalogue: Catalogue, folder: str, env: Mapping[str, str]) -> None:
+async def fill_index(index: PathIndex, folder: str, env: Mapping[str, str]) -> None:
     """Look through the folder once: what git ignores is left out, no link is followed, and it ends after a while."""
     rg = find_ripgrep()
     with suppress(TimeoutError, OSError):
-        async with asyncio.timeout(WALK_S):
-            await (_by_ripgrep(rg, catalogue, folder, env) if rg else _by_hand(catalogue, folder))
-    catalogue.finish()
+        async with asyncio.timeout(WALK_TIMEOUT_S):
+            await (_fill_by_ripgrep(rg, index, folder, env) if rg else _fill_by_walk(index, folder))
+    index.finish()
 
 
-def _arguments(rg: str, folder: str, home: str) -> list[str]:
+def _build_arguments(rg: str, folder: str, home: str) -> list[str]:
     """A home is full of hidden folders that belong to programs; a project has few, and people name them."""
     hidden = [] if os.path.realpath(folder) == os.path.realpath(home or "/") else ["--hidden"]
     skipped = [f"--glob=!{name}" for name in (".git", ".hg", ".svn")]
-    return [*base_arguments(rg, folder), "--files", "--null", "--threads=2", *hidden, *skipped]
+    return [*build_base_argv(rg, folder), "--files", "--null", "--threads=2", *hidden, *skipped]
 
 
-async def _by_ripgrep(rg: str, catalogue: Catalogue, folder: str, env: Mapping[str, str]) -> None:
+async def _fill_by_ripgrep(rg: str, index: PathIndex, folder: str, env: Mapping[str, str]) -> None:
     process = await asyncio.create_subprocess_exec(
-        *_arguments(rg, folder, env.get("HOME", "")),
+        *_build_arguments(rg, folder, env.get("HOME", "")),
         cwd=folder,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env={name: env[name] for name in _KEPT if name in env},
+        env={name: env[name] for name in _KEPT_VARIABLES if name in env},
         start_new_session=True,
     )
     rest = b""
     try:
-        while process.stdout is not None and not catalogue.full:
-            piece = await process.stdout.read(_BLOCK)
+        while process.stdout is not None and not index.is_full:
+            piece = await process.stdout.read(_READ_BYTES)
             if not piece:
                 break
             whole, _, rest = (rest + piece).rpartition(b"\0")
             if whole:
-                catalogue.add(_text(whole))
+                index.add(_decode_names(whole))
             await asyncio.sleep(0)
     finally:
         with suppress(ProcessLookupError, PermissionError):
@@ -120,34 +120,34 @@ async def _by_ripgrep(rg: str, catalogue: Catalogue, folder: str, env: Mapping[s
         await asyncio.shield(process.wait())
 
 
-def _text(names: bytes) -> str:
+def _decode_names(names: bytes) -> str:
     """One name in a line. A name with a line feed in it cannot be one."""
     if b"\n" in names:
         names = b"\0".join(name for name in names.split(b"\0") if b"\n" not in name)
     return names.replace(b"\0", b"\n").decode("utf-8", "surrogateescape")
 
 
-async def _by_hand(catalogue: Catalogue, folder: str) -> None:
+async def _fill_by_walk(index: PathIndex, folder: str) -> None:
     """For machines without ripgrep: the same files, in a thread."""
     start = len(folder.rstrip("/")) + 1
-    found = walk(folder, hidden=True, seconds=WALK_S)
-    while not catalogue.full:
-        names = await asyncio.to_thread(_batch, found, start)
+    found = walk_files(folder, hidden=True, seconds=WALK_TIMEOUT_S)
+    while not index.is_full:
+        names = await asyncio.to_thread(_take_batch, found, start)
         if names is None:
             return
         if names:
-            catalogue.add("\n".join(names))
+            index.add("\n".join(names))
 
 
-def _batch(found: Iterator[str], start: int) -> list[str] | None:
+def _take_batch(found: Iterator[str], start: int) -> list[str] | None:
     """The next of them; None when there are no more."""
     began = time.monotonic()
     names: list[str] = []
     try:
-        for path in islice(found, _BATCH):
+        for path in islice(found, _BATCH_SIZE):
             if "\n" not in path:
                 names.append(path[start:])
-            if time.monotonic() - began > _TURN_S:
+            if time.monotonic() - began > _BATCH_S:
                 return names
     except Refusal:
         return None

@@ -10,16 +10,16 @@ from odin.config import Config
 from odin.core.client import RewindPlan
 from odin.core.op import Redo, Rewind
 from odin.core.tool import Tool, ToolContext
-from odin.engine.early.discard import PutBack, crashed
+from odin.engine.early.discard import RollbackResult, find_crashed_calls
 from odin.engine.recorder import Recorder
-from odin.session.files.changes import Ahead
+from odin.session.files.changes import SpeculativeChanges
 
 if TYPE_CHECKING:
     from odin.engine.files.checkpointer import Checkpointer
     from odin.engine.files.rewind import Rewinder
 
 
-class Checkpoints:
+class SessionCheckpoints:
     """`log` is the session's log: all sessions of one project share a store beside their folder.
 
     `running` names the calls that have a process in the background, `forget` makes the model read files again.
@@ -43,57 +43,57 @@ class Checkpoints:
         self._forget = forget
         self._checkpointer: Checkpointer | None = None
 
-    def around(self, tool: Tool[Any], args: Any, context: ToolContext) -> AbstractAsyncContextManager[None]:
+    def guard_call(self, tool: Tool[Any], args: Any, context: ToolContext) -> AbstractAsyncContextManager[None]:
         """What surrounds a call, for the gate."""
         if tool.kind not in ("edit", "execute") or not self._config.checkpoints.enabled:
             return nullcontext()
-        return self._load().around(tool, args, context)
+        return self._load_checkpointer().guard_call(tool, args, context)
 
     async def recover(self) -> None:
         """See to calls that a crash cut off, before anything else happens to their files."""
-        if self._recorder.state.changes.open or crashed(self._recorder):
-            await self._load().recover()
+        if self._recorder.state.file_history.unfinished or find_crashed_calls(self._recorder):
+            await self._load_checkpointer().recover()
 
     @property
-    def restore(self) -> Callable[[Ahead], Awaitable[PutBack]] | None:
+    def rollback_files(self) -> Callable[[SpeculativeChanges], Awaitable[RollbackResult]] | None:
         """Puts the files of a call back that was begun early. None when nothing is saved."""
-        return self._put_back if self._config.checkpoints.enabled else None
+        return self._rollback_files if self._config.checkpoints.enabled else None
 
-    async def _put_back(self, early: Ahead) -> PutBack:
-        from odin.engine.early.takeback import put_back
+    async def _rollback_files(self, early: SpeculativeChanges) -> RollbackResult:
+        from odin.engine.early.takeback import rollback_files
 
-        return await put_back(early, self._load().store)
+        return await rollback_files(early, self._load_checkpointer().store)
 
-    async def go(self, op: Rewind | Redo) -> None:
+    async def rewind_or_redo(self, op: Rewind | Redo) -> None:
         if isinstance(op, Rewind):
-            await self.rewinder().rewind(op)
+            await self.make_rewinder().rewind(op)
         else:
-            await self.rewinder().redo(op)
+            await self.make_rewinder().redo(op)
 
     async def plan(self, op: Rewind) -> RewindPlan:
         """What a rewind would do."""
-        plan = await self.rewinder().plan(op)
+        plan = await self.make_rewinder().plan(op)
         return RewindPlan(plan.changes, plan.kept)
 
-    def rewinder(self) -> "Rewinder":
+    def make_rewinder(self) -> "Rewinder":
         from odin.engine.files.rewind import Rewinder
 
-        return Rewinder(self._recorder, self._load(), self._forget)
+        return Rewinder(self._recorder, self._load_checkpointer(), self._forget)
 
     async def close(self) -> None:
         if self._checkpointer is not None:
-            from odin.engine.files.checkpointer import in_thread
+            from odin.engine.files.checkpointer import run_in_thread
             from odin.session.files.prune import prune_if_due
 
             self._checkpointer.close()
             store, limit = self._checkpointer.store, self._config.checkpoints.max_store_bytes
-            await in_thread(lambda stopped: prune_if_due(store, self._sessions, limit))
+            await run_in_thread(lambda stopped: prune_if_due(store, self._sessions, limit))
 
-    def _load(self) -> "Checkpointer":
+    def _load_checkpointer(self) -> "Checkpointer":
         if self._checkpointer is None:
             from odin.engine.files.checkpointer import Checkpointer
             from odin.session.files.checkpoints import CheckpointStore
-            from odin.session.files.listing import Limits
+            from odin.session.files.listing import ListingLimits
 
             state, settings = self._sessions.parent.parent, self._config.checkpoints
             self._checkpointer = Checkpointer(
@@ -102,7 +102,7 @@ class Checkpoints:
                 root=os.path.realpath(self._config.root),
                 home=os.path.realpath(self._home),
                 state_dir=str(state),
-                limits=Limits(settings.max_files, settings.max_bytes, settings.max_file_bytes),
+                limits=ListingLimits(settings.max_files, settings.max_bytes, settings.max_file_bytes),
                 running=self._running,
             )
         return self._checkpointer

@@ -13,27 +13,27 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.app.logfile import FOLDER as LOGS
-from odin.app.logfile import NAME as LOG_FILE
-from odin.app.sandbox import PROOFS
-from odin.config import cache_dir, current_folder, project_root, state_dir
+from odin.app.logfile import LOG_FILE_NAME as LOG_FILE
+from odin.app.logfile import LOG_FOLDER as LOGS
+from odin.app.sandbox import PROBE_FILE
+from odin.config import find_project_root, get_cache_dir, get_current_folder, get_state_dir
 from odin.core.errors import OdinError, UsageError
-from odin.session.index import Index
-from odin.session.store import Store
+from odin.session.index import SessionIndex
+from odin.session.store import SessionStore
 
-CACHED = (PROOFS,)
+CACHE_FILES = (PROBE_FILE,)
 """The files that Odin puts into the cache. Whatever else is there is somebody else's."""
 
-LOGGED = (LOG_FILE, f"{LOG_FILE}.1")
-WORKTREES = "worktrees"
-REMOVED = ".removed"
+LOG_FILES = (LOG_FILE, f"{LOG_FILE}.1")
+WORKTREE_FOLDER = "worktrees"
+REMOVED_FOLDER = ".removed"
 """Where work trees are put that held something when they were removed."""
 
-_DAYS = re.compile(r"(\d{1,9})([smhdw]?)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "": 86_400}
+_DURATION = re.compile(r"(\d{1,9})([smhdw]?)")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "": 86_400}
 
 
-class Kept(Struct, frozen=True):
+class DiskUsage(Struct, frozen=True):
     """One kind of thing on disk: how many there are and what they take."""
 
     what: str
@@ -42,7 +42,7 @@ class Kept(Struct, frozen=True):
     bytes: int
 
 
-class Going(Struct, frozen=True):
+class CleanupItem(Struct, frozen=True):
     """Something that is removed. `why_not` says why it stays after all."""
 
     what: str
@@ -54,7 +54,7 @@ class Going(Struct, frozen=True):
     why_not: str = ""
 
 
-class Keep(Struct, frozen=True):
+class Retention(Struct, frozen=True):
     """What stays whatever else is said: what is younger than so many seconds, and the newest ones of each project."""
 
     younger_than: float = 0.0
@@ -63,120 +63,126 @@ class Keep(Struct, frozen=True):
 
 def seconds_of(text: str) -> float:
     """How long `30d`, `12h` or `2w` is; a bare number means days. Raises UsageError."""
-    found = _DAYS.fullmatch(text.strip().lower())
+    found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise UsageError(f"{text!r} is no length of time.", "Write it as 30d, 12h or 2w.")
-    return float(int(found[1]) * _SECONDS[found[2]])
+    return float(int(found[1]) * _UNIT_SECONDS[found[2]])
 
 
 class Cleanup:
     """Everything of one user, seen from the project around `cwd`."""
 
     def __init__(self, env: Mapping[str, str], cwd: str = "") -> None:
-        folder = os.path.realpath(cwd or current_folder())
+        folder = os.path.realpath(cwd or get_current_folder())
         if not Path(folder).is_dir():
             raise UsageError(f"There is no folder {folder}.", "Name an existing one with --cwd.")
-        self._state = state_dir(env)
-        self._cache = cache_dir(env)
-        self._store = Store(self._state, project_root(folder, env))
+        self._state = get_state_dir(env)
+        self._cache = get_cache_dir(env)
+        self._store = SessionStore(self._state, find_project_root(folder, env))
         self._key = self._store.folder.name
 
     # --- what there is ---
 
-    def status(self) -> tuple[Kept, ...]:
+    def measure_usage(self) -> tuple[DiskUsage, ...]:
         state = self._state
         here = self._store.folder
         return (
-            _kept("sessions of this project", here, len(Index(here).rows())),
-            _kept(
-                "sessions of all projects", here.parent, sum(len(Index(path).rows()) for path in _folders(here.parent))
+            _measure_folder("sessions of this project", here, len(SessionIndex(here).list_entries())),
+            _measure_folder(
+                "sessions of all projects",
+                here.parent,
+                sum(len(SessionIndex(path).list_entries()) for path in _list_folders(here.parent)),
             ),
-            _kept("checkpoints of this project", state / "checkpoints" / self._key),
-            _kept("checkpoints of all projects", state / "checkpoints"),
-            _kept("work trees", state / WORKTREES),
-            _named("logs", state / LOGS, LOGGED),
-            _named("cache", self._cache, CACHED),
+            _measure_folder("checkpoints of this project", state / "checkpoints" / self._key),
+            _measure_folder("checkpoints of all projects", state / "checkpoints"),
+            _measure_folder("work trees", state / WORKTREE_FOLDER),
+            _measure_files("logs", state / LOGS, LOG_FILES),
+            _measure_files("cache", self._cache, CACHE_FILES),
         )
 
     # --- what can go ---
 
-    def sessions(self, keep: Keep, *, everywhere: bool = False) -> list[Going]:
+    def find_sessions(self, keep: Retention, *, everywhere: bool = False) -> list[CleanupItem]:
         """The sessions that are old enough, oldest first."""
-        folders = _folders(self._store.folder.parent) if everywhere else [self._store.folder]
+        folders = _list_folders(self._store.folder.parent) if everywhere else [self._store.folder]
         before = time.time() - keep.younger_than
-        found: list[Going] = []
+        found: list[CleanupItem] = []
         for folder in folders:
-            newest_first = sorted(Index(folder).summaries(), key=lambda item: -item.modified)
+            newest_first = sorted(SessionIndex(folder).list_summaries(), key=lambda item: -item.modified)
             for item in newest_first[keep.newest :]:
                 if item.modified <= before:
                     path = folder / item.id
                     why = f"open: {item.locked}" if item.locked else ""
-                    size = _size(path)[0]
-                    found.append(Going("session", item.id, str(path), item.modified, size, item.title, why))
+                    size = _measure_size(path)[0]
+                    found.append(CleanupItem("session", item.id, str(path), item.modified, size, item.title, why))
         return sorted(found, key=lambda item: item.modified)
 
-    def cache(self, keep: Keep) -> list[Going]:
-        return _files("cache", self._cache, CACHED, keep)
+    def find_cache_files(self, keep: Retention) -> list[CleanupItem]:
+        return _find_old_files("cache", self._cache, CACHE_FILES, keep)
 
-    def logs(self, keep: Keep) -> list[Going]:
-        return _files("log", self._state / LOGS, LOGGED, keep)
+    def find_log_files(self, keep: Retention) -> list[CleanupItem]:
+        return _find_old_files("log", self._state / LOGS, LOG_FILES, keep)
 
-    def project(self, keep: Keep) -> list[Going]:
+    def find_project_data(self, keep: Retention) -> list[CleanupItem]:
         """Everything of this project: its sessions, what they saved of files, and removed work trees."""
-        found = self.sessions(keep)
+        found = self.find_sessions(keep)
         gone = {item.name for item in found if not item.why_not}
-        stays = [row.id for row in Index(self._store.folder).rows() if row.id not in gone]
+        stays = [row.id for row in SessionIndex(self._store.folder).list_entries() if row.id not in gone]
         saved = self._state / "checkpoints" / self._key
         if saved.is_dir():
             why = f"needed to undo what session {stays[0]} did" if stays else ""
-            found.append(_folder("checkpoints", saved, why))
-        trees = self._state / WORKTREES / self._key / REMOVED
+            found.append(_make_folder_item("checkpoints", saved, why))
+        trees = self._state / WORKTREE_FOLDER / self._key / REMOVED_FOLDER
         before = time.time() - keep.younger_than
-        found += [_folder("removed work tree", path) for path in _folders(trees) if path.stat().st_mtime <= before]
+        found += [
+            _make_folder_item("removed work tree", path)
+            for path in _list_folders(trees)
+            if path.stat().st_mtime <= before
+        ]
         return found
 
     # --- and goes ---
 
-    def remove(self, going: Sequence[Going]) -> list[Going]:
+    def remove(self, going: Sequence[CleanupItem]) -> list[CleanupItem]:
         """Remove them, as far as nothing speaks against it. Gives what became of each."""
-        done: list[Going] = []
+        done: list[CleanupItem] = []
         refused = False
         for item in going:
             why = item.why_not
             if not why and item.what == "checkpoints" and refused:
                 why = "a session of this project is still there"
             if not why:
-                why = self._removed(item)
+                why = self._try_remove(item)
                 refused = refused or bool(why)
-            done.append(Going(item.what, item.name, item.path, item.modified, item.bytes, item.title, why))
+            done.append(CleanupItem(item.what, item.name, item.path, item.modified, item.bytes, item.title, why))
         return done
 
-    def _removed(self, item: Going) -> str:
+    def _try_remove(self, item: CleanupItem) -> str:
         """Why it could not be removed, or ""."""
         path = Path(item.path)
         try:
             if item.what == "session":
-                from odin.session.remove import delete, sweep
+                from odin.session.remove import delete_session, sweep_leftovers
 
-                self._must_be_ours(path)
-                store = Store.at(path.parent)
-                sweep(store)
-                delete(store, item.name)
+                self._require_own_path(path)
+                store = SessionStore.from_folder(path.parent)
+                sweep_leftovers(store)
+                delete_session(store, item.name)
             elif path.is_dir() and not path.is_symlink():
                 import shutil
 
-                self._must_be_ours(path)
+                self._require_own_path(path)
                 shutil.rmtree(path)
             else:
-                self._must_be_ours(path)
+                self._require_own_path(path)
                 path.unlink()
         except OdinError as error:
-            return error.sentence()
+            return error.describe()
         except OSError as error:
             return f"{error.strerror or error}"
         return ""
 
-    def _must_be_ours(self, path: Path) -> None:
+    def _require_own_path(self, path: Path) -> None:
         """Its folder is where it seems to be, below one of Odin's own: no link on the way leads elsewhere."""
         real = Path(os.path.realpath(path.parent))
         own = [Path(os.path.realpath(base)) for base in (self._state, self._cache)]
@@ -184,44 +190,44 @@ class Cleanup:
             raise UsageError(f"{path} leads elsewhere, so it is not removed.")
 
 
-def _kept(what: str, path: Path, count: int | None = None) -> Kept:
-    size, files = _size(path)
-    return Kept(what, str(path), files if count is None else count, size)
+def _measure_folder(what: str, path: Path, count: int | None = None) -> DiskUsage:
+    size, files = _measure_size(path)
+    return DiskUsage(what, str(path), files if count is None else count, size)
 
 
-def _named(what: str, folder: Path, names: Sequence[str]) -> Kept:
+def _measure_files(what: str, folder: Path, names: Sequence[str]) -> DiskUsage:
     there = [folder / name for name in names if (folder / name).is_file()]
-    return Kept(what, str(folder), len(there), sum(path.stat().st_size for path in there))
+    return DiskUsage(what, str(folder), len(there), sum(path.stat().st_size for path in there))
 
 
-def _files(what: str, folder: Path, names: Sequence[str], keep: Keep) -> list[Going]:
+def _find_old_files(what: str, folder: Path, names: Sequence[str], keep: Retention) -> list[CleanupItem]:
     before = time.time() - keep.younger_than
-    found: list[Going] = []
+    found: list[CleanupItem] = []
     for name in names:
         with contextlib.suppress(OSError):
             info = (folder / name).lstat()
             if info.st_mtime <= before:
-                found.append(Going(what, name, str(folder / name), info.st_mtime, info.st_size))
+                found.append(CleanupItem(what, name, str(folder / name), info.st_mtime, info.st_size))
     return found
 
 
-def _folder(what: str, path: Path, why_not: str = "") -> Going:
-    return Going(what, path.name, str(path), path.stat().st_mtime, _size(path)[0], why_not=why_not)
+def _make_folder_item(what: str, path: Path, why_not: str = "") -> CleanupItem:
+    return CleanupItem(what, path.name, str(path), path.stat().st_mtime, _measure_size(path)[0], why_not=why_not)
 
 
-def _folders(base: Path) -> list[Path]:
+def _list_folders(base: Path) -> list[Path]:
     with contextlib.suppress(OSError):
         return sorted(path for path in base.iterdir() if path.is_dir() and not path.is_symlink())
     return []
 
 
-def _size(folder: Path) -> tuple[int, int]:
+def _measure_size(folder: Path) -> tuple[int, int]:
     """Bytes and files below a folder. Links count as themselves."""
-    sizes = list(_sizes(folder))
+    sizes = list(_walk_sizes(folder))
     return sum(sizes), len(sizes)
 
 
-def _sizes(folder: Path) -> Iterator[int]:
+def _walk_sizes(folder: Path) -> Iterator[int]:
     for base, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from msgspec import Struct, to_builtins
 
 from odin import __version__
-from odin.app.sandbox import Confined
-from odin.config import CONFIG_NAME, Config, cache_dir, config_dir, load, project_root, state_dir
-from odin.config.auth import AUTH_NAME, read_auth
+from odin.app.sandbox import LazySandbox
+from odin.config import CONFIG_NAME, Config, find_project_root, get_cache_dir, get_config_dir, get_state_dir, load
+from odin.config.auth import AUTH_NAME, read_auth_file
 from odin.core.errors import OdinError
 from odin.policy.confine.proof import find_program
 from odin.policy.process.runner import ProcessRunner
@@ -23,7 +23,7 @@ from odin.tools.searching.ripgrep import find_ripgrep
 
 Health = Literal["ok", "note", "broken"]
 
-_PATIENCE = 10.0
+_TIMEOUT_S = 10.0
 
 
 class Finding(Struct, frozen=True):
@@ -34,7 +34,7 @@ class Finding(Struct, frozen=True):
     health: Health = "ok"
 
 
-class Report(Struct, frozen=True):
+class DoctorReport(Struct, frozen=True):
     """What was found, for people; `facts` are the same for programs."""
 
     findings: tuple[Finding, ...]
@@ -44,7 +44,7 @@ class Report(Struct, frozen=True):
     def broken(self) -> bool:
         return any(finding.health == "broken" for finding in self.findings)
 
-    def text(self) -> str:
+    def format_text(self) -> str:
         width = max(len(finding.topic) for finding in self.findings)
         marks = {"ok": " ", "note": "*", "broken": "!"}
         lines = [f"{marks[item.health]} {item.topic:{width}}  {item.text}" for item in self.findings]
@@ -52,93 +52,97 @@ class Report(Struct, frozen=True):
         end = f"{broken} broken (marked with !)." if broken else "Nothing is broken."
         return "\n".join([*lines, "", end, ""])
 
-    def json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {**self.facts, "ok": not self.broken, "findings": to_builtins(self.findings)}
 
 
-class _Examination:
+class _Checkup:
     """Everything that is looked at, one after the other."""
 
     def __init__(self, cwd: str, env: Mapping[str, str]) -> None:
         self._cwd = cwd
         self._env = env
-        self._found: list[Finding] = []
+        self._findings: list[Finding] = []
         self._facts: dict[str, Any] = {}
 
-    def report(self) -> Report:
-        self._program()
-        self._folders()
-        config = self._configuration()
-        asyncio.run(self._programs())
+    def build_report(self) -> DoctorReport:
+        self._check_program()
+        self._check_folders()
+        config = self._check_configuration()
+        asyncio.run(self._check_programs())
         if config is not None:
-            self._sandbox(config)
-            self._keys(config)
-            self._trust(config)
-        self._terminal()
-        return Report(tuple(self._found), self._facts)
+            self._check_sandbox(config)
+            self._check_keys(config)
+            self._check_trust(config)
+        self._check_terminal()
+        return DoctorReport(tuple(self._findings), self._facts)
 
-    def _say(self, topic: str, text: str, health: Health = "ok") -> None:
-        self._found.append(Finding(topic, text, health))
+    def _add_finding(self, topic: str, text: str, health: Health = "ok") -> None:
+        self._findings.append(Finding(topic, text, health))
 
-    def _program(self) -> None:
+    def _check_program(self) -> None:
         self._facts["odin"] = __version__
         self._facts["python"] = {"version": platform.python_version(), "path": sys.executable}
         self._facts["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
-        self._say("Odin", __version__)
-        self._say("Python", f"{platform.python_version()}, {sys.executable}")
-        self._say("system", self._facts["system"])
+        self._add_finding("Odin", __version__)
+        self._add_finding("Python", f"{platform.python_version()}, {sys.executable}")
+        self._add_finding("system", self._facts["system"])
 
-    def _folders(self) -> None:
-        places = {"configuration": config_dir(self._env), "state": state_dir(self._env), "cache": cache_dir(self._env)}
+    def _check_folders(self) -> None:
+        places = {
+            "configuration": get_config_dir(self._env),
+            "state": get_state_dir(self._env),
+            "cache": get_cache_dir(self._env),
+        }
         self._facts["folders"] = {}
         for name, path in places.items():
-            writable = _writable(path)
+            writable = _is_writable(path)
             self._facts["folders"][name] = {"path": str(path), "exists": path.is_dir(), "writable": writable}
             state = "writable" if writable else "not writable: make it so, or name another one in the environment"
             health: Health = "ok" if writable else "broken" if name == "state" else "note"
-            self._say(name, f"{path}, {state}", health)
+            self._add_finding(name, f"{path}, {state}", health)
 
-    def _configuration(self) -> Config | None:
-        files = [config_dir(self._env) / CONFIG_NAME, Path(project_root(self._cwd, self._env), CONFIG_NAME)]
+    def _check_configuration(self) -> Config | None:
+        files = [get_config_dir(self._env) / CONFIG_NAME, Path(find_project_root(self._cwd, self._env), CONFIG_NAME)]
         found = [str(path) for path in dict.fromkeys(files) if path.is_file()]
         facts: dict[str, Any] = {"files": found, "warnings": []}
         self._facts["configuration"] = facts
-        self._say("settings", ", ".join(found) or "no odinconfig.json, so the defaults hold")
+        self._add_finding("settings", ", ".join(found) or "no odinconfig.json, so the defaults hold")
         try:
             config = load(self._cwd, self._env)
         except OdinError as error:
-            facts["error"] = error.sentence()
-            self._say("settings", error.sentence(), "broken")
+            facts["error"] = error.describe()
+            self._add_finding("settings", error.describe(), "broken")
             return None
         facts["warnings"] = list(config.warnings)
         for warning in config.warnings:
-            self._say("settings", warning, "note")
+            self._add_finding("settings", warning, "note")
         return config
 
-    async def _programs(self) -> None:
+    async def _check_programs(self) -> None:
         path = self._env.get("PATH") or os.defpath
         ripgrep = find_ripgrep() or ""
-        await self._tool("ripgrep", ripgrep, "searching is slower without it")
+        await self._check_tool("ripgrep", ripgrep, "searching is slower without it")
         git = find_program("git", path)
-        await self._tool("git", git, "Odin itself works without it")
+        await self._check_tool("git", git, "Odin itself works without it")
 
-    async def _tool(self, name: str, path: str, without: str) -> None:
-        version = await _version(path, self._env) if path else ""
+    async def _check_tool(self, name: str, path: str, without: str) -> None:
+        version = await _read_version(path, self._env) if path else ""
         self._facts[name] = {"path": path, "version": version}
         if version:
-            self._say(name, f"{version}, {path}")
+            self._add_finding(name, f"{version}, {path}")
         else:
-            self._say(name, f"{f'{path} does not start' if path else 'not found'}; {without}", "note")
+            self._add_finding(name, f"{f'{path} does not start' if path else 'not found'}; {without}", "note")
 
-    def _sandbox(self, config: Config) -> None:
-        confined = Confined(config, self._env)
+    def _check_sandbox(self, config: Config) -> None:
+        confined = LazySandbox(config, self._env)
         used = confined.get()
-        each = {name: _tried(confined.other(name)) for name in ("bubblewrap", "landlock")}
-        used.prove(anew=True)
+        each = {name: _probe_sandbox(confined.make_other(name)) for name in ("bubblewrap", "landlock")}
+        used.probe(force=True)
         used.kill()
         network = "on" if config.sandbox.network else "off"
         self._facts["sandbox"] = {
-            "use": config.sandbox.use,
+            "use": config.sandbox.backend,
             "used": used.kind,
             "network": network,
             "description": used.describe(),
@@ -146,56 +150,58 @@ class _Examination:
             "reasons": {name: why for name, why in each.items() if why},
         }
         health: Health = "broken" if used.problem else "note" if used.kind == "none" else "ok"
-        self._say("sandbox", used.problem or used.describe(), health)
+        self._add_finding("sandbox", used.problem or used.describe(), health)
         for name, why in each.items():
-            self._say(name, f"not available: {why}" if why else "works")
+            self._add_finding(name, f"not available: {why}" if why else "works")
 
-    def _keys(self, config: Config) -> None:
+    def _check_keys(self, config: Config) -> None:
         """By name only: no value of a key leaves the environment or the file."""
         names = [name for preset in PRESETS.values() for name in preset.key_names]
         found = [name for name in dict.fromkeys(names) if self._env.get(name)]
         given = sorted(name for name, provider in config.providers.items() if provider.api_key)
         self._facts["models"] = {"model": config.model, "keys": found, "providers": sorted(config.providers)}
-        stored = sorted(read_auth(self._env).keys)
+        stored = sorted(read_auth_file(self._env).keys)
         self._facts["models"]["stored"] = stored
         said = [
             *found,
             *(f"providers.{name} in the settings" for name in given),
             *(f"{name} in {AUTH_NAME}" for name in stored),
         ]
-        self._say("model", config.model or "the first that is found; `odin models` lists them")
-        self._say("keys", ", ".join(said) or "none: a model on this machine or the offline planner is used")
+        self._add_finding("model", config.model or "the first that is found; `odin models` lists them")
+        self._add_finding("keys", ", ".join(said) or "none: a model on this machine or the offline planner is used")
 
-    def _trust(self, config: Config) -> None:
+    def _check_trust(self, config: Config) -> None:
         trust = config.trust
         self._facts["trust"] = {"folder": config.root, "trusted": trust.trusted}
         text = "trusted" if trust.trusted else "not trusted: its own settings may only restrict; see `odin trust`"
-        self._say("project", f"{config.root}, {text}")
+        self._add_finding("project", f"{config.root}, {text}")
 
-    def _terminal(self) -> None:
+    def _check_terminal(self) -> None:
         streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
         on = [name for name, stream in streams.items() if stream is not None and stream.isatty()]  # pyright: ignore[reportUnnecessaryComparison]
         term = self._env.get("TERM", "")
         self._facts["terminal"] = {"streams": on, "term": term}
-        self._say("terminal", f"{', '.join(on)} ({term or 'no TERM'})" if on else "none: nobody can be asked here")
+        self._add_finding(
+            "terminal", f"{', '.join(on)} ({term or 'no TERM'})" if on else "none: nobody can be asked here"
+        )
 
 
-def examine(cwd: str, env: Mapping[str, str]) -> Report:
+def examine(cwd: str, env: Mapping[str, str]) -> DoctorReport:
     """Look at everything. Sandboxes are really made, and ended again."""
-    return _Examination(cwd, env).report()
+    return _Checkup(cwd, env).build_report()
 
 
-def _tried(sandbox: Sandbox) -> str:
+def _probe_sandbox(sandbox: Sandbox) -> str:
     """Why a sandbox does not work, or ""."""
-    sandbox.prove()
+    sandbox.probe()
     sandbox.kill()
     if sandbox.kind != "none":
         return ""
-    why = next(iter(sandbox.reasons().values()), "it does not work here")
-    return f"{why}{_cause(why)}"
+    why = next(iter(sandbox.list_failures().values()), "it does not work here")
+    return f"{why}{_explain_failure(why)}"
 
 
-def _cause(why: str) -> str:
+def _explain_failure(why: str) -> str:
     """The switch of the system that explains why namespaces cannot be made, when there is one."""
     if "namespace" not in why and "uid map" not in why and "ermi" not in why:
         return ""
@@ -214,11 +220,11 @@ def _cause(why: str) -> str:
     return ""
 
 
-async def _version(path: str, env: Mapping[str, str]) -> str:
+async def _read_version(path: str, env: Mapping[str, str]) -> str:
     """The first line a program says about itself."""
     runner = ProcessRunner(environ=env)
     try:
-        said = await runner.capture([path, "--version"], cwd="/", timeout=_PATIENCE, stop_after=10_000)
+        said = await runner.capture([path, "--version"], cwd="/", timeout=_TIMEOUT_S, stop_after=10_000)
     except OSError:
         return ""
     finally:
@@ -227,7 +233,7 @@ async def _version(path: str, env: Mapping[str, str]) -> str:
     return lines[0].strip() if said.code == 0 and lines else ""
 
 
-def _writable(folder: Path) -> bool:
+def _is_writable(folder: Path) -> bool:
     """Whether files can be made there, or the folder itself where it is not there yet."""
     there = folder
     while not there.exists() and there != there.parent:

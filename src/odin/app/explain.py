@@ -8,25 +8,25 @@ from typing import Literal
 
 from msgspec import Struct
 
-from odin.app.compose import standard_registry
-from odin.app.rules import open_rulebook, policy_of
-from odin.config import Options, current_folder, load
+from odin.app.compose import build_standard_registry
+from odin.app.rules import load_rule_set, policy_of
+from odin.config import Options, get_current_folder, load
 from odin.core.errors import UsageError
 from odin.core.event import Mode
-from odin.core.registry import canonical
-from odin.core.rule import Action
+from odin.core.registry import canonical_name_of
+from odin.core.rule import RuleAction
 from odin.core.tool import Kind, Subject
 from odin.policy.modes import mode_of
 from odin.policy.rules import Policy
-from odin.policy.shell import Part, Survey, survey
+from odin.policy.shell import CommandAnalysis, ExtractedCommand, analyze_command
 from odin.tools.agent import AgentTool
-from odin.tools.web.address import BadAddress, tidy_url
-from odin.tools.web_fetch import WebFetch
-from odin.tools.web_search import WebSearch
+from odin.tools.web.address import InvalidUrl, normalize_url
+from odin.tools.web_fetch import WebFetchTool
+from odin.tools.web_search import WebSearchTool
 
-Said = Literal["auto", "ask", "deny"]
+VerdictName = Literal["auto", "ask", "deny"]
 
-_SAID: dict[Action, Said] = {"allow": "auto", "ask": "ask", "deny": "deny"}
+_VERDICT_NAMES: dict[RuleAction, VerdictName] = {"allow": "auto", "ask": "ask", "deny": "deny"}
 
 
 class PartVerdict(Struct, frozen=True):
@@ -34,14 +34,14 @@ class PartVerdict(Struct, frozen=True):
 
     command: str
     inside: bool
-    verdict: Said | None = None
+    verdict: VerdictName | None = None
     reason: str = ""
 
 
 class Explanation(Struct, frozen=True):
     """`unclear` says what cannot be read for certain; `suggestions` are rules that would let the call run."""
 
-    verdict: Said
+    verdict: VerdictName
     reason: str
     rule: str
     hint: str
@@ -60,19 +60,19 @@ class Explanation(Struct, frozen=True):
 
 def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> Explanation:
     """Judge `text` as the command, path or address that `tool` would be called with."""
-    cwd = os.path.realpath(options.cwd or current_folder())
+    cwd = os.path.realpath(options.cwd or get_current_folder())
     if not Path(cwd).is_dir():
         raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
-    config = load(cwd, env, options.flags(), trust=options.trust)
-    book = open_rulebook(config, env)
+    config = load(cwd, env, options.to_flags(), trust=options.trust)
+    book = load_rule_set(config, env)
     policy = policy_of(config, options, cwd, book)
-    name, kind = _tool(tool, cwd)
-    subject = _subject(text, kind, cwd)
+    name, kind = _resolve_tool(tool, cwd)
+    subject = _subject_of(text, kind, cwd)
     mode = mode_of(config.mode)
     verdict = policy.judge(name, kind, subject, mode)
-    seen = survey(subject.command) if subject.command else None
+    seen = analyze_command(subject.command) if subject.command else None
     return Explanation(
-        verdict=_SAID[verdict.action],
+        verdict=_VERDICT_NAMES[verdict.action],
         reason=verdict.reason,
         rule=verdict.rule,
         hint=verdict.hint,
@@ -83,46 +83,46 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
         permission_mode=policy.permission_mode,
         root=policy.root,
         cwd=policy.cwd,
-        parts=_parts(seen, policy, name, mode) if seen is not None else (),
-        unclear=seen.reason if seen is not None and not seen.sure else "",
-        suggestions=policy.suggestions(name, kind, subject, mode),
+        parts=_judge_parts(seen, policy, name, mode) if seen is not None else (),
+        unclear=seen.reason if seen is not None and not seen.is_complete else "",
+        suggestions=policy.suggest_rules(name, kind, subject, mode),
         warnings=(*config.warnings, *book.warnings),
     )
 
 
-def _tool(name: str, cwd: str) -> tuple[str, Kind]:
-    registry = standard_registry(cwd)
-    kinds: dict[str, Kind] = {tool.name: tool.kind for known in registry.names() if (tool := registry.get(known))}
-    kinds |= {tool.name: tool.kind for tool in (WebFetch, WebSearch, AgentTool)}
-    wanted = canonical(name)
+def _resolve_tool(name: str, cwd: str) -> tuple[str, Kind]:
+    registry = build_standard_registry(cwd)
+    kinds: dict[str, Kind] = {tool.name: tool.kind for known in registry.list_names() if (tool := registry.get(known))}
+    kinds |= {tool.name: tool.kind for tool in (WebFetchTool, WebSearchTool, AgentTool)}
+    wanted = canonical_name_of(name)
     if wanted not in kinds:
         raise UsageError(f"There is no tool {name!r}.", f"The tools are: {', '.join(kinds)}.")
     return wanted, kinds[wanted]
 
 
-def _subject(text: str, kind: Kind, cwd: str) -> Subject:
+def _subject_of(text: str, kind: Kind, cwd: str) -> Subject:
     if kind == "execute":
         return Subject(command=text)
     if kind == "network":
         try:
-            return Subject(url=tidy_url(text))
-        except BadAddress:
+            return Subject(url=normalize_url(text))
+        except InvalidUrl:
             return Subject(url=text)
     if kind == "talk" or not text:
         return Subject()
     return Subject(paths=(os.path.join(cwd, text),))  # noqa: PTH118 (a Path would resolve what is to be judged)
 
 
-def _parts(seen: Survey, policy: Policy, name: str, mode: Mode) -> tuple[PartVerdict, ...]:
+def _judge_parts(seen: CommandAnalysis, policy: Policy, name: str, mode: Mode) -> tuple[PartVerdict, ...]:
     """The commands that were found; what each would be told by itself, where it stands by itself."""
-    alone = len(seen.parts) < 2
-    return tuple(_part(part, alone, policy, name, mode) for part in seen.parts)
+    alone = len(seen.commands) < 2
+    return tuple(_judge_part(part, alone, policy, name, mode) for part in seen.commands)
 
 
-def _part(part: Part, alone: bool, policy: Policy, name: str, mode: Mode) -> PartVerdict:
+def _judge_part(part: ExtractedCommand, alone: bool, policy: Policy, name: str, mode: Mode) -> PartVerdict:
     plain = all(word.literal for word in part.words) and part.folder == ""
     shown = shlex.join(part.texts) if plain else " ".join(part.texts)
     if alone or not plain:
-        return PartVerdict(shown, part.found_inside)
+        return PartVerdict(shown, part.is_inner)
     verdict = policy.judge(name, "execute", Subject(command=shown), mode)
-    return PartVerdict(shown, part.found_inside, _SAID[verdict.action], verdict.reason)
+    return PartVerdict(shown, part.is_inner, _VERDICT_NAMES[verdict.action], verdict.reason)

@@ -4,39 +4,39 @@ import contextlib
 import os
 from pathlib import Path
 
-from odin.app.secrets import redactor
+from odin.app.secrets import build_redactor
 from odin.config import load
 from odin.core.errors import OdinError, StateUnwritable, UsageError
 from odin.core.redaction import Redact
 from odin.core.sessions import ExportFormat
 from odin.policy.secrets import Redactor
 from odin.session.export.html import write_html
-from odin.session.export.jsonform import VERSION, write_json
+from odin.session.export.jsonform import EXPORT_VERSION, write_json
 from odin.session.export.markdown import write_markdown
-from odin.session.export.overview import overview
-from odin.session.export.story import entries
+from odin.session.export.overview import build_overview
+from odin.session.export.story import build_entries
 from odin.session.log import read_header, read_log
-from odin.tools.files.temporary import beside, create, sweep
+from odin.tools.files.temporary import create_locked, make_sibling_name, sweep_leftovers
 
-FOLDER = "exports"
+EXPORT_FOLDER = "exports"
 _SUFFIXES: dict[ExportFormat, str] = {"markdown": ".md", "json": ".json", "html": ".html"}
-_FORMS: dict[str, ExportFormat] = {
+_FORMATS_BY_SUFFIX: dict[str, ExportFormat] = {
     **{suffix: form for form, suffix in _SUFFIXES.items()},
     ".htm": "html",
     ".markdown": "markdown",
 }
-_MARKS = ("<!-- odin session ", "<!doctype html>\n<!-- odin session ", '{"odin_export":')
+_EXPORT_HEADERS = ("<!-- odin session ", "<!doctype html>\n<!-- odin session ", '{"odin_export":')
 """How a file begins that an export has written."""
 
 
-def form_of(path: str, form: str = "") -> ExportFormat:
+def format_of(path: str, form: str = "") -> ExportFormat:
     """The form that was named, else the one the path's ending means, else Markdown. Raises UsageError."""
     if form:
         found = {"md": "markdown", "htm": "html"}.get(form, form)
         if found not in _SUFFIXES:
             raise UsageError(f"There is no export format {form!r}.", "The formats are markdown, json and html.")
         return found
-    return _FORMS.get(Path(path).suffix.lower(), "markdown")
+    return _FORMATS_BY_SUFFIX.get(Path(path).suffix.lower(), "markdown")
 
 
 def export_session(log_path: str | Path, form: str = "", path: str = "", *, overwrite: bool = False) -> str:
@@ -47,15 +47,15 @@ def export_session(log_path: str | Path, form: str = "", path: str = "", *, over
     """
     log = Path(log_path)
     session = read_header(log).session
-    chosen = form_of(path, form)
-    target = _target(log, session, chosen, path)
+    chosen = format_of(path, form)
+    target = _resolve_target(log, session, chosen, path)
     if not overwrite:
-        _refuse_foreign(target)
-    temporary = Path(beside(str(target)))
+        _refuse_foreign_file(target)
+    temporary = Path(make_sibling_name(str(target)))
     try:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        sweep(str(target.parent))
-        _write(log, session, chosen, temporary)
+        sweep_leftovers(str(target.parent))
+        _write_export(log, session, chosen, temporary)
         temporary.replace(target)
     except OSError as error:
         raise StateUnwritable(
@@ -67,40 +67,40 @@ def export_session(log_path: str | Path, form: str = "", path: str = "", *, over
     return str(target)
 
 
-def _target(log: Path, session: str, form: ExportFormat, path: str) -> Path:
+def _resolve_target(log: Path, session: str, form: ExportFormat, path: str) -> Path:
     name = f"{session}{_SUFFIXES[form]}"
     if not path:
-        return log.parent / FOLDER / name
+        return log.parent / EXPORT_FOLDER / name
     given = Path(path).expanduser().absolute()
     return given / name if given.is_dir() or path.endswith("/") else given
 
 
-def _refuse_foreign(target: Path) -> None:
+def _refuse_foreign_file(target: Path) -> None:
     if not os.path.lexists(target):
         return
     with contextlib.suppress(OSError), target.open("rb") as file:
         begins = file.read(64).decode("utf-8", "replace")
-        if target.is_file() and not target.is_symlink() and begins.startswith(_MARKS):
+        if target.is_file() and not target.is_symlink() and begins.startswith(_EXPORT_HEADERS):
             return
     raise UsageError(f"{target} exists already and is no export of Odin.", "Name another path, or remove it first.")
 
 
-def _write(log: Path, session: str, form: ExportFormat, path: Path) -> None:
-    about = overview(read_log(log))
-    redact = _redact(log, about.cwd)
+def _write_export(log: Path, session: str, form: ExportFormat, path: Path) -> None:
+    about = build_overview(read_log(log))
+    redact = _redactor_of(log, about.cwd)
     about.title, about.cwd, about.model = (redact(text).text for text in (about.title, about.cwd, about.model))
     for turn in about.turns:
         turn.first = redact(turn.first).text
-    told = entries(read_log(log), about, redact)
+    told = build_entries(read_log(log), about, redact)
     comment = f"<!-- odin session {session} -->"
-    fd = create(str(path), private=True)
+    fd = create_locked(str(path), private=True)
     with os.fdopen(fd, "w", encoding="utf-8", errors="replace", newline="\n") as file:
 
         def write(text: str) -> None:
             file.write(text)
 
         if form == "json":
-            write_json(about, told, f'{{"odin_export":{VERSION},', write)
+            write_json(about, told, f'{{"odin_export":{EXPORT_VERSION},', write)
         elif form == "html":
             write_html(about, told, comment, write, log.parent)
         else:
@@ -109,9 +109,9 @@ def _write(log: Path, session: str, form: ExportFormat, path: Path) -> None:
         os.fsync(fd)
 
 
-def _redact(log: Path, cwd: str) -> Redact:
+def _redactor_of(log: Path, cwd: str) -> Redact:
     """The log holds no secrets of results; arguments and prompts are as they were given, so all is looked at again."""
     try:
-        return redactor(load(cwd, os.environ), os.environ, read_log(log))
+        return build_redactor(load(cwd, os.environ), os.environ, read_log(log))
     except (OdinError, OSError, ValueError):
         return Redactor(os.environ)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from odin.core.event import CachedFile
 
 if TYPE_CHECKING:
-    from odin.app.catalogue import Catalogue
-    from odin.app.ranking import Hit, Search
+    from odin.app.catalogue import PathIndex
+    from odin.app.ranking import PathHit, PathSearch
 
 FRESH_S = 10.0
 """How long what was found counts as what is there."""
@@ -23,114 +23,114 @@ FRESH_S = 10.0
 _GRACE_S = 0.05
 """How long the first question waits for the whole project, and again for anything at all."""
 
-_STAT_S = 0.1
-_LISTED = 2000
-_LONGEST = 200
+_STAT_BUDGET_S = 0.1
+_MAX_ENTRIES = 2000
+_MAX_QUERY_CHARS = 200
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 
 
-class Finder:
+class FileFinder:
     """`recent` are the files that the session knows."""
 
     def __init__(self, cwd: str, *, recent: Callable[[], Sequence[CachedFile]], env: Mapping[str, str]) -> None:
         self._cwd = cwd
         self._recent = recent
         self._env = env
-        self._asked = 0
-        self._catalogue: Catalogue | None = None
-        self._finished = 0.0
-        self._walking: asyncio.Task[None] | None = None
-        self._search: Search | None = None
+        self._query_count = 0
+        self._index: PathIndex | None = None
+        self._finished_at = 0.0
+        self._walk_task: asyncio.Task[None] | None = None
+        self._search: PathSearch | None = None
         self._closed = False
 
     async def __call__(self, words: str, limit: int = 20) -> tuple[str, ...]:
         """A question that a newer one has overtaken gets no answer."""
-        self._asked += 1
-        mine = self._asked
-        words = words[:_LONGEST]
+        self._query_count += 1
+        mine = self._query_count
+        words = words[:_MAX_QUERY_CHARS]
         if self._closed or limit < 1 or "\n" in words or "\0" in words:
             return ()
         if words.startswith(("/", "~/", "../", "./")):
-            return await self._bounded(self._listed, words, limit)
-        catalogue = await self._known()
+            return await self._run_bounded(self._list_folder, words, limit)
+        catalogue = await self._get_index()
         if not words.strip():
-            return await self._bounded(self._lately, catalogue.tops, limit)
-        from odin.app.ranking import Search, Superseded
+            return await self._run_bounded(self._suggest_recent, catalogue.top_level, limit)
+        from odin.app.ranking import PathSearch, Superseded
 
-        self._search = self._search or Search()
+        self._search = self._search or PathSearch()
         catalogue.flush()
         try:
-            hits = await self._search.best(catalogue.chunks, words, 3 * limit, lambda: mine == self._asked)
+            hits = await self._search.find_best(catalogue.chunks, words, 3 * limit, lambda: mine == self._query_count)
         except Superseded:
             return ()
-        return await self._bounded(self._sorted, hits, limit)
+        return await self._run_bounded(self._rank_hits, hits, limit)
 
     @property
-    def walking(self) -> bool:
+    def is_walking(self) -> bool:
         """Whether the project is being looked through."""
-        return self._walking is not None and not self._walking.done()
+        return self._walk_task is not None and not self._walk_task.done()
 
     async def close(self) -> None:
         self._closed = True
-        self._asked += 1
-        if self._walking is not None and self.walking:
-            self._walking.cancel()
-            await asyncio.wait([self._walking])
+        self._query_count += 1
+        if self._walk_task is not None and self.is_walking:
+            self._walk_task.cancel()
+            await asyncio.wait([self._walk_task])
 
     # --- what there is ---
 
-    async def _known(self) -> "Catalogue":
-        from odin.app.catalogue import Catalogue
+    async def _get_index(self) -> "PathIndex":
+        from odin.app.catalogue import PathIndex
 
-        if not self.walking and (self._catalogue is None or time.monotonic() - self._finished > FRESH_S):
-            coming = Catalogue()
-            self._catalogue = self._catalogue or coming
-            self._walking = asyncio.create_task(self._walk(coming))
+        if not self.is_walking and (self._index is None or time.monotonic() - self._finished_at > FRESH_S):
+            coming = PathIndex()
+            self._index = self._index or coming
+            self._walk_task = asyncio.create_task(self._build_index(coming))
         for _ in range(2):
-            if self._walking is not None and self._catalogue is not None and not self._catalogue.count:
-                await asyncio.wait([self._walking], timeout=_GRACE_S)
-        return self._catalogue or Catalogue()
+            if self._walk_task is not None and self._index is not None and not self._index.count:
+                await asyncio.wait([self._walk_task], timeout=_GRACE_S)
+        return self._index or PathIndex()
 
-    async def _walk(self, coming: "Catalogue") -> None:
-        from odin.app.catalogue import fill
+    async def _build_index(self, coming: "PathIndex") -> None:
+        from odin.app.catalogue import fill_index
 
-        await fill(coming, self._cwd, self._env)
-        self._catalogue = coming
-        self._finished = time.monotonic()
+        await fill_index(coming, self._cwd, self._env)
+        self._index = coming
+        self._finished_at = time.monotonic()
 
     # --- in which order ---
 
-    async def _bounded(self, work: "Callable[..., list[str]]", *args: object) -> tuple[str, ...]:
+    async def _run_bounded(self, work: "Callable[..., list[str]]", *args: object) -> tuple[str, ...]:
         """The disk is asked in a thread; one that does not answer keeps nobody waiting."""
         try:
-            async with asyncio.timeout(_STAT_S * 10):
+            async with asyncio.timeout(_STAT_BUDGET_S * 10):
                 return tuple(await asyncio.to_thread(work, *args))
         except TimeoutError:
             return ()
 
-    def _sorted(self, hits: "Sequence[Hit]", limit: int) -> list[str]:
+    def _rank_hits(self, hits: "Sequence[PathHit]", limit: int) -> list[str]:
         """As well as they match; among equals what the session knows, what changed lately, and what is short."""
-        known = {path: place for place, path in enumerate(self._used())}
+        known = {path: place for place, path in enumerate(self._list_session_files())}
         began, now = time.monotonic(), time.time()
         ranked: list[tuple[int, int, int, int, str]] = []
         for kind, length, path in hits:
-            age = _age(Path(self._cwd, path), now) if time.monotonic() - began < _STAT_S else _OLD
-            if age is not None and _speakable(path):
+            age = _age_of(Path(self._cwd, path), now) if time.monotonic() - began < _STAT_BUDGET_S else _UNKNOWN_AGE
+            if age is not None and _is_valid_text(path):
                 ranked.append((kind, known.get(path, len(known)), age, length, path))
         return [path for *_, path in sorted(ranked)[:limit]]
 
-    def _used(self) -> list[str]:
+    def _list_session_files(self) -> list[str]:
         """The files of the session inside the folder, the newest first."""
         start = f"{os.path.realpath(self._cwd).rstrip('/')}/"
         files = sorted(self._recent(), key=lambda file: -file.cached_at)
         return [file.path[len(start) :] for file in files if file.path.startswith(start)]
 
-    def _lately(self, tops: Sequence[str], limit: int) -> list[str]:
-        used = [path for path in self._used()[:limit] if os.path.lexists(Path(self._cwd, path))]
+    def _suggest_recent(self, tops: Sequence[str], limit: int) -> list[str]:
+        used = [path for path in self._list_session_files()[:limit] if os.path.lexists(Path(self._cwd, path))]
         top = sorted(dict.fromkeys(tops), key=lambda path: (path.startswith("."), not path.endswith("/"), path.lower()))
-        return [path for path in dict.fromkeys((*used, *top)) if _speakable(path)][:limit]
+        return [path for path in dict.fromkeys((*used, *top)) if _is_valid_text(path)][:limit]
 
-    def _listed(self, words: str, limit: int) -> list[str]:
+    def _list_folder(self, words: str, limit: int) -> list[str]:
         """What lies in a folder that is named from the root, the home, or from here."""
         written, _, begun = words.rpartition("/")
         home = self._env.get("HOME", "")
@@ -139,18 +139,18 @@ class Finder:
             with os.scandir(Path(self._cwd, folder)) as entries:
                 found = [
                     f"{written}/{entry.name}{'/' if entry.is_dir() else ''}"
-                    for _, entry in zip(range(_LISTED), entries, strict=False)
+                    for _, entry in zip(range(_MAX_ENTRIES), entries, strict=False)
                     if entry.name.lower().startswith(begun.lower()) and (begun or not entry.name.startswith("."))
                 ]
         except OSError:
             return []
-        return [path for path in sorted(found) if _speakable(path) and "\n" not in path][:limit]
+        return [path for path in sorted(found) if _is_valid_text(path) and "\n" not in path][:limit]
 
 
-_OLD = 3
+_UNKNOWN_AGE = 3
 
 
-def _age(path: Path, now: float) -> int | None:
+def _age_of(path: Path, now: float) -> int | None:
     """In steps: this hour, this day, before. None when it is gone."""
     try:
         age = now - path.lstat().st_mtime
@@ -159,7 +159,7 @@ def _age(path: Path, now: float) -> int | None:
     return 0 if age < _HOUR_S else 1 if age < _DAY_S else 2
 
 
-def _speakable(path: str) -> bool:
+def _is_valid_text(path: str) -> bool:
     """Whether the name is text at all: what is not cannot be typed."""
     try:
         path.encode()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from odin.config.keys import Declared
+from odin.config.keys import LayerDeclaration
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent
-from odin.core.hook import SILENT, CallbackHook, HookCall, HookVerdict, Point
+from odin.core.hook import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict
 from odin.core.redaction import Redact
 from odin.policy.process.runner import ProcessRunner
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from odin.policy.hook.hooks import SessionHooks
 
 
-class HookBook:
+class HookSet:
     """Listens from the first hook on. `warnings` say what is wrong with those of the configuration."""
 
     def __init__(
         self,
-        said: Sequence[Declared],
+        declarations: Sequence[LayerDeclaration],
         *,
         session: str,
         transcript: str,
@@ -38,7 +38,7 @@ class HookBook:
         model: Callable[[], str],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
-        self._about = {"id": session, "transcript": transcript, "cwd": cwd, "root": root}
+        self._session_facts = {"id": session, "transcript": transcript, "cwd": cwd, "root": root}
         self._runner = runner
         self._emit = emit
         self._redact = redact
@@ -46,38 +46,38 @@ class HookBook:
         self._permission_mode = permission_mode
         self._model = model
         self._hooks: SessionHooks | None = None
-        trusted = [item for item in said if item.trusted and item.value]
+        trusted = [item for item in declarations if item.trusted and item.value]
         if trusted:
-            self._declare(trusted)
+            self._add_declared(trusted)
 
-    def listens(self, point: Point, tool: str = "") -> bool:
-        return self._hooks is not None and self._hooks.listens(point, tool)
+    def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
+        return self._hooks is not None and self._hooks.has_hook_for(point, tool)
 
     async def fire(self, call: HookCall) -> HookVerdict:
-        return SILENT if self._hooks is None else await self._hooks.fire(call)
+        return NO_VERDICT if self._hooks is None else await self._hooks.fire(call)
 
     def add(self, hook: CallbackHook) -> None:
-        from odin.policy.hook.declared import of_callback
+        from odin.policy.hook.declared import make_callback_hook
 
         try:
-            self._loaded().add(of_callback(hook))
+            self._load_hooks().add(make_callback_hook(hook))
         except ValueError as error:
             raise UsageError(f"{str(error)[:1].upper()}{str(error)[1:]}") from None
 
-    def _declare(self, said: Sequence[Declared]) -> None:
+    def _add_declared(self, declarations: Sequence[LayerDeclaration]) -> None:
         """The user's hooks first, then the project's."""
-        from odin.policy.hook.declared import declared
+        from odin.policy.hook.declared import parse_hooks
 
-        found = [(declared(item.value, item.source), item.layer == "project") for item in said]
+        found = [(parse_hooks(item.value, item.source), item.layer == "project") for item in declarations]
         self.warnings = tuple(warning for one, _ in found for warning in one.warnings)
         for hook, theirs in ((hook, theirs) for one, theirs in found for hook in one.hooks):
-            self._loaded().add(msgspec.structs.replace(hook, project=theirs))
+            self._load_hooks().add(msgspec.structs.replace(hook, project=theirs))
 
-    def _loaded(self) -> "SessionHooks":
+    def _load_hooks(self) -> "SessionHooks":
         if self._hooks is None:
-            from odin.policy.hook.envelope import Session
+            from odin.policy.hook.envelope import HookSession
             from odin.policy.hook.hooks import SessionHooks
 
-            session = Session(**self._about, permission_mode=self._permission_mode, model=self._model)
+            session = HookSession(**self._session_facts, permission_mode=self._permission_mode, model=self._model)
             self._hooks = SessionHooks((), session, self._runner, self._emit, self._redact, self._swapped)
         return self._hooks

@@ -13,34 +13,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odin import __version__
-from odin.config import make_private, state_dir
+from odin.config import get_state_dir, make_private_folder
 from odin.core.errors import OdinError
-from odin.core.text import mended
+from odin.core.text import to_valid_unicode
 
 if TYPE_CHECKING:
     import asyncio
 
-FOLDER = "logs"
-NAME = "odin.log"
-MOST = 1_000_000
-_ENTRY = 50_000
+LOG_FOLDER = "logs"
+LOG_FILE_NAME = "odin.log"
+MAX_LOG_BYTES = 1_000_000
+_MAX_ENTRY_BYTES = 50_000
 """Bytes of one entry at most; of a longer one the end is kept, which says what happened."""
 
 
 def log_path(env: Mapping[str, str]) -> Path:
-    return state_dir(env) / FOLDER / NAME
+    return get_state_dir(env) / LOG_FOLDER / LOG_FILE_NAME
 
 
-def note(text: str, env: Mapping[str, str]) -> Path | None:
+def append_entry(text: str, env: Mapping[str, str]) -> Path | None:
     """Add an entry. Gives the file, or None when it could not be written."""
     path = log_path(env)
     with contextlib.suppress(OSError, OdinError):
-        make_private(path.parent)
-        said = without_secrets(text, env).encode()[-_ENTRY:]
+        make_private_folder(path.parent)
+        said = redact_secrets(text, env).encode()[-_MAX_ENTRY_BYTES:]
         head = f"{time.strftime('%Y-%m-%d %H:%M:%S%z')} odin {__version__} pid {os.getpid()}\n".encode()
         with contextlib.suppress(FileNotFoundError):
-            if path.lstat().st_size > MOST:
-                path.replace(path.with_name(f"{NAME}.1"))
+            if path.lstat().st_size > MAX_LOG_BYTES:
+                path.replace(path.with_name(f"{LOG_FILE_NAME}.1"))
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.write(fd, head + said.rstrip() + b"\n\n")
@@ -50,31 +50,31 @@ def note(text: str, env: Mapping[str, str]) -> Path | None:
     return None
 
 
-def crashed(error: BaseException, env: Mapping[str, str]) -> Path | None:
+def log_crash(error: BaseException, env: Mapping[str, str]) -> Path | None:
     """Keep what is known about an error that nobody expected."""
-    return note("".join(traceback.format_exception(error)), env)
+    return append_entry("".join(traceback.format_exception(error)), env)
 
 
-def watch(loop: "asyncio.AbstractEventLoop", env: Mapping[str, str]) -> None:
+def log_unhandled_errors(loop: "asyncio.AbstractEventLoop", env: Mapping[str, str]) -> None:
     """Have failures that nobody waits for written down instead of printed across a screen."""
 
     def handle(_: "asyncio.AbstractEventLoop", context: dict[str, Any]) -> None:
         error = context.get("exception")
         text = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
-        note(f"{context.get('message', '')}\n{text}", env)
+        append_entry(f"{context.get('message', '')}\n{text}", env)
 
     loop.set_exception_handler(handle)
 
 
-def without_secrets(text: str, env: Mapping[str, str]) -> str:
+def redact_secrets(text: str, env: Mapping[str, str]) -> str:
     from odin.policy.secrets import Redactor
 
-    return mended(Redactor(env, _known(env))(text).text)
+    return to_valid_unicode(Redactor(env, _load_known_secrets(env))(text).text)
 
 
-def _known(env: Mapping[str, str]) -> dict[str, str]:
-    from odin.app.secrets import stored
+def _load_known_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    from odin.app.secrets import read_stored_keys
 
     with contextlib.suppress(OdinError, OSError):
-        return stored(env)
+        return read_stored_keys(env)
     return {}

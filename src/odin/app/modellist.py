@@ -5,83 +5,89 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from odin.app.auth import key_lines, with_stored
-from odin.app.models import OVERRIDES, Models, known_models
-from odin.config import config_dir, load
-from odin.config.auth import AUTH_NAME, Auth
-from odin.core.client import ModelChoice
+from odin.app.auth import add_stored_keys, list_keys
+from odin.app.models import OVERRIDES_NAME, ModelSelector, load_model_table
+from odin.config import get_config_dir, load
+from odin.config.auth import AUTH_NAME, AuthFile
+from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
 from odin.core.provider import ModelInfo
-from odin.providers.catalog import PRESETS, endpoint, lookup
-from odin.providers.known import Known
+from odin.providers.catalog import PRESETS, lookup_model, resolve_endpoint
+from odin.providers.known import ModelTable
 from odin.providers.local import LocalServer
 from odin.providers.settings import ProviderSettings
 
-OFFLINE = "offline/planner"
+OFFLINE_REF = "offline/planner"
 ON_THIS_MACHINE = "on this machine"
 
 
-def choices(
+def list_available_models(
     settings: Mapping[str, ProviderSettings],
-    auth: Auth,
+    auth: AuthFile,
     env: Mapping[str, str],
-    known: Known,
+    known: ModelTable,
     servers: Sequence[LocalServer],
-) -> tuple[ModelChoice, ...]:
+) -> tuple[AvailableModel, ...]:
     """The whole list; `servers` are those that were found on this machine."""
-    found = list(_on_servers(servers, settings, known))
+    found = list(_list_server_models(servers, settings, known))
     notes = {
         line.provider: AUTH_NAME if line.kind == "stored" else line.place
-        for line in key_lines(settings, auth, env)
+        for line in list_keys(settings, auth, env)
         if line.used
     }
-    keyed = with_stored(settings, auth, env)
-    for ref, where in _reachable(keyed, env, known):
+    keyed = add_stored_keys(settings, auth, env)
+    for ref, where in _list_reachable(keyed, env, known):
         note = notes.get(ref.split("/", 1)[0], "")
-        found.append(_choice(ref, lookup(ref, keyed, known), where, f"key: {note}" if note else "configured"))
-    found.append(_choice(OFFLINE, ModelInfo("planner", tools="native", free=True), "built in", "no network"))
+        found.append(
+            _make_available_model(ref, lookup_model(ref, keyed, known), where, f"key: {note}" if note else "configured")
+        )
+    found.append(
+        _make_available_model(OFFLINE_REF, ModelInfo("planner", tools="native", free=True), "built in", "no network")
+    )
     return tuple(found)
 
 
-def _on_servers(
-    servers: Sequence[LocalServer], settings: Mapping[str, ProviderSettings], known: Known
-) -> Iterator[ModelChoice]:
+def _list_server_models(
+    servers: Sequence[LocalServer], settings: Mapping[str, ProviderSettings], known: ModelTable
+) -> Iterator[AvailableModel]:
     for server in servers:
-        there = {**settings, server.kind: settings.get(server.kind, server.settings())}
+        there = {**settings, server.kind: settings.get(server.kind, server.to_settings())}
         for model in server.models:
             ref = f"{server.kind}/{model.id}"
-            priced = lookup(ref, there, known)
+            priced = lookup_model(ref, there, known)
             info = msgspec.structs.replace(priced, context=model.context, tools=model.tools)
-            yield _choice(ref, info, server.base_url, ON_THIS_MACHINE)
+            yield _make_available_model(ref, info, server.base_url, ON_THIS_MACHINE)
 
 
-def _choice(ref: str, info: ModelInfo, where: str, note: str) -> ModelChoice:
+def _make_available_model(ref: str, info: ModelInfo, where: str, note: str) -> AvailableModel:
     prices = (info.price_input, info.price_output, info.price_cache_read, info.price_cache_write)
     known = (price if price or info.free else None for price in prices)
-    return ModelChoice(ref, info.context, info.tools, where, *known, note=note)
+    return AvailableModel(ref, info.context, info.tools, where, *known, note=note)
 
 
-def _reachable(settings: Mapping[str, ProviderSettings], env: Mapping[str, str], known: Known) -> list[tuple[str, str]]:
+def _list_reachable(
+    settings: Mapping[str, ProviderSettings], env: Mapping[str, str], known: ModelTable
+) -> list[tuple[str, str]]:
     """Models of the configuration, then those of the catalogue whose provider has a key, each with its address."""
     found: dict[str, str] = {}
     for name in dict.fromkeys([*settings, *PRESETS]):
         try:
-            place = endpoint(name, settings, env)
+            place = resolve_endpoint(name, settings, env)
         except OdinError:
             continue
         own = settings.get(name, ProviderSettings())
         found |= {f"{name}/{model}": place.base_url for model in own.models}
         if place.api_key:
-            refs = (f"{name}/{model}" for model in known.models(name))
+            refs = (f"{name}/{model}" for model in known.list_models(name))
             found |= {ref: place.base_url for ref in refs if ref not in found}
     return list(found.items())
 
 
-async def list_models(env: Mapping[str, str], cwd: str) -> tuple[ModelChoice, ...]:
+async def list_models(env: Mapping[str, str], cwd: str) -> tuple[AvailableModel, ...]:
     """The list with the servers on this machine."""
-    models = Models(load(cwd, env), env)
+    models = ModelSelector(load(cwd, env), env)
     try:
-        return await models.choices(look=True)
+        return await models.list_available(probe_servers=True)
     finally:
         await models.close()
 
@@ -97,9 +103,9 @@ def describe_models(env: Mapping[str, str], cwd: str, *, as_json: bool) -> str:
             row.ref,
             f"{row.context:,}" if row.context else "",
             row.tools,
-            _price(row.price_input),
-            _price(row.price_output),
-            row.where,
+            _format_price(row.price_input),
+            _format_price(row.price_output),
+            row.address,
         )
         for row in rows
     ]
@@ -109,15 +115,15 @@ def describe_models(env: Mapping[str, str], cwd: str, *, as_json: bool) -> str:
     )
     keys = ", ".join(preset.key_names[0] for preset in PRESETS.values() if preset.key_names)
     said = (
-        known_models(env).warning,
-        f"Prices are US dollars per million tokens; {config_dir(env) / OVERRIDES} can correct them.",
+        load_model_table(env).warning,
+        f"Prices are US dollars per million tokens; {get_config_dir(env) / OVERRIDES_NAME} can correct them.",
         f"More appear with a key: in the environment ({keys}), stored with `odin auth add`, or in providers of your "
         "odinconfig.json.",
     )
     return f"{text}\n" + "".join(f"{line}\n" for line in said if line)
 
 
-def _price(price: float | None) -> str:
+def _format_price(price: float | None) -> str:
     if price is None:
         return "unknown"
     return f"${price:g}" if price else "free"

@@ -12,9 +12,9 @@ from odin.tools.append_file import AppendArgs
 from odin.tools.delete import DeleteArgs
 from odin.tools.edit import EditArgs
 from odin.tools.files.diff import compare
-from odin.tools.files.path import Refusal, absolute, open_regular, printable
-from odin.tools.files.replace import Draft, Edit
-from odin.tools.files.text import Decoded, decode, is_crlf
+from odin.tools.files.path import Refusal, open_regular, require_absolute, to_printable
+from odin.tools.files.replace import Edit, EditBuffer
+from odin.tools.files.text import DecodedText, decode, is_crlf
 from odin.tools.multi_edit import MultiEditArgs
 from odin.tools.write_file import WriteArgs
 
@@ -23,44 +23,46 @@ MAX_CHARS = 20_000
 MAX_BYTES = 2_000_000
 """Files larger than this are named, not compared."""
 
-PATIENCE_S = 5.0
+PREVIEW_TIMEOUT_S = 5.0
 
 
-async def preview(tool: Tool[Any], args: Any) -> str:
+async def preview_change(tool: Tool[Any], args: Any) -> str:
     """The change as text. It fails no call: what cannot be shown is said, and a slow disk is not waited for."""
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            text = await asyncio.to_thread(_change, args)
+        async with asyncio.timeout(PREVIEW_TIMEOUT_S):
+            text = await asyncio.to_thread(_describe_change, args)
     except TimeoutError:
         return "(The change could not be shown in time.)"
     except Refusal as refusal:
-        return printable(f"(As things are now, this would fail: {refusal})")
+        return to_printable(f"(As things are now, this would fail: {refusal})")
     except OSError as error:
-        return printable(f"(The change cannot be shown: {error.strerror or error}.)")
-    return printable(_bounded(text))
+        return to_printable(f"(The change cannot be shown: {error.strerror or error}.)")
+    return to_printable(_truncate_diff(text))
 
 
-def _change(args: Any) -> str:
+def _describe_change(args: Any) -> str:
     match args:
         case WriteArgs():
-            return _rewrite(args.file_path, lambda old: args.content, creates=True)
+            return _diff_rewrite(args.file_path, lambda old: args.content, creates=True)
         case AppendArgs():
-            return _rewrite(args.file_path, lambda old: old.text + args.content, creates=True)
+            return _diff_rewrite(args.file_path, lambda old: old.text + args.content, creates=True)
         case EditArgs():
-            return _edits(args.file_path, [Edit(args.old_string, args.new_string, args.replace_all)])
+            return _diff_edits(args.file_path, [Edit(args.old_string, args.new_string, args.replace_all)])
         case MultiEditArgs():
-            return _edits(args.file_path, [Edit(one.old_string, one.new_string, one.replace_all) for one in args.edits])
+            return _diff_edits(
+                args.file_path, [Edit(one.old_string, one.new_string, one.replace_all) for one in args.edits]
+            )
         case DeleteArgs():
-            return "\n".join(_removal(path) for path in dict.fromkeys(args.paths))
+            return "\n".join(_describe_removal(path) for path in dict.fromkeys(args.paths))
         case _:
             return ""
 
 
-def _rewrite(given: str, change: Callable[[Decoded], str], *, creates: bool = False) -> str:
-    path = absolute(given, "/", "file_path")
+def _diff_rewrite(given: str, change: Callable[[DecodedText], str], *, creates: bool = False) -> str:
+    path = require_absolute(given, "/", "file_path")
     if creates and not os.path.lexists(path):
-        return compare("", change(Decoded("")), path).text
-    data, size = _read(path)
+        return compare("", change(DecodedText("")), path).text
+    data, size = _read_bounded(path)
     old = decode(data) if data is not None else None
     if old is None:
         kind = "too large to compare" if data is None else "binary"
@@ -71,18 +73,18 @@ def _rewrite(given: str, change: Callable[[Decoded], str], *, creates: bool = Fa
     return compare(old.text, new, path).text
 
 
-def _edits(path: str, edits: Sequence[Edit]) -> str:
-    def change(old: Decoded) -> str:
-        draft = Draft(old.text, unknown=not old.valid)
+def _diff_edits(path: str, edits: Sequence[Edit]) -> str:
+    def change(old: DecodedText) -> str:
+        draft = EditBuffer(old.text, is_encoding_unknown=not old.valid)
         for edit in edits:
             draft.apply(edit)
         return draft.text
 
-    return _rewrite(path, change)
+    return _diff_rewrite(path, change)
 
 
-def _removal(given: str) -> str:
-    path = absolute(given, "/", "a path")
+def _describe_removal(given: str) -> str:
+    path = require_absolute(given, "/", "a path")
     try:
         mode = Path(path).lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -91,14 +93,14 @@ def _removal(given: str) -> str:
         return f"({path} is a symbolic link to {os.readlink(path)}; only the link would be deleted.)"  # noqa: PTH115
     if not stat.S_ISREG(mode):
         return f"({path} is not a file and would not be deleted.)"
-    data, size = _read(path)
+    data, size = _read_bounded(path)
     old = decode(data) if data is not None else None
     if old is None or not old.text:
         return f"({path} would be deleted: {size} bytes.)"
     return compare(old.text, "", path).text
 
 
-def _read(path: str) -> tuple[bytes | None, int]:
+def _read_bounded(path: str) -> tuple[bytes | None, int]:
     """The bytes of a file, or None when it is large, and its size."""
     file, info = open_regular(path, "/")
     with file:
@@ -108,7 +110,7 @@ def _read(path: str) -> tuple[bytes | None, int]:
     return (data if len(data) <= MAX_BYTES else None), len(data)
 
 
-def _bounded(text: str) -> str:
+def _truncate_diff(text: str) -> str:
     lines = text.splitlines()
     shown = "\n".join(lines[:MAX_LINES])[:MAX_CHARS]
     if len(shown) == len("\n".join(lines)):

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterable, Mapping
 
-from odin.config import Config, Options, config_dir
-from odin.config.keys import Declared
+from odin.config import Config, Options, get_config_dir
+from odin.config.keys import LayerDeclaration
 from odin.core.errors import UsageError
-from odin.core.rule import Action
+from odin.core.rule import RuleAction
 from odin.policy.modes import permission_mode_of
-from odin.policy.rule.book import Rulebook
+from odin.policy.rule.book import RuleSet
 from odin.policy.rule.file import RuleFile
-from odin.policy.rule.rule import Rule, objection
-from odin.policy.rule.shapes import Shapes, listed
+from odin.policy.rule.rule import Rule, find_objection
+from odin.policy.rule.shapes import RuleReader, build_list_rules
 from odin.policy.rules import Policy
 
 RULES_NAME = "rules.json"
 
-_LISTS = {
+_LIST_KEYS = {
     "AllowedCommands": "allowed_commands",
     "ForbiddenCommands": "forbidden_commands",
     "allowed_tools": "allowed_tools",
@@ -24,29 +24,29 @@ _LISTS = {
 _FLAG = "flag"
 
 
-def open_rulebook(config: Config, env: Mapping[str, str], session: Iterable[tuple[str, Action]] = ()) -> Rulebook:
+def load_rule_set(config: Config, env: Mapping[str, str], session: Iterable[tuple[str, RuleAction]] = ()) -> RuleSet:
     """`session` are the rules an earlier run of the same session remembered for itself."""
     rules: list[Rule] = []
     warnings: list[str] = []
     for key, declarations in config.declared.items():
         for declared in declarations:
-            if key in _LISTS:
-                found, said = _listed(key, declared)
+            if key in _LIST_KEYS:
+                found, said = _parse_rule_list(key, declared)
             elif key == "rules":
-                shapes = Shapes(declared.layer, declared.source, trusted=declared.trusted).read(declared.value)
+                shapes = RuleReader(declared.layer, declared.source, trusted=declared.trusted).read(declared.value)
                 found, said = shapes.rules, shapes.warnings
             else:
                 continue
             rules += found
             warnings += said
-    store = RuleFile(config_dir(env) / RULES_NAME, config.root)
-    book = Rulebook(rules, store=store, warnings=warnings)
+    store = RuleFile(get_config_dir(env) / RULES_NAME, config.root)
+    book = RuleSet(rules, store=store, warnings=warnings)
     book.warnings = (*warnings, *store.warnings)
     book.restore(session)
     return book
 
 
-def _listed(key: str, declared: Declared) -> tuple[list[Rule], list[str]]:
+def _parse_rule_list(key: str, declared: LayerDeclaration) -> tuple[list[Rule], list[str]]:
     """One of the plain lists. A flag that is no rule stops the start; an entry of a file is reported and ignored."""
     rules: list[Rule] = []
     warnings: list[str] = []
@@ -55,14 +55,16 @@ def _listed(key: str, declared: Declared) -> tuple[list[Rule], list[str]]:
         at = f"--{key.replace('_', '-')}" if given else f"{declared.source}: {key}[{number}]"
         where = "" if given else declared.source
         try:
-            found = listed(**{_LISTS[key]: [text]}, layer="session" if given else declared.layer, where=where)
+            found = build_list_rules(
+                **{_LIST_KEYS[key]: [text]}, layer="session" if given else declared.layer, where=where
+            )
         except UsageError as error:
             if given:
                 raise
             warnings.append(f"{at} is ignored: {error}")
             continue
         for rule in found:
-            why = objection(rule)
+            why = find_objection(rule)
             if why:
                 warnings.append(f"{at} is ignored: {why}")
             else:
@@ -71,7 +73,7 @@ def _listed(key: str, declared: Declared) -> tuple[list[Rule], list[str]]:
 
 
 def policy_of(
-    config: Config, options: Options, cwd: str, rulebook: Rulebook, chosen: str = "", readable: str = ""
+    config: Config, options: Options, cwd: str, rulebook: RuleSet, chosen: str = "", readable: str = ""
 ) -> Policy:
     """`readable` is the folder of the session; `chosen` the permission mode a person chose in an earlier run of it.
 
@@ -84,6 +86,6 @@ def policy_of(
         permission_mode=permission_mode_of(chosen) if again else config.permission_mode,
         yes=options.yes,
         restrict_to_workspace=config.restrict_to_workspace,
-        rulebook=rulebook,
+        rule_set=rulebook,
         readable=readable,
     )

@@ -5,99 +5,107 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odin.config import Config, cache_dir, config_dir, home_dir, state_dir
+from odin.config import Config, get_cache_dir, get_config_dir, get_home_dir, get_state_dir
 
 if TYPE_CHECKING:
-    from odin.policy.confine.layout import Session
-    from odin.policy.confine.proof import Proof, Wanted
+    from odin.policy.confine.layout import SandboxSession
+    from odin.policy.confine.proof import ProbeResult, SandboxOptions
     from odin.policy.sandbox import Sandbox
 
-PROOFS = "sandbox.json"
+PROBE_FILE = "sandbox.json"
 
 
-class Confined:
+class LazySandbox:
     """`shown` are folders of the session that its commands may read, although they lie in Odin's own."""
 
-    def __init__(self, config: Config, env: Mapping[str, str], *, state: str = "", shown: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, config: Config, env: Mapping[str, str], *, state: str = "", visible: tuple[str, ...] = ()
+    ) -> None:
         self._config = config
         self._env = env
         self._state = state
-        self._shown = shown
-        self._made: Sandbox | None = None
+        self._visible = visible
+        self._sandbox: Sandbox | None = None
 
     def get(self) -> "Sandbox":
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+        if self._sandbox is None:
+            self._sandbox = self._make()
+        return self._sandbox
 
     def describe(self) -> str:
         """One line that says what commands run in."""
-        from odin.policy.confine.proof import describe
+        from odin.policy.confine.proof import describe_sandbox
 
-        if self._made is not None:
-            return self._made.describe()
-        return describe(self._wanted(), self._proof(), self._path())
+        if self._sandbox is not None:
+            return self._sandbox.describe()
+        return describe_sandbox(self._build_options(), self._load_probe(), self._build_programs_path())
 
-    def warning(self) -> str:
+    def describe_problem(self) -> str:
         """Why no command will run, when that is known."""
-        if self._config.sandbox.use in ("auto", "off"):
+        if self._config.sandbox.backend in ("auto", "off"):
             return ""
-        from odin.policy.confine.proof import problem
+        from odin.policy.confine.proof import describe_problem
 
-        return self._made.problem if self._made is not None else problem(self._wanted(), self._proof())
+        return (
+            self._sandbox.problem
+            if self._sandbox is not None
+            else describe_problem(self._build_options(), self._load_probe())
+        )
 
-    def _wanted(self) -> "Wanted":
-        from odin.policy.confine.proof import Wanted
+    def _build_options(self) -> "SandboxOptions":
+        from odin.policy.confine.proof import SandboxOptions
 
         settings = self._config.sandbox
-        return Wanted(settings.use, settings.network, settings.outside_commands)
+        return SandboxOptions(settings.backend, settings.network, settings.unsandboxed_commands)
 
-    def _proof(self) -> "Proof | None":
-        from odin.policy.confine.proof import proof_key, remembered
+    def _load_probe(self) -> "ProbeResult | None":
+        from odin.policy.confine.proof import compute_probe_key, load_probe
 
-        return remembered(self._proofs(), lambda: proof_key(self._wanted(), self._path()))
+        return load_probe(
+            self._locate_probe_file(), lambda: compute_probe_key(self._build_options(), self._build_programs_path())
+        )
 
-    def _path(self) -> str:
-        from odin.policy.confine.layout import programs_path
+    def _build_programs_path(self) -> str:
+        from odin.policy.confine.layout import build_programs_path
 
-        return programs_path(self._session())
+        return build_programs_path(self._build_session())
 
-    def _proofs(self) -> Path:
-        return cache_dir(self._env) / PROOFS
+    def _locate_probe_file(self) -> Path:
+        return get_cache_dir(self._env) / PROBE_FILE
 
-    def other(self, use: str) -> "Sandbox":
+    def make_other(self, use: str) -> "Sandbox":
         """The same session's sandbox if the configuration asked for that one. Nothing is remembered of it."""
-        from odin.policy.confine.proof import Wanted
+        from odin.policy.confine.proof import SandboxOptions
         from odin.policy.sandbox import Sandbox
 
-        return Sandbox(self._session(), Wanted(use, self._config.sandbox.network))
+        return Sandbox(self._build_session(), SandboxOptions(use, self._config.sandbox.network))
 
     def _make(self) -> "Sandbox":
         from odin.policy.sandbox import Sandbox
 
-        return Sandbox(self._session(), self._wanted(), self._proofs())
+        return Sandbox(self._build_session(), self._build_options(), self._locate_probe_file())
 
-    def _session(self) -> "Session":
-        from odin.policy.confine.layout import Session
+    def _build_session(self) -> "SandboxSession":
+        from odin.policy.confine.layout import SandboxSession
 
         env = self._env
-        home = os.path.realpath(home_dir(env))
-        writable = (_with_home(path, home) for path in self._config.sandbox.writable)
-        return Session(
+        home = os.path.realpath(get_home_dir(env))
+        writable = (_expand_home(path, home) for path in self._config.sandbox.writable_paths)
+        return SandboxSession(
             root=os.path.realpath(self._config.root),
             home=home,
             env=env,
-            own=(str(config_dir(env)), *self._state_folders(), str(cache_dir(env))),
-            shown=self._shown,
+            odin_folders=(str(get_config_dir(env)), *self._list_state_folders(), str(get_cache_dir(env))),
+            visible=self._visible,
             writable=tuple(path for path in writable if path.startswith("/")),
         )
 
-    def _state_folders(self) -> list[str]:
+    def _list_state_folders(self) -> list[str]:
         """The folder of the state; also what is secret in it, when the project is one of the work trees there."""
-        state = self._state or str(state_dir(self._env))
+        state = self._state or str(get_state_dir(self._env))
         inside = Path(os.path.realpath(state)) in Path(os.path.realpath(self._config.root)).parents
         return [state, *(f"{state}/{name}" for name in ("sessions", "checkpoints", "logs") if inside)]
 
 
-def _with_home(path: str, home: str) -> str:
+def _expand_home(path: str, home: str) -> str:
     return str(Path(home, path[2:])) if path == "~" or path.startswith("~/") else path

@@ -8,25 +8,25 @@ from typing import Any
 
 import msgspec
 
-from odin.app.checkpoints import Checkpoints
-from odin.bus.hub import Hub
-from odin.config import current_folder, home_dir, load, state_dir
+from odin.app.checkpoints import SessionCheckpoints
+from odin.bus.hub import EventBus
+from odin.config import get_current_folder, get_home_dir, get_state_dir, load
 from odin.core.client import TurnRecord
 from odin.core.errors import SessionLocked, SessionNotFound, UsageError
-from odin.core.event import FileChange, KeptFile
+from odin.core.event import FileChange, SkippedFile
 from odin.core.op import Redo, Rewind
-from odin.engine.files.rewind import FOREIGN, SHARED
+from odin.engine.files.rewind import CHANGED_BY_OTHERS, CHANGED_IN_BACKGROUND
 from odin.engine.recorder import Recorder
 from odin.session.log import SessionLog, read_log
-from odin.session.state import State
-from odin.session.store import Store
+from odin.session.state import SessionState
+from odin.session.store import SessionStore
 
-FORWARD = "forward again to before the undo"
-_SHOWN = 50
-_TEXT = 60
+REDO_DIRECTION = "forward again to before the undo"
+_MAX_LINES = 50
+_PROMPT_CHARS = 60
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class UndoRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asks for. `to` is a prompt's id, or its number counted from the last one."""
 
     cwd: str = ""
@@ -39,7 +39,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     json: bool = False
 
 
-class PromptRow(msgspec.Struct, frozen=True):
+class UndoRow(msgspec.Struct, frozen=True):
     number: int
     id: str
     when: str
@@ -47,66 +47,72 @@ class PromptRow(msgspec.Struct, frozen=True):
     files: int
 
 
-class Report(msgspec.Struct, frozen=True):
+class UndoReport(msgspec.Struct, frozen=True):
     """What was done, or with `dry_run` what would be. Paths are absolute."""
 
     session: str
     way: str
     restored: tuple[str, ...]
     removed: tuple[str, ...]
-    kept: tuple[KeptFile, ...]
+    kept: tuple[SkippedFile, ...]
     chat: bool
     dry_run: bool = False
 
-    def answer(self, wish: Wish) -> tuple[str, int]:
+    def render_answer(self, wish: UndoRequest) -> tuple[str, int]:
         """What to print, and the exit code: 1 when something was left alone."""
         code = 1 if self.kept else 0
-        return (_as_json(self) if wish.json else self._lines(wish.cwd or current_folder())), code
+        return (_as_json(self) if wish.json else self._render_lines(wish.cwd or get_current_folder())), code
 
-    def _lines(self, cwd: str) -> str:
+    def _render_lines(self, cwd: str) -> str:
         """For people, with paths as they would type them."""
 
         def shown(path: str) -> str:
-            return _visible(os.path.relpath(path, cwd))
+            return _escape_control_chars(os.path.relpath(path, cwd))
 
         lines = [f"{'Would go' if self.dry_run else 'Went'} {self.way}."]
         would = "would be " if self.dry_run else ""
-        lines += _some([f"{would}restored    {shown(path)}" for path in self.restored])
-        lines += _some([f"{would}removed     {shown(path)}" for path in self.removed])
-        lines += _some([f"{would}left alone  {shown(file.path)} ({file.reason})" for file in self.kept])
+        lines += _limit_lines([f"{would}restored    {shown(path)}" for path in self.restored])
+        lines += _limit_lines([f"{would}removed     {shown(path)}" for path in self.removed])
+        lines += _limit_lines([f"{would}left alone  {shown(file.path)} ({file.reason})" for file in self.kept])
         if self.chat:
             lines.append(f"The conversation {'would go' if self.dry_run else 'went'} with it.")
-        if self.way != FORWARD and not self.dry_run and any(file.reason in (FOREIGN, SHARED) for file in self.kept):
+        if (
+            self.way != REDO_DIRECTION
+            and not self.dry_run
+            and any(file.reason in (CHANGED_BY_OTHERS, CHANGED_IN_BACKGROUND) for file in self.kept)
+        ):
             lines.append("To take what was left alone back too: `odin redo`, then `odin undo --force`.")
         return "\n".join(lines) + "\n"
 
 
-def _some(lines: list[str]) -> list[str]:
+def _limit_lines(lines: list[str]) -> list[str]:
     """As many as a person reads."""
-    if len(lines) <= _SHOWN:
+    if len(lines) <= _MAX_LINES:
         return lines
-    return [*lines[:_SHOWN], f"... and {len(lines) - _SHOWN} more of {len(lines)} (all of them with --json)"]
+    return [*lines[:_MAX_LINES], f"... and {len(lines) - _MAX_LINES} more of {len(lines)} (all of them with --json)"]
 
 
 def _as_json(value: Any) -> str:
     return msgspec.json.encode(value).decode() + "\n"
 
 
-class _Session:
+class _HeldSession:
     """One session's log, held so that nobody else writes to it meanwhile."""
 
-    def __init__(self, wish: Wish) -> None:
-        cwd = os.path.realpath(wish.cwd or current_folder())
+    def __init__(self, wish: UndoRequest) -> None:
+        cwd = os.path.realpath(wish.cwd or get_current_folder())
         if not Path(cwd).is_dir():
             raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
         config = load(cwd, os.environ, {})
-        store = Store(state_dir(os.environ), config.root)
-        self.log = _held(store, wish.session or _latest(store, config.root))
-        self.state = State.fold(read_log(self.log.path), self.log.session)
-        self.recorder = Recorder(self.log, self.state, Hub())
-        self.rewinder = Checkpoints(config, self.recorder, self.log.path, str(home_dir(os.environ))).rewinder()
+        store = SessionStore(get_state_dir(os.environ), config.root)
+        self.log = _hold_log(store, wish.session or _find_latest(store, config.root))
+        self.state = SessionState.fold(read_log(self.log.path), self.log.session)
+        self.recorder = Recorder(self.log, self.state, EventBus())
+        self.rewinder = SessionCheckpoints(
+            config, self.recorder, self.log.path, str(get_home_dir(os.environ))
+        ).make_rewinder()
 
-    def prompt(self, to: str) -> TurnRecord:
+    def find_prompt(self, to: str) -> TurnRecord:
         turns = self.state.turns
         if not turns:
             raise UsageError(f"Session {self.log.session} has no prompt to take back.")
@@ -118,15 +124,15 @@ class _Session:
         return turns[-int(to)]
 
 
-def _latest(store: Store, root: str) -> str:
+def _find_latest(store: SessionStore, root: str) -> str:
     try:
-        return store.latest()
+        return store.find_latest()
     except SessionNotFound as error:
         hint = f"Sessions belong to a folder, and this one is {root}; name another with --cwd."
         raise SessionNotFound(str(error), hint) from error
 
 
-def _held(store: Store, session: str) -> SessionLog:
+def _hold_log(store: SessionStore, session: str) -> SessionLog:
     log = store.open(session)
     try:
         log.hold()
@@ -135,63 +141,67 @@ def _held(store: Store, session: str) -> SessionLog:
     return log
 
 
-def list_prompts(wish: Wish) -> str:
+def list_prompts(wish: UndoRequest) -> str:
     """The prompts that can be taken back, the last one first."""
-    session = _Session(wish)
+    session = _HeldSession(wish)
     session.recorder.close()
-    rows = [_row(number, turn) for number, turn in enumerate(reversed(session.state.turns), 1)]
+    rows = [_undo_row_of(number, turn) for number, turn in enumerate(reversed(session.state.turns), 1)]
     if wish.json:
         return _as_json(rows)
     return "".join(
-        f"{row.number:>3}  {row.when}  {row.files:>4} {'file ' if row.files == 1 else 'files'}  {_short(row.text)}\n"
+        f"{row.number:>3}  {row.when}  {row.files:>4} {'file ' if row.files == 1 else 'files'}  {_shorten_prompt(row.text)}\n"
         for row in rows
     )
 
 
-def _row(number: int, turn: TurnRecord) -> PromptRow:
+def _undo_row_of(number: int, turn: TurnRecord) -> UndoRow:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(turn.started))
-    return PromptRow(number, turn.id, when, " ".join(turn.body.split()) or "(continued)", turn.files)
+    return UndoRow(number, turn.id, when, " ".join(turn.body.split()) or "(continued)", turn.files)
 
 
-async def undo(wish: Wish) -> tuple[str, int]:
-    session = _Session(wish)
+async def undo(wish: UndoRequest) -> tuple[str, int]:
+    session = _HeldSession(wish)
     try:
-        turn = session.prompt(wish.to)
+        turn = session.find_prompt(wish.to)
         op = Rewind(turn.id, files=wish.files, chat=wish.chat, force=wish.force)
-        way = f'back to before "{_short(turn.body or "(continued)")}"'
+        way = f'back to before "{_shorten_prompt(turn.body or "(continued)")}"'
         if wish.dry_run:
             plan = await session.rewinder.plan(op)
-            return _report(session, way, plan.changes, plan.kept, wish.chat, dry_run=True).answer(wish)
+            return _build_report(session, way, plan.changes, plan.kept, wish.chat, dry_run=True).render_answer(wish)
         event = await session.rewinder.rewind(op)
-        return _report(session, way, event.changes, event.kept, wish.chat).answer(wish)
+        return _build_report(session, way, event.changes, event.skipped_files, wish.chat).render_answer(wish)
     finally:
         session.recorder.close()
 
 
-async def redo(wish: Wish) -> tuple[str, int]:
-    session = _Session(wish)
+async def redo(wish: UndoRequest) -> tuple[str, int]:
+    session = _HeldSession(wish)
     op = Redo(force=wish.force)
     try:
         undone, plan = await session.rewinder.plan_redo(op)
         if wish.dry_run:
-            return _report(session, FORWARD, plan.changes, plan.kept, undone.chat, dry_run=True).answer(wish)
+            return _build_report(
+                session, REDO_DIRECTION, plan.changes, plan.kept, undone.chat, dry_run=True
+            ).render_answer(wish)
         event = await session.rewinder.redo(op)
-        return _report(session, FORWARD, event.changes, event.kept, undone.chat).answer(wish)
+        return _build_report(session, REDO_DIRECTION, event.changes, event.skipped_files, undone.chat).render_answer(
+            wish
+        )
     finally:
         session.recorder.close()
 
 
-def _report(
-    session: _Session,
+def _build_report(
+    session: _HeldSession,
     way: str,
     changes: Sequence[FileChange],
-    kept: Sequence[KeptFile],
+    kept: Sequence[SkippedFile],
     chat: bool,
     *,
     dry_run: bool = False,
-) -> Report:
+) -> UndoReport:
     paths = sorted((change.after.path, change.after.kind == "absent") for change in changes)
-    return Report(
+    return UndoReport(
         session=session.log.session,
         way=way,
         restored=tuple(path for path, gone in paths if not gone),
@@ -202,11 +212,11 @@ def _report(
     )
 
 
-def _short(text: str) -> str:
-    line = _visible(" ".join(text.split()))
-    return line if len(line) <= _TEXT else line[: _TEXT - 1] + "…"
+def _shorten_prompt(text: str) -> str:
+    line = _escape_control_chars(" ".join(text.split()))
+    return line if len(line) <= _PROMPT_CHARS else line[: _PROMPT_CHARS - 1] + "…"
 
 
-def _visible(text: str) -> str:
+def _escape_control_chars(text: str) -> str:
     """Names and prompts may hold what would command a terminal; that is written out."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -7,28 +7,38 @@ from pathlib import Path
 
 import msgspec
 
-from odin.config import current_folder, project_root, state_dir
+from odin.config import find_project_root, get_current_folder, get_state_dir
 from odin.core.errors import UsageError
-from odin.core.spent import Spent
-from odin.core.usage import GROUPS, By, UsageReport, UsageRow
+from odin.core.spent import UsageTotals
+from odin.core.usage import USAGE_GROUPINGS, UsageGrouping, UsageReport, UsageRow
 from odin.session.spending import day_of
-from odin.session.store import Store
-from odin.session.usage import Entry, entries
+from odin.session.store import SessionStore
+from odin.session.usage import UsageEntry, read_usage
 
-__all__ = ["GROUPS", "By", "Period", "UsageReport", "UsageRow", "a_day", "last_days", "project_usage", "usage_report"]
+__all__ = [
+    "USAGE_GROUPINGS",
+    "UsageGrouping",
+    "UsagePeriod",
+    "UsageReport",
+    "UsageRow",
+    "parse_day",
+    "period_of_last_days",
+    "report_project_usage",
+    "report_usage",
+]
 
 DAY_S = 86_400
-LOOK_EVERY_S = 60
+REFRESH_S = 60
 """How often is looked at what other sessions cost today."""
 
 
-class Period(msgspec.Struct, frozen=True):
+class UsagePeriod(msgspec.Struct, frozen=True):
     """From the first day to the last, both included, as YYYY-MM-DD; what is empty has no bound."""
 
     first: str = ""
     last: str = ""
 
-    def holds(self, day: str) -> bool:
+    def contains_day(self, day: str) -> bool:
         return (not self.first or day >= self.first) and (not self.last or day <= self.last)
 
     @property
@@ -39,14 +49,14 @@ class Period(msgspec.Struct, frozen=True):
         return " ".join(filter(None, words)) or "all time"
 
 
-def last_days(count: int, now: float | None = None) -> Period:
+def period_of_last_days(count: int, now: float | None = None) -> UsagePeriod:
     """Today and the days before it, `count` in all."""
     moment = time.time() if now is None else now
     noon = time.mktime((*time.localtime(moment)[:3], 12, 0, 0, 0, 0, -1))
-    return Period(day_of(noon - (count - 1) * DAY_S), day_of(noon))
+    return UsagePeriod(day_of(noon - (count - 1) * DAY_S), day_of(noon))
 
 
-def a_day(text: str) -> str:
+def parse_day(text: str) -> str:
     """A date as it is kept. Raises UsageError."""
     try:
         return time.strftime("%Y-%m-%d", time.strptime(text, "%Y-%m-%d"))
@@ -54,51 +64,53 @@ def a_day(text: str) -> str:
         raise UsageError(f"{text!r} is not a date.", "Write it as YYYY-MM-DD.") from error
 
 
-def usage_report(
+def report_usage(
     env: Mapping[str, str],
     *,
     cwd: str = "",
     everywhere: bool = False,
     session: str = "",
-    period: Period,
-    by: By = "day",
+    period: UsagePeriod,
+    by: UsageGrouping = "day",
 ) -> UsageReport:
     """What this project has spent, or every project, or one session: its id, its beginning, or words of its title."""
-    found = [entry for folder in _folders(env, cwd, everywhere) for entry in entries(folder)]
-    return _report(found, _beginning(session, found, cwd, env), period, by)
+    found = [entry for folder in _list_folders(env, cwd, everywhere) for entry in read_usage(folder)]
+    return _build_report(found, _resolve_session_prefix(session, found, cwd, env), period, by)
 
 
-def project_usage(folder: Path, *, session: str = "", period: Period, by: By = "day") -> UsageReport:
+def report_project_usage(
+    folder: Path, *, session: str = "", period: UsagePeriod, by: UsageGrouping = "day"
+) -> UsageReport:
     """What the sessions in one project's folder have spent, or the one with this id."""
-    return _report(list(entries(folder)), session, period, by)
+    return _build_report(list(read_usage(folder)), session, period, by)
 
 
-def _report(found: Sequence[Entry], begins: str, period: Period, by: By) -> UsageReport:
+def _build_report(found: Sequence[UsageEntry], begins: str, period: UsagePeriod, by: UsageGrouping) -> UsageReport:
     """`begins` is how the ids of the sessions that count begin."""
-    counted = [entry for entry in found if period.holds(entry.place.day) and entry.session.startswith(begins)]
-    name = _agent if by == "agent" and begins else _NAMES[by]
-    sums: dict[str, Spent] = {}
+    counted = [entry for entry in found if period.contains_day(entry.place.day) and entry.session.startswith(begins)]
+    name = _agent_of if by == "agent" and begins else _GROUP_KEYS[by]
+    sums: dict[str, UsageTotals] = {}
     titles: dict[str, str] = {}
     for entry in counted:
         key = name(entry)
-        sums[key] = sums.get(key, Spent()) + entry.spent
-        titles[key] = _title(entry) if by == "session" else ""
-    rows = [_row(key, spent, titles[key]) for key, spent in sums.items()]
-    rows.sort(key=(lambda row: row.name) if by in ("day", "session") else _weight)
-    total = sum((entry.spent for entry in counted), Spent())
-    return UsageReport(period.name, by, tuple(rows), _row("total", total))
+        sums[key] = sums.get(key, UsageTotals()) + entry.spent
+        titles[key] = _title_of(entry) if by == "session" else ""
+    rows = [_build_row(key, spent, titles[key]) for key, spent in sums.items()]
+    rows.sort(key=(lambda row: row.name) if by in ("day", "session") else _sort_key_of)
+    total = sum((entry.spent for entry in counted), UsageTotals())
+    return UsageReport(period.name, by, tuple(rows), _build_row("total", total))
 
 
-def _beginning(said: str, found: Sequence[Entry], cwd: str, env: Mapping[str, str]) -> str:
+def _resolve_session_prefix(name: str, found: Sequence[UsageEntry], cwd: str, env: Mapping[str, str]) -> str:
     """How the ids of the sessions that are meant begin. Deleted ones have only that. Raises SessionNotFound."""
-    if any(entry.session.startswith(said) for entry in found):
-        return said
-    from odin.app.sessions import project_sessions
+    if any(entry.session.startswith(name) for entry in found):
+        return name
+    from odin.app.sessions import open_project_sessions
 
-    return project_sessions(cwd, env).find(said) if said else ""
+    return open_project_sessions(cwd, env).find(name) if name else ""
 
 
-class Today:
+class TodaysCost:
     """What all sessions of all projects have cost since midnight, as far as prices are known.
 
     The others are looked at now and then; what our own session, whose cost so far is `own()`, adds meanwhile counts at
@@ -107,53 +119,53 @@ class Today:
 
     def __init__(self, projects: Path, own: Callable[[], float]) -> None:
         self._projects = projects
-        self._own = own
-        self._looked = ("", -LOOK_EVERY_S)
-        self._sum = 0.0
-        self._own_then = 0.0
+        self._own_cost = own
+        self._last_check = ("", -REFRESH_S)
+        self._cost_at_check = 0.0
+        self._own_cost_at_check = 0.0
 
     def __call__(self) -> float:
         day, now = day_of(time.time()), time.monotonic()
-        if day != self._looked[0] or now - self._looked[1] >= LOOK_EVERY_S:
-            self._looked = (day, now)
-            self._own_then = self._own()
-            self._sum = sum(
+        if day != self._last_check[0] or now - self._last_check[1] >= REFRESH_S:
+            self._last_check = (day, now)
+            self._own_cost_at_check = self._own_cost()
+            self._cost_at_check = sum(
                 entry.spent.cost_usd
-                for folder in _projects(self._projects)
-                for entry in entries(folder)
+                for folder in _list_projects(self._projects)
+                for entry in read_usage(folder)
                 if entry.place.day == day
             )
-        return self._sum + self._own() - self._own_then
+        return self._cost_at_check + self._own_cost() - self._own_cost_at_check
 
 
-def _projects(base: Path) -> list[Path]:
+def _list_projects(base: Path) -> list[Path]:
     return sorted(path for path in base.iterdir() if path.is_dir()) if base.is_dir() else []
 
 
-def _folders(env: Mapping[str, str], cwd: str, everywhere: bool) -> Iterator[Path]:
+def _list_folders(env: Mapping[str, str], cwd: str, everywhere: bool) -> Iterator[Path]:
     if everywhere:
-        yield from _projects(Store(state_dir(env), "").folder.parent)
+        yield from _list_projects(SessionStore(get_state_dir(env), "").folder.parent)
         return
-    folder = os.path.realpath(cwd or current_folder())
+    folder = os.path.realpath(cwd or get_current_folder())
     if not Path(folder).is_dir():
         raise UsageError(f"There is no folder {folder}.", "Name an existing one with --cwd.")
-    yield Store(state_dir(env), project_root(folder, env)).folder
+    yield SessionStore(get_state_dir(env), find_project_root(folder, env)).folder
 
 
-def _agent(entry: Entry) -> str:
+def _agent_of(entry: UsageEntry) -> str:
     return entry.place.agent or "main agent"
 
 
-def _kind_of_agent(entry: Entry) -> str:
+def _kind_of_agent(entry: UsageEntry) -> str:
     """Names of sub-agents mean something only within one session."""
     return "sub-agents" if entry.place.agent else "main agent"
 
 
-def _title(entry: Entry) -> str:
+def _title_of(entry: UsageEntry) -> str:
     return f"{entry.title} (deleted)" if entry.deleted else entry.title
 
 
-_NAMES: dict[By, Callable[[Entry], str]] = {
+_GROUP_KEYS: dict[UsageGrouping, Callable[[UsageEntry], str]] = {
     "day": lambda entry: entry.place.day,
     "model": lambda entry: entry.place.model,
     "agent": _kind_of_agent,
@@ -163,13 +175,13 @@ _NAMES: dict[By, Callable[[Entry], str]] = {
 }
 
 
-def _weight(row: UsageRow) -> tuple[float, int, str]:
+def _sort_key_of(row: UsageRow) -> tuple[float, int, str]:
     """What cost most stands first."""
     return -row.cost_usd, -(row.input + row.output + row.cache_read + row.cache_write + row.reasoning), row.name
 
 
-def _row(name: str, spent: Spent, title: str = "") -> UsageRow:
-    used, hits = spent.usage, spent.cache_hits
+def _build_row(name: str, spent: UsageTotals, title: str = "") -> UsageRow:
+    used, hits = spent.usage, spent.cache_hit_rate
     return UsageRow(
         name,
         title,

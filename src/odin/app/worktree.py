@@ -15,17 +15,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.app.cleanup import REMOVED, WORKTREES
-from odin.config import current_folder, load, make_private, state_dir
+from odin.app.cleanup import REMOVED_FOLDER, WORKTREE_FOLDER
+from odin.config import get_current_folder, get_state_dir, load, make_private_folder
 from odin.core.errors import OdinError, UsageError
-from odin.session.store import project_key
+from odin.session.store import project_key_of
 
-PATIENCE_S = 120.0
-_MOST = 10_000_000
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+GIT_TIMEOUT_S = 120.0
+_MAX_ERROR_BYTES = 10_000_000
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-class Tree(Struct, frozen=True):
+class Worktree(Struct, frozen=True):
     """One work tree. `changes` are its files that differ from the last commit or are new."""
 
     name: str
@@ -34,7 +34,7 @@ class Tree(Struct, frozen=True):
     changes: int
 
 
-class Gone(Struct, frozen=True):
+class RemovedWorktree(Struct, frozen=True):
     """A work tree that was removed. `aside` is where its files are, when they were more than what is committed."""
 
     name: str
@@ -44,47 +44,47 @@ class Gone(Struct, frozen=True):
 
 class Worktrees:
     def __init__(self, env: Mapping[str, str], cwd: str = "") -> None:
-        folder = os.path.realpath(cwd or current_folder())
+        folder = os.path.realpath(cwd or get_current_folder())
         if not Path(folder).is_dir():
             raise UsageError(f"There is no folder {folder}.", "Name an existing one with --cwd.")
         self._env = env
         self._config = load(folder, env)
         self._root = self._config.root
-        self._base = state_dir(env) / WORKTREES
+        self._base = get_state_dir(env) / WORKTREE_FOLDER
 
-    async def add(self, name: str, start: str = "") -> Tree:
+    async def add(self, name: str, start: str = "") -> Worktree:
         """A new one, on a branch of its own that begins at `start`, or at the last commit."""
-        folder, branch = await self._place(name)
+        folder, branch = await self._locate_worktree(name)
         if os.path.lexists(folder):
             raise UsageError(f"There is a work tree {name} already.", f"It is {folder}.")
         if start.startswith("-"):
             raise UsageError(f"{start!r} names no commit.")
-        make_private(folder.parent)
-        known = (await self._git("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}", check=False))[0] == 0
+        make_private_folder(folder.parent)
+        known = (await self._run_git("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}", check=False))[0] == 0
         if known and start:
             raise UsageError(f"The branch {branch} exists already.", "Leave --from out to go on with it.")
         words = [str(folder), branch] if known else ["-b", branch, str(folder), start or "HEAD"]
-        await self._git("worktree", "add", "--quiet", *words)
-        return Tree(name, str(folder), branch, 0)
+        await self._run_git("worktree", "add", "--quiet", *words)
+        return Worktree(name, str(folder), branch, 0)
 
-    async def all(self) -> list[Tree]:
-        folder = await self._folder()
+    async def list_worktrees(self) -> list[Worktree]:
+        folder = await self._find_folder()
         if not folder.is_dir():
             return []
-        _, text = await self._git("worktree", "list", "--porcelain", "-z")
-        found: list[Tree] = []
+        _, text = await self._run_git("worktree", "list", "--porcelain", "-z")
+        found: list[Worktree] = []
         for block in text.split("\0\0"):
             facts = {line.split(" ", 1)[0]: line.partition(" ")[2] for line in block.split("\0") if line}
             path = Path(facts.get("worktree", "/"))
             if path.parent == folder and path.is_dir():
                 branch = facts.get("branch", "").removeprefix("refs/heads/") or "(no branch)"
-                found.append(Tree(path.name, str(path), branch, len(await self._changes(path))))
+                found.append(Worktree(path.name, str(path), branch, len(await self._list_changes(path))))
         return found
 
-    async def remove(self, name: str, *, force: bool = False) -> Gone:
+    async def remove(self, name: str, *, force: bool = False) -> RemovedWorktree:
         """Raises UsageError when it holds what is not committed, unless `force`."""
-        folder, _ = await self._place(name)
-        tree = next((item for item in await self.all() if item.name == name), None)
+        folder, _ = await self._locate_worktree(name)
+        tree = next((item for item in await self.list_worktrees() if item.name == name), None)
         if tree is None:
             raise UsageError(f"There is no work tree {name}.", "See `odin worktree list`.")
         if tree.changes and not force:
@@ -95,15 +95,15 @@ class Worktrees:
             )
         await self._keep_commits(folder, name)
         aside = ""
-        if tree.changes or await self._changes(folder, ignored=True):
-            aside = str(self._put_aside(folder))
-            await self._git("worktree", "prune")
+        if tree.changes or await self._list_changes(folder, ignored=True):
+            aside = str(self._move_aside(folder))
+            await self._run_git("worktree", "prune")
         else:
-            await self._git("worktree", "remove", str(folder))
-        return Gone(name, tree.branch, aside)
+            await self._run_git("worktree", "remove", str(folder))
+        return RemovedWorktree(name, tree.branch, aside)
 
-    def _put_aside(self, folder: Path) -> Path:
-        target = make_private(folder.parent / REMOVED) / f"{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    def _move_aside(self, folder: Path) -> Path:
+        target = make_private_folder(folder.parent / REMOVED_FOLDER) / f"{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"
         number = 1
         while os.path.lexists(target):
             number += 1
@@ -117,44 +117,46 @@ class Worktrees:
     async def _keep_commits(self, folder: Path, name: str) -> None:
         """What only this work tree knows gets a name: commits on no branch, and what was added but not committed."""
         stamp = f"refs/odin/removed/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        _, staged = await self._git("stash", "create", at=folder, check=False)
+        _, staged = await self._run_git("stash", "create", at=folder, check=False)
         if staged.strip():
-            await self._git("update-ref", f"{stamp}-changes", staged.strip(), at=folder)
-        code, _ = await self._git("symbolic-ref", "--quiet", "HEAD", at=folder, check=False)
+            await self._run_git("update-ref", f"{stamp}-changes", staged.strip(), at=folder)
+        code, _ = await self._run_git("symbolic-ref", "--quiet", "HEAD", at=folder, check=False)
         if code:
-            _, head = await self._git("rev-parse", "HEAD", at=folder)
-            await self._git("update-ref", f"{stamp}-head", head.strip(), at=folder)
+            _, head = await self._run_git("rev-parse", "HEAD", at=folder)
+            await self._run_git("update-ref", f"{stamp}-head", head.strip(), at=folder)
 
-    async def _changes(self, folder: Path, *, ignored: bool = False) -> list[str]:
+    async def _list_changes(self, folder: Path, *, ignored: bool = False) -> list[str]:
         words = ["status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none"]
         words += ["--ignored"] if ignored else []
-        _, text = await self._git(*words, at=folder)
+        _, text = await self._run_git(*words, at=folder)
         return [line for line in text.split("\0") if line]
 
-    async def _place(self, name: str) -> tuple[Path, str]:
-        if not _NAME.fullmatch(name) or ".." in name or name.endswith((".lock", ".")):
+    async def _locate_worktree(self, name: str) -> tuple[Path, str]:
+        if not _NAME_PATTERN.fullmatch(name) or ".." in name or name.endswith((".lock", ".")):
             raise UsageError(f"{name!r} is no name for a work tree.", "Use letters, digits, '-', '_' and '.'.")
-        return await self._folder() / name, f"odin/{name}"
+        return await self._find_folder() / name, f"odin/{name}"
 
-    async def _folder(self) -> Path:
+    async def _find_folder(self) -> Path:
         """Where those of this repository are; it is the same one seen from any of its work trees."""
-        self._must_be_tame()
-        _, text = await self._git("rev-parse", "--path-format=absolute", "--git-common-dir")
+        self._require_safe_git_config()
+        _, text = await self._run_git("rev-parse", "--path-format=absolute", "--git-common-dir")
         common = Path(os.path.realpath(text.strip()))
-        return Path(os.path.realpath(self._base)) / project_key(str(common.parent if common.name == ".git" else common))
+        return Path(os.path.realpath(self._base)) / project_key_of(
+            str(common.parent if common.name == ".git" else common)
+        )
 
-    def _must_be_tame(self) -> None:
-        from odin.policy.command.gitconfig import tame
+    def _require_safe_git_config(self) -> None:
+        from odin.policy.command.gitconfig import has_safe_git_config
 
-        if not self._config.trust.trusted and not tame(self._root, self._root):
+        if not self._config.trust.trusted and not has_safe_git_config(self._root, self._root):
             raise UsageError(
                 "The settings of this repository can start programs, so git is not called.",
                 "Look at them, then trust the folder: `odin trust add`.",
             )
 
-    async def _git(self, *args: str, at: Path | None = None, check: bool = True) -> tuple[int, str]:
+    async def _run_git(self, *args: str, at: Path | None = None, check: bool = True) -> tuple[int, str]:
         """The exit code of git and what it printed. It is ended as a group, also when it takes too long."""
-        from odin.app.surroundings import git_environment
+        from odin.app.surroundings import build_git_environment
 
         try:
             process = await asyncio.create_subprocess_exec(
@@ -166,21 +168,21 @@ class Worktrees:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env=git_environment(self._env),
+                env=build_git_environment(self._env),
                 start_new_session=True,
             )
         except OSError as error:
             raise OdinError(f"git does not start: {error.strerror or error}.", "Install it.") from error
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(GIT_TIMEOUT_S):
                 out, err = await process.communicate()
         except TimeoutError as error:
-            raise OdinError(f"git {args[0]} took longer than {PATIENCE_S:g} s.") from error
+            raise OdinError(f"git {args[0]} took longer than {GIT_TIMEOUT_S:g} s.") from error
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.shield(process.wait())
         if check and process.returncode:
-            said = err[:_MOST].decode("utf-8", "replace").strip().removeprefix("fatal: ")
+            said = err[:_MAX_ERROR_BYTES].decode("utf-8", "replace").strip().removeprefix("fatal: ")
             raise UsageError(f"git {args[0]} failed: {said or process.returncode}.".replace("..", "."))
         return process.returncode or 0, out.decode("utf-8", "surrogateescape")

@@ -14,7 +14,7 @@ from odin.core.event import (
     CallStreamed,
     Envelope,
     PermissionAsked,
-    RolledBack,
+    ReplyRolledBack,
     TextStreamed,
     ThinkingStreamed,
     ToolEnded,
@@ -23,9 +23,9 @@ from odin.core.event import (
     TurnEnded,
 )
 
-Broker = Literal["all", "agent", "tool"]
+Topic = Literal["all", "agent", "tool"]
 _TOOL_EVENTS = (ToolStarted, ToolEnded, ToolProgressed)
-_NEVER_DROPPED = (TurnEnded, PermissionAsked, RolledBack)
+_NEVER_DROPPED = (TurnEnded, PermissionAsked, ReplyRolledBack)
 
 
 class Subscription:
@@ -37,40 +37,40 @@ class Subscription:
     """
 
     def __init__(
-        self, hub: "Hub", broker: Broker, size: int, durable: bool, names: Collection[BusName], whole: bool
+        self, bus: "EventBus", topic: Topic, size: int, durable: bool, names: Collection[BusName], whole: bool
     ) -> None:
         self.whole = whole
-        self._hub = hub
-        self._broker = broker
+        self._bus = bus
+        self._topic = topic
         self._names = frozenset(names)
         self._size = size
         self._durable = durable
         self._buffer: deque[Envelope] = deque()
         self._ready: asyncio.Future[None] | None = None
         self._closed = False
-        self._loose = 0
+        self._droppable = 0
         self.dropped = 0
 
     def wants(self, envelope: Envelope) -> bool:
         if self._names and name_of(envelope) not in self._names:
             return False
-        return self._broker == "all" or isinstance(envelope.event, _TOOL_EVENTS) == (self._broker == "tool")
+        return self._topic == "all" or isinstance(envelope.event, _TOOL_EVENTS) == (self._topic == "tool")
 
     def offer(self, envelope: Envelope) -> None:
         if len(self._buffer) >= self._size:
-            if self._durable and self._join(envelope):
+            if self._durable and self._merge_into_last(envelope):
                 return
             if not self._make_room(envelope):
                 self.dropped += 1
                 return
         self._buffer.append(envelope)
-        self._loose += not self._keeps(envelope)
+        self._droppable += not self._is_kept(envelope)
         self._wake()
 
     def close(self) -> None:
         """No more events; what is buffered can still be read."""
         self._closed = True
-        self._hub.forget(self)
+        self._bus.forget(self)
         self._wake()
 
     def __aiter__(self) -> AsyncIterator[Envelope]:
@@ -83,50 +83,50 @@ class Subscription:
             self._ready = asyncio.get_running_loop().create_future()
             await self._ready
         envelope = self._buffer.popleft()
-        self._loose -= not self._keeps(envelope)
+        self._droppable -= not self._is_kept(envelope)
         return envelope
 
     def _wake(self) -> None:
         if self._ready is not None and not self._ready.done():
             self._ready.set_result(None)
 
-    def _keeps(self, envelope: Envelope) -> bool:
+    def _is_kept(self, envelope: Envelope) -> bool:
         event = envelope.event
         idle = isinstance(event, ActivityChanged) and event.activity == "idle"
         return idle or isinstance(event, _NEVER_DROPPED) or (self._durable and event.durable)
 
-    def _join(self, newcomer: Envelope) -> bool:
+    def _merge_into_last(self, newcomer: Envelope) -> bool:
         """Put a delta to the one before it when both belong to the same text."""
         last = self._buffer[-1]
         if last.agent != newcomer.agent or last.seq != newcomer.seq:
             return False
-        joined = _joined(last.event, newcomer.event)
+        joined = _merge_deltas(last.event, newcomer.event)
         if joined is not None:
             self._buffer[-1] = msgspec.structs.replace(newcomer, event=joined)
         return joined is not None
 
     def _make_room(self, newcomer: Envelope) -> bool:
-        if not self._keeps(newcomer):
+        if not self._is_kept(newcomer):
             return False
-        if self._loose and not self._durable:
-            index = next(i for i, waiting in enumerate(self._buffer) if not self._keeps(waiting))
+        if self._droppable and not self._durable:
+            index = next(i for i, waiting in enumerate(self._buffer) if not self._is_kept(waiting))
             del self._buffer[index]
-            self._loose -= 1
+            self._droppable -= 1
             self.dropped += 1
         return True
 
 
-def _joined(first: AnyEvent, second: AnyEvent) -> AnyEvent | None:
+def _merge_deltas(first: AnyEvent, second: AnyEvent) -> AnyEvent | None:
     if isinstance(first, TextStreamed) and isinstance(second, TextStreamed):
         return TextStreamed(first.text + second.text)
     if isinstance(first, ThinkingStreamed) and isinstance(second, ThinkingStreamed):
         return ThinkingStreamed(first.text + second.text)
     if isinstance(first, CallStreamed) and isinstance(second, CallStreamed) and first.call_id == second.call_id:
-        return msgspec.structs.replace(second, json=first.json + second.json)
+        return msgspec.structs.replace(second, json=first.json_delta + second.json_delta)
     return None
 
 
-async def named(heard: Subscription) -> AsyncIterator[tuple[str, Envelope]]:
+async def stream_named(heard: Subscription) -> AsyncIterator[tuple[str, Envelope]]:
     """What a subscription hears, each with its name; what has none is left out."""
     try:
         async for envelope in heard:
@@ -136,14 +136,14 @@ async def named(heard: Subscription) -> AsyncIterator[tuple[str, Envelope]]:
         heard.close()
 
 
-class Hub:
+class EventBus:
     def __init__(self) -> None:
         self._subscriptions: list[Subscription] = []
         self._observer: Callable[[ActivityChanged], None] | None = None
 
     def subscribe(
         self,
-        broker: Broker = "all",
+        topic: Topic = "all",
         *,
         size: int = 64,
         durable: bool = False,
@@ -151,7 +151,7 @@ class Hub:
         whole: bool = False,
     ) -> Subscription:
         """With `names` only what the bus calls by one of them is heard."""
-        subscription = Subscription(self, broker, size, durable, names, whole)
+        subscription = Subscription(self, topic, size, durable, names, whole)
         self._subscriptions.append(subscription)
         return subscription
 

@@ -18,11 +18,11 @@ from odin.core.event import (
     Envelope,
     HookRan,
     LoopChanged,
-    LoopNoted,
+    LoopPrompted,
     ModelChanged,
     PromptChanged,
     PromptDropped,
-    PromptJoined,
+    PromptInjected,
     PromptQueued,
     Redone,
     Replied,
@@ -32,12 +32,12 @@ from odin.core.event import (
     SessionOpened,
     SessionSwitched,
     SpawnFinished,
+    StatusUpdated,
     TitleSet,
     ToolEnded,
     ToolProgressed,
     TurnEnded,
     TurnStarted,
-    Updated,
     Warned,
 )
 from odin.core.op import (
@@ -49,9 +49,9 @@ from odin.core.op import (
     Op,
     Prompt,
     Redo,
-    RemoveLast,
+    RemoveLastMessage,
     Rewind,
-    RunCommand,
+    RunUserShell,
     SetLoop,
     SetModel,
     SetTitle,
@@ -93,10 +93,10 @@ BusName = Literal[
 
 BUS_NAMES: tuple[BusName, ...] = get_args(BusName)
 
-_Naming = Callable[[Any, str], BusName | None]
+_Namer = Callable[[Any, str], BusName | None]
 
 
-def _turn_ended(event: TurnEnded, agent: str) -> BusName:
+def _name_turn_end(event: TurnEnded, agent: str) -> BusName:
     if event.reason in ("interrupted", "aborted"):
         return "turn_cancelled"
     if event.reason == "error":
@@ -104,19 +104,19 @@ def _turn_ended(event: TurnEnded, agent: str) -> BusName:
     return "subagent_state_changed" if agent else "agent_done"
 
 
-def _activity(event: ActivityChanged, agent: str) -> BusName | None:
+def _name_activity(event: ActivityChanged, agent: str) -> BusName | None:
     if event.activity == "idle":
         return "agent_idle"
     return "subagent_state_changed" if agent else None
 
 
-def _compaction(event: CompactionChanged, agent: str) -> BusName | None:
+def _name_compaction(event: CompactionChanged, agent: str) -> BusName | None:
     if event.status == "started":
         return "compaction_oversize_suspend" if event.trigger == "overflow" else None
     return "compaction_ready" if event.status == "succeeded" else "compaction_failed"
 
 
-EVENTS: dict[type[AnyEvent], BusName | tuple[_Naming, tuple[BusName, ...]]] = {
+EVENT_NAMES: dict[type[AnyEvent], BusName | tuple[_Namer, tuple[BusName, ...]]] = {
     SessionOpened: "session_control",
     SessionSwitched: "session_control",
     TitleSet: "session_control",
@@ -126,17 +126,17 @@ EVENTS: dict[type[AnyEvent], BusName | tuple[_Naming, tuple[BusName, ...]]] = {
     PromptQueued: "pending_draft_upsert",
     PromptChanged: "pending_draft_upsert",
     PromptDropped: "pending_draft_remove",
-    PromptJoined: "user_message",
+    PromptInjected: "user_message",
     TurnStarted: (lambda event, agent: "continue" if event.continues else "user_message", ("user_message", "continue")),
-    TurnEnded: (_turn_ended, ("turn_cancelled", "agent_error", "agent_done", "subagent_state_changed")),
+    TurnEnded: (_name_turn_end, ("turn_cancelled", "agent_error", "agent_done", "subagent_state_changed")),
     ContextAdded: "append_context",
     LoopChanged: "loop_assessment",
-    LoopNoted: "agent_notify",
-    CompactionChanged: (_compaction, ("compaction_oversize_suspend", "compaction_ready", "compaction_failed")),
+    LoopPrompted: "agent_notify",
+    CompactionChanged: (_name_compaction, ("compaction_oversize_suspend", "compaction_ready", "compaction_failed")),
     Replied: "llm_response",
     ToolEnded: "tool_result",
-    ActivityChanged: (_activity, ("agent_idle", "subagent_state_changed")),
-    Updated: (
+    ActivityChanged: (_name_activity, ("agent_idle", "subagent_state_changed")),
+    StatusUpdated: (
         lambda event, agent: "subagent_progress_updated" if agent else "agent_notify",
         ("agent_notify", "subagent_progress_updated"),
     ),
@@ -154,15 +154,15 @@ EVENTS: dict[type[AnyEvent], BusName | tuple[_Naming, tuple[BusName, ...]]] = {
 }
 """Our events with their name, or with who finds it and which it may be. What is not here has none."""
 
-OPS: dict[type[Op], BusName] = {
+OP_NAMES: dict[type[Op], BusName] = {
     Prompt: "user_message",
     ChangePrompt: "pending_draft_upsert",
     DropPrompt: "pending_draft_remove",
     Continue: "continue",
     AddContext: "append_context",
-    RunCommand: "append_context",
+    RunUserShell: "append_context",
     Interrupt: "turn_cancelled",
-    RemoveLast: "session_control",
+    RemoveLastMessage: "session_control",
     Rewind: "session_control",
     Redo: "session_control",
     SetLoop: "session_control",
@@ -171,7 +171,7 @@ OPS: dict[type[Op], BusName] = {
 }
 
 
-def known_names(names: Collection[str]) -> tuple[BusName, ...]:
+def validate_names(names: Collection[str]) -> tuple[BusName, ...]:
     """These names, or all of them when there are none. Raises UsageError for what is no name."""
     strange = [name for name in names if name not in BUS_NAMES]
     if strange:
@@ -181,11 +181,11 @@ def known_names(names: Collection[str]) -> tuple[BusName, ...]:
 
 def name_of(envelope: Envelope) -> BusName | None:
     """What the bus calls an event; None for one that only our own front ends need."""
-    naming = EVENTS.get(type(envelope.event))
+    naming = EVENT_NAMES.get(type(envelope.event))
     return naming[0](envelope.event, envelope.agent) if isinstance(naming, tuple) else naming
 
 
-def sources(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
+def sources_of(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
     """Which of our events and ops go by a name. Both are empty for a feature that is still to come."""
-    events = [kind for kind, how in EVENTS.items() if name == how or (isinstance(how, tuple) and name in how[1])]
-    return events, [kind for kind, its_name in OPS.items() if its_name == name]
+    events = [kind for kind, how in EVENT_NAMES.items() if name == how or (isinstance(how, tuple) and name in how[1])]
+    return events, [kind for kind, its_name in OP_NAMES.items() if its_name == name]

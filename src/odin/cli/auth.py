@@ -5,88 +5,94 @@ import os
 import sys
 from typing import Any
 
-from odin.cli.output import put, say
-from odin.cli.parser import Parser, formatter
-from odin.config import current_folder, load
+from odin.cli.output import write_message, write_output
+from odin.cli.parser import Parser, make_formatter
+from odin.config import get_current_folder, load
 from odin.core.errors import UsageError
-from odin.ui.terminal import visible
+from odin.ui.terminal import escape_hidden
 
 _ABOUT = (
     "The keys of providers: in the environment, in the settings, and those stored in auth.json, which you add here."
 )
 
-_KEY_LIKE = 20
+_MIN_KEY_CHARS = 20
 """So long a name with digits in it, which no provider has, is a key in the wrong place."""
 
-_NO_ARGUMENT = (
+_KEY_ARGUMENT_ERROR = (
     "A key is never an argument: others see it in the list of processes, and your shell keeps it.",
     "Run `odin auth add PROVIDER`, which asks for it, and replace a key that you have typed here. See `odin --help`.",
 )
 
 
-def auth_command(argv: list[str]) -> int:
-    args = _parse(argv)
-    return {"list": _list, "add": _add, "remove": _remove}[args.what](args)
+def run_auth(argv: list[str]) -> int:
+    args = _parse_args(argv)
+    return {"list": _list_keys, "add": _add_key, "remove": _remove_keys}[args.what](args)
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(prog="odin auth", description=_ABOUT, formatter_class=formatter)
+def _parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="odin auth", description=_ABOUT, formatter_class=make_formatter)
     add = parser.add_argument
     add("what", nargs="?", choices=("list", "add", "remove"), default="list", help="(list)")
     add("provider", nargs="?", default="", metavar="PROVIDER", help="whose key: anthropic, openai, ...")
     add("--json", action="store_true", help="print JSON")
     args, more = parser.parse_known_args(argv)
     if any(not word.startswith("-") for word in more):
-        raise UsageError(*_NO_ARGUMENT)
+        raise UsageError(*_KEY_ARGUMENT_ERROR)
     return args if not more else parser.parse_args(argv)
 
 
-def _list(args: argparse.Namespace) -> int:
-    from odin.app.auth import key_lines
-    from odin.config.auth import read_auth
+def _list_keys(args: argparse.Namespace) -> int:
+    from odin.app.auth import list_keys
+    from odin.config.auth import read_auth_file
 
-    config, auth = load(current_folder(), os.environ), read_auth(os.environ)
+    config, auth = load(get_current_folder(), os.environ), read_auth_file(os.environ)
     lines = [
         line
-        for line in key_lines(config.providers, auth, os.environ)
+        for line in list_keys(config.providers, auth, os.environ)
         if not args.provider or line.provider == args.provider
     ]
     for warning in auth.warnings:
-        say(warning)
+        write_message(warning)
     if args.json:
-        return _json(lines)
+        return _print_json(lines)
     if not lines:
-        return put("There are no keys. `odin auth add PROVIDER` stores one.\n")
+        return write_output("There are no keys. `odin auth add PROVIDER` stores one.\n")
     width = max(len(line.provider) for line in lines)
     shown = max(len(line.shown) for line in lines)
-    return put(
+    return write_output(
         "".join(
-            f"{'*' if line.used else ' '} {visible(line.provider):{width}}  {visible(line.shown):{shown}}  "
-            f"{visible(line.place)}\n"
+            f"{'*' if line.used else ' '} {escape_hidden(line.provider):{width}}  {escape_hidden(line.shown):{shown}}  "
+            f"{escape_hidden(line.place)}\n"
             for line in lines
         )
         + "\n* is the key that is used.\n"
     )
 
 
-def _add(args: argparse.Namespace) -> int:
-    from odin.app.auth import add_key, known_provider
-    from odin.config.auth import auth_path
+def _add_key(args: argparse.Namespace) -> int:
+    from odin.app.auth import add_key, check_provider
+    from odin.config.auth import locate_auth_file
 
-    _must_name(args)
-    settings = load(current_folder(), os.environ).providers
-    if args.provider not in settings and len(args.provider) >= _KEY_LIKE and any(map(str.isdecimal, args.provider)):
-        raise UsageError(*_NO_ARGUMENT)
-    provider = known_provider(args.provider, settings)
-    count = add_key(provider, _asked(provider), settings, os.environ)
+    _require_provider(args)
+    settings = load(get_current_folder(), os.environ).providers
+    if (
+        args.provider not in settings
+        and len(args.provider) >= _MIN_KEY_CHARS
+        and any(map(str.isdecimal, args.provider))
+    ):
+        raise UsageError(*_KEY_ARGUMENT_ERROR)
+    provider = check_provider(args.provider, settings)
+    count = add_key(provider, _ask_key(provider), settings, os.environ)
     if args.json:
-        return _json({"provider": provider, "keys": count, "file": str(auth_path(os.environ))})
+        return _print_json({"provider": provider, "keys": count, "file": str(locate_auth_file(os.environ))})
     more = f" {count} are stored; this one is used." if count > 1 else ""
-    return put(f"The key of {provider} is in {visible(str(auth_path(os.environ)))}, readable by you alone.{more}\n")
+    return write_output(
+        f"The key of {provider} is in {escape_hidden(str(locate_auth_file(os.environ)))}, readable by you alone.{more}\n"
+    )
 
 
-def _asked(provider: str) -> str:
-    from odin.config.auth import LONGEST
+def _ask_key(provider: str) -> str:
+    from odin.config.auth import MAX_KEY_LENGTH
 
     if sys.stdin.isatty():
         from getpass import getpass
@@ -95,29 +101,29 @@ def _asked(provider: str) -> str:
             return getpass(f"Key of {provider} (it is not shown): ")
         except EOFError:
             return ""
-    return sys.stdin.buffer.read(LONGEST + 2).decode("utf-8", "replace")
+    return sys.stdin.buffer.read(MAX_KEY_LENGTH + 2).decode("utf-8", "replace")
 
 
-def _remove(args: argparse.Namespace) -> int:
+def _remove_keys(args: argparse.Namespace) -> int:
     from odin.app.auth import forget_keys
 
-    _must_name(args)
+    _require_provider(args)
     count = forget_keys(args.provider, os.environ)
     if args.json:
-        return _json({"provider": args.provider, "removed": count})
+        return _print_json({"provider": args.provider, "removed": count})
     if not count:
         raise UsageError(f"There is no stored key of {args.provider}.", "See `odin auth`.")
-    return put(
+    return write_output(
         f"{'The key' if count == 1 else f'{count} keys'} of {args.provider} {'is' if count == 1 else 'are'} gone.\n"
     )
 
 
-def _must_name(args: argparse.Namespace) -> None:
+def _require_provider(args: argparse.Namespace) -> None:
     if not args.provider:
         raise UsageError(f"`odin auth {args.what}` needs the name of a provider.", "Such as anthropic or openai.")
 
 
-def _json(value: Any) -> int:
+def _print_json(value: Any) -> int:
     import msgspec
 
-    return put(msgspec.json.encode(value).decode() + "\n")
+    return write_output(msgspec.json.encode(value).decode() + "\n")

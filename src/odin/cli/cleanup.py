@@ -5,15 +5,15 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from odin.cli.output import put, say
-from odin.cli.parser import Parser, formatter
+from odin.cli.output import write_message, write_output
+from odin.cli.parser import Parser, make_formatter
 from odin.core.errors import UsageError
-from odin.ui.terminal import shorten, visible
+from odin.ui.terminal import escape_hidden, shorten
 
 if TYPE_CHECKING:
-    from odin.app.cleanup import Going, Keep
+    from odin.app.cleanup import CleanupItem, Retention
 
-USUAL_AGE = "30d"
+DEFAULT_AGE = "30d"
 
 EPILOG = """\
   odin cleanup [status]       what there is and how much room it takes
@@ -26,28 +26,32 @@ Without --yes it is only said what would go. Sessions that are open stay, and so
 """
 
 
-def cleanup_command(argv: list[str]) -> int:
-    args = _parse(argv)
+def run_cleanup(argv: list[str]) -> int:
+    args = _parse_args(argv)
     from odin.app.cleanup import Cleanup
 
     cleanup = Cleanup(os.environ, args.cwd)
     if args.what == "status":
-        return _status(args, cleanup)
-    keep = _keep(args)
+        return _print_usage(args, cleanup)
+    keep = _retention_of(args)
     if args.what == "sessions":
-        going = cleanup.sessions(keep, everywhere=args.all)
+        going = cleanup.find_sessions(keep, everywhere=args.all)
     else:
-        going = {"cache": cleanup.cache, "logs": cleanup.logs, "project": cleanup.project}[args.what](keep)
+        going = {
+            "cache": cleanup.find_cache_files,
+            "logs": cleanup.find_log_files,
+            "project": cleanup.find_project_data,
+        }[args.what](keep)
     if not args.yes:
-        return _told(args, going)
+        return _print_items(args, going)
     done = cleanup.remove(going)
     refused = any(after.why_not and not before.why_not for before, after in zip(going, done, strict=True))
-    return _told(args, done) or int(refused)
+    return _print_items(args, done) or int(refused)
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
+def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(
-        prog="odin cleanup", description="What Odin keeps on disk.", epilog=EPILOG, formatter_class=formatter
+        prog="odin cleanup", description="What Odin keeps on disk.", epilog=EPILOG, formatter_class=make_formatter
     )
     add = parser.add_argument
     kinds = ("status", "sessions", "cache", "logs", "project")
@@ -66,48 +70,49 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def _keep(args: argparse.Namespace) -> "Keep":
+def _retention_of(args: argparse.Namespace) -> "Retention":
     """Old sessions only, unless something else was said."""
-    from odin.app.cleanup import Keep, seconds_of
+    from odin.app.cleanup import Retention, seconds_of
 
-    said = args.older_than or (USUAL_AGE if args.what == "sessions" and not args.keep else "0")
-    return Keep(seconds_of(said), args.keep)
+    said = args.older_than or (DEFAULT_AGE if args.what == "sessions" and not args.keep else "0")
+    return Retention(seconds_of(said), args.keep)
 
 
-def _status(args: argparse.Namespace, cleanup: Any) -> int:
-    found = cleanup.status()
+def _print_usage(args: argparse.Namespace, cleanup: Any) -> int:
+    found = cleanup.measure_usage()
     if args.json:
-        return _json(found)
+        return _print_json(found)
     width = max(len(item.what) for item in found)
-    return put(
+    return write_output(
         "".join(
-            f"{item.what:{width}}  {item.count:>7,}  {size(item.bytes):>9}  {visible(item.path)}\n" for item in found
+            f"{item.what:{width}}  {item.count:>7,}  {format_size(item.bytes):>9}  {escape_hidden(item.path)}\n"
+            for item in found
         )
     )
 
 
-def _told(args: argparse.Namespace, going: "list[Going]") -> int:
+def _print_items(args: argparse.Namespace, going: "list[CleanupItem]") -> int:
     if args.json:
-        return _json({"removed": args.yes, "items": going})
+        return _print_json({"removed": args.yes, "items": going})
     if not going:
-        return put("There is nothing to remove.\n")
-    put("".join(f"{_line(item)}\n" for item in going))
+        return write_output("There is nothing to remove.\n")
+    write_output("".join(f"{_format_item(item)}\n" for item in going))
     goes = [item for item in going if not item.why_not]
-    total = f"{len(goes)} {'thing' if len(goes) == 1 else 'things'}, {size(sum(item.bytes for item in goes))}"
+    total = f"{len(goes)} {'thing' if len(goes) == 1 else 'things'}, {format_size(sum(item.bytes for item in goes))}"
     if args.yes:
-        return put(f"Removed {total}.\n")
-    say(f"This would remove {total}. Add --yes to do it.")
+        return write_output(f"Removed {total}.\n")
+    write_message(f"This would remove {total}. Add --yes to do it.")
     return 0
 
 
-def _line(item: "Going") -> str:
+def _format_item(item: "CleanupItem") -> str:
     when = time.strftime("%Y-%m-%d", time.localtime(item.modified))
-    title = f"  {shorten(visible(' '.join(item.title.split())), 60)}" if item.title else ""
-    stays = f"  (stays: {visible(item.why_not)})" if item.why_not else ""
-    return f"{item.what} {visible(item.name)}  {when}  {size(item.bytes)}{title}{stays}"
+    title = f"  {shorten(escape_hidden(' '.join(item.title.split())), 60)}" if item.title else ""
+    stays = f"  (stays: {escape_hidden(item.why_not)})" if item.why_not else ""
+    return f"{item.what} {escape_hidden(item.name)}  {when}  {format_size(item.bytes)}{title}{stays}"
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """Bytes as people read them."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB"):
@@ -117,7 +122,7 @@ def size(count: int) -> str:
     return ""
 
 
-def _json(value: Any) -> int:
+def _print_json(value: Any) -> int:
     import msgspec
 
-    return put(msgspec.json.encode(value).decode() + "\n")
+    return write_output(msgspec.json.encode(value).decode() + "\n")

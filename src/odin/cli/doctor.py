@@ -5,9 +5,9 @@ import asyncio
 import os
 from typing import Any
 
-from odin.cli.output import put
-from odin.cli.parser import Parser, formatter
-from odin.config import current_folder
+from odin.cli.output import write_output
+from odin.cli.parser import Parser, make_formatter
+from odin.config import get_current_folder
 
 EPILOG = """\
   odin doctor             whether what Odin needs is here, and which sandbox it uses
@@ -16,15 +16,15 @@ EPILOG = """\
 """
 
 
-def doctor_command(argv: list[str]) -> int:
-    args = _parse(argv)
-    cwd = os.path.realpath(args.cwd or current_folder())
-    return {"all": _all, "config": _config, "models": _models}[args.what](args, cwd)
+def run_doctor(argv: list[str]) -> int:
+    args = _parse_args(argv)
+    cwd = os.path.realpath(args.cwd or get_current_folder())
+    return {"all": _run_checks, "config": _run_config, "models": _run_models}[args.what](args, cwd)
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
+def _parse_args(argv: list[str]) -> argparse.Namespace:
     about = "Whether what Odin needs is here, and which sandbox it uses."
-    parser = Parser(prog="odin doctor", description=about, epilog=EPILOG, formatter_class=formatter)
+    parser = Parser(prog="odin doctor", description=about, epilog=EPILOG, formatter_class=make_formatter)
     add = parser.add_argument
     add("what", nargs="?", choices=("all", "config", "models"), default="all", metavar="WHAT", help="(all)")
     add("--json", action="store_true", help="print JSON")
@@ -32,39 +32,39 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _all(args: argparse.Namespace, cwd: str) -> int:
+def _run_checks(args: argparse.Namespace, cwd: str) -> int:
     from odin.app.doctor import examine
 
     report = examine(cwd, os.environ)
-    _put(args, report.json(), report.text())
+    _print_report(args, report.to_json(), report.format_text())
     return 1 if report.broken else 0
 
 
-def _config(args: argparse.Namespace, cwd: str) -> int:
-    from odin.app.settings import as_text, settings_report
+def _run_config(args: argparse.Namespace, cwd: str) -> int:
+    from odin.app.settings import format_settings, report_settings
 
-    report = settings_report(cwd, os.environ)
-    _put(args, report, as_text(report))
+    report = report_settings(cwd, os.environ)
+    _print_report(args, report, format_settings(report))
     return 1 if report.broken else 0
 
 
-def _models(args: argparse.Namespace, cwd: str) -> int:
+def _run_models(args: argparse.Namespace, cwd: str) -> int:
     """A model that does not answer is broken; that there is none is not."""
-    from odin.app.answering import ask_models
+    from odin.app.answering import probe_models
 
-    answers = asyncio.run(ask_models(cwd, os.environ))
+    answers = asyncio.run(probe_models(cwd, os.environ))
     lines = [f"{' ' if item.ok else '!'} {item.ref} ({item.why}): {item.text}\n" for item in answers]
     none = "There is no model to ask: the offline planner answers. `odin auth add` stores a key.\n"
-    _put(args, answers, "".join(lines) or none)
+    _print_report(args, answers, "".join(lines) or none)
     return 0 if all(item.ok for item in answers) else 1
 
 
-def _put(args: argparse.Namespace, facts: Any, text: str) -> None:
+def _print_report(args: argparse.Namespace, facts: Any, text: str) -> None:
     if args.json:
         import msgspec
 
-        put(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode() + "\n")
+        write_output(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode() + "\n")
     else:
-        from odin.ui.terminal import visible
+        from odin.ui.terminal import escape_hidden
 
-        put("\n".join(map(visible, text.split("\n"))))
+        write_output("\n".join(map(escape_hidden, text.split("\n"))))

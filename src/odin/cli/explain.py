@@ -4,8 +4,8 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from odin.cli.output import put, say
-from odin.cli.parser import Parser, formatter, split_list
+from odin.cli.output import write_message, write_output
+from odin.cli.parser import Parser, make_formatter, split_list
 from odin.config import Options
 from odin.policy.modes import mode_of
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _ABOUT = "Whether a call would run by itself (auto), be asked about (ask) or refused (deny), and which rule says so."
 
 
-def explain_command(argv: list[str]) -> int:
-    args = _parse(argv)
+def run_explain(argv: list[str]) -> int:
+    args = _parse_args(argv)
     if args.mode:
         mode_of(args.mode)
     from odin.app.explain import explain
@@ -38,14 +38,14 @@ def explain_command(argv: list[str]) -> int:
     if args.json:
         import msgspec
 
-        return put(msgspec.json.encode(found).decode() + "\n")
+        return write_output(msgspec.json.encode(found).decode() + "\n")
     for warning in found.warnings:
-        say(warning)
-    return put(_page(found))
+        write_message(warning)
+    return write_output(_format_explanation(found))
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(prog="odin explain", description=_ABOUT, formatter_class=formatter)
+def _parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="odin explain", description=_ABOUT, formatter_class=make_formatter)
     add = parser.add_argument
     add("text", metavar="COMMAND|PATH|URL", help="the command, or what the tool would be called with")
     add("--tool", default="Bash", metavar="NAME", help="a tool, such as WriteFile, Read or WebFetch (Bash)")
@@ -60,25 +60,26 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(argv)
 
 
-def _page(found: "Explanation") -> str:
-    from odin.ui.terminal import visible
+def _format_explanation(found: "Explanation") -> str:
+    from odin.ui.terminal import escape_hidden
 
     lines = [
-        f"{found.verdict}: {found.tool} {visible(found.subject)}".rstrip(),
-        f"  why   {visible(found.reason)}",
-        f"  rule  {visible(found.rule)}{' (built in: nothing overrules it)' if found.builtin else ''}",
+        f"{found.verdict}: {found.tool} {escape_hidden(found.subject)}".rstrip(),
+        f"  why   {escape_hidden(found.reason)}",
+        f"  rule  {escape_hidden(found.rule)}{' (built in: nothing overrules it)' if found.builtin else ''}",
     ]
     if found.unclear:
-        lines.append(f"  unclear: {visible(found.unclear)}")
+        lines.append(f"  unclear: {escape_hidden(found.unclear)}")
     if len(found.parts) > 1:
         lines.append("  parts")
         for part in found.parts:
             said = f"{part.verdict or '':<5}"
             inside = "  (inside another command)" if part.inside else ""
-            lines.append(f"    {said} {visible(part.command)}{inside}".rstrip())
+            lines.append(f"    {said} {escape_hidden(part.command)}{inside}".rstrip())
     if found.hint and found.verdict != "auto":
-        lines.append(f"  how   {visible(found.hint)}")
+        lines.append(f"  how   {escape_hidden(found.hint)}")
     lines += [
-        f"  {'rules that would allow it' if not n else '':<26}{visible(t)}" for n, t in enumerate(found.suggestions)
+        f"  {'rules that would allow it' if not n else '':<26}{escape_hidden(t)}"
+        for n, t in enumerate(found.suggestions)
     ]
     return "\n".join(lines) + "\n"

@@ -2,16 +2,16 @@
 
 import os
 
-from odin.cli.output import put
+from odin.cli.output import write_output
 from odin.cli.parser import Parser
-from odin.ui.terminal import visible
+from odin.ui.terminal import escape_hidden
 
 _ABOUT = (
     "Make a new session of an export of Odin (json, or a main.jsonl) or of a transcript in JSON lines (stream-json)."
 )
 
 
-def import_command(argv: list[str]) -> int:
+def run_import(argv: list[str]) -> int:
     parser = Parser(prog="odin import", description=_ABOUT)
     add = parser.add_argument
     add("file", metavar="FILE", help="what to read")
@@ -25,10 +25,10 @@ def import_command(argv: list[str]) -> int:
     if args.json:
         import msgspec
 
-        return put(msgspec.json.encode(made).decode() + "\n")
+        return write_output(msgspec.json.encode(made).decode() + "\n")
     lines = [
-        f"Session {made.session}: {visible(made.title)}" if made.title else f"Session {made.session}",
+        f"Session {made.session}: {escape_hidden(made.title)}" if made.title else f"Session {made.session}",
         f"{made.prompts} prompts. Go on with it: odin --resume {made.session}",
-        *(f"Left out: {count} {visible(what)}" for what, count in made.skipped.items()),
+        *(f"Left out: {count} {escape_hidden(what)}" for what, count in made.skipped.items()),
     ]
-    return put("\n".join(lines) + "\n")
+    return write_output("\n".join(lines) + "\n")

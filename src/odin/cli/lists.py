@@ -2,15 +2,15 @@
 
 import os
 
-from odin.cli.output import put
+from odin.cli.output import write_output
 from odin.cli.parser import Parser
-from odin.config import current_folder
+from odin.config import get_current_folder
 
 
-def models_command(argv: list[str]) -> int:
+def run_models(argv: list[str]) -> int:
     parser = Parser(prog="odin models", description="The models that can be used from here.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(argv)
     from odin.app.modellist import describe_models
 
-    return put(describe_models(os.environ, current_folder(), as_json=args.json))
+    return write_output(describe_models(os.environ, get_current_folder(), as_json=args.json))

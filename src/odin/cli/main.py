@@ -10,23 +10,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from odin.cli.output import say
-from odin.cli.parser import MISSED, PICK, build_parser, split_list
-from odin.cli.places import take_places
-from odin.config import Options, current_folder, load
+from odin.cli.output import write_message
+from odin.cli.parser import PICK_SESSION, REPORTED_FLAGS, build_parser, split_list
+from odin.cli.places import extract_folder_flags
+from odin.config import Options, get_current_folder, load
 from odin.core.errors import EmptyPrompt, OdinError, UsageError
 from odin.core.event import Mode
 from odin.core.op import Prompt
-from odin.core.screen import ScreenSettings
-from odin.core.text import mended
+from odin.core.screen import TuiSettings
+from odin.core.text import to_valid_unicode
 from odin.policy.modes import mode_of
 
 MAX_STDIN = 10_000_000
-CLOSING_S = 10.0
+CLOSE_TIMEOUT_S = 10.0
 """What is still running when a conversation is left gets this long to end."""
 
 COMMANDS = {
-    "models": "lists",
+    "models": "models",
     "sessions": "sessions",
     "usage": "usage",
     "replay": "replay",
@@ -39,7 +39,7 @@ COMMANDS = {
     "auth": "auth",
     "cleanup": "cleanup",
     "worktree": "worktree",
-    "import": "importing",
+    "import": "session_import",
     "completions": "completions",
 }
 """Which file answers a subcommand, with a function called after it."""
@@ -57,76 +57,78 @@ def run(argv: list[str]) -> int:
     gc.enable()
     _open_missing_streams()
     try:
-        argv = take_places(argv, os.environ)
+        argv = extract_folder_flags(argv, os.environ)
         if argv and argv[0] in COMMANDS:
-            return _subcommand(argv[0], argv[1:])
+            return _run_subcommand(argv[0], argv[1:])
         if argv and argv[0] in SHORTHANDS:
             argv = [*SHORTHANDS[argv[0]], *argv[1:]]
-        return _prompt_command(argv)
+        return _run_prompt(argv)
     except OdinError as error:
-        say(f"odin: {error.sentence()}")
+        write_message(f"odin: {error.describe()}")
         return error.exit_code
     except BrokenPipeError:
-        _forget_stdout()
+        _discard_stdout()
         return 0
     except Exception as error:
-        return _crashed(error)
+        return _report_crash(error)
 
 
-def _crashed(error: Exception) -> int:
-    from odin.app.logfile import crashed, without_secrets
+def _report_crash(error: Exception) -> int:
+    from odin.app.logfile import log_crash, redact_secrets
 
-    kept = crashed(error, os.environ)
-    say(without_secrets(f"odin: something went wrong inside Odin ({type(error).__name__}: {error}).", os.environ))
+    kept = log_crash(error, os.environ)
+    write_message(
+        redact_secrets(f"odin: something went wrong inside Odin ({type(error).__name__}: {error}).", os.environ)
+    )
     if kept is not None:
-        say(f"The details are in {kept}; please send them with a report.")
+        write_message(f"The details are in {kept}; please send them with a report.")
         return 1
     import traceback
 
-    say(without_secrets("".join(traceback.format_exception(error)), os.environ))
+    write_message(redact_secrets("".join(traceback.format_exception(error)), os.environ))
     return 1
 
 
-def _subcommand(name: str, argv: list[str]) -> int:
-    module = importlib.import_module(f"odin.cli.{COMMANDS[name]}")
-    command: Callable[[list[str]], int] = getattr(module, f"{name}_command")
+def _run_subcommand(name: str, argv: list[str]) -> int:
+    module = importlib.import_module(f"odin.commands.{COMMANDS[name]}")
+    command: Callable[[list[str]], int] = getattr(module, f"run_{name}")
     return command(argv)
 
 
-def _prompt_command(argv: list[str]) -> int:
+def _run_prompt(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
     if args.version:
         from odin import __version__
 
         print(f"odin {__version__}")
         return 0
-    _mention_what_has_no_effect(args)
+    _warn_of_ignored_flags(args)
     streaming = args.input_format == "stream-json"
     if args.resume is not None and args.continue_last:
         raise UsageError("Both --resume and --continue were given.", "Use one of them.")
-    if args.resume == PICK and not args.headless and not streaming and _at_a_terminal():
-        from odin.cli.sessions import pick
+    if args.resume == PICK_SESSION and not args.headless and not streaming and _is_at_terminal():
+        from odin.cli.sessions import pick_session
 
-        args.resume = pick(args.cwd)
+        args.resume = pick_session(args.cwd)
         if not args.resume:
             return 0
-    options = _options(args)
+    options = _build_options(args)
     if streaming and args.output_format != "stream-json":
         raise UsageError("--input-format stream-json needs --output-format stream-json.")
     if not args.headless and not streaming and args.output_format == "text":
-        return _chat(args, options)
+        return _run_interactive(args, options)
     if args.output_format == "stream-json":
-        return asyncio.run(_stream(args, options, streaming))
-    return asyncio.run(_print(args, options))
+        return asyncio.run(_run_json_stream(args, options, streaming))
+    return asyncio.run(_print_answer(args, options))
 
 
-def _mention_what_has_no_effect(args: argparse.Namespace) -> None:
-    for name in MISSED:
+def _warn_of_ignored_flags(args: argparse.Namespace) -> None:
+    for name in REPORTED_FLAGS:
         if getattr(args, name.lstrip("-").replace("-", "_")):
-            say(f"{name} has no effect in this version.")
+            write_message(f"{name} has no effect in this version.")
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _build_options(args: argparse.Namespace) -> Options:
     system = args.system_prompt or None
     if args.system_prompt_file is not None:
         try:
@@ -135,12 +137,12 @@ def _options(args: argparse.Namespace) -> Options:
             raise UsageError(f"The system prompt file cannot be read ({error}).") from error
     if args.mode:
         mode_of(args.mode)
-    if args.resume == "" or args.resume == PICK:
+    if args.resume == "" or args.resume == PICK_SESSION:
         raise UsageError("--resume needs the id of a session.", "See `odin sessions`, or use --continue.")
     tools = None if args.tools in (None, "default") else tuple(split_list([args.tools]))
     return Options(
         cwd=args.cwd,
-        model=mended(args.model),
+        model=to_valid_unicode(args.model),
         fallback_model=tuple(split_list(args.fallback_model)),
         mode=args.mode,
         permission_mode=args.permission_mode,
@@ -164,39 +166,39 @@ def _options(args: argparse.Namespace) -> Options:
     )
 
 
-async def _print(args: argparse.Namespace, options: Options) -> int:
+async def _print_answer(args: argparse.Namespace, options: Options) -> int:
     from odin.app import open_session
     from odin.ui.print import run_json, run_text
 
-    text = _prompt_text(args)
-    terminal = _terminal()
+    text = _read_prompt(args)
+    terminal = _find_terminal()
     import msgspec
 
     client = await open_session(msgspec.structs.replace(options, can_ask=terminal is not None))
     show = run_json if args.output_format == "json" else run_text
     try:
-        prompt = Prompt(_prompt_id(), text, await _mode(args, client))
+        prompt = Prompt(_make_prompt_id(), text, await _resolve_mode(args, client))
         return await show(client, prompt, out=sys.stdout, err=sys.stderr, tty_in=terminal, verbose=args.verbose)
     finally:
         await client.close()
 
 
-async def _stream(args: argparse.Namespace, options: Options, reading: bool) -> int:
+async def _run_json_stream(args: argparse.Namespace, options: Options, reading: bool) -> int:
     from odin.app import open_session
     from odin.ui.pipes import read_lines
-    from odin.ui.stream.sdk import run_stream
+    from odin.ui.stream.sdk import run_stream_json
 
-    text = "" if reading and args.prompt is None else _prompt_text(args)
+    text = "" if reading and args.prompt is None else _read_prompt(args)
     import msgspec
 
     client = await open_session(msgspec.structs.replace(options, can_ask=options.can_ask and reading))
     try:
-        mode = await _mode(args, client)
-        return await run_stream(
+        mode = await _resolve_mode(args, client)
+        return await run_stream_json(
             client,
             out=sys.stdout,
             lines_in=read_lines(sys.stdin.fileno()) if reading else None,
-            prompt=Prompt(_prompt_id(), text, mode) if text else None,
+            prompt=Prompt(_make_prompt_id(), text, mode) if text else None,
             include_partial=args.include_partial_messages,
             default_mode=mode,
             replay_prompts=args.replay_user_messages,
@@ -205,23 +207,23 @@ async def _stream(args: argparse.Namespace, options: Options, reading: bool) -> 
         await client.close()
 
 
-async def _mode(args: argparse.Namespace, client: Any) -> Mode:
+async def _resolve_mode(args: argparse.Namespace, client: Any) -> Mode:
     return mode_of(args.mode) if args.mode else (await client.info()).mode
 
 
-def _prompt_id() -> str:
+def _make_prompt_id() -> str:
     return os.urandom(6).hex()
 
 
-def _prompt_text(args: argparse.Namespace) -> str:
+def _read_prompt(args: argparse.Namespace) -> str:
     given: str = "-" if args.prompt is None else args.prompt
-    text = _standard_input() if given == "-" else mended(given)
+    text = _read_standard_input() if given == "-" else to_valid_unicode(given)
     if not text.strip():
         raise EmptyPrompt
     return text
 
 
-def _standard_input() -> str:
+def _read_standard_input() -> str:
     if sys.stdin.isatty():
         return ""
     try:
@@ -233,7 +235,7 @@ def _standard_input() -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _terminal() -> TextIO | None:
+def _find_terminal() -> TextIO | None:
     """Where a person can be asked: standard input, or the terminal behind it when a prompt was piped in."""
     if not sys.stderr.isatty():
         return None
@@ -245,56 +247,56 @@ def _terminal() -> TextIO | None:
         return None
 
 
-def _at_a_terminal() -> bool:
+def _is_at_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _somebody_types(args: argparse.Namespace) -> bool:
+def _is_interactive(args: argparse.Namespace) -> bool:
     """Whether there is a conversation: somebody reads along, at least what is said beside the answers.
 
     A prompt whose answer goes into a file or a pipe is one prompt and an end.
     """
-    return _at_a_terminal() or (sys.stdin.isatty() and sys.stderr.isatty() and not args.prompt)
+    return _is_at_terminal() or (sys.stdin.isatty() and sys.stderr.isatty() and not args.prompt)
 
 
-def _lines_only(wanted: bool, env: Mapping[str, str]) -> bool:
+def _is_plain(wanted: bool, env: Mapping[str, str]) -> bool:
     """Whether the conversation is one of ordinary lines: it was wanted, or nothing else can be shown here."""
-    from odin.ui.terminal import dumb
+    from odin.ui.terminal import is_dumb
 
-    return wanted or dumb(env) or not (sys.stdout.isatty() and sys.stderr.isatty())
+    return wanted or is_dumb(env) or not (sys.stdout.isatty() and sys.stderr.isatty())
 
 
-def _chat(args: argparse.Namespace, options: Options) -> int:
+def _run_interactive(args: argparse.Namespace, options: Options) -> int:
     """Prompts typed one after the other. Without a terminal there is nobody to type, so it is one prompt and an end."""
-    if not _somebody_types(args):
-        return asyncio.run(_print(args, options))
-    settings = load(options.cwd or current_folder(), os.environ, trust=options.trust).tui
-    if _lines_only(args.plain or settings.plain, os.environ):
+    if not _is_interactive(args):
+        return asyncio.run(_print_answer(args, options))
+    settings = load(options.cwd or get_current_folder(), os.environ, trust=options.trust).tui
+    if _is_plain(args.plain or settings.plain, os.environ):
         if not options.trust:
-            from odin.cli.trust import ask_once
+            from odin.cli.trust import ask_for_trust
 
-            ask_once(options.cwd)
-        return asyncio.run(_converse(args, options, settings))
-    from odin.cli.screen import run_screen
+            ask_for_trust(options.cwd)
+        return asyncio.run(_run_plain(args, options, settings))
+    from odin.cli.screen import run_tui
 
-    return asyncio.run(run_screen(options, settings, first=args.prompt or "", mode=args.mode))
+    return asyncio.run(run_tui(options, settings, first=args.prompt or "", mode=args.mode))
 
 
-async def _converse(args: argparse.Namespace, options: Options, settings: ScreenSettings) -> int:
+async def _run_plain(args: argparse.Namespace, options: Options, settings: TuiSettings) -> int:
     import msgspec
 
-    from odin.app.host import open_host
-    from odin.ui.chat.chat import run_chat
+    from odin.app.host import open_switcher
+    from odin.ui.chat.chat import run_plain
 
-    host = await open_host(msgspec.structs.replace(options, can_ask=True))
+    host = await open_switcher(msgspec.structs.replace(options, can_ask=True))
     try:
-        mode = await _mode(args, host.client)
-        return await run_chat(host, first=args.prompt or "", mode=mode, left=host.draft, settings=settings)
+        mode = await _resolve_mode(args, host.client)
+        return await run_plain(host, first=args.prompt or "", mode=mode, left=host.draft, settings=settings)
     finally:
         try:
-            await asyncio.wait_for(host.close(), CLOSING_S)
+            await asyncio.wait_for(host.close(), CLOSE_TIMEOUT_S)
         except TimeoutError:
-            say("odin: what was running did not end in time.")
+            write_message("odin: what was running did not end in time.")
 
 
 def _open_missing_streams() -> None:
@@ -311,6 +313,6 @@ def _open_missing_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode))
 
 
-def _forget_stdout() -> None:
+def _discard_stdout() -> None:
     """The reader is gone: what is still buffered must not fail again when the interpreter closes the stream."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,7 +5,7 @@ import sys
 from odin.core.errors import OdinError
 
 
-def put(text: str) -> int:
+def write_output(text: str) -> int:
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         raise OdinError("Standard output is closed, so there is nowhere to write the list.")
     sys.stdout.write(text)
@@ -13,11 +13,11 @@ def put(text: str) -> int:
     return 0
 
 
-def say(text: str) -> None:
+def write_message(text: str) -> None:
     """A message. What it repeats of a file cannot steer the terminal or hide in it."""
-    from odin.ui.terminal import visible
+    from odin.ui.terminal import escape_hidden
 
-    shown = "\n".join(map(visible, text.split("\n")))
+    shown = "\n".join(map(escape_hidden, text.split("\n")))
     try:
         sys.stderr.write(f"{shown}\n")
     except (OSError, ValueError):

@@ -29,7 +29,7 @@ commands:
 exit codes: 0 done, 1 failed, 2 wrong usage, 75 failed but worth trying again, 130 interrupted, 143 terminated
 """
 
-_NO_EFFECT = (
+_IGNORED_FLAGS = (
     ("--add-dir", 1),
     ("--agents", 1),
     ("--betas", 1),
@@ -49,35 +49,35 @@ _NO_EFFECT = (
 )
 """Flags that agent SDKs may pass and that change nothing here. They are accepted so that those SDKs can start Odin."""
 
-MISSED = ("--add-dir", "--agents", "--json-schema", "--mcp-config", "--plugin-dir")
+REPORTED_FLAGS = ("--add-dir", "--agents", "--json-schema", "--mcp-config", "--plugin-dir")
 """Those of them that a person would miss, so their absence is said."""
 
 
-PICK = "?"
+PICK_SESSION = "?"
 """What `--resume` without an id stands for: a person chooses one."""
 
 
 class Parser(argparse.ArgumentParser):
-    watched: ClassVar[Callable[["Parser"], None] | None] = None
+    observer: ClassVar[Callable[["Parser"], None] | None] = None
     """Is shown every parser before it reads a line: what it knows is told in one place only."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        self._show()
+        self._notify_observer()
         return super().parse_known_args(args, namespace)
 
     def parse_known_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        self._show()
+        self._notify_observer()
         return super().parse_known_intermixed_args(args, namespace)
 
-    def _show(self) -> None:
-        if Parser.watched is not None:
-            Parser.watched(self)
+    def _notify_observer(self) -> None:
+        if Parser.observer is not None:
+            Parser.observer(self)
 
     def error(self, message: str) -> Any:
         raise UsageError(f"{message[:1].upper()}{message[1:]}.", "See `odin --help`.")
 
 
-def formatter(prog: str) -> argparse.HelpFormatter:
+def make_formatter(prog: str) -> argparse.HelpFormatter:
     """With a width of its own: argparse makes a formatter for every flag, and each would look for the terminal's."""
     return argparse.RawDescriptionHelpFormatter(prog, width=100)
 
@@ -87,7 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="odin",
         description="A coding agent for the terminal.",
         epilog=EPILOG,
-        formatter_class=formatter,
+        formatter_class=make_formatter,
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -116,7 +116,7 @@ def build_parser() -> argparse.ArgumentParser:
         "-r",
         "--resume",
         nargs="?",
-        const=PICK,
+        const=PICK_SESSION,
         default=None,
         metavar="ID",
         help="continue this session; without an id, choose one",
@@ -132,7 +132,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--cache-dir", metavar="DIR", help="what can be made again is kept there")
     add("--trust", action="store_true", help="trust this folder for this run: its hooks, rules and settings count")
     add("--verbose", action="store_true", help=argparse.SUPPRESS)
-    for name, count in _NO_EFFECT:
+    for name, count in _IGNORED_FLAGS:
         if count:
             add(name, action="append", help=argparse.SUPPRESS)
         else:

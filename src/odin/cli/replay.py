@@ -2,8 +2,8 @@
 
 import asyncio
 
-from odin.cli.output import put, say
-from odin.cli.parser import Parser, formatter
+from odin.cli.output import write_message, write_output
+from odin.cli.parser import Parser, make_formatter
 from odin.core.errors import UsageError
 
 DESCRIPTION = """\
@@ -16,8 +16,8 @@ Exit code 0: the same; 1: something is different.
 """
 
 
-def replay_command(argv: list[str]) -> int:
-    parser = Parser(prog="odin replay", description=DESCRIPTION, formatter_class=formatter)
+def run_replay(argv: list[str]) -> int:
+    parser = Parser(prog="odin replay", description=DESCRIPTION, formatter_class=make_formatter)
     add = parser.add_argument
     add("session", metavar="SESSION", help="the id of a session, or the path of a log or a recording")
     add("--until", type=int, default=0, metavar="N", help="only the first N prompts")
@@ -31,20 +31,20 @@ def replay_command(argv: list[str]) -> int:
     if args["until"] < 0:
         raise UsageError("--until needs a number of prompts.")
     folder = args.pop("save")
-    from odin.ui.terminal import harmless
+    from odin.ui.terminal import escape_control
 
     if folder:
         from odin.app.replay.saving import save_recording
 
-        return put(harmless(save_recording(args["session"], folder, args["cwd"], args["until"])))
-    from odin.app.replay.replay import Wish, replay, report_text
+        return write_output(escape_control(save_recording(args["session"], folder, args["cwd"], args["until"])))
+    from odin.app.replay.replay import ReplayOptions, format_report, replay_session
 
-    wish = Wish(**args)
-    report = asyncio.run(replay(wish, say if wish.verbose else lambda line: None))
+    wish = ReplayOptions(**args)
+    report = asyncio.run(replay_session(wish, write_message if wish.verbose else lambda line: None))
     if wish.json:
         import msgspec
 
-        put(msgspec.json.encode(report).decode() + "\n")
+        write_output(msgspec.json.encode(report).decode() + "\n")
     else:
-        put(harmless(report_text(report, verbose=wish.verbose)))
+        write_output(escape_control(format_report(report, verbose=wish.verbose)))
     return 0 if report.same else 1

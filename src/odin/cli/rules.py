@@ -4,28 +4,28 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from odin.cli.output import put, say
-from odin.cli.parser import Parser, formatter
-from odin.config import current_folder
+from odin.cli.output import write_message, write_output
+from odin.cli.parser import Parser, make_formatter
+from odin.config import get_current_folder
 from odin.core.errors import UsageError
-from odin.core.rule import Action, RuleLine
+from odin.core.rule import RuleAction, RuleLine
 
 if TYPE_CHECKING:
-    from odin.app.rules import Rulebook
+    from odin.app.rules import RuleSet
 
 _ABOUT = "The rules that hold here, the strongest last. Those with a number are remembered and can be removed."
 
 
-def rules_command(argv: list[str]) -> int:
-    args = _parse(argv)
-    book = _open(args)
+def run_rules(argv: list[str]) -> int:
+    args = _parse_args(argv)
+    book = _load_rules(args)
     for warning in () if args.json else book.warnings:
-        say(warning)
-    return {"list": _list, "add": _add, "remove": _remove}[args.what](args, book)
+        write_message(warning)
+    return {"list": _list_rules, "add": _add_rule, "remove": _remove_rule}[args.what](args, book)
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(prog="odin rules", description=_ABOUT, formatter_class=formatter)
+def _parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="odin rules", description=_ABOUT, formatter_class=make_formatter)
     add = parser.add_argument
     add("what", nargs="?", choices=("list", "add", "remove"), default="list", help="(list)")
     add("rule", nargs="?", default="", metavar="TEXT|N", help="add: such as 'Bash(npm test:*)'; remove: its number")
@@ -39,54 +39,54 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(argv)
 
 
-def _open(args: argparse.Namespace) -> "Rulebook":
-    from odin.app.rules import open_rulebook
+def _load_rules(args: argparse.Namespace) -> "RuleSet":
+    from odin.app.rules import load_rule_set
     from odin.config import load
 
-    cwd = os.path.realpath(args.cwd or current_folder())
+    cwd = os.path.realpath(args.cwd or get_current_folder())
     if not os.path.isdir(cwd):  # noqa: PTH112
         raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
-    return open_rulebook(load(cwd, os.environ), os.environ)
+    return load_rule_set(load(cwd, os.environ), os.environ)
 
 
-def _list(args: argparse.Namespace, book: "Rulebook") -> int:
+def _list_rules(args: argparse.Namespace, book: "RuleSet") -> int:
     if args.rule:
         raise UsageError("The list takes no rule.", "To add one: odin rules add TEXT.")
-    lines = book.lines()
+    lines = book.list_rules()
     if args.json:
-        return _json({"rules": lines, "warnings": book.warnings})
-    return put("".join(_row(line) for line in lines) or "There are no rules beside the defaults.\n")
+        return _print_json({"rules": lines, "warnings": book.warnings})
+    return write_output("".join(_format_row(line) for line in lines) or "There are no rules beside the defaults.\n")
 
 
-def _row(line: RuleLine) -> str:
-    from odin.ui.terminal import visible
+def _format_row(line: RuleLine) -> str:
+    from odin.ui.terminal import escape_hidden
 
     number = str(line.number) if line.number else "-"
-    source = f"   {visible(line.source)}" if line.source else ""
-    return f"{number:>3}  {line.layer:<8} {line.action:<6} {visible(line.text)}{source}\n"
+    source = f"   {escape_hidden(line.source)}" if line.source else ""
+    return f"{number:>3}  {line.layer:<8} {line.action:<6} {escape_hidden(line.text)}{source}\n"
 
 
-def _add(args: argparse.Namespace, book: "Rulebook") -> int:
+def _add_rule(args: argparse.Namespace, book: "RuleSet") -> int:
     if not args.rule.strip():
         raise UsageError("There is no rule to add.", "Write odin rules add 'Bash(npm test:*)'.")
-    action: Action = args.action or "allow"
+    action: RuleAction = args.action or "allow"
     rule = book.add(args.rule, action, args.scope)
     if args.json:
-        return _json({"added": {"text": rule.text, "action": action, "scope": args.scope}})
+        return _print_json({"added": {"text": rule.text, "action": action, "scope": args.scope}})
     where = "in every project" if args.scope == "user" else "in this project"
-    return put(f"Added, {where}: {action} {rule.text}\n")
+    return write_output(f"Added, {where}: {action} {rule.text}\n")
 
 
-def _remove(args: argparse.Namespace, book: "Rulebook") -> int:
+def _remove_rule(args: argparse.Namespace, book: "RuleSet") -> int:
     if not args.rule.isdecimal():
         raise UsageError("A rule is removed by its number.", "See `odin rules`.")
     rule = book.remove(int(args.rule))
     if args.json:
-        return _json({"removed": {"text": rule.text, "action": rule.action, "scope": rule.layer}})
-    return put(f"Removed: {rule.action} {rule.text}\n")
+        return _print_json({"removed": {"text": rule.text, "action": rule.action, "scope": rule.layer}})
+    return write_output(f"Removed: {rule.action} {rule.text}\n")
 
 
-def _json(value: Any) -> int:
+def _print_json(value: Any) -> int:
     import msgspec
 
-    return put(msgspec.json.encode(value).decode() + "\n")
+    return write_output(msgspec.json.encode(value).decode() + "\n")

@@ -9,42 +9,42 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from odin.cli.main import CLOSING_S
-from odin.cli.output import say
+from odin.cli.main import CLOSE_TIMEOUT_S
+from odin.cli.output import write_message
 from odin.config import Options
 from odin.core.errors import OdinError
-from odin.core.screen import ScreenSettings
+from odin.core.screen import TuiSettings
 from odin.policy.modes import mode_of
 from odin.ui.tui.leaving import ignore_signals
-from odin.ui.tui.run import Ended, run_app
+from odin.ui.tui.run import AppResult, run_app
 
 if TYPE_CHECKING:
-    from odin.app.host import Host
-    from odin.app.setup import FirstRun
+    from odin.app.host import SessionSwitcher
+    from odin.app.setup import Onboarding
     from odin.core.setup import Setup
-    from odin.core.trust import Trust
+    from odin.core.trust import TrustGate
 
 
-async def run_screen(options: Options, settings: ScreenSettings, *, first: str, mode: str) -> int:
+async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: str) -> int:
     """The session is opened after the screen is drawn, and closed after the terminal was given back."""
-    held: list[Host] = []
-    setups: list[FirstRun] = []
+    held: list[SessionSwitcher] = []
+    setups: list[Onboarding] = []
 
     def setup() -> "Setup":
-        from odin.app.setup import FirstRun
+        from odin.app.setup import Onboarding
 
-        setups.append(FirstRun(options))
+        setups.append(Onboarding(options))
         return setups[-1]
 
-    async def connect() -> "Host":
-        open_host = (await asyncio.to_thread(importlib.import_module, "odin.app.host")).open_host
-        from odin.app.logfile import watch
+    async def connect() -> "SessionSwitcher":
+        open_host = (await asyncio.to_thread(importlib.import_module, "odin.app.sessions")).open_switcher
+        from odin.app.logfile import log_unhandled_errors
 
-        watch(asyncio.get_running_loop(), os.environ)
+        log_unhandled_errors(asyncio.get_running_loop(), os.environ)
         model = setups[-1].model if setups else options.model
-        host: Host = await open_host(msgspec.structs.replace(options, can_ask=True, model=model))
+        host: SessionSwitcher = await open_host(msgspec.structs.replace(options, can_ask=True, model=model))
         held.append(host)
-        _collect_seldom()
+        _tune_garbage_collection()
         return host
 
     try:
@@ -54,41 +54,43 @@ async def run_screen(options: Options, settings: ScreenSettings, *, first: str, 
             first=first,
             mode=mode_of(mode) if mode else None,
             setup=setup,
-            trust=None if options.trust else partial(_trust, options.cwd),
+            trust=None if options.trust else partial(_check_trust, options.cwd),
         )
     finally:
         for host in held:
             try:
-                await asyncio.wait_for(host.close(), CLOSING_S)
+                await asyncio.wait_for(host.close(), CLOSE_TIMEOUT_S)
             except TimeoutError:
-                say("odin: what was running did not end in time.")
+                write_message("odin: what was running did not end in time.")
         ignore_signals()
-    return _told(ended)
+    return _report_end(ended)
 
 
-def _collect_seldom() -> None:
+def _tune_garbage_collection() -> None:
     """Looking through all that was ever loaded for what is not needed any more takes longer than two frames: what is
     there when the session is open stays, and what comes is looked through when there is much of it."""
     gc.freeze()
     gc.set_threshold(4_000, 6, 200)
 
 
-def _trust(cwd: str) -> "Trust | None":
-    from odin.app.trust import wanted
+def _check_trust(cwd: str) -> "TrustGate | None":
+    from odin.app.trust import find_pending_trust
 
-    return wanted(cwd, os.environ)
+    return find_pending_trust(cwd, os.environ)
 
 
-def _told(ended: Ended) -> int:
+def _report_end(ended: AppResult) -> int:
     """The exit code; what went wrong is said where the person sees it."""
     failure = ended.failure
     if failure is None:
         return ended.code
     if isinstance(failure, OdinError):
         raise failure
-    from odin.app.logfile import crashed
+    from odin.app.logfile import log_crash
 
-    path = crashed(failure, os.environ)
+    path = log_crash(failure, os.environ)
     where = f" {path} says more." if path else ""
-    say(f"odin: the screen failed: {type(failure).__name__}: {failure}. Nothing of the session is lost.{where}")
+    write_message(
+        f"odin: the screen failed: {type(failure).__name__}: {failure}. Nothing of the session is lost.{where}"
+    )
     return 1

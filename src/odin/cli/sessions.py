@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from odin.app.sessions import ProjectSessions, project_sessions
-from odin.cli.output import put, say
-from odin.cli.parser import Parser, formatter
+from odin.app.sessions import ProjectSessions, open_project_sessions
+from odin.cli.output import write_message, write_output
+from odin.cli.parser import Parser, make_formatter
 from odin.core.errors import OdinError, UsageError
-from odin.ui.picking import ASK, Picker, line, match_lines, when
-from odin.ui.terminal import shorten, size_of, visible
+from odin.ui.picking import PICK_PROMPT, PlainSessionPicker, format_match, format_session, format_time
+from odin.ui.terminal import escape_hidden, shorten, size_of
 
 EPILOG = """\
 ID is the id of a session, the beginning of one, or words of its title.
@@ -27,9 +27,9 @@ ID is the id of a session, the beginning of one, or words of its title.
 """
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="odin sessions", description="The sessions of this project.", epilog=EPILOG, formatter_class=formatter
+        prog="odin sessions", description="The sessions of this project.", epilog=EPILOG, formatter_class=make_formatter
     )
     add = parser.add_argument
     add("act", nargs="?", default="list", metavar="COMMAND", help="what to do (list)")
@@ -45,151 +45,151 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def sessions_command(argv: list[str]) -> int:
-    args = _parser().parse_intermixed_args(argv)
-    act = _ACTS.get(args.act)
+def run_sessions(argv: list[str]) -> int:
+    args = _build_parser().parse_intermixed_args(argv)
+    act = _ACTIONS.get(args.act)
     if act is None:
-        raise UsageError(f"`odin sessions` does not know {args.act!r}.", f"It knows {', '.join(_ACTS)}.")
+        raise UsageError(f"`odin sessions` does not know {args.act!r}.", f"It knows {', '.join(_ACTIONS)}.")
     if args.limit < 0:
         raise UsageError("--limit is a number of sessions.", "0 means all of them.")
-    return act(project_sessions(args.cwd, everywhere=args.all), args)
+    return act(open_project_sessions(args.cwd, everywhere=args.all), args)
 
 
-def _as_json(value: Any) -> int:
-    return put(msgspec.json.encode(value).decode() + "\n")
+def _print_json(value: Any) -> int:
+    return write_output(msgspec.json.encode(value).decode() + "\n")
 
 
-def _list(sessions: ProjectSessions, args: argparse.Namespace) -> int:
+def _list_sessions(sessions: ProjectSessions, args: argparse.Namespace) -> int:
     if args.words:
         raise UsageError("`odin sessions list` takes no words.", "`odin sessions search` does.")
-    found = sessions.list()
+    found = sessions.list_sessions()
     found = found[: args.limit or len(found)]
     if args.json:
-        return _as_json(found)
-    columns = _columns()
-    return put("".join(f"{line(item, columns)}\n" for item in found) or "No sessions yet.\n")
+        return _print_json(found)
+    columns = _count_columns()
+    return write_output("".join(f"{format_session(item, columns)}\n" for item in found) or "No sessions yet.\n")
 
 
-def _search(sessions: ProjectSessions, args: argparse.Namespace) -> int:
+def _search_sessions(sessions: ProjectSessions, args: argparse.Namespace) -> int:
     found = sessions.search(" ".join(args.words))
     found = found[: args.limit or len(found)]
     if args.json:
-        return _as_json(found)
-    columns = _columns()
-    rows = [row for match in found for row in match_lines(match, columns)]
-    return put("".join(f"{row}\n" for row in rows) or "No session fits these words.\n")
+        return _print_json(found)
+    columns = _count_columns()
+    rows = [row for match in found for row in format_match(match, columns)]
+    return write_output("".join(f"{row}\n" for row in rows) or "No session fits these words.\n")
 
 
-def _show(sessions: ProjectSessions, args: argparse.Namespace) -> int:
-    shown = sessions.show(_one(args))
+def _show_session(sessions: ProjectSessions, args: argparse.Namespace) -> int:
+    shown = sessions.show(_require_name(args))
     if args.json:
-        return _as_json(shown)
-    item, columns = shown.session, _columns()
+        return _print_json(shown)
+    item, columns = shown.session, _count_columns()
     facts = [("id", item.id), ("title", item.title), ("folder", item.cwd), ("model", item.model)]
-    facts += [("created", when(item.created)), ("written to", when(item.modified))]
+    facts += [("created", format_time(item.created)), ("written to", format_time(item.modified))]
     facts += [("fork of", item.forked_from), ("open", item.locked)]
-    rows = [f"{name:<11} {visible(' '.join(value.split()))}" for name, value in facts if value]
+    rows = [f"{name:<11} {escape_hidden(' '.join(value.split()))}" for name, value in facts if value]
     for number, turn in zip(range(len(shown.prompts), 0, -1), shown.prompts, strict=True):
-        rows += ["", f"{number:>3}  {_line(turn.body, columns - 5)}"]
+        rows += ["", f"{number:>3}  {_format_line(turn.body, columns - 5)}"]
         if turn.answer_summary.strip():
-            rows.append(f"     {_line(turn.answer_summary, columns - 5)}")
-    return put("\n".join(rows) + "\n")
+            rows.append(f"     {_format_line(turn.answer_summary, columns - 5)}")
+    return write_output("\n".join(rows) + "\n")
 
 
-def _rename(sessions: ProjectSessions, args: argparse.Namespace) -> int:
+def _rename_session(sessions: ProjectSessions, args: argparse.Namespace) -> int:
     if len(args.words) < 2:
         raise UsageError("`odin sessions rename` needs a session and a title.")
     session = sessions.rename(args.words[0], " ".join(args.words[1:]))
-    return _as_json({"session": session}) if args.json else put(f"Renamed session {session}.\n")
+    return _print_json({"session": session}) if args.json else write_output(f"Renamed session {session}.\n")
 
 
-def _fork(sessions: ProjectSessions, args: argparse.Namespace) -> int:
-    session, draft = sessions.fork(_one(args), args.at)
+def _fork_session(sessions: ProjectSessions, args: argparse.Namespace) -> int:
+    session, draft = sessions.fork(_require_name(args), args.at)
     if args.json:
-        return _as_json({"session": session, "draft": draft})
-    left = f"The prompt that was left out: {_line(draft, _columns() - 31)}\n" if draft else ""
-    return put(f"{left}The copy is session {session}. Go on in it with `odin --resume {session}`.\n")
+        return _print_json({"session": session, "draft": draft})
+    left = f"The prompt that was left out: {_format_line(draft, _count_columns() - 31)}\n" if draft else ""
+    return write_output(f"{left}The copy is session {session}. Go on in it with `odin --resume {session}`.\n")
 
 
-def _export(sessions: ProjectSessions, args: argparse.Namespace) -> int:
+def _export_session(sessions: ProjectSessions, args: argparse.Namespace) -> int:
     if args.json and args.format not in ("", "json"):
         raise UsageError(f"Both --json and --format {args.format} were given.", "Use one of them.")
-    session = sessions.find(_one(args))
+    session = sessions.find(_require_name(args))
     path = sessions.export(session, "json" if args.json else args.format, args.output)
-    return put(f"{visible(path)}\n")
+    return write_output(f"{escape_hidden(path)}\n")
 
 
-def _delete(sessions: ProjectSessions, args: argparse.Namespace) -> int:
+def _delete_sessions(sessions: ProjectSessions, args: argparse.Namespace) -> int:
     """Every one that is named, also when another cannot be deleted."""
     if not args.words:
         raise UsageError("`odin sessions delete` needs the id of a session.")
     code, gone = 0, list[str]()
     for session in list(dict.fromkeys(sessions.find(word) for word in args.words)):
-        if not args.yes and not _agreed(sessions, session):
-            say(f"Session {session} was kept.")
+        if not args.yes and not _confirm_deletion(sessions, session):
+            write_message(f"Session {session} was kept.")
             code = 1
             continue
         try:
             gone.append(sessions.delete(session))
         except OdinError as error:
-            say(f"odin: {error.sentence()}")
+            write_message(f"odin: {error.describe()}")
             code = error.exit_code
     if args.json:
-        return _as_json({"deleted": gone}) or code
-    return put("".join(f"Deleted session {session}.\n" for session in gone)) or code
+        return _print_json({"deleted": gone}) or code
+    return write_output("".join(f"Deleted session {session}.\n" for session in gone)) or code
 
 
-def _agreed(sessions: ProjectSessions, session: str) -> bool:
+def _confirm_deletion(sessions: ProjectSessions, session: str) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("Deleting a session needs a yes, and there is nobody to ask.", "Add --yes.")
-    say(line(sessions.show(session).session, _columns()))
-    return _asked("Delete it for good? [y/N] ").strip().lower() in ("y", "yes")
+    write_message(format_session(sessions.show(session).session, _count_columns()))
+    return _ask_line("Delete it for good? [y/N] ").strip().lower() in ("y", "yes")
 
 
-_ACTS: dict[str, Callable[[ProjectSessions, argparse.Namespace], int]] = {
-    "list": _list,
-    "search": _search,
-    "show": _show,
-    "rename": _rename,
-    "fork": _fork,
-    "export": _export,
-    "delete": _delete,
+_ACTIONS: dict[str, Callable[[ProjectSessions, argparse.Namespace], int]] = {
+    "list": _list_sessions,
+    "search": _search_sessions,
+    "show": _show_session,
+    "rename": _rename_session,
+    "fork": _fork_session,
+    "export": _export_session,
+    "delete": _delete_sessions,
 }
 
 
-def pick(cwd: str) -> str:
+def pick_session(cwd: str) -> str:
     """A session that a person chooses from a list, for `--resume` without an id; "" when they would rather not."""
-    picker = Picker(project_sessions(cwd).list())
+    picker = PlainSessionPicker(open_project_sessions(cwd).list_sessions())
     while True:
-        for row in picker.lines(_columns()):
-            say(row)
-        typed = "" if picker.empty else _asked(ASK)
-        chosen = picker.take(typed)
+        for row in picker.format_lines(_count_columns()):
+            write_message(row)
+        typed = "" if picker.is_empty else _ask_line(PICK_PROMPT)
+        chosen = picker.parse_choice(typed)
         if chosen is not None:
             return chosen
 
 
-def _asked(question: str) -> str:
+def _ask_line(question: str) -> str:
     """What was typed; nothing when the input ended or was interrupted."""
     sys.stderr.write(question)
     sys.stderr.flush()
     try:
         return sys.stdin.readline()
     except KeyboardInterrupt:
-        say("")
+        write_message("")
         return ""
 
 
-def _one(args: argparse.Namespace) -> str:
+def _require_name(args: argparse.Namespace) -> str:
     if not args.words:
         raise UsageError(f"`odin sessions {args.act}` needs a session.", "Name its id, or words of its title.")
     return " ".join(args.words)
 
 
-def _line(text: str, room: int) -> str:
-    return shorten(visible(" ".join(text.split())), max(room, 20))
+def _format_line(text: str, room: int) -> str:
+    return shorten(escape_hidden(" ".join(text.split())), max(room, 20))
 
 
-def _columns() -> int:
+def _count_columns() -> int:
     """Of a terminal; enough for most titles where there is none, or no output at all."""
     return size_of(sys.stdout)[0] if getattr(sys.stdout, "isatty", bool)() else 160

@@ -5,10 +5,10 @@ import asyncio
 import os
 from typing import Any
 
-from odin.cli.output import put
-from odin.cli.parser import Parser, formatter
+from odin.cli.output import write_output
+from odin.cli.parser import Parser, make_formatter
 from odin.core.errors import UsageError
-from odin.ui.terminal import visible
+from odin.ui.terminal import escape_hidden
 
 EPILOG = """\
   odin worktree [list]                  those there are
@@ -17,17 +17,17 @@ EPILOG = """\
 """
 
 
-def worktree_command(argv: list[str]) -> int:
-    args = _parse(argv)
+def run_worktree(argv: list[str]) -> int:
+    args = _parse_args(argv)
     from odin.app.worktree import Worktrees
 
     trees = Worktrees(os.environ, args.cwd)
-    return {"list": _list, "add": _add, "remove": _remove}[args.what](args, trees)
+    return {"list": _print_list, "add": _add_worktree, "remove": _remove_worktree}[args.what](args, trees)
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
+def _parse_args(argv: list[str]) -> argparse.Namespace:
     about = "Work trees of this repository, kept with Odin's state."
-    parser = Parser(prog="odin worktree", description=about, epilog=EPILOG, formatter_class=formatter)
+    parser = Parser(prog="odin worktree", description=about, epilog=EPILOG, formatter_class=make_formatter)
     add = parser.add_argument
     add("what", nargs="?", choices=("list", "add", "remove"), default="list", metavar="WHAT", help="(list)")
     add("name", nargs="?", default="", metavar="NAME", help="which one")
@@ -41,35 +41,35 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def _list(args: argparse.Namespace, trees: Any) -> int:
-    found = asyncio.run(trees.all())
+def _print_list(args: argparse.Namespace, trees: Any) -> int:
+    found = asyncio.run(trees.list_worktrees())
     if args.json:
-        return _json(found)
+        return _print_json(found)
     lines = (
-        f"{item.name}  {visible(item.branch)}  {f'{item.changes} changed' if item.changes else 'clean'}  "
-        f"{visible(item.path)}\n"
+        f"{item.name}  {escape_hidden(item.branch)}  {f'{item.changes} changed' if item.changes else 'clean'}  "
+        f"{escape_hidden(item.path)}\n"
         for item in found
     )
-    return put("".join(lines) or "There are no work trees. `odin worktree add NAME` makes one.\n")
+    return write_output("".join(lines) or "There are no work trees. `odin worktree add NAME` makes one.\n")
 
 
-def _add(args: argparse.Namespace, trees: Any) -> int:
+def _add_worktree(args: argparse.Namespace, trees: Any) -> int:
     made = asyncio.run(trees.add(args.name, args.start))
     if args.json:
-        return _json(made)
-    path = visible(made.path)
-    return put(f"{path}\nIt is on the branch {made.branch}. Work in it with: odin --cwd {path}\n")
+        return _print_json(made)
+    path = escape_hidden(made.path)
+    return write_output(f"{path}\nIt is on the branch {made.branch}. Work in it with: odin --cwd {path}\n")
 
 
-def _remove(args: argparse.Namespace, trees: Any) -> int:
+def _remove_worktree(args: argparse.Namespace, trees: Any) -> int:
     gone = asyncio.run(trees.remove(args.name, force=args.force))
     if args.json:
-        return _json(gone)
-    aside = f" Its files are in {visible(gone.aside)}." if gone.aside else ""
-    return put(f"Removed the work tree {gone.name}. Its branch {visible(gone.branch)} stays.{aside}\n")
+        return _print_json(gone)
+    aside = f" Its files are in {escape_hidden(gone.aside)}." if gone.aside else ""
+    return write_output(f"Removed the work tree {gone.name}. Its branch {escape_hidden(gone.branch)} stays.{aside}\n")
 
 
-def _json(value: Any) -> int:
+def _print_json(value: Any) -> int:
     import msgspec
 
-    return put(msgspec.json.encode(value).decode() + "\n")
+    return write_output(msgspec.json.encode(value).decode() + "\n")

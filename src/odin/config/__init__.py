@@ -1,18 +1,18 @@
 """`odinconfig.json` in layers: defaults, the user's file, the project's, the environment, the flags."""
 
 from odin.config.checkpoints import CheckpointSettings
-from odin.config.keys import Config, Options, Retry
+from odin.config.keys import Config, Options, RetrySettings
 from odin.config.layers import load
 from odin.config.places import (
     CONFIG_NAME,
     INSTRUCTIONS_NAME,
-    cache_dir,
-    config_dir,
-    current_folder,
-    home_dir,
-    make_private,
-    project_root,
-    state_dir,
+    find_project_root,
+    get_cache_dir,
+    get_config_dir,
+    get_current_folder,
+    get_home_dir,
+    get_state_dir,
+    make_private_folder,
 )
 from odin.config.sandbox import SandboxSettings
 from odin.config.web import SearchSettings, WebSettings
@@ -23,16 +23,16 @@ __all__ = [
     "CheckpointSettings",
     "Config",
     "Options",
-    "Retry",
+    "RetrySettings",
     "SandboxSettings",
     "SearchSettings",
     "WebSettings",
-    "cache_dir",
-    "config_dir",
-    "current_folder",
-    "home_dir",
+    "find_project_root",
+    "get_cache_dir",
+    "get_config_dir",
+    "get_current_folder",
+    "get_home_dir",
+    "get_state_dir",
     "load",
-    "make_private",
-    "project_root",
-    "state_dir",
+    "make_private_folder",
 ]

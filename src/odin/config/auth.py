@@ -17,96 +17,96 @@ from typing import Any, cast
 
 from msgspec import Struct, field
 
-from odin.config.places import config_dir
-from odin.config.read import parse_object, read_file
-from odin.config.writing import PRIVATE, locked, put_file
+from odin.config.places import get_config_dir
+from odin.config.read import parse_json_object, read_config_file
+from odin.config.writing import PRIVATE_MODE, lock_file, write_atomically
 from odin.core.errors import ConfigError, UsageError
 
 AUTH_NAME = "auth.json"
-LONGEST = 10_000
+MAX_KEY_LENGTH = 10_000
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
+_PROVIDER_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
 
 
-class Auth(Struct, frozen=True):
+class AuthFile(Struct, frozen=True):
     """What the file holds. `written` are its keys as they stand there, `keys` those that have a value now."""
 
     path: Path
-    written: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    raw_keys: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     warnings: tuple[str, ...] = ()
 
 
-def auth_path(env: Mapping[str, str]) -> Path:
-    return config_dir(env) / AUTH_NAME
+def locate_auth_file(env: Mapping[str, str]) -> Path:
+    return get_config_dir(env) / AUTH_NAME
 
 
-def read_auth(env: Mapping[str, str]) -> Auth:
+def read_auth_file(env: Mapping[str, str]) -> AuthFile:
     """The stored keys. What is wrong with the file is in the warnings; it stops nothing."""
-    path = auth_path(env)
+    path = locate_auth_file(env)
     warnings: list[str] = []
     try:
         _make_private(path, warnings)
-        written = _read(path, warnings)
+        written = _read_keys(path, warnings)
     except ConfigError as error:
-        return Auth(path, warnings=(*warnings, f"No stored key is used: {error.sentence()}"))
+        return AuthFile(path, warnings=(*warnings, f"No stored key is used: {error.describe()}"))
     keys: dict[str, tuple[str, ...]] = {}
     for provider, texts in written.items():
         for text in texts:
-            value = value_of(text, env)
-            if value and not _sendable(value):
+            value = resolve_key(text, env)
+            if value and not _is_sendable(value):
                 warnings.append(f"{path}: a key of {provider} cannot be sent: it has blanks or strange letters.")
             elif value:
                 keys[provider] = (*keys.get(provider, ()), value)
             else:
                 warnings.append(f"{path}: the key of {provider} is {text}, and that variable is not set.")
-    return Auth(path, written, keys, tuple(warnings))
+    return AuthFile(path, written, keys, tuple(warnings))
 
 
 def store_key(provider: str, key: str, env: Mapping[str, str]) -> None:
     """Keep a key. It comes first, so it is the one that is used; those that were there stay behind it."""
-    provider, key = checked_provider(provider), checked_key(key)
+    provider, key = validate_provider_name(provider), validate_key(key)
 
     def change(entries: dict[str, Any]) -> None:
-        others = [text for text in _texts(entries.get(provider)) if text != key]
+        others = [text for text in _key_texts_of(entries.get(provider)) if text != key]
         entries[provider] = [key, *others] if others else key
 
-    _change(env, change)
+    _update_file(env, change)
 
 
 def remove_keys(provider: str, env: Mapping[str, str]) -> int:
     """Forget all keys of a provider. Gives how many there were."""
     gone: list[str] = []
-    if not auth_path(env).exists():
+    if not locate_auth_file(env).exists():
         return 0
-    _change(env, lambda entries: gone.extend(_texts(entries.pop(provider, None))))
+    _update_file(env, lambda entries: gone.extend(_key_texts_of(entries.pop(provider, None))))
     return len(gone)
 
 
-def checked_provider(name: str) -> str:
+def validate_provider_name(name: str) -> str:
     name = name.strip()
-    if not _NAME.fullmatch(name):
+    if not _PROVIDER_NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name of a provider.", "Names are letters, digits, '.', '-' and '_'.")
     return name
 
 
-def checked_key(text: str) -> str:
+def validate_key(text: str) -> str:
     """A key as it may be sent: one line, no blanks. The text itself is in no message. Raises UsageError."""
     key = text.strip()
     if not key:
         raise UsageError("No key was given.", "Paste it when you are asked, or pipe it in.")
-    if not _sendable(key):
+    if not _is_sendable(key):
         raise UsageError(
             "That is no key: it has blanks, several lines or letters that cannot be sent.", "Copy it anew."
         )
     return key
 
 
-def _sendable(key: str) -> bool:
-    return len(key) <= LONGEST and key.isascii() and key.isprintable() and " " not in key
+def _is_sendable(key: str) -> bool:
+    return len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable() and " " not in key
 
 
-def masked(key: str) -> str:
+def mask_key(key: str) -> str:
     """Enough of a key to know it again, and not enough to use it. The name of a variable is no secret."""
     if _VARIABLE.fullmatch(key):
         return key
@@ -116,7 +116,7 @@ def masked(key: str) -> str:
     return f"{start[0] if start else ''}…{key[-4:]}"
 
 
-def value_of(text: str, env: Mapping[str, str]) -> str:
+def resolve_key(text: str, env: Mapping[str, str]) -> str:
     """The key that a text of the file stands for; "" when it names a variable that is not set."""
     named = _VARIABLE.fullmatch(text)
     return (env.get(named[1] or named[2], "") if named else text).strip()
@@ -138,7 +138,7 @@ def _make_private(path: Path, warnings: list[str]) -> None:
         raise ConfigError(f"{path} may be written by others.", "Look through it, then make it yours: chmod 600.")
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         try:
-            path.chmod(PRIVATE)
+            path.chmod(PRIVATE_MODE)
         except OSError as error:
             raise ConfigError(f"{path} may be read by others.", "Make it yours: chmod 600.") from error
         warnings.append(
@@ -146,11 +146,11 @@ def _make_private(path: Path, warnings: list[str]) -> None:
         )
 
 
-def _read(path: Path, warnings: list[str]) -> dict[str, tuple[str, ...]]:
-    entries = _entries(path)
+def _read_keys(path: Path, warnings: list[str]) -> dict[str, tuple[str, ...]]:
+    entries = _read_entries(path)
     found: dict[str, tuple[str, ...]] = {}
     for provider, value in entries.items():
-        texts = _texts(value)
+        texts = _key_texts_of(value)
         if provider == "$schema":
             continue
         if texts:
@@ -160,30 +160,30 @@ def _read(path: Path, warnings: list[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _entries(path: Path) -> dict[str, Any]:
-    raw = read_file(path)
-    return parse_object(raw, path)[0] if raw is not None and raw.strip() else {}
+def _read_entries(path: Path) -> dict[str, Any]:
+    raw = read_config_file(path)
+    return parse_json_object(raw, path)[0] if raw is not None and raw.strip() else {}
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _key_texts_of(value: Any) -> tuple[str, ...]:
     """The keys in a value; none when it is something else."""
     several = cast("list[Any]", value) if isinstance(value, list) else [value]
     texts = [item.strip() for item in several if isinstance(item, str) and item.strip()]
     return tuple(texts) if len(texts) == len(several) else ()
 
 
-def _change(env: Mapping[str, str], change: Callable[[dict[str, Any]], None]) -> None:
+def _update_file(env: Mapping[str, str], change: Callable[[dict[str, Any]], None]) -> None:
     """Read, change and write again what is in the file, whatever else stands in it."""
-    path = auth_path(env)
-    with locked(path):
+    path = locate_auth_file(env)
+    with lock_file(path):
         _make_private(path, [])
-        entries = _entries(path)
+        entries = _read_entries(path)
         change(entries)
-        _close_folder(path.parent)
-        put_file(path, (json.dumps(entries, indent=2, ensure_ascii=False) + "\n").encode())
+        _make_folder_private(path.parent)
+        write_atomically(path, (json.dumps(entries, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def _close_folder(folder: Path) -> None:
+def _make_folder_private(folder: Path) -> None:
     """Nobody else looks into the folder that keys are in, as far as it is ours to say."""
     found = folder.stat()
     if os.name != "nt" and found.st_uid == os.geteuid() and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):

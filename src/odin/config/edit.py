@@ -9,15 +9,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.config.places import CONFIG_NAME, config_dir
-from odin.config.read import parse_object, read_file
-from odin.config.writing import PRIVATE, locked, put_file
+from odin.config.places import CONFIG_NAME, get_config_dir
+from odin.config.read import parse_json_object, read_config_file
+from odin.config.writing import PRIVATE_MODE, lock_file, write_atomically
 
 _BOM = "\ufeff"
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
-class Entry(Struct, frozen=True):
+class KeyPosition(Struct, frozen=True):
     """Where a key and its value stand in the text of an object."""
 
     key: str
@@ -31,57 +31,57 @@ def set_key(key: str, value: Any, env: Mapping[str, str]) -> Path:
 
     Raises ConfigError, and leaves the file alone, when it is not valid JSON.
     """
-    path = config_dir(env) / CONFIG_NAME
-    with locked(path):
-        raw = read_file(path)
-        text = edited(raw, path, key, value)
-        mode = stat.S_IMODE(path.stat().st_mode) if raw is not None else PRIVATE
-        put_file(path, text.encode(), mode)
+    path = get_config_dir(env) / CONFIG_NAME
+    with lock_file(path):
+        raw = read_config_file(path)
+        text = insert_key(raw, path, key, value)
+        mode = stat.S_IMODE(path.stat().st_mode) if raw is not None else PRIVATE_MODE
+        write_atomically(path, text.encode(), mode)
     return path
 
 
-def edited(raw: bytes | None, path: Path, key: str, value: Any) -> str:
+def insert_key(raw: bytes | None, path: Path, key: str, value: Any) -> str:
     """The text of the file with this key in it."""
     said = json.dumps(value, ensure_ascii=False)
     if raw is None or not raw.strip():
         return f"{{\n  {json.dumps(key)}: {said}\n}}\n"
-    parse_object(raw, path)
+    parse_json_object(raw, path)
     text = raw.decode("utf-8")
-    found = [entry for entry in entries(text) if entry.key == key]
+    found = [entry for entry in scan_keys(text) if entry.key == key]
     if found:
         last = found[-1]  # of a key that is written twice the last one counts
         return f"{text[: last.value_at]}{said}{text[last.end :]}"
-    return _added(text, f"{json.dumps(key)}: {said}")
+    return _insert_first(text, f"{json.dumps(key)}: {said}")
 
 
-def entries(text: str) -> Iterator[Entry]:
+def scan_keys(text: str) -> Iterator[KeyPosition]:
     """The keys of the object that a valid text holds, in their order. It is the only place that knows positions."""
     decoder = json.JSONDecoder()
-    at = _after_blank(text, _opening(text) + 1)
+    at = _skip_blank(text, _find_opening(text) + 1)
     while text[at] == '"':
         key, after = decoder.raw_decode(text, at)
-        value_at = _after_blank(text, _after_blank(text, after) + 1)
+        value_at = _skip_blank(text, _skip_blank(text, after) + 1)
         _, end = decoder.raw_decode(text, value_at)
-        yield Entry(key, at, value_at, end)
-        at = _after_blank(text, end)
+        yield KeyPosition(key, at, value_at, end)
+        at = _skip_blank(text, end)
         if text[at] != ",":
             return
-        at = _after_blank(text, at + 1)
+        at = _skip_blank(text, at + 1)
 
 
-def _opening(text: str) -> int:
-    return _after_blank(text, len(_BOM) if text.startswith(_BOM) else 0)
+def _find_opening(text: str) -> int:
+    return _skip_blank(text, len(_BOM) if text.startswith(_BOM) else 0)
 
 
-def _after_blank(text: str, at: int) -> int:
+def _skip_blank(text: str, at: int) -> int:
     found = _BLANK.match(text, at)
     return found.end() if found else at
 
 
-def _added(text: str, line: str) -> str:
+def _insert_first(text: str, line: str) -> str:
     """As the first key, laid out like the one that was first."""
-    opening = _opening(text) + 1
-    first = _after_blank(text, opening)
+    opening = _find_opening(text) + 1
+    first = _skip_blank(text, opening)
     blank = text[opening:first]
     if text[first] != "}":
         return f"{text[:opening]}{blank}{line},{blank or ' '}{text[first:]}"

@@ -10,148 +10,158 @@ from msgspec import Meta, Struct, field, to_builtins
 from odin.config.checkpoints import CheckpointSettings
 from odin.config.queue import QueueSettings
 from odin.config.sandbox import SandboxSettings
-from odin.config.trust import Trust
+from odin.config.trust import TrustStatus
 from odin.config.web import WebSettings
 from odin.context.settings import CacheSettings, CompactionSettings
-from odin.core.rule import Layer
-from odin.core.screen import ScreenSettings
+from odin.core.rule import RuleLayer
+from odin.core.screen import TuiSettings
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings
 
 ModeName = Literal["ask", "plan", "edit", "ask_mode", "plan_mode", "edit_mode"]
-Text = Annotated[str, Meta(min_length=1)]
-Warmth = Annotated[float, Meta(ge=0, le=2)]
-Texts = tuple[Text, ...]
+NonEmptyText = Annotated[str, Meta(min_length=1)]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+NonEmptyTexts = tuple[NonEmptyText, ...]
 
 
-def about(text: str, **limits: Any) -> Meta:
+def describe(text: str, **limits: Any) -> Meta:
     return Meta(description=text, **limits)
 
 
-class Retry(Struct, frozen=True, kw_only=True):
+class RetrySettings(Struct, frozen=True, kw_only=True):
     """How a failed model call is tried again."""
 
-    attempts: Annotated[int, about("How many times a call is made at most; 1 means no retry.", ge=1, le=50)] = 6
-    base_s: Annotated[float, about("Seconds before the first retry; each later one waits twice as long.", ge=0)] = 1.0
-    max_s: Annotated[float, about("The longest wait between two tries, in seconds.", ge=0, le=3600)] = 60.0
+    attempts: Annotated[int, describe("How many times a call is made at most; 1 means no retry.", ge=1, le=50)] = 6
+    base_s: Annotated[float, describe("Seconds before the first retry; each later one waits twice as long.", ge=0)] = (
+        1.0
+    )
+    max_s: Annotated[float, describe("The longest wait between two tries, in seconds.", ge=0, le=3600)] = 60.0
 
 
-class Keys(Struct, frozen=True, kw_only=True):
+class ConfigKeys(Struct, frozen=True, kw_only=True):
     """Everything `odinconfig.json` may say."""
 
     allowed_commands: Annotated[
-        Texts,
-        about(
+        NonEmptyTexts,
+        describe(
             "Commands that run without a question, as the words they begin with: `git status` allows `git status -s`."
         ),
     ] = field(default=(), name="AllowedCommands")
     forbidden_commands: Annotated[
-        Texts,
-        about(
+        NonEmptyTexts,
+        describe(
             "Commands that never run, as the words they begin with, also inside compound commands. "
             "They win over everything, and all files add to them."
         ),
     ] = field(default=(), name="ForbiddenCommands")
-    model: Annotated[str, about("The planner's model as `provider/model`. Empty: the first that is found.")] = ""
-    small_model: Annotated[str, about("The lesser model for titles, checks and summaries. Empty: chosen for you.")] = ""
+    model: Annotated[str, describe("The planner's model as `provider/model`. Empty: the first that is found.")] = ""
+    small_model: Annotated[
+        str, describe("The lesser model for titles, checks and summaries. Empty: chosen for you.")
+    ] = ""
     fallback_model: Annotated[
-        Texts, about("Models that answer, in this order, while the planner's model cannot: it is overloaded, say.")
+        NonEmptyTexts,
+        describe("Models that answer, in this order, while the planner's model cannot: it is overloaded, say."),
     ] = ()
-    mode: Annotated[ModeName, about("The mode of a prompt that names none: `ask`, `plan` or `edit`.")] = "edit_mode"
-    permission_mode: Annotated[PermissionMode, about("What runs without a question.")] = "default"
-    max_turns: Annotated[int, about("Model calls in one prompt at most; 0 means no limit.", ge=0)] = 100
-    max_budget_usd: Annotated[float, about("US dollars one session may cost; 0 means no limit.", ge=0)] = 0.0
+    mode: Annotated[ModeName, describe("The mode of a prompt that names none: `ask`, `plan` or `edit`.")] = "edit_mode"
+    permission_mode: Annotated[PermissionMode, describe("What runs without a question.")] = "default"
+    max_turns: Annotated[int, describe("Model calls in one prompt at most; 0 means no limit.", ge=0)] = 100
+    max_budget_usd: Annotated[float, describe("US dollars one session may cost; 0 means no limit.", ge=0)] = 0.0
     max_budget_usd_per_day: Annotated[
-        float, about("US dollars all sessions together may cost in a day; 0 means no limit.", ge=0)
+        float, describe("US dollars all sessions together may cost in a day; 0 means no limit.", ge=0)
     ] = 0.0
-    max_tokens: Annotated[int, about("Tokens in one reply at most.", ge=1)] = 8192
+    max_tokens: Annotated[int, describe("Tokens in one reply at most.", ge=1)] = 8192
     max_context: Annotated[
-        int, about("Tokens a request may have at most, whatever the model can hold; 0 means what it can hold.", ge=0)
+        int, describe("Tokens a request may have at most, whatever the model can hold; 0 means what it can hold.", ge=0)
     ] = 0
     compaction: Annotated[
-        CompactionSettings, about("How a long conversation is kept within the window of the model.")
+        CompactionSettings, describe("How a long conversation is kept within the window of the model.")
     ] = CompactionSettings()
-    temperature: Annotated[Warmth | None, about("The model's temperature. Not sent when absent.")] = None
-    thinking: Annotated[int, about("Tokens the model may think with; 0 means no extended thinking.", ge=0)] = 0
-    default_response: Annotated[str, about("What is shown when the model's final answer is empty.")] = (
+    temperature: Annotated[Temperature | None, describe("The model's temperature. Not sent when absent.")] = None
+    thinking: Annotated[int, describe("Tokens the model may think with; 0 means no extended thinking.", ge=0)] = 0
+    default_response: Annotated[str, describe("What is shown when the model's final answer is empty.")] = (
         "Completed processing; there is no response to show."
     )
     allowed_tools: Annotated[
-        Texts, about("Calls that run without a question: `Tool` or `Tool(pattern)`, such as `Bash(git log:*)`.")
+        NonEmptyTexts,
+        describe("Calls that run without a question: `Tool` or `Tool(pattern)`, such as `Bash(git log:*)`."),
     ] = ()
     disallowed_tools: Annotated[
-        Texts,
-        about("Calls that never run, in the same form. A bare name is not offered at all. All files add to them."),
+        NonEmptyTexts,
+        describe("Calls that never run, in the same form. A bare name is not offered at all. All files add to them."),
     ] = ()
-    restrict_to_workspace: Annotated[bool, about("Refuse what lies outside the project instead of asking.")] = False
+    restrict_to_workspace: Annotated[bool, describe("Refuse what lies outside the project instead of asking.")] = False
     confirm_timeout_s: Annotated[
         float,
-        about("Seconds a permission question waits; then the answer is no. 0 means as long as it takes.", ge=0),
+        describe("Seconds a permission question waits; then the answer is no. 0 means as long as it takes.", ge=0),
     ] = 0.0
     question_timeout_s: Annotated[
-        float, about("Seconds a question of the model waits for an answer; 0 means as long as it takes.", ge=0)
+        float, describe("Seconds a question of the model waits for an answer; 0 means as long as it takes.", ge=0)
     ] = 0.0
-    read_before_edit: Annotated[bool, about("A file must have been read before it is changed.")] = True
-    speculate: Annotated[bool, about("Begin calls that can be taken back while the model still writes its reply.")] = (
-        True
-    )
+    read_before_edit: Annotated[bool, describe("A file must have been read before it is changed.")] = True
+    speculate: Annotated[
+        bool, describe("Begin calls that can be taken back while the model still writes its reply.")
+    ] = True
     cache: Annotated[
-        CacheSettings, about("What an agent keeps of the files it has read, and how edits are checked against it.")
+        CacheSettings, describe("What an agent keeps of the files it has read, and how edits are checked against it.")
     ] = CacheSettings()
     checkpoints: Annotated[
-        CheckpointSettings, about("What is saved before files change, so that undo can bring it back. User file only.")
+        CheckpointSettings,
+        describe("What is saved before files change, so that undo can bring it back. User file only."),
     ] = CheckpointSettings()
     sandbox: Annotated[
-        SandboxSettings, about("What commands are kept in, and what is let out of it. User file only.")
+        SandboxSettings, describe("What commands are kept in, and what is let out of it. User file only.")
     ] = SandboxSettings()
-    keep_env: Annotated[
-        Texts, about("Secret-looking environment variables that commands may see all the same. User file only.")
+    env_passthrough: Annotated[
+        NonEmptyTexts,
+        describe("Secret-looking environment variables that commands may see all the same. User file only."),
     ] = ()
     providers: Annotated[
-        dict[str, ProviderSettings], about("Where models are reached and with which key. User file only.")
+        dict[str, ProviderSettings], describe("Where models are reached and with which key. User file only.")
     ] = field(default_factory=dict[str, ProviderSettings])
-    web: Annotated[WebSettings, about("How web pages are fetched and searched. User file only.")] = WebSettings()
-    retry: Annotated[Retry, about("How a failed model call is tried again.")] = Retry()
-    queue: Annotated[QueueSettings, about("What becomes of a prompt that comes while another is answered.")] = (
+    web: Annotated[WebSettings, describe("How web pages are fetched and searched. User file only.")] = WebSettings()
+    retry: Annotated[RetrySettings, describe("How a failed model call is tried again.")] = RetrySettings()
+    queue: Annotated[QueueSettings, describe("What becomes of a prompt that comes while another is answered.")] = (
         QueueSettings()
     )
-    tui: Annotated[ScreenSettings, about("How the terminal app looks and behaves. User file only.")] = ScreenSettings()
+    tui: Annotated[TuiSettings, describe("How the terminal app looks and behaves. User file only.")] = TuiSettings()
     commands: Annotated[
         dict[str, Any],
-        about(
+        describe(
             "Custom commands: name → text, or name → `body`, `description` and `argument-hint`. "
             "`$ARGUMENTS` in a text is what was typed behind the name. Files in `commands` win over these."
         ),
     ] = field(default_factory=dict[str, Any])
     system_header: Annotated[
-        str, about("A block of text that stands before the system prompt, where an API wants one. User file only.")
+        str, describe("A block of text that stands before the system prompt, where an API wants one. User file only.")
     ] = ""
     rules: Annotated[
         list[Any] | dict[str, Any],
-        about("What is allowed, asked about and denied, by tool and pattern. All files add to them, in their order."),
+        describe(
+            "What is allowed, asked about and denied, by tool and pattern. All files add to them, in their order."
+        ),
     ] = field(default_factory=list[Any])
     hooks: Annotated[
         dict[str, Any],
-        about("Programs that are told what happens and may have a say in it, by event. All files add to them."),
+        describe("Programs that are told what happens and may have a say in it, by event. All files add to them."),
     ] = field(default_factory=dict[str, Any])
 
 
-_UNSEEN = ("providers", "web", "system_header", "keep_env", "hooks", "tui", "commands")
+_PRIVATE_KEYS = ("providers", "web", "system_header", "keep_env", "hooks", "tui", "commands")
 
 
-class Declared(Struct, frozen=True):
+class LayerDeclaration(Struct, frozen=True):
     """What one layer says under a key, word for word, and where it is written.
 
     A project's rules and hooks may allow or start something only when `trusted`.
     """
 
     value: Any
-    layer: Layer
+    layer: RuleLayer
     source: str
     trusted: bool = True
 
 
-class Config(Keys, frozen=True, kw_only=True):
+class Config(ConfigKeys, frozen=True, kw_only=True):
     """What holds for one session: the keys after all layers, and how they came about.
 
     `sources` names the layer that set each key. `written` keeps, for a value that came from a variable, the text with
@@ -162,17 +172,17 @@ class Config(Keys, frozen=True, kw_only=True):
 
     root: str = ""
     warnings: tuple[str, ...] = ()
-    trust: Trust = field(default_factory=Trust)
-    declared: dict[str, tuple[Declared, ...]] = field(default_factory=dict[str, tuple[Declared, ...]])
+    trust: TrustStatus = field(default_factory=TrustStatus)
+    declared: dict[str, tuple[LayerDeclaration, ...]] = field(default_factory=dict[str, tuple[LayerDeclaration, ...]])
     wanted: dict[str, Any] = field(default_factory=dict[str, Any])
     sources: dict[str, str] = field(default_factory=dict[str, str])
     written: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    def public(self) -> dict[str, Any]:
+    def to_public(self) -> dict[str, Any]:
         """The settings without anything secret, for the log and the model: never an address, a header or a key."""
         shown: dict[str, Any] = {}
-        for name, key in zip(Keys.__struct_fields__, Keys.__struct_encode_fields__, strict=True):
-            if name not in _UNSEEN:
+        for name, key in zip(ConfigKeys.__struct_fields__, ConfigKeys.__struct_encode_fields__, strict=True):
+            if name not in _PRIVATE_KEYS:
                 shown[key] = self.written[key] if key in self.written else to_builtins(getattr(self, name))
         shown["providers"] = sorted(self.providers)
         return shown
@@ -211,10 +221,10 @@ class Options(Struct, frozen=True, kw_only=True):
     reach_out: bool = True
     env: dict[str, str] | None = None
 
-    def flags(self) -> dict[str, Any]:
+    def to_flags(self) -> dict[str, Any]:
         """The keys of the configuration that these options set, for `load`."""
-        given = {name: getattr(self, name) for name in _FLAGS}
+        given = {name: getattr(self, name) for name in _FLAG_NAMES}
         return {name: value for name, value in given.items() if value is not None and value not in ("", ())}
 
 
-_FLAGS = tuple(name for name in Options.__struct_fields__ if name in Keys.__struct_fields__)
+_FLAG_NAMES = tuple(name for name in Options.__struct_fields__ if name in ConfigKeys.__struct_fields__)

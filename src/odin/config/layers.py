@@ -12,24 +12,32 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from odin.config.keys import Config, Declared, Keys
-from odin.config.places import CONFIG_NAME, config_dir, project_root
-from odin.config.read import Sieve, Variables, parse_object, read_file
-from odin.config.trust import Trust, standing
+from odin.config.keys import Config, ConfigKeys, LayerDeclaration
+from odin.config.places import CONFIG_NAME, find_project_root, get_config_dir
+from odin.config.read import ConfigValidator, VariablePolicy, parse_json_object, read_config_file
+from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
-from odin.core.rule import Layer
+from odin.core.rule import RuleLayer
 from odin.policy.modes import mode_of, permission_mode_of
 
-USER_ONLY = ("providers", "web", "checkpoints", "sandbox", "tui", "system_header", "keep_env")
+USER_ONLY_KEYS = ("providers", "web", "checkpoints", "sandbox", "tui", "system_header", "keep_env")
 
-VERBATIM = ("rules", "hooks", "commands")
+VERBATIM_KEYS = ("rules", "hooks", "commands")
 """The keys whose texts are no templates: a `$` in them is for the shell, the pattern or the arguments."""
 
-DECLARED = ("rules", "AllowedCommands", "ForbiddenCommands", "allowed_tools", "disallowed_tools", "hooks", "commands")
+DECLARED_KEYS = (
+    "rules",
+    "AllowedCommands",
+    "ForbiddenCommands",
+    "allowed_tools",
+    "disallowed_tools",
+    "hooks",
+    "commands",
+)
 """The keys of which it is kept what each layer says."""
 
-FROM_ENVIRONMENT = (
+ENVIRONMENT_KEYS = (
     "model",
     "small_model",
     "mode",
@@ -46,92 +54,92 @@ FROM_ENVIRONMENT = (
 )
 
 
-def _appended(before: Any, new: Any) -> Any:
+def _append_unique(before: Any, new: Any) -> Any:
     return list(dict.fromkeys([*before, *new]))
 
 
-def _overlaid(before: Any, new: Any) -> Any:
+def _merge_objects(before: Any, new: Any) -> Any:
     return {**before, **new}
 
 
-def _one_list(before: Any, new: Any) -> Any:
+def _concatenate(before: Any, new: Any) -> Any:
     """Rules one after the other; a group of them written as an object stays together."""
     return [*(before if isinstance(before, list) else [before]), *(new if isinstance(new, list) else [new])]  # pyright: ignore[reportUnknownVariableType]
 
 
-def _by_event(before: Any, new: Any) -> Any:
+def _merge_hooks(before: Any, new: Any) -> Any:
     """Hooks of the same event one after the other."""
-    return {**before, **{event: _one_list(before.get(event, []), hooks) for event, hooks in new.items()}}
+    return {**before, **{event: _concatenate(before.get(event, []), hooks) for event, hooks in new.items()}}
 
 
-MERGING: dict[str, Callable[[Any, Any], Any]] = {
-    "ForbiddenCommands": _appended,
-    "disallowed_tools": _appended,
-    "retry": _overlaid,
-    "cache": _overlaid,
-    "compaction": _overlaid,
-    "commands": _overlaid,
-    "rules": _one_list,
-    "hooks": _by_event,
+MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "ForbiddenCommands": _append_unique,
+    "disallowed_tools": _append_unique,
+    "retry": _merge_objects,
+    "cache": _merge_objects,
+    "compaction": _merge_objects,
+    "commands": _merge_objects,
+    "rules": _concatenate,
+    "hooks": _merge_hooks,
 }
 """The keys of which a later layer says more, instead of something else."""
 
-_KEY_OF = dict(zip(Keys.__struct_fields__, Keys.__struct_encode_fields__, strict=True))
+_KEY_OF = dict(zip(ConfigKeys.__struct_fields__, ConfigKeys.__struct_encode_fields__, strict=True))
 
-_CAUTION = {"plan": 0, "dontAsk": 1, "default": 2, "acceptEdits": 3, "bypassPermissions": 4}
+_MODE_RANKS = {"plan": 0, "dontAsk": 1, "default": 2, "acceptEdits": 3, "bypassPermissions": 4}
 
 
-def _fewer(new: Any, old: Any) -> bool:
+def _is_subset(new: Any, old: Any) -> bool:
     return set(new) <= set(old)
 
 
-def _lower(new: Any, old: Any) -> bool:
+def _is_lower_limit(new: Any, old: Any) -> bool:
     """Whether a limit, where 0 means none, is at least as tight as the one that holds."""
     return new == old or (new > 0 and (old == 0 or new <= old))
 
 
-def _no_more(new: Any, old: Any) -> bool:
+def _is_no_more(new: Any, old: Any) -> bool:
     return new <= old
 
 
-def _stricter(new: Any, old: Any) -> bool:
+def _is_stricter(new: Any, old: Any) -> bool:
     return bool(new) or not old
 
 
-def _careful_cache(new: Any, old: Any) -> bool:
+def _is_stricter_cache(new: Any, old: Any) -> bool:
     """Whether a cache keeps no more than before and is trusted no more."""
     known = {**msgspec.to_builtins(CacheSettings()), **old}
     care = ("never", "auto", "always")
     return (
         all(value <= known[name] for name, value in new.items() if name.startswith("max_"))
         and care.index(new.get("validation", known["validation"])) >= care.index(known["validation"])
-        and _stricter(new.get("auto_refresh", True), known["auto_refresh"])
-        and _lower(new.get("ttl_s", known["ttl_s"]), known["ttl_s"])
+        and _is_stricter(new.get("auto_refresh", True), known["auto_refresh"])
+        and _is_lower_limit(new.get("ttl_s", known["ttl_s"]), known["ttl_s"])
     )
 
 
-def _same(new: Any, old: Any) -> bool:
+def _is_same(new: Any, old: Any) -> bool:
     return new == old
 
 
-TIGHTER: dict[str, Callable[[Any, Any], bool]] = {
-    "AllowedCommands": _fewer,
-    "allowed_tools": _fewer,
-    "model": _same,
-    "small_model": _same,
-    "fallback_model": _same,
+TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
+    "AllowedCommands": _is_subset,
+    "allowed_tools": _is_subset,
+    "model": _is_same,
+    "small_model": _is_same,
+    "fallback_model": _is_same,
     "mode": lambda new, old: mode_of(new) in (mode_of(old), "ask_mode", "plan_mode"),
-    "permission_mode": lambda new, old: _CAUTION[new] <= _CAUTION[old],
-    "max_turns": _lower,
-    "max_budget_usd": _lower,
-    "max_budget_usd_per_day": _lower,
-    "max_context": _lower,
-    "max_tokens": _no_more,
-    "thinking": _no_more,
+    "permission_mode": lambda new, old: _MODE_RANKS[new] <= _MODE_RANKS[old],
+    "max_turns": _is_lower_limit,
+    "max_budget_usd": _is_lower_limit,
+    "max_budget_usd_per_day": _is_lower_limit,
+    "max_context": _is_lower_limit,
+    "max_tokens": _is_no_more,
+    "thinking": _is_no_more,
     "speculate": lambda new, old: old or not new,
-    "restrict_to_workspace": _stricter,
-    "read_before_edit": _stricter,
-    "cache": _careful_cache,
+    "restrict_to_workspace": _is_stricter,
+    "read_before_edit": _is_stricter,
+    "cache": _is_stricter_cache,
     "compaction": lambda new, old: new.get("model", "") in ("", old.get("model", "")),
 }
 """The keys that decide how much Odin may do and who gets to see the work, and when a new value is no bolder."""
@@ -149,23 +157,23 @@ class _Layers:
         self.sources: dict[str, str] = {}
         self.written: dict[str, Any] = {}
         self.warnings: list[str] = []
-        self.declared: dict[str, tuple[Declared, ...]] = {}
+        self.declared: dict[str, tuple[LayerDeclaration, ...]] = {}
         self.wanted: dict[str, Any] = {}
-        self.trust = Trust()
+        self.trust = TrustStatus()
 
-    def current(self, key: str) -> Any:
+    def current_value_of(self, key: str) -> Any:
         if key in self.values:
             return self.values[key]
-        return msgspec.to_builtins(Keys()).get(key)
+        return msgspec.to_builtins(ConfigKeys()).get(key)
 
-    def put(self, key: str, value: Any, layer: Layer, source: str, written: Any = None) -> None:
+    def set_value(self, key: str, value: Any, layer: RuleLayer, source: str, written: Any = None) -> None:
         shown = value if written is None else written
-        if key in DECLARED:
+        if key in DECLARED_KEYS:
             trusted = layer != "project" or self.trust.trusted
-            before = self.declared.get(key, ()) if key in MERGING else ()
-            self.declared[key] = (*before, Declared(value, layer, source, trusted))
-        if key in MERGING and key in self.values:
-            join = MERGING[key]
+            before = self.declared.get(key, ()) if key in MERGE_FUNCTIONS else ()
+            self.declared[key] = (*before, LayerDeclaration(value, layer, source, trusted))
+        if key in MERGE_FUNCTIONS and key in self.values:
+            join = MERGE_FUNCTIONS[key]
             shown = join(self.written.get(key, self.values[key]), shown)
             value = join(self.values[key], value)
         self.values[key] = value
@@ -174,9 +182,9 @@ class _Layers:
         if shown != value:
             self.written[key] = shown
 
-    def config(self) -> Config:
+    def build_config(self) -> Config:
         how = {"root": self.root, "warnings": self.warnings, "sources": self.sources, "written": self.written}
-        values = {**self.values, "mode": mode_of(self.current("mode"))}
+        values = {**self.values, "mode": mode_of(self.current_value_of("mode"))}
         found = msgspec.convert({**values, **how}, Config)
         return msgspec.structs.replace(found, trust=self.trust, declared=self.declared, wanted=self.wanted)
 
@@ -186,61 +194,61 @@ def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = Non
 
     `trust` means that the user trusts the folder for this run, whatever is in it.
     """
-    layers = _Layers(project_root(cwd, env))
-    user = config_dir(env) / CONFIG_NAME
+    layers = _Layers(find_project_root(cwd, env))
+    user = get_config_dir(env) / CONFIG_NAME
     project = Path(layers.root, CONFIG_NAME)
     _add_user(layers, user, env)
-    theirs = None if os.path.realpath(project) == os.path.realpath(user) else read_file(project)
-    layers.trust = standing(layers.root, env, theirs, once=trust)
-    layers.warnings.extend(_unsettled(layers.trust))
+    theirs = None if os.path.realpath(project) == os.path.realpath(user) else read_config_file(project)
+    layers.trust = evaluate_trust(layers.root, env, theirs, once=trust)
+    layers.warnings.extend(_describe_lost_trust(layers.trust))
     if theirs is not None:
         _add_project(layers, theirs, project, user, env)
     _add_environment(layers, env)
     _add_flags(layers, flags or {})
-    return layers.config()
+    return layers.build_config()
 
 
-def _unsettled(trust: Trust) -> list[str]:
+def _describe_lost_trust(trust: TrustStatus) -> list[str]:
     """What is to be said about a folder that was trusted, or may have been."""
     if trust.changed:
         return [f"{trust.folder} is not trusted any more: {', '.join(trust.changed)} changed since. {TRUST_HINT}"]
     return [trust.warning] if trust.warning else []
 
 
-def _sifted(
-    layers: _Layers, raw: bytes, path: Path, env: Mapping[str, str], variables: Variables
-) -> tuple[dict[str, Any], Sieve]:
-    sieve = Sieve(path, env, variables=variables, verbatim=VERBATIM)
-    found, repeated = parse_object(raw, path)
+def _read_valid_keys(
+    layers: _Layers, raw: bytes, path: Path, env: Mapping[str, str], variables: VariablePolicy
+) -> tuple[dict[str, Any], ConfigValidator]:
+    sieve = ConfigValidator(path, env, variables=variables, verbatim=VERBATIM_KEYS)
+    found, repeated = parse_json_object(raw, path)
     for name in repeated:
         sieve.warn(f'"{name}" is written twice in one object; the last one counts.')
-    kept = sieve.keys(found, Keys)
+    kept = sieve.validate_keys(found, ConfigKeys)
     layers.warnings.extend(sieve.warnings)
     return kept, sieve
 
 
 def _add_user(layers: _Layers, path: Path, env: Mapping[str, str]) -> None:
-    raw = read_file(path)
+    raw = read_config_file(path)
     if raw is None:
         return
-    kept, sieve = _sifted(layers, raw, path, env, "all")
+    kept, sieve = _read_valid_keys(layers, raw, path, env, "all")
     for key, value in kept.items():
-        layers.put(key, value, "user", str(path), sieve.written.get(key))
+        layers.set_value(key, value, "user", str(path), sieve.unexpanded.get(key))
 
 
 def _add_project(layers: _Layers, raw: bytes, path: Path, user: Path, env: Mapping[str, str]) -> None:
-    kept, sieve = _sifted(layers, raw, path, env, "plain" if layers.trust.trusted else "none")
+    kept, sieve = _read_valid_keys(layers, raw, path, env, "plain" if layers.trust.trusted else "none")
     for key, value in kept.items():
-        if key in USER_ONLY:
+        if key in USER_ONLY_KEYS:
             layers.warnings.append(f"{path}: {key} is ignored in a project file: set it in your user file, {user}.")
         elif value == "bypassPermissions":
             layers.warnings.append(f"{path}: {key} {value} is ignored: no project file may switch every question off.")
         elif _needs_trust(layers, key, value):
-            layers.wanted[key] = sieve.written.get(key, value)
+            layers.wanted[key] = sieve.unexpanded.get(key, value)
             if layers.trust.trusted:
-                layers.put(key, value, "project", str(path), sieve.written.get(key))
+                layers.set_value(key, value, "project", str(path), sieve.unexpanded.get(key))
         else:
-            layers.put(key, value, "project", str(path), sieve.written.get(key))
+            layers.set_value(key, value, "project", str(path), sieve.unexpanded.get(key))
     if layers.wanted and not layers.trust.trusted:
         layers.warnings.append(
             f"{path}: ignored because this folder is not trusted: {', '.join(layers.wanted)}. {TRUST_HINT}"
@@ -249,34 +257,34 @@ def _add_project(layers: _Layers, raw: bytes, path: Path, user: Path, env: Mappi
 
 def _needs_trust(layers: _Layers, key: str, value: Any) -> bool:
     """Whether a project's word would start programs, allow more or redirect. Its rules are looked at one by one."""
-    tighter = TIGHTER.get(key)
+    tighter = TIGHTNESS_CHECKS.get(key)
     if tighter is not None:
-        return not tighter(value, layers.current(key))
+        return not tighter(value, layers.current_value_of(key))
     return key == "hooks" and bool(value)
 
 
 def _add_environment(layers: _Layers, env: Mapping[str, str]) -> None:
-    for name in FROM_ENVIRONMENT:
+    for name in ENVIRONMENT_KEYS:
         variable = f"ODIN_{name.upper()}"
         text = env.get(variable, "")
         if text:
-            layers.put(_KEY_OF[name], _checked(name, text.strip(), variable), "session", variable)
+            layers.set_value(_KEY_OF[name], _validate_value(name, text.strip(), variable), "session", variable)
 
 
 def _add_flags(layers: _Layers, flags: Mapping[str, Any]) -> None:
     for name, value in flags.items():
         if name not in _KEY_OF:
             raise UsageError(f"There is no setting {name!r}.")
-        layers.put(_KEY_OF[name], _checked(name, value, f"--{name.replace('_', '-')}"), "session", "flag")
+        layers.set_value(_KEY_OF[name], _validate_value(name, value, f"--{name.replace('_', '-')}"), "session", "flag")
 
 
-def _checked(name: str, value: Any, where: str) -> Any:
+def _validate_value(name: str, value: Any, where: str) -> Any:
     """A value somebody gave on purpose, just now: when it is wrong, the start stops instead of going on without it."""
     if name == "mode":
         return mode_of(value)
     if name == "permission_mode":
         return permission_mode_of(value)
-    kind = get_type_hints(Keys, include_extras=True)[name]
+    kind = get_type_hints(ConfigKeys, include_extras=True)[name]
     try:
         return msgspec.to_builtins(msgspec.convert(value, kind, strict=False))
     except msgspec.ValidationError as error:

@@ -13,7 +13,7 @@ INSTRUCTIONS_NAME = "ODIN.md"
 _MARKERS = (INSTRUCTIONS_NAME, CONFIG_NAME, ".git")
 
 
-def current_folder() -> str:
+def get_current_folder() -> str:
     """Where we are. The folder may have been deleted under us, and then there is nothing to work in."""
     try:
         return os.getcwd()  # noqa: PTH109
@@ -21,45 +21,45 @@ def current_folder() -> str:
         raise UsageError("The current folder does not exist any more.", "Change to another one first.") from error
 
 
-def home_dir(env: Mapping[str, str]) -> Path:
+def get_home_dir(env: Mapping[str, str]) -> Path:
     home = env.get("HOME")
     return Path(home) if home else Path.home()
 
 
-def with_home(path: str, env: Mapping[str, str]) -> Path:
+def expand_home(path: str, env: Mapping[str, str]) -> Path:
     """The path with a leading `~` made HOME. Another user's `~name` stays as it is written."""
     if path == "~" or path.startswith("~/"):
-        return home_dir(env) / path[2:]
+        return get_home_dir(env) / path[2:]
     return Path(path)
 
 
-def _place(env: Mapping[str, str], own: str, xdg: str, default: str) -> Path:
+def _resolve_dir(env: Mapping[str, str], own: str, xdg: str, default: str) -> Path:
     """Odin's own variable, else the XDG one with `odin` below it, else the default below HOME.
 
     The XDG rules say that a relative path in an XDG variable is to be ignored.
     """
     chosen = env.get(own)
     if chosen:
-        return Path.cwd() / with_home(chosen, env)
+        return Path.cwd() / expand_home(chosen, env)
     shared = env.get(xdg)
     if shared and shared.startswith("/"):
         return Path(shared, "odin")
-    return home_dir(env) / default / "odin"
+    return get_home_dir(env) / default / "odin"
 
 
-def config_dir(env: Mapping[str, str]) -> Path:
-    return _place(env, "ODIN_CONFIG_DIR", "XDG_CONFIG_HOME", ".config")
+def get_config_dir(env: Mapping[str, str]) -> Path:
+    return _resolve_dir(env, "ODIN_CONFIG_DIR", "XDG_CONFIG_HOME", ".config")
 
 
-def state_dir(env: Mapping[str, str]) -> Path:
-    return _place(env, "ODIN_STATE_DIR", "XDG_STATE_HOME", ".local/state")
+def get_state_dir(env: Mapping[str, str]) -> Path:
+    return _resolve_dir(env, "ODIN_STATE_DIR", "XDG_STATE_HOME", ".local/state")
 
 
-def cache_dir(env: Mapping[str, str]) -> Path:
-    return _place(env, "ODIN_CACHE_DIR", "XDG_CACHE_HOME", ".cache")
+def get_cache_dir(env: Mapping[str, str]) -> Path:
+    return _resolve_dir(env, "ODIN_CACHE_DIR", "XDG_CACHE_HOME", ".cache")
 
 
-def make_private(folder: Path) -> Path:
+def make_private_folder(folder: Path) -> Path:
     """Make this folder, and any above it that is missing, for the user's eyes only. Returns the folder."""
     try:
         for parent in (*reversed(folder.parents), folder):
@@ -73,29 +73,29 @@ def make_private(folder: Path) -> Path:
     return folder
 
 
-def project_root(cwd: str, env: Mapping[str, str]) -> str:
+def find_project_root(cwd: str, env: Mapping[str, str]) -> str:
     """The nearest folder from `cwd` upwards that holds ODIN.md, odinconfig.json or .git; else `cwd` itself.
 
     HOME and the folders above it are never taken for a project from below: a dotfiles repository in HOME must not put
     every private file inside "the project". Nor is a folder anybody may write to, such as /tmp.
     """
     here = Path(os.path.realpath(cwd or "."))
-    home = Path(os.path.realpath(home_dir(env)))
-    if _marked(here):
+    home = Path(os.path.realpath(get_home_dir(env)))
+    if _has_marker(here):
         return str(here)
     for folder in here.parents:
         if folder == home or folder in home.parents:
             break
-        if _marked(folder) and not _open_to_all(folder):
+        if _has_marker(folder) and not _is_world_writable(folder):
             return str(folder)
     return str(here)
 
 
-def _marked(folder: Path) -> bool:
+def _has_marker(folder: Path) -> bool:
     return any(os.path.lexists(folder / name) for name in _MARKERS)
 
 
-def _open_to_all(folder: Path) -> bool:
+def _is_world_writable(folder: Path) -> bool:
     try:
         return bool(folder.stat().st_mode & stat.S_IWOTH)
     except OSError:

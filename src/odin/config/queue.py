@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from odin.core.event import Lane
+from odin.core.event import Delivery
 
-_LANES: dict[str, Lane] = {"sequential": "queue", "merge": "merge", "steer": "steer"}
+_DELIVERIES: dict[str, Delivery] = {"sequential": "queue", "merge": "merge", "steer": "steer"}
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
@@ -25,5 +25,5 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     ] = "one-at-a-time"
 
     @property
-    def lane(self) -> Lane:
-        return _LANES[self.mode]
+    def delivery(self) -> Delivery:
+        return _DELIVERIES[self.mode]

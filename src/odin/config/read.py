@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from odin.core.errors import ConfigError
 
-MAX_BYTES = 1_000_000
+MAX_CONFIG_BYTES = 1_000_000
 MAX_DEPTH = 50
 """How deep lists and objects may be nested. Nothing that means something goes deeper."""
 
@@ -24,9 +24,9 @@ _VARIABLE = r"\$(?:\$|(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P
 _SECRET = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH"
 
 
-def parse_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:
+def parse_json_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:
     """The JSON object in the bytes of a file, and the keys it names twice."""
-    text = _text(raw, path)
+    text = _decode(raw, path)
     repeated: list[str] = []
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def parse_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
     except json.JSONDecodeError as error:
         raise ConfigError(
-            f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {_expected(error.msg)}.",
+            f"{path}, line {error.lineno}, column {error.colno}: not valid JSON: {_lower_first(error.msg)}.",
             "Correct it there; JSON has no comments and no trailing commas.",
         ) from error
     except (ValueError, RecursionError) as error:
@@ -52,32 +52,32 @@ def parse_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:
         raise ConfigError(
             f"{path}, line 1: the file must hold one JSON object.", 'Begin it with "{" and end it with "}".'
         )
-    if deeper_than(MAX_DEPTH, value):
+    if is_deeper_than(MAX_DEPTH, value):
         raise ConfigError(f"{path} is nested more than {MAX_DEPTH} levels deep.", "Correct the file or remove it.")
     return cast("dict[str, Any]", value), repeated
 
 
-def deeper_than(levels: int, value: Any) -> bool:
+def is_deeper_than(levels: int, value: Any) -> bool:
     """Whether lists and objects are nested deeper than that. It goes level by level, so no depth is too much for it."""
     level: list[Any] = [value]
     for _ in range(levels):
-        level = [inner for item in level for inner in _inside(item)]
+        level = [inner for item in level for inner in _children_of(item)]
         if not level:
             return False
     return True
 
 
-def _inside(value: Any) -> Iterable[Any]:
+def _children_of(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return cast("dict[str, Any]", value).values()
     return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
-def _expected(message: str) -> str:
+def _lower_first(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-def read_file(path: Path) -> bytes | None:
+def read_config_file(path: Path) -> bytes | None:
     """The bytes of a configuration file; None when there is no such file."""
     hint = "Correct the file, or move it away to start without it."
     try:
@@ -85,8 +85,8 @@ def read_file(path: Path) -> bytes | None:
         if not stat.S_ISREG(found.st_mode):
             kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
             raise ConfigError(f"{path} is {kind} and cannot be read as configuration.", hint)
-        if found.st_size > MAX_BYTES:
-            raise ConfigError(f"{path} is {found.st_size:,} bytes long; {MAX_BYTES:,} is the limit.", hint)
+        if found.st_size > MAX_CONFIG_BYTES:
+            raise ConfigError(f"{path} is {found.st_size:,} bytes long; {MAX_CONFIG_BYTES:,} is the limit.", hint)
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -94,7 +94,7 @@ def read_file(path: Path) -> bytes | None:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}.", hint) from error
 
 
-def _text(raw: bytes, path: Path) -> str:
+def _decode(raw: bytes, path: Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -102,14 +102,14 @@ def _text(raw: bytes, path: Path) -> str:
         raise ConfigError(f"{path}, line {line}: the text is not valid UTF-8.", "Save the file as UTF-8.") from error
 
 
-Variables = Literal["all", "plain", "none"]
+VariablePolicy = Literal["all", "plain", "none"]
 
 
-class Unset(Exception):
+class UnsetVariable(Exception):
     """A value names a variable that has no value."""
 
 
-class Sieve:
+class ConfigValidator:
     """Keeps what is valid in one file and says what is not.
 
     Variables are expanded as far as the file is believed: all of them, only `plain` ones that name no secret, or none.
@@ -117,20 +117,20 @@ class Sieve:
     """
 
     def __init__(
-        self, where: Path, env: Mapping[str, str], *, variables: Variables, verbatim: Collection[str] = ()
+        self, where: Path, env: Mapping[str, str], *, variables: VariablePolicy, verbatim: Collection[str] = ()
     ) -> None:
         self.warnings: list[str] = []
-        self.written: dict[str, Any] = {}
-        self._where = where
+        self.unexpanded: dict[str, Any] = {}
+        self._path = where
         self._env = env
         self._variables = variables
         self._verbatim = verbatim
         self._expanded = False
 
     def warn(self, text: str) -> None:
-        self.warnings.append(f"{self._where}: {text}")
+        self.warnings.append(f"{self._path}: {text}")
 
-    def keys(self, raw: dict[str, Any], shape: type[Struct], at: str = "") -> dict[str, Any]:
+    def validate_keys(self, raw: dict[str, Any], shape: type[Struct], at: str = "") -> dict[str, Any]:
         """The valid keys of one object, as plain values."""
         hints = get_type_hints(shape, include_extras=True)
         types = {
@@ -141,62 +141,68 @@ class Sieve:
             path = f"{at}.{key}" if at else key
             if key not in types:
                 if path != "$schema":
-                    self.warn(_unknown(path, key, types))
+                    self.warn(_describe_unknown_key(path, key, types))
                 continue
             if not at:
                 self._expanded = False
             verbatim = not at and key in self._verbatim
-            found = self._fitting(value, types[key], path) if verbatim else self._value(value, types[key], path)
+            found = (
+                self._convert_value(value, types[key], path)
+                if verbatim
+                else self._validate_value(value, types[key], path)
+            )
             if found is not None:
                 kept[key] = found
                 if not at and self._expanded:
-                    self.written[key] = value
+                    self.unexpanded[key] = value
         return kept
 
-    def _value(self, raw: Any, kind: Any, path: str) -> Any:
+    def _validate_value(self, raw: Any, kind: Any, path: str) -> Any:
         """The checked value, or None when it was reported and dropped."""
         bare = get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
         inner = get_args(bare)
         if isinstance(bare, type) and issubclass(bare, Struct):
-            return self._struct(raw, bare, path)
+            return self._validate_struct(raw, bare, path)
         if get_origin(bare) is dict and isinstance(raw, dict):
             entries = cast("dict[str, Any]", raw).items()
-            checked = {name: self._value(value, inner[1], f"{path}.{name}") for name, value in entries}
+            checked = {name: self._validate_value(value, inner[1], f"{path}.{name}") for name, value in entries}
             return {name: value for name, value in checked.items() if value is not None}
         if get_origin(bare) in (tuple, list) and isinstance(raw, list):
-            items = [self._value(item, inner[0], f"{path}[{n}]") for n, item in enumerate(cast("list[Any]", raw))]
+            items = [
+                self._validate_value(item, inner[0], f"{path}[{n}]") for n, item in enumerate(cast("list[Any]", raw))
+            ]
             return [item for item in items if item is not None]
-        return self._scalar(raw, kind, path)
+        return self._validate_scalar(raw, kind, path)
 
-    def _struct(self, raw: Any, shape: type[Struct], path: str) -> Any:
+    def _validate_struct(self, raw: Any, shape: type[Struct], path: str) -> Any:
         if not isinstance(raw, dict):
-            self.warn(f"{path} must be an object, not {_kind(raw)}; it is ignored.")
+            self.warn(f"{path} must be an object, not {_kind_of(raw)}; it is ignored.")
             return None
-        kept = self.keys(cast("dict[str, Any]", raw), shape, path)
+        kept = self.validate_keys(cast("dict[str, Any]", raw), shape, path)
         try:
             msgspec.convert(kept, shape)
         except msgspec.ValidationError as error:
-            self.warn(f"{path} is ignored: {_plain(error)}.")
+            self.warn(f"{path} is ignored: {_describe_error(error)}.")
             return None
         return kept
 
-    def _scalar(self, raw: Any, kind: Any, path: str) -> Any:
+    def _validate_scalar(self, raw: Any, kind: Any, path: str) -> Any:
         value = raw
         if isinstance(raw, str) and "$" in raw:
             try:
                 value = self._expand(raw)
-            except Unset as error:
+            except UnsetVariable as error:
                 self.warn(f"{path} is dropped: {error}")
                 return None
-        return self._fitting(value, kind, path, raw)
+        return self._convert_value(value, kind, path, raw)
 
-    def _fitting(self, value: Any, kind: Any, path: str, raw: Any = None) -> Any:
+    def _convert_value(self, value: Any, kind: Any, path: str, raw: Any = None) -> Any:
         """The value when it is of the right kind. `raw` is the text it was made from, when that was another."""
         same = raw is None or value is raw
         try:
             return msgspec.to_builtins(msgspec.convert(value, kind, strict=same))
         except msgspec.ValidationError as error:
-            why = _plain(error) if same else f"what {raw} stands for does not fit"  # it may be a secret
+            why = _describe_error(error) if same else f"what {raw} stands for does not fit"  # it may be a secret
             self.warn(f"{path} is ignored: {why}.")
             return None
 
@@ -206,19 +212,19 @@ class Sieve:
             if not name:
                 return "$"
             if self._variables == "none":
-                raise Unset(f"${name} is expanded only in a folder that you trust.")
+                raise UnsetVariable(f"${name} is expanded only in a folder that you trust.")
             if self._variables == "plain" and re.search(_SECRET, name):
-                raise Unset(f"${name} looks like a secret, and a project file may not use it.")
+                raise UnsetVariable(f"${name} looks like a secret, and a project file may not use it.")
             value = self._env.get(name) or found["default"]
             if value is None:
-                raise Unset(f"the environment variable {name} is not set.")
+                raise UnsetVariable(f"the environment variable {name} is not set.")
             self._expanded = True
             return value
 
         return re.sub(_VARIABLE, put, text)
 
 
-def _unknown(path: str, key: str, known: Mapping[str, Any]) -> str:
+def _describe_unknown_key(path: str, key: str, known: Mapping[str, Any]) -> str:
     from difflib import get_close_matches
 
     folded = {name.casefold().replace("_", ""): name for name in known}
@@ -229,12 +235,12 @@ def _unknown(path: str, key: str, known: Mapping[str, Any]) -> str:
     return f'there is no key "{path}"; it is ignored.{suggestion}'
 
 
-def _plain(error: msgspec.ValidationError) -> str:
+def _describe_error(error: msgspec.ValidationError) -> str:
     """msgspec's sentence without its `$` path, which the key path already says."""
     text = str(error).split(" - at ", 1)[0].replace("`", "")
     return text[:1].lower() + text[1:]
 
 
-def _kind(value: Any) -> str:
+def _kind_of(value: Any) -> str:
     names = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
     return names.get(cast("type[Any]", type(value)), "null")

@@ -14,18 +14,18 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
-from odin.config.pins import fingerprints, program_digest, programs
-from odin.config.places import config_dir
-from odin.config.writing import locked, put_file
+from odin.config.pins import hash_hook_programs, hash_pinned_files, hash_program
+from odin.config.places import get_config_dir
+from odin.config.writing import lock_file, write_atomically
 from odin.core.errors import ConfigError
 
 STORE_NAME = "trust.json"
 MAX_STORE_BYTES = 10_000_000
 
-_VERSION = 1
+_STORE_VERSION = 1
 
 
-class Trust(Struct, frozen=True, kw_only=True):
+class TrustStatus(Struct, frozen=True, kw_only=True):
     """How a folder stands: trusted or not, for this run only or until its content changes, and what has changed.
 
     `programs` are the files of a trusted folder that its hooks run, with their digests.
@@ -38,56 +38,58 @@ class Trust(Struct, frozen=True, kw_only=True):
     programs: dict[str, str] = field(default_factory=dict[str, str])
     warning: str = ""
 
-    def swapped(self) -> tuple[str, ...]:
+    def find_changed_programs(self) -> tuple[str, ...]:
         """The programs of hooks that are not what they were when the folder was looked at."""
-        return tuple(name for name, digest in self.programs.items() if _now(self.folder, name) != digest)
+        return tuple(name for name, digest in self.programs.items() if _hash_program_now(self.folder, name) != digest)
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class TrustedFolder(Struct, frozen=True, kw_only=True):
     """One trusted folder: the digests of its files, and when trust was given."""
 
     files: dict[str, str]
     since: str = ""
 
 
-class _Book(Struct, frozen=True, kw_only=True):
-    version: int = _VERSION
-    folders: dict[str, Entry] = field(default_factory=dict[str, Entry])
+class _TrustStore(Struct, frozen=True, kw_only=True):
+    version: int = _STORE_VERSION
+    folders: dict[str, TrustedFolder] = field(default_factory=dict[str, TrustedFolder])
 
 
-def standing(folder: str, env: Mapping[str, str], config_text: bytes | None, *, once: bool = False) -> Trust:
+def evaluate_trust(
+    folder: str, env: Mapping[str, str], config_text: bytes | None, *, once: bool = False
+) -> TrustStatus:
     """Whether a folder is trusted as it is now. `config_text` is its odinconfig.json, the bytes that will be used."""
     folder = os.path.realpath(folder)
     try:
-        entry = None if once else read_store(env).get(folder)
+        entry = None if once else read_trusted_folders(env).get(folder)
     except ConfigError as error:
-        return Trust(folder=folder, warning=f"No folder is trusted: {error.sentence()}")
+        return TrustStatus(folder=folder, warning=f"No folder is trusted: {error.describe()}")
     if entry is None and not once:
-        return Trust(folder=folder)
+        return TrustStatus(folder=folder)
     try:
-        run = programs(folder, config_text)
-        now = fingerprints(folder, config_text) if entry is not None else {}
+        run = hash_hook_programs(folder, config_text)
+        now = hash_pinned_files(folder, config_text) if entry is not None else {}
     except ConfigError as error:
-        return Trust(folder=folder, warning=f"This folder is not trusted: {error.sentence()}")
+        return TrustStatus(folder=folder, warning=f"This folder is not trusted: {error.describe()}")
     then = entry.files if entry is not None else {}
     changed = tuple(sorted(name for name in {*then, *now} if then.get(name) != now.get(name)))
-    return Trust(folder=folder, trusted=not changed, once=once, changed=changed, programs=run)
+    return TrustStatus(folder=folder, trusted=not changed, once=once, changed=changed, programs=run)
 
 
-def _now(folder: str, name: str) -> str:
+def _hash_program_now(folder: str, name: str) -> str:
     try:
-        return program_digest(Path(folder, name))
+        return hash_program(Path(folder, name))
     except ConfigError:
         return "unreadable"
 
 
-def store_path(env: Mapping[str, str]) -> Path:
-    return config_dir(env) / STORE_NAME
+def locate_trust_store(env: Mapping[str, str]) -> Path:
+    return get_config_dir(env) / STORE_NAME
 
 
-def read_store(env: Mapping[str, str]) -> dict[str, Entry]:
+def read_trusted_folders(env: Mapping[str, str]) -> dict[str, TrustedFolder]:
     """The trusted folders. A store that is damaged, or that others could have written, is not believed."""
-    path = store_path(env)
+    path = locate_trust_store(env)
     hint = "Correct it, or move it away and trust your folders again."
     try:
         found = path.stat()
@@ -101,31 +103,33 @@ def read_store(env: Mapping[str, str]) -> dict[str, Entry]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}.", hint) from error
     try:
-        book = msgspec.json.decode(raw, type=_Book)
+        book = msgspec.json.decode(raw, type=_TrustStore)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ConfigError(f"{path} is damaged ({error}).", hint) from error
-    if book.version != _VERSION:
+    if book.version != _STORE_VERSION:
         raise ConfigError(f"{path} was written by another version of Odin (format {book.version}).", "Update Odin.")
     return book.folders
 
 
-def remember(folder: str, files: Mapping[str, str], env: Mapping[str, str]) -> None:
+def add_trusted_folder(folder: str, files: Mapping[str, str], env: Mapping[str, str]) -> None:
     """Trust a folder with this content from now on."""
     since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    with locked(store_path(env)):
-        _write(env, {**read_store(env), os.path.realpath(folder): Entry(files=dict(files), since=since)})
+    with lock_file(locate_trust_store(env)):
+        _write_trust_store(
+            env, {**read_trusted_folders(env), os.path.realpath(folder): TrustedFolder(files=dict(files), since=since)}
+        )
 
 
-def forget(folder: str, env: Mapping[str, str]) -> bool:
+def remove_trusted_folder(folder: str, env: Mapping[str, str]) -> bool:
     """Trust a folder no longer. False when it was not trusted."""
-    with locked(store_path(env)):
-        known = read_store(env)
+    with lock_file(locate_trust_store(env)):
+        known = read_trusted_folders(env)
         found = known.pop(folder, None) or known.pop(os.path.realpath(folder), None)
         if found is not None:
-            _write(env, known)
+            _write_trust_store(env, known)
     return found is not None
 
 
-def _write(env: Mapping[str, str], folders: Mapping[str, Entry]) -> None:
-    book = _Book(folders=dict(sorted(folders.items())))
-    put_file(store_path(env), msgspec.json.format(msgspec.json.encode(book), indent=2) + b"\n")
+def _write_trust_store(env: Mapping[str, str], folders: Mapping[str, TrustedFolder]) -> None:
+    book = _TrustStore(folders=dict(sorted(folders.items())))
+    write_atomically(locate_trust_store(env), msgspec.json.format(msgspec.json.encode(book), indent=2) + b"\n")

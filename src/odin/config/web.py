@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-Backend = Literal["none", "brave", "duckduckgo", "searxng"]
+SearchBackend = Literal["none", "brave", "duckduckgo", "searxng"]
 
 
 class SearchSettings(Struct, frozen=True, kw_only=True):
-    backend: Annotated[Backend, Meta(description="The search engine of WebSearch, which is not there without one.")] = (
-        "none"
-    )
+    backend: Annotated[
+        SearchBackend, Meta(description="The search engine of WebSearch, which is not there without one.")
+    ] = "none"
     api_key: Annotated[
         str, Meta(description="The key `brave` needs, or $NAME to take it from an environment variable.")
     ] = ""

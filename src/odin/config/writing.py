@@ -6,28 +6,28 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from odin.config.places import make_private
+from odin.config.places import make_private_folder
 from odin.core.errors import ConfigError
 
-PRIVATE = 0o600
+PRIVATE_MODE = 0o600
 
 
 @contextmanager
-def locked(path: Path, patience: float = 10.0) -> Generator[None]:
+def lock_file(path: Path, patience: float = 10.0) -> Generator[None]:
     """Alone among the writers of this file: each reads what the one before has written."""
-    beside = make_private(path.parent) / f"{path.name}.lock"
+    beside = make_private_folder(path.parent) / f"{path.name}.lock"
     try:
-        fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE)
+        fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_MODE)
     except OSError as error:
-        raise unwritable(beside, error) from error
+        raise make_write_error(beside, error) from error
     try:
-        _wait_for(fd, beside, patience)
+        _wait_for_lock(fd, beside, patience)
         yield
     finally:
         os.close(fd)
 
 
-def _wait_for(fd: int, path: Path, patience: float) -> None:
+def _wait_for_lock(fd: int, path: Path, patience: float) -> None:
     try:
         import fcntl
     except ImportError:  # Windows has no flock; there the last writer wins.
@@ -44,26 +44,26 @@ def _wait_for(fd: int, path: Path, patience: float) -> None:
             return
 
 
-def put_file(path: Path, data: bytes, mode: int = PRIVATE) -> None:
+def write_atomically(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
     """New bytes in the place of the old ones. A link is followed, so that a file kept elsewhere stays there."""
     target = Path(os.path.realpath(path))
     fresh = target.with_name(f".{target.name}.{os.getpid()}.{time.monotonic_ns():x}")
     try:
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE)
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_MODE)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if mode != PRIVATE:
+        if mode != PRIVATE_MODE:
             fresh.chmod(mode)
         fresh.replace(target)
     except BaseException as error:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise unwritable(path, error) from error
+            raise make_write_error(path, error) from error
         raise
 
 
-def unwritable(path: Path, error: OSError) -> ConfigError:
+def make_write_error(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"{path} cannot be written: {error.strerror or error}.", "Make its folder writable.")

@@ -6,7 +6,7 @@ from typing import Protocol
 from odin.context.settings import EvictionPolicy
 
 
-class Order(Protocol):
+class EvictionOrder(Protocol):
     """Files by how much they would be missed."""
 
     def use(self, path: str, modified: bool) -> None:
@@ -15,18 +15,18 @@ class Order(Protocol):
 
     def drop(self, path: str) -> None: ...
 
-    def victim(self, spare: str) -> str | None:
+    def pick_victim(self, spare: str) -> str | None:
         """The file to forget, which is never `spare`; None when there is no other."""
         ...
 
 
-def order_for(policy: EvictionPolicy) -> Order:
+def make_order(policy: EvictionPolicy) -> EvictionOrder:
     if policy == "lru":
         return LeastRecent()
     return LeastFrequent() if policy == "lfu" else UnmodifiedFirst()
 
 
-def _first(paths: "OrderedDict[str, None]", spare: str) -> str | None:
+def _find_other_than(paths: "OrderedDict[str, None]", spare: str) -> str | None:
     return next((path for path in paths if path != spare), None)
 
 
@@ -41,28 +41,28 @@ class LeastRecent:
     def drop(self, path: str) -> None:
         self._paths.pop(path, None)
 
-    def victim(self, spare: str) -> str | None:
-        return _first(self._paths, spare)
+    def pick_victim(self, spare: str) -> str | None:
+        return _find_other_than(self._paths, spare)
 
 
 class UnmodifiedFirst:
     """The least recently used file that this session did not change; a changed one when nothing else is left."""
 
     def __init__(self) -> None:
-        self._same = LeastRecent()
+        self._unmodified = LeastRecent()
         self._modified = LeastRecent()
 
     def use(self, path: str, modified: bool) -> None:
-        home, other = (self._modified, self._same) if modified else (self._same, self._modified)
+        home, other = (self._modified, self._unmodified) if modified else (self._unmodified, self._modified)
         other.drop(path)
         home.use(path, modified)
 
     def drop(self, path: str) -> None:
-        self._same.drop(path)
+        self._unmodified.drop(path)
         self._modified.drop(path)
 
-    def victim(self, spare: str) -> str | None:
-        return self._same.victim(spare) or self._modified.victim(spare)
+    def pick_victim(self, spare: str) -> str | None:
+        return self._unmodified.pick_victim(spare) or self._modified.pick_victim(spare)
 
 
 class _Bucket:
@@ -74,7 +74,7 @@ class _Bucket:
         self.less: _Bucket = self
         self.more: _Bucket = self
 
-    def next_for(self, uses: int) -> "_Bucket":
+    def get_next(self, uses: int) -> "_Bucket":
         """The bucket after this one, made when the one that follows is for another number of uses."""
         if self.more.uses == uses:
             return self.more
@@ -84,7 +84,7 @@ class _Bucket:
         self.more = made
         return made
 
-    def leave(self) -> None:
+    def unlink(self) -> None:
         self.less.more, self.more.less = self.more, self.less
 
 
@@ -93,30 +93,30 @@ class LeastFrequent:
 
     def __init__(self) -> None:
         self._ring = _Bucket(0)
-        self._home: dict[str, _Bucket] = {}
+        self._bucket_of: dict[str, _Bucket] = {}
 
     def use(self, path: str, modified: bool) -> None:
-        old = self._home.get(path, self._ring)
-        new = old.next_for(old.uses + 1)
+        old = self._bucket_of.get(path, self._ring)
+        new = old.get_next(old.uses + 1)
         new.paths[path] = None
-        self._home[path] = new
+        self._bucket_of[path] = new
         if old is not self._ring:
-            self._leave(old, path)
+            self._remove_from(old, path)
 
     def drop(self, path: str) -> None:
-        home = self._home.pop(path, None)
+        home = self._bucket_of.pop(path, None)
         if home is not None:
-            self._leave(home, path)
+            self._remove_from(home, path)
 
-    def _leave(self, bucket: _Bucket, path: str) -> None:
+    def _remove_from(self, bucket: _Bucket, path: str) -> None:
         del bucket.paths[path]
         if not bucket.paths:
-            bucket.leave()
+            bucket.unlink()
 
-    def victim(self, spare: str) -> str | None:
+    def pick_victim(self, spare: str) -> str | None:
         bucket = self._ring.more
         while bucket is not self._ring:
-            found = _first(bucket.paths, spare)
+            found = _find_other_than(bucket.paths, spare)
             if found is not None:
                 return found
             bucket = bucket.more

@@ -16,13 +16,13 @@ HEADINGS = (
     "Next Step",
 )
 
-FEWEST = 6
+MIN_HEADINGS = 6
 """A summary with fewer of its headings than this is none."""
 
-NOTHING = "(none)"
+EMPTY_SECTION = "(none)"
 
 
-def sections(text: str) -> dict[str, str]:
+def parse_sections(text: str) -> dict[str, str]:
     """What stands under each heading. Headings are found in any case, with or without marks around them."""
     names = {name.lower(): name for name in HEADINGS}
     found: dict[str, list[str]] = {}
@@ -36,17 +36,17 @@ def sections(text: str) -> dict[str, str]:
     return {name: "\n".join(lines).strip() for name, lines in found.items()}
 
 
-def written(parts: dict[str, str]) -> str:
+def render_sections(parts: dict[str, str]) -> str:
     """All headings in their order; what is missing is said to be."""
-    return "\n\n".join(f"## {name}\n{parts.get(name, '').strip() or NOTHING}" for name in HEADINGS)
+    return "\n\n".join(f"## {name}\n{parts.get(name, '').strip() or EMPTY_SECTION}" for name in HEADINGS)
 
 
-def weakness(text: str, most: int) -> str:
+def find_weakness(text: str, most: int) -> str:
     """Why an answer is no summary to go on with, or ""."""
     if not text.strip():
         return "it was empty"
-    found = sections(text)
-    if len(found) < FEWEST:
+    found = parse_sections(text)
+    if len(found) < MIN_HEADINGS:
         return f"only {len(found)} of {len(HEADINGS)} headings were there"
     if not any(found.get(name) for name in ("Goal", "Progress", "Next Step")):
         return "it said nothing under its headings"

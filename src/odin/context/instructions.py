@@ -9,16 +9,16 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.core.text import mended
+from odin.core.text import to_valid_unicode
 
-NAME = "ODIN.md"
-GUIDE = "AGENTS.md"
-INSTEAD = "CLAUDE.md"
-BESIDE = "CLAUDE.local.md"
+ODIN_MD = "ODIN.md"
+AGENTS_MD = "AGENTS.md"
+CLAUDE_MD = "CLAUDE.md"
+CLAUDE_LOCAL_MD = "CLAUDE.local.md"
 MAX_BYTES = 32 * 1024
 
 
-class Guide(Struct, frozen=True):
+class InstructionFile(Struct, frozen=True):
     """One AGENTS.md, or what stands in for it, by its path from the root of the project."""
 
     label: str
@@ -28,20 +28,20 @@ class Guide(Struct, frozen=True):
 class Instructions(Struct, frozen=True):
     """`own` is ODIN.md, `guides` the others with the nearest last, `warning` what a person should be told of them."""
 
-    own: str = ""
+    odin_md: str = ""
     path: str = ""
     warning: str = ""
-    guides: tuple[Guide, ...] = ()
+    files: tuple[InstructionFile, ...] = ()
 
     @property
-    def told(self) -> str:
+    def files_text(self) -> str:
         """The guides as the model reads them, each under its name."""
-        return "\n\n".join(f"# Instructions of this project ({guide.label})\n{guide.text}" for guide in self.guides)
+        return "\n\n".join(f"# Instructions of this project ({guide.label})\n{guide.text}" for guide in self.files)
 
     @property
     def text(self) -> str:
         """Everything in one."""
-        return "\n\n".join(part for part in (self.own, self.told) if part)
+        return "\n\n".join(part for part in (self.odin_md, self.files_text) if part)
 
 
 def load_instructions(root: str, cwd: str = "") -> Instructions:
@@ -50,26 +50,26 @@ def load_instructions(root: str, cwd: str = "") -> Instructions:
     In a folder without AGENTS.md, CLAUDE.md counts; CLAUDE.local.md counts beside either. Of all together only the
     first 32 KiB count: they are sent with every request, and what is cut is said, never hidden.
     """
-    reading = _Reading(root)
-    own = reading.read(Path(root, NAME))
+    reading = _BudgetedReader(root)
+    own = reading.read(Path(root, ODIN_MD))
     guides = [
-        Guide(mended(str(path.relative_to(root))), text)
-        for folder in _folders(root, cwd)
-        for path in _guides(folder)
+        InstructionFile(to_valid_unicode(str(path.relative_to(root))), text)
+        for folder in _list_folders(root, cwd)
+        for path in _list_candidates(folder)
         if (text := reading.read(path))
     ]
-    path = str(Path(root, NAME)) if own else ""
+    path = str(Path(root, ODIN_MD)) if own else ""
     return Instructions(own, path, " ".join(reading.warnings), tuple(guides))
 
 
-def renewed(known: Instructions, root: str) -> Instructions:
+def reload_odin_md(known: Instructions, root: str) -> Instructions:
     """The same with ODIN.md as it is now."""
-    reading = _Reading(root)
-    own = reading.read(Path(root, NAME))
-    return Instructions(own, str(Path(root, NAME)) if own else "", " ".join(reading.warnings), known.guides)
+    reading = _BudgetedReader(root)
+    own = reading.read(Path(root, ODIN_MD))
+    return Instructions(own, str(Path(root, ODIN_MD)) if own else "", " ".join(reading.warnings), known.files)
 
 
-def _folders(root: str, cwd: str) -> Iterator[Path]:
+def _list_folders(root: str, cwd: str) -> Iterator[Path]:
     top = Path(root)
     yield top
     here = Path(cwd or root)
@@ -79,18 +79,18 @@ def _folders(root: str, cwd: str) -> Iterator[Path]:
             yield top
 
 
-def _guides(folder: Path) -> Iterator[Path]:
-    yield next((folder / name for name in (GUIDE, INSTEAD) if (folder / name).is_file()), folder / GUIDE)
-    yield folder / BESIDE
+def _list_candidates(folder: Path) -> Iterator[Path]:
+    yield next((folder / name for name in (AGENTS_MD, CLAUDE_MD) if (folder / name).is_file()), folder / AGENTS_MD)
+    yield folder / CLAUDE_LOCAL_MD
 
 
-class _Reading:
+class _BudgetedReader:
     """Reads files until the room is used up, and none of them twice."""
 
     def __init__(self, root: str) -> None:
         self.warnings: list[str] = []
         self._root = root
-        self._room = MAX_BYTES
+        self._bytes_left = MAX_BYTES
         self._seen: set[str] = set()
 
     def read(self, path: Path) -> str:
@@ -102,18 +102,18 @@ class _Reading:
         self._seen.add(place)
         if not Path(place).is_relative_to(os.path.realpath(self._root)):
             return self._warn(f"{path} leads out of the project and is not used.")
-        if self._room <= 0:
+        if self._bytes_left <= 0:
             return self._warn(f"{path} is not used: the instructions before it take all of {MAX_BYTES // 1024} KiB.")
         try:
             with path.open("rb") as file:
-                raw = file.read(self._room + 1)
+                raw = file.read(self._bytes_left + 1)
                 size = path.stat().st_size
         except OSError as error:
             return self._warn(f"{path} cannot be read: {error.strerror or error}. Going on without it.")
         return self._cut(path, raw, size)
 
     def _cut(self, path: Path, raw: bytes, size: int) -> str:
-        room, self._room = self._room, self._room - len(raw)
+        room, self._bytes_left = self._bytes_left, self._bytes_left - len(raw)
         text = raw[:room].decode("utf-8-sig", errors="replace").strip()
         if len(raw) <= room:
             return text

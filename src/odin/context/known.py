@@ -8,10 +8,10 @@ from msgspec import Struct, field
 
 from odin.core.event import CachedFile
 
-Lines = tuple[int, int]
+LineSpan = tuple[int, int]
 """First and last line, counted from 1, both included."""
 
-_SETTLED_NS = 2_000_000_000
+_TIMESTAMP_GRANULARITY_NS = 2_000_000_000
 """Two changes closer together than this may leave the same time stamps, on the coarsest file systems."""
 
 
@@ -31,20 +31,20 @@ class Fingerprint(Struct, frozen=True):
     mtime_ns: int
     ctime_ns: int = 0
     inode: int = 0
-    valid: bool = True
+    is_text: bool = True
     head: bytes = b""
 
-    def fits(self, info: os.stat_result) -> bool:
+    def matches(self, info: os.stat_result) -> bool:
         """Whether the file still has the time stamps, the size and the number it had."""
         now = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
         return now == (self.size, self.mtime_ns, self.ctime_ns, self.inode)
 
-    def settled(self, at: float) -> bool:
+    def is_settled(self, at: float) -> bool:
         """Whether a change after `at`, when the file was read, is sure to leave another time stamp."""
-        return self.ctime_ns > 0 and at * 1e9 - max(self.mtime_ns, self.ctime_ns) > _SETTLED_NS
+        return self.ctime_ns > 0 and at * 1e9 - max(self.mtime_ns, self.ctime_ns) > _TIMESTAMP_GRANULARITY_NS
 
 
-def fingerprint(
+def take_fingerprint(
     data: bytes, state: os.stat_result | int, *, lines: int | None = None, valid: bool = True
 ) -> Fingerprint:
     """The state of a file that holds `data`. `state` is what the system says of it, or only its time in nanoseconds.
@@ -54,12 +54,12 @@ def fingerprint(
     count = count_lines(data) if lines is None else lines
     head = data[:HEAD_BYTES]
     if isinstance(state, int):
-        return Fingerprint(len(data), count, digest(data), state, valid=valid, head=head)
+        return Fingerprint(len(data), count, hash_bytes(data), state, is_text=valid, head=head)
     times = state.st_mtime_ns, state.st_ctime_ns
-    return Fingerprint(len(data), count, digest(data), *times, state.st_ino, valid, head)
+    return Fingerprint(len(data), count, hash_bytes(data), *times, state.st_ino, valid, head)
 
 
-def digest(data: bytes) -> str:
+def hash_bytes(data: bytes) -> str:
     import hashlib
 
     return hashlib.sha256(data).hexdigest()
@@ -69,7 +69,7 @@ def count_lines(data: bytes) -> int:
     return data.count(b"\n") + (1 if data and not data.endswith(b"\n") else 0)
 
 
-def packed(text: str | None, limit: int) -> bytes | None:
+def encode_text(text: str | None, limit: int) -> bytes | None:
     """Text as it is kept: less memory than a string, and its size is what is counted. None beyond `limit` bytes."""
     if text is None or len(text) > limit:
         return None
@@ -77,7 +77,7 @@ def packed(text: str | None, limit: int) -> bytes | None:
     return content if len(content) <= limit else None
 
 
-def unpacked(content: bytes) -> str:
+def decode_text(content: bytes) -> str:
     return content.decode("utf-8", "surrogatepass")
 
 
@@ -93,14 +93,14 @@ class Segment(Struct, frozen=True):
         return f"{self.first}-{self.last}"
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         return len(self.content or b"")
 
     def contains(self, first: int, last: int) -> bool:
         return self.first <= first and last <= self.last
 
 
-class Part(Struct, frozen=True):
+class SeenPart(Struct, frozen=True):
     """Lines that were seen, in one piece."""
 
     first: int
@@ -108,7 +108,7 @@ class Part(Struct, frozen=True):
     lines: list[str]
 
 
-class Entry(Struct):
+class FileEntry(Struct):
     """One file in the cache. `whole` files were seen from the first line to the last; others have segments.
 
     `original_hash` is the hash before this session changed the file, `print.sha256` the one it is known by now: that is
@@ -117,7 +117,7 @@ class Entry(Struct):
     """
 
     path: str
-    print: Fingerprint
+    fingerprint: Fingerprint
     cached_at: float
     seen_at: float
     last_accessed: float
@@ -129,85 +129,89 @@ class Entry(Struct):
     truncated: bool = False
     modified: bool = False
     stale: bool = False
-    held: int = 0
-    number: int = 0
+    held_bytes: int = 0
+    revision: int = 0
 
-    def public(self) -> CachedFile:
-        partial = self.truncated or not (self.stale or self.complete)
-        return CachedFile(self.path, self.print.size, self.cached_at, self.modified, partial, self.print.sha256)
+    def to_cached_file(self) -> CachedFile:
+        partial = self.truncated or not (self.stale or self.is_complete)
+        return CachedFile(
+            self.path, self.fingerprint.size, self.cached_at, self.modified, partial, self.fingerprint.sha256
+        )
 
     # --- what was seen ---
 
     @property
-    def complete(self) -> bool:
-        return self.whole or not self.unseen()
+    def is_complete(self) -> bool:
+        return self.whole or not self.list_unseen()
 
-    def unseen(self) -> list[Lines]:
+    def list_unseen(self) -> list[LineSpan]:
         """The ranges that were never seen, in order."""
         if self.whole:
             return []
-        gaps: list[Lines] = []
+        gaps: list[LineSpan] = []
         following = 1
         for segment in sorted(self.segments.values(), key=lambda part: part.first):
             if segment.first > following:
                 gaps.append((following, segment.first - 1))
             following = max(following, segment.last + 1)
-        if following <= self.print.lines:
-            gaps.append((following, self.print.lines))
+        if following <= self.fingerprint.lines:
+            gaps.append((following, self.fingerprint.lines))
         return gaps
 
     # --- what is kept of it ---
 
-    def lines(self, first: int, last: int) -> list[str] | None:
+    def get_lines(self, first: int, last: int) -> list[str] | None:
         """These lines if all of them are kept, alone or by several segments together."""
         if self.whole:
-            return None if self.content is None else unpacked(self.content).split("\n")[first - 1 : last]
+            return None if self.content is None else decode_text(self.content).split("\n")[first - 1 : last]
         for segment in self.segments.values():
             if segment.content is not None and segment.contains(first, last):
-                return unpacked(segment.content).split("\n")[first - segment.first : last - segment.first + 1]
-        for part in self.parts():
+                return decode_text(segment.content).split("\n")[first - segment.first : last - segment.first + 1]
+        for part in self.list_parts():
             if part.first <= first and last <= part.last:
                 return part.lines[first - part.first : last - part.first + 1]
         return None
 
-    def parts(self) -> list[Part]:
+    def list_parts(self) -> list[SeenPart]:
         """All lines that are kept, in order; neighbours and overlaps are one part."""
         if self.whole:
-            kept = None if self.content is None else unpacked(self.content).split("\n")[: self.print.lines]
-            return [Part(1, len(kept), kept)] if kept else []
-        parts: list[Part] = []
+            kept = None if self.content is None else decode_text(self.content).split("\n")[: self.fingerprint.lines]
+            return [SeenPart(1, len(kept), kept)] if kept else []
+        parts: list[SeenPart] = []
         for segment in sorted(self.segments.values(), key=lambda part: part.first):
             if segment.content is None:
                 continue
-            lines = unpacked(segment.content).split("\n")
+            lines = decode_text(segment.content).split("\n")
             before = parts[-1] if parts else None
             if before is None or segment.first > before.last + 1:
-                parts.append(Part(segment.first, segment.last, lines))
+                parts.append(SeenPart(segment.first, segment.last, lines))
             elif segment.last > before.last:
-                parts[-1] = Part(before.first, segment.last, before.lines + lines[before.last + 1 - segment.first :])
+                parts[-1] = SeenPart(
+                    before.first, segment.last, before.lines + lines[before.last + 1 - segment.first :]
+                )
         return parts
 
     # --- adding to it ---
 
     def keep_whole(self, text: str | None, limit: int) -> None:
         """All of it was seen. Text beyond `limit` bytes is known to have been seen and not kept."""
-        self.content = packed(text, limit)
-        self.whole, self.held = True, len(self.content or b"")
+        self.content = encode_text(text, limit)
+        self.whole, self.held_bytes = True, len(self.content or b"")
         self.segments.clear()
 
-    def keep_lines(self, ranges: Iterable[Lines], texts: Sequence[str] | None, limit: int, count: int) -> None:
+    def keep_lines(self, ranges: Iterable[LineSpan], texts: Sequence[str] | None, limit: int, count: int) -> None:
         """Ranges of it were seen. The oldest ones are forgotten beyond `count` of them or `limit` bytes."""
         for at, (first, last) in enumerate(ranges):
-            self._add(Segment(first, last, packed(texts[at] if texts is not None else None, limit)))
-        while len(self.segments) > count or (self.held > limit and len(self.segments) > 1):
-            self.held -= self.segments.popitem(last=False)[1].held
+            self._add_segment(Segment(first, last, encode_text(texts[at] if texts is not None else None, limit)))
+        while len(self.segments) > count or (self.held_bytes > limit and len(self.segments) > 1):
+            self.held_bytes -= self.segments.popitem(last=False)[1].held_bytes
 
-    def _add(self, new: Segment) -> None:
+    def _add_segment(self, new: Segment) -> None:
         for key, old in list(self.segments.items()):
             if old.contains(new.first, new.last) and (old.content is not None or new.content is None):
                 self.segments.move_to_end(key)
                 return
             if new.contains(old.first, old.last) and (new.content is not None or old.content is None):
-                self.held -= self.segments.pop(key).held
+                self.held_bytes -= self.segments.pop(key).held_bytes
         self.segments[new.key] = new
-        self.held += new.held
+        self.held_bytes += new.held_bytes

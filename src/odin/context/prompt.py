@@ -14,18 +14,18 @@ from typing import Protocol
 import msgspec
 
 from odin.core.event import CachedFile, Mode
-from odin.core.text import mended
+from odin.core.text import to_valid_unicode
 
 _FOLDER = Path(__file__).with_name("prompts")
 
 
-class Assembler(Protocol):
+class SystemPromptSource(Protocol):
     """Whatever gives the system blocks of a mode. They must be the same every time."""
 
-    def system(self, mode: Mode, brief: bool = False) -> tuple[str, ...]: ...
+    def build_blocks(self, mode: Mode, brief: bool = False) -> tuple[str, ...]: ...
 
 
-class Prompter(msgspec.Struct, frozen=True):
+class SystemPrompt(msgspec.Struct, frozen=True):
     """Builds the system blocks: an optional header block, the main prompt with its mode, the project's instructions.
 
     `base` replaces the main prompt, `append` is added to it. `instructions` is ODIN.md; `guides` are the other files
@@ -37,20 +37,20 @@ class Prompter(msgspec.Struct, frozen=True):
     base: str | None = None
     append: str = ""
     instructions: str = ""
-    guides: str = ""
+    other_instructions: str = ""
     allowed: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
 
-    def system(self, mode: Mode, brief: bool = False) -> tuple[str, ...]:
-        main = self.base if self.base is not None else _load("brief" if brief else "main")
-        parts = [main, _BRIEF_MODES[mode] if brief else _load(mode), self.append, self._rules()]
+    def build_blocks(self, mode: Mode, brief: bool = False) -> tuple[str, ...]:
+        main = self.base if self.base is not None else _load_prompt("brief" if brief else "main")
+        parts = [main, _BRIEF_MODES[mode] if brief else _load_prompt(mode), self.append, self._format_rules()]
         blocks = [self.header, "\n\n".join(part.strip() for part in parts if part.strip())]
         if self.instructions.strip():
             blocks.append(f"# Instructions of this project (ODIN.md)\n{self.instructions.strip()}")
-        blocks.append(self.guides.strip())
+        blocks.append(self.other_instructions.strip())
         return tuple(block for block in blocks if block.strip())
 
-    def _rules(self) -> str:
+    def _format_rules(self) -> str:
         lines: list[str] = []
         if self.allowed:
             lines.append(f"Commands that run without a question: {', '.join(self.allowed)}.")
@@ -68,32 +68,32 @@ _BRIEF_MODES: dict[Mode, str] = {
 _cache: dict[str, str] = {}
 
 
-def _load(name: str) -> str:
+def _load_prompt(name: str) -> str:
     if name not in _cache:
         _cache[name] = (_FOLDER / f"{name}.md").read_text(encoding="utf-8")
     return _cache[name]
 
 
-def environment(cwd: str, root: str, now: float | None = None) -> str:
+def describe_environment(cwd: str, root: str, now: float | None = None) -> str:
     """Facts for the first message of a session. They stand there as history and are not repeated."""
-    lines = [f"Working directory: {mended(cwd)}"]
+    lines = [f"Working directory: {to_valid_unicode(cwd)}"]
     if root != cwd:
-        lines.append(f"Project root: {mended(root)}")
+        lines.append(f"Project root: {to_valid_unicode(root)}")
     lines.append(f"Platform: {sys.platform}, shell: {os.path.basename(os.environ.get('SHELL', 'sh'))}")  # noqa: PTH119
-    lines.append(f"Date: {today(now)}")
+    lines.append(f"Date: {format_today(now)}")
     return "\n".join(lines)
 
 
-def today(now: float | None = None) -> str:
+def format_today(now: float | None = None) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(now))
 
 
-def cached_files(files: Sequence[CachedFile]) -> str:
+def describe_cached_files(files: Sequence[CachedFile]) -> str:
     """The files that came into the cache or changed in it since the model was last told."""
-    return "Cached files: " + mended("; ".join(_describe(file) for file in files))
+    return "Cached files: " + to_valid_unicode("; ".join(_describe_file(file) for file in files))
 
 
-def _describe(file: CachedFile) -> str:
+def _describe_file(file: CachedFile) -> str:
     facts = [f"{file.size} bytes", f"cached {time.strftime('%H:%M:%S', time.localtime(file.cached_at))}"]
     if file.modified:
         facts.append("modified")

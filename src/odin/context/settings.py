@@ -18,7 +18,7 @@ class CacheSettings(Struct, frozen=True, kw_only=True):
     ] = 10 * 1024 * 1024
     max_entries: Annotated[int, Meta(description="Files known at once.", ge=1)] = 500
     max_segments: Annotated[int, Meta(description="Line ranges known of one file that was read in parts.", ge=10)] = 50
-    policy: Annotated[
+    eviction_policy: Annotated[
         EvictionPolicy,
         Meta(
             description="What is forgotten first: the file used longest ago (`lru`), the one used least (`lfu`), or "
@@ -52,7 +52,9 @@ class CompactionSettings(Struct, frozen=True, kw_only=True):
             le=0.95,
         ),
     ] = 0.8
-    keep: Annotated[int, Meta(description="The newest prompts whose turns stay word for word if they fit.", ge=1)] = 2
+    keep_turns: Annotated[
+        int, Meta(description="The newest prompts whose turns stay word for word if they fit.", ge=1)
+    ] = 2
     model: Annotated[
         str, Meta(description="The model that writes summaries. Empty: `small_model`, else the planner's own.")
     ] = ""

@@ -11,19 +11,19 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.context.frontmatter import front_matter
+from odin.context.frontmatter import split_front_matter
 
 MAX_BYTES = 64 * 1024
 MAX_FILES = 500
 MAX_DEPTH = 8
-MAX_LOOKED_AT = 5_000
-_LINE = 200
+MAX_SCANNED = 5_000
+_MAX_LINE = 200
 
-Tell = Callable[[str], None]
+Warn = Callable[[str], None]
 """Is told what is not used, and why."""
 
 
-class Page(Struct, frozen=True):
+class MarkdownFile(Struct, frozen=True):
     """One file: its name below the folder, without its ending; what it says of itself by keys; and its text."""
 
     name: str
@@ -32,61 +32,63 @@ class Page(Struct, frozen=True):
     body: str
 
 
-class _Seen(Struct, frozen=True):
+class _ParsedFile(Struct, frozen=True):
     """What a file said when it had this stamp. `fault` is why it is not used."""
 
     stamp: tuple[int, int, int]
     values: dict[str, str]
     body: str = ""
-    fault: str = ""
+    error: str = ""
 
 
-class Shelf:
+class MarkdownFolder:
     """A folder of such files and what was read of it before. With `within`, what leads out of there is left out."""
 
     def __init__(self, folder: str, within: str = "") -> None:
         self._folder = folder
         self._within = within
-        self._files: dict[str, _Seen] = {}
+        self._files: dict[str, _ParsedFile] = {}
 
-    def pages(self, tell: Tell) -> Iterator[Page]:
+    def read_files(self, tell: Warn) -> Iterator[MarkdownFile]:
         """In the order of their names."""
         before, self._files = self._files, {}
-        for name, path, found in _Walk(self._folder, self._within, tell).files():
+        for name, path, found in _MarkdownWalk(self._folder, self._within, tell).walk():
             stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
             known = before.get(path)
-            seen = known if known is not None and known.stamp == stamp else _read_one(path, stamp)
+            seen = known if known is not None and known.stamp == stamp else _parse_file(path, stamp)
             self._files[path] = seen
-            if seen.fault:
-                tell(f"{plain(path)} is not used: {seen.fault}")
+            if seen.error:
+                tell(f"{to_plain_line(path)} is not used: {seen.error}")
             else:
-                yield Page(name, plain(path), seen.values, seen.body)
+                yield MarkdownFile(name, to_plain_line(path), seen.values, seen.body)
 
 
-class _Walk:
+class _MarkdownWalk:
     """The Markdown files below a folder, in the order of their names; folders are gone into once each."""
 
-    def __init__(self, folder: str, within: str, tell: Tell) -> None:
+    def __init__(self, folder: str, within: str, tell: Warn) -> None:
         self._folder = folder
         self._within = os.path.realpath(within) if within else ""
-        self._tell = tell
+        self._warn = tell
         self._entered: set[str] = set()
-        self._looked = 0
+        self._scanned = 0
         self._found = 0
 
-    def files(self) -> Iterator[tuple[str, str, os.stat_result]]:
+    def walk(self) -> Iterator[tuple[str, str, os.stat_result]]:
         """The name of each command, its path, and how the file is."""
-        if Path(self._folder).is_dir() and self._ours(self._folder):
-            yield from self._below(self._folder, (), MAX_DEPTH)
+        if Path(self._folder).is_dir() and self._is_inside(self._folder):
+            yield from self._walk_folder(self._folder, (), MAX_DEPTH)
 
-    def _below(self, folder: str, names: tuple[str, ...], depth: int) -> Iterator[tuple[str, str, os.stat_result]]:
+    def _walk_folder(
+        self, folder: str, names: tuple[str, ...], depth: int
+    ) -> Iterator[tuple[str, str, os.stat_result]]:
         real = os.path.realpath(folder)
         if real in self._entered:
             return
         self._entered.add(real)
-        for name in self._listed(folder):
-            self._looked += 1
-            if self._full():
+        for name in self._list_names(folder):
+            self._scanned += 1
+            if self._is_full():
                 return
             path = f"{folder}/{name}"
             try:
@@ -94,69 +96,69 @@ class _Walk:
             except OSError:
                 continue
             if stat.S_ISDIR(found.st_mode):
-                if depth and not name.startswith(".") and self._ours(path):
-                    yield from self._below(path, (*names, name), depth - 1)
-            elif name.endswith(".md") and stat.S_ISREG(found.st_mode) and self._ours(path):
-                yield from self._one((*names, name.removesuffix(".md")), path, found)
+                if depth and not name.startswith(".") and self._is_inside(path):
+                    yield from self._walk_folder(path, (*names, name), depth - 1)
+            elif name.endswith(".md") and stat.S_ISREG(found.st_mode) and self._is_inside(path):
+                yield from self._yield_file((*names, name.removesuffix(".md")), path, found)
 
-    def _one(
+    def _yield_file(
         self, names: tuple[str, ...], path: str, found: os.stat_result
     ) -> Iterator[tuple[str, str, os.stat_result]]:
         name = "/".join(names)
-        if not typable(name):
-            self._tell(f"{plain(path)} is not used: its name cannot be typed as one word.")
+        if not is_typable(name):
+            self._warn(f"{to_plain_line(path)} is not used: its name cannot be typed as one word.")
             return
         self._found += 1
         yield name, path, found
 
-    def _listed(self, folder: str) -> list[str]:
+    def _list_names(self, folder: str) -> list[str]:
         try:
             with os.scandir(folder) as entries:
-                return sorted(entry.name for _, entry in zip(range(MAX_LOOKED_AT), entries, strict=False))
+                return sorted(entry.name for _, entry in zip(range(MAX_SCANNED), entries, strict=False))
         except OSError as error:
-            self._tell(f"{plain(folder)} cannot be read: {error.strerror or error}.")
+            self._warn(f"{to_plain_line(folder)} cannot be read: {error.strerror or error}.")
             return []
 
-    def _full(self) -> bool:
-        full = self._looked > MAX_LOOKED_AT or self._found >= MAX_FILES
+    def _is_full(self) -> bool:
+        full = self._scanned > MAX_SCANNED or self._found >= MAX_FILES
         if full:
-            folder = plain(self._folder)
-            self._tell(f"{folder} holds more than {MAX_FILES} commands, or too much else; not all of it is used.")
+            folder = to_plain_line(self._folder)
+            self._warn(f"{folder} holds more than {MAX_FILES} commands, or too much else; not all of it is used.")
         return full
 
-    def _ours(self, path: str) -> bool:
+    def _is_inside(self, path: str) -> bool:
         if not self._within or Path(os.path.realpath(path)).is_relative_to(self._within):
             return True
-        self._tell(f"{plain(path)} leads out of the project and is not used.")
+        self._warn(f"{to_plain_line(path)} leads out of the project and is not used.")
         return False
 
 
-def _read_one(path: str, stamp: tuple[int, int, int]) -> _Seen:
+def _parse_file(path: str, stamp: tuple[int, int, int]) -> _ParsedFile:
     if stamp[1] > MAX_BYTES:
-        return _Seen(stamp, {}, fault=f"it is {stamp[1]:,} bytes long; {MAX_BYTES:,} is the limit.")
+        return _ParsedFile(stamp, {}, error=f"it is {stamp[1]:,} bytes long; {MAX_BYTES:,} is the limit.")
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             raw = file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(fd).st_mode) else b"\0"
     except OSError as error:
-        return _Seen(stamp, {}, fault=f"it cannot be read ({error.strerror or error}).")
+        return _ParsedFile(stamp, {}, error=f"it cannot be read ({error.strerror or error}).")
     if b"\0" in raw:
-        return _Seen(stamp, {}, fault="it is no text.")
-    values, body = front_matter(raw[:MAX_BYTES].decode("utf-8-sig", "replace"))
-    return _Seen(stamp, values, body)
+        return _ParsedFile(stamp, {}, error="it is no text.")
+    values, body = split_front_matter(raw[:MAX_BYTES].decode("utf-8-sig", "replace"))
+    return _ParsedFile(stamp, values, body)
 
 
-def plain(text: str) -> str:
+def to_plain_line(text: str) -> str:
     """One line that a terminal shows as it is: no control character, nothing that turns the direction of writing."""
     line = " ".join(text.split())
     shown = "".join(char if char.isprintable() else "\ufffd" for char in line)
-    return shown if len(shown) <= _LINE else shown[: _LINE - 1] + "…"
+    return shown if len(shown) <= _MAX_LINE else shown[: _MAX_LINE - 1] + "…"
 
 
-def typable(name: str) -> bool:
+def is_typable(name: str) -> bool:
     """Whether it can be typed as one word, and read as what it is."""
     return (
-        0 < len(name) <= _LINE
+        0 < len(name) <= _MAX_LINE
         and name.isprintable()
         and not any(char.isspace() for char in name)
         and all(part and not part.startswith(".") for part in name.split("/"))

@@ -3,18 +3,18 @@
 import asyncio
 import time
 
-WORK_S = 0.004
+SLICE_S = 0.004
 
 
-class Breath:
+class TimeSlice:
     """A stream whose next piece is always there never waits, and so nothing else would run until it is empty."""
 
-    def __init__(self, after: float = WORK_S) -> None:
+    def __init__(self, after: float = SLICE_S) -> None:
         self._after = after
-        self._until = time.monotonic() + after
+        self._deadline = time.monotonic() + after
 
-    async def take(self) -> None:
+    async def maybe_yield(self) -> None:
         """To be called after each piece; it lets the others run when this one has worked for long enough."""
-        if time.monotonic() >= self._until:
+        if time.monotonic() >= self._deadline:
             await asyncio.sleep(0)
-            self._until = time.monotonic() + self._after
+            self._deadline = time.monotonic() + self._after

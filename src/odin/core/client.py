@@ -9,20 +9,20 @@ from odin.core.attachment import Attachment
 from odin.core.event import (
     ActivityChanged,
     CachedFile,
+    Delivery,
     Envelope,
     ExitReason,
     FileChange,
-    KeptFile,
-    Lane,
     LoopState,
     Mode,
+    SkippedFile,
     Todo,
 )
 from odin.core.hook import CallbackHook
 from odin.core.message import Usage
 from odin.core.op import Op, Rewind
 from odin.core.rule import RuleLine
-from odin.core.spent import Spent
+from odin.core.spent import UsageTotals
 
 
 class ToolUse(Struct, frozen=True):
@@ -58,10 +58,10 @@ class QueuedPrompt(Struct, frozen=True):
     body: str
     mode: Mode
     timestamp: float
-    lane: Lane = "queue"
+    delivery: Delivery = "queue"
     text: str = ""
-    attached: tuple[Attachment, ...] = ()
-    rests: bool = False
+    attachments: tuple[Attachment, ...] = ()
+    paused: bool = False
 
 
 class SubAgentRecord(Struct, frozen=True):
@@ -100,8 +100,8 @@ class Snapshot(Struct, frozen=True):
     cost_usd: float
     usage_by_model: dict[str, Usage]
     usage_by_agent: dict[str, Usage]
-    spent_by_model: dict[str, Spent]
-    spent_by_agent: dict[str, Spent]
+    spent_by_model: dict[str, UsageTotals]
+    spent_by_agent: dict[str, UsageTotals]
     context_tokens: int
     context_limit: int
     message_count: int
@@ -157,7 +157,7 @@ class ContextReport(Struct, frozen=True):
     compacting: bool = False
 
 
-class ModelChoice(Struct, frozen=True):
+class AvailableModel(Struct, frozen=True):
     """A model that can be used from here. Prices are USD per million tokens, None when they are not known.
 
     `where` is its address, `note` how it is reached: by which key, on this machine, or without any network.
@@ -166,7 +166,7 @@ class ModelChoice(Struct, frozen=True):
     ref: str = field(name="model")
     context: int
     tools: str
-    where: str
+    address: str
     price_input: float | None = None
     price_output: float | None = None
     price_cache_read: float | None = None
@@ -178,7 +178,7 @@ class RewindPlan(Struct, frozen=True):
     """What a rewind would do to files, and which it would leave alone and why."""
 
     changes: tuple[FileChange, ...] = ()
-    kept: tuple[KeptFile, ...] = ()
+    kept: tuple[SkippedFile, ...] = ()
 
 
 CommandSource = Literal["project", "user", "project config", "user config"]
@@ -204,14 +204,14 @@ class LoopStatus(Struct, frozen=True):
     """
 
     state: LoopState = "idle"
-    target: str = ""
+    goal: str = ""
     iteration: int = 0
     limit: int = 0
     reason: str = ""
     cost_usd: float = 0.0
 
     @property
-    def on(self) -> bool:
+    def is_active(self) -> bool:
         """Whether the session is kept busy by it, also between two turns."""
         return self.state in ("executing", "verifying", "assessing")
 
@@ -224,14 +224,14 @@ class Client(Protocol):
         """
         ...
 
-    def events(self, after: int | None = None) -> AsyncIterator[Envelope]:
+    def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
         """What happens from now on, and before it, when `after` is given, everything durable with a higher number.
 
         The subscription begins with the call itself, not with the first read.
         """
         ...
 
-    def listen(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
+    def stream_named_events(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
         """What happens from now on by the names of the bus, such as `tool_result`; all that have one, or only these.
 
         Raises UsageError for what is no such name.
@@ -244,33 +244,33 @@ class Client(Protocol):
 
     async def snapshot(self) -> Snapshot: ...
 
-    def snapshots(self) -> AsyncIterator[Snapshot]:
+    def stream_snapshots(self) -> AsyncIterator[Snapshot]:
         """The state now, and again whenever it has changed."""
         ...
 
-    async def info(self) -> SessionInfo: ...
+    async def get_info(self) -> SessionInfo: ...
 
-    async def context(self) -> ContextReport:
+    async def report_context(self) -> ContextReport:
         """What fills the model's window."""
         ...
 
-    async def rules(self) -> tuple[RuleLine, ...]:
+    async def list_rules(self) -> tuple[RuleLine, ...]:
         """The rules that hold, in the order in which they are shown."""
         ...
 
-    async def models(self, *, look: bool = False) -> tuple[ModelChoice, ...]:
-        """The models that can be used from here. Nobody is asked; with `look`, the servers on this machine are."""
+    async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
+        """The models that can be used from here. Nobody is asked; with `probe_servers`, the servers on this machine are."""
         ...
 
-    async def commands(self) -> tuple[CustomCommand, ...]:
+    async def list_commands(self) -> tuple[CustomCommand, ...]:
         """The custom commands there are now, by name."""
         ...
 
-    async def loop(self) -> LoopStatus:
+    async def get_loop_status(self) -> LoopStatus:
         """Where loop mode stands."""
         ...
 
-    async def rewind_plan(self, op: Rewind) -> RewindPlan:
+    async def plan_rewind(self, op: Rewind) -> RewindPlan:
         """What this rewind would do to files if it were asked for now. Raises UsageError for an unknown prompt."""
         ...
 

@@ -20,7 +20,7 @@ class OdinError(Exception):
         """The stable name used in events and JSON."""
         return type(self).__name__
 
-    def sentence(self) -> str:
+    def describe(self) -> str:
         return f"{self} {self.hint}".strip()
 
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct, field
 
 from odin.core.attachment import Attachment
-from odin.core.hook import Point
-from odin.core.message import AssistantMessage, Image, Usage
-from odin.core.rule import Action, RememberScope
+from odin.core.hook import HookPoint
+from odin.core.message import Image, ReplyMessage, Usage
+from odin.core.rule import RememberScope, RuleAction
 
 Mode = Literal["ask_mode", "plan_mode", "edit_mode"]
 
@@ -35,7 +35,7 @@ Activity = Literal[
 
 CallStatus = Literal["success", "error", "cancelled", "denied"]
 
-Lane = Literal["queue", "merge", "steer"]
+Delivery = Literal["queue", "merge", "steer"]
 """How a prompt that comes while the agent is busy gets in: after the turn and in its own mode, with the next request of
 the running turn, or at once, in the place of the calls that have not begun."""
 
@@ -105,7 +105,7 @@ class FileChange(Struct, frozen=True):
     after: FileState
 
 
-class KeptFile(Struct, frozen=True):
+class SkippedFile(Struct, frozen=True):
     """A path that a rewind left alone, and why."""
 
     path: str
@@ -204,9 +204,9 @@ class PromptQueued(Event, frozen=True, omit_defaults=True):
     id: str
     text: str
     mode: Mode
-    lane: Lane = "queue"
-    shown: str = ""
-    attached: tuple[Attachment, ...] = ()
+    delivery: Delivery = "queue"
+    display_text: str = ""
+    attachments: tuple[Attachment, ...] = ()
 
 
 class PromptChanged(Event, frozen=True, omit_defaults=True):
@@ -215,9 +215,9 @@ class PromptChanged(Event, frozen=True, omit_defaults=True):
     id: str
     text: str
     mode: Mode
-    lane: Lane = "queue"
-    shown: str = ""
-    attached: tuple[Attachment, ...] = ()
+    delivery: Delivery = "queue"
+    display_text: str = ""
+    attachments: tuple[Attachment, ...] = ()
 
 
 class PromptDropped(Event, frozen=True):
@@ -226,7 +226,7 @@ class PromptDropped(Event, frozen=True):
     id: str
 
 
-class PromptJoined(Event, frozen=True, omit_defaults=True):
+class PromptInjected(Event, frozen=True, omit_defaults=True):
     """A prompt entered the conversation without a turn of its own, with what was attached to it.
 
     Into the running one, `turn`; or, after an interrupt and with no `turn`, to be read when the model is next asked.
@@ -236,10 +236,10 @@ class PromptJoined(Event, frozen=True, omit_defaults=True):
     text: str
     mode: Mode
     turn: str = ""
-    shown: str = ""
+    display_text: str = ""
     notes: tuple[str, ...] = ()
     images: tuple[Image, ...] = ()
-    attached: tuple[Attachment, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 class TurnStarted(Event, frozen=True, omit_defaults=True):
@@ -254,9 +254,9 @@ class TurnStarted(Event, frozen=True, omit_defaults=True):
     mode: Mode
     notes: tuple[str, ...] = ()
     continues: bool = False
-    shown: str = ""
+    display_text: str = ""
     images: tuple[Image, ...] = ()
-    attached: tuple[Attachment, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 class TurnEnded(Event, frozen=True):
@@ -290,13 +290,13 @@ class LoopChanged(Event, frozen=True):
     """
 
     state: LoopState
-    target: str = ""
+    goal: str = ""
     iteration: int = 0
     limit: int = 0
     reason: str = ""
 
 
-class LoopNoted(Event, frozen=True):
+class LoopPrompted(Event, frozen=True):
     """Loop mode asks the model to go on: `text` is what it reads, in the turn that follows. `reasons` are why."""
 
     text: str
@@ -305,7 +305,7 @@ class LoopNoted(Event, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
-class Noted(Event, frozen=True):
+class NoteAdded(Event, frozen=True):
     """Something the model is told beside the newest message: a change since the last request."""
 
     text: str
@@ -359,8 +359,8 @@ class Compacted(Event, frozen=True):
     """
 
     text: str
-    kept: int
-    users: tuple[str, ...] = ()
+    kept_messages: int
+    user_prompts: tuple[str, ...] = ()
     archive: str = ""
     trigger: CompactionTrigger = "auto"
     profile: CompactionProfile = "auto"
@@ -384,7 +384,7 @@ class CompactionChanged(Event, frozen=True):
 # --- checkpoints ---
 
 
-class FilesSaved(Event, frozen=True):
+class CheckpointSaved(Event, frozen=True):
     """Recorded before a call that may change files: how they were, with their bytes in the checkpoint store.
 
     A command may change anything, so before one the whole project is kept as a `manifest` of the store, and `skipped`
@@ -397,7 +397,7 @@ class FilesSaved(Event, frozen=True):
     skipped: int = 0
 
 
-class FilesLeft(Event, frozen=True):
+class FilesChanged(Event, frozen=True):
     """What a call really changed, as it was when the call was over.
 
     `shared` marks what changed while the call's process ran on in the background: somebody else may have done it.
@@ -405,7 +405,7 @@ class FilesLeft(Event, frozen=True):
 
     call_id: str
     changes: tuple[FileChange, ...] = ()
-    shared: bool = False
+    concurrent: bool = False
 
 
 class Rewound(Event, frozen=True):
@@ -420,7 +420,7 @@ class Rewound(Event, frozen=True):
     files: bool
     chat: bool
     changes: tuple[FileChange, ...] = ()
-    kept: tuple[KeptFile, ...] = ()
+    skipped_files: tuple[SkippedFile, ...] = ()
 
 
 class Redone(Event, frozen=True):
@@ -428,7 +428,7 @@ class Redone(Event, frozen=True):
 
     id: str
     changes: tuple[FileChange, ...] = ()
-    kept: tuple[KeptFile, ...] = ()
+    skipped_files: tuple[SkippedFile, ...] = ()
 
 
 # --- one model call ---
@@ -437,7 +437,7 @@ class Redone(Event, frozen=True):
 class Replied(Event, frozen=True):
     """The finished reply. It is final: no rollback follows it."""
 
-    message: AssistantMessage
+    message: ReplyMessage
 
 
 class UsageRecorded(Event, frozen=True):
@@ -449,7 +449,7 @@ class UsageRecorded(Event, frozen=True):
     model: str
     usage: Usage
     cost_usd: float = 0.0
-    context: int = 0
+    context_window: int = 0
     purpose: str = "planner"
     free: bool = False
 
@@ -481,7 +481,7 @@ class RequestProgressed(Event, frozen=True):
     """How much of a reply has arrived, told now and then."""
 
     durable = False
-    pieces: int
+    chunks: int
     chars: int
 
 
@@ -513,13 +513,13 @@ class CallStreamed(Event, frozen=True):
     durable = False
     call_id: str
     name: str
-    json: str = ""
+    json_delta: str = ""
     chars: int = 0
     done: bool = False
     args: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-class RolledBack(Event, frozen=True):
+class ReplyRolledBack(Event, frozen=True):
     """Drop the unfinished text and calls on screen: the reply will start again."""
 
     durable = False
@@ -557,7 +557,7 @@ class ToolEnded(Event, frozen=True):
     status: CallStatus
     text: str
     note: str = ""
-    view: str = ""
+    display: str = ""
     for_user: str = ""
     files: tuple[str, ...] = ()
     duration_ms: int = 0
@@ -600,7 +600,7 @@ class CallDiscarded(Event, frozen=True):
     started: bool = True
     completed: bool = False
     restored: tuple[FileChange, ...] = ()
-    kept: tuple[KeptFile, ...] = ()
+    skipped_files: tuple[SkippedFile, ...] = ()
 
 
 class ToolProgressed(Event, frozen=True):
@@ -611,7 +611,7 @@ class ToolProgressed(Event, frozen=True):
     elapsed_s: float = 0.0
 
 
-class Updated(Event, frozen=True):
+class StatusUpdated(Event, frozen=True):
     """One live progress line for people; all are forgotten when the turn ends."""
 
     durable = False
@@ -645,7 +645,7 @@ class PermissionAsked(Event, frozen=True):
     rules: tuple[str, ...] = ()
     preview: str = ""
     sandbox: str = ""
-    outside: bool = False
+    unsandboxed: bool = False
     asked_paths: tuple[str, ...] = ()
     allowed_paths: tuple[str, ...] = ()
 
@@ -666,20 +666,20 @@ class PermissionAnswered(Event, frozen=True):
 
 class RuleAdded(Event, frozen=True):
     text: str
-    action: Action
+    action: RuleAction
     scope: RememberScope = "session"
 
 
 class RuleRemoved(Event, frozen=True):
     text: str
-    action: Action
+    action: RuleAction
     scope: RememberScope = "session"
 
 
 class HookRan(Event, frozen=True):
     """A hook was told of something. `outcome` is one word; `detail` is what it said, or what was wrong with it."""
 
-    point: Point
+    point: HookPoint
     hook: str
     outcome: Literal["silent", "allowed", "asked", "denied", "modified", "context", "halted", "failed", "timed_out"]
     detail: str = ""
@@ -781,20 +781,20 @@ AnyEvent = (
     | PromptQueued
     | PromptChanged
     | PromptDropped
-    | PromptJoined
+    | PromptInjected
     | TurnStarted
     | TurnEnded
     | LoopChanged
-    | LoopNoted
-    | Noted
+    | LoopPrompted
+    | NoteAdded
     | ContextAdded
     | ContextSummarized
     | MessageRemoved
     | ResultsPruned
     | Compacted
     | CompactionChanged
-    | FilesSaved
-    | FilesLeft
+    | CheckpointSaved
+    | FilesChanged
     | Rewound
     | Redone
     | Replied
@@ -808,7 +808,7 @@ AnyEvent = (
     | ThinkingStreamed
     | ThinkingEnded
     | CallStreamed
-    | RolledBack
+    | ReplyRolledBack
     | ActivityChanged
     | CallQueued
     | CallSpeculated
@@ -816,7 +816,7 @@ AnyEvent = (
     | ToolStarted
     | ToolEnded
     | ToolProgressed
-    | Updated
+    | StatusUpdated
     | TodosChanged
     | FileCached
     | PermissionAsked

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-Point = Literal[
+HookPoint = Literal[
     "session_start",
     "session_end",
     "prompt_submit",
@@ -38,7 +38,7 @@ class HookCall(Struct, frozen=True):
     session begins or ends, or why a person is asked. `again` says that a stop hook has already kept this turn going.
     """
 
-    point: Point
+    point: HookPoint
     agent: str = ""
     mode: str = ""
     model: str = ""
@@ -52,7 +52,7 @@ class HookCall(Struct, frozen=True):
     changed: tuple[str, ...] = ()
     text: str = ""
     reason: str = ""
-    again: bool = False
+    stop_hook_active: bool = False
 
 
 class HookVerdict(Struct, frozen=True):
@@ -70,13 +70,13 @@ class HookVerdict(Struct, frozen=True):
     context: str = ""
     notice: str = ""
     halt: bool = False
-    go_on: bool = False
+    continue_turn: bool = False
 
 
-SILENT = HookVerdict()
+NO_VERDICT = HookVerdict()
 
 
-Told = dict[str, Any]
+HookPayload = dict[str, Any]
 """What a hook is told and what it says, as JSON: the objects that a program reads and prints."""
 
 
@@ -90,7 +90,7 @@ class CallbackHook(Struct, frozen=True):
 
     name: str
     event: str
-    call: Callable[[Told], Awaitable[Told | None]]
+    call: Callable[[HookPayload], Awaitable[HookPayload | None]]
     matcher: str = ""
     timeout: float = 30.0
 
@@ -98,7 +98,7 @@ class CallbackHook(Struct, frozen=True):
 class Hooks(Protocol):
     """The hooks of a session. `fire` never raises because of a hook: a faulty one is reported and counts as silent."""
 
-    def listens(self, point: Point, tool: str = "") -> bool:
+    def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
         """Whether a hook is told at this point, and, with a tool, of that tool."""
         ...
 
@@ -108,8 +108,8 @@ class Hooks(Protocol):
 class NoHooks:
     """Nobody listens."""
 
-    def listens(self, point: Point, tool: str = "") -> bool:
+    def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
         return False
 
     async def fire(self, call: HookCall) -> HookVerdict:
-        return SILENT
+        return NO_VERDICT

@@ -4,10 +4,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.core.sufficiency import ANSWER_SCHEMA
+from odin.core.sufficiency import SUFFICIENCY_SCHEMA
 
 
-class Job(Struct, frozen=True):
+class SmallJob(Struct, frozen=True):
     name: str
     instructions: str
     max_tokens: int = 1024
@@ -22,18 +22,18 @@ class Job(Struct, frozen=True):
         return (f"{self.marker}\n{self.instructions}",)
 
 
-TITLE = Job(
+TITLE_JOB = SmallJob(
     "title",
     "Give the conversation that begins with this prompt a title: at most eight plain words, no quotes, no full stop.",
     max_tokens=64,
 )
 
-SUMMARY = Job(
+SUMMARY_JOB = SmallJob(
     "summary",
     "Summarise the text for an engineer who will not see it. Keep names, paths, numbers, decisions. Plain sentences.",
 )
 
-SUFFICIENCY = Job(
+SUFFICIENCY_JOB = SmallJob(
     "edit-sufficiency",
     "You are given edits that are to be made to a file, in order, each on the result of the one before, and the parts "
     "of the file that have been read. Decide whether these parts are enough to make all the edits safely: the old "
@@ -41,10 +41,10 @@ SUFFICIENCY = Job(
     'edits disturb each other, say so. Answer with JSON only: {"is_sufficient": bool, "explanation": str, '
     '"suggested_line_ranges": [{"start_line": int, "end_line": int, "reason": str}]}. '
     "If they are not enough, suggest the few lines that must be read, and none that have been.",
-    schema=ANSWER_SCHEMA,
+    schema=SUFFICIENCY_SCHEMA,
 )
 
-WEB_ANSWER = Job(
+WEB_ANSWER_JOB = SmallJob(
     "web-answer",
     "Answer the question from the web page below, and from nothing else. Be brief and exact: quote names, versions, "
     "numbers, signatures and code as they stand, with the links that matter. If the page does not say, answer that it "
@@ -53,7 +53,7 @@ WEB_ANSWER = Job(
     max_tokens=2048,
 )
 
-CONTEXT = Job(
+CONTEXT_SUMMARY_JOB = SmallJob(
     "context-summary",
     "Below is what a coding agent has collected: results of its tools and pieces of context, oldest first. Condense "
     "it into notes that take its place, for the same agent, which will not see the originals again. Keep what was "
@@ -63,7 +63,7 @@ CONTEXT = Job(
     max_tokens=4096,
 )
 
-COMPACTION = Job(
+COMPACTION_JOB = SmallJob(
     "compaction",
     "Below is a conversation between a user and a coding agent, oldest first, perhaps with a summary of what came "
     "before it. Write the summary that takes the place of all of it, for the same agent, which goes on with the work "

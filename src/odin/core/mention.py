@@ -6,40 +6,40 @@ from itertools import islice
 
 from odin.core.attachment import Attachment
 
-MOST = 50
+MAX_MENTIONS = 50
 """Mentions that are looked at in one text."""
 
-_LONGEST = 4096
-_WAYS = 40
+_MAX_LENGTH = 4096
+_MAX_CANDIDATES = 40
 _MENTION = re.compile(r'(?<![\w@/.+-])@(?:"([^"\n]{1,4096})"(:\d{1,9}(?:-\d{1,9})?)?|([^\s"@][^\s"]*))')
 _LINES = re.compile(r"(.+?):(\d{1,9})(?:-(\d{1,9}))?")
-_ENDS = frozenset(".,;:!?)]}>'`*_…。，、；：！？）」』》")
+_TRAILING_PUNCTUATION = frozenset(".,;:!?)]}>'`*_…。，、；：！？）」』》")
 """What may follow a path without being part of it."""
 
 
-def mentions(text: str) -> Iterator[tuple[Attachment, ...]]:
+def find_mentions(text: str) -> Iterator[tuple[Attachment, ...]]:
     """For every `@` the ways to read it, the longest first: punctuation may be part of a name, or of the sentence."""
     if "@" not in text:
         return
     for count, found in enumerate(_MENTION.finditer(text)):
-        if count == MOST:
+        if count == MAX_MENTIONS:
             return
         if found[1] is not None:
-            yield (_ranged(f"{found[1]}{found[2] or ''}") or Attachment(found[1]),)
-        elif len(found[3]) <= _LONGEST and (ways := tuple(islice(_ways(found[3]), _WAYS))):
+            yield (_parse_line_range(f"{found[1]}{found[2] or ''}") or Attachment(found[1]),)
+        elif len(found[3]) <= _MAX_LENGTH and (ways := tuple(islice(_list_candidates(found[3]), _MAX_CANDIDATES))):
             yield ways
 
 
-def _ways(word: str) -> Iterator[Attachment]:
-    for part in (word, *(word[:at] for at in range(len(word) - 1, 0, -1) if word[at] in _ENDS)):
+def _list_candidates(word: str) -> Iterator[Attachment]:
+    for part in (word, *(word[:at] for at in range(len(word) - 1, 0, -1) if word[at] in _TRAILING_PUNCTUATION)):
         if not part.strip("./~"):
             continue
         yield Attachment(part)
-        if (ranged := _ranged(part)) is not None:
+        if (ranged := _parse_line_range(part)) is not None:
             yield ranged
 
 
-def _ranged(word: str) -> Attachment | None:
+def _parse_line_range(word: str) -> Attachment | None:
     """`a.py:10` is one line, `a.py:10-20` eleven of them, in either order."""
     found = _LINES.fullmatch(word)
     if found is None:

@@ -47,7 +47,7 @@ class ToolResult(Struct, frozen=True, omit_defaults=True):
     images: tuple[Image, ...] = ()
 
 
-class UserMessage(Struct, frozen=True, tag="user", omit_defaults=True):
+class PromptMessage(Struct, frozen=True, tag="user", omit_defaults=True):
     """A prompt. `notes` are what Odin tells the model beside it: mode, environment, what changed since.
 
     `images` are those that a person put beside the words.
@@ -58,7 +58,7 @@ class UserMessage(Struct, frozen=True, tag="user", omit_defaults=True):
     images: tuple[Image, ...] = ()
 
 
-class AssistantMessage(Struct, frozen=True, tag="assistant"):
+class ReplyMessage(Struct, frozen=True, tag="assistant"):
     """One finished reply. `provider` and `model` say who may be shown its thinking again."""
 
     parts: tuple[Text | Thinking | ToolCall, ...]
@@ -87,7 +87,7 @@ class ToolMessage(Struct, frozen=True, tag="tool"):
     notes: tuple[str, ...] = ()
 
 
-Message = UserMessage | AssistantMessage | ToolMessage
+Message = PromptMessage | ReplyMessage | ToolMessage
 
 
 class Usage(Struct, frozen=True):

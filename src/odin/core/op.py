@@ -5,8 +5,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from odin.core.attachment import Attachment
-from odin.core.event import CompactionProfile, Lane, Mode
-from odin.core.rule import Action, RememberScope
+from odin.core.event import CompactionProfile, Delivery, Mode
+from odin.core.rule import RememberScope, RuleAction
 
 
 class Prompt(Struct, frozen=True, tag=True):
@@ -22,9 +22,9 @@ class Prompt(Struct, frozen=True, tag=True):
     text: str
     mode: Mode = "edit_mode"
     wait: bool = True
-    lane: Lane | None = None
-    attached: tuple[Attachment, ...] = ()
-    shown: str = ""
+    delivery: Delivery | None = None
+    attachments: tuple[Attachment, ...] = ()
+    display_text: str = ""
 
 
 class ChangePrompt(Struct, frozen=True, tag=True):
@@ -39,9 +39,9 @@ class ChangePrompt(Struct, frozen=True, tag=True):
     id: str
     text: str | None = None
     mode: Mode | None = None
-    lane: Lane | None = None
-    shown: str = ""
-    attached: tuple[Attachment, ...] | None = None
+    delivery: Delivery | None = None
+    display_text: str = ""
+    attachments: tuple[Attachment, ...] | None = None
 
 
 class DropPrompt(Struct, frozen=True, tag=True):
@@ -50,7 +50,7 @@ class DropPrompt(Struct, frozen=True, tag=True):
     id: str
 
 
-Leftover = Literal["join", "keep", "rest", "drop"]
+QueuePolicy = Literal["join", "keep", "rest", "drop"]
 """What an interrupt makes of the prompts that wait: they join the conversation without being answered, stay in the
 queue and are answered, rest there until somebody sends them, or go."""
 
@@ -58,7 +58,7 @@ queue and are answered, rest there until somebody sends them, or go."""
 class Interrupt(Struct, frozen=True, tag=True):
     """Stop the running turn, with its calls, sub-agents and processes. False when there is none."""
 
-    queue: Leftover = "join"
+    queue: QueuePolicy = "join"
 
 
 class Continue(Struct, frozen=True, tag=True):
@@ -75,16 +75,16 @@ class SetLoop(Struct, frozen=True, tag=True):
     False when it was off already.
     """
 
-    on: bool
-    target: str = ""
+    enabled: bool
+    goal: str = ""
     mode: Mode | None = None
 
 
-class RemoveLast(Struct, frozen=True, tag=True):
+class RemoveLastMessage(Struct, frozen=True, tag=True):
     """Take the newest message out of the conversation. Only an idle session can; False when there is none."""
 
 
-class RunCommand(Struct, frozen=True, tag=True):
+class RunUserShell(Struct, frozen=True, tag=True):
     """Run a command of the user's own now, also while the session is busy, and let the model know its output later."""
 
     id: str
@@ -106,7 +106,7 @@ class SetTitle(Struct, frozen=True, tag=True):
     title: str
 
 
-class Answer(Struct, frozen=True, tag=True):
+class AnswerPermission(Struct, frozen=True, tag=True):
     """The reply to a permission question. The first answer wins; a late one is ignored.
 
     `args` replaces the arguments; they are validated and judged again; `summary` says what was changed. `by` names who
@@ -129,7 +129,7 @@ class AddRule(Struct, frozen=True, tag=True):
     """Allow, ask about or deny what this text means, from the next call on."""
 
     text: str
-    action: Action = "allow"
+    action: RuleAction = "allow"
     scope: RememberScope = "session"
 
 
@@ -199,13 +199,13 @@ Op = (
     | DropPrompt
     | Continue
     | SetLoop
-    | RemoveLast
+    | RemoveLastMessage
     | AddContext
-    | RunCommand
+    | RunUserShell
     | Interrupt
     | Compact
     | CancelCompaction
-    | Answer
+    | AnswerPermission
     | AnswerQuestions
     | AddRule
     | RemoveRule

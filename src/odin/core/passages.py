@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-LONGEST = 2000
-_COMMON = (
+MAX_PASSAGE_CHARS = 2000
+_STOP_WORDS = (
     " the and for with from this that are was were has have had will can does did not what when where which who why "
     "page site web tell give show list find please about into its any all there their your you out use used using it "
     "is of to in on an or be do me how work works "
@@ -32,20 +32,20 @@ def passages_of(text: str) -> list[Passage]:
         if fenced or (line.strip() and not re.match(r"#{1,6} ", line)):
             block.append(line)
             continue
-        found.extend(Passage(heading, piece) for piece in _pieces(block))
+        found.extend(Passage(heading, piece) for piece in _split_block(block))
         block = []
         heading = line.strip() or heading
-    found.extend(Passage(heading, piece) for piece in _pieces(block))
+    found.extend(Passage(heading, piece) for piece in _split_block(block))
     return found
 
 
-def _pieces(lines: Sequence[str]) -> Iterable[str]:
+def _split_block(lines: Sequence[str]) -> Iterable[str]:
     """The lines in portions, with lines that are too long broken."""
     portion: list[str] = []
     size = 0
-    broken = (line[at : at + LONGEST] for line in lines for at in range(0, len(line) or 1, LONGEST))
+    broken = (line[at : at + MAX_PASSAGE_CHARS] for line in lines for at in range(0, len(line) or 1, MAX_PASSAGE_CHARS))
     for line in broken:
-        if portion and size + len(line) >= LONGEST:
+        if portion and size + len(line) >= MAX_PASSAGE_CHARS:
             yield "\n".join(portion)
             portion, size = [], 0
         portion.append(line)
@@ -57,17 +57,17 @@ def _pieces(lines: Sequence[str]) -> Iterable[str]:
 def words_of(text: str) -> set[str]:
     """The words that carry meaning, without the endings that come and go. Names with an underscore stay whole."""
     words = re.findall(r"\w+", re.sub(r"\]\([^)\s]*[^)]*\)", "]", text).casefold())
-    return {_stem(word) for word in words if len(word) > 1 and f" {word} " not in _COMMON}
+    return {_strip_ending(word) for word in words if len(word) > 1 and f" {word} " not in _STOP_WORDS}
 
 
-def _stem(word: str) -> str:
+def _strip_ending(word: str) -> str:
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3 and "_" not in word:
             return word[: -len(ending)]
     return word
 
 
-def ranked(passages: Sequence[Passage], question: str) -> list[int]:
+def rank_passages(passages: Sequence[Passage], question: str) -> list[int]:
     """The places of the passages that share words with the question, best first. Rare words count for more."""
     wanted = words_of(question)
     held = [words_of(passage.text) & wanted for passage in passages]
@@ -81,7 +81,7 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
     return sorted((at for at, score in enumerate(scores) if score > 0), key=lambda at: (-scores[at], at))
 
 
-def joined(passages: Sequence[Passage], chosen: Iterable[int]) -> str:
+def join_passages(passages: Sequence[Passage], chosen: Iterable[int]) -> str:
     """The chosen passages in their order, under their headings, with a mark where something was left out."""
     parts: list[str] = []
     before, heading = -1, ""
@@ -96,7 +96,7 @@ def joined(passages: Sequence[Passage], chosen: Iterable[int]) -> str:
     return "\n\n".join(part for part in [*parts, "[…]" if before < len(passages) - 1 else ""] if part)
 
 
-def fitting(passages: Sequence[Passage], order: Iterable[int], limit: int) -> list[int]:
+def select_fitting(passages: Sequence[Passage], order: Iterable[int], limit: int) -> list[int]:
     """As many of them, in that order of preference, as there is room for."""
     chosen: list[int] = []
     for at in dict.fromkeys(order):
@@ -107,12 +107,12 @@ def fitting(passages: Sequence[Passage], order: Iterable[int], limit: int) -> li
     return chosen
 
 
-def excerpt(text: str, question: str, limit: int) -> str:
+def extract_excerpt(text: str, question: str, limit: int) -> str:
     """The whole text if it fits; else its beginning, what matches the question, and then what follows the beginning."""
     if len(text) <= limit:
         return text
     passages = passages_of(text)
     everything = range(len(passages))
-    beginning = fitting(passages, everything, limit // 5)
-    chosen = fitting(passages, (*beginning, *ranked(passages, question), *everything), limit)
-    return joined(passages, chosen)
+    beginning = select_fitting(passages, everything, limit // 5)
+    chosen = select_fitting(passages, (*beginning, *rank_passages(passages, question), *everything), limit)
+    return join_passages(passages, chosen)

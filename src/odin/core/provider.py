@@ -13,7 +13,7 @@ from odin.core.message import Message, StopReason, Usage
 ToolStyle = Literal["native", "json"]
 """How a model calls tools: by the API's own tool calls, or by the planner's JSON contract."""
 
-StyleChoice = Literal["native", "json", "auto"]
+ToolStyleSetting = Literal["native", "json", "auto"]
 """What is known of a model's style. With `auto` it is asked natively and watched for calls written as text."""
 
 
@@ -36,7 +36,7 @@ class ModelInfo(Struct, frozen=True):
     price_output: float = 0.0
     price_cache_read: float = 0.0
     price_cache_write: float = 0.0
-    tools: StyleChoice = "auto"
+    tools: ToolStyleSetting = "auto"
     thinking: bool = False
     images: bool = False
     free: bool = False
@@ -44,11 +44,11 @@ class ModelInfo(Struct, frozen=True):
     """Whether calls that are written into its reasoning are run. None: only when the reply has nothing else."""
 
     @property
-    def priced(self) -> bool:
+    def has_price(self) -> bool:
         """Whether it is known what a call costs."""
         return self.free or self.price_input > 0 or self.price_output > 0
 
-    def cost(self, usage: Usage) -> float:
+    def cost_of(self, usage: Usage) -> float:
         """USD for one call. Cached input is billed at its own price only."""
         return (
             usage.input * self.price_input
@@ -77,11 +77,11 @@ class Request(Struct, frozen=True):
     images: bool = False
 
 
-class TextPiece(Struct, frozen=True, tag="text"):
+class TextChunk(Struct, frozen=True, tag="text"):
     text: str
 
 
-class ThinkingPiece(Struct, frozen=True, tag="thinking"):
+class ThinkingChunk(Struct, frozen=True, tag="thinking"):
     """`text` is a delta. `final`, when not empty, replaces what they added up to; `signature` closes the block."""
 
     text: str = ""
@@ -89,7 +89,7 @@ class ThinkingPiece(Struct, frozen=True, tag="thinking"):
     final: str = ""
 
 
-class CallPiece(Struct, frozen=True, tag="call"):
+class CallChunk(Struct, frozen=True, tag="call"):
     """A part of tool call number `index`: its id and name when they are known, then fragments of its JSON arguments.
 
     `done` says that the arguments are complete.
@@ -102,32 +102,32 @@ class CallPiece(Struct, frozen=True, tag="call"):
     done: bool = False
 
 
-class UsagePiece(Struct, frozen=True, tag="usage"):
+class UsageChunk(Struct, frozen=True, tag="usage"):
     """What the call has cost so far. A later piece replaces an earlier one."""
 
     usage: Usage
 
 
-class StopPiece(Struct, frozen=True, tag="stop"):
+class StopChunk(Struct, frozen=True, tag="stop"):
     """The last piece of every complete reply. A stream that ends without it was cut."""
 
     reason: StopReason
     model: str = ""
 
 
-class WaitPiece(Struct, frozen=True, tag="wait"):
+class WaitChunk(Struct, frozen=True, tag="wait"):
     """How far the connection is: connecting, waiting_headers, waiting_token."""
 
     activity: str
 
 
-class RollbackPiece(Struct, frozen=True, tag="rollback"):
+class RollbackChunk(Struct, frozen=True, tag="rollback"):
     """Forget all pieces so far: the reply starts again (another key, another model, another tool style)."""
 
     reason: str
 
 
-class LimitsPiece(Struct, frozen=True, tag="limits"):
+class RateLimitChunk(Struct, frozen=True, tag="limits"):
     """What the answer's headers say is left of the provider's rate limits; -1 for what they do not tell."""
 
     requests_left: int = -1
@@ -137,13 +137,13 @@ class LimitsPiece(Struct, frozen=True, tag="limits"):
     reset_s: float = 0.0
 
 
-Piece = TextPiece | ThinkingPiece | CallPiece | UsagePiece | StopPiece | WaitPiece | RollbackPiece | LimitsPiece
+Chunk = TextChunk | ThinkingChunk | CallChunk | UsageChunk | StopChunk | WaitChunk | RollbackChunk | RateLimitChunk
 
 
 class Provider(Protocol):
     name: str
 
-    def stream(self, request: Request) -> AsyncIterator[Piece]:
+    def stream(self, request: Request) -> AsyncIterator[Chunk]:
         """Ask the model. Raises a named ProviderError; never retries by itself."""
         ...
 

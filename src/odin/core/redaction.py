@@ -5,15 +5,15 @@ from collections.abc import Callable
 from msgspec import Struct
 
 
-class Redacted(Struct, frozen=True):
+class RedactedText(Struct, frozen=True):
     """A text without its secrets, and what they were, by kind or by the name of their variable."""
 
     text: str
-    found: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
 
 
-Redact = Callable[[str], Redacted]
+Redact = Callable[[str], RedactedText]
 
 
-def unredacted(text: str) -> Redacted:
-    return Redacted(text)
+def redact_nothing(text: str) -> RedactedText:
+    return RedactedText(text)

@@ -38,7 +38,7 @@ _CANONICAL: dict[str, str] = {
 }
 
 
-def canonical(name: str) -> str:
+def canonical_name_of(name: str) -> str:
     """Odin's name for a tool, whatever it was called; an unknown name comes back as it was."""
     return _CANONICAL.get(name.casefold(), name)
 
@@ -56,12 +56,12 @@ class Registry:
         *,
         allowed: Iterable[str] = (),
         disabled: Iterable[str] = (),
-        wanted: Iterable[str] = (),
+        opted_in: Iterable[str] = (),
     ) -> None:
         self._tools: dict[str, Tool[Any]] = {}
-        self._allowed = {canonical(name) for name in allowed}
-        self._disabled = {canonical(name) for name in disabled}
-        self._wanted = {canonical(name) for name in wanted}
+        self._allowed = {canonical_name_of(name) for name in allowed}
+        self._disabled = {canonical_name_of(name) for name in disabled}
+        self._opted_in = {canonical_name_of(name) for name in opted_in}
         for tool in tools:
             self.register(tool)
 
@@ -69,35 +69,35 @@ class Registry:
         self._tools[tool.name] = tool
 
     def get(self, name: str) -> Tool[Any] | None:
-        return self._tools.get(name) or self._tools.get(canonical(name))
+        return self._tools.get(name) or self._tools.get(canonical_name_of(name))
 
-    def names(self) -> tuple[str, ...]:
+    def list_names(self) -> tuple[str, ...]:
         """Every registered tool, in the order of registration, which never changes."""
         return tuple(self._tools)
 
     def is_allowed(self, name: str) -> bool:
-        return canonical(name) in self._allowed
+        return canonical_name_of(name) in self._allowed
 
     def is_disabled(self, name: str) -> bool:
-        return canonical(name) in self._disabled
+        return canonical_name_of(name) in self._disabled
 
-    def safe_tools(self) -> tuple[str, ...]:
+    def list_safe_tools(self) -> tuple[str, ...]:
         """The tools that change nothing: they look, or only talk to the person."""
         return tuple(tool.name for tool in self._tools.values() if tool.side_effect in ("none", "read_only"))
 
-    def offered(self, visible: Callable[[Tool[Any]], bool] = lambda tool: True) -> tuple[Tool[Any], ...]:
+    def list_offered(self, visible: Callable[[Tool[Any]], bool] = lambda tool: True) -> tuple[Tool[Any], ...]:
         """The tools the model is told about."""
         return tuple(tool for tool in self._tools.values() if self._is_offered(tool) and visible(tool))
 
     def _is_offered(self, tool: Tool[Any]) -> bool:
-        return not self.is_disabled(tool.name) and (tool.offered or tool.name in self._wanted)
+        return not self.is_disabled(tool.name) and (tool.offered or tool.name in self._opted_in)
 
-    def definitions(self) -> list[dict[str, Any]]:
+    def build_openai_definitions(self) -> list[dict[str, Any]]:
         """The offered tools in the OpenAI function format."""
         return [
             {
                 "type": "function",
                 "function": {"name": spec.name, "description": spec.description, "parameters": spec.schema},
             }
-            for spec in (tool.spec() for tool in self.offered())
+            for spec in (tool.build_spec() for tool in self.list_offered())
         ]

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import msgspec
 
-from odin.core.message import AssistantMessage, StopReason, Text, Thinking, ToolCall, Usage
-from odin.core.provider import CallPiece, Piece, RollbackPiece, StopPiece, TextPiece, ThinkingPiece, UsagePiece
+from odin.core.message import ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
+from odin.core.provider import CallChunk, Chunk, RollbackChunk, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 
 
-class BadCall(msgspec.Struct, frozen=True):
+class MalformedCall(msgspec.Struct, frozen=True):
     """A call whose arguments are not a JSON object. It is never run."""
 
     name: str
@@ -18,16 +18,16 @@ class BadCall(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    message: AssistantMessage
+    message: ReplyMessage
     usage: Usage
-    bad: tuple[BadCall, ...] = ()
+    malformed_calls: tuple[MalformedCall, ...] = ()
 
     @property
-    def empty(self) -> bool:
-        return not self.message.text.strip() and not self.message.calls and not self.bad
+    def is_empty(self) -> bool:
+        return not self.message.text.strip() and not self.message.calls and not self.malformed_calls
 
 
-class _Call:
+class _PartialCall:
     __slots__ = ("fragments", "id", "name")
 
     def __init__(self) -> None:
@@ -47,63 +47,65 @@ class ReplyBuilder:
     def reset(self) -> None:
         self._order: list[tuple[str, int]] = []
         self._texts: dict[int, list[str]] = {}
-        self._thoughts: dict[int, tuple[list[str], str]] = {}
-        self._calls: dict[int, _Call] = {}
+        self._thinking_blocks: dict[int, tuple[list[str], str]] = {}
+        self._calls: dict[int, _PartialCall] = {}
         self.usage = Usage()
         self.stop: StopReason | None = None
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         return bool(self._order)
 
-    def add(self, piece: Piece) -> None:
-        if isinstance(piece, TextPiece):
-            self._text(piece.text)
-        elif isinstance(piece, CallPiece):
-            self._call(piece)
-        elif isinstance(piece, ThinkingPiece):
-            self._thinking(piece)
-        elif isinstance(piece, UsagePiece):
+    def add(self, piece: Chunk) -> None:
+        if isinstance(piece, TextChunk):
+            self._add_text(piece.text)
+        elif isinstance(piece, CallChunk):
+            self._add_call(piece)
+        elif isinstance(piece, ThinkingChunk):
+            self._add_thinking(piece)
+        elif isinstance(piece, UsageChunk):
             self.usage = piece.usage
-        elif isinstance(piece, StopPiece):
+        elif isinstance(piece, StopChunk):
             self.stop = piece.reason
             self._model = piece.model or self._model
-        elif isinstance(piece, RollbackPiece):
+        elif isinstance(piece, RollbackChunk):
             self.reset()
 
-    def arguments(self, index: int) -> str:
+    def arguments_of(self, index: int) -> str:
         return "".join(self._calls[index].fragments)
 
-    def call_name(self, index: int) -> str:
+    def name_of_call(self, index: int) -> str:
         return self._calls[index].name
 
     def finish(self, *, interrupted: bool = False) -> Reply:
         """The finished reply. After an interrupt only the text is kept: a half-received call is never run."""
         parts: list[Text | Thinking | ToolCall] = []
-        bad: list[BadCall] = []
+        bad: list[MalformedCall] = []
         for kind, index in self._order:
             if kind == "text":
                 text = "".join(self._texts[index])
                 if text:
                     parts.append(Text(text))
             elif kind == "thinking":
-                fragments, signature = self._thoughts[index]
+                fragments, signature = self._thinking_blocks[index]
                 parts.append(Thinking("".join(fragments), signature))
             elif kind == "call" and not interrupted:
                 self._finish_call(self._calls[index], parts, bad)
         stop = self.stop or "end_turn"
-        message = AssistantMessage(tuple(parts), self._provider, self._model, stop, interrupted)
+        message = ReplyMessage(tuple(parts), self._provider, self._model, stop, interrupted)
         return Reply(message, self.usage, tuple(bad))
 
-    def _finish_call(self, call: _Call, parts: list[Text | Thinking | ToolCall], bad: list[BadCall]) -> None:
+    def _finish_call(
+        self, call: _PartialCall, parts: list[Text | Thinking | ToolCall], bad: list[MalformedCall]
+    ) -> None:
         raw = "".join(call.fragments)
-        args = parse_object(raw)
+        args = parse_arguments(raw)
         if args is None or not call.name or (self.stop == "max_tokens" and not raw.strip()):
-            bad.append(BadCall(call.name, raw))
+            bad.append(MalformedCall(call.name, raw))
         else:
             parts.append(ToolCall(call.id, call.name, args))
 
-    def _text(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         if not text:
             return
         if not self._order or self._order[-1][0] != "text":
@@ -111,26 +113,26 @@ class ReplyBuilder:
             self._texts[len(self._texts)] = []
         self._texts[self._order[-1][1]].append(text)
 
-    def _thinking(self, piece: ThinkingPiece) -> None:
+    def _add_thinking(self, piece: ThinkingChunk) -> None:
         if not self._order or self._order[-1][0] != "thinking":
             if not (piece.text or piece.final or piece.signature):
                 return
-            self._order.append(("thinking", len(self._thoughts)))
-            self._thoughts[len(self._thoughts)] = ([], "")
+            self._order.append(("thinking", len(self._thinking_blocks)))
+            self._thinking_blocks[len(self._thinking_blocks)] = ([], "")
         index = self._order[-1][1]
-        fragments, signature = self._thoughts[index]
+        fragments, signature = self._thinking_blocks[index]
         if piece.text:
             fragments.append(piece.text)
         if piece.final:
             fragments[:] = [piece.final]
-        self._thoughts[index] = (fragments, piece.signature or signature)
+        self._thinking_blocks[index] = (fragments, piece.signature or signature)
         if piece.signature:
             self._order.append(("closed", index))
 
-    def _call(self, piece: CallPiece) -> None:
+    def _add_call(self, piece: CallChunk) -> None:
         call = self._calls.get(piece.index)
         if call is None:
-            call = self._calls[piece.index] = _Call()
+            call = self._calls[piece.index] = _PartialCall()
             self._order.append(("call", piece.index))
         call.id = call.id or piece.id
         call.name = call.name or piece.name
@@ -141,28 +143,28 @@ class ReplyBuilder:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-_DEEPEST = 100
+_MAX_DEPTH = 100
 """Levels of lists and objects in one another. What is deeper could be read here and not be written to the log."""
 
 
-def parse_object(raw: str) -> dict[str, Any] | None:
+def parse_arguments(raw: str) -> dict[str, Any] | None:
     """A JSON object, or None. No arguments at all mean an empty object; broken surrogates become U+FFFD, NaN null."""
     if not raw.strip():
         return {}
-    if _too_deep(raw):
+    if _is_too_deep(raw):
         return None
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError):
         try:
-            value = _mend(json.loads(raw, parse_constant=lambda name: None))
+            value = _replace_surrogates(json.loads(raw, parse_constant=lambda name: None))
         except ValueError:
             return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def _too_deep(raw: str) -> bool:
-    if raw.count("[") + raw.count("{") <= _DEEPEST:
+def _is_too_deep(raw: str) -> bool:
+    if raw.count("[") + raw.count("{") <= _MAX_DEPTH:
         return False
     depth, quoted = 0, False
     for found in re.finditer(r'(?s)\\.|["\[\]{}]', raw):
@@ -171,16 +173,18 @@ def _too_deep(raw: str) -> bool:
             quoted = not quoted
         elif not quoted and len(mark) == 1:
             depth += 1 if mark in "[{" else -1
-            if depth > _DEEPEST:
+            if depth > _MAX_DEPTH:
                 return True
     return False
 
 
-def _mend(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return _SURROGATE.sub("\ufffd", value)
     if isinstance(value, list):
-        return [_mend(item) for item in cast("list[Any]", value)]
+        return [_replace_surrogates(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {_mend(key): _mend(item) for key, item in cast("dict[str, Any]", value).items()}
+        return {
+            _replace_surrogates(key): _replace_surrogates(item) for key, item in cast("dict[str, Any]", value).items()
+        }
     return value

@@ -4,9 +4,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-Action = Literal["allow", "ask", "deny"]
+RuleAction = Literal["allow", "ask", "deny"]
 
-Layer = Literal["default", "user", "project", "role", "session"]
+RuleLayer = Literal["default", "user", "project", "role", "session"]
 """Who said it, from the weakest to the strongest."""
 
 RememberScope = Literal["session", "project", "user"]
@@ -20,7 +20,7 @@ class RuleLine(Struct, frozen=True):
     """
 
     number: int
-    layer: Layer
-    action: Action
+    layer: RuleLayer
+    action: RuleAction
     text: str
     source: str = ""

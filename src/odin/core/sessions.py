@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from odin.core.client import Client
 from odin.core.message import Usage
-from odin.core.usage import By, UsageReport
+from odin.core.usage import UsageGrouping, UsageReport
 
 ExportFormat = Literal["markdown", "json", "html"]
 
@@ -69,7 +69,7 @@ class Sessions(Protocol):
         """The session that is open now."""
         ...
 
-    async def new(self) -> Client: ...
+    async def open_new(self) -> Client: ...
 
     async def resume(self, session: str) -> Client: ...
 
@@ -80,11 +80,11 @@ class Sessions(Protocol):
         """
         ...
 
-    async def list(self) -> tuple[SessionSummary, ...]: ...
+    async def list_sessions(self) -> tuple[SessionSummary, ...]: ...
 
     async def search(self, words: str) -> tuple[SessionMatch, ...]: ...
 
-    async def prompts(self, limit: int = 200) -> tuple[str, ...]:
+    async def list_prompts(self, limit: int = 200) -> tuple[str, ...]:
         """What was asked lately in the sessions of the project, as it was typed, the newest first and each once."""
         ...
 
@@ -92,7 +92,7 @@ class Sessions(Protocol):
         """How the conversation ended. Only the end of its log is read, so that a long one is shown at once."""
         ...
 
-    async def usage(self, by: By = "day", *, days: int = 0, session: str = "") -> UsageReport:
+    async def report_usage(self, by: UsageGrouping = "day", *, days: int = 0, session: str = "") -> UsageReport:
         """What this project, or one session, has spent today and in the days before, `days` in all; 0 for ever."""
         ...
 

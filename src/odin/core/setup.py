@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 
-class Found(Struct, frozen=True):
+class ModelOption(Struct, frozen=True):
     """A way to a model. `name` is who has it, `ref` the model that choosing it means, `detail` where it was found.
 
     A `key` is in the environment or in the settings, a `stored` one in auth.json.
@@ -19,7 +19,7 @@ class Found(Struct, frozen=True):
 
 class Setup(Protocol):
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether Odin was used or configured here before, or this run was told its model."""
         ...
 
@@ -33,22 +33,22 @@ class Setup(Protocol):
         """Where keys are stored."""
         ...
 
-    async def found(self) -> tuple[Found, ...]:
+    async def find_options(self) -> tuple[ModelOption, ...]:
         """What can be used without asking anybody: keys, and the offline planner, which comes last. No network."""
         ...
 
-    async def servers(self) -> tuple[Found, ...]:
+    async def find_local_servers(self) -> tuple[ModelOption, ...]:
         """The models of servers on this machine. Only for a person who asks: it knocks at ports of the loopback."""
         ...
 
-    async def store_key(self, provider: str, key: str) -> Found:
+    async def store_key(self, provider: str, key: str) -> ModelOption:
         """Keep a key for good, readable by nobody else. Raises UsageError when it cannot be one."""
         ...
 
-    async def go_without(self) -> None:
+    async def use_offline_planner(self) -> None:
         """Let the offline planner answer in this run. Nothing is written: a key that is set later is used then."""
         ...
 
-    async def choose(self, ref: str) -> str:
+    async def choose_model(self, ref: str) -> str:
         """Make this the model of every session that names none. Gives the file it was written to."""
         ...

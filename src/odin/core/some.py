@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 
-def some_of(items: Iterable[str], most: int) -> str:
+def join_some(items: Iterable[str], most: int) -> str:
     """The first of them in a row, and how many more there are."""
     found = list(items)
     more = f" and {len(found) - most} more" if len(found) > most else ""

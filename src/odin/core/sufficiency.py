@@ -41,7 +41,7 @@ class Sufficiency(Struct, frozen=True):
     suggested_line_ranges: tuple[LineRange, ...] = ()
 
 
-_RANGE: dict[str, Any] = {
+_RANGE_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "start_line": {"type": "integer"},
@@ -52,12 +52,12 @@ _RANGE: dict[str, Any] = {
     "additionalProperties": False,
 }
 
-ANSWER_SCHEMA: dict[str, Any] = {
+SUFFICIENCY_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "is_sufficient": {"type": "boolean"},
         "explanation": {"type": "string"},
-        "suggested_line_ranges": {"type": "array", "items": _RANGE},
+        "suggested_line_ranges": {"type": "array", "items": _RANGE_SCHEMA},
     },
     "required": ["is_sufficient", "explanation", "suggested_line_ranges"],
     "additionalProperties": False,
@@ -65,7 +65,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
 """The answer as strict providers want it described: nothing optional, nothing else."""
 
 
-def with_headers(parts: Iterable[tuple[int, list[str]]]) -> str:
+def add_line_headers(parts: Iterable[tuple[int, list[str]]]) -> str:
     """Each part, given by its first line's number and its lines, below its header."""
     shown: list[str] = []
     for first, lines in parts:
@@ -74,7 +74,7 @@ def with_headers(parts: Iterable[tuple[int, list[str]]]) -> str:
     return "".join(f"{line}\n" for line in shown)
 
 
-def without_headers(content: str) -> list[tuple[int, str]]:
+def split_line_headers(content: str) -> list[tuple[int, str]]:
     """The parts again. A header says how many lines follow, so text that looks like one is not taken for one.
 
     Content without a header is one part from line 1.
@@ -92,7 +92,7 @@ def without_headers(content: str) -> list[tuple[int, str]]:
     return parts or [(1, content)]
 
 
-def answer_in(text: str) -> Sufficiency | None:
+def parse_sufficiency(text: str) -> Sufficiency | None:
     """The answer in a model's reply, also when it put words or a fence around it; None when there is none."""
     start, end = text.find("{"), text.rfind("}")
     if not 0 <= start < end:

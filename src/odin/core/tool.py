@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.event import Mode, Question, Todo
-from odin.core.job import Job
+from odin.core.job import SmallJob
 from odin.core.message import Image
 from odin.core.provider import ToolSpec
 
@@ -46,11 +46,11 @@ class Subject(Struct, frozen=True):
         return self.command or self.url or ", ".join(self.paths)
 
 
-class Confinement(Struct, frozen=True):
+class SandboxProfile(Struct, frozen=True):
     """How much a command may do: change the project and temporary files, or only look; `outside` the sandbox or not."""
 
     writes: bool = True
-    outside: bool = False
+    unsandboxed: bool = False
 
 
 class ToolOutput(Struct, frozen=True):
@@ -80,12 +80,12 @@ class ToolOutput(Struct, frozen=True):
     error_kind: str = ""
 
 
-def failed(text: str, kind: str = "") -> ToolOutput:
+def fail(text: str, kind: str = "") -> ToolOutput:
     """An error result: the model reads it and goes on. `kind` is its name, where it has one."""
     return ToolOutput(text=text, is_error=True, error_kind=kind)
 
 
-def keeps_nothing_back(path: str) -> bool:
+def hide_nothing(path: str) -> bool:
     return False
 
 
@@ -104,18 +104,18 @@ class ToolContext(Struct, frozen=True):
     progress: Callable[[str], None]
     channel: str = "cli"
     chat: str = "direct"
-    confinement: Confinement = Confinement()
-    keeps_back: Callable[[str], bool] = keeps_nothing_back
+    sandbox_profile: SandboxProfile = SandboxProfile()
+    is_hidden: Callable[[str], bool] = hide_nothing
 
 
-AskLesser = Callable[[Job, str], Awaitable[str]]
+AskSmallModel = Callable[[SmallJob, str], Awaitable[str]]
 """Gives a small job to the lesser model. Raises ProviderError when it cannot be done."""
 
-AskPerson = Callable[[str, tuple[Question, ...]], Awaitable[tuple[tuple[str, ...], ...] | None]]
+AskUser = Callable[[str, tuple[Question, ...]], Awaitable[tuple[tuple[str, ...], ...] | None]]
 """Asks whoever is there for the call of that id. None: they would not answer; TimeoutError: nobody did in time."""
 
 
-class Fetched(Struct, frozen=True):
+class FetchResponse(Struct, frozen=True):
     """One answer of a web server. `location` is where a redirect to another host points; it was not followed."""
 
     url: str
@@ -126,7 +126,7 @@ class Fetched(Struct, frozen=True):
     location: str = ""
 
 
-Fetch = Callable[..., Awaitable[Fetched]]
+Fetch = Callable[..., Awaitable[FetchResponse]]
 """fetch(url, *, headers, limit): GET it, following redirects within the host. Raises ProviderError."""
 
 
@@ -139,7 +139,7 @@ class SearchHit(Struct, frozen=True):
 class SearchEngine(Protocol):
     """A place on the web that finds pages."""
 
-    def address(self, query: str) -> str:
+    def address_of(self, query: str) -> str:
         """What will be asked, without anything secret."""
         ...
 
@@ -148,7 +148,7 @@ class SearchEngine(Protocol):
         ...
 
 
-class Collected(Struct, frozen=True):
+class CollectedItem(Struct, frozen=True):
     """One thing the model has gathered: the result of the call `call_id`, or, without one, a piece of context."""
 
     title: str
@@ -169,11 +169,11 @@ class Tool(ABC, Generic[A]):
     """Whether no other call of the same reply may run beside it. Only commands that provably look share their time."""
     offered: bool = True
     """Whether models are told of it unasked. One that is not still runs when it is called by a name it is known by."""
-    other_names: ClassVar[tuple[tuple[str, str], ...]] = ()
+    argument_aliases: ClassVar[tuple[tuple[str, str], ...]] = ()
     """What other agents call its arguments, and what they are called here."""
 
     @property
-    def alone(self) -> bool:
+    def runs_alone(self) -> bool:
         return self.exclusive or self.kind == "execute"
 
     @property
@@ -186,26 +186,26 @@ class Tool(ABC, Generic[A]):
 
     def parse(self, raw: dict[str, Any]) -> A:
         """Check the arguments against the schema; raises msgspec.ValidationError naming the field."""
-        return msgspec.convert(self.renamed(raw), self.args)  # pyright: ignore[reportReturnType]
+        return msgspec.convert(self.rename_args(raw), self.args)  # pyright: ignore[reportReturnType]
 
-    def renamed(self, raw: dict[str, Any]) -> dict[str, Any]:
+    def rename_args(self, raw: dict[str, Any]) -> dict[str, Any]:
         """The arguments by the names they have here."""
-        return {self._own_name(name, raw): value for name, value in raw.items()} if self.other_names else raw
+        return {self._own_name_of(name, raw): value for name, value in raw.items()} if self.argument_aliases else raw
 
-    def _own_name(self, name: str, raw: dict[str, Any]) -> str:
+    def _own_name_of(self, name: str, raw: dict[str, Any]) -> str:
         """An argument given under both names keeps the foreign one and is refused, because one of them is a mistake."""
-        own = dict(self.other_names).get(name, name)
+        own = dict(self.argument_aliases).get(name, name)
         return name if own in raw else own
 
-    def subject(self, args: A) -> Subject:
+    def subject_of(self, args: A) -> Subject:
         """What the rules judge. The default is a call that touches nothing."""
         return Subject()
 
-    def refusal(self, args: A) -> str:
+    def refusal_of(self, args: A) -> str:
         """Why a call makes no sense whatever anybody allows, or "". Nobody is asked about such a call."""
         return ""
 
-    def early(self, args: A) -> bool:
+    def can_speculate(self, args: A) -> bool:
         """Whether this call may begin while the model still writes the reply it is part of.
 
         Only calls that merely look say yes, and changes of nothing but the files that `subject` names: those can be
@@ -213,44 +213,44 @@ class Tool(ABC, Generic[A]):
         """
         return False
 
-    def title(self, args: A) -> str:
+    def title_of(self, args: A) -> str:
         """One line that tells a person what this call does."""
-        return self.subject(args).text
+        return self.subject_of(args).text
 
     @abstractmethod
     async def run(self, args: A, ctx: ToolContext) -> ToolOutput: ...
 
-    def spec(self, brief: bool = False) -> ToolSpec:
+    def build_spec(self, brief: bool = False) -> ToolSpec:
         return ToolSpec(self.name, self.short if brief else self.description, schema_of(self.args, brief))
 
 
 def schema_of(args: type[Struct], brief: bool = False) -> dict[str, Any]:
     """The JSON schema of an argument struct, inlined, without what tells a model nothing (titles, null, defaults)."""
     raw = msgspec.json.schema(args)
-    return _slim(raw, raw.get("$defs", {}), brief)
+    return _slim_schema(raw, raw.get("$defs", {}), brief)
 
 
-def _slim(node: Any, defs: dict[str, Any], brief: bool) -> Any:
+def _slim_schema(node: Any, defs: dict[str, Any], brief: bool) -> Any:
     if isinstance(node, list):
-        return [_slim(item, defs, brief) for item in node]  # pyright: ignore[reportUnknownVariableType]
+        return [_slim_schema(item, defs, brief) for item in node]  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(node, dict):
         return node
     found: dict[str, Any] = node  # pyright: ignore[reportUnknownVariableType]
     if "$ref" in found:
         target = dict(defs[found["$ref"].rsplit("/", 1)[-1]])
         target.pop("description", None)
-        return _slim(target, defs, brief)
+        return _slim_schema(target, defs, brief)
     if "anyOf" in found:
         options = [option for option in found["anyOf"] if option != {"type": "null"}]
         if len(options) == 1:
-            return _slim({**{k: v for k, v in found.items() if k != "anyOf"}, **options[0]}, defs, brief)
+            return _slim_schema({**{k: v for k, v in found.items() if k != "anyOf"}, **options[0]}, defs, brief)
     dropped = ("title", "default", "$defs", "description") if brief else ("title", "default", "$defs")
     out: dict[str, Any] = {}
     for key, value in found.items():
         if key == "properties":
-            out[key] = {name: _slim(child, defs, brief) for name, child in value.items()}
+            out[key] = {name: _slim_schema(child, defs, brief) for name, child in value.items()}
         elif key not in dropped:
-            out[key] = _slim(value, defs, brief)
+            out[key] = _slim_schema(value, defs, brief)
     if out.get("required") == []:
         del out["required"]
     if "enum" in out and "type" not in out:

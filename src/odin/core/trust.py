@@ -5,7 +5,7 @@ from typing import Protocol
 from msgspec import Struct
 
 
-class Wish(Struct, frozen=True):
+class TrustRequest(Struct, frozen=True):
     """What counts only when the folder is trusted: programs that start, and what is allowed or set.
 
     `changed` names the files that are not what they were when it was trusted before.
@@ -17,12 +17,12 @@ class Wish(Struct, frozen=True):
     allows: tuple[str, ...] = ()
 
 
-class Trust(Protocol):
+class TrustGate(Protocol):
     """A folder that asks for something and is not trusted yet."""
 
     @property
-    def wish(self) -> Wish: ...
+    def request(self) -> TrustRequest: ...
 
-    async def give(self) -> None:
+    async def grant(self) -> None:
         """Trust it with the content that the wish was read from, and with nothing that came later."""
         ...

@@ -4,8 +4,8 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-By = Literal["day", "model", "agent", "session", "purpose", "project"]
-GROUPS: tuple[By, ...] = get_args(By)
+UsageGrouping = Literal["day", "model", "agent", "session", "purpose", "project"]
+USAGE_GROUPINGS: tuple[UsageGrouping, ...] = get_args(UsageGrouping)
 
 
 class UsageRow(Struct, frozen=True):
@@ -26,6 +26,6 @@ class UsageRow(Struct, frozen=True):
 
 class UsageReport(Struct, frozen=True):
     period: str
-    by: By
+    by: UsageGrouping
     rows: tuple[UsageRow, ...]
     total: UsageRow

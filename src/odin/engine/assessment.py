@@ -9,17 +9,17 @@ from typing import Literal
 from msgspec import Struct
 
 from odin.core.event import ExitReason
-from odin.core.some import some_of
+from odin.core.some import join_some
 
 LoopAction = Literal["none", "continue_from_context", "verify", "completed", "blocked", "budget_exhausted"]
 
 MAX_ITERATIONS = 10
 """Prompts that loop mode gives each time it is switched on."""
 
-STALLED = 2
+STALLED_ROUNDS = 2
 """After so many rounds without progress the model is told so."""
 
-HOPELESS = 3
+HOPELESS_ROUNDS = 3
 """After so many the loop is over."""
 
 DEFAULT_TARGET = "Finish the remaining tasks of this session."
@@ -33,13 +33,13 @@ CATEGORIES = (
 )
 """What may keep the model from going on."""
 
-_OTHER = "user_decision_required"
-_SAID = 300
-_TODOS = 8
-_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_DEFAULT_CATEGORY = "user_decision_required"
+_TAG_CHARS = 300
+_MAX_NAMED_TODOS = 8
+_QUOTED_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 
-class Signals(Struct, frozen=True):
+class LoopSignals(Struct, frozen=True):
     """What a reply says about the work. `blocked` is `category: reason`; `unverified` why nothing was checked."""
 
     done: str = ""
@@ -47,7 +47,7 @@ class Signals(Struct, frozen=True):
     unverified: str | None = None
 
 
-class Facts(Struct, frozen=True):
+class LoopFacts(Struct, frozen=True):
     """What is known when a turn is over.
 
     `todos` are those still open, `agents` how many sub-agents work. `unchecked` says that files were changed and
@@ -55,16 +55,16 @@ class Facts(Struct, frozen=True):
     """
 
     ended: ExitReason
-    signals: Signals = Signals()
+    signals: LoopSignals = LoopSignals()
     iteration: int = 0
     limit: int = MAX_ITERATIONS
     todos: tuple[str, ...] = ()
     agents: int = 0
-    unchecked: bool = False
+    is_unverified: bool = False
     stalled: int = 0
 
 
-class Decision(Struct, frozen=True):
+class LoopDecision(Struct, frozen=True):
     """`reasons` are why the work goes on; `why` is why it does not."""
 
     action: LoopAction
@@ -72,48 +72,50 @@ class Decision(Struct, frozen=True):
     why: str = ""
 
 
-_OVER: dict[ExitReason, Decision] = {
-    "interrupted": Decision("none", why="The turn was interrupted."),
-    "aborted": Decision("none", why="The session was closed."),
-    "error": Decision("none", why="The turn ended with an error."),
-    "error_max_budget_usd": Decision("budget_exhausted", why="The budget is spent."),
-    "max_turns": Decision("budget_exhausted", why="The limit of model calls for one prompt was reached."),
-    "loop_detected": Decision("budget_exhausted", why="The model kept repeating the same calls."),
+_FINAL_DECISIONS: dict[ExitReason, LoopDecision] = {
+    "interrupted": LoopDecision("none", why="The turn was interrupted."),
+    "aborted": LoopDecision("none", why="The session was closed."),
+    "error": LoopDecision("none", why="The turn ended with an error."),
+    "error_max_budget_usd": LoopDecision("budget_exhausted", why="The budget is spent."),
+    "max_turns": LoopDecision("budget_exhausted", why="The limit of model calls for one prompt was reached."),
+    "loop_detected": LoopDecision("budget_exhausted", why="The model kept repeating the same calls."),
 }
 """How loop mode ends with a turn that did not end with an answer."""
 
 
-def signals(reply: str) -> Signals:
+def parse_signals(reply: str) -> LoopSignals:
     """The tags in a reply, the last of each; those in code are only quoted."""
-    spoken = _CODE.sub(" ", reply) if "`" in reply else reply
-    blocked = _tagged(spoken, "blocked")
-    return Signals(
-        _tagged(spoken, "done") or "", _blocked(blocked) if blocked else "", _tagged(spoken, "verify-not-run")
+    spoken = _QUOTED_CODE.sub(" ", reply) if "`" in reply else reply
+    blocked = _extract_tag(spoken, "blocked")
+    return LoopSignals(
+        _extract_tag(spoken, "done") or "",
+        _normalize_blocked(blocked) if blocked else "",
+        _extract_tag(spoken, "verify-not-run"),
     )
 
 
-def decide(facts: Facts) -> Decision:
+def decide_next(facts: LoopFacts) -> LoopDecision:
     """After a turn: stop, and why, or go on, and why."""
-    if (over := _OVER.get(facts.ended)) is not None:
+    if (over := _FINAL_DECISIONS.get(facts.ended)) is not None:
         return over
     if facts.signals.blocked:
-        return Decision("blocked", why=facts.signals.blocked)
-    checking = _unchecked(facts)
-    reasons = (*_unfinished(facts), *checking)
+        return LoopDecision("blocked", why=facts.signals.blocked)
+    checking = _list_unverified(facts)
+    reasons = (*_list_unfinished(facts), *checking)
     if not reasons:
-        return Decision("completed", why=facts.signals.done)
-    if facts.stalled >= HOPELESS:
-        return Decision("budget_exhausted", why=f"{facts.stalled} rounds in a row brought nothing new.")
+        return LoopDecision("completed", why=facts.signals.done)
+    if facts.stalled >= HOPELESS_ROUNDS:
+        return LoopDecision("budget_exhausted", why=f"{facts.stalled} rounds in a row brought nothing new.")
     if facts.iteration >= facts.limit:
-        return Decision("budget_exhausted", why=f"All {facts.limit} iterations are used.")
-    return Decision("verify" if reasons == checking else "continue_from_context", reasons)
+        return LoopDecision("budget_exhausted", why=f"All {facts.limit} iterations are used.")
+    return LoopDecision("verify" if reasons == checking else "continue_from_context", reasons)
 
 
-def _unfinished(facts: Facts) -> tuple[str, ...]:
+def _list_unfinished(facts: LoopFacts) -> tuple[str, ...]:
     found: list[str] = []
     if facts.todos:
         count = "1 to-do is" if len(facts.todos) == 1 else f"{len(facts.todos)} to-dos are"
-        found.append(f"{count} open: {some_of(facts.todos, _TODOS)}")
+        found.append(f"{count} open: {join_some(facts.todos, _MAX_NAMED_TODOS)}")
     if facts.agents:
         found.append("A sub-agent is at work." if facts.agents == 1 else f"{facts.agents} sub-agents are at work.")
     if facts.ended == "max_tokens":
@@ -123,41 +125,41 @@ def _unfinished(facts: Facts) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _unchecked(facts: Facts) -> tuple[str, ...]:
+def _list_unverified(facts: LoopFacts) -> tuple[str, ...]:
     if facts.signals.unverified is not None:
         why = f": {facts.signals.unverified}" if facts.signals.unverified else "."
         return (f"The work has not been verified{why}",)
-    return ("Files were changed and nothing was run since to verify them.",) if facts.unchecked else ()
+    return ("Files were changed and nothing was run since to verify them.",) if facts.is_unverified else ()
 
 
-def opening(target: str, iteration: int, limit: int) -> str:
+def build_first_prompt(target: str, iteration: int, limit: int) -> str:
     """What the model is told when loop mode begins with a prompt of its own."""
-    return f"{_head(iteration, limit)}\nGoal: {target}\n\nWork until it is reached.\n\n{_TAGS}"
+    return f"{_build_header(iteration, limit)}\nGoal: {target}\n\nWork until it is reached.\n\n{_TAGS_NOTE}"
 
 
-def continuation(target: str, iteration: int, limit: int, decision: Decision, stalled: int) -> str:
+def build_next_prompt(target: str, iteration: int, limit: int, decision: LoopDecision, stalled: int) -> str:
     """What the model is told when it is to go on."""
-    lines = [_head(iteration, limit), f"Goal: {target}", "", "Not finished:"]
+    lines = [_build_header(iteration, limit), f"Goal: {target}", "", "Not finished:"]
     lines += [f"- {reason}" for reason in decision.reasons]
-    lines += ["", _VERIFY if decision.action == "verify" else _GO_ON]
-    if stalled >= STALLED:
-        lines.append(_STALLED.format(rounds=stalled))
-    return "\n".join([*lines, "", _TAGS])
+    lines += ["", _VERIFY_NOTE if decision.action == "verify" else _CONTINUE_NOTE]
+    if stalled >= STALLED_ROUNDS:
+        lines.append(_STALLED_NOTE.format(rounds=stalled))
+    return "\n".join([*lines, "", _TAGS_NOTE])
 
 
-def in_short(iteration: int, limit: int, decision: Decision) -> str:
+def summarize_decision(iteration: int, limit: int, decision: LoopDecision) -> str:
     """The same for people, in one line."""
     return f"Loop mode, iteration {iteration} of {limit}: {' '.join(decision.reasons)}"
 
 
-def _head(iteration: int, limit: int) -> str:
+def _build_header(iteration: int, limit: int) -> str:
     return f"Loop mode, iteration {iteration} of {limit}. Nobody is there to answer: decide for yourself and go on."
 
 
-_GO_ON = "Go on from where you are. Keep the to-do list true: mark what is done, cancel what is not needed."
-_VERIFY = "Verify it now: run the tests or whatever shows that it works, and put right what does not."
-_STALLED = "{rounds} rounds in a row brought nothing new. Try another way, or say what keeps you from going on."
-_TAGS = (
+_CONTINUE_NOTE = "Go on from where you are. Keep the to-do list true: mark what is done, cancel what is not needed."
+_VERIFY_NOTE = "Verify it now: run the tests or whatever shows that it works, and put right what does not."
+_STALLED_NOTE = "{rounds} rounds in a row brought nothing new. Try another way, or say what keeps you from going on."
+_TAGS_NOTE = (
     "End your reply with one of these, when it is true:\n"
     "<done>what was done and how it was verified</done>\n"
     "<verify-not-run>why it could not be verified</verify-not-run>\n"
@@ -165,18 +167,18 @@ _TAGS = (
 )
 
 
-def _tagged(text: str, name: str) -> str | None:
+def _extract_tag(text: str, name: str) -> str | None:
     """What stands in the last such tag, in one line; None when there is none. One that is not closed goes on."""
     at = text.rfind(f"<{name}>")
     if at < 0:
         return "" if f"<{name}/>" in text or f"<{name} />" in text else None
     inside = text[at + len(name) + 2 :].partition(f"</{name}>")[0]
     line = " ".join(inside.split())
-    return line if len(line) <= _SAID else line[: _SAID - 1] + "…"
+    return line if len(line) <= _TAG_CHARS else line[: _TAG_CHARS - 1] + "…"
 
 
-def _blocked(said: str) -> str:
+def _normalize_blocked(said: str) -> str:
     """`category: reason`. One that names no category of ours is a person's to decide."""
     category, colon, reason = said.partition(":")
     name = category.strip().casefold().replace(" ", "_").replace("-", "_")
-    return f"{name}: {reason.strip()}" if colon and name in CATEGORIES else f"{_OTHER}: {said}"
+    return f"{name}: {reason.strip()}" if colon and name in CATEGORIES else f"{_DEFAULT_CATEGORY}: {said}"

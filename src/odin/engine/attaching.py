@@ -9,7 +9,7 @@ from odin.core.message import Image
 from odin.core.op import Prompt
 
 
-class Attached(Struct, frozen=True):
+class AttachedContent(Struct, frozen=True):
     """What the model is told of it and shown, what people are told, and the files that are known from now on."""
 
     notes: tuple[str, ...] = ()
@@ -17,11 +17,11 @@ class Attached(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     files: tuple[CachedFile, ...] = ()
 
-    def told(self) -> list[AnyEvent]:
+    def to_events(self) -> list[AnyEvent]:
         return [*map(Warned, self.warnings), *map(FileCached, self.files)]
 
 
-NOTHING = Attached()
+NO_CONTENT = AttachedContent()
 
 
 class Attachments(Protocol):
@@ -29,11 +29,11 @@ class Attachments(Protocol):
         """The prompt with what it brings in safe keeping. Raises UsageError when pictures could not be sent."""
         ...
 
-    def brings(self, prompt: Prompt) -> bool:
+    def has_attachments(self, prompt: Prompt) -> bool:
         """Whether there may be something to read for it."""
         ...
 
-    async def read(self, prompt: Prompt, mode: Mode) -> Attached:
+    async def read(self, prompt: Prompt, mode: Mode) -> AttachedContent:
         """What it brings, as it is now. It never fails: what cannot be had is told."""
         ...
 
@@ -48,11 +48,11 @@ class NoAttachments:
     async def accept(self, prompt: Prompt) -> Prompt:
         return prompt
 
-    def brings(self, prompt: Prompt) -> bool:
+    def has_attachments(self, prompt: Prompt) -> bool:
         return False
 
-    async def read(self, prompt: Prompt, mode: Mode) -> Attached:
-        return NOTHING
+    async def read(self, prompt: Prompt, mode: Mode) -> AttachedContent:
+        return NO_CONTENT
 
     def forget(self) -> None:
         return

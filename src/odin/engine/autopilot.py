@@ -11,26 +11,26 @@ import msgspec
 
 from odin.core.client import LoopStatus
 from odin.core.errors import OdinError
-from odin.core.event import ActivityChanged, AnyEvent, LoopChanged, LoopNoted, LoopState, Mode, TurnEnded
+from odin.core.event import ActivityChanged, AnyEvent, LoopChanged, LoopPrompted, LoopState, Mode, TurnEnded
 from odin.core.op import Prompt
 from odin.core.tool import Kind
 from odin.engine.assessment import (
     DEFAULT_TARGET,
     MAX_ITERATIONS,
-    Decision,
-    Facts,
-    continuation,
-    decide,
-    in_short,
-    opening,
-    signals,
+    LoopDecision,
+    LoopFacts,
+    build_first_prompt,
+    build_next_prompt,
+    decide_next,
+    parse_signals,
+    summarize_decision,
 )
 from odin.engine.recorder import Recorder
 
-_OPEN = ("pending", "in_progress")
+_OPEN_STATUSES = ("pending", "in_progress")
 
 
-class Autopilot:
+class LoopMode:
     """`kind_of` tells of a tool by its name whether it changes files or runs something."""
 
     def __init__(self, recorder: Recorder, kind_of: Callable[[str], Kind | None]) -> None:
@@ -40,20 +40,20 @@ class Autopilot:
         self._mode: Mode | None = None
         self._iteration = 0
         self._stalled = 0
-        self._unchecked = False
-        self._known: set[int] = set()
-        self._given = ""
-        self._spent_before = 0.0
-        self._spent_at_end: float | None = None
+        self._is_unverified = False
+        self._seen_results: set[int] = set()
+        self._last_prompt_id = ""
+        self._cost_before = 0.0
+        self._cost_at_end: float | None = None
 
     @property
-    def on(self) -> bool:
-        return self._recorder.state.loop.on
+    def is_active(self) -> bool:
+        return self._recorder.state.loop.is_active
 
-    def status(self) -> LoopStatus:
-        spent = self._recorder.state.cost_usd if self._spent_at_end is None else self._spent_at_end
+    def get_status(self) -> LoopStatus:
+        spent = self._recorder.state.cost_usd if self._cost_at_end is None else self._cost_at_end
         status = self._recorder.state.loop.status
-        cost = 0.0 if status.state == "idle" else spent - self._spent_before
+        cost = 0.0 if status.state == "idle" else spent - self._cost_before
         return msgspec.structs.replace(status, cost_usd=cost)
 
     def switch_on(self, target: str, mode: Mode | None) -> None:
@@ -61,94 +61,94 @@ class Autopilot:
         self._target = " ".join(target.split()) or DEFAULT_TARGET
         self._mode = mode
         self._iteration = self._stalled = 0
-        self._unchecked = False
-        self._known.clear()
-        self._spent_before, self._spent_at_end = self._recorder.state.cost_usd, None
-        self._change("executing")
+        self._is_unverified = False
+        self._seen_results.clear()
+        self._cost_before, self._cost_at_end = self._recorder.state.cost_usd, None
+        self._set_state("executing")
 
     def switch_off(self, why: str = "") -> bool:
         """No iteration follows any more; the turn that runs is left alone. False when it was off."""
-        if not self.on:
+        if not self.is_active:
             return False
         self._emit(LoopChanged("idle", reason=why))
         return True
 
-    def gave(self, prompt_id: str) -> bool:
+    def is_own_prompt(self, prompt_id: str) -> bool:
         """Whether it was this loop that gave the prompt, last."""
-        return bool(prompt_id) and prompt_id == self._given
+        return bool(prompt_id) and prompt_id == self._last_prompt_id
 
-    def begin(self) -> Prompt:
+    def make_first_prompt(self) -> Prompt:
         """The first prompt, for an agent that has nothing to do."""
         self._iteration += 1
-        self._change("executing")
-        text = opening(self._target, self._iteration, MAX_ITERATIONS)
-        return self._prompt(text, (), f"/loop on {self._target}")
+        self._set_state("executing")
+        text = build_first_prompt(self._target, self._iteration, MAX_ITERATIONS)
+        return self._make_prompt(text, (), f"/loop on {self._target}")
 
-    def after(self, ended: TurnEnded, *, waits: bool) -> Prompt | None:
+    def make_next_prompt(self, ended: TurnEnded, *, waits: bool) -> Prompt | None:
         """The next prompt after a turn of the agent; None when there is none, or somebody's own `waits`."""
-        if not self.on:
+        if not self.is_active:
             return None
-        self._change("assessing")
-        facts = self._facts(ended)
-        decision = decide(facts)
+        self._set_state("assessing")
+        facts = self._collect_facts(ended)
+        decision = decide_next(facts)
         if waits and decision.action in ("continue_from_context", "verify"):
-            self._change("executing")
+            self._set_state("executing")
             return None
-        return self._act(decision)
+        return self._act_on(decision)
 
-    def _act(self, decision: Decision) -> Prompt | None:
+    def _act_on(self, decision: LoopDecision) -> Prompt | None:
         action = decision.action
         if action == "none":
             self.switch_off(decision.why)
         elif action in ("completed", "blocked", "budget_exhausted"):
-            self._spent_at_end = self._recorder.state.cost_usd
-            self._change(action, decision.why)
+            self._cost_at_end = self._recorder.state.cost_usd
+            self._set_state(action, decision.why)
         else:
-            return self._goes_on(decision)
+            return self._continue(decision)
         return None
 
-    def _goes_on(self, decision: Decision) -> Prompt:
+    def _continue(self, decision: LoopDecision) -> Prompt:
         self._iteration += 1
-        self._change("verifying" if decision.action == "verify" else "executing")
-        text = continuation(self._target, self._iteration, MAX_ITERATIONS, decision, self._stalled)
+        self._set_state("verifying" if decision.action == "verify" else "executing")
+        text = build_next_prompt(self._target, self._iteration, MAX_ITERATIONS, decision, self._stalled)
         if decision.action == "verify":
             self._emit(ActivityChanged("verifying", f"{self._iteration} of {MAX_ITERATIONS}"))
-        return self._prompt(text, decision.reasons, in_short(self._iteration, MAX_ITERATIONS, decision))
+        return self._make_prompt(text, decision.reasons, summarize_decision(self._iteration, MAX_ITERATIONS, decision))
 
-    def _prompt(self, text: str, reasons: tuple[str, ...], shown: str) -> Prompt:
-        self._emit(LoopNoted(text, self._iteration, MAX_ITERATIONS, reasons))
+    def _make_prompt(self, text: str, reasons: tuple[str, ...], shown: str) -> Prompt:
+        self._emit(LoopPrompted(text, self._iteration, MAX_ITERATIONS, reasons))
         state = self._recorder.state
-        self._given = f"loop-{state.seq}"
-        return Prompt(self._given, text, self._mode or state.mode, shown=shown)
+        self._last_prompt_id = f"loop-{state.seq}"
+        return Prompt(self._last_prompt_id, text, self._mode or state.mode, display_text=shown)
 
-    def _facts(self, ended: TurnEnded) -> Facts:
+    def _collect_facts(self, ended: TurnEnded) -> LoopFacts:
         state = self._recorder.state
-        self._heed()
-        return Facts(
+        self._review_calls()
+        return LoopFacts(
             ended=ended.reason,
-            signals=signals(ended.text),
+            signals=parse_signals(ended.text),
             iteration=self._iteration,
             limit=MAX_ITERATIONS,
-            todos=tuple(todo.content for todo in state.todos if todo.status in _OPEN),
+            todos=tuple(todo.content for todo in state.todos if todo.status in _OPEN_STATUSES),
             agents=len(state.agents),
-            unchecked=self._unchecked,
+            is_unverified=self._is_unverified,
             stalled=self._stalled,
         )
 
-    def _heed(self) -> None:
+    def _review_calls(self) -> None:
         """What the calls of the round mean: whether anything new came of them, and whether changes were checked."""
         looping = self._recorder.state.loop
-        progress = looping.changed
+        progress = looping.has_file_changes
         for call in looping.calls:
-            if call.ran and call.digest not in self._known:
-                self._known.add(call.digest)
+            if call.has_run and call.fingerprint not in self._seen_results:
+                self._seen_results.add(call.fingerprint)
                 progress = True
-            kind = self._kind_of(call.name) if call.succeeded else None
+            kind = self._kind_of(call.name) if call.is_success else None
             if kind in ("edit", "execute"):
-                self._unchecked = kind == "edit"
+                self._is_unverified = kind == "edit"
         self._stalled = 0 if progress else self._stalled + 1
 
-    def _change(self, state: LoopState, reason: str = "") -> None:
+    def _set_state(self, state: LoopState, reason: str = "") -> None:
         self._emit(LoopChanged(state, self._target, self._iteration, MAX_ITERATIONS, reason))
 
     def _emit(self, event: AnyEvent) -> None:

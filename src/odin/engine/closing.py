@@ -20,24 +20,24 @@ from odin.core.event import (
     ToolEnded,
     TurnEnded,
 )
-from odin.core.some import some_of
-from odin.session.state import State
+from odin.core.some import join_some
+from odin.session.state import SessionState
 
-CRASHED = "Odin was killed or crashed in the middle of this turn."
+CRASH_ERROR = "Odin was killed or crashed in the middle of this turn."
 _NO_ANSWER = "Odin was killed or crashed before this was answered."
-_NAMED = 20
+_MAX_NAMED_FILES = 20
 
-Closing = tuple[AnyEvent, str]
+ClosingEvent = tuple[AnyEvent, str]
 """An event and the agent it is about."""
 
 
-class LeftOpen(Struct, frozen=True):
+class DanglingEvents(Struct, frozen=True):
     """What has to be recorded so that nothing is open any more, sub-agents before the main agent."""
 
-    closings: tuple[Closing, ...]
+    events: tuple[ClosingEvent, ...]
     spawns: tuple[str, ...]
 
-    def told(self, changes: tuple[FileChange, ...]) -> str:
+    def describe(self, changes: tuple[FileChange, ...]) -> str:
         """What the model must know beside the results of its calls; "" when there is nothing.
 
         `changes` is how files differ from before the calls that were cut off.
@@ -45,37 +45,37 @@ class LeftOpen(Struct, frozen=True):
         parts: list[str] = []
         if changes:
             names = [change.before.path for change in changes if change.after.kind != "folder"]
-            parts.append(f"Files that differ from before the interrupted calls: {some_of(names, _NAMED)}.")
+            parts.append(f"Files that differ from before the interrupted calls: {join_some(names, _MAX_NAMED_FILES)}.")
         if self.spawns:
             parts.append(f"Background processes that ended with the crash: {', '.join(self.spawns)}.")
         return " ".join(parts)
 
 
-def left_open(state: State) -> LeftOpen:
-    unfinished = state.unfinished
+def find_dangling(state: SessionState) -> DanglingEvents:
+    unfinished = state.open_work
     names = sorted({*unfinished.turns, *unfinished.agents, *state.open_threads}, reverse=True)
-    endings = (event for name in names for event in _endings(state, name))
-    return LeftOpen((*_answers(state), *endings, *_spawns(state)), tuple(unfinished.spawns))
+    endings = (event for name in names for event in _end_agent(state, name))
+    return DanglingEvents((*_answer_questions(state), *endings, *_end_spawns(state)), tuple(unfinished.spawns))
 
 
-def _answers(state: State) -> Iterator[Closing]:
-    for asked, agent in state.unfinished.asks.values():
+def _answer_questions(state: SessionState) -> Iterator[ClosingEvent]:
+    for asked, agent in state.open_work.questions.values():
         if isinstance(asked, PermissionAsked):
             yield PermissionAnswered(asked.ask_id, asked.call_id, False, "shutdown", _NO_ANSWER), agent
         else:
             yield QuestionsAnswered(asked.ask_id, asked.call_id, cancelled=True, by="shutdown"), agent
 
 
-def _endings(state: State, agent: str) -> Iterator[Closing]:
-    thread = state.thread(agent)
+def _end_agent(state: SessionState, agent: str) -> Iterator[ClosingEvent]:
+    thread = state.thread_of(agent)
     for call in thread.open_calls:
-        yield ToolEnded(call.id, call.name, "cancelled", thread.unfinished(call.id)), agent
-    if agent in state.unfinished.turns:
-        yield TurnEnded(state.unfinished.turns[agent], "aborted", error=CRASHED), agent
-    if agent in state.unfinished.agents:
+        yield ToolEnded(call.id, call.name, "cancelled", thread.interruption_text_of(call.id)), agent
+    if agent in state.open_work.turns:
+        yield TurnEnded(state.open_work.turns[agent], "aborted", error=CRASH_ERROR), agent
+    if agent in state.open_work.agents:
         yield AgentEnded(agent, "aborted"), ""
 
 
-def _spawns(state: State) -> Iterator[Closing]:
-    for started, agent in state.unfinished.spawns.values():
+def _end_spawns(state: SessionState) -> Iterator[ClosingEvent]:
+    for started, agent in state.open_work.spawns.values():
         yield SpawnFinished(started.id, "stopped", -signal.SIGKILL), agent

@@ -12,16 +12,16 @@ from odin.core.event import Warned
 from odin.engine.recorder import Recorder
 
 if TYPE_CHECKING:
-    from odin.context.library import Library, Text
+    from odin.context.library import CommandLibrary, CommandText
 
 
-class Expanding:
+class CommandExpander:
     """`library` is made when it is first needed. In a folder that is not `trusted` it is told when the project's
     command took the place of one of the user's own."""
 
-    def __init__(self, library: "Callable[[], Library]", recorder: Recorder, *, trusted: bool) -> None:
-        self._make = library
-        self._made: Library | None = None
+    def __init__(self, library: "Callable[[], CommandLibrary]", recorder: Recorder, *, trusted: bool) -> None:
+        self._make_library = library
+        self._loaded: CommandLibrary | None = None
         self._recorder = recorder
         self._trusted = trusted
 
@@ -31,29 +31,29 @@ class Expanding:
             return text, "" if shown == text else shown
         if not text.lstrip().startswith("/"):
             return text, ""
-        library = self._library()
+        library = self._get_library()
         found = await asyncio.to_thread(library.find, text)
         self._warn(library.take_warnings())
         if found is None:
             return text, ""
         command, arguments = found
-        self._tell_whose(command)
-        return command.filled(arguments), text.strip()
+        self._warn_if_overridden(command)
+        return command.fill(arguments), text.strip()
 
-    async def commands(self) -> tuple[CustomCommand, ...]:
-        library = self._library()
-        found = await asyncio.to_thread(library.commands)
+    async def list_commands(self) -> tuple[CustomCommand, ...]:
+        library = self._get_library()
+        found = await asyncio.to_thread(library.list_commands)
         self._warn(library.take_warnings())
         return found
 
-    def _library(self) -> "Library":
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+    def _get_library(self) -> "CommandLibrary":
+        if self._loaded is None:
+            self._loaded = self._make_library()
+        return self._loaded
 
-    def _tell_whose(self, text: "Text") -> None:
-        if text.instead and not self._trusted:
-            whose = f"/{text.command.name} is the project's ({text.path}), not yours ({text.instead})."
+    def _warn_if_overridden(self, text: "CommandText") -> None:
+        if text.overridden_path and not self._trusted:
+            whose = f"/{text.command.name} is the project's ({text.path}), not yours ({text.overridden_path})."
             self._recorder.emit(Warned(whose, "info"))
 
     def _warn(self, warnings: list[str]) -> None:

@@ -6,14 +6,14 @@ import msgspec
 
 from odin.core.client import QueuedPrompt
 from odin.core.errors import QueueFull
-from odin.core.event import Lane, Mode
+from odin.core.event import Delivery, Mode
 from odin.core.op import ChangePrompt, Prompt
 
 MAX_STEERING = 10
 """How many prompts may wait to be sent into the running turn."""
 
 
-class Inbox:
+class PromptQueue:
     """The drafts of one agent, each with a lane.
 
     One that rests is not begun by itself: it was left by an earlier run of the session, or by an interrupt. Whoever
@@ -21,19 +21,19 @@ class Inbox:
     """
 
     def __init__(self, left: Iterable[QueuedPrompt] = ()) -> None:
-        self._waiting = {item.id: _left_over(item) for item in left}
-        self._resting = set(self._waiting)
+        self._waiting = {item.id: _prompt_of(item) for item in left}
+        self._paused_ids = set(self._waiting)
 
     @property
-    def due(self) -> bool:
+    def has_due(self) -> bool:
         """Whether one waits that will be begun by itself."""
-        return len(self._waiting) > len(self._resting)
+        return len(self._waiting) > len(self._paused_ids)
 
     def get(self, prompt_id: str) -> Prompt | None:
         return self._waiting.get(prompt_id)
 
     def put(self, prompt: Prompt) -> None:
-        self._make_room(prompt.lane)
+        self._check_room(prompt.delivery)
         self._waiting[prompt.id] = prompt
 
     def change(self, op: ChangePrompt) -> Prompt | None:
@@ -41,66 +41,75 @@ class Inbox:
         prompt = self._waiting.get(op.id)
         if prompt is None:
             return None
-        if prompt.lane != "steer":
-            self._make_room(op.lane)
+        if prompt.delivery != "steer":
+            self._check_room(op.delivery)
         changed = msgspec.structs.replace(
             prompt,
             text=prompt.text if op.text is None else op.text,
-            shown=prompt.shown if op.text is None else op.shown,
+            display_text=prompt.display_text if op.text is None else op.display_text,
             mode=op.mode or prompt.mode,
-            lane=op.lane or prompt.lane,
-            attached=prompt.attached if op.attached is None else op.attached,
+            delivery=op.delivery or prompt.delivery,
+            attachments=prompt.attachments if op.attachments is None else op.attachments,
         )
         self._waiting[op.id] = changed
-        if op.lane is not None:
-            self._resting.discard(op.id)
+        if op.delivery is not None:
+            self._paused_ids.discard(op.id)
         return changed
 
     def drop(self, prompt_id: str) -> bool:
         """False when it is unknown or was taken."""
-        self._resting.discard(prompt_id)
+        self._paused_ids.discard(prompt_id)
         return self._waiting.pop(prompt_id, None) is not None
 
     def take(self) -> Prompt | None:
         """The next one to be answered in a turn of its own."""
-        for prompt in self._awake():
+        for prompt in self._list_due():
             self.drop(prompt.id)
             return prompt
         return None
 
-    def joins(self, fits: Callable[[Mode], bool], lanes: tuple[Lane, ...] = ("merge", "steer")) -> Prompt | None:
+    def find_injectable(
+        self, fits: Callable[[Mode], bool], lanes: tuple[Delivery, ...] = ("merge", "steer")
+    ) -> Prompt | None:
         """The next one that goes into a running turn: only where its mode is that of the turn."""
-        return next((item for item in self._awake() if item.lane in lanes and fits(item.mode)), None)
+        return next((item for item in self._list_due() if item.delivery in lanes and fits(item.mode)), None)
 
     @property
-    def resting(self) -> frozenset[str]:
+    def paused_ids(self) -> frozenset[str]:
         """What waits and is not begun by itself."""
-        return frozenset(self._resting)
+        return frozenset(self._paused_ids)
 
-    def waiting(self) -> frozenset[str]:
+    def list_due_ids(self) -> frozenset[str]:
         """What waits now and will be begun by itself."""
-        return frozenset(prompt.id for prompt in self._awake())
+        return frozenset(prompt.id for prompt in self._list_due())
 
-    def rest(self) -> None:
+    def pause_all(self) -> None:
         """Nothing that waits now is begun by itself any more."""
-        self._resting = set(self._waiting)
+        self._paused_ids = set(self._waiting)
 
-    def lay_down(self, ids: Collection[str]) -> None:
+    def pause(self, ids: Collection[str]) -> None:
         """These are not begun by themselves any more, as far as they still wait."""
-        self._resting |= self._waiting.keys() & set(ids)
+        self._paused_ids |= self._waiting.keys() & set(ids)
 
-    def empty(self, ids: Collection[str]) -> list[Prompt]:
+    def take_due(self, ids: Collection[str]) -> list[Prompt]:
         """Those of them that would be begun by themselves, taken out in their order."""
-        return [prompt for prompt in self._awake() if prompt.id in ids and self.drop(prompt.id)]
+        return [prompt for prompt in self._list_due() if prompt.id in ids and self.drop(prompt.id)]
 
-    def _awake(self) -> list[Prompt]:
-        return [prompt for prompt in self._waiting.values() if prompt.id not in self._resting]
+    def _list_due(self) -> list[Prompt]:
+        return [prompt for prompt in self._waiting.values() if prompt.id not in self._paused_ids]
 
-    def _make_room(self, lane: Lane | None) -> None:
-        if lane == "steer" and sum(item.lane == "steer" for item in self._waiting.values()) >= MAX_STEERING:
+    def _check_room(self, lane: Delivery | None) -> None:
+        if lane == "steer" and sum(item.delivery == "steer" for item in self._waiting.values()) >= MAX_STEERING:
             raise QueueFull(MAX_STEERING)
 
 
-def _left_over(item: QueuedPrompt) -> Prompt:
+def _prompt_of(item: QueuedPrompt) -> Prompt:
     shown = item.body if item.text else ""
-    return Prompt(item.id, item.text or item.body, item.mode, lane=item.lane, shown=shown, attached=item.attached)
+    return Prompt(
+        item.id,
+        item.text or item.body,
+        item.mode,
+        delivery=item.delivery,
+        display_text=shown,
+        attachments=item.attachments,
+    )

@@ -6,24 +6,24 @@ from contextlib import suppress
 from msgspec import Struct
 
 from odin.core.errors import OdinError
-from odin.core.event import AnyEvent, ExitReason, Mode, PromptDropped, PromptJoined, Warned
-from odin.core.op import Leftover, Prompt
-from odin.engine.attaching import NOTHING, Attached, Attachments
-from odin.engine.inbox import Inbox
+from odin.core.event import AnyEvent, ExitReason, Mode, PromptDropped, PromptInjected, Warned
+from odin.core.op import Prompt, QueuePolicy
+from odin.engine.attaching import NO_CONTENT, AttachedContent, Attachments
+from odin.engine.inbox import PromptQueue
 from odin.engine.recorder import Recorder
 
-Judge = Callable[[str], Awaitable[str]]
+JudgePrompt = Callable[[str], Awaitable[str]]
 """Why a prompt may not come in, or ""."""
 
 
-class Left(Struct, frozen=True):
+class LeftoverQueue(Struct, frozen=True):
     """What an interrupt makes of the prompts that waited when it came."""
 
-    how: Leftover
+    how: QueuePolicy
     prompts: frozenset[str]
 
 
-class Joining:
+class Steering:
     """The way from the inbox into one turn.
 
     `fits` tells whether a prompt of that mode may come in. With `one_at_a_time` every request takes one steering
@@ -32,7 +32,7 @@ class Joining:
 
     def __init__(
         self,
-        inbox: Inbox,
+        inbox: PromptQueue,
         recorder: Recorder,
         *,
         turn: str,
@@ -41,8 +41,8 @@ class Joining:
         one_at_a_time: bool,
         attachments: Attachments,
     ) -> None:
-        self._left = Left("join", frozenset())
-        self._inbox = inbox
+        self._leftover = LeftoverQueue("join", frozenset())
+        self._queue = inbox
         self._recorder = recorder
         self._turn = turn
         self._agent = agent
@@ -50,74 +50,81 @@ class Joining:
         self._one_at_a_time = one_at_a_time
         self._attachments = attachments
 
-    def leave(self, left: "Left") -> None:
+    def set_leftover(self, left: "LeftoverQueue") -> None:
         """An interrupt: what becomes of those that wait at that moment. What is said later is not meant by it."""
-        self._left = left
+        self._leftover = left
 
-    def waits(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether the turn must go on, because somebody has said something to it."""
-        return self._inbox.joins(self._fits) is not None
+        return self._queue.find_injectable(self._fits) is not None
 
-    def steers(self) -> bool:
+    def is_steered(self) -> bool:
         """Whether calls that have not begun are to be left out."""
-        return self._inbox.joins(self._fits, ("steer",)) is not None
+        return self._queue.find_injectable(self._fits, ("steer",)) is not None
 
-    async def come_in(self, judge: Judge) -> None:
+    async def inject_prompts(self, judge: JudgePrompt) -> None:
         """Before a request: what was said joins the conversation. Until it has, it can be changed and taken back."""
         steered = False
-        while (prompt := self._next(steered)) is not None:
+        while (prompt := self._find_next(steered)) is not None:
             refused = await judge(prompt.text)
-            brings = not refused and self._attachments.brings(prompt)
-            attached = await self._attachments.read(prompt, prompt.mode) if brings else NOTHING
-            if self._inbox.get(prompt.id) is not prompt:
+            brings = not refused and self._attachments.has_attachments(prompt)
+            attached = await self._attachments.read(prompt, prompt.mode) if brings else NO_CONTENT
+            if self._queue.get(prompt.id) is not prompt:
                 self._attachments.forget()
                 continue
-            self._inbox.drop(prompt.id)
-            steered = steered or prompt.lane == "steer"
+            self._queue.drop(prompt.id)
+            steered = steered or prompt.delivery == "steer"
             if refused:
                 self._emit(PromptDropped(prompt.id))
                 self._emit(Warned(refused))
             else:
-                self._emit(_joined(prompt, self._turn, attached))
-                for event in attached.told():
+                self._emit(_injection_event_of(prompt, self._turn, attached))
+                for event in attached.to_events():
                     self._emit(event)
 
-    def end(self, reason: ExitReason, *, judged: bool) -> None:
+    def finish_turn(self, reason: ExitReason, *, judged: bool) -> None:
         """The turn is about to end. After an interrupt nothing begins by itself, unless that is wanted.
 
         Where hooks judge prompts nothing joins unseen: it rests until somebody sends it. So does what brings files
         along, which are read when it is sent.
         """
         if reason == "aborted":
-            self._inbox.rest()
-        how, prompts = self._left.how, self._left.prompts
+            self._queue.pause_all()
+        how, prompts = self._leftover.how, self._leftover.prompts
         if reason != "interrupted" or self._agent or how == "keep":
             return
         if how == "rest" or (how == "join" and judged):
-            self._inbox.lay_down(prompts)
+            self._queue.pause(prompts)
             return
         if how == "join":
-            waiting = filter(None, map(self._inbox.get, prompts))
-            self._inbox.lay_down([prompt.id for prompt in waiting if self._attachments.brings(prompt)])
-        for prompt in self._inbox.empty(prompts):
+            waiting = filter(None, map(self._queue.get, prompts))
+            self._queue.pause([prompt.id for prompt in waiting if self._attachments.has_attachments(prompt)])
+        for prompt in self._queue.take_due(prompts):
             with suppress(OdinError):  # a log that cannot be written is told by the end of the turn
-                self._emit(_taken(prompt, joined=how == "join"))
+                self._emit(_removal_event_of(prompt, joined=how == "join"))
 
-    def _next(self, steered: bool) -> Prompt | None:
+    def _find_next(self, steered: bool) -> Prompt | None:
         one = steered and self._one_at_a_time
-        return self._inbox.joins(self._fits, ("merge",)) if one else self._inbox.joins(self._fits)
+        return self._queue.find_injectable(self._fits, ("merge",)) if one else self._queue.find_injectable(self._fits)
 
     def _emit(self, event: AnyEvent) -> None:
         self._recorder.emit(event, self._agent)
 
 
-def _taken(prompt: Prompt, *, joined: bool) -> PromptJoined | PromptDropped:
+def _removal_event_of(prompt: Prompt, *, joined: bool) -> PromptInjected | PromptDropped:
     if not joined:
         return PromptDropped(prompt.id)
-    return _joined(prompt, "", NOTHING)
+    return _injection_event_of(prompt, "", NO_CONTENT)
 
 
-def _joined(prompt: Prompt, turn: str, attached: Attached) -> PromptJoined:
-    return PromptJoined(
-        prompt.id, prompt.text, prompt.mode, turn, prompt.shown, attached.notes, attached.images, prompt.attached
+def _injection_event_of(prompt: Prompt, turn: str, attached: AttachedContent) -> PromptInjected:
+    return PromptInjected(
+        prompt.id,
+        prompt.text,
+        prompt.mode,
+        turn,
+        prompt.display_text,
+        attached.notes,
+        attached.images,
+        prompt.attachments,
     )

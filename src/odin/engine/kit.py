@@ -9,15 +9,15 @@ from odin.core.errors import ContextOverflow, ProviderError
 from odin.core.event import CachedFile
 from odin.core.message import Usage
 from odin.core.provider import ModelInfo, Provider, ToolSpec
-from odin.engine.budget import Budget
-from odin.engine.call.admitted import Scope
-from odin.engine.call.gate import Gate
+from odin.engine.budget import CostBudget
+from odin.engine.call.admitted import CallScope
+from odin.engine.call.gate import CallPipeline
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
 from odin.engine.turnhooks import TurnHooks
 
 
-class Limits(msgspec.Struct, frozen=True):
+class TurnLimits(msgspec.Struct, frozen=True):
     """What bounds one turn. 0 means no limit for `max_turns`."""
 
     max_turns: int = 100
@@ -39,28 +39,28 @@ class Planner(msgspec.Struct, frozen=True):
 class Compaction(Protocol):
     """Keeps the conversation of one agent within the window of its model. It is called when no tool call is open."""
 
-    async def before_request(self, planner: Planner, scope: Scope) -> None:
+    async def prepare_request(self, planner: Planner, scope: CallScope) -> None:
         """Make sure that the next request fits. Raises CompactionFailed when it cannot be made to."""
         ...
 
-    async def overflowed(self, planner: Planner, scope: Scope, error: ContextOverflow) -> bool:
+    async def handle_overflow(self, planner: Planner, scope: CallScope, error: ContextOverflow) -> bool:
         """The model refused a request as too long. True when there is less to send now: it can be asked again."""
         ...
 
     @property
-    def expected(self) -> int:
+    def expected_tokens(self) -> int:
         """About how many tokens the request takes that is made next; 0 when nobody measures it."""
         ...
 
-    def answered(self, planner: Planner, usage: Usage) -> None:
+    def record_usage(self, planner: Planner, usage: Usage) -> None:
         """What the last request really took."""
         ...
 
-    def reply_room(self, planner: Planner) -> int:
+    def reply_room_of(self, planner: Planner) -> int:
         """Tokens a reply may have at most; 0 when nothing is known about it."""
         ...
 
-    async def cut_off(self, planner: Planner, scope: Scope) -> bool:
+    async def handle_cut_off(self, planner: Planner, scope: CallScope) -> bool:
         """Replies were cut off by their length limit again and again. True when there is more room for one now."""
         ...
 
@@ -68,43 +68,43 @@ class Compaction(Protocol):
 class NoCompaction:
     """The conversation grows until the model refuses it."""
 
-    async def before_request(self, planner: Planner, scope: Scope) -> None:
+    async def prepare_request(self, planner: Planner, scope: CallScope) -> None:
         return
 
-    async def overflowed(self, planner: Planner, scope: Scope, error: ContextOverflow) -> bool:
+    async def handle_overflow(self, planner: Planner, scope: CallScope, error: ContextOverflow) -> bool:
         return False
 
     @property
-    def expected(self) -> int:
+    def expected_tokens(self) -> int:
         return 0
 
-    def answered(self, planner: Planner, usage: Usage) -> None:
+    def record_usage(self, planner: Planner, usage: Usage) -> None:
         return
 
-    def reply_room(self, planner: Planner) -> int:
+    def reply_room_of(self, planner: Planner) -> int:
         return 0
 
-    async def cut_off(self, planner: Planner, scope: Scope) -> bool:
+    async def handle_cut_off(self, planner: Planner, scope: CallScope) -> bool:
         return False
 
 
-async def no_other_model(failed: str, error: ProviderError) -> bool:
+async def refuse_fallback(failed: str, error: ProviderError) -> bool:
     return False
 
 
-class Kit(msgspec.Struct, frozen=True):
+class TurnDeps(msgspec.Struct, frozen=True):
     """The collaborators of a turn."""
 
     recorder: Recorder
-    gate: Gate
-    limits: Limits
+    pipeline: CallPipeline
+    limits: TurnLimits
     retry: RetryPolicy
     planner: Callable[[], Planner]
     """The planner for the next request: it may change between two requests."""
-    fresh_files: Callable[[], list[CachedFile]]
+    take_fresh_files: Callable[[], list[CachedFile]]
     """Files that came into the cache since this was last called."""
     hooks: TurnHooks
-    budget: Budget
+    budget: CostBudget
     compaction: Compaction = NoCompaction()
-    other_model: Callable[[str, ProviderError], Awaitable[bool]] = no_other_model
+    switch_to_fallback: Callable[[str, ProviderError], Awaitable[bool]] = refuse_fallback
     """Called when a model (`provider/model`) cannot answer: whether there is another one to ask now."""

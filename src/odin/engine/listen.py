@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from odin.core.breath import Breath
+from odin.core.breath import TimeSlice
 from odin.core.errors import EmptyReply, EmptyTruncation, ProviderError, RateLimited, StreamCut
 from odin.core.event import (
     ActivityChanged,
@@ -19,29 +19,29 @@ from odin.core.event import (
     CallStreamed,
     DiscardReason,
     RateLimitUpdated,
+    ReplyRolledBack,
     RequestProgressed,
     RequestStarted,
     RetryScheduled,
-    RolledBack,
     TextStreamed,
 )
-from odin.core.message import AssistantMessage, ToolCall, Usage
+from odin.core.message import ReplyMessage, ToolCall, Usage
 from odin.core.provider import (
-    CallPiece,
-    LimitsPiece,
-    Piece,
+    CallChunk,
+    Chunk,
     Provider,
+    RateLimitChunk,
     Request,
-    RollbackPiece,
-    StopPiece,
-    TextPiece,
-    ThinkingPiece,
-    WaitPiece,
+    RollbackChunk,
+    StopChunk,
+    TextChunk,
+    ThinkingChunk,
+    WaitChunk,
 )
-from odin.core.reply import Reply, ReplyBuilder, parse_object
+from odin.core.reply import Reply, ReplyBuilder, parse_arguments
 from odin.engine.recorder import Recorder
 from odin.engine.retry import RetryPolicy
-from odin.engine.thoughts import Thoughts
+from odin.engine.thoughts import ReasoningStream
 
 PROGRESS_EVERY_S = 0.3
 """How often is told how much of a reply has arrived."""
@@ -49,11 +49,11 @@ PROGRESS_EVERY_S = 0.3
 _ID_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-Account = Callable[[Usage], ProviderError | None]
+AccountUsage = Callable[[Usage], ProviderError | None]
 """Told what one try took. Gives the reason why there may be no other."""
 
 
-class GaveUp(Exception):
+class RetriesExhausted(Exception):
     """No more retries: `error` is the last failure."""
 
     def __init__(self, error: ProviderError) -> None:
@@ -61,103 +61,103 @@ class GaveUp(Exception):
         self.error = error
 
 
-class Early(Protocol):
+class CallObserver(Protocol):
     """Who begins calls while their reply is still being written."""
 
-    def appears(self, call_id: str) -> None: ...
+    def on_call_started(self, call_id: str) -> None: ...
 
-    def complete(self, call_id: str, name: str, args: dict[str, Any] | None) -> None: ...
+    def on_call_complete(self, call_id: str, name: str, args: dict[str, Any] | None) -> None: ...
 
-    async def take_back(self, reason: DiscardReason) -> None: ...
+    async def rollback(self, reason: DiscardReason) -> None: ...
 
 
-class Listener:
-    def __init__(self, recorder: Recorder, retry: RetryPolicy, agent: str, early: Early) -> None:
+class ReplyStream:
+    def __init__(self, recorder: Recorder, retry: RetryPolicy, agent: str, early: CallObserver) -> None:
         self.seconds = 0.0
-        self._early = early
+        self._observer = early
         self._recorder = recorder
         self._retry = retry
         self._agent = agent
         self._builder = ReplyBuilder()
-        self._thoughts = Thoughts(self._emit)
-        self._book: Account = lambda usage: None
+        self._reasoning = ReasoningStream(self._emit)
+        self._account_usage: AccountUsage = lambda usage: None
         self._refusal: ProviderError | None = None
-        self._asked = 0
-        self._kept: AssistantMessage | None = None
-        self._progress = _Progress()
+        self._request_count = 0
+        self._partial_message: ReplyMessage | None = None
+        self._progress = _ReplyProgress()
         self._ids: dict[int, str] = {}
-        self._taken: set[str] = set()
+        self._used_ids: set[str] = set()
 
-    async def ask(self, provider: Provider, request: Request, account: Account, tokens: int = 0) -> Reply:
+    async def run(self, provider: Provider, request: Request, account: AccountUsage, tokens: int = 0) -> Reply:
         """The reply, however many tries it takes. `account` hears what each of them took and may forbid another.
 
         `tokens` is about how many the request takes.
         """
-        if self._builder.started:
-            self._emit(RolledBack("asked anew"))
-        self._asked += 1
-        self._emit(RequestStarted(self._asked, request.model, tokens))
-        self._book = account
+        if self._builder.has_started:
+            self._emit(ReplyRolledBack("asked anew"))
+        self._request_count += 1
+        self._emit(RequestStarted(self._request_count, request.model, tokens))
+        self._account_usage = account
         attempt = 0
         while True:
             attempt += 1
             self._builder = ReplyBuilder(provider.name, request.model)
-            self._progress = _Progress()
+            self._progress = _ReplyProgress()
             self._ids = {}
-            self._taken = _ids_of(request)
+            self._used_ids = _call_ids_of(request)
             try:
-                return await self._once(provider, request)
+                return await self._try_once(provider, request)
             except ProviderError as error:
-                await self._early.take_back("rollback")
-                delay = self._retry.delay(error, attempt)
+                await self._observer.rollback("rollback")
+                delay = self._retry.compute_delay(error, attempt)
                 if delay is None or self._refusal is not None:
-                    self._thoughts.end()
-                    raise GaveUp(error if delay is None else self._refusal or error) from error
-                await self._wait(error, attempt, delay)
+                    self._reasoning.end()
+                    raise RetriesExhausted(error if delay is None else self._refusal or error) from error
+                await self._wait_to_retry(error, attempt, delay)
             except asyncio.CancelledError:
-                self._thoughts.end()
+                self._reasoning.end()
                 raise
 
-    def partial(self) -> AssistantMessage | None:
+    def take_partial(self) -> ReplyMessage | None:
         """The text of a reply that did not finish, if there is any: of the last try that brought some."""
-        message = _with_text(self._builder) or self._kept
-        self._builder, self._kept = ReplyBuilder(), None
+        message = _partial_message_of(self._builder) or self._partial_message
+        self._builder, self._partial_message = ReplyBuilder(), None
         return message
 
-    def _account(self) -> None:
+    def _report_usage(self) -> None:
         """Say what this try has taken, as far as the provider told."""
-        self._refusal = self._book(self._builder.usage)
+        self._refusal = self._account_usage(self._builder.usage)
 
-    async def _once(self, provider: Provider, request: Request) -> Reply:
+    async def _try_once(self, provider: Provider, request: Request) -> Reply:
         begun = time.monotonic()
-        breath = Breath()
+        breath = TimeSlice()
         try:
             async for piece in provider.stream(request):
-                if isinstance(piece, RollbackPiece):
-                    await self._early.take_back("rollback")
-                self._hear(piece, provider.name)
-                await breath.take()
+                if isinstance(piece, RollbackChunk):
+                    await self._observer.rollback("rollback")
+                self._handle_chunk(piece, provider.name)
+                await breath.maybe_yield()
             if self._builder.stop is None:
                 raise StreamCut("The reply ended before it was complete.", "Try again.")
         finally:
             self.seconds += time.monotonic() - begun
-            self._account()
+            self._report_usage()
         reply = self._builder.finish()
-        if reply.empty:
+        if reply.is_empty:
             if reply.message.stop == "max_tokens":
                 raise EmptyTruncation("The length limit was reached before anything was said.", "Raise max_tokens.")
             raise EmptyReply("The model answered with nothing.")
-        self._emit(self._progress.event())
-        self._builder, self._kept = ReplyBuilder(), None
+        self._emit(self._progress.to_event())
+        self._builder, self._partial_message = ReplyBuilder(), None
         return reply
 
-    async def _wait(self, error: ProviderError, attempt: int, delay: float) -> None:
+    async def _wait_to_retry(self, error: ProviderError, attempt: int, delay: float) -> None:
         """Wait in plain sight. The text on screen is taken back, and kept in case no other try brings any."""
-        self._thoughts.drop()
-        if self._builder.started:
-            self._kept = _with_text(self._builder) or self._kept
-            self._emit(RolledBack(error.kind))
-        total = self._retry.limit(error)
+        self._reasoning.drop()
+        if self._builder.has_started:
+            self._partial_message = _partial_message_of(self._builder) or self._partial_message
+            self._emit(ReplyRolledBack(error.kind))
+        total = self._retry.max_attempts_of(error)
         self._emit(RetryScheduled(attempt, total, round(delay, 2), str(error), error.kind))
         if isinstance(error, RateLimited) and error.retry_after:
             self._emit(ActivityChanged("cooling", f"cooldown {math.ceil(delay)}s"))
@@ -165,103 +165,103 @@ class Listener:
             self._emit(ActivityChanged("retrying", f"retry {attempt}/{total}"))
         await asyncio.sleep(delay)
 
-    def _hear(self, piece: Piece, provider: str) -> None:
-        if isinstance(piece, WaitPiece):
+    def _handle_chunk(self, piece: Chunk, provider: str) -> None:
+        if isinstance(piece, WaitChunk):
             self._emit(ActivityChanged(piece.activity))  # pyright: ignore[reportArgumentType]
             return
-        if isinstance(piece, LimitsPiece):
+        if isinstance(piece, RateLimitChunk):
             self._emit(RateLimitUpdated(provider, **msgspec.structs.asdict(piece)))
             return
-        if isinstance(piece, RollbackPiece):
-            self._roll_back(piece)
+        if isinstance(piece, RollbackChunk):
+            self._handle_rollback(piece)
             return
-        if isinstance(piece, CallPiece):
-            piece = self._named(piece)
-        fresh = not self._builder.started
+        if isinstance(piece, CallChunk):
+            piece = self._assign_id(piece)
+        fresh = not self._builder.has_started
         self._builder.add(piece)
-        if fresh and self._builder.started:
+        if fresh and self._builder.has_started:
             self._emit(ActivityChanged("streaming"))
-        if isinstance(piece, TextPiece | CallPiece | StopPiece):
-            self._thoughts.end()
-        if isinstance(piece, TextPiece):
+        if isinstance(piece, TextChunk | CallChunk | StopChunk):
+            self._reasoning.end()
+        if isinstance(piece, TextChunk):
             self._emit(TextStreamed(piece.text))
-        elif isinstance(piece, ThinkingPiece):
-            self._thoughts.hear(piece)
-        elif isinstance(piece, CallPiece):
-            self._hear_call(piece)
-        if self._progress.count(piece):
-            self._emit(self._progress.event())
+        elif isinstance(piece, ThinkingChunk):
+            self._reasoning.add_chunk(piece)
+        elif isinstance(piece, CallChunk):
+            self._handle_call_chunk(piece)
+        if self._progress.add_chunk(piece):
+            self._emit(self._progress.to_event())
 
-    def _roll_back(self, piece: RollbackPiece) -> None:
+    def _handle_rollback(self, piece: RollbackChunk) -> None:
         """The provider begins the reply again. What the beginning has cost stays counted."""
-        self._account()
-        self._thoughts.drop()
+        self._report_usage()
+        self._reasoning.drop()
         self._builder.add(piece)
         self._ids = {}
-        self._emit(RolledBack(piece.reason))
+        self._emit(ReplyRolledBack(piece.reason))
 
-    def _hear_call(self, piece: CallPiece) -> None:
-        raw = self._builder.arguments(piece.index)
-        name = self._builder.call_name(piece.index)
+    def _handle_call_chunk(self, piece: CallChunk) -> None:
+        raw = self._builder.arguments_of(piece.index)
+        name = self._builder.name_of_call(piece.index)
         if piece.done:
-            args = parse_object(raw)
+            args = parse_arguments(raw)
             self._emit(CallStreamed(piece.id, name, piece.json, 0, True, args or {}))
-            self._early.complete(piece.id, name, args)
+            self._observer.on_call_complete(piece.id, name, args)
         else:
             self._emit(CallStreamed(piece.id, name, piece.json, len(raw)))
 
-    def _named(self, piece: CallPiece) -> CallPiece:
+    def _assign_id(self, piece: CallChunk) -> CallChunk:
         """The piece with an id that is legal everywhere and used by no other call of this conversation."""
         if piece.index not in self._ids:
             wanted = "".join(char for char in piece.id if char in _ID_CHARS)[:40]
-            number = len(self._taken)
+            number = len(self._used_ids)
             chosen = wanted or f"call_{number}"
-            while chosen in self._taken:
+            while chosen in self._used_ids:
                 number += 1
                 chosen = f"call_{number}"
-            self._taken.add(chosen)
+            self._used_ids.add(chosen)
             self._ids[piece.index] = chosen
-            self._early.appears(chosen)
+            self._observer.on_call_started(chosen)
         return msgspec.structs.replace(piece, id=self._ids[piece.index])
 
     def _emit(self, event: AnyEvent) -> None:
         self._recorder.emit(event, self._agent)
 
 
-class _Progress:
+class _ReplyProgress:
     """How much of a reply has arrived, and whether it is time to tell."""
 
     def __init__(self) -> None:
-        self._pieces = 0
+        self._chunks = 0
         self._chars = 0
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
 
-    def count(self, piece: Piece) -> bool:
-        self._pieces += 1
-        if isinstance(piece, TextPiece | ThinkingPiece):
+    def add_chunk(self, piece: Chunk) -> bool:
+        self._chunks += 1
+        if isinstance(piece, TextChunk | ThinkingChunk):
             self._chars += len(piece.text)
-        elif isinstance(piece, CallPiece):
+        elif isinstance(piece, CallChunk):
             self._chars += len(piece.json)
         now = time.monotonic()
-        due = now - self._told >= PROGRESS_EVERY_S
+        due = now - self._reported_at >= PROGRESS_EVERY_S
         if due:
-            self._told = now
+            self._reported_at = now
         return due
 
-    def event(self) -> RequestProgressed:
-        return RequestProgressed(self._pieces, self._chars)
+    def to_event(self) -> RequestProgressed:
+        return RequestProgressed(self._chunks, self._chars)
 
 
-def _with_text(builder: ReplyBuilder) -> AssistantMessage | None:
+def _partial_message_of(builder: ReplyBuilder) -> ReplyMessage | None:
     message = builder.finish(interrupted=True).message
     return message if message.text.strip() else None
 
 
-def _ids_of(request: Request) -> set[str]:
+def _call_ids_of(request: Request) -> set[str]:
     return {
         part.id
         for message in request.messages
-        if isinstance(message, AssistantMessage)
+        if isinstance(message, ReplyMessage)
         for part in message.parts
         if isinstance(part, ToolCall)
     }

@@ -11,21 +11,21 @@ from typing import Protocol
 
 import msgspec
 
-from odin.bus.hub import Hub
+from odin.bus.hub import EventBus
 from odin.core.errors import AgentShutdown, OdinError
-from odin.core.event import AnyEvent, CallSpeculated, Envelope, FilesSaved, ToolStarted, TurnEnded, TurnStarted
-from odin.session.state import State
+from odin.core.event import AnyEvent, CallSpeculated, CheckpointSaved, Envelope, ToolStarted, TurnEnded, TurnStarted
+from odin.session.state import SessionState
 
-_WORTH_A_SYNC = (TurnStarted, FilesSaved, TurnEnded)
+_SYNCED_EVENTS = (TurnStarted, CheckpointSaved, TurnEnded)
 """What must survive a power cut as soon as it was said: a prompt, an answer, and how to undo what comes next."""
 
-_ANNOUNCES = (ToolStarted, CallSpeculated, FilesSaved)
+_PRE_EFFECT_EVENTS = (ToolStarted, CallSpeculated, CheckpointSaved)
 """What comes right before a side effect."""
 
-_TRIED_AGAIN = (TurnStarted, TurnEnded, *_ANNOUNCES)
+_RETRIED_EVENTS = (TurnStarted, TurnEnded, *_PRE_EFFECT_EVENTS)
 
 
-class Log(Protocol):
+class EventLog(Protocol):
     def append(self, envelope: Envelope) -> None: ...
 
     def sync(self) -> None: ...
@@ -33,7 +33,7 @@ class Log(Protocol):
     def close(self) -> None: ...
 
 
-def _unsaved(ended: TurnEnded, failure: OdinError) -> TurnEnded:
+def _mark_unsaved(ended: TurnEnded, failure: OdinError) -> TurnEnded:
     """The end of a turn that could not be written: its answer is still given, and why it is not kept."""
     return msgspec.structs.replace(
         ended, reason="error", error=str(failure), error_kind=failure.kind, hint=failure.hint
@@ -43,16 +43,16 @@ def _unsaved(ended: TurnEnded, failure: OdinError) -> TurnEnded:
 class Recorder:
     """The only way an event comes to be. It runs on the event loop's thread and never waits, so events never mix."""
 
-    def __init__(self, log: Log | None, state: State, hub: Hub, *, inherited: int = -1) -> None:
+    def __init__(self, log: EventLog | None, state: SessionState, hub: EventBus, *, inherited: int = -1) -> None:
         self.state = state
         self.hub = hub
         self._log = log
         self._next = state.seq + 1
-        self.past = state.seq
+        self.last_past_seq = state.seq
         """The number of the last event of earlier runs of the session."""
-        self.inherited = inherited
+        self.last_inherited_seq = inherited
         """The number of the last event that is a copy: it happened in the session this one was forked from."""
-        self._waiting: deque[Envelope] = deque()
+        self._unwritten: deque[Envelope] = deque()
         """What the log has not taken yet, oldest first."""
         self._failing = False
         self._closed = False
@@ -69,9 +69,9 @@ class Recorder:
         envelope = Envelope(number, time.time(), self.state.session, event, agent)
         failure = self._write(envelope) if event.durable else None
         if failure is not None and isinstance(event, TurnEnded):
-            envelope = msgspec.structs.replace(envelope, event=_unsaved(event, failure))
-        if failure is not None and isinstance(event, _ANNOUNCES) and self._waiting:
-            self._waiting.pop()
+            envelope = msgspec.structs.replace(envelope, event=_mark_unsaved(event, failure))
+        if failure is not None and isinstance(event, _PRE_EFFECT_EVENTS) and self._unwritten:
+            self._unwritten.pop()
             raise failure
         self._next += event.durable
         self.state.apply(envelope)
@@ -85,16 +85,16 @@ class Recorder:
         until something happens that must not be lost."""
         if self._log is None:
             return None
-        self._waiting.append(envelope)
-        if self._failing and self.state.executing and not isinstance(envelope.event, _TRIED_AGAIN):
+        self._unwritten.append(envelope)
+        if self._failing and self.state.is_executing and not isinstance(envelope.event, _RETRIED_EVENTS):
             return None
-        return self._catch_up(self._log, sync=isinstance(envelope.event, _WORTH_A_SYNC))
+        return self._write_pending(self._log, sync=isinstance(envelope.event, _SYNCED_EVENTS))
 
-    def _catch_up(self, log: Log, *, sync: bool) -> OdinError | None:
+    def _write_pending(self, log: EventLog, *, sync: bool) -> OdinError | None:
         try:
-            while self._waiting:
-                log.append(self._waiting[0])
-                self._waiting.popleft()
+            while self._unwritten:
+                log.append(self._unwritten[0])
+                self._unwritten.popleft()
             if sync:
                 log.sync()
         except OdinError as error:
@@ -106,6 +106,6 @@ class Recorder:
     def close(self) -> None:
         self._closed = True
         if self._log is not None:
-            if self._waiting:
-                self._catch_up(self._log, sync=True)
+            if self._unwritten:
+                self._write_pending(self._log, sync=True)
             self._log.close()

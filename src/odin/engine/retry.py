@@ -16,13 +16,13 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     base_s: float = 0.5
     max_s: float = 60.0
 
-    def limit(self, error: ProviderError) -> int:
+    def max_attempts_of(self, error: ProviderError) -> int:
         """How many times a call that fails like this is made at most."""
         return min(self.attempts, self.empty_attempts) if isinstance(error, EmptyReply) else self.attempts
 
-    def delay(self, error: ProviderError, attempt: int) -> float | None:
+    def compute_delay(self, error: ProviderError, attempt: int) -> float | None:
         """Seconds to wait after failed attempt number `attempt` (from 1), or None to give up."""
-        if not error.retryable or attempt >= self.limit(error):
+        if not error.retryable or attempt >= self.max_attempts_of(error):
             return None
         asked = error.retry_after or 0.0
         if asked > self.max_s:

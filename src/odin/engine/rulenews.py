@@ -3,22 +3,22 @@
 import asyncio
 
 from odin.core.event import RuleAdded, RuleRemoved
-from odin.core.rule import Action, RememberScope, RuleLine
+from odin.core.rule import RememberScope, RuleAction, RuleLine
 from odin.engine.recorder import Recorder
-from odin.policy.rule.book import Rulebook, scope_of
+from odin.policy.rule.book import RuleSet, scope_of
 
 
-class RuleNews:
+class RuleChanges:
     """One change at a time. Files are written in a thread, since another process may hold them for a while."""
 
-    def __init__(self, book: Rulebook, recorder: Recorder) -> None:
+    def __init__(self, book: RuleSet, recorder: Recorder) -> None:
         self._book = book
         self._recorder = recorder
-        self._changing = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def add(self, text: str, action: Action, scope: RememberScope) -> None:
+    async def add(self, text: str, action: RuleAction, scope: RememberScope) -> None:
         """From now on. Raises OdinError for a text that is no rule, or when it cannot be written down."""
-        async with self._changing:
+        async with self._lock:
             if scope == "session":
                 rule = self._book.add(text, action, scope)
             else:
@@ -26,9 +26,9 @@ class RuleNews:
             self._recorder.emit(RuleAdded(rule.text, action, scope))
 
     async def remove(self, number: int) -> None:
-        async with self._changing:
+        async with self._lock:
             rule = await asyncio.to_thread(self._book.remove, number)
             self._recorder.emit(RuleRemoved(rule.text, rule.action, scope_of(rule)))
 
-    def lines(self) -> tuple[RuleLine, ...]:
-        return self._book.lines()
+    def list_rules(self) -> tuple[RuleLine, ...]:
+        return self._book.list_rules()

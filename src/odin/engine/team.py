@@ -5,32 +5,38 @@ from collections.abc import Callable
 from odin.core.event import AgentEnded, AgentStarted, ExitReason, Mode, TurnEnded
 from odin.core.op import Prompt
 from odin.engine.agent import Agent
-from odin.engine.kit import Kit
+from odin.engine.kit import TurnDeps
 from odin.engine.recorder import Recorder
-from odin.engine.wake import Waker
+from odin.engine.wake import JobNotifier
 
-TOLD_CHARS = 2000
+REPORTED_CHARS = 2000
 """So much of a sub-agent's answer is told with its end; the whole of it is the result of the call that began it."""
 
 
-class Team:
+class SubAgentRunner:
     """`kit_for(mode, name)` gives the collaborators of one sub-agent."""
 
     def __init__(
-        self, *, recorder: Recorder, kit_for: Callable[[Mode, str], Kit], cwd: str, root: str, waker: Waker
+        self,
+        *,
+        recorder: Recorder,
+        deps_for: Callable[[Mode, str], TurnDeps],
+        cwd: str,
+        root: str,
+        notifier: JobNotifier,
     ) -> None:
         self._recorder = recorder
-        self._waker = waker
-        self._kit_for = kit_for
+        self._notifier = notifier
+        self._deps_for = deps_for
         self._cwd = cwd
         self._root = root
 
     async def run(self, task: str, mode: Mode) -> TurnEnded:
         """Run one task to its end and give its answer back. The sub-agent leaves the state whatever happens."""
-        name = self._new_name()
+        name = self._make_name()
         agent = Agent(
             recorder=self._recorder,
-            kit_for=lambda chosen: self._kit_for(chosen, name),
+            deps_for=lambda chosen: self._deps_for(chosen, name),
             cwd=self._cwd,
             root=self._root,
             name=name,
@@ -38,15 +44,15 @@ class Team:
         reason: ExitReason = "aborted"
         text = ""
         self._recorder.emit(AgentStarted(name, task, mode))
-        self._waker.enter(agent)
+        self._notifier.register(agent)
         try:
-            ended = await agent.answer(Prompt(name, task, mode))
-            reason, text = ended.reason, ended.text[:TOLD_CHARS]
+            ended = await agent.run_prompt(Prompt(name, task, mode))
+            reason, text = ended.reason, ended.text[:REPORTED_CHARS]
             return ended
         finally:
             self._recorder.emit(AgentEnded(name, reason, text))
-            self._waker.leave(agent)
+            self._notifier.unregister(agent)
 
-    def _new_name(self) -> str:
+    def _make_name(self) -> str:
         """A name no agent of this session has had, also after a resume."""
         return f"agent-{self._recorder.state.agent_count + 1}"

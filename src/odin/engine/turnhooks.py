@@ -6,20 +6,20 @@ from contextlib import suppress
 from typing import Any
 
 from odin.core.errors import OdinError, PromptBlocked, TurnHalted
-from odin.core.event import Mode, Noted, TurnEnded, Warned
-from odin.core.hook import SILENT, HookCall, HookVerdict, Point
-from odin.core.message import AssistantMessage
-from odin.engine.call.hooking import Desk
+from odin.core.event import Mode, NoteAdded, TurnEnded, Warned
+from odin.core.hook import NO_VERDICT, HookCall, HookPoint, HookVerdict
+from odin.core.message import ReplyMessage
+from odin.engine.call.hooking import HookInbox
 
-MAX_KEPT_GOING = 8
+MAX_CONTINUES = 8
 """How often stop hooks may keep one turn going. A hook that never has enough must not run for ever."""
 
-GO_ON = "A stop hook wants you to go on."
+CONTINUE_NOTE = "A stop hook wants you to go on."
 
-_OUR_OWN_ENDS = (PromptBlocked.__name__, TurnHalted.__name__)
+_OWN_ERROR_KINDS = (PromptBlocked.__name__, TurnHalted.__name__)
 
 
-class Watchers:
+class HookTasks:
     """Hooks that are told something and nobody waits for, before the session ends."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Watchers:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def settle(self) -> None:
+    async def wait_all(self) -> None:
         """Every hook has its own time, so this ends."""
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -39,101 +39,103 @@ class Watchers:
 class TurnHooks:
     """`source` says how the session of the main agent began. A sub-agent's prompts are no person's."""
 
-    def __init__(self, desk: Desk, watchers: Watchers, agent: str = "", *, source: str = "startup") -> None:
-        self.desk = desk
-        self._watchers = watchers
+    def __init__(self, desk: HookInbox, watchers: HookTasks, agent: str = "", *, source: str = "startup") -> None:
+        self.inbox = desk
+        self._tasks = watchers
         self._agent = agent
         self._source = source
-        self._begun = False
+        self._has_begun = False
 
-    async def begin(self, mode: Mode) -> None:
+    async def fire_session_start(self, mode: Mode) -> None:
         """`session_start`, before the first turn of a session."""
-        if not self._agent and not self._begun:
-            self._begun = True
-            await self._fire("session_start", mode, reason=self._source)
+        if not self._agent and not self._has_begun:
+            self._has_begun = True
+            await self._fire_point("session_start", mode, reason=self._source)
 
     @property
-    def judges_prompts(self) -> bool:
-        return not self._agent and self.desk.listens("prompt_submit")
+    def has_prompt_hooks(self) -> bool:
+        return not self._agent and self.inbox.has_hook_for("prompt_submit")
 
-    async def refusal(self, text: str, mode: Mode) -> str:
+    async def get_prompt_refusal(self, text: str, mode: Mode) -> str:
         """`prompt_submit` for a prompt that joins a running turn: why it may not, or ""."""
         try:
-            await self.submitted(text, mode)
+            await self.fire_prompt_submit(text, mode)
         except PromptBlocked as blocked:
             return str(blocked)
         return ""
 
-    async def submitted(self, text: str, mode: Mode) -> None:
+    async def fire_prompt_submit(self, text: str, mode: Mode) -> None:
         """`prompt_submit`. Raises PromptBlocked."""
         if self._agent:
             return
-        verdict = await self._fire("prompt_submit", mode, text=text)
+        verdict = await self._fire_point("prompt_submit", mode, text=text)
         if verdict.decision == "deny":
             raise PromptBlocked(verdict.message)
-        self.heed()
+        self.raise_if_halted()
 
-    async def before_request(self, mode: Mode) -> None:
+    async def fire_before_request(self, mode: Mode) -> None:
         """`before_llm_call`, and then the model is told what hooks have said since the last request."""
-        await self._fire("before_llm_call", mode)
-        self.heed()
-        self.desk.tell(self._agent)
+        await self._fire_point("before_llm_call", mode)
+        self.raise_if_halted()
+        self.inbox.deliver_notes(self._agent)
 
-    async def after_reply(self, message: AssistantMessage, mode: Mode) -> None:
+    async def fire_after_reply(self, message: ReplyMessage, mode: Mode) -> None:
         names = tuple(call.name for call in message.calls)
-        await self._fire("after_llm_call", mode, text=message.text, tools=names)
-        self.heed()
+        await self._fire_point("after_llm_call", mode, text=message.text, tools=names)
+        self.raise_if_halted()
 
-    def heed(self) -> None:
+    def raise_if_halted(self) -> None:
         """Raise TurnHalted when a hook wants the turn to end."""
-        halted = self.desk.take_halt()
+        halted = self.inbox.take_halt()
         if halted:
             raise TurnHalted(halted)
 
-    async def keeps_going(self, text: str, mode: Mode, times: int) -> bool:
+    async def should_continue(self, text: str, mode: Mode, times: int) -> bool:
         """`stop`: whether the turn must go on although the model has answered. `times` is how often it has gone on."""
-        point: Point = "subagent_stop" if self._agent else "stop"
-        verdict = await self._fire(point, mode, text=text, again=times > 0)
+        point: HookPoint = "subagent_stop" if self._agent else "stop"
+        verdict = await self._fire_point(point, mode, text=text, again=times > 0)
         if verdict.halt:
-            self.desk.take_halt()
+            self.inbox.take_halt()
             return False
-        if not verdict.go_on:
+        if not verdict.continue_turn:
             return False
-        if times >= MAX_KEPT_GOING:
+        if times >= MAX_CONTINUES:
             why = f"Stop hooks have kept this turn going {times} times; it ends now all the same."
-            self.desk.recorder.emit(Warned(why), self._agent)
+            self.inbox.recorder.emit(Warned(why), self._agent)
             return False
-        self.desk.recorder.emit(Noted(verdict.message or GO_ON), self._agent)
+        self.inbox.recorder.emit(NoteAdded(verdict.message or CONTINUE_NOTE), self._agent)
         return True
 
     # --- points that only watch ---
 
-    def failed(self, ended: TurnEnded, mode: Mode) -> None:
-        if ended.reason == "error" and ended.error_kind not in _OUR_OWN_ENDS:
-            self._watch(HookCall("agent_error", self._agent, mode, text=ended.error, reason=ended.error_kind))
+    def report_error(self, ended: TurnEnded, mode: Mode) -> None:
+        if ended.reason == "error" and ended.error_kind not in _OWN_ERROR_KINDS:
+            self._fire_in_background(
+                HookCall("agent_error", self._agent, mode, text=ended.error, reason=ended.error_kind)
+            )
 
-    def rests(self, ended: TurnEnded) -> None:
+    def report_idle(self, ended: TurnEnded) -> None:
         """The agent has answered everything."""
-        self._watch(HookCall("idle", self._agent, text=ended.text, reason=ended.reason))
+        self._fire_in_background(HookCall("idle", self._agent, text=ended.text, reason=ended.reason))
 
-    async def over(self) -> None:
+    async def end_session(self) -> None:
         """`session_end`, after everything that is still being told. Only for a session that began."""
-        await self._watchers.settle()
-        if self._begun and self.desk.listens("session_end"):
-            await self._tell(HookCall("session_end", self._agent, reason="exit"))
+        await self._tasks.wait_all()
+        if self._has_begun and self.inbox.has_hook_for("session_end"):
+            await self._fire_quietly(HookCall("session_end", self._agent, reason="exit"))
 
-    def _watch(self, call: HookCall) -> None:
-        if self.desk.listens(call.point):
-            self._watchers.add(self._tell(call))
+    def _fire_in_background(self, call: HookCall) -> None:
+        if self.inbox.has_hook_for(call.point):
+            self._tasks.add(self._fire_quietly(call))
 
-    async def _tell(self, call: HookCall) -> None:
+    async def _fire_quietly(self, call: HookCall) -> None:
         with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
-            await self.desk.fire(call)
-            self.desk.take_halt()
+            await self.inbox.fire(call)
+            self.inbox.take_halt()
 
-    async def _fire(
+    async def _fire_point(
         self,
-        point: Point,
+        point: HookPoint,
         mode: Mode,
         *,
         text: str = "",
@@ -141,8 +143,8 @@ class TurnHooks:
         again: bool = False,
         tools: tuple[str, ...] = (),
     ) -> HookVerdict:
-        if not self.desk.listens(point):
-            return SILENT
-        return await self.desk.fire(
-            HookCall(point, self._agent, mode, text=text, reason=reason, again=again, tools=tools)
+        if not self.inbox.has_hook_for(point):
+            return NO_VERDICT
+        return await self.inbox.fire(
+            HookCall(point, self._agent, mode, text=text, reason=reason, stop_hook_active=again, tools=tools)
         )

@@ -8,16 +8,16 @@ from msgspec import Struct, field
 
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
-from odin.policy.command.harmless import Step, harmless, steps
-from odin.policy.command.shapes import Simple, Word
+from odin.policy.command.harmless import CommandStep, is_step_read_only, locate_steps
+from odin.policy.command.shapes import ShellWord, SimpleCommand
 from odin.policy.modes import ModeSpec
-from odin.policy.shell import Survey
+from odin.policy.shell import CommandAnalysis
 
 _MAX_FOLDERS = 8
 _MAX_MATCHES = 1000
 
 
-class Call(Struct, frozen=True):
+class PolicyCall(Struct, frozen=True):
     """A tool with what it is called for, in which mode and where. `seen` is what its command would run.
 
     Several rules ask the same of a call; `known` keeps what was found out.
@@ -27,82 +27,82 @@ class Call(Struct, frozen=True):
     kind: Kind
     subject: Subject
     spec: ModeSpec
-    seen: Survey | None
+    analysis: CommandAnalysis | None
     root: str
     cwd: str
-    known: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    cache: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
     @property
     def command(self) -> str:
         return self.subject.command
 
-    def steps(self) -> list[Step]:
+    def find_steps(self) -> list[CommandStep]:
         """The commands of a plain line with the folder each runs in; none when that is not certain."""
-        if "steps" not in self.known:
-            script = self.seen.script if self.seen is not None else None
-            self.known["steps"] = (steps(script, self.cwd, self.root) if script is not None else None) or []
-        return self.known["steps"]
+        if "steps" not in self.cache:
+            script = self.analysis.script if self.analysis is not None else None
+            self.cache["steps"] = (locate_steps(script, self.cwd, self.root) if script is not None else None) or []
+        return self.cache["steps"]
 
-    def harmless(self, simple: Simple, folder: str) -> bool:
+    def is_step_read_only(self, simple: SimpleCommand, folder: str) -> bool:
         """Whether one of these commands only looks at the project."""
         key = (id(simple), folder)
-        if key not in self.known:
-            self.known[key] = harmless(simple, folder, self.root)
-        return self.known[key]
+        if key not in self.cache:
+            self.cache[key] = is_step_read_only(simple, folder, self.root)
+        return self.cache[key]
 
-    def only_looks(self) -> bool:
-        placed = self.steps()
-        return bool(placed) and all(self.harmless(simple, folder) for simple, folder in placed)
+    def is_read_only(self) -> bool:
+        placed = self.find_steps()
+        return bool(placed) and all(self.is_step_read_only(simple, folder) for simple, folder in placed)
 
-    def doubt(self) -> str:
+    def explain_doubt(self) -> str:
         """Which part of a command is not known to only look, as the end of a sentence, or ""."""
-        script = self.seen.script if self.seen is not None else None
+        script = self.analysis.script if self.analysis is not None else None
         if script is None:
             return ""
-        from odin.policy.command.harmless.doubt import doubt
+        from odin.policy.command.harmless.doubt import explain_doubt
 
-        return doubt(script, self.steps(), self.harmless, every=not self.spec.changes)
+        return explain_doubt(script, self.find_steps(), self.is_step_read_only, every=not self.spec.allows_changes)
 
-    def forms(self) -> list[str]:
+    def list_path_forms(self) -> list[str]:
         """Every path the call may be about, as it is written and as it really is: more rather than fewer."""
-        if "forms" not in self.known:
-            mentioned = list(self._mentioned())
-            places = {folder: paths.real(folder, "/") or folder for folder in {there for _, there in mentioned}}
-            found = (form for text, folder in mentioned for form in forms(text, folder, places[folder]))
-            self.known["forms"] = list(dict.fromkeys(found))
-        return self.known["forms"]
+        if "forms" not in self.cache:
+            mentioned = list(self._find_mentions())
+            places = {folder: paths.resolve_path(folder, "/") or folder for folder in {there for _, there in mentioned}}
+            found = (form for text, folder in mentioned for form in path_forms_of(text, folder, places[folder]))
+            self.cache["forms"] = list(dict.fromkeys(found))
+        return self.cache["forms"]
 
-    def _mentioned(self) -> Iterator[tuple[str, str]]:
+    def _find_mentions(self) -> Iterator[tuple[str, str]]:
         """Each text that may be a path, with the folders it may be meant from."""
-        if self.seen is None:
+        if self.analysis is None:
             yield from ((path, self.cwd) for path in self.subject.paths)
             return
-        words = [word for part in self.seen.parts for word in part.words[1:]]
-        words += [word for part in self.seen.parts for word in part.words[:1] if "/" in word.text]
-        words += [redirect.target for redirect in self.seen.redirects]
-        if self.seen.script is not None:
-            words += [word for simple in self.seen.script.commands for word in simple.words if "=" in word.text]
-        texts = list(dict.fromkeys(text for word in words for text in spellings(word)))
-        for folder in self._folders(texts):
+        words = [word for part in self.analysis.commands for word in part.words[1:]]
+        words += [word for part in self.analysis.commands for word in part.words[:1] if "/" in word.text]
+        words += [redirect.target for redirect in self.analysis.redirects]
+        if self.analysis.script is not None:
+            words += [word for simple in self.analysis.script.commands for word in simple.words if "=" in word.text]
+        texts = list(dict.fromkeys(text for word in words for text in spellings_of(word)))
+        for folder in self._list_folders(texts):
             yield from ((text, folder) for text in texts)
-            yield from ((name, folder) for word in words if word.glob for name in _matches(word.text, folder))
+            yield from ((name, folder) for word in words if word.glob for name in _expand_glob(word.text, folder))
 
-    def _folders(self, texts: list[str]) -> list[str]:
+    def _list_folders(self, texts: list[str]) -> list[str]:
         """Where the command may be when it names something: here, and in every folder it mentions."""
-        found = [self.cwd, *(there for _, there in self.steps())]
-        found += [folder for text in texts if os.path.isdir(folder := paths.joined(self.cwd, text))]  # noqa: PTH112
+        found = [self.cwd, *(there for _, there in self.find_steps())]
+        found += [folder for text in texts if os.path.isdir(folder := paths.join_path(self.cwd, text))]  # noqa: PTH112
         return list(dict.fromkeys(found))[:_MAX_FOLDERS]
 
 
-def forms(path: str, folder: str, really: str = "") -> tuple[str, ...]:
+def path_forms_of(path: str, folder: str, real_folder: str = "") -> tuple[str, ...]:
     """A path as it is written and as it really is: a rule that denies holds for both. `really` is the real folder."""
-    written = os.path.normpath(paths.joined(folder, path))
-    if really and "/" not in path and path not in (".", "..") and not os.path.islink(written):  # noqa: PTH114
-        return (written, f"{really}/{path}")
-    return (written, paths.real(path, folder) or written)
+    written = os.path.normpath(paths.join_path(folder, path))
+    if real_folder and "/" not in path and path not in (".", "..") and not os.path.islink(written):  # noqa: PTH114
+        return (written, f"{real_folder}/{path}")
+    return (written, paths.resolve_path(path, folder) or written)
 
 
-def spellings(word: Word) -> list[str]:
+def spellings_of(word: ShellWord) -> list[str]:
     """A word, and what is glued to an option, a variable or an `@` in it."""
     text = word.text
     found = [] if text.startswith("-") else [text]
@@ -115,7 +115,7 @@ def spellings(word: Word) -> list[str]:
     return [form for form in found if form and "\0" not in form]
 
 
-def _matches(pattern: str, folder: str) -> list[str]:
+def _expand_glob(pattern: str, folder: str) -> list[str]:
     import glob
     from itertools import islice
 

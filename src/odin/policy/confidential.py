@@ -3,9 +3,9 @@
 import re
 from functools import lru_cache
 
-from odin.policy.untouchable import folded
+from odin.policy.untouchable import fold_name
 
-_NAMES = frozenset(
+_SECRET_NAMES = frozenset(
     """
     .netrc _netrc .pgpass .my.cnf .git-credentials .htpasswd .npmrc .yarnrc.yml .pypirc .dockercfg .s3cfg .boto
     .vault-token .terraformrc credentials credentials.json credentials.yml credentials.yaml credentials.toml
@@ -15,30 +15,30 @@ _NAMES = frozenset(
     """.split()  # noqa: SIM905
 )
 
-_PATTERN = (
+_SECRET_PATTERN = (
     r"\.env(\..+|rc)?|.+\.env"
     r"|id_(rsa|dsa|ecdsa|ed25519)(_.+)?"
     r"|.+\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk|asc|gpg|age|tfvars|ovpn)"
 )
-_HARMLESS = r"\.env\.(example|sample|template|dist|defaults?|schema|test)|(example|sample)\.env|.+\.pub"
-_FOLDERS = frozenset((".ssh", ".gnupg", ".aws", ".kube", ".docker"))
+_SECRET_EXCEPTIONS = r"\.env\.(example|sample|template|dist|defaults?|schema|test)|(example|sample)\.env|.+\.pub"
+_SECRET_FOLDERS = frozenset((".ssh", ".gnupg", ".aws", ".kube", ".docker"))
 
 
-def confidential(path: str) -> bool:
+def is_secret_path(path: str) -> bool:
     """Whether the last name of a path, or the folder it lies in, is one under which people keep secrets."""
     parts = path.rsplit("/", 2)
-    return secret_name(parts[-1]) or any(map(secret_folder, parts[-2:]))
+    return is_secret_name(parts[-1]) or any(map(is_secret_folder, parts[-2:]))
 
 
-def secret_folder(name: str) -> bool:
-    return name.startswith(".") and folded(name) in _FOLDERS
+def is_secret_folder(name: str) -> bool:
+    return name.startswith(".") and fold_name(name) in _SECRET_FOLDERS
 
 
 @lru_cache(maxsize=4096)
-def secret_name(name: str) -> bool:
-    if "." not in name and "_" not in name and name.islower() and name not in _NAMES:
+def is_secret_name(name: str) -> bool:
+    if "." not in name and "_" not in name and name.islower() and name not in _SECRET_NAMES:
         return False
-    plain = folded(name)
-    if plain in _NAMES:
+    plain = fold_name(name)
+    if plain in _SECRET_NAMES:
         return True
-    return re.fullmatch(_PATTERN, plain) is not None and re.fullmatch(_HARMLESS, plain) is None
+    return re.fullmatch(_SECRET_PATTERN, plain) is not None and re.fullmatch(_SECRET_EXCEPTIONS, plain) is None

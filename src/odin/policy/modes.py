@@ -16,7 +16,7 @@ PermissionMode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPer
 
 PERMISSION_MODES: tuple[PermissionMode, ...] = get_args(PermissionMode)
 
-_LOOKING: tuple[Kind, ...] = ("read", "execute", "network", "talk")
+_BASE_KINDS: tuple[Kind, ...] = ("read", "execute", "network", "talk")
 
 
 class ModeSpec(Struct, frozen=True):
@@ -26,25 +26,25 @@ class ModeSpec(Struct, frozen=True):
     """
 
     mode: Mode
-    short: str
+    short_name: str
     kinds: tuple[Kind, ...]
-    changes: bool
-    section: str
+    allows_changes: bool
+    prompt_section: str
 
-    def shows(self, kind: Kind) -> bool:
+    def allows_kind(self, kind: Kind) -> bool:
         return kind in self.kinds
 
-    def visible(self, tool: Tool[Any]) -> bool:
+    def allows_tool(self, tool: Tool[Any]) -> bool:
         return tool.kind in self.kinds
 
 
-ASK = ModeSpec("ask_mode", "ask", _LOOKING, changes=False, section="ask")
-PLAN = ModeSpec("plan_mode", "plan", _LOOKING, changes=False, section="plan")
-EDIT = ModeSpec("edit_mode", "edit", (*_LOOKING, "edit"), changes=True, section="edit")
+ASK = ModeSpec("ask_mode", "ask", _BASE_KINDS, allows_changes=False, prompt_section="ask")
+PLAN = ModeSpec("plan_mode", "plan", _BASE_KINDS, allows_changes=False, prompt_section="plan")
+EDIT = ModeSpec("edit_mode", "edit", (*_BASE_KINDS, "edit"), allows_changes=True, prompt_section="edit")
 
 MODES: tuple[ModeSpec, ...] = (ASK, PLAN, EDIT)
 
-_BY_NAME = {name: spec for spec in MODES for name in (spec.mode, spec.short)}
+_BY_NAME = {name: spec for spec in MODES for name in (spec.mode, spec.short_name)}
 
 
 def spec_of(mode: str) -> ModeSpec:

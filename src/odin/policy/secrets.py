@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from odin.core.redaction import Redacted
-from odin.policy.redaction import SHORTEST
+from odin.core.redaction import RedactedText
+from odin.policy.redaction import MIN_SECRET_CHARS
 
 if TYPE_CHECKING:
     from odin.policy.redaction.value import KnownValues
 
-_LOOKS = 5
+_MAX_PASSES = 5
 """How often a text is looked at while something is found: what stood beside a secret may be one by itself."""
 
 _PLACEHOLDER = re.compile(r"\[redacted: ([^\]\n]{1,200})\]")
@@ -34,22 +34,22 @@ class Redactor:
 
         return KnownValues(self._environ, self._known)
 
-    def __call__(self, text: str) -> Redacted:
-        if len(text) < SHORTEST:
-            return Redacted(text, ())
-        from odin.policy.redaction.finding import secrets_in, without
+    def __call__(self, text: str) -> RedactedText:
+        if len(text) < MIN_SECRET_CHARS:
+            return RedactedText(text, ())
+        from odin.policy.redaction.finding import find_secrets, redact_spans
 
         found: dict[str, None] = {}
-        for _ in range(_LOOKS):
-            spans = secrets_in(text, self._values)
+        for _ in range(_MAX_PASSES):
+            spans = find_secrets(text, self._values)
             if not spans:
                 break
-            text = without(text, spans)
+            text = redact_spans(text, spans)
             found.update((span.name, None) for span in spans)
         self._used.update(found)
-        return Redacted(text, tuple(found))
+        return RedactedText(text, tuple(found))
 
-    def know(self, more: Mapping[str, str]) -> None:
+    def add_secrets(self, more: Mapping[str, str]) -> None:
         """Secrets that were given to Odin since, by their names."""
         self._known |= more
         self.__dict__.pop("_values", None)
@@ -64,7 +64,7 @@ class Redactor:
             if "[redacted: " in text:
                 self.recall(name for match in _PLACEHOLDER.finditer(text) for name in match[1].split(", "))
 
-    def placeholders(self, text: str) -> tuple[str, ...]:
+    def find_placeholders(self, text: str) -> tuple[str, ...]:
         """What stands in a text for secrets that were taken out of what the model saw."""
         if not self._used or "[redacted: " not in text:
             return ()

@@ -12,63 +12,73 @@ text could not be read.
 The readers behind the door are loaded with the first command: a prompt that runs none does without them.
 """
 
-from odin.policy.command.harmless import harmless, steps
-from odin.policy.command.shapes import Unclear
-from odin.policy.command.survey import Part, Survey
+from odin.policy.command.harmless import is_step_read_only, locate_steps
+from odin.policy.command.shapes import Unparseable
+from odin.policy.command.survey import CommandAnalysis, ExtractedCommand
 
-__all__ = ["Part", "Survey", "critical", "dangerous", "read_only", "risky", "split", "survey", "unseen"]
+__all__ = [
+    "CommandAnalysis",
+    "ExtractedCommand",
+    "analyze_command",
+    "find_critical_harm",
+    "find_danger",
+    "find_removal_risk",
+    "is_read_only",
+    "is_too_long_to_scan",
+    "split_commands",
+]
 
 
-def survey(command: str) -> Survey:
+def analyze_command(command: str) -> CommandAnalysis:
     """Every command that this text would run, as far as can be told without running it."""
-    from odin.policy.command.finder import look
+    from odin.policy.command.finder import extract_commands
 
-    return look(command)
+    return extract_commands(command)
 
 
-def split(command: str) -> list[list[str]] | None:
+def split_commands(command: str) -> list[list[str]] | None:
     """The words of every command in the text; None when it is not certain that these are all."""
-    seen = survey(command)
-    return [list(part.texts) for part in seen.parts] if seen.sure else None
+    seen = analyze_command(command)
+    return [list(part.texts) for part in seen.commands] if seen.is_complete else None
 
 
-def read_only(command: str, cwd: str, root: str) -> bool:
+def is_read_only(command: str, cwd: str, root: str) -> bool:
     """Whether the command provably only looks at what lies inside the root."""
-    from odin.policy.command.grammar import parse
+    from odin.policy.command.grammar import parse_command
 
     try:
-        script = parse(command)
-    except Unclear:
+        script = parse_command(command)
+    except Unparseable:
         return False
-    placed = steps(script, cwd, root)
-    return bool(placed) and all(harmless(simple, there, root) for simple, there in placed or ())
+    placed = locate_steps(script, cwd, root)
+    return bool(placed) and all(is_step_read_only(simple, there, root) for simple, there in placed or ())
 
 
-def critical(command: str, seen: Survey, root: str, cwd: str = "") -> str:
+def find_critical_harm(command: str, analysis: CommandAnalysis, root: str, cwd: str = "") -> str:
     """Why this command may never run, as the end of a sentence, or ""."""
     from odin.policy.command import ruinous
 
-    return ruinous.critical(command, seen, root, cwd)
+    return ruinous.find_harm(command, analysis, root, cwd)
 
 
-def unseen(command: str, seen: Survey) -> bool:
+def is_too_long_to_scan(command: str, analysis: CommandAnalysis) -> bool:
     """Whether a command could not be read and is too long to be looked through as well."""
-    if seen.sure:
+    if analysis.is_complete:
         return False
-    from odin.policy.command.ruinous.glance import too_long
+    from odin.policy.command.ruinous.glance import is_too_long
 
-    return too_long(command)
+    return is_too_long(command)
 
 
-def risky(seen: Survey, root: str, cwd: str = "") -> str:
+def find_removal_risk(analysis: CommandAnalysis, root: str, cwd: str = "") -> str:
     """What may be removed that is not written out, as the end of a sentence, or ""."""
     from odin.policy.command import ruinous
 
-    return ruinous.risky(seen, root, cwd)
+    return ruinous.find_risk(analysis, root, cwd)
 
 
-def dangerous(seen: Survey, root: str, cwd: str = "") -> str:
+def find_danger(analysis: CommandAnalysis, root: str, cwd: str = "") -> str:
     """What is dangerous about a command that is only asked about: what it may remove, or what git throws away."""
-    from odin.policy.command.ruinous.discard import discarded
+    from odin.policy.command.ruinous.discard import find_discard_harm
 
-    return risky(seen, root, cwd) or discarded(seen)
+    return find_removal_risk(analysis, root, cwd) or find_discard_harm(analysis)

@@ -7,7 +7,7 @@ system sees it: in any case, with trailing dots or spaces, invisible characters,
 import re
 from collections.abc import Iterable, Sequence
 
-_NAMES = frozenset(
+_PROTECTED_NAMES = frozenset(
     """
     .git .gitconfig .gitmodules .hg .hgrc .svn
     .odin odinconfig.json
@@ -29,9 +29,9 @@ _NAMES = frozenset(
     """.split()  # noqa: SIM905
 )
 
-_STARTS = (".yarnrc", ".pnp.", "lefthook.", ".lefthook.", "lefthook-local.", ".lefthook-local.")
+_PROTECTED_PREFIXES = (".yarnrc", ".pnp.", "lefthook.", ".lefthook.", "lefthook-local.", ".lefthook-local.")
 
-_CHAINS = tuple(
+_PROTECTED_CHAINS = tuple(
     tuple(chain.split("/"))
     for chain in (  # noqa: SIM905
         ".config/git .config/odin .config/fish .config/systemd .config/autostart .config/nvim .config/direnv "
@@ -43,28 +43,28 @@ _CHAINS = tuple(
 _INVISIBLE = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
 """Characters that some file systems leave out when they compare names."""
 
-_SHORT = re.compile(r"([a-z0-9_-]{1,6})~\d+(\.\w{0,3})?")
-_SHORT_STEMS = frozenset(name.lstrip(".").split(".", 1)[0][:6] for name in _NAMES)
+_SHORT_NAME = re.compile(r"([a-z0-9_-]{1,6})~\d+(\.\w{0,3})?")
+_SHORT_STEMS = frozenset(name.lstrip(".").split(".", 1)[0][:6] for name in _PROTECTED_NAMES)
 
 
-def untouchable(names: Sequence[str]) -> str:
+def find_protected_name(names: Sequence[str]) -> str:
     """The first of the components of a path that makes it one to ask about, or ""."""
-    seen = [folded(name) for name in names]
+    seen = [fold_name(name) for name in names]
     for name in seen:
-        if name in _NAMES or name.startswith(_STARTS):
+        if name in _PROTECTED_NAMES or name.startswith(_PROTECTED_PREFIXES):
             return name
-        short = _SHORT.fullmatch(name) if "~" in name else None
+        short = _SHORT_NAME.fullmatch(name) if "~" in name else None
         if short is not None and short[1] in _SHORT_STEMS:
             return name
-    return next(("/".join(chain) for chain in _CHAINS if _follows(chain, seen)), "")
+    return next(("/".join(chain) for chain in _PROTECTED_CHAINS if _contains_chain(chain, seen)), "")
 
 
-def _follows(chain: Sequence[str], names: Iterable[str]) -> bool:
+def _contains_chain(chain: Sequence[str], names: Iterable[str]) -> bool:
     parts = tuple(names)
     return any(parts[at : at + len(chain)] == tuple(chain) for at in range(len(parts) - len(chain) + 1))
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """The name as a forgiving file system sees it."""
     if not name.isascii():
         from unicodedata import normalize

@@ -10,34 +10,34 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from odin.core.errors import ProviderError
-from odin.core.message import AssistantMessage
+from odin.core.message import ReplyMessage
 from odin.core.provider import (
-    CallPiece,
-    Piece,
+    CallChunk,
+    Chunk,
     Provider,
     Request,
-    StopPiece,
-    StyleChoice,
-    TextPiece,
+    StopChunk,
+    TextChunk,
     ToolSpec,
     ToolStyle,
-    WaitPiece,
+    ToolStyleSetting,
+    WaitChunk,
 )
 
 if TYPE_CHECKING:
-    from odin.providers.callsieve import CallSieve
+    from odin.providers.callsieve import TextCallFilter
     from odin.providers.contract import JsonContract
 
 
-def opened(provider: Provider, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Piece]]:
+def open_stream(provider: Provider, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
     """A provider's stream that is closed together with ours, so that an interrupt reaches the connection."""
     stream = provider.stream(request)
     if hasattr(stream, "aclose"):
-        return aclosing(cast("AsyncGenerator[Piece]", stream))
+        return aclosing(cast("AsyncGenerator[Chunk]", stream))
     return nullcontext(stream)
 
 
-_NO_TOOLS = (
+_NO_TOOLS_PATTERN = (
     r"(not|n't) support\w* .*\b(tool|function)|\b(tool|function)\w*( \w+)? (is|are) not (support|enabled|available)"
     r"|requires? --jinja|--enable-auto-tool-choice|support tool use"
 )
@@ -53,7 +53,7 @@ class AdaptiveTools:
     def __init__(
         self,
         provider: Provider,
-        style: StyleChoice = "auto",
+        style: ToolStyleSetting = "auto",
         *,
         cwd: str = "",
         on_style: Callable[[str, ToolStyle], None] = lambda model, style: None,
@@ -61,11 +61,11 @@ class AdaptiveTools:
     ) -> None:
         self.name = provider.name
         self._provider = provider
-        self._style: StyleChoice = style
+        self._style: ToolStyleSetting = style
         self._on_style = on_style
         self._cwd = cwd
         self._temperature = temperature
-        self._by_contract: set[str] = set()
+        self._contract_models: set[str] = set()
 
     @cached_property
     def _contract(self) -> "JsonContract":
@@ -76,74 +76,78 @@ class AdaptiveTools:
     async def close(self) -> None:
         await self._provider.close()
 
-    def style_for(self, request: Request) -> ToolStyle:
+    def style_of(self, request: Request) -> ToolStyle:
         """How this request will be asked, by what is known of the model and what it did earlier in the conversation."""
         if self._style != "auto":
             return self._style
-        return "json" if request.model in self._by_contract or _wrote_calls(request) else "native"
+        return "json" if request.model in self._contract_models or _has_written_calls(request) else "native"
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece]:
-        if self.style_for(request) == "native":
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
+        if self.style_of(request) == "native":
             watched = self._style == "auto" and bool(request.tools)
             said = False
             try:
-                async with aclosing(self._watch(request)) if watched else opened(self._provider, request) as pieces:
+                async with (
+                    aclosing(self._stream_native(request))
+                    if watched
+                    else open_stream(self._provider, request) as pieces
+                ):
                     async for piece in pieces:
-                        said = said or not isinstance(piece, WaitPiece)
+                        said = said or not isinstance(piece, WaitChunk)
                         yield piece
             except ProviderError as error:
-                if said or not watched or not re.search(_NO_TOOLS, str(error), re.IGNORECASE):
+                if said or not watched or not re.search(_NO_TOOLS_PATTERN, str(error), re.IGNORECASE):
                     raise
-                self._switch(request.model)
+                self._switch_to_contract(request.model)
             else:
                 return
         async with aclosing(self._contract.stream(request)) as pieces:
             async for piece in pieces:
                 yield piece
 
-    def _switch(self, model: str) -> None:
-        if model not in self._by_contract:
-            self._by_contract.add(model)
+    def _switch_to_contract(self, model: str) -> None:
+        if model not in self._contract_models:
+            self._contract_models.add(model)
             self._on_style(model, "json")
 
-    async def _watch(self, request: Request) -> AsyncGenerator[Piece]:
+    async def _stream_native(self, request: Request) -> AsyncGenerator[Chunk]:
         """Pass a native reply through, taking out the calls that are written in its text."""
-        sieve: CallSieve | None = None
+        sieve: TextCallFilter | None = None
         native = False
-        async with opened(self._provider, request) as pieces:
+        async with open_stream(self._provider, request) as pieces:
             async for piece in pieces:
-                sieve = sieve or _sieve(request.tools)
-                if isinstance(piece, TextPiece) and not native:
+                sieve = sieve or _make_call_filter(request.tools)
+                if isinstance(piece, TextChunk) and not native:
                     text = sieve.feed(piece.text)
                     if text:
-                        yield TextPiece(text)
-                elif isinstance(piece, CallPiece) and not native:
+                        yield TextChunk(text)
+                elif isinstance(piece, CallChunk) and not native:
                     native = True
-                    if sieve.rest():
-                        yield TextPiece(sieve.rest())
+                    if sieve.get_held_text():
+                        yield TextChunk(sieve.get_held_text())
                     yield piece
-                elif isinstance(piece, StopPiece) and not native:
-                    from odin.providers.contract_reply import finish, of_prose
+                elif isinstance(piece, StopChunk) and not native:
+                    from odin.providers.contract_reply import finish_reply, parse_prose_reply
 
-                    outcome = of_prose(sieve.rest(), request.tools, self._cwd)
+                    outcome = parse_prose_reply(sieve.get_held_text(), request.tools, self._cwd)
                     if outcome.calls:
-                        self._switch(request.model)
-                    for last in finish(outcome, piece, request.model):
+                        self._switch_to_contract(request.model)
+                    for last in finish_reply(outcome, piece, request.model):
                         yield last
                 else:
                     yield piece
 
 
-def _sieve(tools: tuple[ToolSpec, ...]) -> "CallSieve":
+def _make_call_filter(tools: tuple[ToolSpec, ...]) -> "TextCallFilter":
     """Made when the reply begins: by then the request is on its way."""
-    from odin.providers.callsieve import CallSieve
+    from odin.providers.callsieve import TextCallFilter
 
-    return CallSieve(tools)
+    return TextCallFilter(tools)
 
 
-def _wrote_calls(request: Request) -> bool:
-    if not any(isinstance(message, AssistantMessage) for message in request.messages):
+def _has_written_calls(request: Request) -> bool:
+    if not any(isinstance(message, ReplyMessage) for message in request.messages):
         return False
-    from odin.providers.contract_reply import wrote_calls
+    from odin.providers.contract_reply import has_written_calls
 
-    return wrote_calls(request)
+    return has_written_calls(request)

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from odin.core.errors import ConfigError
 
-_PORTS = {"http": 80, "https": 443}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Address(Struct, frozen=True):
@@ -22,7 +22,7 @@ class Address(Struct, frozen=True):
     def authority(self) -> str:
         """The host as a Host header has it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
@@ -59,21 +59,21 @@ def parse_address(url: str) -> Address:
     cut = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
     authority, path = rest[:cut], rest[cut:]
     login, _, place = authority.rpartition("@")
-    host, port = _host_and_port(place)
-    if not separator or scheme not in _PORTS or not host or any(char <= " " for char in host + path):
-        raise _not_an_address(place if login else url)
+    host, port = _split_host_port(place)
+    if not separator or scheme not in _DEFAULT_PORTS or not host or any(char <= " " for char in host + path):
+        raise _make_address_error(place if login else url)
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise _not_an_address(place if login else url)
+        raise _make_address_error(place if login else url)
     if not path.startswith("/"):
         path = "/" + path
-    return Address(scheme, _plain_host(host), int(port) if port else _PORTS[scheme], path, login)
+    return Address(scheme, _normalize_host(host), int(port) if port else _DEFAULT_PORTS[scheme], path, login)
 
 
-def _not_an_address(shown: str) -> ConfigError:
+def _make_address_error(shown: str) -> ConfigError:
     return ConfigError(f"{shown!r} is not an http or https address.", "Write it like http://localhost:11434/v1.")
 
 
-def _host_and_port(place: str) -> tuple[str, str]:
+def _split_host_port(place: str) -> tuple[str, str]:
     if place.startswith("["):
         host, _, port = place[1:].partition("]")
         return host, port.removeprefix(":")
@@ -81,19 +81,19 @@ def _host_and_port(place: str) -> tuple[str, str]:
     return host, port
 
 
-def _plain_host(host: str) -> str:
+def _normalize_host(host: str) -> str:
     host = host.lower()
     return host if host.isascii() else host.encode("idna").decode("ascii")
 
 
-def route_to(address: Address, env: Mapping[str, str]) -> Route:
+def find_route(address: Address, env: Mapping[str, str]) -> Route:
     """The way the environment asks for: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, in either case.
 
     This machine itself is never reached by a proxy.
     """
-    if address.is_loopback or _is_exempt(address, _variable(env, "no_proxy")):
+    if address.is_loopback or _is_exempt(address, _read_variable(env, "no_proxy")):
         return Route(address)
-    proxy = _variable(env, f"{address.scheme}_proxy") or _variable(env, "all_proxy")
+    proxy = _read_variable(env, f"{address.scheme}_proxy") or _read_variable(env, "all_proxy")
     if not proxy:
         return Route(address)
     if proxy.lower().startswith("socks"):
@@ -103,27 +103,27 @@ def route_to(address: Address, env: Mapping[str, str]) -> Route:
     return Route(address, parse_address(proxy if "://" in proxy else f"http://{proxy}"))
 
 
-def _variable(env: Mapping[str, str], name: str) -> str:
+def _read_variable(env: Mapping[str, str], name: str) -> str:
     return (env.get(name) or env.get(name.upper()) or "").strip()
 
 
-def _is_exempt(address: Address, listed: str) -> bool:
-    return any(_matches(address, entry.strip().lower()) for entry in listed.split(","))
+def _is_exempt(address: Address, no_proxy: str) -> bool:
+    return any(_matches(address, entry.strip().lower()) for entry in no_proxy.split(","))
 
 
 def _matches(address: Address, entry: str) -> bool:
     if entry in ("", "*"):
         return entry == "*"
     if "/" in entry:
-        return _in_network(address.host, entry)
-    host, port = (entry, "") if entry.count(":") > 1 and not entry.startswith("[") else _host_and_port(entry)
+        return _is_in_network(address.host, entry)
+    host, port = (entry, "") if entry.count(":") > 1 and not entry.startswith("[") else _split_host_port(entry)
     if port and port != str(address.port):
         return False
     suffix = host.removeprefix("*").removeprefix(".")
     return address.host == suffix or address.host.endswith("." + suffix)
 
 
-def _in_network(host: str, network: str) -> bool:
+def _is_in_network(host: str, network: str) -> bool:
     import ipaddress
 
     try:

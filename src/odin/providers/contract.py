@@ -12,19 +12,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from odin.core.errors import BadRequest
-from odin.core.provider import Piece, Provider, Request, StopPiece, TextPiece, ToolSpec, WaitPiece
-from odin.providers.adaptive import opened
-from odin.providers.contract_reply import ReplyReader, finish
+from odin.core.provider import Chunk, Provider, Request, StopChunk, TextChunk, ToolSpec, WaitChunk
+from odin.providers.adaptive import open_stream
+from odin.providers.contract_reply import ContractReplyReader, finish_reply
 from odin.providers.contract_request import (
     Strictness,
-    contract_schema,
-    editable_lines,
-    flatten,
-    instructions,
-    repeated,
+    build_contract_schema,
+    build_instructions,
+    find_repeated_tools,
+    flatten_messages,
+    list_editable_lines,
 )
 
-_STRICTNESS: tuple[Strictness, ...] = ("exact", "loose", "none")
+_STRICTNESS_LEVELS: tuple[Strictness, ...] = ("exact", "loose", "none")
 
 
 class JsonContract:
@@ -40,53 +40,55 @@ class JsonContract:
     async def close(self) -> None:
         await self._provider.close()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece]:
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
         """A server that refuses the schema is asked again with a simpler one, and at last with none."""
         if not request.tools:
-            async with opened(self._provider, replace(request, messages=flatten(request.messages))) as pieces:
+            async with open_stream(
+                self._provider, replace(request, messages=flatten_messages(request.messages))
+            ) as pieces:
                 async for piece in pieces:
                     yield piece
             return
-        for level in range(self._strictness, len(_STRICTNESS)):
+        for level in range(self._strictness, len(_STRICTNESS_LEVELS)):
             said = False
             try:
-                async with aclosing(self._ask(request, _STRICTNESS[level])) as pieces:
+                async with aclosing(self._stream_once(request, _STRICTNESS_LEVELS[level])) as pieces:
                     async for piece in pieces:
-                        if not said and not isinstance(piece, WaitPiece):
+                        if not said and not isinstance(piece, WaitChunk):
                             said = True
                             self._strictness = level
                         yield piece
             except BadRequest:
-                if said or level == len(_STRICTNESS) - 1:
+                if said or level == len(_STRICTNESS_LEVELS) - 1:
                     raise
             else:
                 return
 
-    async def _ask(self, request: Request, strictness: Strictness) -> AsyncGenerator[Piece]:
-        reader = ReplyReader(request.tools, self._cwd)
-        async with opened(self._provider, self._plain(request, strictness)) as pieces:
+    async def _stream_once(self, request: Request, strictness: Strictness) -> AsyncGenerator[Chunk]:
+        reader = ContractReplyReader(request.tools, self._cwd)
+        async with open_stream(self._provider, self._build_request(request, strictness)) as pieces:
             async for piece in pieces:
-                if isinstance(piece, TextPiece):
+                if isinstance(piece, TextChunk):
                     text = reader.feed(piece.text)
                     if text:
-                        yield TextPiece(text)
-                elif isinstance(piece, StopPiece):
-                    for last in finish(reader.finish(piece.reason == "max_tokens"), piece, request.model):
+                        yield TextChunk(text)
+                elif isinstance(piece, StopChunk):
+                    for last in finish_reply(reader.finish(piece.reason == "max_tokens"), piece, request.model):
                         yield last
                 else:
                     yield piece
 
-    def _plain(self, request: Request, strictness: Strictness) -> Request:
+    def _build_request(self, request: Request, strictness: Strictness) -> Request:
         temperature = self._temperature if request.temperature is None else request.temperature
-        stale, lines = repeated(request.messages), editable_lines(request.messages)
+        stale, lines = find_repeated_tools(request.messages), list_editable_lines(request.messages)
         enforced = tuple(tool for tool in request.tools if tool.name not in stale) or request.tools
         return replace(
             request,
-            messages=flatten(request.messages),
-            system=(*request.system, instructions(request.tools)),
+            messages=flatten_messages(request.messages),
+            system=(*request.system, build_instructions(request.tools)),
             tools=(),
             temperature=temperature,
-            schema=None if strictness == "none" else contract_schema(enforced, strictness, lines),
+            schema=None if strictness == "none" else build_contract_schema(enforced, strictness, lines),
         )
 
 
@@ -95,7 +97,7 @@ class JsonContract:
 SMALL_WINDOW = 16_384
 MIDDLE_WINDOW = 32_768
 
-_FEW: dict[str, tuple[str, ...]] = {
+_SMALL_TOOLSET: dict[str, tuple[str, ...]] = {
     "LS": ("path",),
     "Read": ("file_path", "offset", "limit"),
     "Grep": ("pattern", "path"),
@@ -106,7 +108,7 @@ _FEW: dict[str, tuple[str, ...]] = {
 """The tools a small model works with, and those of their parameters that it needs."""
 
 
-def for_window(tools: tuple[ToolSpec, ...], brief: tuple[ToolSpec, ...], context: int) -> tuple[ToolSpec, ...]:
+def fit_tools_to_window(tools: tuple[ToolSpec, ...], brief: tuple[ToolSpec, ...], context: int) -> tuple[ToolSpec, ...]:
     """The tools to offer to a model with this many tokens of context, 0 when that is unknown.
 
     A small window gets the six tools of everyday work with few parameters, a middling one all tools in one sentence
@@ -116,11 +118,11 @@ def for_window(tools: tuple[ToolSpec, ...], brief: tuple[ToolSpec, ...], context
         return tools
     if context > SMALL_WINDOW:
         return brief
-    few = tuple(_narrow(tool, _FEW[tool.name]) for tool in brief if tool.name in _FEW)
+    few = tuple(_narrow_tool(tool, _SMALL_TOOLSET[tool.name]) for tool in brief if tool.name in _SMALL_TOOLSET)
     return few or brief
 
 
-def _narrow(tool: ToolSpec, parameters: tuple[str, ...]) -> ToolSpec:
+def _narrow_tool(tool: ToolSpec, parameters: tuple[str, ...]) -> ToolSpec:
     properties: dict[str, Any] = tool.schema.get("properties", {})
     required: list[str] = tool.schema.get("required", [])
     kept = {name: child for name, child in properties.items() if name in parameters or name in required}

@@ -42,7 +42,7 @@ class Peer(Struct, frozen=True):
     key_places: str = ""
 
 
-class Said(Struct, frozen=True):
+class ApiErrorInfo(Struct, frozen=True):
     """What an API said about a failure."""
 
     message: str = ""
@@ -53,11 +53,11 @@ class Said(Struct, frozen=True):
 # --- sockets and TLS ---
 
 
-def unreachable(route: Route, error: BaseException) -> ProviderError:
+def make_unreachable_error(route: Route, error: BaseException) -> ProviderError:
     """No connection. The sentence names what was tried: the proxy, if there is one, else the address."""
     if isinstance(error, ssl.SSLError):
-        return tls_failed(route, error)
-    why = _why(error)
+        return make_tls_error(route, error)
+    why = _connect_reason_of(error)
     if route.proxy is not None:
         return Unreachable(
             f"Cannot reach the proxy {route.proxy.origin}: {why}.",
@@ -68,7 +68,7 @@ def unreachable(route: Route, error: BaseException) -> ProviderError:
     return Unreachable(f"Cannot reach {route.to.origin}: {why}.", "Check the network, the base URL and HTTPS_PROXY.")
 
 
-def _why(error: BaseException) -> str:
+def _connect_reason_of(error: BaseException) -> str:
     import socket
 
     if isinstance(error, TimeoutError):
@@ -82,10 +82,10 @@ def _why(error: BaseException) -> str:
     reason = getattr(error, "strerror", "") or str(error) or type(error).__name__
     if "Connect call failed" in str(error) and "Multiple exceptions" in str(error):
         reason = "connection refused"
-    return _line(reason).rstrip(".").lower()
+    return _shorten_line(reason).rstrip(".").lower()
 
 
-def tls_failed(route: Route, error: ssl.SSLError) -> TlsFailed:
+def make_tls_error(route: Route, error: ssl.SSLError) -> TlsFailed:
     """Only errors that OpenSSL itself reports carry its reasons."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = getattr(error, "verify_message", "") or "verification failed"
@@ -99,13 +99,13 @@ def tls_failed(route: Route, error: ssl.SSLError) -> TlsFailed:
     )
 
 
-def bad_certificates(path: str, variable: str) -> TlsFailed:
+def make_certificate_error(path: str, variable: str) -> TlsFailed:
     return TlsFailed(
         f"The certificates in {path} cannot be read.", f"Set {variable} to a readable file of PEM certificates."
     )
 
 
-def proxy_refused(route: Route, status: int, reason: str) -> ProviderError:
+def make_proxy_error(route: Route, status: int, reason: str) -> ProviderError:
     origin = route.proxy.origin if route.proxy else route.to.origin
     if status == 407:
         return AuthFailed(
@@ -120,14 +120,14 @@ def proxy_refused(route: Route, status: int, reason: str) -> ProviderError:
     )
 
 
-def no_answer(address: Address, seconds: float) -> StreamStalled:
+def make_header_timeout_error(address: Address, seconds: float) -> StreamStalled:
     return StreamStalled(
         f"{address.origin} did not begin to answer within {seconds:g} s.",
         "Try again; if it repeats, check the connection or raise header_timeout.",
     )
 
 
-def silent(address: Address, seconds: float) -> StreamStalled:
+def make_idle_timeout_error(address: Address, seconds: float) -> StreamStalled:
     return StreamStalled(
         f"The answer of {address.origin} went silent for {seconds:g} s.",
         "Try again; if it repeats, check the connection or raise idle_timeout.",
@@ -137,33 +137,33 @@ def silent(address: Address, seconds: float) -> StreamStalled:
 _CUT_HINT = "Try again; if it repeats, check the connection and any proxy in between."
 
 
-def cut(address: Address) -> StreamCut:
+def make_cut_error(address: Address) -> StreamCut:
     return StreamCut(f"The answer of {address.origin} was cut off before it was complete.", _CUT_HINT)
 
 
-def closed(address: Address) -> StreamCut:
+def make_closed_error(address: Address) -> StreamCut:
     return StreamCut(f"{address.origin} closed the connection before it answered.", _CUT_HINT)
 
 
-def garbled(address: Address, what: str) -> BadReply:
+def make_protocol_error(address: Address, what: str) -> BadReply:
     return BadReply(f"{address.origin} does not speak HTTP as it should: {what}.", "Check the base URL.")
 
 
 # --- answers that are not a stream of events ---
 
 
-def refused(peer: Peer, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+def make_status_error(peer: Peer, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
     """The named error for an answer whose status is not 200."""
     if 300 <= status < 400:
-        return _redirected(peer, status, headers)
-    page = _is_page(headers, body)
+        return _make_redirect_error(peer, status, headers)
+    page = _is_page_response(headers, body)
     if page and (status < 500 and status != 429):
-        return web_page(peer, status)
-    said = Said() if page else parse_said(body)
-    return name_error(peer, said, status, retry_after(headers, time.time()))
+        return make_web_page_error(peer, status)
+    said = ApiErrorInfo() if page else parse_error_body(body)
+    return make_api_error(peer, said, status, parse_retry_after(headers, time.time()))
 
 
-def _redirected(peer: Peer, status: int, headers: Mapping[str, str]) -> ProviderError:
+def _make_redirect_error(peer: Peer, status: int, headers: Mapping[str, str]) -> ProviderError:
     target = headers.get("location", "")
     place = target.partition("://")[2].partition("/")[0].rpartition("@")[2] or "another path"
     return BadReply(
@@ -173,7 +173,7 @@ def _redirected(peer: Peer, status: int, headers: Mapping[str, str]) -> Provider
     )
 
 
-def web_page(peer: Peer, status: int = 200) -> BadReply:
+def make_web_page_error(peer: Peer, status: int = 200) -> BadReply:
     return BadReply(
         f"{peer.name} at {peer.url} answered with a web page, not the model API (status {status}).",
         "Check the base URL, and whether a proxy or a login page stands in between.",
@@ -181,17 +181,17 @@ def web_page(peer: Peer, status: int = 200) -> BadReply:
     )
 
 
-def not_a_stream(peer: Peer, body: bytes) -> ProviderError:
+def make_not_streamed_error(peer: Peer, body: bytes) -> ProviderError:
     """Status 200, but one JSON object instead of a stream: an error told late, or a server that cannot stream."""
-    said = parse_said(body)
+    said = parse_error_body(body)
     if said.message or said.type or said.code:
-        return name_error(peer, said, 0, None)
+        return make_api_error(peer, said, 0, None)
     return BadReply(
         f"{peer.name} at {peer.url} did not stream its answer.", "Check that the base URL is that of a model API."
     )
 
 
-def confessed(text: str) -> Said | None:
+def parse_error_text(text: str) -> ApiErrorInfo | None:
     """What an answer says that is nothing but the error body of an API; None for any other text."""
     try:
         value: Any = msgspec.json.decode(text)
@@ -202,37 +202,37 @@ def confessed(text: str) -> Said | None:
     error = cast("dict[str, Any]", value).get("error")
     told = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
     named = isinstance(told.get("message"), str) and ("type" in told or "code" in told)
-    return said_of(cast("Any", value)) if named else None
+    return error_info_of(cast("Any", value)) if named else None
 
 
 _ERROR_KEYS = {"type", "error", "request_id", "status", "code"}
 
 
-def bad_event(peer: Peer, data: bytes) -> BadReply:
-    start = _line(data[:80].decode("utf-8", "replace"))
+def make_bad_event_error(peer: Peer, data: bytes) -> BadReply:
+    start = _shorten_line(data[:80].decode("utf-8", "replace"))
     return BadReply(
         f"{peer.name} sent something that is not its API: {start!r}.", "Check the base URL and the provider's type."
     )
 
 
-def incomplete(peer: Peer) -> StreamCut:
+def make_incomplete_error(peer: Peer) -> StreamCut:
     return StreamCut(f"The answer of {peer.name} ended before it was complete.", _CUT_HINT)
 
 
 # --- what the API says ---
 
 # Patterns are compiled when first used: a start without a failure should not pay for them.
-_QUOTA = (
+_QUOTA_PATTERN = (
     r"insufficient[ _](quota|balance|credit|funds)|credit balance|exceeded your current quota|billing|payment required"
 )
-_NO_MODEL = r"model[ _-]?not[ _-]?found|(model|deployment).{0,80}(not exist|not found|unknown)"
+_NO_MODEL_PATTERN = r"model[ _-]?not[ _-]?found|(model|deployment).{0,80}(not exist|not found|unknown)"
 
 
-def _mentions(pattern: str, text: str) -> bool:
+def _has_pattern(pattern: str, text: str) -> bool:
     return re.search(pattern, text, re.IGNORECASE) is not None
 
 
-_BY_WORD: dict[str, int] = {
+_STATUS_BY_CODE: dict[str, int] = {
     "authentication_error": 401,
     "invalid_api_key": 401,
     "permission_error": 403,
@@ -255,46 +255,48 @@ _BY_WORD: dict[str, int] = {
 }
 
 
-def reported(peer: Peer, said: Said) -> ProviderError:
+def make_reported_error(peer: Peer, said: ApiErrorInfo) -> ProviderError:
     """The named error for an error event in the middle of a stream."""
-    return name_error(peer, said, 0, None)
+    return make_api_error(peer, said, 0, None)
 
 
-def name_error(peer: Peer, said: Said, status: int, wait: float | None) -> ProviderError:
+def make_api_error(peer: Peer, said: ApiErrorInfo, status: int, wait: float | None) -> ProviderError:
     """Decide by what the API said first, by the status second."""
-    kind, message, hint = _judge(peer, said, status, wait)
-    error = kind(_shown(peer, message), hint, status=status, code=said.code, type=said.type, retry_after=wait)
+    kind, message, hint = _classify_error(peer, said, status, wait)
+    error = kind(_hide_key(peer, message), hint, status=status, code=said.code, type=said.type, retry_after=wait)
     if isinstance(error, ContextOverflow):
-        from odin.providers.overflow import named_limit, named_size
+        from odin.providers.overflow import parse_context_limit, parse_request_size
 
-        error.limit, error.size = named_limit(said.message), named_size(said.message)
+        error.limit, error.size = parse_context_limit(said.message), parse_request_size(said.message)
     return error
 
 
-def _too_long(said: Said) -> bool:
-    from odin.providers.overflow import TOO_LONG
+def _is_too_long(said: ApiErrorInfo) -> bool:
+    from odin.providers.overflow import TOO_LONG_PATTERN
 
-    return _mentions(TOO_LONG, said.message)
+    return _has_pattern(TOO_LONG_PATTERN, said.message)
 
 
-def _judge(peer: Peer, said: Said, status: int, wait: float | None) -> tuple[type[ProviderError], str, str]:
-    meant = _BY_WORD.get(said.code) or _BY_WORD.get(said.type) or 0
+def _classify_error(
+    peer: Peer, said: ApiErrorInfo, status: int, wait: float | None
+) -> tuple[type[ProviderError], str, str]:
+    meant = _STATUS_BY_CODE.get(said.code) or _STATUS_BY_CODE.get(said.type) or 0
     if said.code.isdigit() and 400 <= int(said.code) < 600:
         meant = meant or int(said.code)
     code = status or meant or 500
     tail = f": {said.message.rstrip('.')}" if said.message else ""
-    if 413 in (code, meant) or (code in (400, 422, 500) and _too_long(said)):
+    if 413 in (code, meant) or (code in (400, 422, 500) and _is_too_long(said)):
         who = peer.model or peer.name
         hint = "Start a new session, or ask for less at once."
         return ContextOverflow, f"The conversation is too long for {who}{tail}.", hint
-    if 402 in (code, meant) or (code in (400, 403, 429) and _mentions(_QUOTA, said.message)):
+    if 402 in (code, meant) or (code in (400, 403, 429) and _has_pattern(_QUOTA_PATTERN, said.message)):
         return QuotaExhausted, f"The quota or credit at {peer.name} is used up{tail}.", "Check the billing there."
     if code in (401, 403):
-        return AuthFailed, *_auth(peer, tail)
+        return AuthFailed, *_describe_auth_error(peer, tail)
     if code == 429:
-        return RateLimited, *_slow_down(peer, tail, wait)
-    if code == 404 or (code == 400 and _mentions(_NO_MODEL, said.message)):
-        return ModelNotFound, *_not_found(peer, tail)
+        return RateLimited, *_describe_rate_limit(peer, tail, wait)
+    if code == 404 or (code == 400 and _has_pattern(_NO_MODEL_PATTERN, said.message)):
+        return ModelNotFound, *_describe_not_found(peer, tail)
     if code >= 500 or code in (408, 425):
         return Overloaded, f"{peer.name} is overloaded or failing (status {code}){tail}.", "Try again in a moment."
     hint = "Check what it names: the model, max_tokens, thinking, or the tools setting of this model."
@@ -303,77 +305,81 @@ def _judge(peer: Peer, said: Said, status: int, wait: float | None) -> tuple[typ
     return BadRequest, f"{peer.name} refused the request (status {code}){tail}.", hint
 
 
-def _auth(peer: Peer, tail: str) -> tuple[str, str]:
+def _describe_auth_error(peer: Peer, tail: str) -> tuple[str, str]:
     places = peer.key_places or f"providers.{peer.name}.api_key"
     if peer.key:
         return f"{peer.name} refused the key{tail}.", f"Check {places}."
     return f"{peer.name} wants a key{tail}.", f"Set {places}."
 
 
-def _slow_down(peer: Peer, tail: str, wait: float | None) -> tuple[str, str]:
+def _describe_rate_limit(peer: Peer, tail: str, wait: float | None) -> tuple[str, str]:
     if wait:
         asked = f"{peer.name} asks to wait {math.ceil(wait)} s{tail}."
         return asked, "Try again after that, or use another model."
     return f"{peer.name} asks to slow down{tail}.", "Try again in a moment, or use another model."
 
 
-def _not_found(peer: Peer, tail: str) -> tuple[str, str]:
+def _describe_not_found(peer: Peer, tail: str) -> tuple[str, str]:
     hint = f"Run `odin models` to see what there is, and check the base URL {peer.url}."
     if peer.model:
         return f"{peer.name} has no model {peer.model!r}{tail}.", hint
     return f"{peer.name} does not know that address{tail}.", hint
 
 
-def parse_said(body: bytes) -> Said:
+def parse_error_body(body: bytes) -> ApiErrorInfo:
     """What an error body says, in any of the shapes in use."""
     try:
         value: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError):
-        return Said(_line(body[:300].decode("utf-8", "replace")))
-    return said_of(value)
+        return ApiErrorInfo(_shorten_line(body[:300].decode("utf-8", "replace")))
+    return error_info_of(value)
 
 
-def said_of(value: Any) -> Said:
+def error_info_of(value: Any) -> ApiErrorInfo:
     if isinstance(value, list) and value:
-        return said_of(cast("list[Any]", value)[0])
+        return error_info_of(cast("list[Any]", value)[0])
     if isinstance(value, str):
-        return Said(_line(value))
+        return ApiErrorInfo(_shorten_line(value))
     if not isinstance(value, dict):
-        return Said()
+        return ApiErrorInfo()
     found = cast("dict[str, Any]", value)
     inner = found.get("error")
     if isinstance(inner, str) and inner:
-        return Said(_line(inner), _text(found.get("type")), _text(found.get("code")))
+        return ApiErrorInfo(_shorten_line(inner), _text_of(found.get("type")), _text_of(found.get("code")))
     if isinstance(inner, dict):
         found = cast("dict[str, Any]", inner)
     elif found.get("object") != "error" and found.get("type") != "error" and "detail" not in found:
-        return Said() if "message" not in found or "choices" in found else Said(_line(_text(found["message"])))
+        return (
+            ApiErrorInfo()
+            if "message" not in found or "choices" in found
+            else ApiErrorInfo(_shorten_line(_text_of(found["message"])))
+        )
     message = found.get("message") or found.get("detail") or ""
-    kind = _text(found.get("type"))
-    return Said(_line(_text(message)), "" if kind == "error" else kind, _text(found.get("code")))
+    kind = _text_of(found.get("type"))
+    return ApiErrorInfo(_shorten_line(_text_of(message)), "" if kind == "error" else kind, _text_of(found.get("code")))
 
 
-def _text(value: Any) -> str:
+def _text_of(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _line(text: str, limit: int = 300) -> str:
+def _shorten_line(text: str, limit: int = 300) -> str:
     """One line of at most `limit` characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
-def _shown(peer: Peer, message: str) -> str:
+def _hide_key(peer: Peer, message: str) -> str:
     return message.replace(peer.key, "[key]") if len(peer.key) > 3 else message
 
 
-def _is_page(headers: Mapping[str, str], body: bytes) -> bool:
-    return "html" in headers.get("content-type", "").lower() or looks_like_page(body)
+def _is_page_response(headers: Mapping[str, str], body: bytes) -> bool:
+    return "html" in headers.get("content-type", "").lower() or is_web_page(body)
 
 
-def looks_like_page(body: bytes) -> bool:
+def is_web_page(body: bytes) -> bool:
     start = body[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return start.startswith((b"<!doctype", b"<html", b"<head", b"<body", b"<?xml"))
 
@@ -381,32 +387,32 @@ def looks_like_page(body: bytes) -> bool:
 # --- how long to wait ---
 
 
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Seconds the server asks us to wait, or None. Garbage is no answer."""
-    milliseconds = _number(headers.get("retry-after-ms", ""))
+    milliseconds = _parse_number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return max(0.0, milliseconds / 1000)
     asked = headers.get("retry-after", "").strip()
     if asked:
-        seconds = _number(asked)
-        return max(0.0, seconds) if seconds is not None else _until_date(asked, now)
+        seconds = _parse_number(asked)
+        return max(0.0, seconds) if seconds is not None else _parse_date_delay(asked, now)
     waits = [
         wait
         for name, value in headers.items()
-        if "ratelimit" in name and "reset" in name and _is_spent(headers, name)
-        for wait in [reset_after(value.strip(), now)]
+        if "ratelimit" in name and "reset" in name and _is_exhausted(headers, name)
+        for wait in [parse_reset_delay(value.strip(), now)]
         if wait is not None
     ]
     return max(waits, default=None)
 
 
-def _is_spent(headers: Mapping[str, str], reset_name: str) -> bool:
+def _is_exhausted(headers: Mapping[str, str], reset_name: str) -> bool:
     """Whether the limit this reset belongs to is the one that was hit."""
     left = headers.get(reset_name.replace("reset", "remaining"))
     return left is None or left.strip() == "0"
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
@@ -414,7 +420,7 @@ def _number(text: str) -> float | None:
     return value if -1e15 < value < 1e15 else None
 
 
-def _until_date(text: str, now: float) -> float | None:
+def _parse_date_delay(text: str, now: float) -> float | None:
     from email.utils import parsedate_to_datetime
 
     try:
@@ -423,18 +429,18 @@ def _until_date(text: str, now: float) -> float | None:
         return None
 
 
-_SPAN = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TIME_SPAN = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
+_SECONDS_BY_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def reset_after(text: str, now: float) -> float | None:
+def parse_reset_delay(text: str, now: float) -> float | None:
     """A rate limit's reset: seconds, a moment in seconds or milliseconds, a span like 6m0s, or a date."""
-    value = _number(text)
+    value = _parse_number(text)
     if value is not None:
         moment = value / 1000 if value > 1e11 else value
         return max(0.0, moment - now if moment > 1e9 else moment)
-    if re.fullmatch(f"(?:{_SPAN})+", text):
-        return sum(float(amount) * _UNITS[unit] for amount, unit in re.findall(_SPAN, text))
+    if re.fullmatch(f"(?:{_TIME_SPAN})+", text):
+        return sum(float(amount) * _SECONDS_BY_UNIT[unit] for amount, unit in re.findall(_TIME_SPAN, text))
     from datetime import datetime
 
     try:

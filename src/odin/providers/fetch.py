@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from urllib.parse import quote, urljoin
 
 from odin.core.errors import AuthFailed, BadReply, OdinError, ProviderError, StreamStalled, TlsFailed
-from odin.core.tool import Fetched
+from odin.core.tool import FetchResponse
 from odin.providers.address import Address, parse_address
-from odin.providers.http import Http, Response
+from odin.providers.http import HttpClient, HttpResponse
 
 MAX_HOPS = 5
-KEPT_SECONDS = 15 * 60.0
-KEPT_BYTES = 20_000_000
-_REDIRECTS = (301, 302, 303, 307, 308)
+CACHE_SECONDS = 15 * 60.0
+CACHE_BYTES = 20_000_000
+_REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 _ACCEPT = "text/html, text/markdown;q=0.9, text/plain;q=0.9, application/json;q=0.8, */*;q=0.5"
-_SAFE = "/?#[]@!$&'()*+,;=:%~"
+_SAFE_URL_CHARS = "/?#[]@!$&'()*+,;=:%~"
 
 
-class Fetcher:
+class WebFetcher:
     """Gets pages for one session. What was fetched without headers of one's own is kept for a while."""
 
     def __init__(
@@ -32,29 +32,31 @@ class Fetcher:
         timeout: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._http = Http(env, user_agent=user_agent)
+        self._http = HttpClient(env, user_agent=user_agent)
         self._timeout = timeout
         self._clock = clock
-        self._gates: dict[str, asyncio.Lock] = {}
-        self._kept: dict[tuple[str, int], tuple[float, Fetched]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._cache: dict[tuple[str, int], tuple[float, FetchResponse]] = {}
 
-    async def fetch(self, url: str, *, headers: Mapping[str, str] | None = None, limit: int = 5_000_000) -> Fetched:
+    async def fetch(
+        self, url: str, *, headers: Mapping[str, str] | None = None, limit: int = 5_000_000
+    ) -> FetchResponse:
         """GET it. At most `limit` bytes of the body are read."""
         if headers is not None:
             return await self._get(url, headers, limit)
-        gate = self._gates.setdefault(url, asyncio.Lock())  # two questions about one page in one reply run together
+        gate = self._locks.setdefault(url, asyncio.Lock())  # two questions about one page in one reply run together
         try:
             async with gate:
-                found = self._known(url, limit)
+                found = self._get_cached(url, limit)
                 if found is None:
                     found = await self._get(url, {}, limit)
                     if found.status == 200:
-                        self._keep(url, limit, found)
+                        self._cache_page(url, limit, found)
                 return found
         finally:
-            self._gates.pop(url, None)
+            self._locks.pop(url, None)
 
-    async def _get(self, url: str, headers: Mapping[str, str], limit: int) -> Fetched:
+    async def _get(self, url: str, headers: Mapping[str, str], limit: int) -> FetchResponse:
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._follow(url, {"accept": _ACCEPT, **headers}, limit)
@@ -64,12 +66,12 @@ class Fetcher:
                 "Try again later, or raise web.timeout_s.",
             ) from None
         except ProviderError as error:
-            raise _reworded(error) from None
+            raise _rewrite_error(error) from None
 
     async def close(self) -> None:
         await self._http.close()
 
-    async def _follow(self, url: str, headers: Mapping[str, str], limit: int) -> Fetched:
+    async def _follow(self, url: str, headers: Mapping[str, str], limit: int) -> FetchResponse:
         seen: list[str] = []
         while True:
             address = parse_address(url)
@@ -82,42 +84,42 @@ class Fetcher:
             seen.append(address.url)
             wire = await self._http.lease(address)
             response = await self._http.send(wire, "GET", address, headers, header_timeout=self._timeout)
-            target = _target(response, address)
+            target = _redirect_target_of(response, address)
             if target is None:
-                return await _whole(response, address, self._timeout, limit)
+                return await _read_page(response, address, self._timeout, limit)
             response.discard()
-            if not _same_host(address, target):
-                return Fetched(address.url, response.status, "", b"", location=target.url)
+            if not _is_same_host(address, target):
+                return FetchResponse(address.url, response.status, "", b"", location=target.url)
             url = target.url
 
-    def _known(self, url: str, limit: int) -> Fetched | None:
+    def _get_cached(self, url: str, limit: int) -> FetchResponse | None:
         now = self._clock()
-        for key, (since, _) in list(self._kept.items()):
-            if now - since > KEPT_SECONDS:
-                del self._kept[key]
-        return self._kept[url, limit][1] if (url, limit) in self._kept else None
+        for key, (since, _) in list(self._cache.items()):
+            if now - since > CACHE_SECONDS:
+                del self._cache[key]
+        return self._cache[url, limit][1] if (url, limit) in self._cache else None
 
-    def _keep(self, url: str, limit: int, found: Fetched) -> None:
+    def _cache_page(self, url: str, limit: int, found: FetchResponse) -> None:
         """The oldest go when there is no room; what is kept is never renewed, so a page is at most so old."""
-        self._kept[url, limit] = self._clock(), found
-        while sum(len(page.body) for _, page in self._kept.values()) > KEPT_BYTES:
-            del self._kept[next(iter(self._kept))]
+        self._cache[url, limit] = self._clock(), found
+        while sum(len(page.body) for _, page in self._cache.values()) > CACHE_BYTES:
+            del self._cache[next(iter(self._cache))]
 
 
-async def _whole(response: Response, address: Address, timeout: float, limit: int) -> Fetched:
+async def _read_page(response: HttpResponse, address: Address, timeout: float, limit: int) -> FetchResponse:
     body = await response.read_all(timeout, limit + 1)
-    return Fetched(
+    return FetchResponse(
         address.url, response.status, response.headers.get("content-type", ""), body[:limit], len(body) <= limit
     )
 
 
-def _target(response: Response, address: Address) -> Address | None:
+def _redirect_target_of(response: HttpResponse, address: Address) -> Address | None:
     """Where a redirect points; None when the answer is no redirect."""
     location = response.headers.get("location", "")
-    if response.status not in _REDIRECTS or not location:
+    if response.status not in _REDIRECT_STATUSES or not location:
         return None
     try:
-        written = quote(location.encode("latin-1"), safe=_SAFE)
+        written = quote(location.encode("latin-1"), safe=_SAFE_URL_CHARS)
         return parse_address(urljoin(address.url, written))
     except (OdinError, ValueError):
         response.discard()
@@ -127,12 +129,12 @@ def _target(response: Response, address: Address) -> Address | None:
         ) from None
 
 
-def _same_host(one: Address, other: Address) -> bool:
+def _is_same_host(one: Address, other: Address) -> bool:
     """The same name on any port. A way back from https to http is another place: it would be read in the open."""
     return one.host == other.host and not (one.scheme == "https" and other.scheme == "http")
 
 
-def _reworded(error: ProviderError) -> ProviderError:
+def _rewrite_error(error: ProviderError) -> ProviderError:
     """The same fault without the advice that is about models."""
     about_the_way = isinstance(error, TlsFailed | AuthFailed) or "proxy" in str(error)
     kept = about_the_way or error.hint.startswith("This page")

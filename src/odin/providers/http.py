@@ -15,7 +15,7 @@ from typing import Any
 
 from odin.core.errors import ConfigError, ProviderError
 from odin.providers import faults
-from odin.providers.address import Address, Route, parse_address, route_to
+from odin.providers.address import Address, Route, find_route, parse_address
 from odin.providers.settings import DEFAULT_HEADER_TIMEOUT
 
 MAX_HEAD = 64 * 1024
@@ -23,12 +23,12 @@ MAX_DECODED = 16 * 1024 * 1024
 _HIGH_WATER = 1024 * 1024
 
 
-class Wire(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection: bytes in, bytes out. Knows when the other side went away, even while nobody reads."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        self.reused = False
+        self.is_reused = False
         self.idle_since = 0.0
         self._buffer = bytearray()
         self._ended = False
@@ -36,7 +36,7 @@ class Wire(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return not self._ended and not self._buffer and self.transport is not None and not self.transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -70,15 +70,15 @@ class Wire(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    async def some(self, limit: int = _HIGH_WATER) -> bytes:
+    async def read_some(self, limit: int = _HIGH_WATER) -> bytes:
         """Up to `limit` bytes as soon as there are any; nothing at the end."""
         while not self._buffer:
             if self._ended:
                 return b""
-            await self._more()
+            await self._wait_for_data()
         return self._take(limit)
 
-    async def line(self, limit: int) -> bytes | None:
+    async def read_line(self, limit: int) -> bytes | None:
         """One line without its end; None when the connection ends first. Raises ValueError when it is too long."""
         searched = 0
         while (at := self._buffer.find(b"\n", searched)) < 0:
@@ -87,7 +87,7 @@ class Wire(asyncio.Protocol):
                 raise ValueError("a line is too long")
             if self._ended:
                 return None
-            await self._more()
+            await self._wait_for_data()
         return self._take(at + 1)[:-1].removesuffix(b"\r")
 
     def _take(self, count: int) -> bytes:
@@ -98,7 +98,7 @@ class Wire(asyncio.Protocol):
             self.transport.resume_reading()
         return data
 
-    async def _more(self) -> None:
+    async def _wait_for_data(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -110,11 +110,11 @@ class Wire(asyncio.Protocol):
             self._waiter.set_result(None)
 
 
-class Response:
+class HttpResponse:
     """An answer whose head has arrived. Read the body to its end and the connection serves the next request."""
 
     def __init__(
-        self, http: "Http", route: Route, wire: Wire, status: int, headers: dict[str, str], keep: bool
+        self, http: "HttpClient", route: Route, wire: HttpConnection, status: int, headers: dict[str, str], keep: bool
     ) -> None:
         self.status = status
         self.headers = headers
@@ -122,13 +122,13 @@ class Response:
         self._route = route
         self._wire = wire
         self._keep = keep
-        self._over = False
+        self._ended = False
         self._chunked = "chunked" in headers.get("transfer-encoding", "").lower()
-        self._left = self._length(status, headers)
+        self._bytes_left = self._parse_length(status, headers)
         self._in_chunk = False
-        self._decoder = _decoder(headers.get("content-encoding", ""), route.to)
+        self._decoder = _make_decoder(headers.get("content-encoding", ""), route.to)
 
-    def _length(self, status: int, headers: dict[str, str]) -> int | None:
+    def _parse_length(self, status: int, headers: dict[str, str]) -> int | None:
         """Bytes still to come; None when only the end of the connection tells."""
         if status in (204, 304):
             return 0
@@ -142,16 +142,16 @@ class Response:
 
     async def read(self, timeout: float) -> bytes:
         """The next decoded bytes, nothing at the end. Silence longer than `timeout` gives the answer up."""
-        while not self._over:
+        while not self._ended:
             try:
                 async with asyncio.timeout(timeout):
-                    data = await self._next()
+                    data = await self._read_raw()
             except TimeoutError:
                 self.discard()
-                raise faults.silent(self._route.to, timeout) from None
+                raise faults.make_idle_timeout_error(self._route.to, timeout) from None
             except ValueError as error:
                 self.discard()
-                raise faults.garbled(self._route.to, str(error)) from None
+                raise faults.make_protocol_error(self._route.to, str(error)) from None
             except BaseException:
                 self.discard()
                 raise
@@ -175,67 +175,67 @@ class Response:
 
     def finish(self) -> None:
         """The body has been read: keep the connection for the next request if both sides allow it."""
-        if not self._over:
-            self._over = True
-            self._http.put_back(self._route, self._wire, self._keep)
+        if not self._ended:
+            self._ended = True
+            self._http.return_connection(self._route, self._wire, self._keep)
 
     def discard(self) -> None:
         """Not interested any more: close the connection, unless the body was read to its end."""
-        if not self._over:
-            self._over = True
+        if not self._ended:
+            self._ended = True
             self._wire.abort()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """What matters has been read: let the end of the body come in by itself, then keep the connection."""
-        if not self._over:
-            self._http.see_out(self)
+        if not self._ended:
+            self._http.drain(self)
 
     def _decode(self, data: bytes) -> bytes:
         try:
             return self._decoder.feed(data) if self._decoder else data
         except ValueError as error:
             self.discard()
-            raise faults.garbled(self._route.to, str(error)) from None
+            raise faults.make_protocol_error(self._route.to, str(error)) from None
 
-    async def _next(self) -> bytes:
+    async def _read_raw(self) -> bytes:
         """The next raw bytes of the body, nothing at its end; raises StreamCut when the connection ends first."""
-        if self._chunked and self._left == 0 and not await self._chunk_begins():
+        if self._chunked and self._bytes_left == 0 and not await self._begin_chunk():
             return b""
-        if self._left == 0:
+        if self._bytes_left == 0:
             return b""
-        data = await self._wire.some(self._left or _HIGH_WATER)
-        if not data and self._left is not None:
-            raise faults.cut(self._route.to)
-        if self._left is not None:
-            self._left -= len(data)
+        data = await self._wire.read_some(self._bytes_left or _HIGH_WATER)
+        if not data and self._bytes_left is not None:
+            raise faults.make_cut_error(self._route.to)
+        if self._bytes_left is not None:
+            self._bytes_left -= len(data)
         return data
 
-    async def _chunk_begins(self) -> bool:
+    async def _begin_chunk(self) -> bool:
         """Read the size line of the next chunk. False when it was the last one."""
-        if self._in_chunk and await self._line():
+        if self._in_chunk and await self._read_line():
             raise ValueError("a chunk is longer than it says")
-        text = (await self._line()).partition(b";")[0].strip()
+        text = (await self._read_line()).partition(b";")[0].strip()
         try:
-            self._left = int(text, 16)
+            self._bytes_left = int(text, 16)
         except ValueError:
             raise ValueError("a chunk has no size") from None
-        if self._left < 0:
+        if self._bytes_left < 0:
             raise ValueError("a chunk has no size")
         self._in_chunk = True
-        if self._left == 0:
-            while await self._line():
+        if self._bytes_left == 0:
+            while await self._read_line():
                 pass
             return False
         return True
 
-    async def _line(self) -> bytes:
-        line = await self._wire.line(MAX_HEAD)
+    async def _read_line(self) -> bytes:
+        line = await self._wire.read_line(MAX_HEAD)
         if line is None:
-            raise faults.cut(self._route.to)
+            raise faults.make_cut_error(self._route.to)
         return line
 
 
-class Http:
+class HttpClient:
     """The connections of one session. `env` is where proxies and certificates are looked up."""
 
     def __init__(
@@ -252,73 +252,73 @@ class Http:
         self._header_timeout = header_timeout
         self._keep_alive = keep_alive
         self._user_agent = user_agent
-        self._idle: dict[str, list[Wire]] = {}
-        self._warming: dict[str, asyncio.Task[Wire]] = {}
-        self._leaving: dict[asyncio.Task[None], Response] = {}
+        self._idle: dict[str, list[HttpConnection]] = {}
+        self._warming: dict[str, asyncio.Task[HttpConnection]] = {}
+        self._draining: dict[asyncio.Task[None], HttpResponse] = {}
         self._tls: asyncio.Task[ssl.SSLContext] | None = None
 
     async def warm(self, url: str) -> None:
         """Begin to connect and return at once: the handshake runs while the request is being built. Never fails."""
         try:
-            route = route_to(parse_address(url), self._env)
+            route = find_route(parse_address(url), self._env)
         except ConfigError:
             return
-        if route.key in self._warming or any(wire.alive for wire in self._idle.get(route.key, ())):
+        if route.key in self._warming or any(wire.is_alive for wire in self._idle.get(route.key, ())):
             return
         task = asyncio.ensure_future(self._open(route))
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(_retrieve_exception)
         self._warming[route.key] = task
 
-    async def lease(self, address: Address) -> Wire:
+    async def lease(self, address: Address) -> HttpConnection:
         """A connection to that address, kept, warmed or new. It belongs to the caller until `send` takes it."""
-        route = route_to(address, self._env)
-        if self._leaving and not self._idle.get(route.key):
+        route = find_route(address, self._env)
+        if self._draining and not self._idle.get(route.key):
             await asyncio.sleep(0)  # the end of the last answer may already have arrived
-        kept = self._kept(route)
+        kept = self._take_idle(route)
         if kept is not None:
             return kept
         warming = self._warming.pop(route.key, None)
         if warming is not None:
             wire = await warming
-            wire.reused = True
-            if wire.alive:
+            wire.is_reused = True
+            if wire.is_alive:
                 return wire
         return await self._open(route)
 
     async def send(
         self,
-        wire: Wire,
+        wire: HttpConnection,
         method: str,
         address: Address,
         headers: Mapping[str, str],
         body: bytes = b"",
         *,
         header_timeout: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Ask on that connection and wait for the head of the answer.
 
         A kept connection may have died unseen. When it ends before one byte of an answer has come, the request is
         sent once more on a new connection.
         """
-        route = route_to(address, self._env)
+        route = find_route(address, self._env)
         limit = self._header_timeout if header_timeout is None else header_timeout
         try:
-            head = self._head(method, route, headers, len(body))
+            head = self._encode_head(method, route, headers, len(body))
             async with asyncio.timeout(limit):
                 wire.write(head + body)
-                first = await self._first_line(wire, route)
-                if first is None and wire.reused:
+                first = await self._read_status_line(wire, route)
+                if first is None and wire.is_reused:
                     wire.abort()
                     wire = await self._open(route)
                     wire.write(head + body)
-                    first = await self._first_line(wire, route)
-                return await self._response(wire, route, first)
+                    first = await self._read_status_line(wire, route)
+                return await self._read_response(wire, route, first)
         except TimeoutError:
             wire.abort()
-            raise faults.no_answer(address, limit) from None
+            raise faults.make_header_timeout_error(address, limit) from None
         except ValueError as error:
             wire.abort()
-            raise faults.garbled(address, str(error)) from None
+            raise faults.make_protocol_error(address, str(error)) from None
         except BaseException:
             wire.abort()
             raise
@@ -335,12 +335,12 @@ class Http:
                 response = await self.send(wire, method, address, headers or {}, body or b"")
                 return response.status, await response.read_all(timeout)
         except TimeoutError:
-            raise faults.no_answer(address, timeout) from None
+            raise faults.make_header_timeout_error(address, timeout) from None
 
     async def close(self) -> None:
-        for response in self._leaving.values():
+        for response in self._draining.values():
             response.discard()
-        for task in (*self._warming.values(), *self._leaving):
+        for task in (*self._warming.values(), *self._draining):
             task.cancel()
         for task in tuple(self._warming.values()):
             with suppress(asyncio.CancelledError, ProviderError):
@@ -354,76 +354,76 @@ class Http:
 
     # --- connections ---
 
-    def put_back(self, route: Route, wire: Wire, keep: bool) -> None:
-        if not keep or not wire.alive:
+    def return_connection(self, route: Route, wire: HttpConnection, keep: bool) -> None:
+        if not keep or not wire.is_alive:
             wire.abort()
             return
-        wire.reused = True
+        wire.is_reused = True
         wire.idle_since = asyncio.get_running_loop().time()
         self._idle.setdefault(route.key, []).append(wire)
 
-    def see_out(self, response: Response) -> None:
-        task = asyncio.ensure_future(_see_out(response))
-        self._leaving[task] = response
-        task.add_done_callback(self._leaving.pop)
+    def drain(self, response: HttpResponse) -> None:
+        task = asyncio.ensure_future(_drain_response(response))
+        self._draining[task] = response
+        task.add_done_callback(self._draining.pop)
 
-    def _kept(self, route: Route) -> Wire | None:
+    def _take_idle(self, route: Route) -> HttpConnection | None:
         wires = self._idle.get(route.key, [])
         oldest = asyncio.get_running_loop().time() - self._keep_alive
         while wires:
             wire = wires.pop()
-            if wire.alive and wire.idle_since >= oldest:
+            if wire.is_alive and wire.idle_since >= oldest:
                 return wire
             wire.abort()
         return None
 
-    async def _open(self, route: Route) -> Wire:
-        wire: Wire | None = None
+    async def _open(self, route: Route) -> HttpConnection:
+        wire: HttpConnection | None = None
         try:
             async with asyncio.timeout(self._connect_timeout):
                 to = route.proxy or route.to
-                wire = await self._dial(to, await self._context(to))
+                wire = await self._dial(to, await self._get_tls_context(to))
                 if route.proxy is not None and route.to.scheme == "https":
-                    await self._tunnel(wire, route, route.proxy)
+                    await self._open_tunnel(wire, route, route.proxy)
                 return wire
         except BaseException as error:
             if wire is not None:
                 wire.abort()
             if isinstance(error, OSError | UnicodeError):
-                raise faults.unreachable(route, error) from None
+                raise faults.make_unreachable_error(route, error) from None
             raise
 
-    async def _dial(self, to: Address, context: ssl.SSLContext | None) -> Wire:
+    async def _dial(self, to: Address, context: ssl.SSLContext | None) -> HttpConnection:
         loop = asyncio.get_running_loop()
         named = to.host if context is not None else None
         race = None if to.is_loopback else 0.25  # a cancelled race may leave a socket behind, and here it gains nothing
         _, wire = await loop.create_connection(
-            Wire, to.host, to.port, ssl=context, server_hostname=named, happy_eyeballs_delay=race
+            HttpConnection, to.host, to.port, ssl=context, server_hostname=named, happy_eyeballs_delay=race
         )
         return wire
 
-    async def _tunnel(self, wire: Wire, route: Route, proxy: Address) -> None:
+    async def _open_tunnel(self, wire: HttpConnection, route: Route, proxy: Address) -> None:
         """Have the proxy connect us through, then speak TLS with the other end."""
         host = f"[{route.to.host}]" if ":" in route.to.host else route.to.host
         place = f"{host}:{route.to.port}"
-        lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *_proxy_login(proxy), "", ""]
+        lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *_build_proxy_login(proxy), "", ""]
         wire.write("\r\n".join(lines).encode("latin-1"))
-        await self._tunnel_opens(wire, route)
-        await self._secure(wire, route.to)
+        await self._await_tunnel(wire, route)
+        await self._start_tls(wire, route.to)
 
-    async def _tunnel_opens(self, wire: Wire, route: Route) -> None:
+    async def _await_tunnel(self, wire: HttpConnection, route: Route) -> None:
         try:
-            first = await wire.line(MAX_HEAD)
-            while first is not None and await wire.line(MAX_HEAD):
+            first = await wire.read_line(MAX_HEAD)
+            while first is not None and await wire.read_line(MAX_HEAD):
                 pass
-            status, reason = _status(first or b"")
+            status, reason = _parse_status(first or b"")
         except ValueError:
             status, reason = 0, "it does not speak HTTP"
         if not 200 <= status < 300:
-            raise faults.proxy_refused(route, status, reason)
+            raise faults.make_proxy_error(route, status, reason)
 
-    async def _secure(self, wire: Wire, to: Address) -> None:
-        context = await self._context(to)
+    async def _start_tls(self, wire: HttpConnection, to: Address) -> None:
+        context = await self._get_tls_context(to)
         assert wire.transport is not None
         assert context is not None
         loop = asyncio.get_running_loop()
@@ -432,17 +432,17 @@ class Http:
             raise ConnectionResetError
         wire.transport = secured
 
-    async def _context(self, to: Address) -> ssl.SSLContext | None:
+    async def _get_tls_context(self, to: Address) -> ssl.SSLContext | None:
         """The TLS context, built once, in a thread: reading the system's certificates takes a while."""
         if to.scheme == "http":
             return None
         if self._tls is None or (self._tls.done() and (self._tls.cancelled() or self._tls.exception())):
-            self._tls = asyncio.ensure_future(asyncio.to_thread(build_context, self._env))
+            self._tls = asyncio.ensure_future(asyncio.to_thread(build_tls_context, self._env))
         return await asyncio.shield(self._tls)
 
     # --- one exchange ---
 
-    def _head(self, method: str, route: Route, headers: Mapping[str, str], length: int) -> bytes:
+    def _encode_head(self, method: str, route: Route, headers: Mapping[str, str], length: int) -> bytes:
         by_proxy = route.proxy is not None and route.to.scheme == "http"
         lines = [
             f"{method} {route.to.url if by_proxy else route.to.path} HTTP/1.1",
@@ -451,7 +451,7 @@ class Http:
             "accept-encoding: identity",
         ]
         if by_proxy and route.proxy is not None:
-            lines += _proxy_login(route.proxy)
+            lines += _build_proxy_login(route.proxy)
         if length or method == "POST":
             lines.append(f"content-length: {length}")
         lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -465,36 +465,36 @@ class Http:
             raise ConfigError("A key or header has a line break in it.", "Remove the line break.")
         return head + b"\r\n\r\n"
 
-    async def _first_line(self, wire: Wire, route: Route) -> bytes | None:
+    async def _read_status_line(self, wire: HttpConnection, route: Route) -> bytes | None:
         """The status line, or None when the connection ends before one byte of it."""
-        line = await wire.line(MAX_HEAD)
-        if line is None and await wire.some():
-            raise faults.cut(route.to)
+        line = await wire.read_line(MAX_HEAD)
+        if line is None and await wire.read_some():
+            raise faults.make_cut_error(route.to)
         return line
 
-    async def _response(self, wire: Wire, route: Route, first: bytes | None) -> Response:
+    async def _read_response(self, wire: HttpConnection, route: Route, first: bytes | None) -> HttpResponse:
         if first is None:
-            raise faults.closed(route.to)
-        status, _ = _status(first)
-        headers = await self._headers(wire, route)
+            raise faults.make_closed_error(route.to)
+        status, _ = _parse_status(first)
+        headers = await self._read_headers(wire, route)
         while 100 <= status < 200:
-            line = await wire.line(MAX_HEAD)
+            line = await wire.read_line(MAX_HEAD)
             if line is None:
-                raise faults.cut(route.to)
+                raise faults.make_cut_error(route.to)
             first = line
-            status, _ = _status(first)
-            headers = await self._headers(wire, route)
+            status, _ = _parse_status(first)
+            headers = await self._read_headers(wire, route)
         wanted = headers.get("connection", "").lower()
         keep = "close" not in wanted and (first.startswith(b"HTTP/1.1") or "keep-alive" in wanted)
-        return Response(self, route, wire, status, headers, keep)
+        return HttpResponse(self, route, wire, status, headers, keep)
 
-    async def _headers(self, wire: Wire, route: Route) -> dict[str, str]:
+    async def _read_headers(self, wire: HttpConnection, route: Route) -> dict[str, str]:
         headers: dict[str, str] = {}
         size = 0
         while True:
-            line = await wire.line(MAX_HEAD)
+            line = await wire.read_line(MAX_HEAD)
             if line is None:
-                raise faults.cut(route.to)
+                raise faults.make_cut_error(route.to)
             if not line:
                 return headers
             size += len(line)
@@ -505,13 +505,13 @@ class Http:
                 headers[name.strip().lower()] = value.strip()
 
 
-def _retrieve(task: "asyncio.Task[Any]") -> None:
+def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
     """A warmed connection nobody asks for may fail unseen."""
     if not task.cancelled():
         task.exception()
 
 
-async def _see_out(response: Response) -> None:
+async def _drain_response(response: HttpResponse) -> None:
     """Read the rest of a body nobody needs, so that its connection can be kept. Bounded in time and size."""
     try:
         async with asyncio.timeout(1.0):
@@ -524,7 +524,7 @@ async def _see_out(response: Response) -> None:
         response.discard()
 
 
-def _status(line: bytes) -> tuple[int, str]:
+def _parse_status(line: bytes) -> tuple[int, str]:
     version, _, rest = line.decode("latin-1").partition(" ")
     code, _, reason = rest.partition(" ")
     if not version.startswith("HTTP/1.") or not (code.isascii() and code.isdigit() and len(code) == 3):
@@ -532,7 +532,7 @@ def _status(line: bytes) -> tuple[int, str]:
     return int(code), reason.strip()
 
 
-def _proxy_login(proxy: Address) -> list[str]:
+def _build_proxy_login(proxy: Address) -> list[str]:
     if not proxy.login:
         return []
     import base64
@@ -541,7 +541,7 @@ def _proxy_login(proxy: Address) -> list[str]:
     return [f"proxy-authorization: Basic {base64.b64encode(unquote(proxy.login).encode()).decode()}"]
 
 
-def build_context(env: Mapping[str, str]) -> ssl.SSLContext:
+def build_tls_context(env: Mapping[str, str]) -> ssl.SSLContext:
     """Trust what SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE name, else what the system trusts."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
@@ -555,7 +555,7 @@ def build_context(env: Mapping[str, str]) -> ssl.SSLContext:
             else:
                 context.load_verify_locations(cafile=path)
         except (OSError, ssl.SSLError):
-            raise faults.bad_certificates(path, name) from None
+            raise faults.make_certificate_error(path, name) from None
     if not named:
         context.load_default_certs()
     return context
@@ -591,10 +591,10 @@ class _Inflater:
         return self._inflate.flush()
 
 
-def _decoder(encoding: str, address: Address) -> _Inflater | None:
+def _make_decoder(encoding: str, address: Address) -> _Inflater | None:
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return None
     if name in ("gzip", "x-gzip", "deflate"):
         return _Inflater()
-    raise faults.garbled(address, f"its answer is compressed with {name}, which was not asked for")
+    raise faults.make_protocol_error(address, f"its answer is compressed with {name}, which was not asked for")

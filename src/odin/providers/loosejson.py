@@ -4,21 +4,21 @@ import json
 import re
 from typing import Any, cast
 
-_DECODER = json.JSONDecoder(strict=False)
-_STRING = r'"(?:[^"\\]|\\.)*"'
-_TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
+_JSON_DECODER = json.JSONDecoder(strict=False)
+_JSON_STRING = r'"(?:[^"\\]|\\.)*"'
+_TRAILING_COMMA = re.compile(rf"({_JSON_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 _BAD_ESCAPE = re.compile(r'\\(["\\/bfnrtu]|.)', re.DOTALL)
-_BRACKET = re.compile(rf"{_STRING}|'(?:[^'\\\n]|\\.)*'|[{{}}\[\]]|[\"']", re.DOTALL)
+_BRACKET = re.compile(rf"{_JSON_STRING}|'(?:[^'\\\n]|\\.)*'|[{{}}\[\]]|[\"']", re.DOTALL)
 
 
-def loads(raw: str) -> Any:
+def parse_loose_json(raw: str) -> Any:
     """One JSON value, with the slips repaired that leave no doubt about what was meant; None when it is broken."""
     raw = raw.strip()
     value, end = read_json(raw, 0)
     return value if end == len(raw) else None
 
 
-def read_object(text: str) -> dict[str, Any] | None:
+def parse_leading_object(text: str) -> dict[str, Any] | None:
     """The JSON object that a text begins with, whatever comes after it."""
     value, _ = read_json(text, len(text) - len(text.lstrip()))
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
@@ -27,17 +27,17 @@ def read_object(text: str) -> dict[str, Any] | None:
 def read_json(text: str, at: int) -> tuple[Any, int]:
     """The JSON value that starts at a position and where it ends, or an end of -1."""
     try:
-        return _DECODER.raw_decode(text, at)
+        return _JSON_DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):
         pass
-    end = _balanced(text, at)
+    end = _find_balanced_end(text, at)
     if end < 0:
         return None, -1
-    value = _repaired(text[at:end])
+    value = _parse_repaired(text[at:end])
     return (None, -1) if value is None else (value, end)
 
 
-def _balanced(text: str, at: int) -> int:
+def _find_balanced_end(text: str, at: int) -> int:
     """Where the bracket that opens at a position is closed again, strings left aside; -1 when it never is."""
     depth = 0
     for token in _BRACKET.finditer(text, at):
@@ -55,12 +55,12 @@ def _balanced(text: str, at: int) -> int:
     return -1
 
 
-def _repaired(raw: str) -> Any:
+def _parse_repaired(raw: str) -> Any:
     """Trailing commas, invalid escapes such as \\d, and Python literals: each has only one sensible reading."""
     mended = _TRAILING_COMMA.sub(lambda match: match[1] or "", raw)
-    for candidate in (mended, _BAD_ESCAPE.sub(_escape, mended)):
+    for candidate in (mended, _BAD_ESCAPE.sub(_fix_escape, mended)):
         try:
-            return _DECODER.decode(candidate)
+            return _JSON_DECODER.decode(candidate)
         except (ValueError, RecursionError):
             continue
     if "'" not in raw or "\\" in raw:
@@ -73,5 +73,5 @@ def _repaired(raw: str) -> Any:
         return None
 
 
-def _escape(match: re.Match[str]) -> str:
+def _fix_escape(match: re.Match[str]) -> str:
     return match[0] if match[1] in '"\\/bfnrtu' else "\\" + match[0]

@@ -10,31 +10,31 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from odin.core.message import AssistantMessage, StopReason, ToolMessage, Usage, UserMessage
-from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, ThinkingPiece, UsagePiece
+from odin.core.message import PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
+from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import faults
 from odin.providers.exchange import WireProvider
 from odin.providers.faults import Peer
 from odin.providers.payload import (
-    CallIds,
-    answered_by,
-    arguments_json,
+    CallIdMap,
+    accepts_effort,
     count_calls,
-    decode,
-    effort,
-    encode,
-    is_reasoner,
-    legal_id,
-    legal_name,
+    decode_event,
+    effort_of,
+    encode_arguments,
+    encode_body,
+    format_result,
+    is_reasoning_model,
+    make_legal_id,
+    make_legal_name,
+    make_short_id,
     may_replay,
-    result_text,
-    short_id,
-    takes_effort,
+    model_of_reply,
 )
-from odin.providers.pictures import Album, Pictures, Shown, data_url
+from odin.providers.pictures import ImageBudget, ImageSelection, ShownContent, make_data_url
 from odin.providers.sse import ServerEvent
 
-_IMAGES = "Images of the results above:"
+_IMAGES_INTRO = "Images of the results above:"
 
 
 class ChatProvider(WireProvider):
@@ -42,21 +42,21 @@ class ChatProvider(WireProvider):
 
     path = "/chat/completions"
 
-    def stream(self, request: Request) -> AsyncIterator[Piece]:
+    def stream(self, request: Request) -> AsyncIterator[Chunk]:
         calls = count_calls(request.messages)
         return self.ask(
             request,
             lambda album: encode_request(request, self.url, self.name, album),
-            lambda peer: _Reader(peer, calls),
+            lambda peer: _ChatReader(peer, calls),
         )
 
 
 # --- the request ---
 
 
-def encode_request(request: Request, url: str, provider: str = "", album: Album | None = None) -> bytes:
+def encode_request(request: Request, url: str, provider: str = "", album: ImageSelection | None = None) -> bytes:
     """Keys in a fixed order, messages last, so that each request continues the bytes of the one before."""
-    reasoner = is_reasoner(request.model)
+    reasoner = is_reasoning_model(request.model)
     limit = "max_completion_tokens" if reasoner or "://api.openai.com/" in url else "max_tokens"
     body: dict[str, Any] = {
         "model": request.model,
@@ -68,8 +68,8 @@ def encode_request(request: Request, url: str, provider: str = "", album: Album 
         body["temperature"] = request.temperature
     if _is_deepseek(url):
         body["thinking"] = {"type": "enabled" if request.thinking else "disabled"}
-    if request.thinking and takes_effort(request.model):
-        body["reasoning_effort"] = effort(request.thinking)
+    if request.thinking and accepts_effort(request.model):
+        body["reasoning_effort"] = effort_of(request.thinking)
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": request.schema}}
     if request.tools:
@@ -80,8 +80,8 @@ def encode_request(request: Request, url: str, provider: str = "", album: Album 
             }
             for tool in request.tools
         ]
-    body["messages"] = _messages(request, url, provider, album or Pictures().album(request))
-    return encode(body)
+    body["messages"] = _encode_messages(request, url, provider, album or ImageBudget().select_images(request))
+    return encode_body(body)
 
 
 def _is_deepseek(url: str) -> bool:
@@ -89,18 +89,18 @@ def _is_deepseek(url: str) -> bool:
     return "://api.deepseek.com/" in url
 
 
-def _messages(request: Request, url: str, provider: str, album: Album) -> list[dict[str, Any]]:
-    system = _joined(*request.system)
+def _encode_messages(request: Request, url: str, provider: str, album: ImageSelection) -> list[dict[str, Any]]:
+    system = _join_texts(*request.system)
     found: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-    ids = CallIds(short_id if "://api.mistral.ai/" in url else legal_id)
+    ids = CallIdMap(make_short_id if "://api.mistral.ai/" in url else make_legal_id)
     recalls = request.thinking > 0 and _is_deepseek(url)
     for message in request.messages:
-        if isinstance(message, UserMessage):
-            found += _said(album.of(message), *message.notes)
+        if isinstance(message, PromptMessage):
+            found += _encode_user(album.render(message), *message.notes)
         elif isinstance(message, ToolMessage):
-            found += _results(message, ids, album)
+            found += _encode_results(message, ids, album)
         else:
-            said = _assistant(message, ids)
+            said = _encode_assistant(message, ids)
             if recalls and message.calls:
                 own = may_replay(message, provider, request.model)
                 said[0]["reasoning_content"] = message.thinking if own else ""
@@ -108,37 +108,39 @@ def _messages(request: Request, url: str, provider: str, album: Album) -> list[d
     return found
 
 
-def _joined(*texts: str) -> str:
+def _join_texts(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text.strip())
 
 
-def _user(*texts: str) -> list[dict[str, Any]]:
-    text = _joined(*texts)
+def _encode_user_texts(*texts: str) -> list[dict[str, Any]]:
+    text = _join_texts(*texts)
     return [{"role": "user", "content": text}] if text else []
 
 
-def _said(shown: Shown, *notes: str) -> list[dict[str, Any]]:
+def _encode_user(shown: ShownContent, *notes: str) -> list[dict[str, Any]]:
     """What a person said, with the images beside it."""
     if not shown.images:
-        return _user(shown.text, *notes)
-    text = _joined(shown.text, *notes)
+        return _encode_user_texts(shown.text, *notes)
+    text = _join_texts(shown.text, *notes)
     told = [{"type": "text", "text": text}] if text else []
-    return [{"role": "user", "content": [*told, *_images(shown)]}]
+    return [{"role": "user", "content": [*told, *_encode_images(shown)]}]
 
 
-def _images(*shown: Shown) -> list[dict[str, Any]]:
+def _encode_images(*shown: ShownContent) -> list[dict[str, Any]]:
     return [
-        {"type": "image_url", "image_url": {"url": data_url(kind, data)}} for one in shown for kind, data in one.images
+        {"type": "image_url", "image_url": {"url": make_data_url(kind, data)}}
+        for one in shown
+        for kind, data in one.images
     ]
 
 
-def _assistant(message: AssistantMessage, ids: CallIds) -> list[dict[str, Any]]:
+def _encode_assistant(message: ReplyMessage, ids: CallIdMap) -> list[dict[str, Any]]:
     text = message.text if message.text.strip() else None
     calls = [
         {
-            "id": ids.call(call.id),
+            "id": ids.add_call(call.id),
             "type": "function",
-            "function": {"name": legal_name(call.name), "arguments": arguments_json(call.args)},
+            "function": {"name": make_legal_name(call.name), "arguments": encode_arguments(call.args)},
         }
         for call in message.calls
     ]
@@ -147,77 +149,81 @@ def _assistant(message: AssistantMessage, ids: CallIds) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": text}] if text else []
 
 
-def _results(message: ToolMessage, ids: CallIds, album: Album) -> list[dict[str, Any]]:
+def _encode_results(message: ToolMessage, ids: CallIdMap, album: ImageSelection) -> list[dict[str, Any]]:
     """Messages of results hold text only, so their images follow in a message of the user, before the notes."""
-    shown = [album.of(one) for one in message.results]
+    shown = [album.render(one) for one in message.results]
     found: list[dict[str, Any]] = [
-        {"role": "tool", "tool_call_id": ids.result(one.call_id), "content": result_text(what.text, one.is_error)}
+        {
+            "role": "tool",
+            "tool_call_id": ids.take_result_id(one.call_id),
+            "content": format_result(what.text, one.is_error),
+        }
         for one, what in zip(message.results, shown, strict=True)
     ]
-    images = _images(*shown)
+    images = _encode_images(*shown)
     if not images:
-        return found + _user(*message.notes)
-    told = [{"type": "text", "text": text} for text in (_joined(*message.notes),) if text]
-    return [*found, {"role": "user", "content": [{"type": "text", "text": _IMAGES}, *images, *told]}]
+        return found + _encode_user_texts(*message.notes)
+    told = [{"type": "text", "text": text} for text in (_join_texts(*message.notes),) if text]
+    return [*found, {"role": "user", "content": [{"type": "text", "text": _IMAGES_INTRO}, *images, *told]}]
 
 
 # --- the answer ---
 
 
-class _Function(Struct):
+class _ChatFunction(Struct):
     name: str | None = None
     arguments: Any = None
 
 
-class _ToolCall(Struct):
+class _ChatToolCall(Struct):
     index: int | None = None
     id: str | None = None
-    function: _Function | None = None
+    function: _ChatFunction | None = None
 
 
-class _Delta(Struct):
+class _ChatDelta(Struct):
     content: Any = None
     refusal: str | None = None
     reasoning_content: Any = None
     reasoning: Any = None
-    tool_calls: list[_ToolCall] | None = None
-    function_call: _Function | None = None
+    tool_calls: list[_ChatToolCall] | None = None
+    function_call: _ChatFunction | None = None
 
 
-class _Choice(Struct):
-    delta: _Delta | None = None
-    message: _Delta | None = None
+class _ChatChoice(Struct):
+    delta: _ChatDelta | None = None
+    message: _ChatDelta | None = None
     finish_reason: str | None = None
 
 
-class _PromptDetails(Struct):
+class _ChatPromptDetails(Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class _OutputDetails(Struct):
+class _ChatOutputDetails(Struct):
     reasoning_tokens: int | None = None
 
 
-class _Usage(Struct):
+class _ChatUsage(Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
     prompt_cache_hit_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
+    prompt_tokens_details: _ChatPromptDetails | None = None
+    completion_tokens_details: _ChatOutputDetails | None = None
 
 
-class _Chunk(Struct):
+class _ChatChunk(Struct):
     model: str | None = None
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    choices: list[_ChatChoice] | None = None
+    usage: _ChatUsage | None = None
     error: Any = None
 
 
-_DECODER = msgspec.json.Decoder(_Chunk)
+_DECODER = msgspec.json.Decoder(_ChatChunk)
 
-_STOPS: dict[str, StopReason] = {
+_STOP_REASONS: dict[str, StopReason] = {
     "stop": "end_turn",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
@@ -226,7 +232,7 @@ _STOPS: dict[str, StopReason] = {
 }
 
 
-class _Calls:
+class _CallTracker:
     """Finds out which call a fragment belongs to, though servers differ in what they tell.
 
     Some leave out the index, some the id, some give every call the same index or the same id, some repeat the name in
@@ -236,121 +242,121 @@ class _Calls:
     def __init__(self, earlier: int) -> None:
         self._earlier = earlier
         self._by_index: dict[int, int] = {}
-        self._told_ids: list[str] = []
+        self._received_ids: list[str] = []
         self._ids: list[str] = []
         self._done: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._ids)
 
-    def feed(self, fragment: _ToolCall) -> Iterator[CallPiece]:
-        function = fragment.function or _Function()
+    def feed(self, fragment: _ChatToolCall) -> Iterator[CallChunk]:
+        function = fragment.function or _ChatFunction()
         told = fragment.id or ""
         number = self._find(fragment.index, told, bool(function.name))
-        text = arguments_json(function.arguments)
+        text = encode_arguments(function.arguments)
         if number is None:
             yield from self.end()
             number = self._begin(fragment.index, told)
-            yield CallPiece(number, id=self._ids[number], name=function.name or "", json=text)
+            yield CallChunk(number, id=self._ids[number], name=function.name or "", json=text)
         elif text:
-            yield CallPiece(number, json=text)
+            yield CallChunk(number, json=text)
 
-    def end(self) -> Iterator[CallPiece]:
+    def end(self) -> Iterator[CallChunk]:
         """Mark the calls so far as complete."""
         for number in range(len(self._ids)):
             if number not in self._done:
                 self._done.add(number)
-                yield CallPiece(number, done=True)
+                yield CallChunk(number, done=True)
 
     def _find(self, index: int | None, told: str, named: bool) -> int | None:
         if index is not None:
             number = self._by_index.get(index)
-            if number is not None and told and named and told != self._told_ids[number]:
+            if number is not None and told and named and told != self._received_ids[number]:
                 return None
             return number
         if told:
-            return self._told_ids.index(told) if told in self._told_ids else None
+            return self._received_ids.index(told) if told in self._received_ids else None
         return len(self._ids) - 1 if self._ids and not named else None
 
     def _begin(self, index: int | None, told: str) -> int:
         number = len(self._ids)
         if index is not None:
             self._by_index[index] = number
-        self._told_ids.append(told)
+        self._received_ids.append(told)
         self._ids.append(told if told and told not in self._ids else f"call_{self._earlier + number}")
         return number
 
 
-class _Reader:
+class _ChatReader:
     def __init__(self, peer: Peer, earlier_calls: int) -> None:
         self.settled = False
         self.done = False
         self._peer = peer
-        self._calls = _Calls(earlier_calls)
-        self._usage: _Usage | None = None
+        self._calls = _CallTracker(earlier_calls)
+        self._usage: _ChatUsage | None = None
         self._model = peer.model
-        self._heard = False
+        self._has_received = False
         self._stop: StopReason = "end_turn"
         self._refused = False
 
-    def feed(self, event: ServerEvent) -> Iterator[Piece]:
+    def feed(self, event: ServerEvent) -> Iterator[Chunk]:
         if event.data.strip() == b"[DONE]":
-            self.done = self._heard
+            self.done = self._has_received
             return
-        self._heard = True
-        chunk = decode(_DECODER, event.data)
+        self._has_received = True
+        chunk = decode_event(_DECODER, event.data)
         if chunk.error or event.name == "error":
-            raise faults.reported(self._peer, faults.parse_said(event.data))
-        self._model = answered_by(chunk.model, self._peer.model) if chunk.model else self._model
+            raise faults.make_reported_error(self._peer, faults.parse_error_body(event.data))
+        self._model = model_of_reply(chunk.model, self._peer.model) if chunk.model else self._model
         if chunk.usage is not None:
             self._usage = chunk.usage
         for choice in (chunk.choices or ())[:1]:
-            yield from self._delta(choice.delta or choice.message or _Delta())
+            yield from self._handle_delta(choice.delta or choice.message or _ChatDelta())
             if choice.finish_reason:
                 yield from self._settle(choice.finish_reason)
         if self.settled and self._usage is not None and not chunk.choices:
             self.done = True
 
-    def finish(self) -> Iterator[Piece]:
+    def finish(self) -> Iterator[Chunk]:
         if self._stop != "max_tokens":
             yield from self._calls.end()
-        yield UsagePiece(_total(self._usage or _Usage()))
+        yield UsageChunk(_build_usage(self._usage or _ChatUsage()))
         reason = self._stop
         if len(self._calls) and reason == "end_turn":
             reason = "tool_use"
-        yield StopPiece("refusal" if self._refused and reason == "end_turn" else reason, self._model)
+        yield StopChunk("refusal" if self._refused and reason == "end_turn" else reason, self._model)
 
-    def _delta(self, delta: _Delta) -> Iterator[Piece]:
-        thought = _plain(delta.reasoning_content) or _plain(delta.reasoning)
+    def _handle_delta(self, delta: _ChatDelta) -> Iterator[Chunk]:
+        thought = _text_of(delta.reasoning_content) or _text_of(delta.reasoning)
         if thought:
-            yield ThinkingPiece(thought)
+            yield ThinkingChunk(thought)
         if isinstance(delta.content, str):
             if delta.content:
-                yield TextPiece(delta.content)
+                yield TextChunk(delta.content)
         elif delta.content:
-            yield from _parts(delta.content)
+            yield from _read_parts(delta.content)
         if delta.refusal:
             self._refused = True
-            yield TextPiece(delta.refusal)
+            yield TextChunk(delta.refusal)
         for fragment in delta.tool_calls or ():
             yield from self._calls.feed(fragment)
         if delta.function_call is not None:
-            yield from self._calls.feed(_ToolCall(index=0, function=delta.function_call))
+            yield from self._calls.feed(_ChatToolCall(index=0, function=delta.function_call))
 
-    def _settle(self, reason: str) -> Iterator[Piece]:
+    def _settle(self, reason: str) -> Iterator[Chunk]:
         if reason == "error":
-            raise faults.reported(self._peer, faults.Said("the model failed", "server_error"))
+            raise faults.make_reported_error(self._peer, faults.ApiErrorInfo("the model failed", "server_error"))
         self.settled = True
-        self._stop = _STOPS.get(reason, "end_turn")
+        self._stop = _STOP_REASONS.get(reason, "end_turn")
         if self._stop != "max_tokens":
             yield from self._calls.end()
 
 
-def _plain(value: Any) -> str:
+def _text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _parts(content: Any) -> Iterator[Piece]:
+def _read_parts(content: Any) -> Iterator[Chunk]:
     """Content as a list of parts: text, and thinking that is itself a list of text."""
     for part in cast("list[Any]", content) if isinstance(content, list) else []:
         if not isinstance(part, dict):
@@ -358,26 +364,26 @@ def _parts(content: Any) -> Iterator[Piece]:
         found = cast("dict[str, Any]", part)
         thinking = found.get("thinking")
         if isinstance(found.get("text"), str) and found["text"]:
-            yield TextPiece(found["text"])
+            yield TextChunk(found["text"])
         elif isinstance(thinking, str) and thinking:
-            yield ThinkingPiece(thinking)
+            yield ThinkingChunk(thinking)
         elif isinstance(thinking, list):
-            for piece in _parts(cast("list[Any]", thinking)):
-                if isinstance(piece, TextPiece):
-                    yield ThinkingPiece(piece.text)
+            for piece in _read_parts(cast("list[Any]", thinking)):
+                if isinstance(piece, TextChunk):
+                    yield ThinkingChunk(piece.text)
 
 
-def _total(usage: _Usage) -> Usage:
+def _build_usage(usage: _ChatUsage) -> Usage:
     """Our kinds do not overlap: cached input is taken out of the input, reasoning out of the output.
 
     One vendor counts reasoning beside the output instead of inside it; the total tells.
     """
-    details = usage.prompt_tokens_details or _PromptDetails()
+    details = usage.prompt_tokens_details or _ChatPromptDetails()
     read = details.cached_tokens or usage.prompt_cache_hit_tokens or 0
     write = details.cache_write_tokens or 0
     prompt = usage.prompt_tokens or 0
     output = usage.completion_tokens or 0
-    reasoning = (usage.completion_tokens_details or _OutputDetails()).reasoning_tokens or 0
+    reasoning = (usage.completion_tokens_details or _ChatOutputDetails()).reasoning_tokens or 0
     beside = reasoning > output or (usage.total_tokens or 0) == prompt + output + reasoning
     return Usage(
         input=max(0, prompt - read - write),

@@ -10,30 +10,30 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from odin.core.message import AssistantMessage, StopReason, Text, Thinking, ToolCall, ToolMessage, Usage, UserMessage
-from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, ThinkingPiece, UsagePiece
+from odin.core.message import PromptMessage, ReplyMessage, StopReason, Text, Thinking, ToolCall, ToolMessage, Usage
+from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import faults
 from odin.providers.exchange import WireProvider
-from odin.providers.faults import Peer, Said
+from odin.providers.faults import ApiErrorInfo, Peer
 from odin.providers.payload import (
-    CallIds,
-    answered_by,
-    arguments_json,
+    CallIdMap,
+    accepts_effort,
     count_calls,
-    decode,
-    effort,
-    encode,
-    is_reasoner,
-    legal_name,
+    decode_event,
+    effort_of,
+    encode_arguments,
+    encode_body,
+    find_loop_start,
+    format_result,
+    is_reasoning_model,
+    make_legal_name,
     may_replay,
-    result_text,
-    running_loop,
-    takes_effort,
+    model_of_reply,
 )
-from odin.providers.pictures import Album, Pictures, Shown, data_url
+from odin.providers.pictures import ImageBudget, ImageSelection, ShownContent, make_data_url
 from odin.providers.sse import ServerEvent
 
-_FEWEST = 16
+_MIN_OUTPUT_TOKENS = 16
 """The API refuses to be limited to fewer tokens than this."""
 
 
@@ -42,34 +42,34 @@ class ResponsesProvider(WireProvider):
 
     path = "/responses"
 
-    def stream(self, request: Request) -> AsyncIterator[Piece]:
+    def stream(self, request: Request) -> AsyncIterator[Chunk]:
         calls = count_calls(request.messages)
         return self.ask(
-            request, lambda album: encode_request(request, self.name, album), lambda peer: _Reader(peer, calls)
+            request, lambda album: encode_request(request, self.name, album), lambda peer: _ResponsesReader(peer, calls)
         )
 
 
 # --- the request ---
 
 
-class _Sealed(Struct):
+class _SealedReasoning(Struct):
     """What must come back unchanged of a reasoning item; it is kept as the signature of a thinking part."""
 
     id: str
     encrypted_content: str
 
 
-def encode_request(request: Request, provider: str, album: Album | None = None) -> bytes:
+def encode_request(request: Request, provider: str, album: ImageSelection | None = None) -> bytes:
     """Keys in a fixed order, input last, so that each request continues the bytes of the one before."""
-    reasons = is_reasoner(request.model) or (request.thinking > 0 and takes_effort(request.model))
+    reasons = is_reasoning_model(request.model) or (request.thinking > 0 and accepts_effort(request.model))
     body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
     if reasons:
         body["include"] = ["reasoning.encrypted_content"]
-    body["max_output_tokens"] = max(_FEWEST, request.max_tokens)
+    body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens)
     if request.temperature is not None and not reasons:
         body["temperature"] = request.temperature
     if request.thinking and reasons:
-        body["reasoning"] = {"effort": effort(request.thinking), "summary": "auto"}
+        body["reasoning"] = {"effort": effort_of(request.thinking), "summary": "auto"}
     if request.schema is not None:
         shape = {"type": "json_schema", "name": "reply", "schema": request.schema, "strict": False}
         body["text"] = {"format": shape}
@@ -87,86 +87,88 @@ def encode_request(request: Request, provider: str, album: Album | None = None) 
     system = "\n\n".join(block for block in request.system if block.strip())
     if system:
         body["instructions"] = system
-    body["input"] = _input(request, provider, reasons, album or Pictures().album(request))
-    return encode(body)
+    body["input"] = _encode_input(request, provider, reasons, album or ImageBudget().select_images(request))
+    return encode_body(body)
 
 
-def _input(request: Request, provider: str, reasons: bool, album: Album) -> list[dict[str, Any]]:
-    loop = running_loop(request.messages)
-    ids = CallIds()
+def _encode_input(request: Request, provider: str, reasons: bool, album: ImageSelection) -> list[dict[str, Any]]:
+    loop = find_loop_start(request.messages)
+    ids = CallIdMap()
     items: list[dict[str, Any]] = []
     for index, message in enumerate(request.messages):
-        if isinstance(message, AssistantMessage):
+        if isinstance(message, ReplyMessage):
             replay = reasons and index >= loop and may_replay(message, provider, request.model)
-            items += _reply(message, replay, ids)
+            items += _encode_assistant(message, replay, ids)
         else:
-            items += _told(message, ids, album)
+            items += _encode_message(message, ids, album)
     return items
 
 
-def _told(message: UserMessage | ToolMessage, ids: CallIds, album: Album) -> list[dict[str, Any]]:
-    if isinstance(message, UserMessage):
-        return _prompt(album.of(message), message.notes)
+def _encode_message(
+    message: PromptMessage | ToolMessage, ids: CallIdMap, album: ImageSelection
+) -> list[dict[str, Any]]:
+    if isinstance(message, PromptMessage):
+        return _encode_prompt(album.render(message), message.notes)
     results: list[dict[str, Any]] = [
         {
             "type": "function_call_output",
-            "call_id": ids.result(result.call_id),
-            "output": _output(album.of(result), result.is_error),
+            "call_id": ids.take_result_id(result.call_id),
+            "output": _encode_output(album.render(result), result.is_error),
         }
         for result in message.results
     ]
-    return results + _said("user", "input_text", *message.notes)
+    return results + _encode_texts("user", "input_text", *message.notes)
 
 
-def _output(shown: Shown, is_error: bool) -> str | list[dict[str, Any]]:
-    text = result_text(shown.text, is_error)
-    images = _images(shown)
+def _encode_output(shown: ShownContent, is_error: bool) -> str | list[dict[str, Any]]:
+    text = format_result(shown.text, is_error)
+    images = _encode_images(shown)
     return [{"type": "input_text", "text": text}, *images] if images else text
 
 
-def _images(shown: Shown) -> list[dict[str, Any]]:
-    return [{"type": "input_image", "image_url": data_url(kind, data)} for kind, data in shown.images]
+def _encode_images(shown: ShownContent) -> list[dict[str, Any]]:
+    return [{"type": "input_image", "image_url": make_data_url(kind, data)} for kind, data in shown.images]
 
 
-def _prompt(shown: Shown, notes: tuple[str, ...]) -> list[dict[str, Any]]:
+def _encode_prompt(shown: ShownContent, notes: tuple[str, ...]) -> list[dict[str, Any]]:
     """What a person said, with the images beside it."""
     texts = [{"type": "input_text", "text": text} for text in (shown.text, *notes) if text.strip()]
-    content = [*texts, *_images(shown)]
+    content = [*texts, *_encode_images(shown)]
     return [{"type": "message", "role": "user", "content": content}] if content else []
 
 
-def _reply(message: AssistantMessage, replay: bool, ids: CallIds) -> list[dict[str, Any]]:
+def _encode_assistant(message: ReplyMessage, replay: bool, ids: CallIdMap) -> list[dict[str, Any]]:
     """What the model said and called. Reasoning that led to nothing is left out: the API wants what followed it."""
     items: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, Text):
-            items += _said("assistant", "output_text", part.text)
+            items += _encode_texts("assistant", "output_text", part.text)
         elif isinstance(part, ToolCall):
             items.append(
                 {
                     "type": "function_call",
-                    "call_id": ids.call(part.id),
-                    "name": legal_name(part.name),
-                    "arguments": arguments_json(part.args),
+                    "call_id": ids.add_call(part.id),
+                    "name": make_legal_name(part.name),
+                    "arguments": encode_arguments(part.args),
                 }
             )
         elif replay:
-            items += _reasoning(part)
+            items += _encode_reasoning(part)
     while items and items[-1]["type"] == "reasoning":
         items.pop()
     return items
 
 
-def _reasoning(part: Thinking) -> list[dict[str, Any]]:
+def _encode_reasoning(part: Thinking) -> list[dict[str, Any]]:
     try:
-        sealed = msgspec.json.decode(part.signature, type=_Sealed)
+        sealed = msgspec.json.decode(part.signature, type=_SealedReasoning)
     except (msgspec.DecodeError, UnicodeError):
         return []
     summary = [{"type": "summary_text", "text": part.text}] if part.text else []
     return [{"type": "reasoning", "id": sealed.id, "summary": summary, "encrypted_content": sealed.encrypted_content}]
 
 
-def _said(role: str, kind: str, *texts: str) -> list[dict[str, Any]]:
+def _encode_texts(role: str, kind: str, *texts: str) -> list[dict[str, Any]]:
     """One message with a part for each text; nothing when there is nothing to say."""
     content = [{"type": kind, "text": text} for text in texts if text.strip()]
     return [{"type": "message", "role": role, "content": content}] if content else []
@@ -175,186 +177,188 @@ def _said(role: str, kind: str, *texts: str) -> list[dict[str, Any]]:
 # --- the answer ---
 
 
-class _Part(Struct):
+class _ResponsesPart(Struct):
     type: str | None = None
     text: str | None = None
     refusal: str | None = None
 
 
-class _Item(Struct):
+class _ResponsesItem(Struct):
     type: str = ""
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: Any = None
-    content: list[_Part] | None = None
-    summary: list[_Part] | None = None
+    content: list[_ResponsesPart] | None = None
+    summary: list[_ResponsesPart] | None = None
     encrypted_content: str | None = None
 
 
-class _InputDetails(Struct):
+class _ResponsesInputDetails(Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class _OutputDetails(Struct):
+class _ResponsesOutputDetails(Struct):
     reasoning_tokens: int | None = None
 
 
-class _Usage(Struct):
+class _ResponsesUsage(Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
+    input_tokens_details: _ResponsesInputDetails | None = None
+    output_tokens_details: _ResponsesOutputDetails | None = None
 
 
-class _Incomplete(Struct):
+class _IncompleteDetails(Struct):
     reason: str | None = None
 
 
-class _Error(Struct):
+class _ResponsesError(Struct):
     message: str | None = None
     code: str | None = None
     type: str | None = None
 
 
-class _Response(Struct):
+class _ResponsesObject(Struct):
     model: str | None = None
     status: str | None = None
-    usage: _Usage | None = None
-    incomplete_details: _Incomplete | None = None
-    error: _Error | None = None
+    usage: _ResponsesUsage | None = None
+    incomplete_details: _IncompleteDetails | None = None
+    error: _ResponsesError | None = None
 
 
-class _Event(Struct):
+class _ResponsesEvent(Struct):
     type: str = ""
     output_index: int = 0
     delta: Any = None
     arguments: Any = None
-    item: _Item | None = None
-    response: _Response | None = None
-    error: _Error | None = None
+    item: _ResponsesItem | None = None
+    response: _ResponsesObject | None = None
+    error: _ResponsesError | None = None
     message: str | None = None
     code: str | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Event)
+_DECODER = msgspec.json.Decoder(_ResponsesEvent)
 
 
-class _Reader:
+class _ResponsesReader:
     def __init__(self, peer: Peer, earlier_calls: int) -> None:
         self.settled = False
         self.done = False
         self._peer = peer
         self._earlier = earlier_calls
         self._calls: dict[int, int] = {}
-        self._heard: set[int] = set()
+        self._received_items: set[int] = set()
         self._summaries: set[int] = set()
         self._model = peer.model
         self._usage = Usage()
         self._stop: StopReason = "end_turn"
         self._refused = False
 
-    def feed(self, event: ServerEvent) -> Iterator[Piece]:
+    def feed(self, event: ServerEvent) -> Iterator[Chunk]:
         if event.data.strip() == b"[DONE]":
             return
-        found = decode(_DECODER, event.data)
+        found = decode_event(_DECODER, event.data)
         kind = found.type.removeprefix("response.")
         if kind in ("output_text.delta", "refusal.delta"):
             self._refused = self._refused or kind == "refusal.delta"
-            yield from self._text(found)
+            yield from self._handle_text(found)
         elif kind == "function_call_arguments.delta":
-            yield from self._arguments(found)
+            yield from self._handle_arguments(found)
         elif kind in ("reasoning_summary_text.delta", "reasoning_text.delta"):
-            yield from self._thought(found)
+            yield from self._handle_thinking(found)
         elif kind == "reasoning_summary_part.added":
             if found.output_index in self._summaries:
-                yield ThinkingPiece("\n\n")
+                yield ThinkingChunk("\n\n")
         elif kind == "output_item.added":
-            yield from self._begin(found)
+            yield from self._begin_item(found)
         elif kind == "output_item.done":
-            yield from self._end(found)
+            yield from self._end_item(found)
         elif kind in ("completed", "incomplete", "failed", "error", "cancelled"):
-            self._conclude(found)
+            self._finish_response(found)
 
-    def finish(self) -> Iterator[Piece]:
-        yield UsagePiece(self._usage)
-        yield StopPiece(self._stop, self._model)
+    def finish(self) -> Iterator[Chunk]:
+        yield UsageChunk(self._usage)
+        yield StopChunk(self._stop, self._model)
 
-    def _text(self, event: _Event) -> Iterator[Piece]:
+    def _handle_text(self, event: _ResponsesEvent) -> Iterator[Chunk]:
         if isinstance(event.delta, str) and event.delta:
-            self._heard.add(event.output_index)
-            yield TextPiece(event.delta)
+            self._received_items.add(event.output_index)
+            yield TextChunk(event.delta)
 
-    def _thought(self, event: _Event) -> Iterator[Piece]:
+    def _handle_thinking(self, event: _ResponsesEvent) -> Iterator[Chunk]:
         if isinstance(event.delta, str) and event.delta:
             self._summaries.add(event.output_index)
-            yield ThinkingPiece(event.delta)
+            yield ThinkingChunk(event.delta)
 
-    def _arguments(self, event: _Event) -> Iterator[Piece]:
+    def _handle_arguments(self, event: _ResponsesEvent) -> Iterator[Chunk]:
         number = self._calls.get(event.output_index)
-        text = arguments_json(event.delta)
+        text = encode_arguments(event.delta)
         if number is not None and text:
-            self._heard.add(event.output_index)
-            yield CallPiece(number, json=text)
+            self._received_items.add(event.output_index)
+            yield CallChunk(number, json=text)
 
-    def _begin(self, event: _Event) -> Iterator[Piece]:
-        item = event.item or _Item()
+    def _begin_item(self, event: _ResponsesEvent) -> Iterator[Chunk]:
+        item = event.item or _ResponsesItem()
         if item.type != "function_call" or event.output_index in self._calls:
             return
         number = len(self._calls)
         self._calls[event.output_index] = number
-        yield CallPiece(number, id=item.call_id or f"call_{self._earlier + number}", name=item.name or "")
+        yield CallChunk(number, id=item.call_id or f"call_{self._earlier + number}", name=item.name or "")
 
-    def _end(self, event: _Event) -> Iterator[Piece]:
+    def _end_item(self, event: _ResponsesEvent) -> Iterator[Chunk]:
         """An item is complete. What no delta brought is in it."""
-        item = event.item or _Item()
-        heard = event.output_index in self._heard
+        item = event.item or _ResponsesItem()
+        heard = event.output_index in self._received_items
         if item.type == "function_call":
-            yield from self._begin(event)
-            text = "" if heard else arguments_json(item.arguments)
-            yield CallPiece(self._calls[event.output_index], json=text, done=True)
+            yield from self._begin_item(event)
+            text = "" if heard else encode_arguments(item.arguments)
+            yield CallChunk(self._calls[event.output_index], json=text, done=True)
         elif item.type == "reasoning":
-            yield from self._seal(item, event.output_index in self._summaries)
+            yield from self._seal_reasoning(item, event.output_index in self._summaries)
         elif item.type == "message" and not heard:
             for part in item.content or ():
                 self._refused = self._refused or bool(part.refusal)
                 if part.text or part.refusal:
-                    yield TextPiece(part.text or part.refusal or "")
+                    yield TextChunk(part.text or part.refusal or "")
 
-    def _seal(self, item: _Item, heard: bool) -> Iterator[Piece]:
+    def _seal_reasoning(self, item: _ResponsesItem, heard: bool) -> Iterator[Chunk]:
         text = "\n\n".join(part.text for part in (item.summary or item.content or ()) if part.text)
         signature = ""
         if item.encrypted_content:
-            signature = msgspec.json.encode(_Sealed(item.id or "", item.encrypted_content)).decode()
+            signature = msgspec.json.encode(_SealedReasoning(item.id or "", item.encrypted_content)).decode()
         if signature or (text and not heard):
-            yield ThinkingPiece(final=text, signature=signature)
+            yield ThinkingChunk(final=text, signature=signature)
 
-    def _conclude(self, event: _Event) -> None:
-        response = event.response or _Response()
+    def _finish_response(self, event: _ResponsesEvent) -> None:
+        response = event.response or _ResponsesObject()
         if event.type in ("error", "response.failed", "response.error", "response.cancelled"):
-            error = event.error or response.error or _Error(event.message, event.code)
-            raise faults.reported(self._peer, Said(error.message or "", error.type or "", error.code or ""))
+            error = event.error or response.error or _ResponsesError(event.message, event.code)
+            raise faults.make_reported_error(
+                self._peer, ApiErrorInfo(error.message or "", error.type or "", error.code or "")
+            )
         self.settled = self.done = True
-        self._model = answered_by(response.model, self._peer.model)
-        self._usage = _total(response.usage or _Usage())
-        self._stop = self._reason(event, response)
+        self._model = model_of_reply(response.model, self._peer.model)
+        self._usage = _build_usage(response.usage or _ResponsesUsage())
+        self._stop = self._stop_reason_of(event, response)
 
-    def _reason(self, event: _Event, response: _Response) -> StopReason:
+    def _stop_reason_of(self, event: _ResponsesEvent, response: _ResponsesObject) -> StopReason:
         if event.type == "response.incomplete" or response.status == "incomplete":
-            reason = (response.incomplete_details or _Incomplete()).reason
+            reason = (response.incomplete_details or _IncompleteDetails()).reason
             return "refusal" if reason == "content_filter" else "max_tokens"
         if self._calls:
             return "tool_use"
         return "refusal" if self._refused else "end_turn"
 
 
-def _total(usage: _Usage) -> Usage:
+def _build_usage(usage: _ResponsesUsage) -> Usage:
     """Our kinds do not overlap: cached input is taken out of the input, reasoning out of the output."""
-    details = usage.input_tokens_details or _InputDetails()
+    details = usage.input_tokens_details or _ResponsesInputDetails()
     read = details.cached_tokens or 0
     write = details.cache_write_tokens or 0
-    reasoning = (usage.output_tokens_details or _OutputDetails()).reasoning_tokens or 0
+    reasoning = (usage.output_tokens_details or _ResponsesOutputDetails()).reasoning_tokens or 0
     return Usage(
         input=max(0, (usage.input_tokens or 0) - read - write),
         output=max(0, (usage.output_tokens or 0) - reasoning),

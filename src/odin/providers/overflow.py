@@ -2,7 +2,7 @@
 
 import re
 
-TOO_LONG = (
+TOO_LONG_PATTERN = (
     r"context[ _-]?(length|window|size|limit)|(prompt|input|request|messages?) (is|are) too (long|large)|"
     r"too many (input )?tokens|maximum (context|prompt|input|number of tokens)|exceed_context|reduce the length|"
     r"input length and `?max_tokens|token limit exceeded|exceed(s|ed) (the )?(model )?(token|context|input) limit|"
@@ -10,45 +10,45 @@ TOO_LONG = (
     r"exceeds the (limit|available context|maximum)|model_context_window_exceeded|prompt contains \d+ tokens"
 )
 
-_NUMBER = r"(\d[\d,_]*)"
-_LIMITS = (
-    rf">\s*{_NUMBER}(?: tokens?)? maximum",
-    rf"\+ ?{_NUMBER} ?> ?{_NUMBER}",
-    rf"maximum (?:context|prompt|input) (?:length|size|window)(?: of this model)?(?: is| of|:)? {_NUMBER}",
-    rf"{_NUMBER} maximum context length",
-    rf"maximum number of tokens(?: allowed)? \(?{_NUMBER}",
-    rf"available context size \({_NUMBER}",
-    rf"context (?:length|window|size)(?: of)?(?: only| is|:)? \(?{_NUMBER}",
-    rf"must be <= ?{_NUMBER}",
-    rf"exceeds the limit of {_NUMBER}",
-    rf"token limit:? {_NUMBER}",
-    rf"input length should be \[\d+, ?{_NUMBER}\]",
-    rf"in the prompt exceeds {_NUMBER}",
-    rf'n_ctx"?:? ?{_NUMBER}',
+_NUMBER_PATTERN = r"(\d[\d,_]*)"
+_LIMIT_PATTERNS = (
+    rf">\s*{_NUMBER_PATTERN}(?: tokens?)? maximum",
+    rf"\+ ?{_NUMBER_PATTERN} ?> ?{_NUMBER_PATTERN}",
+    rf"maximum (?:context|prompt|input) (?:length|size|window)(?: of this model)?(?: is| of|:)? {_NUMBER_PATTERN}",
+    rf"{_NUMBER_PATTERN} maximum context length",
+    rf"maximum number of tokens(?: allowed)? \(?{_NUMBER_PATTERN}",
+    rf"available context size \({_NUMBER_PATTERN}",
+    rf"context (?:length|window|size)(?: of)?(?: only| is|:)? \(?{_NUMBER_PATTERN}",
+    rf"must be <= ?{_NUMBER_PATTERN}",
+    rf"exceeds the limit of {_NUMBER_PATTERN}",
+    rf"token limit:? {_NUMBER_PATTERN}",
+    rf"input length should be \[\d+, ?{_NUMBER_PATTERN}\]",
+    rf"in the prompt exceeds {_NUMBER_PATTERN}",
+    rf'n_ctx"?:? ?{_NUMBER_PATTERN}',
 )
-_SIZES = (
-    rf"too long: {_NUMBER} tokens",
-    rf"resulted in {_NUMBER} tokens",
-    rf"requested:?(?: about)? {_NUMBER}(?: tokens)?",
-    rf"prompt contains {_NUMBER} tokens",
-    rf"request contains {_NUMBER} tokens",
-    rf"token count (?:of )?\(?{_NUMBER}",
-    rf"given: {_NUMBER}",
-    rf'n_prompt_tokens"?:? ?{_NUMBER}',
+_SIZE_PATTERNS = (
+    rf"too long: {_NUMBER_PATTERN} tokens",
+    rf"resulted in {_NUMBER_PATTERN} tokens",
+    rf"requested:?(?: about)? {_NUMBER_PATTERN}(?: tokens)?",
+    rf"prompt contains {_NUMBER_PATTERN} tokens",
+    rf"request contains {_NUMBER_PATTERN} tokens",
+    rf"token count (?:of )?\(?{_NUMBER_PATTERN}",
+    rf"given: {_NUMBER_PATTERN}",
+    rf'n_prompt_tokens"?:? ?{_NUMBER_PATTERN}',
 )
 
 
-def named_limit(text: str) -> int:
+def parse_context_limit(text: str) -> int:
     """The window that an error names, or 0."""
-    return _first(_LIMITS, text)
+    return _find_first_number(_LIMIT_PATTERNS, text)
 
 
-def named_size(text: str) -> int:
+def parse_request_size(text: str) -> int:
     """The size of the refused request that an error names, or 0."""
-    return _first(_SIZES, text)
+    return _find_first_number(_SIZE_PATTERNS, text)
 
 
-def _first(patterns: tuple[str, ...], text: str) -> int:
+def _find_first_number(patterns: tuple[str, ...], text: str) -> int:
     for pattern in patterns:
         found = re.search(pattern, text, re.IGNORECASE)
         if found:

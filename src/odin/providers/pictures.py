@@ -15,70 +15,70 @@ from io import FileIO
 from msgspec import Struct
 
 from odin.core.errors import ProviderError
-from odin.core.message import Image, ToolMessage, ToolResult, UserMessage
+from odin.core.message import Image, PromptMessage, ToolMessage, ToolResult
 from odin.core.provider import Request
 
-MOST = 20
+MAX_IMAGES = 20
 """Images in one request. With more of them, an API takes only small ones."""
 
-MOST_CHARS = 20_000_000
+MAX_IMAGE_CHARS = 20_000_000
 """Characters of base64 in one request."""
 
-UNSUPPORTED = "[Unsupported tool result type]"
+UNSUPPORTED_RESULT = "[Unsupported tool result type]"
 """Stands where a model is not shown an image."""
 
-BLIND = "(The user attached images, which this model is not shown.)"
+IMAGES_NOT_SHOWN = "(The user attached images, which this model is not shown.)"
 """Stands beside a prompt with images."""
 
-_ONE = 5 * 1024 * 1024
+_MAX_ONE_IMAGE = 5 * 1024 * 1024
 
-_LESS = 4
+_SHRINK_FACTOR = 4
 """After a request that was too large, one part in so many of what its images took is left for them."""
 
-Place = tuple[int, int]
+ImageKey = tuple[int, int]
 """One image: the identity of its result or prompt, and its position there."""
 
 
-class Shown(Struct, frozen=True):
+class ShownContent(Struct, frozen=True):
     """A result or a prompt as the model gets it. Images are (media type, base64)."""
 
     text: str
     images: tuple[tuple[str, str], ...] = ()
 
 
-def told(holder: ToolResult | UserMessage) -> str:
+def render_without_images(holder: ToolResult | PromptMessage) -> str:
     """The text for a model that is not shown images."""
     if not holder.images:
         return holder.text
-    if isinstance(holder, UserMessage):
-        return f"{holder.text}\n{BLIND}" if holder.text else BLIND
-    return f"{UNSUPPORTED} This model is not shown images.\n{holder.text}"
+    if isinstance(holder, PromptMessage):
+        return f"{holder.text}\n{IMAGES_NOT_SHOWN}" if holder.text else IMAGES_NOT_SHOWN
+    return f"{UNSUPPORTED_RESULT} This model is not shown images.\n{holder.text}"
 
 
-class Album:
+class ImageSelection:
     """The images of one request."""
 
-    def __init__(self, sees: bool, shown: dict[Place, str], why: dict[Place, str]) -> None:
-        self._sees = sees
+    def __init__(self, sees: bool, shown: dict[ImageKey, str], why: dict[ImageKey, str]) -> None:
+        self._is_enabled = sees
         self._shown = shown
-        self._why = why
+        self._reasons = why
         self.paths: set[str] = set()
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         return not self._shown
 
     @property
     def chars(self) -> int:
-        return _size(self._shown)
+        return _size_of(self._shown)
 
     @property
-    def single(self) -> bool:
+    def is_single(self) -> bool:
         return len(self._shown) == 1
 
-    def of(self, holder: ToolResult | UserMessage) -> Shown:
-        if not holder.images or not self._sees:
-            return Shown(told(holder))
+    def render(self, holder: ToolResult | PromptMessage) -> ShownContent:
+        if not holder.images or not self._is_enabled:
+            return ShownContent(render_without_images(holder))
         images: list[tuple[str, str]] = []
         lines = [holder.text] if holder.text else []
         for at, image in enumerate(holder.images):
@@ -87,55 +87,55 @@ class Album:
                 images.append((image.media_type, data))
             else:
                 which = f" {at + 1}" if len(holder.images) > 1 else ""
-                lines.append(f"(image{which} no longer shown: {self._why.get((id(holder), at), 'left out')})")
-        return Shown("\n".join(lines), tuple(images))
+                lines.append(f"(image{which} no longer shown: {self._reasons.get((id(holder), at), 'left out')})")
+        return ShownContent("\n".join(lines), tuple(images))
 
 
-class Pictures:
+class ImageBudget:
     """The images one provider has been shown: encoded once, and what became of them."""
 
     def __init__(self) -> None:
         self._encoded: OrderedDict[str, str] = OrderedDict()
-        self._taken: set[str] = set()
+        self._accepted: set[str] = set()
         self._refused: set[str] = set()
-        self._room = MOST_CHARS
+        self._room = MAX_IMAGE_CHARS
 
-    def album(self, request: Request) -> Album:
+    def select_images(self, request: Request) -> ImageSelection:
         if not request.images:
-            return Album(False, {}, {})
-        shown: dict[Place, str] = {}
-        why: dict[Place, str] = {}
-        paths: dict[Place, str] = {}
-        for place, image in _images(request):
+            return ImageSelection(False, {}, {})
+        shown: dict[ImageKey, str] = {}
+        why: dict[ImageKey, str] = {}
+        paths: dict[ImageKey, str] = {}
+        for place, image in _list_images(request):
             data = self._load(image)
             if data is None:
                 refused = image.path in self._refused
                 why[place] = "the model's API refused it" if refused else "its file is gone"
                 continue
-            if len(shown) >= MOST or _size(shown) + len(data) > self._room:
-                for old in _older(shown, len(data), self._room):
+            if len(shown) >= MAX_IMAGES or _size_of(shown) + len(data) > self._room:
+                for old in _pick_oldest(shown, len(data), self._room):
                     del shown[old]
                     why[old] = "there are newer ones; read the file again to see it"
             shown[place] = data
             paths[place] = image.path
-        album = Album(True, shown, why)
+        album = ImageSelection(True, shown, why)
         album.paths = {paths[place] for place in shown}
         self._trim()
         return album
 
-    def accepted(self, album: Album) -> None:
-        self._taken |= album.paths
+    def accept(self, album: ImageSelection) -> None:
+        self._accepted |= album.paths
 
-    def refused(self, album: Album) -> None:
+    def refuse(self, album: ImageSelection) -> None:
         """The API would not have them: those that are new to it are the likely cause; if none is, all are."""
-        self._refused |= album.paths - self._taken or album.paths
+        self._refused |= album.paths - self._accepted or album.paths
 
-    def too_large(self, album: Album) -> None:
+    def shrink(self, album: ImageSelection) -> None:
         """A server on the way takes less than the API: the newest images are the ones to keep."""
-        if album.single:
+        if album.is_single:
             self._refused |= album.paths
         else:
-            self._room = album.chars // _LESS
+            self._room = album.chars // _SHRINK_FACTOR
 
     def _load(self, image: Image) -> str | None:
         if image.path in self._refused:
@@ -147,21 +147,21 @@ class Pictures:
             except (OSError, ValueError):
                 return None
             data = b2a_base64(raw, newline=False).decode()
-            if not data or len(data) > _ONE:
+            if not data or len(data) > _MAX_ONE_IMAGE:
                 return None
             self._encoded[image.path] = data
         self._encoded.move_to_end(image.path)
         return self._encoded[image.path]
 
     def _trim(self) -> None:
-        while sum(map(len, self._encoded.values())) > 2 * MOST_CHARS:
+        while sum(map(len, self._encoded.values())) > 2 * MAX_IMAGE_CHARS:
             self._encoded.popitem(last=False)
 
 
-def _images(request: Request) -> Iterator[tuple[Place, Image]]:
+def _list_images(request: Request) -> Iterator[tuple[ImageKey, Image]]:
     """Every image in its order. An API takes none beside an error."""
     for message in request.messages:
-        if isinstance(message, UserMessage):
+        if isinstance(message, PromptMessage):
             yield from (((id(message), at), image) for at, image in enumerate(message.images))
         elif isinstance(message, ToolMessage):
             for result in message.results:
@@ -169,27 +169,27 @@ def _images(request: Request) -> Iterator[tuple[Place, Image]]:
                     yield from (((id(result), at), image) for at, image in enumerate(result.images))
 
 
-def _size(shown: dict[Place, str]) -> int:
+def _size_of(shown: dict[ImageKey, str]) -> int:
     return sum(map(len, shown.values()))
 
 
-def _older(shown: dict[Place, str], coming: int, room: int) -> list[Place]:
+def _pick_oldest(shown: dict[ImageKey, str], coming: int, room: int) -> list[ImageKey]:
     """The oldest images, as many as have to go so that half of the room is free."""
-    left, size = len(shown), _size(shown)
-    gone: list[Place] = []
+    left, size = len(shown), _size_of(shown)
+    gone: list[ImageKey] = []
     for place, data in shown.items():
-        if left <= MOST // 2 and size + coming <= max(room // 2, coming):
+        if left <= MAX_IMAGES // 2 and size + coming <= max(room // 2, coming):
             break
         gone.append(place)
         left, size = left - 1, size - len(data)
     return gone
 
 
-def data_url(media_type: str, data: str) -> str:
+def make_data_url(media_type: str, data: str) -> str:
     return f"data:{media_type};base64,{data}"
 
 
-def about_images(error: ProviderError) -> bool:
+def is_about_images(error: ProviderError) -> bool:
     """Whether a refusal may be for the images in the request. A failure that may pass says so in more words."""
     pattern = r"image.*(not|n't) support|mmproj" if error.retryable else r"image|vision|multi-?modal|media.type"
     return error.status == 413 or re.search(pattern, str(error), re.IGNORECASE) is not None

@@ -8,16 +8,16 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import msgspec
 
 from odin.core.errors import AuthFailed, BadReply, ConfigError, Overloaded, ProviderError, RateLimited
-from odin.core.tool import Fetch, Fetched, SearchHit
+from odin.core.tool import Fetch, FetchResponse, SearchHit
 
-Backend = Literal["brave", "duckduckgo", "searxng"]
+SearchBackend = Literal["brave", "duckduckgo", "searxng"]
 
 _BRAVE = "https://api.search.brave.com/res/v1/web/search"
 _DUCKDUCKGO = "https://html.duckduckgo.com/html/"
-_LIMIT = 2_000_000
+_MAX_BYTES = 2_000_000
 
 
-def engine_for(backend: str, fetch: Fetch, *, url: str = "", key: str = "") -> "Engine":
+def make_engine(backend: str, fetch: Fetch, *, url: str = "", key: str = "") -> "WebSearchEngine":
     """The engine the configuration names. `url` takes the place of its usual address."""
     if backend == "brave":
         if not key:
@@ -30,7 +30,7 @@ def engine_for(backend: str, fetch: Fetch, *, url: str = "", key: str = "") -> "
     return DuckDuckGo(fetch, url or _DUCKDUCKGO)
 
 
-class Engine:
+class WebSearchEngine:
     """One engine, reached by a plain GET. Only what is asked and how the answer is read differs."""
 
     name = ""
@@ -41,27 +41,27 @@ class Engine:
         self._url = url
         self._key = key
 
-    def address(self, query: str) -> str:
-        return f"{self._url}?{urlencode(self.asked(query, 0))}"
+    def address_of(self, query: str) -> str:
+        return f"{self._url}?{urlencode(self.build_query(query, 0))}"
 
     async def search(self, query: str, count: int) -> tuple[SearchHit, ...]:
-        url = f"{self._url}?{urlencode(self.asked(query, count))}"
-        found = await self._fetch(url, headers=self.headers(), limit=_LIMIT)
+        url = f"{self._url}?{urlencode(self.build_query(query, count))}"
+        found = await self._fetch(url, headers=self.build_headers(), limit=_MAX_BYTES)
         if found.status != 200 or found.location:
-            raise self.refused(found)
-        hits = (hit for hit in self.hits(found.body) if hit.url.startswith(("http://", "https://")))
+            raise self.make_error(found)
+        hits = (hit for hit in self.parse_hits(found.body) if hit.url.startswith(("http://", "https://")))
         return tuple(hits)[:count]
 
-    def asked(self, query: str, count: int) -> dict[str, str]:
+    def build_query(self, query: str, count: int) -> dict[str, str]:
         return {"q": query}
 
-    def headers(self) -> dict[str, str]:
+    def build_headers(self) -> dict[str, str]:
         return {"accept": self.accept}
 
-    def hits(self, body: bytes) -> list[SearchHit]:
+    def parse_hits(self, body: bytes) -> list[SearchHit]:
         raise NotImplementedError
 
-    def refused(self, found: Fetched) -> ProviderError:
+    def make_error(self, found: FetchResponse) -> ProviderError:
         status = found.status
         if found.location:
             return BadReply(f"{self.name} redirects to another place.", "Set web.search.url to the final address.")
@@ -72,7 +72,7 @@ class Engine:
         kind = Overloaded if status >= 500 else BadReply
         return kind(f"{self.name} answered with HTTP status {status}.", "Try again later.", status=status)
 
-    def rows(self, body: bytes, *path: str) -> list[Mapping[str, Any]]:
+    def parse_rows(self, body: bytes, *path: str) -> list[Mapping[str, Any]]:
         """The list of results in a JSON answer."""
         try:
             value: Any = msgspec.json.decode(body)
@@ -84,75 +84,75 @@ class Engine:
         return [cast("dict[str, Any]", row) for row in rows if isinstance(row, dict)]
 
 
-class Brave(Engine):
+class Brave(WebSearchEngine):
     name = "Brave"
 
-    def asked(self, query: str, count: int) -> dict[str, str]:
+    def build_query(self, query: str, count: int) -> dict[str, str]:
         return {"q": query, "count": str(count)} if count else {"q": query}
 
-    def headers(self) -> dict[str, str]:
+    def build_headers(self) -> dict[str, str]:
         return {"accept": self.accept, "x-subscription-token": self._key}
 
-    def hits(self, body: bytes) -> list[SearchHit]:
-        return [_hit(row, "description") for row in self.rows(body, "web", "results")]
+    def parse_hits(self, body: bytes) -> list[SearchHit]:
+        return [_make_hit(row, "description") for row in self.parse_rows(body, "web", "results")]
 
 
-class SearXNG(Engine):
+class SearXNG(WebSearchEngine):
     name = "SearXNG"
 
-    def asked(self, query: str, count: int) -> dict[str, str]:
+    def build_query(self, query: str, count: int) -> dict[str, str]:
         return {"q": query, "format": "json"}
 
-    def hits(self, body: bytes) -> list[SearchHit]:
-        return [_hit(row, "content") for row in self.rows(body, "results")]
+    def parse_hits(self, body: bytes) -> list[SearchHit]:
+        return [_make_hit(row, "content") for row in self.parse_rows(body, "results")]
 
-    def refused(self, found: Fetched) -> ProviderError:
+    def make_error(self, found: FetchResponse) -> ProviderError:
         if found.status == 403:
             return BadReply("SearXNG does not answer in JSON.", "Add json to search.formats in its settings.yml.")
-        return super().refused(found)
+        return super().make_error(found)
 
 
-class DuckDuckGo(Engine):
+class DuckDuckGo(WebSearchEngine):
     """Its page for browsers without scripts; there is no key, and now and then it asks for a human instead."""
 
     name = "DuckDuckGo"
     accept = "text/html"
 
-    def hits(self, body: bytes) -> list[SearchHit]:
+    def parse_hits(self, body: bytes) -> list[SearchHit]:
         html = body.decode("utf-8", "replace")
         if "anomaly-modal" in html or "anomaly.js" in html:
-            raise self.refused(Fetched("", 202, "", b""))
+            raise self.make_error(FetchResponse("", 202, "", b""))
         parts = re.split(r'(?=<a\b[^>]*\bclass="[^"]*\bresult__a\b)', html)[1:]
-        found = [_listed(part) for part in parts]
+        found = [_parse_result(part) for part in parts]
         if not found and "no-results" not in html and "No results" not in html:
             raise BadReply("DuckDuckGo answered with a page that is not its list of results.", "Try again later.")
         return [hit for hit in found if "duckduckgo.com/y.js" not in hit.url]
 
-    def refused(self, found: Fetched) -> ProviderError:
+    def make_error(self, found: FetchResponse) -> ProviderError:
         if found.status in (202, 403):
             return RateLimited("DuckDuckGo asks for a human before it answers.", "Search again later.")
-        return super().refused(found)
+        return super().make_error(found)
 
 
-def _listed(part: str) -> SearchHit:
+def _parse_result(part: str) -> SearchHit:
     """One result of the page: a link with the title, and the snippet that follows it."""
     link = re.match(r"<a\b([^>]*)>(.*?)</a>", part, re.DOTALL)
     href = re.search(r'\bhref="([^"]*)"', link[1]) if link else None
     snippet = re.search(r'class="[^"]*\bresult__snippet\b[^"]*"[^>]*>(.*?)</(?:a|div|td)>', part, re.DOTALL)
-    url = _plain(href[1]) if href else ""
+    url = _strip_html(href[1]) if href else ""
     if url.startswith("//"):
         url = f"https:{url}"
     wrapped = parse_qs(urlsplit(url).query).get("uddg") if "/l/?" in url else None
     return SearchHit(
-        _plain(link[2]) if link else "", wrapped[0] if wrapped else url, _plain(snippet[1] if snippet else "")
+        _strip_html(link[2]) if link else "", wrapped[0] if wrapped else url, _strip_html(snippet[1] if snippet else "")
     )
 
 
-def _hit(row: Mapping[str, Any], snippet: str) -> SearchHit:
-    return SearchHit(*(_plain(str(row.get(name) or "")) for name in ("title", "url", snippet)))
+def _make_hit(row: Mapping[str, Any], snippet: str) -> SearchHit:
+    return SearchHit(*(_strip_html(str(row.get(name) or "")) for name in ("title", "url", snippet)))
 
 
-def _plain(text: str) -> str:
+def _strip_html(text: str) -> str:
     """Text without tags and entities, in one line."""
     from html import unescape
 

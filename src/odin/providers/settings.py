@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from odin.core.provider import StyleChoice
+from odin.core.provider import ToolStyleSetting
 
 ProviderType = Literal["anthropic", "openai", "openai-chat", "openai-responses"]
 
 DEFAULT_IDLE_TIMEOUT = 90.0
 DEFAULT_HEADER_TIMEOUT = 120.0
-LOCAL_PATIENCE = 900.0
+LOCAL_TIMEOUT = 900.0
 """Seconds a server on this machine may work on a prompt before it says something."""
 
 Tokens = Annotated[int, Meta(ge=0)]
@@ -33,7 +33,7 @@ class ModelSettings(Struct, frozen=True, omit_defaults=True):
     """USD per million tokens read from the provider's cache."""
     price_cache_write: Price | None = None
     """USD per million tokens written to the provider's cache."""
-    tools: StyleChoice = "auto"
+    tools: ToolStyleSetting = "auto"
     """How the model calls tools: by the API's own calls, by the JSON contract, or as it turns out."""
     thinking: bool | None = None
     """Whether the model can reason before it answers."""

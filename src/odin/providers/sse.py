@@ -12,7 +12,7 @@ class ServerEvent(Struct, frozen=True):
     data: bytes
 
 
-class EventParser:
+class SseParser:
     """Feed it bytes as they come; it gives back the events that are complete.
 
     Lines end in LF, CR or CRLF. An event larger than `limit` is refused, so that memory stays bounded.
@@ -37,27 +37,27 @@ class EventParser:
         self._size += len(data)
         if b"\n" not in data:
             self._tail.append(data)
-            self._check()
+            self._check_size()
             return []
         lines = b"".join((*self._tail, data)).split(b"\n")
         last = lines.pop()
         self._tail = [last]
         events: list[ServerEvent] = []
         for line in lines:
-            self._line(line, events)
+            self._handle_line(line, events)
         self._size = len(last) + sum(map(len, self._data))
-        self._check()
+        self._check_size()
         return events
 
     def flush(self) -> list[ServerEvent]:
         """What an end of the stream completes: some servers leave out the last blank line."""
         events: list[ServerEvent] = []
-        self._line(b"".join(self._tail), events)
-        self._line(b"", events)
+        self._handle_line(b"".join(self._tail), events)
+        self._handle_line(b"", events)
         self._tail = []
         return events
 
-    def _line(self, line: bytes, events: list[ServerEvent]) -> None:
+    def _handle_line(self, line: bytes, events: list[ServerEvent]) -> None:
         if self._first:
             self._first = False
             line = line.removeprefix(b"\xef\xbb\xbf")
@@ -73,7 +73,7 @@ class EventParser:
         elif field == b"event":
             self._name = value.removeprefix(b" ")
 
-    def _check(self) -> None:
+    def _check_size(self) -> None:
         if self._size > self._limit:
             raise BadReply(
                 f"The model server sent one event of more than {self._limit // (1024 * 1024)} MB.",

@@ -11,24 +11,24 @@ from typing import Any, cast
 from msgspec import Struct
 
 from odin.core.provider import ToolSpec
-from odin.core.registry import canonical
-from odin.providers.loosejson import loads, read_json
+from odin.core.registry import canonical_name_of
+from odin.providers.loosejson import parse_loose_json, read_json
 
-Call = tuple[str, dict[str, Any]]
+WrittenCall = tuple[str, dict[str, Any]]
 
 
-class Found(Struct, frozen=True):
+class TextCalls(Struct, frozen=True):
     """A reply taken apart. `contract` says that the planner's own JSON object was among it, even without a call."""
 
     text: str
-    calls: tuple[Call, ...] = ()
+    calls: tuple[WrittenCall, ...] = ()
     contract: bool = False
 
 
-class _Block(Struct):
+class _CallBlock(Struct):
     """One recognised block: its calls, what it says to the person, and where it ends in the text."""
 
-    calls: list[Call]
+    calls: list[WrittenCall]
     end: int
     said: str = ""
     contract: bool = False
@@ -36,17 +36,17 @@ class _Block(Struct):
 
 NAME_KEYS = ("name", "tool", "toolName", "tool_name", "function", "function_name")
 ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "toolInput", "tool_input")
-_BESIDE_KEYS = {"id", "type", "index", "call_id", "tool_call_id", "explanation", "thought", "reason"}
-_CALL_KEYS = {*NAME_KEYS, *ARGUMENT_KEYS, *_BESIDE_KEYS}
+_EXTRA_KEYS = {"id", "type", "index", "call_id", "tool_call_id", "explanation", "thought", "reason"}
+_CALL_KEYS = {*NAME_KEYS, *ARGUMENT_KEYS, *_EXTRA_KEYS}
 _CONTRACT_KEYS = {"explanation", "taskCompleted", "executeTool"}
 FIRST_KEYS = _CALL_KEYS | _CONTRACT_KEYS | {"tool_calls", "role", "content"}
 
-TAGS = ("tool_call", "tool_calls", "toolcall", "tools", "tool_use", "function_call", "function_calls")
-LANGUAGES = {"", "json", "jsonc", "json5", "xml", "text", "tool", "function", *TAGS}
+CALL_TAGS = ("tool_call", "tool_calls", "toolcall", "tools", "tool_use", "function_call", "function_calls")
+FENCE_LANGUAGES = {"", "json", "jsonc", "json5", "xml", "text", "tool", "function", *CALL_TAGS}
 
-OPENER = re.compile(
+CALL_OPENER = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?P<language>[^\s`]*)[^\n`]*(?:\n|\Z)"
-    rf"|<(?P<tag>{'|'.join(TAGS)})>"
+    rf"|<(?P<tag>{'|'.join(CALL_TAGS)})>"
     r"|(?=<function=[\w.\-]+>)(?P<function>)"
     r"|(?P<mistral>\[TOOL_CALLS\])"
     r"|(?P<llama><\|python_tag\|>)"
@@ -56,27 +56,27 @@ OPENER = re.compile(
 _FUNCTION = re.compile(r"<function=([\w.\-]+)>\s*")
 _PARAMETER = re.compile(r"<parameter=([\w.\-]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
 _MISTRAL_NAME = re.compile(r"\s*([\w.\-]+)\s*(?:\[CALL_ID\][\w\-]*)?(?:\[ARGS\])?\s*(?=\{)")
-_END_TAG = re.compile(rf"\s*(?:`{{3,}}\s*)?(?:</(?:{'|'.join(TAGS)})>|(?=<(?:{'|'.join(TAGS)})>)|\Z)")
+_END_TAG = re.compile(rf"\s*(?:`{{3,}}\s*)?(?:</(?:{'|'.join(CALL_TAGS)})>|(?=<(?:{'|'.join(CALL_TAGS)})>)|\Z)")
 _SEPARATOR = re.compile(r"[\s,;]*")
-_TRIES = 50
+_MAX_JSON_TRIES = 50
 """How many JSON values are looked at in one reply: each may cost a look through all the rest of it."""
-HEAD = re.compile(r"[\s\[{]*[\"']([A-Za-z_]*)([\"']?)")
+JSON_HEAD = re.compile(r"[\s\[{]*[\"']([A-Za-z_]*)([\"']?)")
 
 
-def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> Found:
+def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> TextCalls:
     """The calls written in a reply, under the names they were offered by, and the text around them.
 
     Given the tools themselves and not only their names, parameters written as XML get the types of their schema.
     """
-    blocks = _Blocks(offered)
+    blocks = _CallBlockReader(offered)
     kept: list[str] = []
-    calls: list[Call] = []
+    calls: list[WrittenCall] = []
     contract = False
     position = tail = 0
-    while (opener := OPENER.search(text, position)) is not None:
+    while (opener := CALL_OPENER.search(text, position)) is not None:
         block = blocks.read(text, opener)
         if block is None:
-            position = _past(text, opener)
+            position = _skip_opener(text, opener)
             continue
         kept.append(text[tail : opener.start()])
         if block.said.strip():
@@ -86,49 +86,51 @@ def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> Found:
         position = tail = block.end
     if not calls:
         kept.append(text[tail:])
-    return Found("\n\n".join(part.strip() for part in kept if part.strip()) if tail else text, tuple(calls), contract)
+    return TextCalls(
+        "\n\n".join(part.strip() for part in kept if part.strip()) if tail else text, tuple(calls), contract
+    )
 
 
-def _past(text: str, opener: re.Match[str]) -> int:
+def _skip_opener(text: str, opener: re.Match[str]) -> int:
     """Where to look on after an opener that led nowhere. A code block is skipped whole."""
     if opener["fence"]:
-        close = end_of_code(text, opener.end(), opener["fence"])
+        close = find_code_end(text, opener.end(), opener["fence"])
         return len(text) if close < 0 else close
     return max(opener.end(), opener.start() + 1)
 
 
-def end_of_code(text: str, at: int, fence: str) -> int:
+def find_code_end(text: str, at: int, fence: str) -> int:
     """Where the code block that was opened with this fence before `at` is over, or -1."""
     close = re.compile(rf"^[ \t]*{fence}[ \t]*$", re.MULTILINE).search(text, at)
     return close.end() if close else -1
 
 
-class _Blocks:
+class _CallBlockReader:
     """Reads one block of any known form, for one set of offered tools."""
 
     def __init__(self, offered: Iterable[str] | Iterable[ToolSpec]) -> None:
         self._schemas: dict[str, dict[str, Any]] = {}
         self._names: dict[str, str] = {}
         self._ending: str | None = None
-        self._tries = _TRIES
+        self._tries = _MAX_JSON_TRIES
         for tool in offered:
             name = tool if isinstance(tool, str) else tool.name
-            self._names[canonical(name).casefold()] = name
+            self._names[canonical_name_of(name).casefold()] = name
             self._schemas[name] = {} if isinstance(tool, str) else tool.schema
 
-    def read(self, text: str, opener: re.Match[str]) -> _Block | None:
+    def read(self, text: str, opener: re.Match[str]) -> _CallBlock | None:
         start = opener.end()
         if opener["fence"]:
-            return self._fenced(text, start, opener["fence"], opener["language"])
+            return self._read_fenced(text, start, opener["fence"], opener["language"])
         if opener["tag"]:
-            return self._tagged(text, start)
+            return self._read_tagged(text, start)
         if opener["function"] is not None:
-            return self._functions(text, start)
+            return self._read_functions(text, start)
         if opener["mistral"]:
-            return self._mistral(text, start)
+            return self._read_mistral(text, start)
         if not self._ends_like_json(text):
             return None
-        return self._values(text, start, bool(opener["llama"]), _ends_text)
+        return self._read_values(text, start, bool(opener["llama"]), _find_text_end)
 
     def _ends_like_json(self, text: str) -> bool:
         """A bare object has to reach the end of the text, so most texts need not be tried at every bracket."""
@@ -136,32 +138,32 @@ class _Blocks:
             self._ending = text.rstrip()[-1:]
         return self._ending in ("}", "]")
 
-    def resolve(self, name: Any) -> str | None:
+    def resolve_name(self, name: Any) -> str | None:
         """The offered name that a written name means."""
         if not isinstance(name, str):
             return None
         plain = name.strip().removeprefix("functions.").removeprefix("default_api.")
-        return self._names.get(canonical(plain).casefold())
+        return self._names.get(canonical_name_of(plain).casefold())
 
-    def _fenced(self, text: str, start: int, fence: str, language: str) -> _Block | None:
-        if language.casefold() not in LANGUAGES:
+    def _read_fenced(self, text: str, start: int, fence: str, language: str) -> _CallBlock | None:
+        if language.casefold() not in FENCE_LANGUAGES:
             return None
 
         def closed(text: str, at: int) -> int | None:
-            at = _blank(text, at)
-            return at + len(fence) if text.startswith(fence, at) else _ends_text(text, at)
+            at = _skip_blank(text, at)
+            return at + len(fence) if text.startswith(fence, at) else _find_text_end(text, at)
 
-        inner = OPENER.match(text, _blank(text, start))
+        inner = CALL_OPENER.match(text, _skip_blank(text, start))
         if inner and (inner["tag"] or inner["function"] is not None):
-            block = self._tagged(text, inner.end()) if inner["tag"] else self._functions(text, inner.end())
+            block = self._read_tagged(text, inner.end()) if inner["tag"] else self._read_functions(text, inner.end())
             end = closed(text, block.end) if block else None
-            return None if block is None or end is None else _Block(block.calls, end)
-        return self._values(text, start, False, closed)
+            return None if block is None or end is None else _CallBlock(block.calls, end)
+        return self._read_values(text, start, False, closed)
 
-    def _tagged(self, text: str, start: int) -> _Block | None:
-        at = _blank(text, start)
+    def _read_tagged(self, text: str, start: int) -> _CallBlock | None:
+        at = _skip_blank(text, start)
         if text.startswith("<function=", at):
-            block = self._functions(text, at)
+            block = self._read_functions(text, at)
             if block and (close := _END_TAG.match(text, block.end)):
                 block.end = close.end()
             return block
@@ -171,19 +173,21 @@ class _Blocks:
             close = _END_TAG.match(text, at)
             return close.end() if close else None
 
-        return self._values(text, fence.end() if fence else at, True, closed)
+        return self._read_values(text, fence.end() if fence else at, True, closed)
 
-    def _values(self, text: str, start: int, explicit: bool, closed: Callable[[str, int], int | None]) -> _Block | None:
+    def _read_values(
+        self, text: str, start: int, explicit: bool, closed: Callable[[str, int], int | None]
+    ) -> _CallBlock | None:
         """JSON values one after another until `closed` says where the block ends; all of them must be calls."""
-        block = _Block([], start)
+        block = _CallBlock([], start)
         while (end := closed(text, block.end)) is None or block.end == start:
-            at = _blank(text, block.end)
-            head = HEAD.match(text, at)
+            at = _skip_blank(text, block.end)
+            head = JSON_HEAD.match(text, at)
             if head is None or head[1] not in FIRST_KEYS:
                 return None
             self._tries -= 1
             value, after = read_json(text, at) if self._tries > 0 else (None, -1)
-            if after < 0 or not self._add(block, value, explicit):
+            if after < 0 or not self._add_calls(block, value, explicit):
                 return None
             block.end = after
             if closed(text, after) is None:
@@ -191,18 +195,18 @@ class _Blocks:
         block.end = end
         return block
 
-    def _functions(self, text: str, start: int) -> _Block | None:
-        block = _Block([], start)
-        while (opener := _FUNCTION.match(text, _blank(text, block.end))) is not None:
-            name = self.resolve(opener[1])
-            read = self._function_body(text, opener.end(), name) if name else None
+    def _read_functions(self, text: str, start: int) -> _CallBlock | None:
+        block = _CallBlock([], start)
+        while (opener := _FUNCTION.match(text, _skip_blank(text, block.end))) is not None:
+            name = self.resolve_name(opener[1])
+            read = self._read_function_body(text, opener.end(), name) if name else None
             if name is None or read is None:
                 return None
             args, block.end = read
             block.calls.append((name, args))
         return block if block.calls else None
 
-    def _function_body(self, text: str, start: int, name: str) -> tuple[dict[str, Any], int] | None:
+    def _read_function_body(self, text: str, start: int, name: str) -> tuple[dict[str, Any], int] | None:
         args: Any = {}
         at = start
         if text.startswith("{", at):
@@ -211,28 +215,28 @@ class _Blocks:
                 return None
         else:
             while (parameter := _PARAMETER.match(text, at)) is not None:
-                args[parameter[1]] = self._typed(name, parameter[1], parameter[2])
+                args[parameter[1]] = self._convert_value(name, parameter[1], parameter[2])
                 at = parameter.end()
-        at = _blank(text, at)
+        at = _skip_blank(text, at)
         if not text.startswith("</function>", at):
             return None
         return cast("dict[str, Any]", args), at + len("</function>")
 
-    def _typed(self, name: str, parameter: str, value: str) -> Any:
+    def _convert_value(self, name: str, parameter: str, value: str) -> Any:
         properties: dict[str, Any] = self._schemas.get(name, {}).get("properties", {})
         if properties.get(parameter, {}).get("type", "string") == "string":
             return value
-        read = loads(value.strip().lower() if value.strip() in ("True", "False") else value)
+        read = parse_loose_json(value.strip().lower() if value.strip() in ("True", "False") else value)
         return value if read is None else read
 
-    def _mistral(self, text: str, start: int) -> _Block | None:
-        if text.startswith("[", _blank(text, start)):
-            value, after = read_json(text, _blank(text, start))
-            block = _Block([], after)
-            return block if after > 0 and self._add(block, value, True) else None
-        block = _Block([], start)
+    def _read_mistral(self, text: str, start: int) -> _CallBlock | None:
+        if text.startswith("[", _skip_blank(text, start)):
+            value, after = read_json(text, _skip_blank(text, start))
+            block = _CallBlock([], after)
+            return block if after > 0 and self._add_calls(block, value, True) else None
+        block = _CallBlock([], start)
         while (named := _MISTRAL_NAME.match(text, block.end)) is not None:
-            name = self.resolve(named[1])
+            name = self.resolve_name(named[1])
             args, block.end = read_json(text, named.end())
             if name is None or block.end < 0 or not isinstance(args, dict):
                 return None
@@ -241,45 +245,45 @@ class _Blocks:
                 block.end += len("[TOOL_CALLS]")
         return block if block.calls else None
 
-    def _add(self, block: _Block, value: Any, explicit: bool) -> bool:
+    def _add_calls(self, block: _CallBlock, value: Any, explicit: bool) -> bool:
         """Put the calls that one JSON value holds into the block; False when any part of it is no call."""
         if isinstance(value, list):
             items = cast("list[Any]", value)
-            return bool(items) and all(self._add(block, item, explicit) for item in items)
+            return bool(items) and all(self._add_calls(block, item, explicit) for item in items)
         if not isinstance(value, dict):
             return False
         found = cast("dict[str, Any]", value)
-        if is_contract(found):
+        if is_contract_reply(found):
             block.contract = True
             block.said = str(found.get("explanation") or "")
             entries: Any = found.get("executeTool")
-            return not entries or self._add(block, entries, True)
+            return not entries or self._add_calls(block, entries, True)
         if "tool_calls" in found and found.keys() <= {"tool_calls", "content", "role"}:
             block.said = str(found.get("content") or "")
-            return self._add(block, found["tool_calls"], True)
-        call = self._call(found, explicit)
+            return self._add_calls(block, found["tool_calls"], True)
+        call = self._parse_call(found, explicit)
         if call is None:
             return False
         block.calls.append(call)
         return True
 
-    def _call(self, value: Mapping[str, Any], explicit: bool) -> Call | None:
+    def _parse_call(self, value: Mapping[str, Any], explicit: bool) -> WrittenCall | None:
         if not value.keys() <= _CALL_KEYS:
             return None
         inner = value.get("function")
         if isinstance(inner, dict):
-            return self._call(cast("dict[str, Any]", inner), True)
+            return self._parse_call(cast("dict[str, Any]", inner), True)
         split = split_call(value)
-        name = self.resolve(split[0]) if split else None
+        name = self.resolve_name(split[0]) if split else None
         if split is None or name is None or (split[1] is None and not explicit):
             return None
-        args = as_arguments(split[1])
+        args = parse_arguments(split[1])
         if args is None or (args.get("type") == "object" and "properties" in args):
             return None
         return name, args
 
 
-def is_contract(value: Mapping[str, Any]) -> bool:
+def is_contract_reply(value: Mapping[str, Any]) -> bool:
     """Whether an object is the planner's reply. One key alone may be a coincidence, except the one that runs tools."""
     keys = value.keys()
     return keys <= _CONTRACT_KEYS and ("executeTool" in keys or len(keys) == 2)
@@ -292,21 +296,21 @@ def split_call(value: Mapping[str, Any]) -> tuple[Any, Any] | None:
     return None if name is None else (name, args)
 
 
-def as_arguments(args: Any) -> dict[str, Any] | None:
+def parse_arguments(args: Any) -> dict[str, Any] | None:
     """Arguments as an object, whether they came as one or as a JSON string of one. None means they are neither."""
     if isinstance(args, str):
-        args = loads(args) if args.strip() else {}
+        args = parse_loose_json(args) if args.strip() else {}
         return cast("dict[str, Any]", args) if isinstance(args, dict) else None
     if args is None:
         return {}
     return cast("dict[str, Any]", args) if isinstance(args, dict) else None
 
 
-def _blank(text: str, at: int) -> int:
+def _skip_blank(text: str, at: int) -> int:
     while at < len(text) and text[at].isspace():
         at += 1
     return at
 
 
-def _ends_text(text: str, at: int) -> int | None:
-    return len(text) if _blank(text, at) == len(text) else None
+def _find_text_end(text: str, at: int) -> int | None:
+    return len(text) if _skip_blank(text, at) == len(text) else None

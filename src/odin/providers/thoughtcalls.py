@@ -12,22 +12,22 @@ from typing import cast
 
 from odin.core.errors import UnreadableCall
 from odin.core.provider import (
-    CallPiece,
-    Piece,
+    CallChunk,
+    Chunk,
     Provider,
     Request,
-    RollbackPiece,
-    StopPiece,
-    TextPiece,
-    ThinkingPiece,
+    RollbackChunk,
+    StopChunk,
+    TextChunk,
+    ThinkingChunk,
     ToolSpec,
 )
-from odin.providers.payload import arguments_json
+from odin.providers.payload import encode_arguments
 
-_MARKED = r"<(?:{})>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>"
+_CALL_MARKERS = r"<(?:{})>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>"
 
 
-class ThoughtCalls:
+class ReasoningCalls:
     """A provider around a provider that finds such calls.
 
     `always` looks for them in every reply that ends without a call; otherwise only in one that says nothing.
@@ -41,66 +41,66 @@ class ThoughtCalls:
     async def close(self) -> None:
         await self._provider.close()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece]:
-        heard = _Heard()
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
+        heard = _ReplySoFar()
         stream = self._provider.stream(request)
-        closing = aclosing(cast("AsyncGenerator[Piece]", stream)) if hasattr(stream, "aclose") else nullcontext(stream)
+        closing = aclosing(cast("AsyncGenerator[Chunk]", stream)) if hasattr(stream, "aclose") else nullcontext(stream)
         async with closing as pieces:
             async for piece in pieces:
-                if isinstance(piece, StopPiece) and self._looks(heard, piece, request):
-                    for last in _last(heard, piece, request.tools):
+                if isinstance(piece, StopChunk) and self._should_search(heard, piece, request):
+                    for last in _finish_reply(heard, piece, request.tools):
                         yield last
                 else:
                     heard.add(piece)
                     yield piece
 
-    def _looks(self, heard: "_Heard", stop: StopPiece, request: Request) -> bool:
-        silent = not heard.text and not heard.called
+    def _should_search(self, heard: "_ReplySoFar", stop: StopChunk, request: Request) -> bool:
+        silent = not heard.has_text and not heard.has_call
         return bool(request.tools and heard.thoughts and stop.reason == "end_turn") and (
-            silent or (self._always and not heard.called)
+            silent or (self._always and not heard.has_call)
         )
 
 
-class _Heard:
+class _ReplySoFar:
     """A reply so far: its reasoning, and whether there is anything else."""
 
     def __init__(self) -> None:
         self.thoughts: list[str] = []
-        self._block = 0
-        self.text = False
-        self.called = False
+        self._block_start = 0
+        self.has_text = False
+        self.has_call = False
 
-    def add(self, piece: Piece) -> None:
-        if isinstance(piece, ThinkingPiece):
-            self._think(piece)
-        elif isinstance(piece, TextPiece):
-            self.text = self.text or bool(piece.text.strip())
-        elif isinstance(piece, CallPiece):
-            self.called = True
-        elif isinstance(piece, RollbackPiece):
-            self.thoughts, self._block, self.text, self.called = [], 0, False, False
+    def add(self, piece: Chunk) -> None:
+        if isinstance(piece, ThinkingChunk):
+            self._add_thinking(piece)
+        elif isinstance(piece, TextChunk):
+            self.has_text = self.has_text or bool(piece.text.strip())
+        elif isinstance(piece, CallChunk):
+            self.has_call = True
+        elif isinstance(piece, RollbackChunk):
+            self.thoughts, self._block_start, self.has_text, self.has_call = [], 0, False, False
 
-    def _think(self, piece: ThinkingPiece) -> None:
+    def _add_thinking(self, piece: ThinkingChunk) -> None:
         if piece.text:
             self.thoughts.append(piece.text)
         if piece.final:
-            self.thoughts[self._block :] = [piece.final]
+            self.thoughts[self._block_start :] = [piece.final]
         if piece.signature or piece.final:
-            self._block = len(self.thoughts)
+            self._block_start = len(self.thoughts)
 
 
-def _last(heard: _Heard, stop: StopPiece, tools: tuple[ToolSpec, ...]) -> list[Piece]:
+def _finish_reply(heard: _ReplySoFar, stop: StopChunk, tools: tuple[ToolSpec, ...]) -> list[Chunk]:
     """The calls and the stop. Raises UnreadableCall when there is a call, nothing else, and it cannot be read."""
-    from odin.providers.textcalls import TAGS, find_calls
+    from odin.providers.textcalls import CALL_TAGS, find_calls
 
     thought = "".join(heard.thoughts)
     found = find_calls(thought, tools)
     if found.calls:
         calls = [
-            CallPiece(index, f"thought_{os.urandom(6).hex()}", name, arguments_json(args), done=True)
+            CallChunk(index, f"thought_{os.urandom(6).hex()}", name, encode_arguments(args), done=True)
             for index, (name, args) in enumerate(found.calls)
         ]
-        return [*calls, StopPiece("tool_use", stop.model)]
-    if not heard.text and re.search(_MARKED.format("|".join(TAGS)), thought):
+        return [*calls, StopChunk("tool_use", stop.model)]
+    if not heard.has_text and re.search(_CALL_MARKERS.format("|".join(CALL_TAGS)), thought):
         raise UnreadableCall("The model wrote a tool call into its reasoning that cannot be read.", "Ask it again.")
     return [stop]

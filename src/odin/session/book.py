@@ -11,11 +11,11 @@ import msgspec
 from odin.core.errors import SessionNotFound
 from odin.core.event import AnyEvent, Envelope, Mode, Replied, Rewound, TitleSet, TurnStarted
 from odin.core.sessions import SessionSummary
-from odin.session.index import Index
+from odin.session.index import SessionIndex
 from odin.session.log import SessionLog, read_header, read_log
 from odin.session.messages import StoredMessage, events_of, read_messages
-from odin.session.remove import delete
-from odin.session.store import Store, is_id
+from odin.session.remove import delete_session
+from odin.session.store import SessionStore, is_session_id
 
 NEW = "New Session"
 MOST = 100
@@ -60,7 +60,7 @@ class _Writing:
 class SessionBook:
     """The sessions of one project. A session is locked from the first message that is added to it until `close`."""
 
-    def __init__(self, store: Store, cwd: str) -> None:
+    def __init__(self, store: SessionStore, cwd: str) -> None:
         self._store = store
         self._cwd = cwd
         self._current = ""
@@ -88,25 +88,25 @@ class SessionBook:
         return True
 
     def list(self) -> tuple[SessionSummary, ...]:
-        return Index(self._store.folder).summaries()
+        return SessionIndex(self._store.folder).list_summaries()
 
     def delete(self, session: str) -> bool:
         """False when there is none. Afterwards no session is current when it was this one."""
         if not self._known(session):
             return False
         self._let_go(session)
-        delete(self._store, session)
+        delete_session(self._store, session)
         self._current = "" if self._current == session else self._current
         return True
 
     def for_key(self, key: str) -> str:
         """The session of this address, such as "channel:chat"; it is made when there is none."""
-        found = next((row.id for row in Index(self._store.folder).rows() if row.key == key), "")
+        found = next((row.id for row in SessionIndex(self._store.folder).list_entries() if row.key == key), "")
         return found or self.create(key, key=key)
 
     def record(self, session: str) -> Record:
         self._must_know(session)
-        row = next(item for item in Index(self._store.folder).rows() if item.id == session)
+        row = next(item for item in SessionIndex(self._store.folder).list_entries() if item.id == session)
         return Record(row.key, row.id, row.title, self.messages(session), row.summary, row.created, row.mtime_ns / 1e9)
 
     def add_message(self, session: str, message: StoredMessage, mode: Mode = "edit_mode") -> StoredMessage:
@@ -142,7 +142,7 @@ class SessionBook:
             self._let_go(session)
 
     def _known(self, session: str) -> bool:
-        return is_id(session) and self._store.path_of(session).exists()
+        return is_session_id(session) and self._store.path_of(session).exists()
 
     def _must_know(self, session: str) -> None:
         if not self._known(session):

@@ -16,34 +16,34 @@ from odin.core.event import (
     FileCached,
     FileChange,
     MessageRemoved,
-    Noted,
+    NoteAdded,
     Redone,
     ResultsPruned,
     Rewound,
     SessionOpened,
+    StatusUpdated,
     Todo,
     TodosChanged,
     ToolEnded,
     TurnEnded,
     TurnStarted,
-    Updated,
     UsageRecorded,
 )
-from odin.core.some import some_of
-from odin.session.hearing import hear
-from odin.session.shrink import in_view
+from odin.core.some import join_some
+from odin.session.hearing import apply_thread_event
+from odin.session.shrink import find_paths_in_view
 from odin.session.thread import Thread
-from odin.session.turns import Moment, PastTurn, Undone
+from odin.session.turns import PastTurn, RewindPoint, UndoneRewind
 
-TAKEN_BACK = "The user took file changes back with undo. These files are as they were before; read them again first:"
-PUT_BACK = "The user put file changes back with redo. Read these files again before you rely on them:"
-_NAMED = 20
+UNDO_NOTE = "The user took file changes back with undo. These files are as they were before; read them again first:"
+REDO_NOTE = "The user put file changes back with redo. Read these files again before you rely on them:"
+_MAX_NAMED_FILES = 20
 
-Past = Callable[[], Iterable[Envelope]]
+ReadLog = Callable[[], Iterable[Envelope]]
 """Reads the log again from its beginning."""
 
 
-class Conversation:
+class MainConversation:
     """What the main agent and people said, planned and know of files. Sub-agents have no part in it.
 
     Messages that a summary has replaced are not kept. `past` is how they are found again when a rewind goes back
@@ -51,213 +51,213 @@ class Conversation:
     tokens, as the model told last; `measured` says whether that was this very conversation.
     """
 
-    def __init__(self, past: Past | None, changes: Callable[[], int]) -> None:
+    def __init__(self, read_log: ReadLog | None, count_changes: Callable[[], int]) -> None:
         self.thread = Thread()
         self.turns: list[PastTurn] = []
         self.todos: tuple[Todo, ...] = ()
         self.context: list[ContextItem] = []
         self.files: dict[str, CachedFile] = {}
-        self.executing = False
+        self.is_executing = False
         self.tokens = 0
         self.limit = 0
-        self.measured = False
-        self._undone: list[Undone] = []
-        self._past = past
-        self._changes = changes
+        self.is_measured = False
+        self._undone_rewinds: list[UndoneRewind] = []
+        self._read_log = read_log
+        self._count_changes = count_changes
 
     def apply(self, envelope: Envelope) -> None:
         if envelope.agent:
             return
         event = envelope.event
-        if type(event) in _SHORTENING:
-            self.measured = False
-        step = _STEPS.get(type(event))
+        if type(event) in _SHORTENING_EVENTS:
+            self.is_measured = False
+        step = _CONVERSATION_HANDLERS.get(type(event))
         if step is None:
-            hear(self.thread, event)
+            apply_thread_event(self.thread, event)
         else:
             step(self, event, envelope)
 
     @property
-    def undone(self) -> Rewound | None:
+    def redoable_rewind(self) -> Rewound | None:
         """The rewind that a redo would take back."""
-        return self._undone[-1].event if self._undone else None
+        return self._undone_rewinds[-1].event if self._undone_rewinds else None
 
     @property
-    def added(self) -> tuple[ContextAdded, ...]:
+    def context_events(self) -> tuple[ContextAdded, ...]:
         """The pieces of context, as they came."""
-        return tuple(_added(item) for item in self.context)
+        return tuple(_context_event_of(item) for item in self.context)
 
     @property
-    def untold(self) -> tuple[ContextAdded, ...]:
+    def unsent_context(self) -> tuple[ContextAdded, ...]:
         """Context that came after the last prompt, so that no message holds it yet."""
-        told = self.turns[-1].told if self.turns else 0
-        return tuple(_added(item) for item in self.context[told:])
+        told = self.turns[-1].context_count if self.turns else 0
+        return tuple(_context_event_of(item) for item in self.context[told:])
 
-    def turn(self, name: str) -> PastTurn | None:
-        at = self._position(name)
+    def find_turn(self, name: str) -> PastTurn | None:
+        at = self._index_of_turn(name)
         return None if at is None else self.turns[at]
 
-    def wrote(self, changes: tuple[FileChange, ...]) -> None:
+    def record_file_changes(self, changes: tuple[FileChange, ...]) -> None:
         """The turn changed these files, whichever of its agents did."""
         if self.turns and changes:
-            self.turns[-1].wrote(change.before.path for change in changes)
+            self.turns[-1].add_changed_paths(change.before.path for change in changes)
 
-    def _position(self, turn: str) -> int | None:
+    def _index_of_turn(self, turn: str) -> int | None:
         found = [number for number, item in enumerate(self.turns) if item.id == turn]
         return found[-1] if found else None
 
     # One small step per kind of event; those that only the thread hears of have none.
 
-    def _session_opened(self, event: SessionOpened, envelope: Envelope) -> None:
-        self.executing = False
+    def _on_session_opened(self, event: SessionOpened, envelope: Envelope) -> None:
+        self.is_executing = False
 
-    def _turn_started(self, event: TurnStarted, envelope: Envelope) -> None:
-        turn = PastTurn(event, envelope.ts, self._moment(envelope.seq), self._changes())
-        hear(self.thread, event)
-        self._undone.clear()
-        self.executing = True
+    def _on_turn_started(self, event: TurnStarted, envelope: Envelope) -> None:
+        turn = PastTurn(event, envelope.ts, self._capture_rewind_point(envelope.seq), self._count_changes())
+        apply_thread_event(self.thread, event)
+        self._undone_rewinds.clear()
+        self.is_executing = True
         self.turns.append(turn)
 
-    def _turn_ended(self, event: TurnEnded, envelope: Envelope) -> None:
-        hear(self.thread, event)
-        self.executing = False
+    def _on_turn_ended(self, event: TurnEnded, envelope: Envelope) -> None:
+        apply_thread_event(self.thread, event)
+        self.is_executing = False
         turn = self.turns[-1] if self.turns else None
         if turn is None or turn.id != event.id:  # a rewind has taken it back, or its beginning was lost
             return
         if event.error_kind == PromptBlocked.__name__:
-            self._return_to(self.turns.pop().moment)
+            self._rewind_to(self.turns.pop().rewind_point)
         else:
             turn.end(event.text, event.reason)
 
-    def _tool_ended(self, event: ToolEnded, envelope: Envelope) -> None:
-        hear(self.thread, event)
+    def _on_tool_ended(self, event: ToolEnded, envelope: Envelope) -> None:
+        apply_thread_event(self.thread, event)
         if self.turns:
-            self.turns[-1].used(ToolUse(intern(event.name), event.files, event.note))
+            self.turns[-1].add_tool_use(ToolUse(intern(event.name), event.files, event.note))
 
-    def _noted(self, event: Noted, envelope: Envelope) -> None:
-        hear(self.thread, event)
+    def _on_noted(self, event: NoteAdded, envelope: Envelope) -> None:
+        apply_thread_event(self.thread, event)
         if self.turns:
-            self.turns[-1].told += sum(item.note in event.text for item in self.untold)
+            self.turns[-1].context_count += sum(item.note in event.text for item in self.unsent_context)
 
-    def _usage_recorded(self, event: UsageRecorded, envelope: Envelope) -> None:
+    def _on_usage_recorded(self, event: UsageRecorded, envelope: Envelope) -> None:
         if event.purpose == "planner":
             self.tokens = event.usage.total
-            self.limit = event.context
-            self.measured = True
+            self.limit = event.context_window
+            self.is_measured = True
 
-    def _todos_changed(self, event: TodosChanged, envelope: Envelope) -> None:
+    def _on_todos_changed(self, event: TodosChanged, envelope: Envelope) -> None:
         self.todos = event.todos
         if self.turns:
             self.turns[-1].todos = event.todos
 
-    def _updated(self, event: Updated, envelope: Envelope) -> None:
-        if self.turns and self.executing:
-            self.turns[-1].told_of(event.text)
+    def _on_updated(self, event: StatusUpdated, envelope: Envelope) -> None:
+        if self.turns and self.is_executing:
+            self.turns[-1].add_update(event.text)
 
-    def _context_added(self, event: ContextAdded, envelope: Envelope) -> None:
+    def _on_context_added(self, event: ContextAdded, envelope: Envelope) -> None:
         self.context.append(ContextItem(event.content, event.path, event.command))
 
-    def _context_summarized(self, event: ContextSummarized, envelope: Envelope) -> None:
-        self.thread.summarise(event.calls, tuple(item.note for item in self.added))
+    def _on_context_summarized(self, event: ContextSummarized, envelope: Envelope) -> None:
+        self.thread.add_summary(event.calls, tuple(item.note for item in self.context_events))
         self.context = [ContextItem(event.text)]
 
-    def _file_cached(self, event: FileCached, envelope: Envelope) -> None:
+    def _on_file_cached(self, event: FileCached, envelope: Envelope) -> None:
         """What the main agent knows; a sub-agent's knowledge ends with it."""
         self.files[event.file.path] = event.file
 
-    def _results_pruned(self, event: ResultsPruned, envelope: Envelope) -> None:
-        hear(self.thread, event)
-        self._out_of_view()
+    def _on_results_pruned(self, event: ResultsPruned, envelope: Envelope) -> None:
+        apply_thread_event(self.thread, event)
+        self._drop_files_out_of_view()
 
-    def _compacted(self, event: Compacted, envelope: Envelope) -> None:
-        hear(self.thread, event)
-        self._out_of_view()
+    def _on_compacted(self, event: Compacted, envelope: Envelope) -> None:
+        apply_thread_event(self.thread, event)
+        self._drop_files_out_of_view()
         self.tokens = event.tokens_after
 
-    def _out_of_view(self) -> None:
+    def _drop_files_out_of_view(self) -> None:
         """What the model was shown and no longer is must be read again, also after a resume."""
         if self.files:
-            view = in_view(self.thread.finished(), self.files)
+            view = find_paths_in_view(self.thread.build_finished_history(), self.files)
             self.files = {path: file for path, file in self.files.items() if path in view}
 
-    def _rewound(self, event: Rewound, envelope: Envelope) -> None:
+    def _on_rewound(self, event: Rewound, envelope: Envelope) -> None:
         """Nothing is forgotten until the next prompt: a redo brings it back. Of files the model now knows nothing."""
         self.files.clear()
-        at = self._position(event.turn)
-        now, turns = self._moment(envelope.seq), tuple(self.turns)
+        at = self._index_of_turn(event.turn)
+        now, turns = self._capture_rewind_point(envelope.seq), tuple(self.turns)
         thread = self.thread.copy() if event.chat else None
         if event.chat and at is not None:
-            self._return_to(turns[at].moment)
+            self._rewind_to(turns[at].rewind_point)
             del self.turns[at:]
-            self.executing = False
+            self.is_executing = False
         else:
-            self._tell(TAKEN_BACK, event.changes)
-        self._undone.append(Undone(event, now if event.chat else None, thread, turns, len(self.context)))
+            self._note_file_changes(UNDO_NOTE, event.changes)
+        self._undone_rewinds.append(UndoneRewind(event, now if event.chat else None, thread, turns, len(self.context)))
 
-    def _redone(self, event: Redone, envelope: Envelope) -> None:
+    def _on_redone(self, event: Redone, envelope: Envelope) -> None:
         self.files.clear()
-        undone = self._undone.pop() if self._undone else None
-        if undone is None or undone.moment is None or undone.thread is None:
-            self._tell(PUT_BACK, event.changes)
+        undone = self._undone_rewinds.pop() if self._undone_rewinds else None
+        if undone is None or undone.rewind_point is None or undone.thread is None:
+            self._note_file_changes(REDO_NOTE, event.changes)
             return
-        self._take_up(undone.thread)
-        self._as_in(undone.moment, tuple(self.context[undone.context :]))
+        self._replace_thread(undone.thread)
+        self._restore_fields(undone.rewind_point, tuple(self.context[undone.context_count :]))
         self.turns = list(undone.turns)
 
-    def _tell(self, text: str, changes: tuple[FileChange, ...]) -> None:
+    def _note_file_changes(self, text: str, changes: tuple[FileChange, ...]) -> None:
         """The conversation goes on as if nothing had happened, so the model must hear of it."""
         if changes and self.turns:
             names = [change.before.path for change in changes if change.after.kind != "folder"]
-            self.thread.note(f"{text} {some_of(names, _NAMED)}")
+            self.thread.add_note(f"{text} {join_some(names, _MAX_NAMED_FILES)}")
 
     # Back to a moment.
 
-    def _moment(self, seq: int) -> Moment:
-        return Moment(self.thread.mark(), seq, self.todos, tuple(self.context), self.tokens)
+    def _capture_rewind_point(self, seq: int) -> RewindPoint:
+        return RewindPoint(self.thread.mark(), seq, self.todos, tuple(self.context), self.tokens)
 
-    def _return_to(self, moment: Moment) -> None:
-        if not self.thread.back(moment.mark):
-            self._take_up(self._recalled(moment.seq))
-        self._as_in(moment)
+    def _rewind_to(self, moment: RewindPoint) -> None:
+        if not self.thread.rewind_to(moment.mark):
+            self._replace_thread(self._rebuild_thread(moment.seq))
+        self._restore_fields(moment)
 
-    def _as_in(self, moment: Moment, more: tuple[ContextItem, ...] = ()) -> None:
+    def _restore_fields(self, moment: RewindPoint, more: tuple[ContextItem, ...] = ()) -> None:
         self.todos, self.tokens = moment.todos, moment.context_tokens
         self.context = [*moment.context, *more]
 
-    def _take_up(self, thread: Thread) -> None:
+    def _replace_thread(self, thread: Thread) -> None:
         thread.lineage = self.thread.lineage + 1
         self.thread = thread
 
-    def _recalled(self, seq: int) -> Thread:
+    def _rebuild_thread(self, seq: int) -> Thread:
         """The thread before this event, from the log. Without one nothing is left of it."""
-        before = Conversation(self._past, self._changes)
-        for envelope in self._past() if self._past else ():
+        before = MainConversation(self._read_log, self._count_changes)
+        for envelope in self._read_log() if self._read_log else ():
             if envelope.seq < seq:
                 before.apply(envelope)
         return before.thread
 
 
-_SHORTENING = frozenset((Compacted, ContextSummarized, MessageRemoved, Redone, ResultsPruned, Rewound))
+_SHORTENING_EVENTS = frozenset((Compacted, ContextSummarized, MessageRemoved, Redone, ResultsPruned, Rewound))
 """After these the conversation is not the one whose size the model told last."""
 
-_STEPS: dict[type[AnyEvent], Callable[[Conversation, Any, Envelope], None]] = {
-    SessionOpened: Conversation._session_opened,
-    TurnStarted: Conversation._turn_started,
-    TurnEnded: Conversation._turn_ended,
-    ToolEnded: Conversation._tool_ended,
-    Noted: Conversation._noted,
-    UsageRecorded: Conversation._usage_recorded,
-    TodosChanged: Conversation._todos_changed,
-    Updated: Conversation._updated,
-    ContextAdded: Conversation._context_added,
-    ContextSummarized: Conversation._context_summarized,
-    FileCached: Conversation._file_cached,
-    ResultsPruned: Conversation._results_pruned,
-    Compacted: Conversation._compacted,
-    Rewound: Conversation._rewound,
-    Redone: Conversation._redone,
+_CONVERSATION_HANDLERS: dict[type[AnyEvent], Callable[[MainConversation, Any, Envelope], None]] = {
+    SessionOpened: MainConversation._on_session_opened,
+    TurnStarted: MainConversation._on_turn_started,
+    TurnEnded: MainConversation._on_turn_ended,
+    ToolEnded: MainConversation._on_tool_ended,
+    NoteAdded: MainConversation._on_noted,
+    UsageRecorded: MainConversation._on_usage_recorded,
+    TodosChanged: MainConversation._on_todos_changed,
+    StatusUpdated: MainConversation._on_updated,
+    ContextAdded: MainConversation._on_context_added,
+    ContextSummarized: MainConversation._on_context_summarized,
+    FileCached: MainConversation._on_file_cached,
+    ResultsPruned: MainConversation._on_results_pruned,
+    Compacted: MainConversation._on_compacted,
+    Rewound: MainConversation._on_rewound,
+    Redone: MainConversation._on_redone,
 }
 
 
-def _added(item: ContextItem) -> ContextAdded:
+def _context_event_of(item: ContextItem) -> ContextAdded:
     return ContextAdded(item.content, item.path, item.command)

@@ -16,7 +16,7 @@ from odin.core.event import (
     ContextSummarized,
     Envelope,
     ModelChanged,
-    PromptJoined,
+    PromptInjected,
     Redone,
     Rewound,
     SessionOpened,
@@ -26,17 +26,17 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Usage
-from odin.core.spent import Spent
-from odin.session.log import FORMAT, Header
-from odin.session.spending import Spending, add
+from odin.core.spent import UsageTotals
+from odin.session.log import LOG_FORMAT, LogHeader
+from odin.session.spending import UsageByBucket, add_usage
 
-PREVIEW = 80
-_SUMMARY = 2_000
-_HEAD = 400
+PREVIEW_CHARS = 80
+_SUMMARY_CHARS = 2_000
+_TYPE_WITHIN_BYTES = 400
 """The type of an event stands within so many bytes of its line: number, time and session come before it."""
 
-_MARK = b'"event":{"type":"'
-_WANTED = {
+_TYPE_MARK = b'"event":{"type":"'
+_INDEXED_EVENTS = {
     kind.__name__.encode(): kind
     for kind in (
         SessionOpened,
@@ -44,7 +44,7 @@ _WANTED = {
         ModelChanged,
         TurnStarted,
         TurnEnded,
-        PromptJoined,
+        PromptInjected,
         Compacted,
         ContextSummarized,
         Rewound,
@@ -52,11 +52,11 @@ _WANTED = {
         UsageRecorded,
     )
 }
-_decoder = msgspec.json.Decoder(Envelope)
-_header = msgspec.json.Decoder(Header)
+_envelope_decoder = msgspec.json.Decoder(Envelope)
+_header_decoder = msgspec.json.Decoder(LogHeader)
 
 
-class Digest(msgspec.Struct, array_like=True, gc=False):
+class IndexEntry(msgspec.Struct, array_like=True, gc=False):
     """What is known of a log up to `offset`. `size` and `mtime_ns` are the file's when it was read.
 
     `readable` is false for a file that is no log of ours, or of a version to come.
@@ -80,176 +80,178 @@ class Digest(msgspec.Struct, array_like=True, gc=False):
     usage: Usage = Usage()
     cost_usd: float = 0.0
     forked_seq: int = -1
-    spending: Spending = msgspec.field(default_factory=dict[str, Spent])
+    spending: UsageByBucket = msgspec.field(default_factory=dict[str, UsageTotals])
     """Without what was copied from another session, where it counts already."""
 
 
-class _Again(Exception):
+class _FullReadNeeded(Exception):
     """The conversation went back, so what was left out of the digest is needed: read the log from its beginning."""
 
 
-class _Fold:
+class _IndexEntryFold:
     """Adds events to a digest. The prompts are known only when the log is read from its beginning."""
 
-    def __init__(self, digest: Digest) -> None:
-        self._digest = digest
-        self._whole = digest.offset == 0
+    def __init__(self, digest: IndexEntry) -> None:
+        self._entry = digest
+        self._is_full_read = digest.offset == 0
         self._prompts: list[tuple[str, str]] = []
         self._undone: list[tuple[list[tuple[str, str]], str]] = []
 
-    def line(self, line: bytes) -> None:
-        at = line.find(_MARK, 0, _HEAD)
+    def add_line(self, line: bytes) -> None:
+        at = line.find(_TYPE_MARK, 0, _TYPE_WITHIN_BYTES)
         if at < 0:
             return
-        start = at + len(_MARK)
-        kind = _WANTED.get(line[start : line.find(b'"', start)])
+        start = at + len(_TYPE_MARK)
+        kind = _INDEXED_EVENTS.get(line[start : line.find(b'"', start)])
         if kind is None:
             return
         try:
-            envelope = _decoder.decode(line)
+            envelope = _envelope_decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeError):
             return
         if isinstance(envelope.event, UsageRecorded):
-            self._count(envelope.event, envelope)
+            self._add_usage(envelope.event, envelope)
         elif not envelope.agent:
-            self._add(envelope.event)
+            self._add_event(envelope.event)
 
-    def _add(self, event: AnyEvent) -> None:
-        step = _STEPS.get(type(event))
+    def _add_event(self, event: AnyEvent) -> None:
+        step = _INDEX_HANDLERS.get(type(event))
         if step is not None:
             step(self, event)
 
-    def _count(self, event: UsageRecorded, envelope: Envelope) -> None:
-        self._digest.usage += event.usage
-        self._digest.cost_usd += event.cost_usd
-        if envelope.seq > self._digest.forked_seq:
-            add(self._digest.spending, envelope, event)
+    def _add_usage(self, event: UsageRecorded, envelope: Envelope) -> None:
+        self._entry.usage += event.usage
+        self._entry.cost_usd += event.cost_usd
+        if envelope.seq > self._entry.forked_seq:
+            add_usage(self._entry.spending, envelope, event)
 
-    def _opened(self, event: SessionOpened) -> None:
-        self._digest.cwd, self._digest.model = event.cwd, event.model
+    def _on_session_opened(self, event: SessionOpened) -> None:
+        self._entry.cwd, self._entry.model = event.cwd, event.model
 
-    def _titled(self, event: TitleSet) -> None:
-        self._digest.title = event.title
+    def _on_title_set(self, event: TitleSet) -> None:
+        self._entry.title = event.title
 
-    def _model(self, event: ModelChanged) -> None:
-        self._digest.model = event.model
+    def _on_model_changed(self, event: ModelChanged) -> None:
+        self._entry.model = event.model
 
-    def _started(self, event: TurnStarted) -> None:
+    def _on_turn_started(self, event: TurnStarted) -> None:
         if event.continues:
             return
         self._undone.clear()
-        self._prompt(event.id, event.shown or event.text)
+        self._add_prompt(event.id, event.display_text or event.text)
 
-    def _joined(self, event: PromptJoined) -> None:
-        if not self._digest.turns:
-            self._prompt(event.id, event.shown or event.text)
+    def _on_prompt_joined(self, event: PromptInjected) -> None:
+        if not self._entry.turns:
+            self._add_prompt(event.id, event.display_text or event.text)
 
-    def _prompt(self, prompt: str, text: str) -> None:
-        shown = preview(text)
-        if self._whole:
+    def _add_prompt(self, prompt: str, text: str) -> None:
+        shown = make_preview(text)
+        if self._is_full_read:
             self._prompts.append((prompt, shown))
-        self._digest.turns += 1
-        self._digest.first = self._digest.first or shown
-        self._digest.original = self._digest.original or shown
+        self._entry.turns += 1
+        self._entry.first = self._entry.first or shown
+        self._entry.original = self._entry.original or shown
 
-    def _ended(self, event: TurnEnded) -> None:
+    def _on_turn_ended(self, event: TurnEnded) -> None:
         if event.error_kind == PromptBlocked.__name__:
-            self._need_all()
-            self._keep(self._prompts[:-1])
+            self._require_full_read()
+            self._keep_prompts(self._prompts[:-1])
 
-    def _compacted(self, event: Compacted) -> None:
-        self._need_all()
-        self._digest.summary = event.text[:_SUMMARY]
-        if event.users:
-            self._digest.first = preview(event.users[0])
+    def _on_compacted(self, event: Compacted) -> None:
+        self._require_full_read()
+        self._entry.summary = event.text[:_SUMMARY_CHARS]
+        if event.user_prompts:
+            self._entry.first = make_preview(event.user_prompts[0])
         elif self._prompts:
-            self._digest.first = self._prompts[-1][1]
+            self._entry.first = self._prompts[-1][1]
 
-    def _summarized(self, event: ContextSummarized) -> None:
-        self._digest.summary = event.text[:_SUMMARY]
+    def _on_context_summarized(self, event: ContextSummarized) -> None:
+        self._entry.summary = event.text[:_SUMMARY_CHARS]
 
-    def _rewound(self, event: Rewound) -> None:
-        self._need_all()
+    def _on_rewound(self, event: Rewound) -> None:
+        self._require_full_read()
         at = [number for number, (prompt, _) in enumerate(self._prompts) if prompt == event.turn]
-        self._undone.append((list(self._prompts), self._digest.first))
+        self._undone.append((list(self._prompts), self._entry.first))
         if event.chat and at:
-            self._keep(self._prompts[: at[-1]])
+            self._keep_prompts(self._prompts[: at[-1]])
 
-    def _redone(self, event: Redone) -> None:
-        self._need_all()
+    def _on_redone(self, event: Redone) -> None:
+        self._require_full_read()
         if self._undone:
             prompts, first = self._undone.pop()
-            self._keep(prompts)
-            self._digest.first = first
+            self._keep_prompts(prompts)
+            self._entry.first = first
 
-    def _need_all(self) -> None:
-        if not self._whole:
-            raise _Again
+    def _require_full_read(self) -> None:
+        if not self._is_full_read:
+            raise _FullReadNeeded
 
-    def _keep(self, prompts: list[tuple[str, str]]) -> None:
+    def _keep_prompts(self, prompts: list[tuple[str, str]]) -> None:
         self._prompts = prompts
-        self._digest.turns = len(prompts)
-        if not any(shown == self._digest.first for _, shown in prompts):
-            self._digest.first = prompts[0][1] if prompts else ""
+        self._entry.turns = len(prompts)
+        if not any(shown == self._entry.first for _, shown in prompts):
+            self._entry.first = prompts[0][1] if prompts else ""
 
 
-_STEPS: dict[type[AnyEvent], Any] = {
-    SessionOpened: _Fold._opened,
-    TitleSet: _Fold._titled,
-    ModelChanged: _Fold._model,
-    TurnStarted: _Fold._started,
-    TurnEnded: _Fold._ended,
-    PromptJoined: _Fold._joined,
-    Compacted: _Fold._compacted,
-    ContextSummarized: _Fold._summarized,
-    Rewound: _Fold._rewound,
-    Redone: _Fold._redone,
+_INDEX_HANDLERS: dict[type[AnyEvent], Any] = {
+    SessionOpened: _IndexEntryFold._on_session_opened,
+    TitleSet: _IndexEntryFold._on_title_set,
+    ModelChanged: _IndexEntryFold._on_model_changed,
+    TurnStarted: _IndexEntryFold._on_turn_started,
+    TurnEnded: _IndexEntryFold._on_turn_ended,
+    PromptInjected: _IndexEntryFold._on_prompt_joined,
+    Compacted: _IndexEntryFold._on_compacted,
+    ContextSummarized: _IndexEntryFold._on_context_summarized,
+    Rewound: _IndexEntryFold._on_rewound,
+    Redone: _IndexEntryFold._on_redone,
 }
 
 
-def preview(text: str) -> str:
-    line = " ".join(text[: 4 * PREVIEW].split())
-    return line if len(line) <= PREVIEW else line[: PREVIEW - 1] + "…"
+def make_preview(text: str) -> str:
+    line = " ".join(text[: 4 * PREVIEW_CHARS].split())
+    return line if len(line) <= PREVIEW_CHARS else line[: PREVIEW_CHARS - 1] + "…"
 
 
-def digest_of(session: str, path: str | Path, size: int, mtime_ns: int, known: Digest | None = None) -> Digest:
+def index_entry_of(
+    session: str, path: str | Path, size: int, mtime_ns: int, known: IndexEntry | None = None
+) -> IndexEntry:
     """The digest of a log as it is now, from the one before when the log has only grown since."""
     if known is not None and known.readable and 0 < known.offset <= known.size < size:
         try:
-            return _read(msgspec.structs.replace(known), path, size, mtime_ns)
-        except _Again:
+            return _read_entry(msgspec.structs.replace(known), path, size, mtime_ns)
+        except _FullReadNeeded:
             pass
-    return _read(Digest(session), path, size, mtime_ns)
+    return _read_entry(IndexEntry(session), path, size, mtime_ns)
 
 
-def _read(digest: Digest, path: str | Path, size: int, mtime_ns: int) -> Digest:
-    fold = _Fold(digest)
+def _read_entry(digest: IndexEntry, path: str | Path, size: int, mtime_ns: int) -> IndexEntry:
+    fold = _IndexEntryFold(digest)
     digest.size, digest.mtime_ns = size, mtime_ns
     try:
         with Path(path).open("rb") as file:
             if digest.offset:
                 file.seek(digest.offset)
-            elif not _begin(digest, file.readline()):
+            elif not _apply_header(digest, file.readline()):
                 return digest
             else:
                 digest.offset = file.tell()
             for line in file:
                 if not line.endswith(b"\n"):
                     break
-                fold.line(line)
+                fold.add_line(line)
                 digest.offset += len(line)
     except OSError:
         digest.readable = False
     return digest
 
 
-def _begin(digest: Digest, line: bytes) -> bool:
+def _apply_header(digest: IndexEntry, line: bytes) -> bool:
     """Take what the header says; False when it is none of ours."""
     try:
-        header = _header.decode(line)
+        header = _header_decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError):
         header = None
-    if header is None or header.odin_log > FORMAT:
+    if header is None or header.odin_log > LOG_FORMAT:
         digest.readable = False
         return False
     digest.created, digest.cwd = header.created, header.cwd

@@ -12,48 +12,50 @@ import msgspec
 
 from odin.core.client import TurnRecord
 from odin.core.errors import StateUnwritable, UsageError
-from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptJoined, PromptQueued, TurnStarted
-from odin.session.log import FORMAT, Header, SessionLog, read_log
-from odin.session.state import State
-from odin.session.store import LOG_NAME, Store
+from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnStarted
+from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, read_log
+from odin.session.state import SessionState
+from odin.session.store import LOG_NAME, SessionStore
 
-_encode = msgspec.json.Encoder().encode
-_decoder = msgspec.json.Decoder(Envelope)
-_QUEUE = (PromptQueued, PromptChanged, PromptDropped)
+_encode_envelope = msgspec.json.Encoder().encode
+_envelope_decoder = msgspec.json.Decoder(Envelope)
+_QUEUE_EVENTS = (PromptQueued, PromptChanged, PromptDropped)
 
 
-class Fork(msgspec.Struct, frozen=True):
+class SessionFork(msgspec.Struct, frozen=True):
     """The new log, held by us; what it begins with; and the prompt that was left out, to be edited and sent again."""
 
     log: SessionLog
     past: list[Envelope]
-    draft: str = ""
+    left_out_prompt: str = ""
 
 
-def fork(store: Store, original: SessionLog, cwd: str, *, session: str = "", at: str = "") -> Fork:
+def fork_session(
+    store: SessionStore, original: SessionLog, cwd: str, *, session: str = "", at: str = ""
+) -> SessionFork:
     """A copy in `store`. `at` is the id of a prompt or its number counted from the last one; "" copies everything."""
     past = list(read_log(original.path))
     draft, turn = "", ""
     if at:
-        found = prompt_at(State.fold(past).turns, at, original.session)
+        found = find_prompt(SessionState.fold(past).turns, at, original.session)
         turn, draft = found.id, found.body
-        past = before(past, turn)
-    past = _without_waiting(past)
+        past = cut_before_turn(past, turn)
+    past = _drop_queued_prompts(past)
     last = past[-1].seq if past else -1
-    origin = Header(FORMAT, "", "", 0.0, forked_from=original.session, forked_turn=turn, forked_seq=last)
+    origin = LogHeader(LOG_FORMAT, "", "", 0.0, forked_from=original.session, forked_turn=turn, forked_seq=last)
     log = store.create(cwd, session, copied=origin)
     try:
         _copy_files(original.path.parent, log.path.parent)
-        past = [_moved(envelope, log.session, original.path.parent, log.path.parent) for envelope in past]
+        past = [_move_paths(envelope, log.session, original.path.parent, log.path.parent) for envelope in past]
         if past:
             log.begin_with(past)
     except BaseException:
         log.close()
         raise
-    return Fork(log, past, draft)
+    return SessionFork(log, past, draft)
 
 
-def prompt_at(turns: Sequence[TurnRecord], at: str, session: str) -> TurnRecord:
+def find_prompt(turns: Sequence[TurnRecord], at: str, session: str) -> TurnRecord:
     named = [turn for turn in turns if turn.id == at]
     if named:
         return named[-1]
@@ -65,7 +67,7 @@ def prompt_at(turns: Sequence[TurnRecord], at: str, session: str) -> TurnRecord:
     )
 
 
-def before(past: Sequence[Envelope], turn: str) -> list[Envelope]:
+def cut_before_turn(past: Sequence[Envelope], turn: str) -> list[Envelope]:
     """Everything that happened before that prompt was last begun."""
     for index in range(len(past) - 1, -1, -1):
         event = past[index].event
@@ -74,17 +76,17 @@ def before(past: Sequence[Envelope], turn: str) -> list[Envelope]:
     return list(past)
 
 
-def _without_waiting(past: Sequence[Envelope]) -> list[Envelope]:
+def _drop_queued_prompts(past: Sequence[Envelope]) -> list[Envelope]:
     """Prompts that had been queued by then and not begun belong to the original: here nobody waits for them."""
     kept: list[Envelope] = []
     taken: set[str] = set()
     for item in reversed(past):
         event = item.event
-        if isinstance(event, TurnStarted | PromptJoined):
+        if isinstance(event, TurnStarted | PromptInjected):
             taken.add(event.id)
         if isinstance(event, PromptDropped):
             taken.discard(event.id)
-        if not isinstance(event, _QUEUE) or event.id in taken:
+        if not isinstance(event, _QUEUE_EVENTS) or event.id in taken:
             kept.append(item)
         if isinstance(event, PromptQueued):
             taken.discard(event.id)
@@ -92,17 +94,17 @@ def _without_waiting(past: Sequence[Envelope]) -> list[Envelope]:
     return kept
 
 
-def _moved(envelope: Envelope, session: str, old: Path, new: Path) -> Envelope:
+def _move_paths(envelope: Envelope, session: str, old: Path, new: Path) -> Envelope:
     envelope = msgspec.structs.replace(envelope, session=session)
     with contextlib.suppress(UnicodeError, msgspec.MsgspecError):
-        line = _encode(envelope)
-        before, after = (_encode(str(folder))[1:-1] for folder in (old, new))
+        line = _encode_envelope(envelope)
+        before, after = (_encode_envelope(str(folder))[1:-1] for folder in (old, new))
         if before in line:
-            return _decoder.decode(_replaced(line, before, after))
+            return _envelope_decoder.decode(_replace_path(line, before, after))
     return envelope
 
 
-def _replaced(line: bytes, old: bytes, new: bytes) -> bytes:
+def _replace_path(line: bytes, old: bytes, new: bytes) -> bytes:
     """Only where the path ends there or goes on below it: /s/1 is no part of /s/12."""
     pieces = line.split(old)
     joined = pieces[0]
@@ -116,7 +118,7 @@ def _copy_files(old: Path, new: Path) -> None:
     """Everything beside the log. A file that vanishes meanwhile is left out."""
     try:
         new.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for source in _files(old):
+        for source in _list_files(old):
             target = new / source.relative_to(old)
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with contextlib.suppress(FileNotFoundError):
@@ -130,7 +132,7 @@ def _copy_files(old: Path, new: Path) -> None:
         ) from error
 
 
-def _files(folder: Path) -> Iterable[Path]:
+def _list_files(folder: Path) -> Iterable[Path]:
     """Not the log, which is copied in part, and not what was exported."""
     left_out = {LOG_NAME, "exports"}
     found = sorted(folder.rglob("*"))

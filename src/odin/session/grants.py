@@ -4,46 +4,46 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from odin.core.rule import Action
+from odin.core.rule import RuleAction
 
-_CAREFUL = ("plan", "dontAsk")
+_RESTRICTIVE_MODES = ("plan", "dontAsk")
 """Permission modes in which less happens than usual."""
 
-_UNTOLD = ("", "default", "bypassPermissions", *_CAREFUL)
+_UNMENTIONED_MODES = ("", "default", "bypassPermissions", *_RESTRICTIVE_MODES)
 """Modes of which nothing is said: that nothing is asked at all is never taken over."""
 
-_NAMED = 5
+_MAX_MENTIONED = 5
 
 
 class Grants(Struct, frozen=True):
     """`permission` is the mode that was chosen, or ""; `budget_usd` the limit that was set, or None."""
 
-    rules: tuple[tuple[str, Action], ...] = ()
+    rules: tuple[tuple[str, RuleAction], ...] = ()
     permission: str = ""
     budget_usd: float | None = None
 
-    def elsewhere(self) -> "Grants":
+    def restrict_for_other_project(self) -> "Grants":
         """What is left of it in another project: what forbids and what asks."""
         return Grants(
             tuple(rule for rule in self.rules if rule[1] != "allow"),
-            self.permission if self.permission in _CAREFUL else "",
+            self.permission if self.permission in _RESTRICTIVE_MODES else "",
         )
 
-    def told(self) -> str:
+    def describe_allowed(self) -> str:
         """What runs without a question because of it, in a few words; "" when nothing does."""
-        parts = list(self._bold())
-        more = [f"{len(parts) - _NAMED} more"] if len(parts) > _NAMED else []
-        return ", ".join([*parts[:_NAMED], *more])
+        parts = list(self._list_allowed())
+        more = [f"{len(parts) - _MAX_MENTIONED} more"] if len(parts) > _MAX_MENTIONED else []
+        return ", ".join([*parts[:_MAX_MENTIONED], *more])
 
-    def _bold(self) -> Iterator[str]:
-        if self.permission not in _UNTOLD:
+    def _list_allowed(self) -> Iterator[str]:
+        if self.permission not in _UNMENTIONED_MODES:
             yield f"permission mode {self.permission}"
         yield from (f"rule {text}" for text, action in self.rules if action == "allow")
 
 
-def brought(had: Grants, holds: Grants) -> str:
+def describe_resumed_grants(earlier: Grants, current: Grants) -> str:
     """What whoever resumes a session is told of what it was allowed, and of what is left of that; or ""."""
-    if holds != had and (said := had.told()):
+    if current != earlier and (said := earlier.describe_allowed()):
         return f"This session comes from another project; what it was allowed there does not hold here: {said}."
-    said = holds.told()
+    said = current.describe_allowed()
     return f"This session was allowed earlier to act without a question: {said}." if said else ""

@@ -14,7 +14,7 @@ import msgspec
 
 from odin.core.errors import OdinError, SessionLockCorrupt, SessionLocked, SessionNotFound
 
-SUFFIX = ".lock"
+LOCK_SUFFIX = ".lock"
 _TRIES = 20
 _PAUSE_S = 0.025
 """How long a lock is waited for whose owner is dead or not named yet: it is on its way out, or in."""
@@ -22,7 +22,7 @@ _PAUSE_S = 0.025
 _TAKEOVER_S = 10.0
 
 
-class Owner(msgspec.Struct, frozen=True):
+class LockHolder(msgspec.Struct, frozen=True):
     """A process that writes a session. `birth` tells it from a later process with the same number."""
 
     pid: int
@@ -34,26 +34,26 @@ class Owner(msgspec.Struct, frozen=True):
         return f"PID {self.pid} on {self.host} since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(self.since))}"
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Of a process on another machine nothing is known, so it counts as alive."""
-        if self.host != host_name():
+        if self.host != get_host_name():
             return True
-        state, birth = _told(self.pid)
+        state, birth = _read_process_stat(self.pid)
         if state in ("Z", "X"):
             return False
-        return _runs(self.pid) and (not self.birth or birth in ("", self.birth))
+        return _is_running(self.pid) and (not self.birth or birth in ("", self.birth))
 
 
-def host_name() -> str:
+def get_host_name() -> str:
     return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "this computer")
 
 
 def birth_of(pid: int) -> str:
     """When a process began, in the system's own count; "" where that cannot be told."""
-    return _told(pid)[1]
+    return _read_process_stat(pid)[1]
 
 
-def _told(pid: int) -> tuple[str, str]:
+def _read_process_stat(pid: int) -> tuple[str, str]:
     """What the system says of a process, where it says something: its state and its birth. One that has ended and that
     nobody has asked about yet still has a number; its state is Z.
     """
@@ -64,11 +64,11 @@ def _told(pid: int) -> tuple[str, str]:
         return "", ""
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     if pid <= 0:
         return False
     if os.name == "nt":
-        return _runs_on_windows(pid)
+        return _is_running_on_windows(pid)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -78,7 +78,7 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def _runs_on_windows(pid: int) -> bool:
+def _is_running_on_windows(pid: int) -> bool:
     """There `os.kill` would end the process, whatever the signal."""
     import ctypes
 
@@ -92,17 +92,17 @@ def _runs_on_windows(pid: int) -> bool:
     return not known or code.value == 259
 
 
-def owner_file(log: Path) -> Path:
+def lock_file_of(log: Path) -> Path:
     folder = log.parent
-    return folder.with_name(f"{folder.name}{SUFFIX}")
+    return folder.with_name(f"{folder.name}{LOCK_SUFFIX}")
 
 
-def read_owner(path: Path) -> Owner | None:
+def read_lock_holder(path: Path) -> LockHolder | None:
     """Who is named there; None when nobody is. Raises ValueError when it cannot be read."""
     try:
         if not path.is_file() and os.path.lexists(path):
             raise ValueError(f"{path} is not a file")
-        return msgspec.json.decode(path.read_bytes(), type=Owner)
+        return msgspec.json.decode(path.read_bytes(), type=LockHolder)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -111,39 +111,39 @@ def read_owner(path: Path) -> Owner | None:
         raise ValueError(str(error)) from error
 
 
-def owner_of(log: Path) -> str:
+def lock_holder_of(log: Path) -> str:
     """Who has this session open, in words; "" for nobody. It only reads, so it gets in nobody's way."""
     try:
-        owner = read_owner(owner_file(log))
+        owner = read_lock_holder(lock_file_of(log))
     except ValueError:
         return "somebody who cannot be named"
-    return str(owner) if owner is not None and owner.alive else ""
+    return str(owner) if owner is not None and owner.is_alive else ""
 
 
-class Lock:
+class SessionLock:
     """The right to write one log. It is gone with the process, however that ends."""
 
     def __init__(self, log: Path, session: str) -> None:
         self._log = log
         self._session = session
-        self._file = owner_file(log)
-        self._me = Owner(os.getpid(), host_name(), time.time(), birth_of(os.getpid()))
-        self._named = False
+        self._file = lock_file_of(log)
+        self._holder = LockHolder(os.getpid(), get_host_name(), time.time(), birth_of(os.getpid()))
+        self._is_signed = False
 
-    def take(self, fd: int) -> None:
+    def acquire(self, fd: int) -> None:
         """Raises SessionLocked when another process has it, and SessionNotFound when it was deleted meanwhile."""
         try:
             import fcntl
         except ImportError:
-            self._take_by_name()
+            self._acquire_by_file()
             return
         for left in range(_TRIES, -1, -1):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not left or not self._passing():
-                    raise self._refusal() from None
+                if not left or not self._may_clear_soon():
+                    raise self._make_refusal() from None
                 time.sleep(_PAUSE_S)
         if not os.fstat(fd).st_nlink:
             raise SessionNotFound(f"Session {self._session} was deleted by another process.")
@@ -159,34 +159,34 @@ class Lock:
             return False
         except OSError:
             return True
-        self._named = True
+        self._is_signed = True
         return True
 
-    def sign(self) -> None:
+    def write_holder(self) -> None:
         """Write down who has it. A disk that is full is no reason to stop: the lock itself holds."""
-        if not self._named:
+        if not self._is_signed:
             with contextlib.suppress(OSError):
-                self._replace()
-                self._named = True
+                self._replace_holder_file()
+                self._is_signed = True
 
     def release(self) -> None:
         """Before the log is closed, so that nobody finds our name on a lock that is no longer ours."""
-        if self._named:
-            self._named = False
+        if self._is_signed:
+            self._is_signed = False
             with contextlib.suppress(OSError):
                 self._file.unlink()
 
-    def _passing(self) -> bool:
+    def _may_clear_soon(self) -> bool:
         """Whether the lock will be free, or its owner named, in a moment."""
         try:
-            owner = read_owner(self._file)
+            owner = read_lock_holder(self._file)
         except ValueError:
             return False
-        return owner is None or not owner.alive
+        return owner is None or not owner.is_alive
 
-    def _refusal(self) -> OdinError:
+    def _make_refusal(self) -> OdinError:
         try:
-            owner = read_owner(self._file)
+            owner = read_lock_holder(self._file)
         except ValueError:
             owner = None
         if owner is None:
@@ -195,13 +195,13 @@ class Lock:
                 "or unreadable.",
                 "Close it there, or start a new session.",
             )
-        here = "in this process" if owner.pid == os.getpid() and owner.host == host_name() else "in another process"
+        here = "in this process" if owner.pid == os.getpid() and owner.host == get_host_name() else "in another process"
         return SessionLocked(
             f"Session {self._session} is already open {here} ({owner}).", "Close it there, or start a new session."
         )
 
-    def _replace(self) -> None:
-        fresh = self._written()
+    def _replace_holder_file(self) -> None:
+        fresh = self._write_temporary()
         try:
             fresh.replace(self._file)
         except OSError:
@@ -209,11 +209,11 @@ class Lock:
                 fresh.unlink()
             raise
 
-    def _written(self) -> Path:
+    def _write_temporary(self) -> Path:
         """A file that names us, under a name of its own."""
         fresh = self._file.with_name(f".{self._file.name}-{os.getpid()}-{time.monotonic_ns():x}")
         try:
-            fresh.write_bytes(msgspec.json.encode(self._me))
+            fresh.write_bytes(msgspec.json.encode(self._holder))
         except OSError:
             with contextlib.suppress(OSError):
                 fresh.unlink()
@@ -222,17 +222,17 @@ class Lock:
 
     # Without a lock of the operating system.
 
-    def _take_by_name(self) -> None:
-        while not self._named:
+    def _acquire_by_file(self) -> None:
+        while not self._is_signed:
             try:
                 self._create(self._file)
-                self._named = True
+                self._is_signed = True
             except FileExistsError:
                 self._take_over()
 
     def _create(self, path: Path) -> None:
         """It appears with our name in it: a kill in between must not leave a claim that nobody can be asked about."""
-        fresh = self._written()
+        fresh = self._write_temporary()
         try:
             path.hardlink_to(fresh)
         except FileExistsError:
@@ -247,18 +247,18 @@ class Lock:
         """Not every file system has links."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.encode(self._me))
+            file.write(msgspec.json.encode(self._holder))
 
     def _take_over(self) -> None:
         """Only one at a time may look whether the owner is dead and take its place."""
         try:
-            owner = read_owner(self._file)
+            owner = read_lock_holder(self._file)
         except ValueError:
-            raise self._refusal() from None
+            raise self._make_refusal() from None
         if owner is None:
             return
-        if owner.alive:
-            raise self._refusal()
+        if owner.is_alive:
+            raise self._make_refusal()
         guard = self._file.with_name(f"{self._file.name}-takeover")
         try:
             self._create(guard)
@@ -269,8 +269,8 @@ class Lock:
             time.sleep(_PAUSE_S)
             return
         try:
-            if read_owner(self._file) == owner:
-                self._replace()
-                self._named = True
+            if read_lock_holder(self._file) == owner:
+                self._replace_holder_file()
+                self._is_signed = True
         finally:
             guard.unlink(missing_ok=True)

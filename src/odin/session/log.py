@@ -14,21 +14,21 @@ import msgspec
 
 from odin.core.errors import LogDamaged, LogTooNew, OdinError, StateUnwritable
 from odin.core.event import Envelope
-from odin.core.text import mended_all
-from odin.session.lock import Lock
+from odin.core.text import to_valid_unicode_all
+from odin.session.lock import SessionLock
 
-FORMAT = 1
+LOG_FORMAT = 1
 _LONGEST_HEADER = 100_000
-SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+ID_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _HEADER_BYTES = 1_000_000
 
 
-def is_id(text: str) -> bool:
+def is_session_id(text: str) -> bool:
     """Whether it can be the id of a session: the name of a folder, and harmless wherever it is written."""
-    return bool(text) and len(text) <= 100 and set(text) <= SAFE
+    return bool(text) and len(text) <= 100 and set(text) <= ID_CHARS
 
 
-class Header(msgspec.Struct, frozen=True, omit_defaults=True):
+class LogHeader(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first line. `odin_log` is the format version; a higher one is left alone.
 
     A fork names the session it was copied from, the prompt before which the copy ends and the number of the last event
@@ -46,11 +46,11 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _encoder = msgspec.json.Encoder()
-_header_decoder = msgspec.json.Decoder(Header)
+_header_decoder = msgspec.json.Decoder(LogHeader)
 
 
 @cache
-def _decoder() -> msgspec.json.Decoder[Envelope]:
+def _get_decoder() -> msgspec.json.Decoder[Envelope]:
     """Reads one line. To know every kind of event takes a while, and a new session reads none."""
     return msgspec.json.Decoder(Envelope)
 
@@ -58,16 +58,16 @@ def _decoder() -> msgspec.json.Decoder[Envelope]:
 class SessionLog:
     """Writes one session's log. The file is made by the first event, so a session that says nothing leaves nothing."""
 
-    def __init__(self, path: Path, header: Header) -> None:
+    def __init__(self, path: Path, header: LogHeader) -> None:
         self.path = path
         self._header = header
-        self._lock = Lock(path, header.session)
+        self._lock = SessionLock(path, header.session)
         self._fd: int | None = None
         self._torn = False
         self._unsynced_entry = False
 
     @property
-    def header(self) -> Header:
+    def header(self) -> LogHeader:
         return self._header
 
     @property
@@ -82,7 +82,7 @@ class SessionLog:
             if not os.access(project, os.W_OK):
                 raise PermissionError(13, "Permission denied")
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._make_write_error(error) from error
 
     def reserve(self) -> bool:
         """Claim the id of a new session before its file is there; False when another process did."""
@@ -95,13 +95,13 @@ class SessionLog:
 
     def append(self, envelope: Envelope) -> None:
         fd = self._fd if self._fd is not None else self._open()
-        line = _encode(envelope) + b"\n"
+        line = _encode_line(envelope) + b"\n"
         try:
             _write_all(fd, b"\n" + line if self._torn else line)
             self._torn = False
         except OSError as error:
             self._torn = True
-            raise self._unwritable(error) from error
+            raise self._make_write_error(error) from error
 
     def begin_with(self, envelopes: Iterable[Envelope]) -> None:
         """A new log that appears with all of these in it and on the disk, or not at all."""
@@ -111,7 +111,7 @@ class SessionLog:
             fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
             with os.fdopen(fd, "wb") as file:
                 file.write(_encoder.encode(self._header) + b"\n")
-                file.writelines(_encode(envelope) + b"\n" for envelope in envelopes)
+                file.writelines(_encode_line(envelope) + b"\n" for envelope in envelopes)
                 file.flush()
                 os.fsync(fd)
             fresh.replace(self.path)
@@ -119,7 +119,7 @@ class SessionLog:
         except OSError as error:
             with contextlib.suppress(OSError):
                 fresh.unlink()
-            raise self._unwritable(error) from error
+            raise self._make_write_error(error) from error
         self.hold()
 
     def sync(self) -> None:
@@ -131,7 +131,7 @@ class SessionLog:
                     self._unsynced_entry = False
                     _sync_folders(self.path.parent, 3)
             except OSError as error:
-                raise self._unwritable(error) from error
+                raise self._make_write_error(error) from error
 
     def close(self) -> None:
         self._lock.release()
@@ -147,9 +147,9 @@ class SessionLog:
                 self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             fd = os.open(self.path, flags, 0o600)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._make_write_error(error) from error
         try:
-            self._lock.take(fd)
+            self._lock.acquire(fd)
             size = os.fstat(fd).st_size
             if size and not existing and not has_header(fd):
                 os.ftruncate(fd, 0)
@@ -159,30 +159,30 @@ class SessionLog:
                 _write_header(fd, _encoder.encode(self._header) + b"\n")
             elif os.pread(fd, 1, size - 1) != b"\n":
                 _write_all(fd, b"\n")
-            self._lock.sign()
+            self._lock.write_holder()
         except OSError as error:
             self._lock.release()
             os.close(fd)
-            raise self._unwritable(error) from error
+            raise self._make_write_error(error) from error
         except OdinError:
             os.close(fd)
             raise
         self._fd = fd
         return fd
 
-    def _unwritable(self, error: OSError) -> StateUnwritable:
+    def _make_write_error(self, error: OSError) -> StateUnwritable:
         return StateUnwritable(
             f"The session log cannot be written ({self.path.parent}: {error.strerror or error}).",
             "Free some space or set ODIN_STATE_DIR to a folder you can write.",
         )
 
 
-def _encode(envelope: Envelope) -> bytes:
+def _encode_line(envelope: Envelope) -> bytes:
     """One line. Text that is not valid Unicode is mended rather than lost with its event."""
     try:
         return _encoder.encode(envelope)
     except UnicodeEncodeError:
-        return _encoder.encode(mended_all(msgspec.to_builtins(envelope)))
+        return _encoder.encode(to_valid_unicode_all(msgspec.to_builtins(envelope)))
 
 
 def has_header(fd: int) -> bool:
@@ -217,7 +217,7 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> LogHeader:
     """The first line of a log. Raises LogTooNew for a format this version does not know."""
     if path.exists() and not path.is_file():  # a pipe would be waited for, a device read for ever
         raise LogDamaged(f"{path} is not a file.", "Choose another session, or start a new one.")
@@ -228,16 +228,16 @@ def read_header(path: Path) -> Header:
         raise LogDamaged(f"The session log {path} cannot be read ({error.strerror or error}).") from error
     try:
         header = _header_decoder.decode(line)
-        if not is_id(header.session):
+        if not is_session_id(header.session):
             raise msgspec.ValidationError("the session has no id")
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise LogDamaged(
             f"{path} does not begin like a session log of Odin.", "Choose another session, or start a new one."
         ) from error
-    if header.odin_log > FORMAT:
+    if header.odin_log > LOG_FORMAT:
         raise LogTooNew(
             f"Session {header.session} was written by a newer version of Odin (log format {header.odin_log}; "
-            f"this version knows {FORMAT}).",
+            f"this version knows {LOG_FORMAT}).",
             "Update Odin to open it. The file was not changed.",
         )
     return header
@@ -245,7 +245,7 @@ def read_header(path: Path) -> Header:
 
 def read_log(path: Path) -> Iterator[Envelope]:
     """Every readable event in order. Torn lines, and events of a later version, are passed over."""
-    decode = _decoder().decode
+    decode = _get_decoder().decode
     with path.open("rb") as file:
         file.readline()
         for line in file:

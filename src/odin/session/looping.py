@@ -3,64 +3,64 @@
 from msgspec import Struct
 
 from odin.core.client import LoopStatus
-from odin.core.event import CallStatus, Envelope, FilesLeft, LoopChanged, SessionOpened, ToolEnded, TurnStarted
+from odin.core.event import CallStatus, Envelope, FilesChanged, LoopChanged, SessionOpened, ToolEnded, TurnStarted
 
-RESUMED = "The session ended while it was on, and it does not go on by itself."
+LOOP_ENDED_BY_RESUME = "The session ended while it was on, and it does not go on by itself."
 
-_OFF = LoopChanged("idle")
+_LOOP_OFF = LoopChanged("idle")
 
 
-class RoundCall(Struct, frozen=True):
+class LoopCall(Struct, frozen=True):
     """One call. Two with the same `digest` brought the same."""
 
     name: str
     status: CallStatus
-    digest: int
+    fingerprint: int
 
     @property
-    def succeeded(self) -> bool:
+    def is_success(self) -> bool:
         return self.status == "success"
 
     @property
-    def ran(self) -> bool:
+    def has_run(self) -> bool:
         return self.status in ("success", "error")
 
 
-class Looping:
+class LoopModeState:
     """`calls` and `changed` are of all agents, since the main agent's turn began or loop mode was switched on."""
 
     def __init__(self) -> None:
-        self._last = _OFF
-        self.calls: list[RoundCall] = []
-        self.changed = False
+        self._last = _LOOP_OFF
+        self.calls: list[LoopCall] = []
+        self.has_file_changes = False
 
     @property
     def status(self) -> LoopStatus:
         last = self._last
-        return LoopStatus(last.state, last.target, last.iteration, last.limit, last.reason)
+        return LoopStatus(last.state, last.goal, last.iteration, last.limit, last.reason)
 
     @property
-    def on(self) -> bool:
-        return self.status.on
+    def is_active(self) -> bool:
+        return self.status.is_active
 
     def apply(self, envelope: Envelope) -> None:
         event = envelope.event
         if isinstance(event, LoopChanged):
             self._last = event
-            if not self.on:
+            if not self.is_active:
                 self._clear()
-        elif self._last is _OFF or not self.on:
+        elif self._last is _LOOP_OFF or not self.is_active:
             return
         elif isinstance(event, SessionOpened):
-            self._last = LoopChanged("idle", reason=RESUMED)
+            self._last = LoopChanged("idle", reason=LOOP_ENDED_BY_RESUME)
             self._clear()
         elif isinstance(event, TurnStarted):
             if not envelope.agent:
                 self._clear()
         elif isinstance(event, ToolEnded):
-            self.calls.append(RoundCall(event.name, event.status, hash((event.name, event.text))))
-        elif isinstance(event, FilesLeft):
-            self.changed = self.changed or bool(event.changes)
+            self.calls.append(LoopCall(event.name, event.status, hash((event.name, event.text))))
+        elif isinstance(event, FilesChanged):
+            self.has_file_changes = self.has_file_changes or bool(event.changes)
 
     def _clear(self) -> None:
-        self.calls, self.changed = [], False
+        self.calls, self.has_file_changes = [], False

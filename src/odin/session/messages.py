@@ -11,8 +11,8 @@ from odin.core.event import (
     Envelope,
     MessageRemoved,
     Mode,
-    Noted,
-    PromptJoined,
+    NoteAdded,
+    PromptInjected,
     Redone,
     Replied,
     Rewound,
@@ -21,15 +21,15 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.message import AssistantMessage, Image, Text, Thinking, ToolCall, ToolResult
+from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, ToolResult
 
-Role = Literal["user", "assistant", "system", "tool"]
+StoredRole = Literal["user", "assistant", "system", "tool"]
 
 
 class StoredMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message. `results` are those of a tool message, one for each call it answers; `images` those of a prompt."""
 
-    role: Role
+    role: StoredRole
     content: str = ""
     id: str = ""
     reasoning: str = ""
@@ -50,33 +50,33 @@ def read_messages(envelopes: Iterable[Envelope]) -> list[StoredMessage]:
         if isinstance(event, Rewound):
             undone.append(list(found))
             if event.chat:
-                _cut(found, event.turn)
+                _cut_from_turn(found, event.turn)
         elif isinstance(event, Redone):
             found = undone.pop() if undone else found
         elif isinstance(event, TurnEnded):
             if event.error_kind == PromptBlocked.__name__:
-                _cut(found, event.id)
+                _cut_from_turn(found, event.id)
         elif isinstance(event, MessageRemoved):
             del found[-1:]
         else:
             if isinstance(event, TurnStarted):
                 undone.clear()
-            _add(found, event, envelope)
+            _add_message(found, event, envelope)
     return found
 
 
-def _cut(found: list[StoredMessage], turn: str) -> None:
+def _cut_from_turn(found: list[StoredMessage], turn: str) -> None:
     at = [number for number, item in enumerate(found) if item.role == "user" and item.id == turn]
     if at:
         del found[at[-1] :]
 
 
-def _add(found: list[StoredMessage], event: AnyEvent, envelope: Envelope) -> None:
+def _add_message(found: list[StoredMessage], event: AnyEvent, envelope: Envelope) -> None:
     name, ts = f"m{envelope.seq}", envelope.ts
-    if isinstance(event, TurnStarted | PromptJoined):
+    if isinstance(event, TurnStarted | PromptInjected):
         if not (isinstance(event, TurnStarted) and event.continues):
             found.append(StoredMessage("user", event.text, event.id, created=ts, images=event.images))
-    elif isinstance(event, Noted):
+    elif isinstance(event, NoteAdded):
         found.append(StoredMessage("system", event.text, name, created=ts))
     elif isinstance(event, Replied):
         said = event.message
@@ -94,11 +94,11 @@ def events_of(message: StoredMessage, mode: Mode, turn: str, names: dict[str, st
     if message.role == "user":
         return [TurnStarted(message.id, message.content, mode, images=message.images)]
     if message.role == "system":
-        return [Noted(message.content)]
+        return [NoteAdded(message.content)]
     if message.role == "assistant":
         parts: list[Any] = [Thinking(message.reasoning)] if message.reasoning else []
         parts += [Text(message.content)] if message.content else []
-        reply = Replied(AssistantMessage((*parts, *message.calls)))
+        reply = Replied(ReplyMessage((*parts, *message.calls)))
         if not message.calls:
             return [reply, TurnEnded(turn, "end_turn", message.content)]
         return [reply, *(ToolStarted(call.id, call.name, call.args) for call in message.calls)]

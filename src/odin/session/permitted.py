@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from odin.core.event import AnyEvent, BudgetSet, PermissionModeChanged, RuleAdded, RuleRemoved, SessionOpened
-from odin.core.rule import Action
+from odin.core.rule import RuleAction
 from odin.session.grants import Grants
 
 
-class Permitted:
+class SessionPermissions:
     """`chosen` is the mode that a person chose in this session; "" when it is what the configuration says.
 
     What a person allowed holds in the project at `root`.
@@ -17,52 +17,52 @@ class Permitted:
     def __init__(self) -> None:
         self.root = ""
         self.mode = "default"
-        self.chosen = ""
-        self.rules: tuple[tuple[str, Action], ...] = ()
+        self.chosen_mode = ""
+        self.rules: tuple[tuple[str, RuleAction], ...] = ()
         self.budget_usd: float | None = None
 
-    def grants(self, root: str) -> Grants:
+    def get_grants(self, root: str) -> Grants:
         """What a person allowed, as far as it holds for work in that project."""
-        had = Grants(self.rules, self.chosen, self.budget_usd)
-        return had if root == self.root else had.elsewhere()
+        had = Grants(self.rules, self.chosen_mode, self.budget_usd)
+        return had if root == self.root else had.restrict_for_other_project()
 
     def apply(self, event: AnyEvent) -> None:
-        step = _STEPS.get(type(event))
+        step = _PERMISSION_HANDLERS.get(type(event))
         if step is not None:
             step(self, event)
 
-    def _session_opened(self, event: SessionOpened) -> None:
-        left = self.grants(event.root)
-        self.rules, self.chosen, self.budget_usd = left.rules, left.permission, left.budget_usd
+    def _on_session_opened(self, event: SessionOpened) -> None:
+        left = self.get_grants(event.root)
+        self.rules, self.chosen_mode, self.budget_usd = left.rules, left.permission, left.budget_usd
         self.root = event.root
-        if self.chosen == "bypassPermissions":
-            self.chosen = ""
+        if self.chosen_mode == "bypassPermissions":
+            self.chosen_mode = ""
         usual = str(event.config.get("permission_mode") or "default")
-        self.mode = event.permission_mode or self.chosen or usual
+        self.mode = event.permission_mode or self.chosen_mode or usual
 
-    def _permission_mode_changed(self, event: PermissionModeChanged) -> None:
-        self.mode = self.chosen = event.mode
+    def _on_permission_mode_changed(self, event: PermissionModeChanged) -> None:
+        self.mode = self.chosen_mode = event.mode
 
-    def _rule_added(self, event: RuleAdded) -> None:
+    def _on_rule_added(self, event: RuleAdded) -> None:
         """What a person allowed for this session stays allowed until it is taken back, also after a rewind."""
         if event.scope == "session":
-            self.rules = (*self._without(event), (event.text, event.action))
+            self.rules = (*self._list_rules_without(event), (event.text, event.action))
 
-    def _rule_removed(self, event: RuleRemoved) -> None:
+    def _on_rule_removed(self, event: RuleRemoved) -> None:
         if event.scope == "session":
-            self.rules = self._without(event)
+            self.rules = self._list_rules_without(event)
 
-    def _without(self, event: RuleAdded | RuleRemoved) -> tuple[tuple[str, Action], ...]:
+    def _list_rules_without(self, event: RuleAdded | RuleRemoved) -> tuple[tuple[str, RuleAction], ...]:
         return tuple(rule for rule in self.rules if rule != (event.text, event.action))
 
-    def _budget_set(self, event: BudgetSet) -> None:
+    def _on_budget_set(self, event: BudgetSet) -> None:
         self.budget_usd = event.usd
 
 
-_STEPS: dict[type[AnyEvent], Callable[[Permitted, Any], None]] = {
-    SessionOpened: Permitted._session_opened,
-    PermissionModeChanged: Permitted._permission_mode_changed,
-    RuleAdded: Permitted._rule_added,
-    RuleRemoved: Permitted._rule_removed,
-    BudgetSet: Permitted._budget_set,
+_PERMISSION_HANDLERS: dict[type[AnyEvent], Callable[[SessionPermissions, Any], None]] = {
+    SessionOpened: SessionPermissions._on_session_opened,
+    PermissionModeChanged: SessionPermissions._on_permission_mode_changed,
+    RuleAdded: SessionPermissions._on_rule_added,
+    RuleRemoved: SessionPermissions._on_rule_removed,
+    BudgetSet: SessionPermissions._on_budget_set,
 }

@@ -6,70 +6,70 @@ from pathlib import Path
 
 import msgspec
 
-from odin.session.store import is_id, logs_in
+from odin.session.store import is_session_id, scan_logs
 
-SESSIONS = 30
+MAX_LOGS = 30
 """Logs that are looked at, the newest first."""
 
 TAIL_BYTES = 2_000_000
 """How much of the end of one log is looked at."""
 
-LONGEST = 100_000
+MAX_PROMPT_CHARS = 100_000
 """A longer prompt is not one that somebody typed."""
 
-_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptJoined"')
-_HEAD = 400
+_PROMPT_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptJoined"')
+_MARK_WITHIN_BYTES = 400
 
 
-class _Event(msgspec.Struct):
+class _PromptEvent(msgspec.Struct):
     text: str = ""
     shown: str = ""
     continues: bool = False
 
 
-class _Line(msgspec.Struct):
-    event: _Event
+class _PromptLine(msgspec.Struct):
+    event: _PromptEvent
     agent: str = ""
 
 
-_decoder = msgspec.json.Decoder(_Line)
+_prompt_decoder = msgspec.json.Decoder(_PromptLine)
 
 
-def recent_prompts(folder: Path, most: int) -> tuple[str, ...]:
+def read_recent_prompts(folder: Path, most: int) -> tuple[str, ...]:
     """As they were typed, the newest first, each once."""
     found: dict[str, None] = {}
-    logs = sorted(logs_in(folder), key=lambda log: -log[2].st_mtime_ns)
-    for session, path, info in logs[:SESSIONS]:
-        if not is_id(session):
+    logs = sorted(scan_logs(folder), key=lambda log: -log[2].st_mtime_ns)
+    for session, path, info in logs[:MAX_LOGS]:
+        if not is_session_id(session):
             continue
-        for prompt in reversed(list(_prompts(path, info.st_size))):
+        for prompt in reversed(list(_read_prompts(path, info.st_size))):
             found.setdefault(prompt)
             if len(found) >= most:
                 return tuple(found)
     return tuple(found)
 
 
-def _prompts(path: str, size: int) -> Iterator[str]:
+def _read_prompts(path: str, size: int) -> Iterator[str]:
     try:
         with open(path, "rb") as file:  # noqa: PTH123 (paths come as text)
             if size > TAIL_BYTES:
                 file.seek(size - TAIL_BYTES, os.SEEK_SET)
                 file.readline(TAIL_BYTES)
             for line in file.read(TAIL_BYTES).split(b"\n"):
-                prompt = _prompt(line)
+                prompt = _prompt_of(line)
                 if prompt:
                     yield prompt
     except OSError:
         return
 
 
-def _prompt(line: bytes) -> str:
+def _prompt_of(line: bytes) -> str:
     """What a person said in this line of a log; empty when it is anything else."""
-    if len(line) > 4 * LONGEST or not any(mark in line[:_HEAD] for mark in _MARKS):
+    if len(line) > 4 * MAX_PROMPT_CHARS or not any(mark in line[:_MARK_WITHIN_BYTES] for mark in _PROMPT_MARKS):
         return ""
     try:
-        found = _decoder.decode(line)
+        found = _prompt_decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError):
         return ""
     text = found.event.shown or found.event.text
-    return "" if found.agent or found.event.continues or len(text) > LONGEST else text
+    return "" if found.agent or found.event.continues or len(text) > MAX_PROMPT_CHARS else text

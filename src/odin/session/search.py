@@ -18,25 +18,25 @@ from odin.core.event import (
     Compacted,
     ContextSummarized,
     Envelope,
-    PromptJoined,
+    PromptInjected,
     Replied,
     TitleSet,
     ToolEnded,
     TurnStarted,
 )
 from odin.core.sessions import SessionMatch, SessionSummary
-from odin.session.index import Index
+from odin.session.index import SessionIndex
 from odin.session.store import LOG_NAME
 
-Where = Literal["title", "prompt", "answer", "tool", "summary"]
+MatchField = Literal["title", "prompt", "answer", "tool", "summary"]
 
 MAX_WORDS = 12
 _BEFORE, _AFTER = 40, 120
-_LOOK_S = 30
-_PLAIN = re.compile(r"[^\x00-\x1f\"\\/\x7f-\x9f]+")
+_RIPGREP_TIMEOUT_S = 30
+_VERBATIM_CHARS = re.compile(r"[^\x00-\x1f\"\\/\x7f-\x9f]+")
 """Characters that a log writes as they are. A slash may be escaped by other writers of JSON."""
 
-_KINDS: dict[bytes, Where] = {
+_FIELD_OF_EVENT: dict[bytes, MatchField] = {
     b"TurnStarted": "prompt",
     b"PromptJoined": "prompt",
     b"Replied": "answer",
@@ -45,26 +45,26 @@ _KINDS: dict[bytes, Where] = {
     b"Compacted": "summary",
     b"ContextSummarized": "summary",
 }
-_RANK: dict[Where, int] = {"title": 0, "prompt": 1, "summary": 2, "answer": 3, "tool": 4}
-_MARK = b'"event":{"type":"'
-_decoder = msgspec.json.Decoder(Envelope)
+_RANK: dict[MatchField, int] = {"title": 0, "prompt": 1, "summary": 2, "answer": 3, "tool": 4}
+_TYPE_MARK = b'"event":{"type":"'
+_envelope_decoder = msgspec.json.Decoder(Envelope)
 
 
 def words_of(said: str) -> list[str]:
     return list(dict.fromkeys(word.lower() for word in said.split()))[:MAX_WORDS]
 
 
-def search(folder: Path, said: str, *, ripgrep: str = "", most: int = 100) -> tuple[SessionMatch, ...]:
+def search_sessions(folder: Path, said: str, *, ripgrep: str = "", most: int = 100) -> tuple[SessionMatch, ...]:
     """The sessions of a project in which all the words occur, newest first, each with the best place they stand in."""
     words = words_of(said)
     if not words:
         return ()
-    likely = _candidates(folder, words, ripgrep)
+    likely = _find_candidates(folder, words, ripgrep)
     found: list[SessionMatch] = []
-    for summary in Index(folder).summaries():
+    for summary in SessionIndex(folder).list_summaries():
         if likely is not None and summary.id not in likely:
             continue
-        match = _look(folder / summary.id / LOG_NAME, summary, words)
+        match = _search_log(folder / summary.id / LOG_NAME, summary, words)
         if match is not None:
             found.append(match)
             if len(found) >= most:
@@ -72,27 +72,27 @@ def search(folder: Path, said: str, *, ripgrep: str = "", most: int = 100) -> tu
     return tuple(found)
 
 
-def _candidates(folder: Path, words: Sequence[str], ripgrep: str) -> set[str] | None:
+def _find_candidates(folder: Path, words: Sequence[str], ripgrep: str) -> set[str] | None:
     """The sessions whose files hold the most telling parts of the words; None when that cannot be told."""
-    parts = sorted((max(_PLAIN.findall(word), key=len, default="") for word in words), key=len, reverse=True)
+    parts = sorted((max(_VERBATIM_CHARS.findall(word), key=len, default="") for word in words), key=len, reverse=True)
     likely: set[str] | None = None
     for part in parts[:2]:
         if not part or not ripgrep:
             break
-        found = _files_with(folder, part, ripgrep)
+        found = _find_logs_with(folder, part, ripgrep)
         if found is None:
             return likely
         likely = found if likely is None else likely & found
     return likely
 
 
-def _files_with(folder: Path, part: str, ripgrep: str) -> set[str] | None:
+def _find_logs_with(folder: Path, part: str, ripgrep: str) -> set[str] | None:
     argv = [ripgrep, "--no-config", "--no-messages", "--color=never", "--no-ignore", "--hidden", "--text"]
     argv += ["--files-with-matches", "--null", "--fixed-strings", "--ignore-case", "--max-depth=2"]
     argv += [f"--glob=*/{LOG_NAME}", "-e", part, "--", "."]
     try:
         run = subprocess.run(
-            argv, cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LOOK_S, check=False
+            argv, cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, timeout=_RIPGREP_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return None
@@ -101,58 +101,58 @@ def _files_with(folder: Path, part: str, ripgrep: str) -> set[str] | None:
     return {Path(name).parent.name for name in run.stdout.decode("utf-8", "replace").split("\0") if name}
 
 
-def _look(log: Path, summary: SessionSummary, words: Sequence[str]) -> SessionMatch | None:
+def _search_log(log: Path, summary: SessionSummary, words: Sequence[str]) -> SessionMatch | None:
     """Where in one session they stand. All must occur in it; the place that holds the most of them is shown."""
     missing = set(words)
     best: tuple[int, int] = (0, 0)
     shown: SessionMatch | None = None
-    for seq, where, text in _texts(log, words):
+    for seq, where, text in _read_texts(log, words):
         low = text.lower()
         here = [word for word in words if word in low]
         missing.difference_update(here)
         worth = (len(here), -_RANK[where])
         if here and worth > best:
             best = worth
-            shown = SessionMatch(summary, where, snippet(text, here), seq)
+            shown = SessionMatch(summary, where, make_snippet(text, here), seq)
     return shown if not missing else None
 
 
-def _texts(log: Path, words: Sequence[str]) -> Iterator[tuple[int, Where, str]]:
+def _read_texts(log: Path, words: Sequence[str]) -> Iterator[tuple[int, MatchField, str]]:
     """What was said in it, where one of the words may stand."""
-    plain = [part.encode() for word in words for part in [max(_PLAIN.findall(word), key=len, default="")]]
+    plain = [part.encode() for word in words for part in [max(_VERBATIM_CHARS.findall(word), key=len, default="")]]
     with contextlib.suppress(OSError), log.open("rb") as lines:
         for line in lines:
-            at = line.find(_MARK, 0, 400)
-            start = at + len(_MARK)
-            where: Where | None = _KINDS.get(line[start : line.find(b'"', start)]) if at >= 0 else None
-            if where is None or not _may_hold(line, plain):
+            at = line.find(_TYPE_MARK, 0, 400)
+            start = at + len(_TYPE_MARK)
+            where: MatchField | None = _FIELD_OF_EVENT.get(line[start : line.find(b'"', start)]) if at >= 0 else None
+            if where is None or not _may_contain(line, plain):
                 continue
             try:
-                envelope = _decoder.decode(line)
+                envelope = _envelope_decoder.decode(line)
             except (msgspec.MsgspecError, UnicodeError):
                 continue
-            text = _said(envelope.event)
+            text = _text_of_event(envelope.event)
             if text:
                 yield envelope.seq, where, text
 
 
-def _may_hold(line: bytes, plain: Iterable[bytes]) -> bool:
+def _may_contain(line: bytes, plain: Iterable[bytes]) -> bool:
     """A first look that spares the decoding of most lines. Outside ASCII, bytes have no case: those always may."""
     low = line.lower()
     return any(not part.isascii() or part in low for part in plain)
 
 
-def _said(event: AnyEvent) -> str:
+def _text_of_event(event: AnyEvent) -> str:
     if isinstance(event, Replied):
         return event.message.text
     if isinstance(event, TitleSet):
         return event.title
-    if isinstance(event, TurnStarted | PromptJoined):
-        return f"{event.shown}\n{event.text}" if event.shown else event.text
+    if isinstance(event, TurnStarted | PromptInjected):
+        return f"{event.display_text}\n{event.text}" if event.display_text else event.text
     return event.text if isinstance(event, ToolEnded | Compacted | ContextSummarized) else ""
 
 
-def snippet(text: str, words: Sequence[str]) -> str:
+def make_snippet(text: str, words: Sequence[str]) -> str:
     """The words around the first of them, in one line."""
     low = text.lower()
     at = min((found for word in words if (found := low.find(word)) >= 0), default=0)

@@ -9,85 +9,96 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from odin.core.event import Compacted, ResultsPruned
-from odin.core.message import AssistantMessage, Image, Message, ToolCall, ToolMessage, ToolResult, UserMessage
+from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 
-OPENING = "(The conversation before this point was summarised.)"
-NO_IMAGE = "(image removed to save room; read its file again to see it)"
-SUMMARISED = "(summarised by ContextSummarizer)"
-_MARK = "[Output of "
-_SOURCE = re.compile(r"Context from ([^\n]+?)(?::\d+-\d+)?:\n")
+SUMMARY_OPENING = "(The conversation before this point was summarised.)"
+IMAGE_REMOVED = "(image removed to save room; read its file again to see it)"
+SUMMARIZED_RESULT = "(summarised by ContextSummarizer)"
+_PRUNED_PREFIX = "[Output of "
+_ATTACHED_FILE = re.compile(r"Context from ([^\n]+?)(?::\d+-\d+)?:\n")
 """How a note begins that holds a file, or some lines of one."""
 
-_ARGUMENT = 80
-_LONGEST_PATH = 4096
+_TITLE_ARGUMENT_CHARS = 80
+_MAX_PATH_CHARS = 4096
 
 
-def pruned(messages: Sequence[Message], event: ResultsPruned) -> list[Message]:
+def prune_results(messages: Sequence[Message], event: ResultsPruned) -> list[Message]:
     """The messages with one line in the place of these results, and without these images."""
     calls, images = frozenset(event.calls), frozenset(event.images)
     titles = titles_of(messages) if calls else {}
-    return [_pruned(message, calls, images, titles, event.archive) for message in messages]
+    return [_prune_message(message, calls, images, titles, event.archive) for message in messages]
 
 
-def _pruned(
+def _prune_message(
     message: Message, calls: Collection[str], images: Collection[str], titles: dict[str, str], archive: str
 ) -> Message:
-    if isinstance(message, UserMessage):
-        return _blinded(message, images)
+    if isinstance(message, PromptMessage):
+        return _remove_prompt_images(message, images)
     if not isinstance(message, ToolMessage):
         return message
     results = tuple(
-        _line(result, titles.get(result.call_id, ""), archive) if result.call_id in calls else _without(result, images)
+        _make_pruned_result(result, titles.get(result.call_id, ""), archive)
+        if result.call_id in calls
+        else _remove_result_images(result, images)
         for result in message.results
     )
     same = all(old is new for old, new in zip(message.results, results, strict=True))
     return message if same else ToolMessage(results, message.notes)
 
 
-def _line(result: ToolResult, title: str, archive: str) -> ToolResult:
+def _make_pruned_result(result: ToolResult, title: str, archive: str) -> ToolResult:
     size = f"{len(result.text):,} characters"
     where = f"the whole is in {archive} under {result.call_id}" if archive else "run the call again if you need it"
-    return ToolResult(result.call_id, f"{_MARK}{title or 'this call'} removed to save room ({size}): {where}.]")
+    return ToolResult(
+        result.call_id, f"{_PRUNED_PREFIX}{title or 'this call'} removed to save room ({size}): {where}.]"
+    )
 
 
-def _blinded(message: UserMessage, gone: Collection[str]) -> UserMessage:
+def _remove_prompt_images(message: PromptMessage, gone: Collection[str]) -> PromptMessage:
     kept = tuple(image for image in message.images if image.path not in gone)
     if len(kept) == len(message.images):
         return message
-    return UserMessage(message.text, (*message.notes, NO_IMAGE), kept)
+    return PromptMessage(message.text, (*message.notes, IMAGE_REMOVED), kept)
 
 
-def _without(result: ToolResult, gone: Collection[str]) -> ToolResult:
+def _remove_result_images(result: ToolResult, gone: Collection[str]) -> ToolResult:
     kept: tuple[Image, ...] = tuple(image for image in result.images if image.path not in gone)
     if len(kept) == len(result.images):
         return result
-    return ToolResult(result.call_id, f"{result.text}\n{NO_IMAGE}", result.is_error, kept)
+    return ToolResult(result.call_id, f"{result.text}\n{IMAGE_REMOVED}", result.is_error, kept)
 
 
 def titles_of(messages: Iterable[Message]) -> dict[str, str]:
     """For every call its tool and the first of its arguments, in a few words."""
     return {
-        call.id: title(call) for message in messages if isinstance(message, AssistantMessage) for call in message.calls
+        call.id: call_title_of(call)
+        for message in messages
+        if isinstance(message, ReplyMessage)
+        for call in message.calls
     }
 
 
-def title(call: ToolCall) -> str:
+def call_title_of(call: ToolCall) -> str:
     first = next((value for value in call.args.values() if isinstance(value, str)), "")
     line = " ".join(first.split())
-    return f"{call.name} {line[: _ARGUMENT - 1]}…" if len(line) > _ARGUMENT else f"{call.name} {line}".strip()
+    return (
+        f"{call.name} {line[: _TITLE_ARGUMENT_CHARS - 1]}…"
+        if len(line) > _TITLE_ARGUMENT_CHARS
+        else f"{call.name} {line}".strip()
+    )
 
 
-def compacted(messages: Sequence[Message], event: Compacted) -> list[Message]:
+def compact_messages(messages: Sequence[Message], event: Compacted) -> list[Message]:
     """The older prompts that are kept word for word, then the newest messages. No call is parted from its results."""
-    start = boundary(messages, event.kept)
-    found: list[Message] = [UserMessage(text) for text in event.users]
+    start = find_kept_start(messages, event.kept_messages)
+    found: list[Message] = [PromptMessage(text) for text in event.user_prompts]
     found += messages[start:]
-    if not found or not isinstance(found[0], UserMessage):
-        found.insert(0, UserMessage(OPENING))
+    if not found or not isinstance(found[0], PromptMessage):
+        found.insert(0, PromptMessage(SUMMARY_OPENING))
     return found
 
 
-def boundary(messages: Sequence[Message], kept: int) -> int:
+def find_kept_start(messages: Sequence[Message], kept: int) -> int:
     """Where the newest `kept` messages begin; with results, the calls they answer are kept as well."""
     start = len(messages) - min(max(kept, 0), len(messages))
     while 0 < start < len(messages) and isinstance(messages[start], ToolMessage):
@@ -95,7 +106,7 @@ def boundary(messages: Sequence[Message], kept: int) -> int:
     return start
 
 
-def in_view(messages: Sequence[Message], paths: Iterable[str]) -> frozenset[str]:
+def find_paths_in_view(messages: Sequence[Message], paths: Iterable[str]) -> frozenset[str]:
     """Those of the files that a call of the conversation names whose result is still whole, or that were attached."""
     gone = {
         result.call_id
@@ -107,40 +118,42 @@ def in_view(messages: Sequence[Message], paths: Iterable[str]) -> frozenset[str]
     named = {
         value.removeprefix("./")
         for message in messages
-        if isinstance(message, AssistantMessage)
+        if isinstance(message, ReplyMessage)
         for call in message.calls
         if call.id not in gone
-        for value in _words(call.args)
+        for value in _walk_strings(call.args)
     }
-    named.update(_attached(messages))
-    return frozenset(path for path in paths if any(end in named for end in _ends(path)))
+    named.update(_find_attached_paths(messages))
+    return frozenset(path for path in paths if any(end in named for end in _path_suffixes_of(path)))
 
 
-def _attached(messages: Iterable[Message]) -> Iterator[str]:
+def _find_attached_paths(messages: Iterable[Message]) -> Iterator[str]:
     """The files that stand in notes beside a prompt."""
     for message in messages:
-        for note in message.notes if isinstance(message, UserMessage) else ():
-            if found := _SOURCE.match(note):
+        for note in message.notes if isinstance(message, PromptMessage) else ():
+            if found := _ATTACHED_FILE.match(note):
                 yield found[1]
 
 
 def is_pruned(result: ToolResult) -> bool:
-    return result.text == SUMMARISED or (result.text.startswith(_MARK) and " removed to save room " in result.text)
+    return result.text == SUMMARIZED_RESULT or (
+        result.text.startswith(_PRUNED_PREFIX) and " removed to save room " in result.text
+    )
 
 
-def _words(value: Any) -> Iterator[str]:
+def _walk_strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        if len(value) <= _LONGEST_PATH:
+        if len(value) <= _MAX_PATH_CHARS:
             yield value
     elif isinstance(value, list | tuple):
         for item in cast("list[Any]", value):
-            yield from _words(item)
+            yield from _walk_strings(item)
     elif isinstance(value, dict):
         for item in cast("dict[str, Any]", value).values():
-            yield from _words(item)
+            yield from _walk_strings(item)
 
 
-def _ends(path: str) -> Iterator[str]:
+def _path_suffixes_of(path: str) -> Iterator[str]:
     """The path as it may be written: whole, or from any folder above it."""
     yield path
     at = path.find("/")

@@ -5,13 +5,13 @@ import time
 from msgspec import Struct
 
 from odin.core.event import Envelope, UsageRecorded
-from odin.core.spent import Spent
+from odin.core.spent import UsageTotals
 
-Spending = dict[str, Spent]
+UsageByBucket = dict[str, UsageTotals]
 """By the four words of a `Place`, as one text."""
 
 
-class Place(Struct, frozen=True):
+class UsageBucket(Struct, frozen=True):
     """What something was spent on. `day` is YYYY-MM-DD in local time; the main agent has no name."""
 
     day: str
@@ -20,21 +20,21 @@ class Place(Struct, frozen=True):
     purpose: str
 
 
-def add(spending: Spending, envelope: Envelope, event: UsageRecorded) -> None:
+def add_usage(spending: UsageByBucket, envelope: Envelope, event: UsageRecorded) -> None:
     words = (day_of(envelope.ts), event.model, envelope.agent, event.purpose)
     key = "\t".join(word.replace("\t", " ") for word in words)
-    spending[key] = spending.get(key, Spent()) + Spent.on(event)
+    spending[key] = spending.get(key, UsageTotals()) + UsageTotals.from_event(event)
 
 
-def place(key: str) -> Place:
+def parse_bucket(key: str) -> UsageBucket:
     words = key.split("\t")
-    return Place(*words, *("" for _ in range(4 - len(words))))
+    return UsageBucket(*words, *("" for _ in range(4 - len(words))))
 
 
 def day_of(moment: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(moment))
 
 
-def zone() -> str:
+def get_time_zone() -> str:
     """Where days begin and end here. Sums by day that were made elsewhere do not hold."""
     return f"{time.timezone} {'/'.join(time.tzname)}"

@@ -27,28 +27,28 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Message, Usage
-from odin.core.rule import Action
-from odin.core.tool import Collected
-from odin.session.conversation import Conversation, Past
-from odin.session.files.changes import Change, FileHistory
+from odin.core.rule import RuleAction
+from odin.core.tool import CollectedItem
+from odin.session.conversation import MainConversation, ReadLog
+from odin.session.files.changes import FileHistory, RecordedChange
 from odin.session.grants import Grants
-from odin.session.looping import Looping
-from odin.session.permitted import Permitted
-from odin.session.roster import Roster
+from odin.session.looping import LoopModeState
+from odin.session.permitted import SessionPermissions
+from odin.session.roster import SubAgentThreads
 from odin.session.summary import results_of
 from odin.session.thread import Thread
-from odin.session.totals import Totals
-from odin.session.unfinished import Unfinished
-from odin.session.waiting import Waiting
+from odin.session.totals import SessionTotals
+from odin.session.unfinished import OpenWork
+from odin.session.waiting import PromptQueueState
 
 
-class State:
+class SessionState:
     """Everything a front end or the engine may know of a session. Only `apply` changes it.
 
     What belongs together is kept together, in a part of its own that knows what each event means to it.
     """
 
-    def __init__(self, session: str = "", past: Past | None = None) -> None:
+    def __init__(self, session: str = "", read_log: ReadLog | None = None) -> None:
         self.session = session
         self.seq = -1
         self.cwd = ""
@@ -57,20 +57,20 @@ class State:
         self.mode: Mode = "edit_mode"
         self.instructions = ""
         self.config: dict[str, Any] = {}
-        self.changes = FileHistory()
-        self.unfinished = Unfinished()
-        self.loop = Looping()
-        self._conversation = Conversation(past, self.changes.mark)
-        self._roster = Roster()
-        self._waiting = Waiting()
-        self._permitted = Permitted()
-        self._totals = Totals()
+        self.file_history = FileHistory()
+        self.open_work = OpenWork()
+        self.loop = LoopModeState()
+        self._conversation = MainConversation(read_log, self.file_history.mark)
+        self._sub_agents = SubAgentThreads()
+        self._queued_prompts = PromptQueueState()
+        self._permissions = SessionPermissions()
+        self._totals = SessionTotals()
 
     @classmethod
-    def fold(cls, envelopes: Iterable[Envelope], session: str = "", past: Past | None = None) -> "State":
+    def fold(cls, envelopes: Iterable[Envelope], session: str = "", read_log: ReadLog | None = None) -> "SessionState":
         """`past` reads the same log again; events that are all in memory are their own past."""
         kept = envelopes if isinstance(envelopes, list | tuple) else None
-        state = cls(session, past or (None if kept is None else lambda: kept))
+        state = cls(session, read_log or (None if kept is None else lambda: kept))
         for envelope in envelopes:
             state.apply(envelope)
         return state
@@ -80,49 +80,49 @@ class State:
         if event.durable:
             self.seq = max(self.seq, envelope.seq)
         self.session = self.session or envelope.session
-        self.unfinished.apply(event, envelope.agent)
+        self.open_work.apply(event, envelope.agent)
         self._conversation.apply(envelope)
-        self._conversation.wrote(self.changes.apply(envelope))
-        self._roster.apply(envelope)
-        self._waiting.apply(envelope)
-        self._permitted.apply(event)
+        self._conversation.record_file_changes(self.file_history.apply(envelope))
+        self._sub_agents.apply(envelope)
+        self._queued_prompts.apply(envelope)
+        self._permissions.apply(event)
         self.loop.apply(envelope)
-        step = _STEPS.get(type(event))
+        step = _STATE_HANDLERS.get(type(event))
         if step is not None:
             step(self, event, envelope)
 
     # The conversation, and the threads of all agents.
 
-    def thread(self, agent: str = "") -> Thread:
-        return self._roster.thread(agent) if agent else self._conversation.thread
+    def thread_of(self, agent: str = "") -> Thread:
+        return self._sub_agents.thread_of(agent) if agent else self._conversation.thread
 
     @property
     def open_threads(self) -> tuple[str, ...]:
         """The agents that have called something and have no result yet."""
-        threads = {"": self._conversation.thread, **self._roster.threads}
+        threads = {"": self._conversation.thread, **self._sub_agents.threads}
         return tuple(name for name, thread in threads.items() if thread.open_calls)
 
-    def history(self, agent: str = "") -> tuple[Message, ...]:
+    def build_history(self, agent: str = "") -> tuple[Message, ...]:
         """The messages to send to the model: a copy, valid for every provider."""
-        return self.thread(agent).history()
+        return self.thread_of(agent).build_history()
 
-    def collected(self, agent: str = "") -> tuple[Collected, ...]:
+    def list_collected(self, agent: str = "") -> tuple[CollectedItem, ...]:
         """What an agent has gathered: the pieces of context, which are the main agent's, and its results so far."""
-        added = () if agent else self._conversation.added
-        context = (Collected(item.source, item.content) for item in added)
-        return (*context, *results_of(self.thread(agent).finished()))
+        added = () if agent else self._conversation.context_events
+        context = (CollectedItem(item.source, item.content) for item in added)
+        return (*context, *results_of(self.thread_of(agent).build_finished_history()))
 
     @property
     def turns(self) -> tuple[TurnRecord, ...]:
-        return tuple(turn.record() for turn in self._conversation.turns)
+        return tuple(turn.to_record() for turn in self._conversation.turns)
 
     @property
     def turn_count(self) -> int:
         return len(self._conversation.turns)
 
     @property
-    def executing(self) -> bool:
-        return self._conversation.executing
+    def is_executing(self) -> bool:
+        return self._conversation.is_executing
 
     @property
     def last_reason(self) -> ExitReason | None:
@@ -131,14 +131,14 @@ class State:
         return turns[-1].reason if turns else None
 
     @property
-    def undone(self) -> Rewound | None:
+    def redoable_rewind(self) -> Rewound | None:
         """The rewind that a redo would take back."""
-        return self._conversation.undone
+        return self._conversation.redoable_rewind
 
     @property
-    def untold(self) -> tuple[ContextAdded, ...]:
+    def unsent_context(self) -> tuple[ContextAdded, ...]:
         """Context that came after the last prompt, so that no message holds it yet."""
-        return self._conversation.untold
+        return self._conversation.unsent_context
 
     @property
     def todos(self) -> tuple[Todo, ...]:
@@ -153,53 +153,53 @@ class State:
         return self._conversation.tokens
 
     @property
-    def context_measured(self) -> bool:
+    def is_context_measured(self) -> bool:
         """Whether the model itself told the size of the conversation as it is now."""
-        return self._conversation.measured
+        return self._conversation.is_measured
 
-    def changes_since(self, turn: str) -> tuple[Change, ...] | None:
+    def list_changes_since(self, turn: str) -> tuple[RecordedChange, ...] | None:
         """What was done to files since that prompt began; None when there is no such prompt."""
-        found = self._conversation.turn(turn)
-        return None if found is None else self.changes.since(found.changes)
+        found = self._conversation.find_turn(turn)
+        return None if found is None else self.file_history.list_since(found.change_count)
 
     # What waits, who works, what is allowed and what was spent.
 
     @property
     def queue(self) -> tuple[QueuedPrompt, ...]:
-        return self._waiting.prompts
+        return self._queued_prompts.prompts
 
     @property
     def agents(self) -> tuple[SubAgentRecord, ...]:
-        return self._roster.records
+        return self._sub_agents.records
 
     @property
     def agent_count(self) -> int:
-        return self._roster.count
+        return self._sub_agents.agent_count
 
     @property
     def spawn_count(self) -> int:
-        return self._roster.spawn_count
+        return self._sub_agents.spawn_count
 
-    def grants(self, root: str) -> Grants:
+    def get_grants(self, root: str) -> Grants:
         """What a person allowed in this session, as far as it holds for work in that project."""
-        return self._permitted.grants(root)
+        return self._permissions.get_grants(root)
 
     @property
-    def rules(self) -> tuple[tuple[str, Action], ...]:
-        return self._permitted.rules
+    def rules(self) -> tuple[tuple[str, RuleAction], ...]:
+        return self._permissions.rules
 
     @property
     def permission_mode(self) -> str:
-        return self._permitted.mode
+        return self._permissions.mode
 
     @property
-    def permission_chosen(self) -> str:
+    def chosen_permission_mode(self) -> str:
         """What a person chose in this session; "" when it is what the configuration says."""
-        return self._permitted.chosen
+        return self._permissions.chosen_mode
 
     @property
     def budget_usd(self) -> float | None:
-        return self._permitted.budget_usd
+        return self._permissions.budget_usd
 
     @property
     def usage(self) -> Usage:
@@ -216,10 +216,10 @@ class State:
             seq=self.seq,
             cwd=self.cwd,
             model=self.model,
-            title=self.title or _first_line(told.turns[0].body if told.turns else ""),
+            title=self.title or _first_line_of(told.turns[0].body if told.turns else ""),
             agent_mode=self.mode,
             permission_mode=self.permission_mode,
-            executing=told.executing,
+            executing=told.is_executing,
             messages=self.turns,
             queue=self.queue,
             sub_agents=self.agents,
@@ -236,44 +236,44 @@ class State:
             spent_by_agent=dict(totals.by_agent),
             context_tokens=told.tokens,
             context_limit=told.limit,
-            message_count=len(self.history()) if told.turns else -1,
+            message_count=len(self.build_history()) if told.turns else -1,
         )
 
     # One small step per kind of event that concerns the session as a whole.
 
-    def _session_opened(self, event: SessionOpened, envelope: Envelope) -> None:
+    def _on_session_opened(self, event: SessionOpened, envelope: Envelope) -> None:
         self.cwd = event.cwd
         self.model = event.model
         self.instructions = event.instructions
         self.config = dict(event.config)
 
-    def _turn_started(self, event: TurnStarted, envelope: Envelope) -> None:
+    def _on_turn_started(self, event: TurnStarted, envelope: Envelope) -> None:
         if not envelope.agent:
             self.mode = event.mode
 
-    def _usage_recorded(self, event: UsageRecorded, envelope: Envelope) -> None:
+    def _on_usage_recorded(self, event: UsageRecorded, envelope: Envelope) -> None:
         self._totals.add(event, envelope.agent)
 
-    def _title_set(self, event: TitleSet, envelope: Envelope) -> None:
+    def _on_title_set(self, event: TitleSet, envelope: Envelope) -> None:
         self.title = event.title
 
-    def _instructions_changed(self, event: InstructionsChanged, envelope: Envelope) -> None:
+    def _on_instructions_changed(self, event: InstructionsChanged, envelope: Envelope) -> None:
         self.instructions = event.instructions
 
-    def _model_changed(self, event: ModelChanged, envelope: Envelope) -> None:
+    def _on_model_changed(self, event: ModelChanged, envelope: Envelope) -> None:
         self.model = event.model
 
 
-_STEPS: dict[type[AnyEvent], Callable[[State, Any, Envelope], None]] = {
-    SessionOpened: State._session_opened,
-    TurnStarted: State._turn_started,
-    UsageRecorded: State._usage_recorded,
-    TitleSet: State._title_set,
-    InstructionsChanged: State._instructions_changed,
-    ModelChanged: State._model_changed,
+_STATE_HANDLERS: dict[type[AnyEvent], Callable[[SessionState, Any, Envelope], None]] = {
+    SessionOpened: SessionState._on_session_opened,
+    TurnStarted: SessionState._on_turn_started,
+    UsageRecorded: SessionState._on_usage_recorded,
+    TitleSet: SessionState._on_title_set,
+    InstructionsChanged: SessionState._on_instructions_changed,
+    ModelChanged: SessionState._on_model_changed,
 }
 
 
-def _first_line(text: str, limit: int = 60) -> str:
+def _first_line_of(text: str, limit: int = 60) -> str:
     line = text.strip().split("\n", 1)[0]
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -4,28 +4,28 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from odin.core.event import Compacted, PromptJoined, ResultsPruned, ToolEnded, TurnStarted
-from odin.core.message import AssistantMessage, Message, ToolCall, ToolMessage, ToolResult, UserMessage
-from odin.session.shrink import compacted, pruned
-from odin.session.summary import Cover, new_cover, shortened
+from odin.core.event import Compacted, PromptInjected, ResultsPruned, ToolEnded, TurnStarted
+from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
+from odin.session.shrink import compact_messages, prune_results
+from odin.session.summary import ContextSummary, apply_summaries, make_context_summary
 
-GO_ON = "Go on from where you stopped."
+CONTINUE_PROMPT = "Go on from where you stopped."
 """Stands where a conversation is continued that ends with the model's own words: no API answers those everywhere."""
 
 INTERRUPTED = "Interrupted: this call did not finish, and what it changed before that is not known."
-NOT_BEGUN = "Not run: the turn was interrupted before this call began."
-LOST = "(A message was lost here.)"
+NOT_STARTED = "Not run: the turn was interrupted before this call began."
+LOST_MESSAGE = "(A message was lost here.)"
 """Stands for a prompt that the log has lost: not every API takes a reply at the beginning or right after another."""
 
 
-class Mark(Struct, frozen=True, gc=False):
+class ThreadMark(Struct, frozen=True, gc=False):
     """A moment of a conversation: how many messages there were, and in which `era`.
 
     A mark holds no messages, so that those a summary has replaced can be forgotten.
     """
 
     count: int
-    era: int
+    generation: int
 
 
 class Thread:
@@ -40,47 +40,47 @@ class Thread:
         self.summary = ""
         self.archive = ""
         self.prompt = ""
-        self.era = 0
+        self.generation = 0
         self.lineage = 0
         self._messages: list[Message] = []
-        self._open: tuple[ToolCall, ...] = ()
+        self._calls_of_reply: tuple[ToolCall, ...] = ()
         self._results: dict[str, ToolResult] = {}
-        self._begun: set[str] = set()
+        self._started_calls: set[str] = set()
         self._sealed = False
-        self._covers: list[Cover] = []
+        self._covers: list[ContextSummary] = []
 
-    def history(self) -> tuple[Message, ...]:
-        closed = shortened(self._messages, self._covers)
-        return (*closed, self._tool_message()) if self._open else closed
+    def build_history(self) -> tuple[Message, ...]:
+        closed = apply_summaries(self._messages, self._covers)
+        return (*closed, self._build_tool_message()) if self._calls_of_reply else closed
 
-    def finished(self) -> tuple[Message, ...]:
+    def build_finished_history(self) -> tuple[Message, ...]:
         """The history without the calls that still run."""
-        return shortened(self._messages, self._covers)
+        return apply_summaries(self._messages, self._covers)
 
-    def summarise(self, calls: Iterable[str], notes: Iterable[str]) -> None:
+    def add_summary(self, calls: Iterable[str], notes: Iterable[str]) -> None:
         """The newest reply asked for a summary, which takes the place of these results and notes."""
-        cover = new_cover(self._messages, calls, notes)
+        cover = make_context_summary(self._messages, calls, notes)
         if cover is not None:
             self._covers.append(cover)
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
         """Calls of the newest reply that have no result yet."""
-        return tuple(call for call in self._open if call.id not in self._results)
+        return tuple(call for call in self._calls_of_reply if call.id not in self._results)
 
-    def mark(self) -> Mark:
+    def mark(self) -> ThreadMark:
         """This moment, to go back to."""
         self._close()
-        return Mark(len(self._messages), self.era)
+        return ThreadMark(len(self._messages), self.generation)
 
-    def back(self, mark: Mark) -> bool:
+    def rewind_to(self, mark: ThreadMark) -> bool:
         """Be as it was. False when what stood there then has been rewritten: only the log knows it."""
-        if mark.era != self.era or mark.count > len(self._messages):
+        if mark.generation != self.generation or mark.count > len(self._messages):
             return False
         self._messages = self._messages[: mark.count]
-        self._open, self._results, self._begun, self._sealed = (), {}, set(), False
+        self._calls_of_reply, self._results, self._started_calls, self._sealed = (), {}, set(), False
         self.lineage += 1
-        self.prompt = next((item.text for item in reversed(self._messages) if isinstance(item, UserMessage)), "")
+        self.prompt = next((item.text for item in reversed(self._messages) if isinstance(item, PromptMessage)), "")
         return True
 
     def copy(self) -> "Thread":
@@ -88,7 +88,7 @@ class Thread:
         other = Thread()
         other.__dict__.update(self.__dict__)
         other._messages = list(self._messages)
-        other._results, other._begun = dict(self._results), set(self._begun)
+        other._results, other._started_calls = dict(self._results), set(self._started_calls)
         other._covers = list(self._covers)
         return other
 
@@ -101,83 +101,83 @@ class Thread:
         if isinstance(gone, ToolMessage) and self._messages:
             self._messages.pop()
         self._sealed = False
-        self.era += 1
+        self.generation += 1
         self.lineage += 1
         return True
 
     def prune(self, event: ResultsPruned) -> None:
         """These results become one line each."""
         self._close()
-        self._rewrite(pruned(shortened(self._messages, self._covers), event))
+        self._rewrite(prune_results(apply_summaries(self._messages, self._covers), event))
 
     def compact(self, event: Compacted) -> None:
         """A summary takes the place of the older messages, which are forgotten here: the log has them."""
         self._close()
-        self._rewrite(compacted(shortened(self._messages, self._covers), event))
+        self._rewrite(compact_messages(apply_summaries(self._messages, self._covers), event))
         self.summary, self.archive = event.text, event.archive
         self.lineage += 1
 
     def _rewrite(self, messages: list[Message]) -> None:
         self._messages = messages
         self._covers = []
-        self.era += 1
+        self.generation += 1
 
     def start(self, event: TurnStarted) -> None:
         self._close()
         if event.continues:
             self._continue(event.notes)
             return
-        self._messages.append(UserMessage(event.text, event.notes, event.images))
+        self._messages.append(PromptMessage(event.text, event.notes, event.images))
         self.prompt = event.text
         self._sealed = False
 
     def _continue(self, notes: Iterable[str]) -> None:
         """Nobody says anything. What was sent stays as it is, so what the model must know is a message of its own."""
-        if not self._messages or isinstance(self._messages[-1], AssistantMessage):
-            self._messages.append(UserMessage(GO_ON, tuple(notes)))
+        if not self._messages or isinstance(self._messages[-1], ReplyMessage):
+            self._messages.append(PromptMessage(CONTINUE_PROMPT, tuple(notes)))
             self._sealed = False
             return
         self._sealed = True
         for note in notes:
-            self.note(note)
+            self.add_note(note)
 
-    def join(self, event: PromptJoined) -> None:
+    def inject(self, event: PromptInjected) -> None:
         """Somebody says something while a turn runs, or when it was interrupted."""
         self._close()
-        self._messages.append(UserMessage(event.text, event.notes, event.images))
+        self._messages.append(PromptMessage(event.text, event.notes, event.images))
         self.prompt = event.text
         self._sealed = False
 
-    def reply(self, message: AssistantMessage) -> None:
+    def add_reply(self, message: ReplyMessage) -> None:
         self._close()
         if not message.text.strip() and not message.calls:
             return
-        if not self._messages or isinstance(self._messages[-1], AssistantMessage):
-            self._messages.append(UserMessage(LOST))
+        if not self._messages or isinstance(self._messages[-1], ReplyMessage):
+            self._messages.append(PromptMessage(LOST_MESSAGE))
         self._messages.append(message)
-        self._open = message.calls
+        self._calls_of_reply = message.calls
         self._sealed = False
 
-    def begin(self, call_id: str) -> None:
+    def mark_call_started(self, call_id: str) -> None:
         """A call starts to run. Whether one that was interrupted may have changed something depends on that."""
-        self._begun.add(call_id)
+        self._started_calls.add(call_id)
 
-    def result(self, event: ToolEnded) -> None:
-        if any(call.id == event.call_id for call in self._open) and event.call_id not in self._results:
+    def add_result(self, event: ToolEnded) -> None:
+        if any(call.id == event.call_id for call in self._calls_of_reply) and event.call_id not in self._results:
             self._results[event.call_id] = ToolResult(
                 event.call_id, event.text, event.status != "success", event.images
             )
-            if len(self._results) == len(self._open):
+            if len(self._results) == len(self._calls_of_reply):
                 self._close()
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Tell the model something beside the newest message, or after it when that message has been sent already."""
         self._close()
         last = self._messages[-1] if self._messages else None
-        if self._sealed or last is None or isinstance(last, AssistantMessage):
-            self._messages.append(UserMessage(text))
-        elif isinstance(last, UserMessage):
-            self._messages[-1] = UserMessage(last.text, (*last.notes, text), last.images)
+        if self._sealed or last is None or isinstance(last, ReplyMessage):
+            self._messages.append(PromptMessage(text))
+        elif isinstance(last, PromptMessage):
+            self._messages[-1] = PromptMessage(last.text, (*last.notes, text), last.images)
         else:
             self._messages[-1] = ToolMessage(last.results, (*last.notes, text))
         self._sealed = False
@@ -186,19 +186,20 @@ class Thread:
         self._sealed = True
 
     def _close(self) -> None:
-        if self._open:
-            self._messages.append(self._tool_message())
-            self._open = ()
+        if self._calls_of_reply:
+            self._messages.append(self._build_tool_message())
+            self._calls_of_reply = ()
             self._results = {}
-            self._begun = set()
+            self._started_calls = set()
 
-    def _tool_message(self) -> ToolMessage:
+    def _build_tool_message(self) -> ToolMessage:
         return ToolMessage(
             tuple(
-                self._results.get(call.id) or ToolResult(call.id, self.unfinished(call.id), True) for call in self._open
+                self._results.get(call.id) or ToolResult(call.id, self.interruption_text_of(call.id), True)
+                for call in self._calls_of_reply
             )
         )
 
-    def unfinished(self, call_id: str) -> str:
+    def interruption_text_of(self, call_id: str) -> str:
         """What the model reads of an open call whose turn is over."""
-        return INTERRUPTED if call_id in self._begun else NOT_BEGUN
+        return INTERRUPTED if call_id in self._started_calls else NOT_STARTED

@@ -6,16 +6,16 @@ import msgspec
 
 from odin.core.client import ContextItem, ToolUse, TurnRecord
 from odin.core.event import ExitReason, Mode, Rewound, Todo, TurnStarted
-from odin.session.thread import Mark, Thread
+from odin.session.thread import Thread, ThreadMark
 
 
-class Moment(msgspec.Struct, frozen=True):
+class RewindPoint(msgspec.Struct, frozen=True):
     """The conversation at one moment: what a rewind goes back to and what its redo brings back.
 
     `seq` is the number of the first event after it: the log up to there is the moment, whatever was forgotten since.
     """
 
-    mark: Mark
+    mark: ThreadMark
     seq: int
     todos: tuple[Todo, ...]
     context: tuple[ContextItem, ...]
@@ -34,23 +34,23 @@ class PastTurn:
         "_updates",
         "answer",
         "body",
-        "changes",
+        "change_count",
+        "context_count",
         "id",
         "mode",
-        "moment",
         "reason",
+        "rewind_point",
         "started",
         "todos",
-        "told",
     )
 
-    def __init__(self, event: TurnStarted, started: float, moment: Moment, changes: int) -> None:
-        self.moment = moment
-        self.changes = changes
-        self.told = len(moment.context)
+    def __init__(self, event: TurnStarted, started: float, moment: RewindPoint, changes: int) -> None:
+        self.rewind_point = moment
+        self.change_count = changes
+        self.context_count = len(moment.context)
         self.started = started
         self.id = event.id
-        self.body = event.shown or event.text
+        self.body = event.display_text or event.text
         self.mode: Mode = event.mode
         self.answer = ""
         self.todos: tuple[Todo, ...] = ()
@@ -59,17 +59,17 @@ class PastTurn:
         self._tools: list[ToolUse] | tuple[ToolUse, ...] = ()
         self._updates: list[str] | None = None
 
-    def used(self, tool: ToolUse) -> None:
+    def add_tool_use(self, tool: ToolUse) -> None:
         if isinstance(self._tools, tuple):
             self._tools = list(self._tools)
         self._tools.append(tool)
 
-    def told_of(self, update: str) -> None:
+    def add_update(self, update: str) -> None:
         if self._updates is None:
             self._updates = []
         self._updates.append(update)
 
-    def wrote(self, paths: Iterable[str]) -> None:
+    def add_changed_paths(self, paths: Iterable[str]) -> None:
         if self._changed is None:
             self._changed = set()
         self._changed.update(paths)
@@ -81,7 +81,7 @@ class PastTurn:
         self._tools = tuple(self._tools)
         self._updates = None
 
-    def record(self) -> TurnRecord:
+    def to_record(self) -> TurnRecord:
         return TurnRecord(
             self.id,
             self.body,
@@ -96,14 +96,14 @@ class PastTurn:
         )
 
 
-class Undone(msgspec.Struct, frozen=True):
+class UndoneRewind(msgspec.Struct, frozen=True):
     """A rewind that can be taken back. `moment` and `thread` are None when it left the conversation alone.
 
     `context` counts the context items it left; those after them came later.
     """
 
     event: Rewound
-    moment: Moment | None
+    rewind_point: RewindPoint | None
     thread: Thread | None
     turns: tuple[PastTurn, ...]
-    context: int
+    context_count: int

@@ -12,60 +12,60 @@ from pathlib import Path
 
 import msgspec
 
-from odin.core.spent import Spent
-from odin.session.digest import Digest, digest_of
-from odin.session.index import Index
-from odin.session.spending import Place, Spending, place
+from odin.core.spent import UsageTotals
+from odin.session.digest import IndexEntry, index_entry_of
+from odin.session.index import SessionIndex
+from odin.session.spending import UsageBucket, UsageByBucket, parse_bucket
 
-LEDGER = "usage.jsonl"
+LEDGER_NAME = "usage.jsonl"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class UsageEntry(msgspec.Struct, frozen=True):
     """What one session spent in one place. `deleted` says that only this is left of it."""
 
     session: str
     title: str
     project: str
-    place: Place
-    spent: Spent
+    place: UsageBucket
+    spent: UsageTotals
     deleted: bool = False
 
 
-class Kept(msgspec.Struct, frozen=True):
+class LedgerLine(msgspec.Struct, frozen=True):
     """A line of the ledger: what one session has spent."""
 
     session: str
     title: str
     project: str
-    spending: Spending
+    spending: UsageByBucket
 
 
-_decoder = msgspec.json.Decoder(Kept)
+_ledger_decoder = msgspec.json.Decoder(LedgerLine)
 
 
-def entries(folder: Path) -> Iterator[Entry]:
+def read_usage(folder: Path) -> Iterator[UsageEntry]:
     """Everything that was spent in the project with this folder of sessions."""
-    rows = Index(folder).rows()
+    rows = SessionIndex(folder).list_entries()
     for row in rows:
-        yield from _entries(_kept(row), deleted=False)
+        yield from _entries_of(_ledger_line_of(row), deleted=False)
     present = {row.id for row in rows}
-    for kept in _ledger(folder).values():
+    for kept in _read_ledger(folder).values():
         if kept.session not in present:
-            yield from _entries(kept, deleted=True)
+            yield from _entries_of(kept, deleted=True)
 
 
-def usage_of(log: Path) -> Kept:
+def usage_of(log: Path) -> LedgerLine:
     """What the session with this log has spent, to be kept when it is deleted. Raises OSError."""
     info = log.stat()
-    return _kept(digest_of(log.parent.name, log, info.st_size, info.st_mtime_ns))
+    return _ledger_line_of(index_entry_of(log.parent.name, log, info.st_size, info.st_mtime_ns))
 
 
-def keep_usage(folder: Path, kept: Kept) -> bool:
+def keep_usage(folder: Path, kept: LedgerLine) -> bool:
     """Write it into the ledger of its project, and say whether that worked."""
     if not kept.spending:
         return True
     try:
-        fd = os.open(folder / LEDGER, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        fd = os.open(folder / LEDGER_NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         with os.fdopen(fd, "r+b", buffering=0) as file:
             torn = file.seek(0, os.SEEK_END) > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
             line = msgspec.json.encode(kept) + b"\n"
@@ -76,21 +76,21 @@ def keep_usage(folder: Path, kept: Kept) -> bool:
     return whole
 
 
-def _kept(row: Digest) -> Kept:
-    return Kept(row.id, row.title or row.original, row.cwd, row.spending)
+def _ledger_line_of(row: IndexEntry) -> LedgerLine:
+    return LedgerLine(row.id, row.title or row.original, row.cwd, row.spending)
 
 
-def _entries(kept: Kept, *, deleted: bool) -> Iterator[Entry]:
+def _entries_of(kept: LedgerLine, *, deleted: bool) -> Iterator[UsageEntry]:
     for key, spent in kept.spending.items():
-        yield Entry(kept.session, kept.title, kept.project, place(key), spent, deleted)
+        yield UsageEntry(kept.session, kept.title, kept.project, parse_bucket(key), spent, deleted)
 
 
-def _ledger(folder: Path) -> dict[str, Kept]:
+def _read_ledger(folder: Path) -> dict[str, LedgerLine]:
     """The sessions of the ledger; of one that was written twice, the last line. A torn line is passed over."""
-    found: dict[str, Kept] = {}
-    with contextlib.suppress(OSError), (folder / LEDGER).open("rb") as file:
+    found: dict[str, LedgerLine] = {}
+    with contextlib.suppress(OSError), (folder / LEDGER_NAME).open("rb") as file:
         for line in file:
             with contextlib.suppress(msgspec.MsgspecError, UnicodeError):
-                kept = _decoder.decode(line)
+                kept = _ledger_decoder.decode(line)
                 found[kept.session] = kept
     return found

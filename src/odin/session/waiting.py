@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from odin.core.client import QueuedPrompt
-from odin.core.event import AnyEvent, Envelope, PromptChanged, PromptDropped, PromptJoined, PromptQueued, TurnStarted
+from odin.core.event import AnyEvent, Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnStarted
 
 
-class Waiting:
+class PromptQueueState:
     def __init__(self) -> None:
         self._prompts: dict[str, QueuedPrompt] = {}
 
@@ -16,35 +16,37 @@ class Waiting:
         return tuple(self._prompts.values())
 
     def apply(self, envelope: Envelope) -> None:
-        step = _STEPS.get(type(envelope.event))
+        step = _QUEUE_HANDLERS.get(type(envelope.event))
         if step is not None:
             step(self, envelope.event, envelope)
 
-    def _queued(self, event: PromptQueued, envelope: Envelope) -> None:
-        self._prompts[event.id] = _waiting(event, envelope.ts)
+    def _on_prompt_queued(self, event: PromptQueued, envelope: Envelope) -> None:
+        self._prompts[event.id] = _queued_prompt_of(event, envelope.ts)
 
-    def _changed(self, event: PromptChanged, envelope: Envelope) -> None:
+    def _on_prompt_changed(self, event: PromptChanged, envelope: Envelope) -> None:
         if (known := self._prompts.get(event.id)) is not None:
-            self._prompts[event.id] = _waiting(event, known.timestamp)
+            self._prompts[event.id] = _queued_prompt_of(event, known.timestamp)
 
-    def _left(self, event: PromptDropped | PromptJoined, envelope: Envelope) -> None:
+    def _on_prompt_removed(self, event: PromptDropped | PromptInjected, envelope: Envelope) -> None:
         self._prompts.pop(event.id, None)
 
-    def _turn_started(self, event: TurnStarted, envelope: Envelope) -> None:
+    def _on_turn_started(self, event: TurnStarted, envelope: Envelope) -> None:
         if not envelope.agent:
             self._prompts.pop(event.id, None)
 
 
-_STEPS: dict[type[AnyEvent], Callable[[Waiting, Any, Envelope], None]] = {
-    PromptQueued: Waiting._queued,
-    PromptChanged: Waiting._changed,
-    PromptDropped: Waiting._left,
-    PromptJoined: Waiting._left,
-    TurnStarted: Waiting._turn_started,
+_QUEUE_HANDLERS: dict[type[AnyEvent], Callable[[PromptQueueState, Any, Envelope], None]] = {
+    PromptQueued: PromptQueueState._on_prompt_queued,
+    PromptChanged: PromptQueueState._on_prompt_changed,
+    PromptDropped: PromptQueueState._on_prompt_removed,
+    PromptInjected: PromptQueueState._on_prompt_removed,
+    TurnStarted: PromptQueueState._on_turn_started,
 }
 
 
-def _waiting(event: PromptQueued | PromptChanged, since: float) -> QueuedPrompt:
+def _queued_prompt_of(event: PromptQueued | PromptChanged, since: float) -> QueuedPrompt:
     """People see and change what was typed; what it stands for is kept beside it."""
-    read = event.text if event.shown else ""
-    return QueuedPrompt(event.id, event.shown or event.text, event.mode, since, event.lane, read, event.attached)
+    read = event.text if event.display_text else ""
+    return QueuedPrompt(
+        event.id, event.display_text or event.text, event.mode, since, event.delivery, read, event.attachments
+    )

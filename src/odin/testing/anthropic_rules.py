@@ -6,12 +6,21 @@ from typing import Any
 
 import msgspec
 
-from odin.core.picture import Picture
+from odin.core.picture import ImageHeader
 from odin.testing.image_rules import check_sizes, check_source
-from odin.testing.spoken import is_sealed, signature
-from odin.testing.strict import Memory, Refused, a_count, a_list, a_number, an_object, keys, unknown
+from odin.testing.spoken import compute_signature, is_sealed
+from odin.testing.strict import (
+    IssuedIds,
+    RequestRefused,
+    as_int,
+    as_list,
+    as_number,
+    as_object,
+    find_unknown_key,
+    split_keys,
+)
 
-_TOP = keys(
+_TOP_LEVEL_KEYS = split_keys(
     "model messages max_tokens system metadata stop_sequences stream temperature top_k top_p tools tool_choice "
     "thinking service_tier container context_management mcp_servers output_config output_format cache_control "
     "inference_geo speed"
@@ -29,20 +38,20 @@ _ROLE_BLOCKS = {
     "user": {"text", "image", "document", "tool_result"},
     "assistant": {"text", "tool_use", "thinking", "redacted_thinking"},
 }
-_TOOL_KEYS = keys(
+_TOOL_KEYS = split_keys(
     "type name description input_schema cache_control strict eager_input_streaming input_examples defer_loading "
     "allowed_callers"
 )
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 
-Block = dict[str, Any]
+ContentBlock = dict[str, Any]
 
 
-def check(body: dict[str, Any], memory: Memory, accepts: Collection[str] | None) -> None:
-    extra = unknown(body, _TOP, accepts)
+def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[str] | None) -> None:
+    extra = find_unknown_key(body, _TOP_LEVEL_KEYS, accepts)
     if extra:
-        raise Refused(f"{extra}: Extra inputs are not permitted")
+        raise RequestRefused(f"{extra}: Extra inputs are not permitted")
     _check_basics(body)
     _check_thinking(body)
     _check_system(body)
@@ -50,92 +59,94 @@ def check(body: dict[str, Any], memory: Memory, accepts: Collection[str] | None)
     _check_tool_choice(body, names)
     turns = _check_messages(body, accepts)
     _check_pairs(turns)
-    check_sizes(_images(turns))
+    check_sizes(_list_images(turns))
     _check_thoughts(body, turns, memory)
-    if not body.get("tools") and any(block["type"] in ("tool_use", "tool_result") for _, _, _, block in _all(turns)):
-        raise Refused("Requests which include `tool_use` or `tool_result` blocks must define tools")
+    if not body.get("tools") and any(
+        block["type"] in ("tool_use", "tool_result") for _, _, _, block in _list_blocks(turns)
+    ):
+        raise RequestRefused("Requests which include `tool_use` or `tool_result` blocks must define tools")
     marks = msgspec.json.encode(body).count(b'"cache_control":{')
     if marks > 4:
-        raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {marks}.")
+        raise RequestRefused(f"A maximum of 4 blocks with cache_control may be provided. Found {marks}.")
 
 
 def _check_basics(body: dict[str, Any]) -> None:
     for field in ("model", "messages", "max_tokens"):
         if body.get(field) is None:
-            raise Refused(f"{field}: Field required")
+            raise RequestRefused(f"{field}: Field required")
     if not isinstance(body["model"], str) or not body["model"]:
-        raise Refused("model: String should have at least 1 character")
-    limit = a_count(body["max_tokens"])
+        raise RequestRefused("model: String should have at least 1 character")
+    limit = as_int(body["max_tokens"])
     if limit is None:
-        raise Refused("max_tokens: Input should be a valid integer")
+        raise RequestRefused("max_tokens: Input should be a valid integer")
     if limit < 1:
-        raise Refused("max_tokens: Input should be greater than or equal to 1")
+        raise RequestRefused("max_tokens: Input should be greater than or equal to 1")
     if not isinstance(body.get("stream", False), bool):
-        raise Refused("stream: Input should be a valid boolean")
-    heat = a_number(body.get("temperature", 1.0))
+        raise RequestRefused("stream: Input should be a valid boolean")
+    heat = as_number(body.get("temperature", 1.0))
     if heat is None:
-        raise Refused("temperature: Input should be a valid number")
+        raise RequestRefused("temperature: Input should be a valid number")
     if not 0 <= heat <= 1:
-        raise Refused("temperature: range: 0..1")
-    for sequence in a_list(body.get("stop_sequences")) or []:
+        raise RequestRefused("temperature: range: 0..1")
+    for sequence in as_list(body.get("stop_sequences")) or []:
         if not isinstance(sequence, str) or not sequence.strip():
-            raise Refused("stop_sequences: each stop sequence must contain non-whitespace")
+            raise RequestRefused("stop_sequences: each stop sequence must contain non-whitespace")
 
 
 def _check_thinking(body: dict[str, Any]) -> None:
     if "thinking" not in body:
         return
-    thinking = an_object(body["thinking"])
+    thinking = as_object(body["thinking"])
     if thinking is None or thinking.get("type") not in ("enabled", "disabled", "adaptive"):
-        raise Refused(
+        raise RequestRefused(
             "thinking: Input tag found does not match any of the expected tags: 'adaptive', 'disabled', 'enabled'"
         )
     if thinking["type"] == "disabled":
         return
     if thinking["type"] == "enabled":
-        budget = a_count(thinking.get("budget_tokens"))
+        budget = as_int(thinking.get("budget_tokens"))
         if budget is None:
-            raise Refused("thinking.enabled.budget_tokens: Field required")
+            raise RequestRefused("thinking.enabled.budget_tokens: Field required")
         if budget < 1024:
-            raise Refused("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
+            raise RequestRefused("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
         if budget >= body["max_tokens"]:
-            raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`.")
+            raise RequestRefused("`max_tokens` must be greater than `thinking.budget_tokens`.")
     if body.get("temperature", 1) != 1:
-        raise Refused("`temperature` may only be set to 1 when thinking is enabled.")
-    choice = an_object(body.get("tool_choice")) or {}
+        raise RequestRefused("`temperature` may only be set to 1 when thinking is enabled.")
+    choice = as_object(body.get("tool_choice")) or {}
     if choice.get("type") in ("any", "tool"):
-        raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
+        raise RequestRefused("Thinking may not be enabled when tool_choice forces tool use.")
 
 
 def _check_system(body: dict[str, Any]) -> None:
     system = body.get("system")
     if system is None or isinstance(system, str):
         return
-    blocks = a_list(system)
+    blocks = as_list(system)
     if blocks is None:
-        raise Refused("system: Input should be a valid string or list")
+        raise RequestRefused("system: Input should be a valid string or list")
     for at, item in enumerate(blocks):
-        block = an_object(item)
+        block = as_object(item)
         if block is None or block.get("type") != "text" or not isinstance(block.get("text"), str):
-            raise Refused(f"system.{at}.type: Input should be 'text'")
+            raise RequestRefused(f"system.{at}.type: Input should be 'text'")
         if not block["text"]:
-            raise Refused("system: text content blocks must be non-empty")
+            raise RequestRefused("system: text content blocks must be non-empty")
 
 
 def _check_tools(body: dict[str, Any], accepts: Collection[str] | None) -> set[str]:
     names: set[str] = set()
-    tools = a_list(body.get("tools", []))
+    tools = as_list(body.get("tools", []))
     if tools is None:
-        raise Refused("tools: Input should be a valid list")
+        raise RequestRefused("tools: Input should be a valid list")
     for at, item in enumerate(tools):
-        tool = an_object(item)
+        tool = as_object(item)
         if tool is None:
-            raise Refused(f"tools.{at}: Input should be an object")
+            raise RequestRefused(f"tools.{at}: Input should be an object")
         name = tool.get("name")
         if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
-            raise Refused(f"tools.{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
+            raise RequestRefused(f"tools.{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
         if name in names:
-            raise Refused("tools: Tool names must be unique.")
+            raise RequestRefused("tools: Tool names must be unique.")
         names.add(name)
         if tool.get("type", "custom") == "custom":
             _check_custom_tool(tool, f"tools.{at}.custom", accepts)
@@ -143,49 +154,51 @@ def _check_tools(body: dict[str, Any], accepts: Collection[str] | None) -> set[s
 
 
 def _check_custom_tool(tool: dict[str, Any], where: str, accepts: Collection[str] | None) -> None:
-    extra = unknown(tool, _TOOL_KEYS, accepts)
+    extra = find_unknown_key(tool, _TOOL_KEYS, accepts)
     if extra:
-        raise Refused(f"{where}.{extra}: Extra inputs are not permitted")
-    schema = an_object(tool.get("input_schema"))
+        raise RequestRefused(f"{where}.{extra}: Extra inputs are not permitted")
+    schema = as_object(tool.get("input_schema"))
     if schema is None:
-        raise Refused(f"{where}.input_schema: Field required")
+        raise RequestRefused(f"{where}.input_schema: Field required")
     if schema.get("type") != "object":
-        raise Refused(f"{where}.input_schema.type: Input should be 'object'")
+        raise RequestRefused(f"{where}.input_schema.type: Input should be 'object'")
     if any(key in schema for key in ("oneOf", "allOf", "anyOf")):
-        raise Refused(f"{where}.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level")
+        raise RequestRefused(
+            f"{where}.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level"
+        )
     if not isinstance(tool.get("description", ""), str):
-        raise Refused(f"{where}.description: Input should be a valid string")
+        raise RequestRefused(f"{where}.description: Input should be a valid string")
 
 
 def _check_tool_choice(body: dict[str, Any], names: set[str]) -> None:
     if body.get("tool_choice") is None:
         return
-    choice = an_object(body["tool_choice"])
+    choice = as_object(body["tool_choice"])
     if choice is None or choice.get("type") not in ("auto", "any", "tool", "none"):
-        raise Refused("tool_choice: Input should be an object with type 'auto', 'any', 'tool' or 'none'")
+        raise RequestRefused("tool_choice: Input should be an object with type 'auto', 'any', 'tool' or 'none'")
     if not names:
-        raise Refused("tool_choice may only be specified while providing tools")
+        raise RequestRefused("tool_choice may only be specified while providing tools")
     if choice["type"] == "tool" and choice.get("name") not in names:
-        raise Refused(f"Tool '{choice.get('name')}' not found in provided tools")
+        raise RequestRefused(f"Tool '{choice.get('name')}' not found in provided tools")
 
 
 # --- messages ---
 
-Turns = list[tuple[int, str, list[tuple[str, Block]]]]
+MergedMessages = list[tuple[int, str, list[tuple[str, ContentBlock]]]]
 """Messages with those of the same role put together, as the API does: (first index, role, [(place, block)])."""
 
 
-def _all(turns: Turns) -> list[tuple[int, str, str, Block]]:
+def _list_blocks(turns: MergedMessages) -> list[tuple[int, str, str, ContentBlock]]:
     return [(index, role, place, block) for index, role, blocks in turns for place, block in blocks]
 
 
-def _check_messages(body: dict[str, Any], accepts: Collection[str] | None) -> Turns:
-    messages = a_list(body["messages"])
+def _check_messages(body: dict[str, Any], accepts: Collection[str] | None) -> MergedMessages:
+    messages = as_list(body["messages"])
     if messages is None:
-        raise Refused("messages: Input should be a valid list")
+        raise RequestRefused("messages: Input should be a valid list")
     if not messages:
-        raise Refused("messages: at least one message is required")
-    turns: Turns = []
+        raise RequestRefused("messages: at least one message is required")
+    turns: MergedMessages = []
     for at, item in enumerate(messages):
         role, blocks = _check_message(item, at, at == len(messages) - 1, accepts)
         if turns and turns[-1][1] == role:
@@ -193,28 +206,28 @@ def _check_messages(body: dict[str, Any], accepts: Collection[str] | None) -> Tu
         else:
             turns.append((at, role, blocks))
     if turns[0][1] != "user":
-        raise Refused('messages: first message must use the "user" role')
+        raise RequestRefused('messages: first message must use the "user" role')
     return turns
 
 
 def _check_message(
     item: Any, at: int, is_last: bool, accepts: Collection[str] | None
-) -> tuple[str, list[tuple[str, Block]]]:
-    message = an_object(item)
+) -> tuple[str, list[tuple[str, ContentBlock]]]:
+    message = as_object(item)
     if message is None:
-        raise Refused(f"messages.{at}: Input should be an object")
-    extra = unknown(message, ("role", "content"), accepts)
+        raise RequestRefused(f"messages.{at}: Input should be an object")
+    extra = find_unknown_key(message, ("role", "content"), accepts)
     if extra:
-        raise Refused(f"messages.{at}.{extra}: Extra inputs are not permitted")
+        raise RequestRefused(f"messages.{at}.{extra}: Extra inputs are not permitted")
     role = message.get("role")
     if role not in _ROLE_BLOCKS:
-        raise Refused(f'messages: Unexpected role "{role}". Allowed roles are "user" or "assistant"')
+        raise RequestRefused(f'messages: Unexpected role "{role}". Allowed roles are "user" or "assistant"')
     content = message.get("content")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) and content else a_list(content or [])
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) and content else as_list(content or [])
     if "content" not in message or blocks is None:
-        raise Refused(f"messages.{at}.content: Input should be a valid string or list")
+        raise RequestRefused(f"messages.{at}.content: Input should be a valid string or list")
     if not blocks and not (is_last and role == "assistant"):
-        raise Refused(
+        raise RequestRefused(
             f"messages.{at}: all messages must have non-empty content except for the optional final assistant message"
         )
     found = [
@@ -222,22 +235,22 @@ def _check_message(
         for n, b in enumerate(blocks)
     ]
     if is_last and role == "assistant" and found and found[-1][1].get("text", "x")[-1:].isspace():
-        raise Refused("messages: final assistant content cannot end with trailing whitespace")
+        raise RequestRefused("messages: final assistant content cannot end with trailing whitespace")
     return role, found
 
 
-def _check_block(item: Any, where: str, role: str, accepts: Collection[str] | None) -> Block:
-    block = an_object(item)
+def _check_block(item: Any, where: str, role: str, accepts: Collection[str] | None) -> ContentBlock:
+    block = as_object(item)
     if block is None:
-        raise Refused(f"{where}: Input should be an object")
+        raise RequestRefused(f"{where}: Input should be an object")
     kind = block.get("type")
     if kind not in _BLOCK_KEYS:
-        raise Refused(f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+        raise RequestRefused(f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
     if kind not in _ROLE_BLOCKS[role]:
-        raise Refused(f"{where}: `{kind}` blocks cannot be in {role} messages")
-    extra = unknown(block, _BLOCK_KEYS[kind], accepts)
+        raise RequestRefused(f"{where}: `{kind}` blocks cannot be in {role} messages")
+    extra = find_unknown_key(block, _BLOCK_KEYS[kind], accepts)
     if extra:
-        raise Refused(f"{where}.{kind}.{extra}: Extra inputs are not permitted")
+        raise RequestRefused(f"{where}.{kind}.{extra}: Extra inputs are not permitted")
     if kind == "text":
         _check_text(block, where)
     elif kind == "tool_use":
@@ -247,60 +260,60 @@ def _check_block(item: Any, where: str, role: str, accepts: Collection[str] | No
     return block
 
 
-def _check_text(block: Block, where: str) -> None:
+def _check_text(block: ContentBlock, where: str) -> None:
     if not isinstance(block.get("text"), str):
-        raise Refused(f"{where}.text.text: Field required")
+        raise RequestRefused(f"{where}.text.text: Field required")
     if not block["text"]:
-        raise Refused("messages: text content blocks must be non-empty")
+        raise RequestRefused("messages: text content blocks must be non-empty")
     if not block["text"].strip():
-        raise Refused("messages: text content blocks must contain non-whitespace text")
+        raise RequestRefused("messages: text content blocks must contain non-whitespace text")
 
 
-def _check_tool_use(block: Block, where: str) -> None:
+def _check_tool_use(block: ContentBlock, where: str) -> None:
     ident = block.get("id")
     if not isinstance(ident, str) or not _CALL_ID.fullmatch(ident):
-        raise Refused(f"{where}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+        raise RequestRefused(f"{where}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
     name = block.get("name")
     if not isinstance(name, str) or not 1 <= len(name) <= 200:
-        raise Refused(f"{where}.name: String should have at least 1 and at most 200 characters")
+        raise RequestRefused(f"{where}.name: String should have at least 1 and at most 200 characters")
     if not _TOOL_NAME.fullmatch(name):
-        raise Refused(f"{where}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
-    if an_object(block.get("input")) is None:
-        raise Refused(f"{where}.input: Input should be a valid dictionary")
+        raise RequestRefused(f"{where}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
+    if as_object(block.get("input")) is None:
+        raise RequestRefused(f"{where}.input: Input should be a valid dictionary")
 
 
-def _check_tool_result(block: Block, where: str, accepts: Collection[str] | None) -> None:
+def _check_tool_result(block: ContentBlock, where: str, accepts: Collection[str] | None) -> None:
     ident = block.get("tool_use_id")
     if not isinstance(ident, str) or not _CALL_ID.fullmatch(ident):
-        raise Refused(f"{where}.tool_use_id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+        raise RequestRefused(f"{where}.tool_use_id: String should match pattern '^[a-zA-Z0-9_-]+$'")
     if not isinstance(block.get("is_error", False), bool):
-        raise Refused(f"{where}.is_error: Input should be a valid boolean")
+        raise RequestRefused(f"{where}.is_error: Input should be a valid boolean")
     content = block.get("content", "")
-    parts = a_list(content)
+    parts = as_list(content)
     if not isinstance(content, str) and parts is None:
-        raise Refused(f"{where}.content: Input should be a valid string or list")
+        raise RequestRefused(f"{where}.content: Input should be a valid string or list")
     if block.get("is_error") and not content:
-        raise Refused(f"{where}: content cannot be empty if `is_error` is true")
+        raise RequestRefused(f"{where}: content cannot be empty if `is_error` is true")
     for at, part in enumerate(parts or []):
-        kind = (an_object(part) or {}).get("type")
+        kind = (as_object(part) or {}).get("type")
         if kind not in ("text", "image", "document"):
-            raise Refused(
+            raise RequestRefused(
                 f"{where}.content.{at}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
             )
         if block.get("is_error") and kind != "text":
-            raise Refused(f"{where}: all content must be type `text` if `is_error` is true")
+            raise RequestRefused(f"{where}: all content must be type `text` if `is_error` is true")
         _check_block(part, f"{where}.content.{at}", "user", accepts)
 
 
-def _parts(block: Block) -> list[tuple[int, Block]]:
-    return list(enumerate(a_list(block.get("content")) or [])) if block["type"] == "tool_result" else []
+def _parts_of_result(block: ContentBlock) -> list[tuple[int, ContentBlock]]:
+    return list(enumerate(as_list(block.get("content")) or [])) if block["type"] == "tool_result" else []
 
 
-def _images(turns: Turns) -> list[tuple[str, Picture]]:
+def _list_images(turns: MergedMessages) -> list[tuple[str, ImageHeader]]:
     """Every image whose bytes are in the request, also those inside results."""
-    blocks = [(place, block) for _, _, place, block in _all(turns)]
+    blocks = [(place, block) for _, _, place, block in _list_blocks(turns)]
     for place, block in list(blocks):
-        blocks += [(f"{place}.tool_result.content.{n}", part) for n, part in _parts(block)]
+        blocks += [(f"{place}.tool_result.content.{n}", part) for n, part in _parts_of_result(block)]
     found = [(place, check_source(block, f"{place}.image")) for place, block in blocks if block["type"] == "image"]
     return [(place, picture) for place, picture in found if picture is not None]
 
@@ -308,7 +321,7 @@ def _images(turns: Turns) -> list[tuple[str, Picture]]:
 # --- calls and their results ---
 
 
-def _check_pairs(turns: Turns) -> None:
+def _check_pairs(turns: MergedMessages) -> None:
     seen: set[str] = set()
     waiting: dict[str, str] = {}
     for index, role, blocks in turns:
@@ -318,21 +331,21 @@ def _check_pairs(turns: Turns) -> None:
             _check_results(index, blocks, waiting)
             waiting = {}
     if waiting:
-        raise _unanswered(waiting)
+        raise _make_unanswered_error(waiting)
 
 
-def _calls_of(blocks: list[tuple[str, Block]], seen: set[str]) -> dict[str, str]:
+def _calls_of(blocks: list[tuple[str, ContentBlock]], seen: set[str]) -> dict[str, str]:
     calls: dict[str, str] = {}
     for place, block in blocks:
         if block["type"] == "tool_use":
             if block["id"] in seen:
-                raise Refused("messages: `tool_use` ids must be unique")
+                raise RequestRefused("messages: `tool_use` ids must be unique")
             seen.add(block["id"])
             calls[block["id"]] = place
     return calls
 
 
-def _check_results(index: int, blocks: list[tuple[str, Block]], waiting: dict[str, str]) -> None:
+def _check_results(index: int, blocks: list[tuple[str, ContentBlock]], waiting: dict[str, str]) -> None:
     answered: set[str] = set()
     leading = True
     for place, block in blocks:
@@ -341,12 +354,12 @@ def _check_results(index: int, blocks: list[tuple[str, Block]], waiting: dict[st
             continue
         ident = block["tool_use_id"]
         if ident not in waiting:
-            raise Refused(
+            raise RequestRefused(
                 f"{place}: unexpected `tool_use_id` found in `tool_result` blocks: {ident}. Each `tool_result` block "
                 "must have a corresponding `tool_use` block in the previous message."
             )
         if ident in answered:
-            raise Refused(
+            raise RequestRefused(
                 f"{place}: each tool_use must have a single result. Found multiple `tool_result` blocks with "
                 f"id: {ident}"
             )
@@ -354,12 +367,12 @@ def _check_results(index: int, blocks: list[tuple[str, Block]], waiting: dict[st
             answered.add(ident)
     missing = {ident: place for ident, place in waiting.items() if ident not in answered}
     if missing:
-        raise _unanswered(missing)
+        raise _make_unanswered_error(missing)
 
 
-def _unanswered(calls: dict[str, str]) -> Refused:
+def _make_unanswered_error(calls: dict[str, str]) -> RequestRefused:
     place = next(iter(calls.values())).rsplit(".content.", 1)[0]
-    return Refused(
+    return RequestRefused(
         f"{place}: `tool_use` ids were found without `tool_result` blocks immediately after: {', '.join(calls)}. Each "
         "`tool_use` block must have a corresponding `tool_result` block in the next message."
     )
@@ -368,43 +381,43 @@ def _unanswered(calls: dict[str, str]) -> Refused:
 # --- thinking ---
 
 
-def _check_thoughts(body: dict[str, Any], turns: Turns, memory: Memory) -> None:
+def _check_thoughts(body: dict[str, Any], turns: MergedMessages, memory: IssuedIds) -> None:
     model = body["model"]
-    for _, _, place, block in _all(turns):
+    for _, _, place, block in _list_blocks(turns):
         if block["type"] == "thinking":
             text, proof = block.get("thinking"), block.get("signature")
             if not isinstance(text, str) or not isinstance(proof, str):
-                raise Refused(f"{place}.thinking.signature: Field required")
-            if proof != signature(model, text):
-                raise Refused(f"{place}: Invalid `signature` in `thinking` block")
+                raise RequestRefused(f"{place}.thinking.signature: Field required")
+            if proof != compute_signature(model, text):
+                raise RequestRefused(f"{place}: Invalid `signature` in `thinking` block")
         elif block["type"] == "redacted_thinking":
             if not isinstance(block.get("data"), str) or not block["data"]:
-                raise Refused(f"{place}.redacted_thinking.data: Field required")
+                raise RequestRefused(f"{place}.redacted_thinking.data: Field required")
             if not is_sealed(model, block["data"]):
-                raise Refused(f"{place}: Invalid `data` in `redacted_thinking` block")
+                raise RequestRefused(f"{place}: Invalid `data` in `redacted_thinking` block")
     for _, _, blocks in turns:
         _check_whole_thoughts(blocks, memory)
-    thinking = an_object(body.get("thinking")) or {}
+    thinking = as_object(body.get("thinking")) or {}
     if thinking.get("type") in ("enabled", "adaptive"):
         _check_last_thoughts(model, turns, memory)
 
 
-def _check_whole_thoughts(blocks: list[tuple[str, Block]], memory: Memory) -> None:
+def _check_whole_thoughts(blocks: list[tuple[str, ContentBlock]], memory: IssuedIds) -> None:
     """Blocks of thinking come back all or none, in their order: one alone was torn out of its reply."""
     kinds = ("thinking", "redacted_thinking")
     thoughts = [
         (place, block.get("signature") or block.get("data")) for place, block in blocks if block["type"] in kinds
     ]
     for place, proof in thoughts:
-        whole = memory.together.get(str(proof), [proof])
+        whole = memory.thinking_groups.get(str(proof), [proof])
         if [other for _, other in thoughts if other in whole] != whole:
-            raise Refused(
+            raise RequestRefused(
                 f"{place}: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
                 "modified. These blocks must remain as they were in the original response."
             )
 
 
-def _check_last_thoughts(model: str, turns: Turns, memory: Memory) -> None:
+def _check_last_thoughts(model: str, turns: MergedMessages, memory: IssuedIds) -> None:
     """The calls of the running tool loop must still stand behind the thinking that led to them."""
     for _, role, blocks in reversed(turns):
         if role == "user":
@@ -413,9 +426,9 @@ def _check_last_thoughts(model: str, turns: Turns, memory: Memory) -> None:
             continue
         place, first = blocks[0] if blocks else ("messages", {"type": "nothing"})
         calls = [block["id"] for _, block in blocks if block["type"] == "tool_use"]
-        led = any(memory.thought.get(ident) == model for ident in calls)
+        led = any(memory.thinking_calls.get(ident) == model for ident in calls)
         if led and first["type"] not in ("thinking", "redacted_thinking"):
-            raise Refused(
+            raise RequestRefused(
                 f"{place}.type: Expected `thinking` or `redacted_thinking`, but found `{first['type']}`. When "
                 "`thinking` is enabled, a final `assistant` message must start with a thinking block "
                 "(preceding the lastmost set of `tool_use` and `tool_result` blocks)."

@@ -6,28 +6,28 @@ import struct
 import time
 from typing import Protocol, cast
 
-from odin.testing.delivery import Answer, deliver
+from odin.testing.delivery import ServerAnswer, deliver
 from odin.testing.script import Turn
 from odin.testing.seen import SeenRequest
-from odin.testing.wire import BadHttp, RawRequest, RequestReader
+from odin.testing.wire import HttpParseError, RawRequest, RequestReader
 
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
-class Host(Protocol):
+class ConnectionHost(Protocol):
     """What a connection needs of the server."""
 
-    lines: "set[Connection]"
+    connections: "set[ClientConnection]"
 
-    def arrived(self, raw: RawRequest) -> SeenRequest: ...
+    def record_request(self, raw: RawRequest) -> SeenRequest: ...
 
-    def answer(self, seen: SeenRequest) -> tuple[Answer, Turn]: ...
+    def answer(self, seen: SeenRequest) -> tuple[ServerAnswer, Turn]: ...
 
-    def ended(self, seen: SeenRequest, *, complete: bool) -> None: ...
+    def record_end(self, seen: SeenRequest, *, complete: bool) -> None: ...
 
 
-class Connection(asyncio.Protocol):
-    def __init__(self, host: Host) -> None:
+class ClientConnection(asyncio.Protocol):
+    def __init__(self, host: ConnectionHost) -> None:
         self._host = host
         self._reader = RequestReader()
         self._transport: asyncio.Transport | None = None
@@ -38,10 +38,10 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=0)
         self._writable.set()
-        self._host.lines.add(self)
+        self._host.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._host.lines.discard(self)
+        self._host.connections.discard(self)
         if self.task is not None:
             self.task.cancel()
 
@@ -53,13 +53,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
-        self._next()
+        self._start_next()
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until the kernel has every byte."""
         await self._writable.wait()
 
@@ -73,22 +73,22 @@ class Connection(asyncio.Protocol):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         transport.abort()
 
-    def _next(self) -> None:
+    def _start_next(self) -> None:
         if self.task is not None:
             return
         try:
-            raw = self._reader.take(time.monotonic())
-        except BadHttp:
+            raw = self._reader.take_request(time.monotonic())
+        except HttpParseError:
             self.write(_BAD_REQUEST)
             self._close()
             return
         if raw is not None:
             self.task = asyncio.get_running_loop().create_task(self._answer(raw))
-        elif self._reader.expects_continue():
+        elif self._reader.wants_continue():
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     async def _answer(self, raw: RawRequest) -> None:
-        seen = self._host.arrived(raw)
+        seen = self._host.record_request(raw)
         complete = False
         try:
             answer, turn = self._host.answer(seen)
@@ -96,10 +96,10 @@ class Connection(asyncio.Protocol):
             usable = await deliver(answer, turn, self)
             complete = True
         finally:
-            self._host.ended(seen, complete=complete)
+            self._host.record_end(seen, complete=complete)
             self.task = None
         if usable and raw.keep_alive:
-            self._next()
+            self._start_next()
         else:
             self._close()
 

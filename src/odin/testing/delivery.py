@@ -7,32 +7,32 @@ from typing import Protocol
 from msgspec import Struct
 
 from odin.testing.script import Turn
-from odin.testing.wire import LAST_CHUNK, chunk_bytes, head_bytes
+from odin.testing.wire import LAST_CHUNK, encode_chunk, encode_head
 
 _POLL = 0.002
 
 
-class Answer(Struct):
+class ServerAnswer(Struct):
     """What is to be sent. A stream goes out in chunks, anything else with its length."""
 
     status: int
     headers: dict[str, str]
     frames: list[bytes]
-    streamed: bool = False
+    is_stream: bool = False
     ping: bytes = b""
 
 
-class Line(Protocol):
+class ClientLink(Protocol):
     """One connection to one client. It cancels the delivery when the client is gone."""
 
     def write(self, data: bytes) -> None: ...
 
-    async def drained(self) -> None: ...
+    async def drain(self) -> None: ...
 
     def abort(self, reset: bool) -> None: ...
 
 
-async def deliver(answer: Answer, turn: Turn, line: Line) -> bool:
+async def deliver(answer: ServerAnswer, turn: Turn, line: ClientLink) -> bool:
     """Send the answer the way the turn wants it. False when the connection is no longer usable."""
     if turn.delay_s:
         await asyncio.sleep(turn.delay_s)
@@ -41,15 +41,15 @@ async def deliver(answer: Answer, turn: Turn, line: Line) -> bool:
         return False
     if turn.gzipped:
         _compress(answer)
-    headers = _framed(answer, turn)
-    wire = [chunk_bytes(frame) if answer.streamed else frame for frame in answer.frames if frame]
-    last = LAST_CHUNK if answer.streamed else b""
-    head = head_bytes(answer.status, headers)
+    headers = _build_headers(answer, turn)
+    wire = [encode_chunk(frame) if answer.is_stream else frame for frame in answer.frames if frame]
+    last = LAST_CHUNK if answer.is_stream else b""
+    head = encode_head(answer.status, headers)
     if not _is_stepwise(turn):
         line.write(b"".join((head, *wire, last)))
-        await line.drained()
+        await line.drain()
         return True
-    return await _Steps(turn, line, answer).play(head, wire, last)
+    return await _StepwiseDelivery(turn, line, answer).play(head, wire, last)
 
 
 def _is_stepwise(turn: Turn) -> bool:
@@ -57,10 +57,10 @@ def _is_stepwise(turn: Turn) -> bool:
     return turn.trickled or turn.pace_s > 0 or turn.gate is not None or any(mark is not None for mark in marks)
 
 
-def _framed(answer: Answer, turn: Turn) -> dict[str, str]:
+def _build_headers(answer: ServerAnswer, turn: Turn) -> dict[str, str]:
     """The headers with the framing; what the turn says comes last and may also take a header away."""
     headers = dict(answer.headers)
-    if answer.streamed:
+    if answer.is_stream:
         headers["transfer-encoding"] = "chunked"
     else:
         headers["content-length"] = str(sum(map(len, answer.frames)))
@@ -71,7 +71,7 @@ def _framed(answer: Answer, turn: Turn) -> dict[str, str]:
     return headers
 
 
-def _compress(answer: Answer) -> None:
+def _compress(answer: ServerAnswer) -> None:
     """Every frame is flushed, so that a client can read a compressed stream as it comes."""
     packer = zlib.compressobj(wbits=31)
     answer.frames = [packer.compress(frame) + packer.flush(zlib.Z_SYNC_FLUSH) for frame in answer.frames]
@@ -79,19 +79,19 @@ def _compress(answer: Answer) -> None:
     answer.headers["content-encoding"] = "gzip"
 
 
-class _Steps:
+class _StepwiseDelivery:
     """Sends piece by piece, looking before each whether something is to happen there."""
 
-    def __init__(self, turn: Turn, line: Line, answer: Answer) -> None:
+    def __init__(self, turn: Turn, line: ClientLink, answer: ServerAnswer) -> None:
         self._turn = turn
         self._line = line
-        self._ping = chunk_bytes(answer.ping) if answer.streamed and answer.ping else b""
+        self._ping = encode_chunk(answer.ping) if answer.is_stream and answer.ping else b""
 
     async def play(self, head: bytes, wire: list[bytes], last: bytes) -> bool:
         turn = self._turn
         cut_at = turn.cut_after
         if turn.cut_bytes is not None:
-            wire = _truncated(wire, turn.cut_bytes, chunked=bool(last))
+            wire = _truncate_frames(wire, turn.cut_bytes, chunked=bool(last))
             cut_at = len(wire)
         await self._send(head)
         for index in range(len(wire) + 1):
@@ -129,10 +129,10 @@ class _Steps:
             for at in range(len(data)):
                 self._line.write(data[at : at + 1])
                 await asyncio.sleep(0)
-        await self._line.drained()
+        await self._line.drain()
 
 
-def _truncated(wire: list[bytes], size: int, *, chunked: bool) -> list[bytes]:
+def _truncate_frames(wire: list[bytes], size: int, *, chunked: bool) -> list[bytes]:
     """The pieces up to so many bytes of body. A chunk that is cut still announces its whole length."""
     out: list[bytes] = []
     for piece in wire:

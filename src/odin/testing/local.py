@@ -5,18 +5,18 @@ from typing import Any
 
 import msgspec
 
-from odin.testing.script import LocalServer
+from odin.testing.script import EmulatedServer
 from odin.testing.seen import SeenRequest
-from odin.testing.strict import Refused
+from odin.testing.strict import RequestRefused
 
 _DEFAULT_WINDOW = {"ollama": 4096, "llamacpp": 8192, "lmstudio": 4096, "vllm": 32768}
 _CREATED = 1_750_000_000
-_DAY = "2025-06-15T00:00:00Z"
+_CREATED_AT = "2025-06-15T00:00:00Z"
 
 
-def page(
+def find_page(
     seen: SeenRequest,
-    local: LocalServer | None,
+    local: EmulatedServer | None,
     *,
     models: Collection[str] | None,
     window: int | None,
@@ -28,35 +28,35 @@ def page(
     path = seen.path.partition("?")[0]
     size = window or _DEFAULT_WINDOW.get(local or "", 0)
     if (seen.method, path) == ("GET", "/v1/models"):
-        return _model_list(seen, local, names, size, trained)
+        return _build_model_list(seen, local, names, size, trained)
     if local == "ollama":
-        found = _ollama(seen, path, names, size, trained, tools)
+        found = _build_ollama_page(seen, path, names, size, trained, tools)
     elif local == "llamacpp":
-        found = _llamacpp(path, names, size)
+        found = _build_llamacpp_page(path, names, size)
     elif local == "lmstudio":
-        found = _lmstudio(path, names, size, trained, tools)
+        found = _build_lmstudio_page(path, names, size, trained, tools)
     elif local == "vllm" and path == "/health":
         found = ""
     else:
         found = None
     if found is None:
-        raise Refused(
+        raise RequestRefused(
             f"Invalid URL ({seen.method} {path})", status=404, type="invalid_request_error", code="unknown_url"
         )
     return found
 
 
-def _model_list(
-    seen: SeenRequest, local: LocalServer | None, names: tuple[str, ...], size: int, trained: int
+def _build_model_list(
+    seen: SeenRequest, local: EmulatedServer | None, names: tuple[str, ...], size: int, trained: int
 ) -> dict[str, Any]:
     if local is None and "anthropic-version" in seen.headers:
-        entries = [{"type": "model", "id": name, "display_name": name, "created_at": _DAY} for name in names]
+        entries = [{"type": "model", "id": name, "display_name": name, "created_at": _CREATED_AT} for name in names]
         return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
-    entries = [_model_entry(name, local, size, trained) for name in names]
+    entries = [_build_model_entry(name, local, size, trained) for name in names]
     return {"object": "list", "data": entries}
 
 
-def _model_entry(name: str, local: LocalServer | None, size: int, trained: int) -> dict[str, Any]:
+def _build_model_entry(name: str, local: EmulatedServer | None, size: int, trained: int) -> dict[str, Any]:
     entry: dict[str, Any] = {"id": name, "object": "model", "created": _CREATED, "owned_by": local or "scripted"}
     if local == "vllm":
         entry |= {"root": name, "parent": None, "max_model_len": size, "permission": []}
@@ -65,11 +65,13 @@ def _model_entry(name: str, local: LocalServer | None, size: int, trained: int) 
     return entry
 
 
-def _ollama(
+def _build_ollama_page(
     seen: SeenRequest, path: str, names: tuple[str, ...], size: int, trained: int, tools: bool
 ) -> dict[str, Any] | str | None:
     details = {"format": "gguf", "family": "llama", "parameter_size": "8B", "quantization_level": "Q4_K_M"}
-    listed = [{"name": n, "model": n, "modified_at": _DAY, "size": 4, "digest": "0", "details": details} for n in names]
+    listed = [
+        {"name": n, "model": n, "modified_at": _CREATED_AT, "size": 4, "digest": "0", "details": details} for n in names
+    ]
     if path == "/":
         return "Ollama is running"
     if path == "/api/version":
@@ -80,9 +82,9 @@ def _ollama(
         return {"models": [{**entry, "context_length": size} for entry in listed]}
     if (seen.method, path) != ("POST", "/api/show"):
         return None
-    wanted = _wanted(seen.body)
+    wanted = _requested_model_of(seen.body)
     if wanted not in names:
-        raise Refused(f"model '{wanted}' not found", status=404)
+        raise RequestRefused(f"model '{wanted}' not found", status=404)
     return {
         "modelfile": "",
         "parameters": f"num_ctx                        {size}",
@@ -93,15 +95,15 @@ def _ollama(
     }
 
 
-def _wanted(body: bytes) -> str:
+def _requested_model_of(body: bytes) -> str:
     try:
         asked: Any = msgspec.json.decode(body)
         return str(asked.get("model") or asked.get("name"))
     except (msgspec.DecodeError, AttributeError) as error:
-        raise Refused("invalid request", status=400) from error
+        raise RequestRefused("invalid request", status=400) from error
 
 
-def _llamacpp(path: str, names: tuple[str, ...], size: int) -> dict[str, Any] | str | None:
+def _build_llamacpp_page(path: str, names: tuple[str, ...], size: int) -> dict[str, Any] | str | None:
     if path == "/health":
         return {"status": "ok"}
     if path == "/props":
@@ -115,7 +117,9 @@ def _llamacpp(path: str, names: tuple[str, ...], size: int) -> dict[str, Any] | 
     return None
 
 
-def _lmstudio(path: str, names: tuple[str, ...], size: int, trained: int, tools: bool) -> dict[str, Any] | str | None:
+def _build_lmstudio_page(
+    path: str, names: tuple[str, ...], size: int, trained: int, tools: bool
+) -> dict[str, Any] | str | None:
     if path != "/api/v0/models":
         return None
     entries = [

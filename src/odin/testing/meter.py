@@ -11,19 +11,19 @@ from msgspec import Struct
 from odin.core.message import Usage
 from odin.testing.seen import Api
 
-_MARK = re.compile(rb',?"cache_control":(?:\{[^{}]*\}|null)')
-_KEPT = 16
-_IMAGE = re.compile(rb"[A-Za-z0-9+/=]{6400,}")
+_CACHE_MARK = re.compile(rb',?"cache_control":(?:\{[^{}]*\}|null)')
+_MAX_PROMPTS = 16
+_IMAGE_DATA = re.compile(rb"[A-Za-z0-9+/=]{6400,}")
 _IMAGE_BYTES = 6400
 """What an image counts at most, whatever its bytes: 1600 tokens."""
 
 
-def tokens(size: int) -> int:
+def count_tokens(size: int) -> int:
     """A rough rule that holds for code and English: four bytes are one token."""
     return (size + 3) // 4
 
 
-class Prompt(Struct, frozen=True):
+class MeteredPrompt(Struct, frozen=True):
     """What a model reads, in the order in which caches compare it. `marks` are the cache breakpoints."""
 
     data: bytes
@@ -31,37 +31,37 @@ class Prompt(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        return tokens(len(self.data))
+        return count_tokens(len(self.data))
 
 
-def prompt_of(api: Api, body: dict[str, Any]) -> Prompt:
+def prompt_of(api: Api, body: dict[str, Any]) -> MeteredPrompt:
     """Tools, system and messages as bytes, without the cache marks, which move from request to request."""
     system = body.get("system") if api == "anthropic" else body.get("instructions")
     conversation = body.get("input") if api == "responses" else body.get("messages")
     items = cast("list[Any]", conversation) if isinstance(conversation, list) else [conversation]
     raw = b"\n".join(msgspec.json.encode(item) for item in (body.get("tools"), system, *items) if item)
     if b'"image' in raw or b'_image"' in raw:
-        raw = _IMAGE.sub(_as_seen, raw)
+        raw = _IMAGE_DATA.sub(_shorten_image, raw)
     if b'"cache_control"' not in raw:
-        return Prompt(raw, ())
+        return MeteredPrompt(raw, ())
     kept: list[bytes] = []
     marks: list[int] = []
     at = size = 0
-    for found in _MARK.finditer(raw):
+    for found in _CACHE_MARK.finditer(raw):
         kept.append(raw[at : found.start()])
         size += found.start() - at
         marks.append(size)
         at = found.end()
     kept.append(raw[at:])
-    return Prompt(b"".join(kept), tuple(marks))
+    return MeteredPrompt(b"".join(kept), tuple(marks))
 
 
-def _as_seen(found: re.Match[bytes]) -> bytes:
+def _shorten_image(found: re.Match[bytes]) -> bytes:
     """As many bytes as an image counts, different for different images."""
     return (b"%08x" % crc32(found[0])) * (_IMAGE_BYTES // 8)
 
 
-def common_prefix(a: bytes, b: bytes) -> int:
+def measure_common_prefix(a: bytes, b: bytes) -> int:
     """How many leading bytes are the same, by halving: comparing slices is far faster than comparing bytes."""
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
@@ -75,29 +75,29 @@ def common_prefix(a: bytes, b: bytes) -> int:
     return low
 
 
-class Meter:
+class CacheMeter:
     """Remembers the last prompts of each model and says how much of a new one was read from the cache."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[Api, str], deque[Prompt]] = {}
+        self._seen: dict[tuple[Api, str], deque[MeteredPrompt]] = {}
 
-    def measure(self, api: Api, model: str, prompt: Prompt) -> Usage:
+    def measure(self, api: Api, model: str, prompt: MeteredPrompt) -> Usage:
         """The prompt's share of the usage, the output counts being 0."""
-        earlier = self._seen.setdefault((api, model), deque(maxlen=_KEPT))
+        earlier = self._seen.setdefault((api, model), deque(maxlen=_MAX_PROMPTS))
         if api == "anthropic":
-            read, written = _by_marks(prompt, earlier)
+            read, written = _measure_by_marks(prompt, earlier)
         else:
-            read, written = _automatic(prompt, earlier), 0
+            read, written = _measure_automatic(prompt, earlier), 0
         earlier.append(prompt)
         return Usage(input=max(0, prompt.tokens - read - written), cache_read=read, cache_write=written)
 
 
-def _automatic(prompt: Prompt, earlier: deque[Prompt]) -> int:
-    shared = max((common_prefix(prompt.data, old.data) for old in earlier), default=0)
+def _measure_automatic(prompt: MeteredPrompt, earlier: deque[MeteredPrompt]) -> int:
+    shared = max((measure_common_prefix(prompt.data, old.data) for old in earlier), default=0)
     return shared // 4
 
 
-def _by_marks(prompt: Prompt, earlier: deque[Prompt]) -> tuple[int, int]:
+def _measure_by_marks(prompt: MeteredPrompt, earlier: deque[MeteredPrompt]) -> tuple[int, int]:
     """Reads need a mark now and the same bytes up to a mark before; what lies between is written."""
     if not prompt.marks:
         return 0, 0

@@ -5,63 +5,63 @@ from typing import Any
 
 import msgspec
 
-from odin.testing.chat import error_body
+from odin.testing.chat import build_error_body
 from odin.testing.script import StreamError
-from odin.testing.spoken import Spoken, SpokenCall, sealed
+from odin.testing.spoken import RenderedCall, RenderedReply, seal_reasoning
 
-__all__ = ["GARBLED", "PING", "error_body", "error_frames", "frames", "item_ids", "whole"]
+__all__ = ["GARBLED", "PING", "build_error_body", "build_reply", "encode_error_frames", "encode_frames"]
 
 PING = b": keepalive\n\n"
 GARBLED = b'event: response.output_text.delta\ndata: {"type": "response.output_text.delta", "del\n\n'
 
 _INCOMPLETE = {"max_tokens": "max_output_tokens", "content_filter": "content_filter"}
 
-Events = Iterator[tuple[str, dict[str, Any]]]
+EventItems = Iterator[tuple[str, dict[str, Any]]]
 
 
-def event(name: str, data: dict[str, Any], sequence: int) -> bytes:
+def encode_event(name: str, data: dict[str, Any], sequence: int) -> bytes:
     body = msgspec.json.encode({"type": name, "sequence_number": sequence, **data})
     return b"event: %s\ndata: %s\n\n" % (name.encode(), body)
 
 
-def frames(said: Spoken, body: dict[str, Any]) -> list[bytes]:
+def encode_frames(said: RenderedReply, body: dict[str, Any]) -> list[bytes]:
     """The reply as server-sent events, numbered, in the order of the real API."""
-    return [event(name, data, number) for number, (name, data) in enumerate(_events(said, body))]
+    return [encode_event(name, data, number) for number, (name, data) in enumerate(_list_events(said, body))]
 
 
-def _events(said: Spoken, body: dict[str, Any]) -> Events:
-    begun: dict[str, Any] = {**_response(said, body), "status": "in_progress", "output": [], "usage": None}
+def _list_events(said: RenderedReply, body: dict[str, Any]) -> EventItems:
+    begun: dict[str, Any] = {**_build_response(said, body), "status": "in_progress", "output": [], "usage": None}
     yield "response.created", {"response": begun}
     yield "response.in_progress", {"response": begun}
     index = 0
     if said.thinking:
-        yield from _reasoning_events(said, body, index)
+        yield from _list_reasoning_events(said, body, index)
         index += 1
     if said.text:
-        yield from _message_events(said, index)
+        yield from _list_message_events(said, index)
         index += 1
     for number, call in enumerate(said.calls):
-        yield from _call_events(said, call, number, index)
+        yield from _list_call_events(said, call, number, index)
         index += 1
-    done = whole(said, body)
+    done = build_reply(said, body)
     yield f"response.{done['status']}", {"response": done}
 
 
-def _reasoning_events(said: Spoken, body: dict[str, Any], index: int) -> Events:
-    item = _reasoning_item(said, body)
+def _list_reasoning_events(said: RenderedReply, body: dict[str, Any], index: int) -> EventItems:
+    item = _build_reasoning_item(said, body)
     at = {"item_id": item["id"], "output_index": index, "summary_index": 0}
     part = {"type": "summary_text", "text": said.thinking}
     yield "response.output_item.added", {"output_index": index, "item": {**item, "summary": []}}
     yield "response.reasoning_summary_part.added", {**at, "part": {**part, "text": ""}}
-    for piece in said.pieces(said.thinking):
+    for piece in said.split_chunks(said.thinking):
         yield "response.reasoning_summary_text.delta", {**at, "delta": piece}
     yield "response.reasoning_summary_text.done", {**at, "text": said.thinking}
     yield "response.reasoning_summary_part.done", {**at, "part": part}
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
-def _message_events(said: Spoken, index: int) -> Events:
-    item = _message_item(said)
+def _list_message_events(said: RenderedReply, index: int) -> EventItems:
+    item = _build_message_item(said)
     part: dict[str, Any] = item["content"][0]
     at = {"item_id": item["id"], "output_index": index, "content_index": 0}
     kind, key = ("refusal", "refusal") if said.stop == "refusal" else ("output_text", "text")
@@ -73,15 +73,15 @@ def _message_events(said: Spoken, index: int) -> Events:
         },
     )
     yield "response.content_part.added", {**at, "part": {**part, key: ""}}
-    for piece in said.pieces(said.text):
+    for piece in said.split_chunks(said.text):
         yield f"response.{kind}.delta", {**at, "delta": piece}
     yield f"response.{kind}.done", {**at, key: said.text}
     yield "response.content_part.done", {**at, "part": part}
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
-def _call_events(said: Spoken, call: SpokenCall, number: int, index: int) -> Events:
-    item = _call_item(said, call, number)
+def _list_call_events(said: RenderedReply, call: RenderedCall, number: int, index: int) -> EventItems:
+    item = _build_call_item(said, call, number)
     at = {"item_id": item["id"], "output_index": index}
     yield (
         "response.output_item.added",
@@ -90,38 +90,31 @@ def _call_events(said: Spoken, call: SpokenCall, number: int, index: int) -> Eve
             "item": {**item, "status": "in_progress", "arguments": ""},
         },
     )
-    for piece in said.pieces(call.json):
+    for piece in said.split_chunks(call.json):
         yield "response.function_call_arguments.delta", {**at, "delta": piece}
     yield "response.function_call_arguments.done", {**at, "name": call.name, "arguments": call.json}
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
-def whole(said: Spoken, body: dict[str, Any]) -> dict[str, Any]:
+def build_reply(said: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
     """The reply when no stream was asked for, and the last event of one."""
     output: list[dict[str, Any]] = []
     if said.thinking:
-        output.append(_reasoning_item(said, body))
+        output.append(_build_reasoning_item(said, body))
     if said.text:
-        output.append(_message_item(said))
-    output += [_call_item(said, call, number) for number, call in enumerate(said.calls)]
+        output.append(_build_message_item(said))
+    output += [_build_call_item(said, call, number) for number, call in enumerate(said.calls)]
     reason = _INCOMPLETE.get(said.stop)
     return {
-        **_response(said, body),
+        **_build_response(said, body),
         "status": "incomplete" if reason else "completed",
         "incomplete_details": {"reason": reason} if reason else None,
         "output": output,
-        "usage": _usage(said),
+        "usage": _build_usage(said),
     }
 
 
-def item_ids(said: Spoken) -> tuple[str, list[str]]:
-    """The id of the reasoning item and of the one item that may not be sent back without it."""
-    followers = [_message_item(said)["id"]] if said.text else []
-    followers += [_call_item(said, call, number)["id"] for number, call in enumerate(said.calls)]
-    return f"rs_{said.number:06d}", followers[:1]
-
-
-def error_frames(error: StreamError, sequence: int) -> list[bytes]:
+def encode_error_frames(error: StreamError, sequence: int) -> list[bytes]:
     code = error.code or ("server_is_overloaded" if error.type == "overloaded_error" else "server_error")
     response: dict[str, Any] = {
         "object": "response",
@@ -130,12 +123,12 @@ def error_frames(error: StreamError, sequence: int) -> list[bytes]:
         "error": {"code": code, "message": error.message},
     }
     return [
-        event("error", {"code": code, "message": error.message, "param": None}, sequence),
-        event("response.failed", {"response": response}, sequence + 1),
+        encode_event("error", {"code": code, "message": error.message, "param": None}, sequence),
+        encode_event("response.failed", {"response": response}, sequence + 1),
     ]
 
 
-def _response(said: Spoken, body: dict[str, Any]) -> dict[str, Any]:
+def _build_response(said: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": f"resp_{said.number:06d}",
         "object": "response",
@@ -162,18 +155,18 @@ def _response(said: Spoken, body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _reasoning_item(said: Spoken, body: dict[str, Any]) -> dict[str, Any]:
+def _build_reasoning_item(said: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
     item: dict[str, Any] = {
         "id": f"rs_{said.number:06d}",
         "type": "reasoning",
         "summary": [{"type": "summary_text", "text": said.thinking}],
     }
     if "reasoning.encrypted_content" in (body.get("include") or []):
-        item["encrypted_content"] = sealed(said.model, said.thinking)
+        item["encrypted_content"] = seal_reasoning(said.model, said.thinking)
     return item
 
 
-def _message_item(said: Spoken) -> dict[str, Any]:
+def _build_message_item(said: RenderedReply) -> dict[str, Any]:
     if said.stop == "refusal":
         part: dict[str, Any] = {"type": "refusal", "refusal": said.text}
     else:
@@ -183,7 +176,7 @@ def _message_item(said: Spoken) -> dict[str, Any]:
     return {"id": ident, "type": "message", "status": status, "content": [part], "role": "assistant"}
 
 
-def _call_item(said: Spoken, call: SpokenCall, number: int) -> dict[str, Any]:
+def _build_call_item(said: RenderedReply, call: RenderedCall, number: int) -> dict[str, Any]:
     return {
         "id": f"fc_{said.number:06d}_{number}",
         "type": "function_call",
@@ -194,7 +187,7 @@ def _call_item(said: Spoken, call: SpokenCall, number: int) -> dict[str, Any]:
     }
 
 
-def _usage(said: Spoken) -> dict[str, Any]:
+def _build_usage(said: RenderedReply) -> dict[str, Any]:
     usage = said.usage
     prompt, output = usage.input + usage.cache_read + usage.cache_write, usage.output + usage.reasoning
     return {

@@ -213,7 +213,7 @@ def retry_after(seconds: float, form: RetryForm = "seconds") -> dict[str, str | 
 
 
 Player = Callable[[SeenRequest], Turn]
-LocalServer = Literal["ollama", "llamacpp", "lmstudio", "vllm"]
+EmulatedServer = Literal["ollama", "llamacpp", "lmstudio", "vllm"]
 
 
 class Script:
@@ -231,7 +231,7 @@ class Script:
         """How many turns have not been played."""
         return max(0, len(self._turns) - self._played)
 
-    def next(self, seen: SeenRequest) -> Turn:
+    def take_turn(self, seen: SeenRequest) -> Turn:
         if self._player is not None:
             return self._ask(self._player, seen)
         with self._lock:
@@ -239,7 +239,9 @@ class Script:
                 self._played %= len(self._turns)
             if self._played >= len(self._turns):
                 count = len(self._turns)
-                return _broken(f"The script is used up: it has {count} turns and this request asks for one more.")
+                return _make_script_error(
+                    f"The script is used up: it has {count} turns and this request asks for one more."
+                )
             self._played += 1
             return self._turns[self._played - 1]
 
@@ -247,11 +249,11 @@ class Script:
         try:
             turn = cast("object", player(seen))
         except Exception as error:  # the user's own code: whatever it raises is told to the client
-            return _broken(f"The script failed: {type(error).__name__}: {error}")
-        return turn if isinstance(turn, Turn) else _broken(f"The script gave {turn!r}, which is not a turn.")
+            return _make_script_error(f"The script failed: {type(error).__name__}: {error}")
+        return turn if isinstance(turn, Turn) else _make_script_error(f"The script gave {turn!r}, which is not a turn.")
 
 
-def _broken(sentence: str) -> Turn:
+def _make_script_error(sentence: str) -> Turn:
     return fault(500, {"x-should-retry": "false"}, message=sentence)
 
 
@@ -263,7 +265,7 @@ class ScriptFile(Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[str, ...] | None = None
     window: int | None = None
     trained: int = 131072
-    local: LocalServer | None = None
+    local: EmulatedServer | None = None
     tools: bool = True
     strict: bool = True
 

@@ -45,22 +45,22 @@ class SeenRequest(Struct):
     @property
     def results(self) -> dict[str, str]:
         """The text of every tool result in the request, by the id of its call, whatever the wire format."""
-        return dict(_results(self.api, self.messages))
+        return dict(_list_results(self.api, self.messages))
 
 
-def _results(api: Api, messages: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def _list_results(api: Api, messages: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     for message in messages:
         if api == "chat" and message.get("role") == "tool":
-            yield str(message.get("tool_call_id")), plain(message.get("content"))
+            yield str(message.get("tool_call_id")), text_of_content(message.get("content"))
         elif api == "responses" and message.get("type") == "function_call_output":
-            yield str(message.get("call_id")), plain(message.get("output"))
+            yield str(message.get("call_id")), text_of_content(message.get("output"))
         elif api == "anthropic" and isinstance(message.get("content"), list):
             for block in message["content"]:
                 if block.get("type") == "tool_result":
-                    yield str(block.get("tool_use_id")), plain(block.get("content"))
+                    yield str(block.get("tool_use_id")), text_of_content(block.get("content"))
 
 
-def plain(content: Any) -> str:
+def text_of_content(content: Any) -> str:
     """The text of a content field, which is text or a list of parts."""
     if isinstance(content, list):
         parts = cast("list[dict[str, Any]]", content)

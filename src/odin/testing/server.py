@@ -12,10 +12,10 @@ from typing import Any, Literal
 import msgspec
 
 from odin.testing import strict
-from odin.testing.connection import Connection
-from odin.testing.delivery import Answer
-from odin.testing.desk import Desk, Manners
-from odin.testing.script import LocalServer, Player, Script, Turn
+from odin.testing.connection import ClientConnection
+from odin.testing.delivery import ServerAnswer
+from odin.testing.desk import Router, ServerBehavior
+from odin.testing.script import EmulatedServer, Player, Script, Turn
 from odin.testing.seen import Api, SeenRequest
 from odin.testing.wire import RawRequest
 
@@ -24,7 +24,7 @@ _APIS: dict[str, Api] = {
     "/v1/chat/completions": "chat",
     "/v1/responses": "responses",
 }
-_SECRET = frozenset({"authorization", "x-api-key"})
+_SECRET_HEADERS = frozenset({"authorization", "x-api-key"})
 _START_TIMEOUT = 10.0
 _DEFAULT_MODELS = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-4.1"}
 
@@ -48,7 +48,7 @@ class ScriptedServer:
         models: Collection[str] | None = None,
         window: int | None = None,
         trained: int = 131072,
-        local: LocalServer | None = None,
+        local: EmulatedServer | None = None,
         tools: bool = True,
         strict: bool = True,
         accepts: Collection[str] = (),
@@ -61,9 +61,9 @@ class ScriptedServer:
         self.requests: list[SeenRequest] = []
         self.others: list[SeenRequest] = []
         self.rejected: list[tuple[SeenRequest, str]] = []
-        self.lines: set[Connection] = set()
-        manners = Manners(self.models, window, trained, local, tools, strict, frozenset(accepts))
-        self._desk = Desk(self.script, manners, self.rejected)
+        self.connections: set[ClientConnection] = set()
+        manners = ServerBehavior(self.models, window, trained, local, tools, strict, frozenset(accepts))
+        self._router = Router(self.script, manners, self.rejected)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -139,44 +139,44 @@ class ScriptedServer:
         loop = asyncio.new_event_loop()
         self._loop = loop
         try:
-            server = loop.run_until_complete(loop.create_server(lambda: Connection(self), sock=listener))
+            server = loop.run_until_complete(loop.create_server(lambda: ClientConnection(self), sock=listener))
             ready.set()
             loop.run_forever()
-            loop.run_until_complete(self._hang_up(server))
+            loop.run_until_complete(self._close_connections(server))
         finally:
             loop.close()
 
-    async def _hang_up(self, server: asyncio.Server) -> None:
+    async def _close_connections(self, server: asyncio.Server) -> None:
         """End every connection. One that is just being accepted becomes a line first: a closed server would lose it."""
-        while accepting := asyncio.all_tasks() - {asyncio.current_task(), *(line.task for line in self.lines)}:
+        while accepting := asyncio.all_tasks() - {asyncio.current_task(), *(line.task for line in self.connections)}:
             await asyncio.wait(accepting)
         server.close()
-        answering = [line.task for line in self.lines if line.task is not None]
-        for line in list(self.lines):
+        answering = [line.task for line in self.connections if line.task is not None]
+        for line in list(self.connections):
             line.abort(reset=False)
         await asyncio.sleep(0)
         await asyncio.gather(*answering, return_exceptions=True)
 
     # --- what a connection asks of the server ---
 
-    def arrived(self, raw: RawRequest) -> SeenRequest:
+    def record_request(self, raw: RawRequest) -> SeenRequest:
         """Record a request before anything is done about it."""
         api = _APIS.get(raw.path.partition("?")[0], "other") if raw.method == "POST" else "other"
-        seen = SeenRequest(raw.method, raw.path, raw.headers, raw.body, _object(raw.body), api, raw.at)
+        seen = SeenRequest(raw.method, raw.path, raw.headers, raw.body, _parse_object(raw.body), api, raw.at)
         with self._changed:
             (self.others if api == "other" else self.requests).append(seen)
             self._changed.notify_all()
         return seen
 
-    def answer(self, seen: SeenRequest) -> tuple[Answer, Turn]:
-        answer, turn = self._desk.answer(seen)
+    def answer(self, seen: SeenRequest) -> tuple[ServerAnswer, Turn]:
+        answer, turn = self._router.answer(seen)
         name = "request-id" if seen.api == "anthropic" else "x-request-id"
         answer.headers[name] = f"req_{len(self.requests):06d}"
         if seen.method == "HEAD":
             answer.frames = []
         return answer, turn
 
-    def ended(self, seen: SeenRequest, *, complete: bool) -> None:
+    def record_end(self, seen: SeenRequest, *, complete: bool) -> None:
         """Record how the answer to a request ended."""
         now = time.monotonic()
         with self._changed:
@@ -187,17 +187,17 @@ class ScriptedServer:
             self._changed.notify_all()
         if self._log is not None:
             why = next((sentence for other, sentence in reversed(self.rejected) if other is seen), None)
-            self._log.write(_log_line(seen, why))
+            self._log.write(_format_log_line(seen, why))
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     try:
-        return strict.parse(body)
-    except strict.Refused:
+        return strict.parse_body(body)
+    except strict.RequestRefused:
         return {}
 
 
-def _log_line(seen: SeenRequest, rejected: str | None) -> bytes:
+def _format_log_line(seen: SeenRequest, rejected: str | None) -> bytes:
     line = {
         "at": seen.at,
         "finished_at": seen.finished_at,
@@ -208,7 +208,7 @@ def _log_line(seen: SeenRequest, rejected: str | None) -> bytes:
         "status": seen.status,
         "rejected": rejected,
         "bytes": len(seen.body),
-        "headers": {name: "(hidden)" if name in _SECRET else value for name, value in seen.headers.items()},
+        "headers": {name: "(hidden)" if name in _SECRET_HEADERS else value for name, value in seen.headers.items()},
         "body": seen.json if seen.json or not seen.body else seen.body.decode(errors="replace"),
     }
     return msgspec.json.encode(line) + b"\n"

@@ -9,25 +9,25 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.message import Usage
-from odin.testing.meter import tokens
+from odin.testing.meter import count_tokens
 from odin.testing.script import Turn
 
 
-class SpokenCall(Struct, frozen=True):
+class RenderedCall(Struct, frozen=True):
     id: str
     name: str
     args: dict[str, Any] | str
     json: str
 
 
-class Spoken(Struct, frozen=True):
+class RenderedReply(Struct, frozen=True):
     """What the model says to one request, ready to be put into any wire format."""
 
     number: int
     model: str
     text: str
     thinking: str
-    calls: tuple[SpokenCall, ...]
+    calls: tuple[RenderedCall, ...]
     usage: Usage
     stop: str
     chunk: int | None
@@ -35,39 +35,41 @@ class Spoken(Struct, frozen=True):
     redacted: str = ""
 
     @property
-    def proofs(self) -> list[str]:
+    def signatures(self) -> list[str]:
         """What its blocks of thinking are known by, in their order."""
-        shown = [signature(self.model, self.thinking)] if self.thinking else []
-        return [*shown, sealed(self.model, self.redacted)] if self.redacted else shown
+        shown = [compute_signature(self.model, self.thinking)] if self.thinking else []
+        return [*shown, seal_reasoning(self.model, self.redacted)] if self.redacted else shown
 
-    def pieces(self, text: str) -> list[str]:
+    def split_chunks(self, text: str) -> list[str]:
         """The text in the parts that one delta each carries: of `chunk` characters, or at most 64 parts."""
         size = self.chunk or max(20, -(-len(text) // 64))
         return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-def spoken(
+def render_reply(
     turn: Turn, *, number: int, model: str, prompt: Usage, created: int, new_id: Callable[[], str], contract: bool
-) -> Spoken:
+) -> RenderedReply:
     calls = tuple(
-        SpokenCall(item.id or new_id(), item.name, item.args, arguments_text(item.args)) for item in turn.calls
+        RenderedCall(item.id or new_id(), item.name, item.args, format_arguments(item.args)) for item in turn.calls
     )
     text = turn.text
     stop = turn.stop or ("tool_use" if calls else "end_turn")
     if contract:
-        text, calls, stop = contract_text(turn), (), "end_turn" if stop == "tool_use" else stop
-    said = sum(tokens(len(call.json.encode()) + len(call.name)) for call in calls) + tokens(len(text.encode()))
-    usage = turn.usage or Usage(
-        prompt.input, max(1, said), prompt.cache_read, prompt.cache_write, tokens(len(turn.thinking.encode()))
+        text, calls, stop = format_contract(turn), (), "end_turn" if stop == "tool_use" else stop
+    said = sum(count_tokens(len(call.json.encode()) + len(call.name)) for call in calls) + count_tokens(
+        len(text.encode())
     )
-    return Spoken(number, model, text, turn.thinking, calls, usage, stop, turn.chunk, created, turn.redacted)
+    usage = turn.usage or Usage(
+        prompt.input, max(1, said), prompt.cache_read, prompt.cache_write, count_tokens(len(turn.thinking.encode()))
+    )
+    return RenderedReply(number, model, text, turn.thinking, calls, usage, stop, turn.chunk, created, turn.redacted)
 
 
-def arguments_text(args: dict[str, Any] | str) -> str:
+def format_arguments(args: dict[str, Any] | str) -> str:
     return args if isinstance(args, str) else msgspec.json.encode(args).decode()
 
 
-def contract_text(turn: Turn) -> str:
+def format_contract(turn: Turn) -> str:
     """The turn as the planner's JSON contract. Text that is a contract answer already stays as it is."""
     if not turn.calls and _is_contract_answer(turn.text):
         return turn.text
@@ -102,19 +104,26 @@ def wants_contract(body: dict[str, Any]) -> bool:
     return False
 
 
-def sealed(model: str, text: str) -> str:
+def seal_reasoning(model: str, text: str) -> str:
     """Encrypted reasoning, as far as a client can tell: the text and the proof in one opaque string."""
-    return f"{b64encode(text.encode()).decode()}.{signature(model, text)}"
+    return f"{b64encode(text.encode()).decode()}.{compute_signature(model, text)}"
 
 
 def is_sealed(model: str, value: str) -> bool:
     text, _, _ = value.partition(".")
     try:
-        return value == sealed(model, b64decode(text, validate=True).decode())
+        return value == seal_reasoning(model, b64decode(text, validate=True).decode())
     except ValueError:
         return False
 
 
-def signature(model: str, text: str) -> str:
+def compute_signature(model: str, text: str) -> str:
     """The proof that this server let this model think this text. It needs no memory to be checked."""
     return "sig" + blake2b(f"{model}\0{text}".encode(), digest_size=24).hexdigest()
+
+
+def list_item_ids(said: RenderedReply) -> tuple[str, list[str]]:
+    """Return the id of the reasoning item, and of the one Responses item that may not be sent back without it."""
+    followers = [f"msg_{said.number:06d}"] if said.text else []
+    followers += [f"fc_{said.number:06d}_{number}" for number in range(len(said.calls))]
+    return f"rs_{said.number:06d}", followers[:1]

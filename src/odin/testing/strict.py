@@ -6,14 +6,13 @@ from typing import Any, cast
 
 import msgspec
 
-from odin.testing.responses import item_ids
 from odin.testing.seen import Api
-from odin.testing.spoken import Spoken
+from odin.testing.spoken import RenderedReply, list_item_ids
 
-NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The request is refused; the sentence is what the real API says, or as near as it is known."""
 
     def __init__(
@@ -32,42 +31,42 @@ class Refused(Exception):
         self.param = param
 
 
-class Memory:
+class IssuedIds:
     """What this server has issued, so that it can tell when something that belongs together was torn apart."""
 
     def __init__(self) -> None:
-        self.thought: dict[str, str] = {}
+        self.thinking_calls: dict[str, str] = {}
         """Ids of calls that a thinking block preceded, with the model that thought."""
-        self.together: dict[str, list[str]] = {}
+        self.thinking_groups: dict[str, list[str]] = {}
         """Proofs of thinking blocks, each with those of all blocks of its reply, in their order."""
-        self.reasoned: dict[str, str] = {}
+        self.reasoning_by_item: dict[str, str] = {}
         """Ids of Responses items, with the reasoning item each one needs."""
         self.reasoning: set[str] = set()
-        self.led: dict[str, tuple[str, str]] = {}
+        self.reasoning_by_call: dict[str, tuple[str, str]] = {}
         """Ids of calls that reasoning led to, with its item and the model."""
 
-    def learn(self, api: Api, said: Spoken) -> None:
-        if api == "anthropic" and said.proofs:
-            self.thought.update({call.id: said.model for call in said.calls})
-            self.together.update(dict.fromkeys(said.proofs, said.proofs))
+    def learn(self, api: Api, said: RenderedReply) -> None:
+        if api == "anthropic" and said.signatures:
+            self.thinking_calls.update({call.id: said.model for call in said.calls})
+            self.thinking_groups.update(dict.fromkeys(said.signatures, said.signatures))
         elif api == "responses" and said.thinking:
-            reasoning, followers = item_ids(said)
+            reasoning, followers = list_item_ids(said)
             self.reasoning.add(reasoning)
-            self.reasoned.update(dict.fromkeys(followers, reasoning))
-            self.led.update({call.id: (reasoning, said.model) for call in said.calls})
+            self.reasoning_by_item.update(dict.fromkeys(followers, reasoning))
+            self.reasoning_by_call.update({call.id: (reasoning, said.model) for call in said.calls})
 
 
-def parse(body: bytes) -> dict[str, Any]:
+def parse_body(body: bytes) -> dict[str, Any]:
     """The body as an object. It must be JSON in UTF-8 without lone surrogates."""
     try:
         body.decode()
         value: Any = msgspec.json.decode(body)
     except UnicodeDecodeError as error:
-        raise Refused(f"The request body is not valid UTF-8: {error.reason} at byte {error.start}") from error
+        raise RequestRefused(f"The request body is not valid UTF-8: {error.reason} at byte {error.start}") from error
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused(f"The request body is not valid JSON: {error}") from error
+        raise RequestRefused(f"The request body is not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise Refused("The request body is not valid JSON: expected an object")
+        raise RequestRefused("The request body is not valid JSON: expected an object")
     return cast("dict[str, Any]", value)
 
 
@@ -76,9 +75,9 @@ def check_key(api: Api, headers: dict[str, str]) -> None:
     bearer = scheme.lower() == "bearer" and key.strip()
     if api == "anthropic":
         if not bearer and not headers.get("x-api-key"):
-            raise Refused("x-api-key header is required", status=401, type="authentication_error")
+            raise RequestRefused("x-api-key header is required", status=401, type="authentication_error")
     elif not bearer:
-        raise Refused(
+        raise RequestRefused(
             "You didn't provide an API key. You need to provide your API key in an Authorization header using Bearer "
             "auth (i.e. Authorization: Bearer YOUR_KEY).",
             status=401,
@@ -89,10 +88,10 @@ def check_key(api: Api, headers: dict[str, str]) -> None:
 def check_headers(api: Api, headers: dict[str, str]) -> None:
     check_key(api, headers)
     if api == "anthropic" and not headers.get("anthropic-version"):
-        raise Refused("anthropic-version: header is required")
+        raise RequestRefused("anthropic-version: header is required")
     kind = headers.get("content-type", "")
     if kind.partition(";")[0].strip().lower() != "application/json":
-        raise Refused(
+        raise RequestRefused(
             f"Unsupported content type: '{kind}'. This API method only accepts 'application/json' requests.",
             type="invalid_request_error",
         )
@@ -103,8 +102,8 @@ def check_model(api: Api, body: dict[str, Any], models: Collection[str] | None) 
     if models is None or model in models:
         return
     if api == "anthropic":
-        raise Refused(f"model: {model}", status=404, type="not_found_error")
-    raise Refused(
+        raise RequestRefused(f"model: {model}", status=404, type="not_found_error")
+    raise RequestRefused(
         f"The model `{model}` does not exist or you do not have access to it.",
         status=404,
         type="invalid_request_error",
@@ -118,7 +117,7 @@ def check_window(api: Api, body: dict[str, Any], size: int, window: int | None, 
         return
     if api == "anthropic":
         if size > window:
-            raise Refused(f"prompt is too long: {size} tokens > {window} maximum", type="invalid_request_error")
+            raise RequestRefused(f"prompt is too long: {size} tokens > {window} maximum", type="invalid_request_error")
         return
     answer = 0
     if local == "vllm":
@@ -134,57 +133,57 @@ def check_window(api: Api, body: dict[str, Any], size: int, window: int | None, 
     if api == "responses":
         sentence = "Your input exceeds the context window of this model. Please adjust your input and try again."
     param = "input" if api == "responses" else "messages"
-    raise Refused(sentence, type="invalid_request_error", code="context_length_exceeded", param=param)
+    raise RequestRefused(sentence, type="invalid_request_error", code="context_length_exceeded", param=param)
 
 
 # --- readers shared by the rules of the APIs ---
 
 
-def keys(words: str) -> frozenset[str]:
+def split_keys(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-def an_object(value: Any) -> dict[str, Any] | None:
+def as_object(value: Any) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def a_list(value: Any) -> list[Any] | None:
+def as_list(value: Any) -> list[Any] | None:
     return cast("list[Any]", value) if isinstance(value, list) else None
 
 
-def a_number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def a_count(value: Any) -> int | None:
+def as_int(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def unknown(found: Iterable[str], known: Collection[str], accepts: Collection[str] | None) -> str | None:
+def find_unknown_key(found: Iterable[str], known: Collection[str], accepts: Collection[str] | None) -> str | None:
     """The first key that nobody knows. With `accepts` None everything passes, as local servers let it."""
     if accepts is None:
         return None
     return next((key for key in found if key not in known and key not in accepts), None)
 
 
-def json_object(text: str) -> bool:
+def is_json_object(text: str) -> bool:
     try:
         return isinstance(msgspec.json.decode(text), dict)
     except (msgspec.DecodeError, UnicodeError):
         return False
 
 
-def strict_schema_fault(node: Any, path: tuple[str, ...] = ()) -> str | None:
+def find_strict_schema_error(node: Any, path: tuple[str, ...] = ()) -> str | None:
     """Why OpenAI's strict mode would not take this schema, or None."""
-    schema = an_object(node)
+    schema = as_object(node)
     if schema is None:
         return None
     where = "context=" + repr(path)
-    properties = an_object(schema.get("properties")) or {}
+    properties = as_object(schema.get("properties")) or {}
     if schema.get("type") == "object" or properties:
         if schema.get("additionalProperties") is not False:
             return f"In {where}, 'additionalProperties' is required to be supplied and to be false."
-        required = a_list(schema.get("required")) or []
+        required = as_list(schema.get("required")) or []
         missing = next((name for name in properties if name not in required), None)
         if missing is not None or "required" not in schema:
             return (
@@ -193,7 +192,7 @@ def strict_schema_fault(node: Any, path: tuple[str, ...] = ()) -> str | None:
             )
     children: list[tuple[tuple[str, ...], Any]] = [(("properties", name), child) for name, child in properties.items()]
     children.append((("items",), schema.get("items")))
-    children += [(("anyOf", str(at)), child) for at, child in enumerate(a_list(schema.get("anyOf")) or [])]
-    children += [(("$defs", name), child) for name, child in (an_object(schema.get("$defs")) or {}).items()]
-    faults = (strict_schema_fault(child, path + step) for step, child in children)
+    children += [(("anyOf", str(at)), child) for at, child in enumerate(as_list(schema.get("anyOf")) or [])]
+    children += [(("$defs", name), child) for name, child in (as_object(schema.get("$defs")) or {}).items()]
+    faults = (find_strict_schema_error(child, path + step) for step, child in children)
     return next((fault for fault in faults if fault), None)

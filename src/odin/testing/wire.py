@@ -7,7 +7,7 @@ from msgspec import Struct
 MAX_HEAD = 256 * 1024
 
 
-class BadHttp(Exception):
+class HttpParseError(Exception):
     """The bytes are not an HTTP/1.1 request."""
 
 
@@ -33,17 +33,17 @@ class RequestReader:
     def feed(self, data: bytes) -> None:
         self._buffer += data
 
-    def expects_continue(self) -> bool:
+    def wants_continue(self) -> bool:
         """Whether the client waits for permission to send the body. True once."""
         head = self._head
         return head is not None and head.headers.pop("expect", "").lower() == "100-continue"
 
-    def take(self, now: float) -> RawRequest | None:
+    def take_request(self, now: float) -> RawRequest | None:
         if self._head is None:
             end = self._buffer.find(b"\r\n\r\n")
             if end < 0:
                 if len(self._buffer) > MAX_HEAD:
-                    raise BadHttp("The request headers are too long.")
+                    raise HttpParseError("The request headers are too long.")
                 return None
             self._head = parse_head(bytes(self._buffer[:end]), now)
             del self._buffer[: end + 4]
@@ -69,7 +69,7 @@ class RequestReader:
             try:
                 size = int(bytes(self._buffer[:line]).split(b";")[0], 16)
             except ValueError as error:
-                raise BadHttp("A chunk of the body has no size.") from error
+                raise HttpParseError("A chunk of the body has no size.") from error
             if len(self._buffer) < line + 2 + size + 2:
                 return False
             self._chunks.append(bytes(self._buffer[line + 2 : line + 2 + size]))
@@ -83,25 +83,25 @@ def parse_head(head: bytes, now: float) -> RawRequest:
     try:
         method, path, version = lines[0].split(" ")
     except ValueError as error:
-        raise BadHttp("The request line is malformed.") from error
+        raise HttpParseError("The request line is malformed.") from error
     if version not in ("HTTP/1.1", "HTTP/1.0"):
-        raise BadHttp(f"{version} is not spoken here.")
+        raise HttpParseError(f"{version} is not spoken here.")
     headers: dict[str, str] = {}
     for line in lines[1:]:
         name, colon, value = line.partition(":")
         if not colon:
-            raise BadHttp("A header has no colon.")
+            raise HttpParseError("A header has no colon.")
         headers[name.strip().lower()] = value.strip()
     wish = headers.get("connection", "").lower()
     keep_alive = wish != "close" if version == "HTTP/1.1" else wish == "keep-alive"
     chunked = headers.get("transfer-encoding", "").lower() == "chunked"
     length = headers.get("content-length", "0")
     if not length.isdecimal():
-        raise BadHttp("The content-length is not a number.")
+        raise HttpParseError("The content-length is not a number.")
     return RawRequest(method, path, headers, keep_alive, now, None if chunked else int(length))
 
 
-def head_bytes(status: int, headers: dict[str, str]) -> bytes:
+def encode_head(status: int, headers: dict[str, str]) -> bytes:
     try:
         phrase = HTTPStatus(status).phrase
     except ValueError:
@@ -110,7 +110,7 @@ def head_bytes(status: int, headers: dict[str, str]) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def chunk_bytes(data: bytes) -> bytes:
+def encode_chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 

@@ -8,35 +8,35 @@ from msgspec import Struct
 
 from odin.context.files import FileCache
 from odin.core.hook import Hooks, NoHooks
-from odin.core.tool import AskLesser, AskPerson, Collected, Fetch, SearchEngine, Tool
-from odin.policy.process.background import Background
+from odin.core.tool import AskSmallModel, AskUser, CollectedItem, Fetch, SearchEngine, Tool
+from odin.policy.process.background import BackgroundProcesses
 from odin.policy.process.runner import ProcessRunner
-from odin.tools.append_file import AppendFile
-from odin.tools.artifact import Shelf
-from odin.tools.context_summarizer import ContextSummarizer
-from odin.tools.delete import Delete
+from odin.tools.append_file import AppendFileTool
+from odin.tools.artifact import ArtifactFolder
+from odin.tools.context_summarizer import ContextSummarizerTool
+from odin.tools.delete import DeleteTool
 from odin.tools.edit import EditTool
-from odin.tools.execute_command import ExecuteCommand
-from odin.tools.glob import Glob
-from odin.tools.grep import Grep
+from odin.tools.execute_command import ExecuteCommandTool
+from odin.tools.glob import GlobTool
+from odin.tools.grep import GrepTool
 from odin.tools.init_tool import InitTool
-from odin.tools.ls import LS
+from odin.tools.ls import LSTool
 from odin.tools.multi_edit import MultiEditTool
-from odin.tools.question import Question
-from odin.tools.read import Read
-from odin.tools.read_artifact import ReadArtifact
-from odin.tools.reading.formats import Formats
-from odin.tools.save_artifact import SaveArtifact
-from odin.tools.spawn import Spawn
-from odin.tools.spawn_status import SpawnStatus
-from odin.tools.spawn_stop import SpawnStop
-from odin.tools.todo_write import TodoWrite
-from odin.tools.web_fetch import WebFetch
-from odin.tools.web_search import WebSearch
-from odin.tools.write_file import WriteFile
+from odin.tools.question import QuestionTool
+from odin.tools.read import ReadTool
+from odin.tools.read_artifact import ReadArtifactTool
+from odin.tools.reading.formats import FormatReader
+from odin.tools.save_artifact import SaveArtifactTool
+from odin.tools.spawn import SpawnTool
+from odin.tools.spawn_status import SpawnStatusTool
+from odin.tools.spawn_stop import SpawnStopTool
+from odin.tools.todo_write import TodoWriteTool
+from odin.tools.web_fetch import WebFetchTool
+from odin.tools.web_search import WebSearchTool
+from odin.tools.write_file import WriteFileTool
 
 
-class Services(Struct, frozen=True):
+class ToolDeps(Struct, frozen=True):
     """What the tools of one agent work with. Where something is None, the tools that need it are not there.
 
     `folder` is the session's own folder, `root` the project's. `files` is the agent's alone: what one agent has read,
@@ -45,60 +45,70 @@ class Services(Struct, frozen=True):
 
     files: FileCache
     runner: ProcessRunner
-    folder: Path | None = None
+    session_folder: Path | None = None
     root: str = ""
-    instructions_written: Callable[[], None] = lambda: None
-    lesser: AskLesser | None = None
-    person: AskPerson | None = None
+    on_instructions_written: Callable[[], None] = lambda: None
+    small_model: AskSmallModel | None = None
+    ask_user: AskUser | None = None
     fetch: Fetch | None = None
-    search: SearchEngine | None = None
-    collected: Callable[[], Sequence[Collected]] | None = None
-    background: Background | None = None
+    search_engine: SearchEngine | None = None
+    list_collected: Callable[[], Sequence[CollectedItem]] | None = None
+    background: BackgroundProcesses | None = None
     hooks: Hooks = NoHooks()
 
 
-def standard_tools(services: Services) -> tuple[Tool[Any], ...]:
+def build_standard_tools(services: ToolDeps) -> tuple[Tool[Any], ...]:
     """The tools every agent has, in the order models see them: it never changes, so that prompt caches hold."""
     files, runner = services.files, services.runner
     return (
-        LS(files),
-        Read(files, Formats(services.folder, runner)),
-        Grep(files, runner),
-        Glob(runner),
-        ExecuteCommand(runner, services.background),
-        *_background_tools(services.background),
-        TodoWrite(),
-        Question(services.person),
-        *_artifact_tools(services.folder),
-        *_reading_tools(services),
-        WriteFile(files),
-        EditTool(files, services.lesser),
-        MultiEditTool(files, services.lesser),
-        Delete(files),
-        AppendFile(files),
-        *_init_tools(services),
+        LSTool(files),
+        ReadTool(files, FormatReader(services.session_folder, runner)),
+        GrepTool(files, runner),
+        GlobTool(runner),
+        ExecuteCommandTool(runner, services.background),
+        *_build_background_tools(services.background),
+        TodoWriteTool(),
+        QuestionTool(services.ask_user),
+        *_build_artifact_tools(services.session_folder),
+        *_build_reading_tools(services),
+        WriteFileTool(files),
+        EditTool(files, services.small_model),
+        MultiEditTool(files, services.small_model),
+        DeleteTool(files),
+        AppendFileTool(files),
+        *_build_init_tools(services),
     )
 
 
-def _reading_tools(services: Services) -> tuple[Tool[Any], ...]:
+def _build_reading_tools(services: ToolDeps) -> tuple[Tool[Any], ...]:
     """The web and the summary: what the lesser model reads in the place of the planner."""
     tools: list[Tool[Any]] = []
-    if services.lesser is not None and services.fetch is not None:
-        tools.append(WebFetch(services.fetch, services.lesser, services.runner))
-    if services.search is not None:
-        tools.append(WebSearch(services.search))
-    if services.lesser is not None and services.collected is not None:
-        tools.append(ContextSummarizer(services.collected, services.lesser, services.files, services.hooks))
+    if services.small_model is not None and services.fetch is not None:
+        tools.append(WebFetchTool(services.fetch, services.small_model, services.runner))
+    if services.search_engine is not None:
+        tools.append(WebSearchTool(services.search_engine))
+    if services.small_model is not None and services.list_collected is not None:
+        tools.append(
+            ContextSummarizerTool(services.list_collected, services.small_model, services.files, services.hooks)
+        )
     return tuple(tools)
 
 
-def _init_tools(services: Services) -> tuple[Tool[Any], ...]:
-    return (InitTool(services.files, services.root, services.instructions_written),) if services.root else ()
+def _build_init_tools(services: ToolDeps) -> tuple[Tool[Any], ...]:
+    return (InitTool(services.files, services.root, services.on_instructions_written),) if services.root else ()
 
 
-def _artifact_tools(folder: Path | None) -> tuple[Tool[Any], ...]:
-    return (SaveArtifact(Shelf(folder)), ReadArtifact(Shelf(folder))) if folder is not None else ()
+def _build_artifact_tools(folder: Path | None) -> tuple[Tool[Any], ...]:
+    return (
+        (SaveArtifactTool(ArtifactFolder(folder)), ReadArtifactTool(ArtifactFolder(folder)))
+        if folder is not None
+        else ()
+    )
 
 
-def _background_tools(background: Background | None) -> tuple[Tool[Any], ...]:
-    return (Spawn(background), SpawnStatus(background), SpawnStop(background)) if background is not None else ()
+def _build_background_tools(background: BackgroundProcesses | None) -> tuple[Tool[Any], ...]:
+    return (
+        (SpawnTool(background), SpawnStatusTool(background), SpawnStopTool(background))
+        if background is not None
+        else ()
+    )

@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from odin.core.event import Mode, TurnEnded
-from odin.core.tool import Args, Kind, SideEffect, Tool, ToolContext, ToolOutput, failed
+from odin.core.tool import Args, Kind, SideEffect, Tool, ToolContext, ToolOutput, fail
 
-Run = Callable[[str, Mode], Awaitable[TurnEnded]]
+RunTask = Callable[[str, Mode], Awaitable[TurnEnded]]
 """Runs one task in one mode to its end."""
 
 
@@ -24,7 +24,7 @@ class AgentTool(Tool[AgentArgs]):
     short: ClassVar[str] = "Give a self-contained task to a sub-agent and get its answer."
     args: ClassVar[type[Args]] = AgentArgs
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunTask) -> None:
         self._run = run
 
     @property
@@ -32,7 +32,7 @@ class AgentTool(Tool[AgentArgs]):
         """It only talks, but what it starts has every tool of the mode."""
         return "mutating"
 
-    def title(self, args: AgentArgs) -> str:
+    def title_of(self, args: AgentArgs) -> str:
         return args.description
 
     async def run(self, args: AgentArgs, ctx: ToolContext) -> ToolOutput:
@@ -40,6 +40,6 @@ class AgentTool(Tool[AgentArgs]):
         note = f"sub-agent: {args.description}"
         if ended.reason == "end_turn":
             return ToolOutput(text=ended.text, note=note)
-        return failed(
+        return fail(
             f"The sub-agent stopped early ({ended.reason}): {ended.error} What it said last: {ended.text}".strip()
         )

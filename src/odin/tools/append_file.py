@@ -6,14 +6,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from odin.context.files import FileCache, count_lines, digest
+from odin.context.files import FileCache, count_lines, hash_bytes
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.tools.files.atomic import replace_file
 from odin.tools.files.diff import compare
-from odin.tools.files.path import FileTool, Refusal, absolute, printable
-from odin.tools.files.present import present_bytes
+from odin.tools.files.path import FileTool, Refusal, require_absolute, to_printable
+from odin.tools.files.present import read_current_bytes
 from odin.tools.files.seen import remember_write
-from odin.tools.files.text import Decoded, decode, is_crlf
+from odin.tools.files.text import DecodedText, decode, is_crlf
 
 
 class AppendArgs(Args, frozen=True):
@@ -21,7 +21,7 @@ class AppendArgs(Args, frozen=True):
     content: Annotated[str, Meta(min_length=1)]
 
 
-class AppendFile(FileTool[AppendArgs]):
+class AppendFileTool(FileTool[AppendArgs]):
     """Add content to the end of a file; a missing file is created."""
 
     name = "AppendFile"
@@ -29,30 +29,30 @@ class AppendFile(FileTool[AppendArgs]):
     short = "Add to the end of a file."
     args = AppendArgs
     offered = False
-    other_names = (("path", "file_path"),)
+    argument_aliases = (("path", "file_path"),)
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
 
-    def subject(self, args: AppendArgs) -> Subject:
+    def subject_of(self, args: AppendArgs) -> Subject:
         return Subject(paths=(args.file_path,))
 
-    def early(self, args: AppendArgs) -> bool:
+    def can_speculate(self, args: AppendArgs) -> bool:
         return True
 
     async def work(self, args: AppendArgs, ctx: ToolContext) -> ToolOutput:
-        path = absolute(args.file_path, ctx.cwd, "file_path")
-        before = present_bytes(self._files, path, ctx.cwd, too_large="append to safely; use a command instead")
-        old = decode(before) if before is not None else Decoded("")
+        path = require_absolute(args.file_path, ctx.cwd, "file_path")
+        before = read_current_bytes(self._files, path, ctx.cwd, too_large="append to safely; use a command instead")
+        old = decode(before) if before is not None else DecodedText("")
         if old is None:
             raise Refusal(f"{path} is a binary file; text cannot be appended to it. Use a command instead.")
-        text = old.text + _in_the_style_of(old, args.content)
+        text = old.text + _match_line_endings(old, args.content)
         after = old.encode(text)
         if not after.startswith(before or b""):
             raise Refusal(f"{path} is written in a way that appending text would change. Use a command instead.")
         target = os.path.realpath(path)
         Path(target).parent.mkdir(parents=True, exist_ok=True)
-        known = self._knows_all(path, before)
+        known = self._has_seen_all(path, before)
         mtime = replace_file(target, after, before)
         if known:
             remember_write(self._files, target, after, mtime, old, text)
@@ -61,25 +61,25 @@ class AppendFile(FileTool[AppendArgs]):
         diff = compare(old.text, text, path)
         done = f"Created {path}" if before is None else f"Appended to {path}"
         return ToolOutput(
-            text=printable(f"{done} ({_lines(after)} now).{_joined(old.text, args.content)}"),
-            note=printable(f"{done} ({diff.counts})"),
-            view=printable(diff.text),
-            files=(printable(target),),
+            text=to_printable(f"{done} ({_format_line_count(after)} now).{_describe_seam(old.text, args.content)}"),
+            note=to_printable(f"{done} ({diff.counts})"),
+            view=to_printable(diff.text),
+            files=(to_printable(target),),
         )
 
-    def _knows_all(self, path: str, before: bytes | None) -> bool:
+    def _has_seen_all(self, path: str, before: bytes | None) -> bool:
         if before is None:
             return True
-        return self._files.standing(path, digest(before)) == "current" and not self._files.unseen(path)
+        return self._files.compare(path, hash_bytes(before)) == "current" and not self._files.list_unseen(path)
 
 
-def _in_the_style_of(old: Decoded, content: str) -> str:
+def _match_line_endings(old: DecodedText, content: str) -> str:
     """The content with the line endings of the file it is added to."""
-    old.check(content, "content")
+    old.check_text(content, "content")
     return content.replace("\n", "\r\n") if is_crlf(old.text) and "\r" not in content else content
 
 
-def _joined(old: str, content: str) -> str:
+def _describe_seam(old: str, content: str) -> str:
     """What the model should know about the seam and the end."""
     remarks = ""
     if old and not old.endswith("\n"):
@@ -89,6 +89,6 @@ def _joined(old: str, content: str) -> str:
     return remarks
 
 
-def _lines(data: bytes) -> str:
+def _format_line_count(data: bytes) -> str:
     count = count_lines(data)
     return "1 line" if count == 1 else f"{count} lines"

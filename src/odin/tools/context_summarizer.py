@@ -9,35 +9,35 @@ from msgspec import Struct
 from odin.context.files import FileCache
 from odin.core.errors import OdinError
 from odin.core.hook import HookCall, Hooks, NoHooks
-from odin.core.job import CONTEXT
-from odin.core.reading import Gathered
-from odin.core.some import some_of
-from odin.core.tool import Args, AskLesser, Collected, Tool, ToolContext, ToolOutput, failed
+from odin.core.job import CONTEXT_SUMMARY_JOB
+from odin.core.reading import CollectedContext
+from odin.core.some import join_some
+from odin.core.tool import Args, AskSmallModel, CollectedItem, Tool, ToolContext, ToolOutput, fail
 
-KEPT = 2
+KEPT_RESULTS = 2
 """The newest results stay as they are: the model is working with them."""
 
-SHORT = 400
+SHORT_CHARS = 400
 """Results up to this many characters are left alone: a summary would not make them shorter."""
 
 MAX_INPUT = 200_000
 MAX_CONTEXT = 100_000
 """Characters that are condensed at once, and how many of them may be pieces of context."""
 
-_PATIENCE = 300.0
-_NAMED = 20
+_ANSWER_SECONDS = 300.0
+_MAX_NAMED = 20
 
 
 class SummarizerArgs(Args, frozen=True):
     focus: str = ""
 
 
-class _Choice(Struct, frozen=True):
+class _Selection(Struct, frozen=True):
     """What is condensed, what stays in view, and how many older results did not fit."""
 
-    items: tuple[Collected, ...]
-    staying: tuple[Collected, ...]
-    left: int = 0
+    items: tuple[CollectedItem, ...]
+    staying: tuple[CollectedItem, ...]
+    omitted: int = 0
     cut: bool = False
 
     @property
@@ -45,7 +45,7 @@ class _Choice(Struct, frozen=True):
         return sum(len(item.text) for item in self.items)
 
 
-class ContextSummarizer(Tool[SummarizerArgs]):
+class ContextSummarizerTool(Tool[SummarizerArgs]):
     """Replace older results by a summary when the context fills up."""
 
     name = "ContextSummarizer"
@@ -56,95 +56,99 @@ class ContextSummarizer(Tool[SummarizerArgs]):
 
     def __init__(
         self,
-        collected: Callable[[], Sequence[Collected]],
-        lesser: AskLesser,
+        collected: Callable[[], Sequence[CollectedItem]],
+        small_model: AskSmallModel,
         files: FileCache,
         hooks: Hooks | None = None,
     ) -> None:
         self._hooks = hooks or NoHooks()
         self._collected = collected
-        self._lesser = lesser
+        self._small_model = small_model
         self._files = files
 
-    def title(self, args: SummarizerArgs) -> str:
+    def title_of(self, args: SummarizerArgs) -> str:
         return args.focus
 
     async def run(self, args: SummarizerArgs, ctx: ToolContext) -> ToolOutput:
-        chosen = _choose(self._collected())
+        chosen = _select_items(self._collected())
         if not chosen.items:
             return ToolOutput(
                 text="Nothing has been collected that a summary would shorten.", note="Nothing to summarise"
             )
         said = await self._hooks.fire(HookCall("before_compress", ctx.agent, ctx.mode, text=args.focus, reason="auto"))
         if said.decision == "deny":
-            return failed(f"A hook stopped the summary: {said.message} Nothing was replaced.")
-        question = Gathered(args.focus.strip(), tuple((item.title, item.text) for item in chosen.items))
+            return fail(f"A hook stopped the summary: {said.message} Nothing was replaced.")
+        question = CollectedContext(args.focus.strip(), tuple((item.title, item.text) for item in chosen.items))
         try:
-            async with asyncio.timeout(_PATIENCE):
-                summary = await self._lesser(CONTEXT, question.text())
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                summary = await self._small_model(CONTEXT_SUMMARY_JOB, question.render())
         except (OdinError, TimeoutError) as error:
-            why = error.sentence() if isinstance(error, OdinError) else f"It did not answer within {_PATIENCE:g} s."
-            return failed(f"The lesser model could not summarise: {why} Nothing was replaced.")
+            why = (
+                error.describe() if isinstance(error, OdinError) else f"It did not answer within {_ANSWER_SECONDS:g} s."
+            )
+            return fail(f"The lesser model could not summarise: {why} Nothing was replaced.")
         if len(summary) >= chosen.size:
             return ToolOutput(text="A summary would be longer than what it replaces. Nothing was replaced.")
         await self._hooks.fire(HookCall("after_compress", ctx.agent, ctx.mode, text=summary, reason="auto"))
-        return self._replaced(chosen, summary)
+        return self._build_output(chosen, summary)
 
-    def _replaced(self, chosen: _Choice, summary: str) -> ToolOutput:
+    def _build_output(self, chosen: _Selection, summary: str) -> ToolOutput:
         calls = tuple(item.call_id for item in chosen.items if item.call_id)
         told = f"{len(calls)} results and {len(chosen.items) - len(calls)} pieces of context"
         size = f"{chosen.size:,} characters became {len(summary):,}"
-        parts = [f"Summary in the place of {told} ({size}):", summary, *self._remarks(chosen)]
+        parts = [f"Summary in the place of {told} ({size}):", summary, *self._list_remarks(chosen)]
         return ToolOutput(text="\n\n".join(parts), note=f"Summarised {told}: {size}", summary=summary, covers=calls)
 
-    def _remarks(self, chosen: _Choice) -> list[str]:
+    def _list_remarks(self, chosen: _Selection) -> list[str]:
         remarks: list[str] = []
-        gone = self._out_of_view(chosen)
+        gone = self._find_lost_files(chosen)
         if gone:
             remarks.append(
-                f"(The text of these files is no longer in view: {some_of(gone, _NAMED)}. "
+                f"(The text of these files is no longer in view: {join_some(gone, _MAX_NAMED)}. "
                 "Read the lines you need again before you quote or edit them.)"
             )
         if chosen.cut:
             remarks.append("(Of the longest pieces of context, the middle was left out.)")
-        if chosen.left:
+        if chosen.omitted:
             remarks.append(
-                f"({chosen.left} older results did not fit and stay as they are; call this tool again for them.)"
+                f"({chosen.omitted} older results did not fit and stay as they are; call this tool again for them.)"
             )
         return remarks
 
-    def _out_of_view(self, chosen: _Choice) -> list[str]:
+    def _find_lost_files(self, chosen: _Selection) -> list[str]:
         """Files the model has read whose text is in nothing that stays."""
         covered = "\n".join(f"{item.title}\n{item.text}" for item in chosen.items)
         staying = "\n".join(f"{item.title}\n{item.text}" for item in chosen.staying)
-        paths = [file.path for file in self._files.listing()]
+        paths = [file.path for file in self._files.list_files()]
         return [path for path in paths if path in covered and path not in staying]
 
 
-def _choose(found: Sequence[Collected]) -> _Choice:
+def _select_items(found: Sequence[CollectedItem]) -> _Selection:
     """All context, and the results that are neither the newest nor short, the newest of them first into the bound."""
     times = Counter(item.call_id for item in found)
     results = [item for item in found if item.call_id]
-    older = [item for item in results[:-KEPT] if len(item.text) > SHORT and times[item.call_id] == 1]
+    older = [item for item in results[:-KEPT_RESULTS] if len(item.text) > SHORT_CHARS and times[item.call_id] == 1]
     context = [item for item in found if not item.call_id and not any(item.text in other.text for other in older)]
-    pieces = [_bounded(item, MAX_CONTEXT // len(context)) for item in context]
+    pieces = [_truncate_item(item, MAX_CONTEXT // len(context)) for item in context]
     room = MAX_INPUT - sum(len(item.text) for item in pieces)
-    fitting: list[Collected] = []
+    fitting: list[CollectedItem] = []
     for item in reversed(older):
         if len(item.text) > room:
             break
         room -= len(item.text)
         fitting.insert(0, item)
     items = (*pieces, *fitting)
-    if not fitting and sum(len(item.text) for item in pieces) <= SHORT:
+    if not fitting and sum(len(item.text) for item in pieces) <= SHORT_CHARS:
         items = ()
     staying = tuple(item for item in results if item not in fitting)
-    return _Choice(items, staying, len(older) - len(fitting), cut=pieces != context)
+    return _Selection(items, staying, len(older) - len(fitting), cut=pieces != context)
 
 
-def _bounded(item: Collected, limit: int) -> Collected:
+def _truncate_item(item: CollectedItem, limit: int) -> CollectedItem:
     if len(item.text) <= limit:
         return item
     half = limit // 2
     dropped = len(item.text) - 2 * half
-    return Collected(item.title, f"{item.text[:half]}\n[... {dropped:,} characters left out ...]\n{item.text[-half:]}")
+    return CollectedItem(
+        item.title, f"{item.text[:half]}\n[... {dropped:,} characters left out ...]\n{item.text[-half:]}"
+    )

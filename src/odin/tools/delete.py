@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from odin.context.files import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.tools.files.drift import changed_since
-from odin.tools.files.path import FileTool, Refusal, absolute, open_regular, printable
+from odin.tools.files.drift import make_stale_refusal
+from odin.tools.files.path import FileTool, Refusal, open_regular, require_absolute, to_printable
 
-_Fate = Literal["Deleted", "Already absent", "Blocked", "Failed", "Not attempted"]
+_DeleteStatus = Literal["Deleted", "Already absent", "Blocked", "Failed", "Not attempted"]
 
 
 class DeleteArgs(Args, frozen=True):
@@ -20,7 +20,7 @@ class DeleteArgs(Args, frozen=True):
     reason: str
 
 
-class Delete(FileTool[DeleteArgs]):
+class DeleteTool(FileTool[DeleteArgs]):
     """Delete files and symbolic links, each by its name. No directories."""
 
     name = "Delete"
@@ -32,14 +32,14 @@ class Delete(FileTool[DeleteArgs]):
     def __init__(self, files: FileCache) -> None:
         self._files = files
 
-    def subject(self, args: DeleteArgs) -> Subject:
+    def subject_of(self, args: DeleteArgs) -> Subject:
         return Subject(paths=args.paths)
 
-    def early(self, args: DeleteArgs) -> bool:
+    def can_speculate(self, args: DeleteArgs) -> bool:
         return True
 
     async def work(self, args: DeleteArgs, ctx: ToolContext) -> ToolOutput:
-        fates: dict[_Fate, list[str]] = {fate: [] for fate in get_args(_Fate)}
+        fates: dict[_DeleteStatus, list[str]] = {fate: [] for fate in get_args(_DeleteStatus)}
         gone: list[str] = []
         for path in dict.fromkeys(args.paths):
             if fates["Failed"]:
@@ -49,26 +49,26 @@ class Delete(FileTool[DeleteArgs]):
             fates[fate].append(line)
             if fate == "Deleted":
                 gone.append(line)
-        text = "\n".join(_group(fate, lines) for fate, lines in fates.items() if lines)
+        text = "\n".join(_format_group(fate, lines) for fate, lines in fates.items() if lines)
         absent = fates["Already absent"]
         return ToolOutput(
-            text=printable(text),
+            text=to_printable(text),
             is_error=not gone and len(absent) < sum(map(len, fates.values())),
-            note=printable(f"Deleted {', '.join(gone)}" if gone else "Deleted nothing"),
-            view=printable(text),
-            files=tuple(printable(path) for path in gone),
+            note=to_printable(f"Deleted {', '.join(gone)}" if gone else "Deleted nothing"),
+            view=to_printable(text),
+            files=tuple(to_printable(path) for path in gone),
         )
 
-    def _delete(self, given: str, cwd: str) -> tuple[_Fate, str]:
+    def _delete(self, given: str, cwd: str) -> tuple[_DeleteStatus, str]:
         """What became of one path, and the line about it. After a failure of the system the rest is left alone."""
         try:
-            path = absolute(given, cwd, "a path")
-            info = _present(path)
+            path = require_absolute(given, cwd, "a path")
+            info = _lookup_path(path)
             if info is None:
                 return "Already absent", path
             _check_kind(path, info)
             if not stat.S_ISLNK(info.st_mode):
-                self._check_known(path, cwd)
+                self._check_unchanged(path, cwd)
             Path(path).unlink()
         except Refusal as refusal:
             return "Blocked", str(refusal)
@@ -80,9 +80,9 @@ class Delete(FileTool[DeleteArgs]):
             self._files.forget(path)
         return "Deleted", path
 
-    def _check_known(self, path: str, cwd: str) -> None:
+    def _check_unchanged(self, path: str, cwd: str) -> None:
         """What was read before must still be what is there. A file that was never read has no such promise."""
-        if self._files.standing(path, "") in ("unread", "stale"):
+        if self._files.compare(path, "") in ("unread", "stale"):
             return
         import hashlib
 
@@ -91,12 +91,12 @@ class Delete(FileTool[DeleteArgs]):
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         now = Path(path).lstat()
         moved = (now.st_ino, now.st_mtime_ns, now.st_size) != (opened.st_ino, opened.st_mtime_ns, opened.st_size)
-        if moved or self._files.standing(path, sha256) == "changed":
+        if moved or self._files.compare(path, sha256) == "changed":
             said = f"{path} changed on disk since you read it. Read it again, then decide."
-            raise changed_since(self._files, path, sha256, said)
+            raise make_stale_refusal(self._files, path, sha256, said)
 
 
-def _present(path: str) -> os.stat_result | None:
+def _lookup_path(path: str) -> os.stat_result | None:
     """What is at the path itself, a link not followed."""
     try:
         return Path(path).lstat()
@@ -116,5 +116,5 @@ def _check_kind(path: str, info: os.stat_result) -> None:
         raise Refusal(f"{path} is a device, pipe or socket, not a file.")
 
 
-def _group(fate: _Fate, lines: list[str]) -> str:
+def _format_group(fate: _DeleteStatus, lines: list[str]) -> str:
     return "\n".join([f"{fate}:", *(f"  {line}" for line in lines)])

@@ -1,11 +1,11 @@
 """EditTool: one exact replacement in one file."""
 
 from odin.context.files import FileCache
-from odin.core.tool import Args, AskLesser, Subject, ToolContext, ToolOutput
-from odin.tools.files.change import change_file
+from odin.core.tool import Args, AskSmallModel, Subject, ToolContext, ToolOutput
+from odin.tools.files.change import edit_file
 from odin.tools.files.path import FileTool
 from odin.tools.files.replace import Edit
-from odin.tools.files.sufficiency import Reviewer
+from odin.tools.files.sufficiency import EditReviewer
 
 
 class EditArgs(Args, frozen=True):
@@ -23,18 +23,18 @@ class EditTool(FileTool[EditArgs]):
     kind = "edit"
     short = "Replace old_string with new_string in a file you have read."
     args = EditArgs
-    other_names = (("path", "file_path"), ("old_text", "old_string"), ("new_text", "new_string"))
+    argument_aliases = (("path", "file_path"), ("old_text", "old_string"), ("new_text", "new_string"))
 
-    def __init__(self, files: FileCache, lesser: AskLesser | None = None) -> None:
+    def __init__(self, files: FileCache, small_model: AskSmallModel | None = None) -> None:
         self._files = files
-        self._reviewer = Reviewer(files, lesser)
+        self._reviewer = EditReviewer(files, small_model)
 
-    def subject(self, args: EditArgs) -> Subject:
+    def subject_of(self, args: EditArgs) -> Subject:
         return Subject(paths=(args.file_path,))
 
-    def early(self, args: EditArgs) -> bool:
+    def can_speculate(self, args: EditArgs) -> bool:
         return True
 
     async def work(self, args: EditArgs, ctx: ToolContext) -> ToolOutput:
         edit = Edit(args.old_string, args.new_string, args.replace_all)
-        return await change_file(self._files, args.file_path, [edit], ctx, self._reviewer)
+        return await edit_file(self._files, args.file_path, [edit], ctx, self._reviewer)

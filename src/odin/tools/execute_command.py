@@ -4,18 +4,18 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from odin.core.some import some_of
-from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, failed
-from odin.policy.process.background import Background
-from odin.policy.process.outcome import outcome
-from odin.policy.process.runner import Finished, ProcessRunner
-from odin.tools.files.path import printable
-from odin.tools.running.last_line import LastLine
-from odin.tools.spawn import SpawnArgs, cannot_start, not_runnable, start
+from odin.core.some import join_some
+from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, fail
+from odin.policy.process.background import BackgroundProcesses
+from odin.policy.process.outcome import describe_exit
+from odin.policy.process.runner import CommandResult, ProcessRunner
+from odin.tools.files.path import to_printable
+from odin.tools.running.last_line import CommandProgress
+from odin.tools.spawn import SpawnArgs, describe_start_error, explain_not_runnable, spawn_process
 
 DEFAULT_MS = 120_000
 MAX_MS = 600_000
-_NAMED = 5
+_MAX_NAMED = 5
 """Files that are named at most."""
 
 
@@ -26,7 +26,7 @@ class ExecuteArgs(Args, frozen=True):
     run_in_background: bool = False
 
 
-class ExecuteCommand(Tool[ExecuteArgs]):
+class ExecuteCommandTool(Tool[ExecuteArgs]):
     """Run a bash command: tests, builds, git. No terminal, no input; cd does not last."""
 
     name = "ExecuteCommand"
@@ -34,56 +34,56 @@ class ExecuteCommand(Tool[ExecuteArgs]):
     short = "Run a bash command."
     args = ExecuteArgs
 
-    def __init__(self, runner: ProcessRunner, background: Background | None = None) -> None:
+    def __init__(self, runner: ProcessRunner, background: BackgroundProcesses | None = None) -> None:
         self._runner = runner
         self._background = background
 
-    def subject(self, args: ExecuteArgs) -> Subject:
+    def subject_of(self, args: ExecuteArgs) -> Subject:
         return Subject(command=args.command)
 
-    def early(self, args: ExecuteArgs) -> bool:
+    def can_speculate(self, args: ExecuteArgs) -> bool:
         return not args.run_in_background
 
-    def refusal(self, args: ExecuteArgs) -> str:
-        return not_runnable(args.command)
+    def refusal_of(self, args: ExecuteArgs) -> str:
+        return explain_not_runnable(args.command)
 
     async def run(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
-        reason = not_runnable(args.command)
+        reason = explain_not_runnable(args.command)
         if reason:
-            return failed(reason)
+            return fail(reason)
         if args.run_in_background:
             return self._spawn(args, ctx)
         asked = DEFAULT_MS if args.timeout is None or args.timeout <= 0 else args.timeout
         seconds = min(asked, MAX_MS) / 1000
-        newest = LastLine(ctx.progress)
+        newest = CommandProgress(ctx.progress)
         try:
             finished = await self._runner.run(
-                args.command, cwd=ctx.cwd, timeout=seconds, on_output=newest.see, confinement=ctx.confinement
+                args.command, cwd=ctx.cwd, timeout=seconds, on_output=newest.feed, sandbox_profile=ctx.sandbox_profile
             )
         except OSError as error:
-            return failed(cannot_start(error, ctx.cwd))
+            return fail(describe_start_error(error, ctx.cwd))
         finally:
             newest.close()
-        remarks = _remarks(finished, seconds)
+        remarks = _list_remarks(finished, seconds)
         if asked > MAX_MS:
             remarks.append(f"(the timeout of {asked:.0f} ms was limited to {MAX_MS} ms)")
         text = "\n".join([finished.output.rstrip("\n") or "(no output)", *remarks])
         first = args.command.strip().partition("\n")[0]
         return ToolOutput(
-            text=printable(text),
+            text=to_printable(text),
             is_error=finished.timed_out or finished.code != 0,
-            note=printable(f"{args.description or 'Ran'}: {first[:200]}" + _outcome(finished)),
-            for_user=printable(_planted(finished)),
-            blocked=printable(finished.blocked),
+            note=to_printable(f"{args.description or 'Ran'}: {first[:200]}" + _format_exit(finished)),
+            for_user=to_printable(_describe_tampering(finished)),
+            blocked=to_printable(finished.denial),
         )
 
     def _spawn(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
         if self._background is None:
-            return failed("Not run: there are no background processes here. End the command with & instead.")
-        return start(self._background, SpawnArgs(args.command, args.description, args.timeout), ctx)
+            return fail("Not run: there are no background processes here. End the command with & instead.")
+        return spawn_process(self._background, SpawnArgs(args.command, args.description, args.timeout), ctx)
 
 
-def _remarks(finished: Finished, seconds: float) -> list[str]:
+def _list_remarks(finished: CommandResult, seconds: float) -> list[str]:
     if finished.timed_out:
         return [
             f"(timed out after {seconds:g}s and was stopped with everything it had started. It had no input: if it "
@@ -91,26 +91,26 @@ def _remarks(finished: Finished, seconds: float) -> list[str]:
         ]
     remarks: list[str] = []
     if finished.code:
-        remarks.append(f"({outcome(finished.code)})")
-    if finished.background:
-        later = f"; its further output goes to {finished.spill}" if finished.spill else ""
+        remarks.append(f"({describe_exit(finished.code)})")
+    if finished.has_survivors:
+        later = f"; its further output goes to {finished.spill_path}" if finished.spill_path else ""
         remarks.append(f"(something it started still runs in the background until the session ends{later})")
-    if finished.blocked:
-        remarks.append(f"(the sandbox kept it from {finished.blocked})")
-    if finished.planted:
-        remarks.append(f"({_planted(finished)})")
+    if finished.denial:
+        remarks.append(f"(the sandbox kept it from {finished.denial})")
+    if finished.tampered_files:
+        remarks.append(f"({_describe_tampering(finished)})")
     return remarks
 
 
-def _planted(finished: Finished) -> str:
+def _describe_tampering(finished: CommandResult) -> str:
     """What a person should look at: a command that builds or tests does not do this."""
-    if not finished.planted:
+    if not finished.tampered_files:
         return ""
-    names = some_of(finished.planted, _NAMED)
+    names = join_some(finished.tampered_files, _MAX_NAMED)
     return f"the command left or changed {names}, which other programs obey: the user should look at it"
 
 
-def _outcome(finished: Finished) -> str:
+def _format_exit(finished: CommandResult) -> str:
     if finished.timed_out:
         return " (timed out)"
     return f" (exit code {finished.code})" if finished.code else ""

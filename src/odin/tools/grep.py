@@ -9,19 +9,19 @@ from typing import Annotated, Literal, TypeVar
 from msgspec import Meta, field
 
 from odin.context.files import FileCache
-from odin.core.tool import Args, Subject, ToolContext, ToolOutput, keeps_nothing_back
+from odin.core.tool import Args, Subject, ToolContext, ToolOutput, hide_nothing
 from odin.policy.process.runner import ProcessRunner
-from odin.tools.files.path import FileTool, Refusal, absolute, missing, open_regular, printable
+from odin.tools.files.path import FileTool, Refusal, make_missing_refusal, open_regular, require_absolute, to_printable
 from odin.tools.files.seen import remember_lines
-from odin.tools.searching.kept import left_out, parted
-from odin.tools.searching.query import Query
+from odin.tools.searching.kept import describe_hidden, split_hidden
+from odin.tools.searching.query import SearchQuery
 from odin.tools.searching.ripgrep import find_ripgrep
-from odin.tools.searching.search import Found, Hit, count_lines, find_in_range, find_lines, find_paths
+from odin.tools.searching.search import LineHit, SearchResult, count_matches, find_in_range, find_lines, find_paths
 
 HEAD_LIMIT = 250
 SHOWN_CHARS = 30_000
 LINE_CHARS = 500
-MOST_CONTEXT = 10_000
+MAX_CONTEXT = 10_000
 PROBED_BYTES = 65_536
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class GrepArgs(Args, frozen=True):
     limit: int | None = None
 
 
-class Grep(FileTool[GrepArgs]):
+class GrepTool(FileTool[GrepArgs]):
     """Search file contents (ripgrep; honours .gitignore). Lines shown count as read. offset, limit: of one file."""
 
     name = "Grep"
@@ -60,62 +60,68 @@ class Grep(FileTool[GrepArgs]):
         self._runner = runner
         self._rg = rg
 
-    def subject(self, args: GrepArgs) -> Subject:
+    def subject_of(self, args: GrepArgs) -> Subject:
         return Subject(paths=(args.path,) if args.path else ())
 
-    def early(self, args: GrepArgs) -> bool:
+    def can_speculate(self, args: GrepArgs) -> bool:
         return True
 
-    def title(self, args: GrepArgs) -> str:
+    def title_of(self, args: GrepArgs) -> str:
         return f"{args.pattern} in {args.path}" if args.path else args.pattern
 
     async def work(self, args: GrepArgs, ctx: ToolContext) -> ToolOutput:
-        query = _query(args, ctx)
-        keeps_back = keeps_nothing_back if Path(query.path).is_file() else ctx.keeps_back
+        query = _build_query(args, ctx)
+        is_hidden = hide_nothing if Path(query.path).is_file() else ctx.is_hidden
         if args.output_mode in (None, "content"):
             if args.offset or args.limit:
-                first, last = _range(args)
+                first, last = _line_range_of(args)
                 found = await find_in_range(query, first, last, self._rg(), self._runner)
             else:
                 found = await find_lines(query, self._rg(), self._runner)
-            return self._content(found, args, query, keeps_back)
+            return self._format_content(found, args, query, is_hidden)
         if args.output_mode == "count":
-            found = await count_lines(query, self._rg(), self._runner)
-            files, kept = parted(found.files, _path, keeps_back)
+            found = await count_matches(query, self._rg(), self._runner)
+            files, kept = split_hidden(found.files, _path_of, is_hidden)
             total = f"{sum(count for _, count in files)} matching lines in {len(files)} files"
-            return _listed([f"{path}:{count}" for path, count in files], args, found.complete, total, kept)
+            return _format_list([f"{path}:{count}" for path, count in files], args, found.complete, total, kept)
         found = await find_paths(query, self._rg(), self._runner)
-        files, kept = parted(found.files, _path, keeps_back)
-        return _listed([path for path, _ in files], args, found.complete, f"{len(files)} files", kept)
+        files, kept = split_hidden(found.files, _path_of, is_hidden)
+        return _format_list([path for path, _ in files], args, found.complete, f"{len(files)} files", kept)
 
-    def _content(self, found: Found, args: GrepArgs, query: Query, keeps_back: Callable[[str], bool]) -> ToolOutput:
-        files, kept = parted(found.files, lambda file: file.path, keeps_back)
+    def _format_content(
+        self, found: SearchResult, args: GrepArgs, query: SearchQuery, is_hidden: Callable[[str], bool]
+    ) -> ToolOutput:
+        files, kept = split_hidden(found.files, lambda file: file.path, is_hidden)
         rows = sum(file.rows for file in files) + (max(0, len(files) - 1) if query.context else 0)
         matches = sum(file.matches for file in files)
         hits = (hit for file in files for hit in file.hits())
         shown: list[str] = []
-        seen: list[Hit] = []
-        for text, hit in _limited(_render(hits, args, query), args):
+        seen: list[LineHit] = []
+        for text, hit in _limit_rows(_render_rows(hits, args, query), args):
             shown.append(text)
             seen += [hit] if hit is not None else []
         remember_lines(self._files, seen, LINE_CHARS)
-        total = _total(found.complete, f"{matches} matches")
-        return _output(args, shown, [*_remark(len(shown), rows, found.complete), *left_out(kept)], total)
+        total = _format_total(found.complete, f"{matches} matches")
+        return _build_output(
+            args, shown, [*_describe_cut(len(shown), rows, found.complete), *describe_hidden(kept)], total
+        )
 
 
-def _path(counted: tuple[str, int]) -> str:
+def _path_of(counted: tuple[str, int]) -> str:
     return counted[0]
 
 
-def _query(args: GrepArgs, ctx: ToolContext) -> Query:
-    path = _searchable(absolute(args.path, ctx.cwd, "path") if args.path is not None else ctx.cwd, ctx.cwd)
+def _build_query(args: GrepArgs, ctx: ToolContext) -> SearchQuery:
+    path = _check_searchable(
+        require_absolute(args.path, ctx.cwd, "path") if args.path is not None else ctx.cwd, ctx.cwd
+    )
     for name, text in (("pattern", args.pattern), ("glob", args.glob or ""), ("type", args.type or "")):
-        if "\0" in text or printable(text) != text or (name == "pattern" and not text):
+        if "\0" in text or to_printable(text) != text or (name == "pattern" and not text):
             raise Refusal(f"{name} is empty or holds a NUL byte or half a character; leave that out.")
     if (args.offset or args.limit) and not Path(path).is_file():
         raise Refusal("offset and limit need path to be one file.")
     around = args.around or 0
-    return Query(
+    return SearchQuery(
         pattern=args.pattern,
         path=path,
         glob=args.glob or "",
@@ -123,19 +129,19 @@ def _query(args: GrepArgs, ctx: ToolContext) -> Query:
         ignore_case=bool(args.ignore_case),
         literal=bool(args.literal_text),
         multiline=bool(args.multiline),
-        before=_context(args.before, around),
-        after=_context(args.after, around),
+        before=_clamp_context(args.before, around),
+        after=_clamp_context(args.after, around),
     )
 
 
-def _context(lines: float | None, around: float) -> int:
-    return int(min(max(0, lines if lines is not None else around), MOST_CONTEXT))
+def _clamp_context(lines: float | None, around: float) -> int:
+    return int(min(max(0, lines if lines is not None else around), MAX_CONTEXT))
 
 
-def _searchable(path: str, cwd: str) -> str:
+def _check_searchable(path: str, cwd: str) -> str:
     """A folder, or a file of text: a pipe would never end, and a binary file has no lines."""
     if not Path(path).exists():
-        raise missing(path, cwd)
+        raise make_missing_refusal(path, cwd)
     if not os.access(path, os.R_OK | (os.X_OK if Path(path).is_dir() else 0)):
         raise Refusal(f"{path} cannot be read: permission denied.")
     if Path(path).is_dir():
@@ -148,14 +154,14 @@ def _searchable(path: str, cwd: str) -> str:
     return path
 
 
-def _range(args: GrepArgs) -> tuple[int, int]:
+def _line_range_of(args: GrepArgs) -> tuple[int, int]:
     first = max(1, args.offset or 1)
     return first, first + args.limit - 1 if args.limit else sys.maxsize
 
 
-def _render(hits: Iterable[Hit], args: GrepArgs, query: Query) -> Iterator[tuple[str, Hit | None]]:
+def _render_rows(hits: Iterable[LineHit], args: GrepArgs, query: SearchQuery) -> Iterator[tuple[str, LineHit | None]]:
     """As ripgrep prints them: `path:line:text` for a match, dashes for context, `--` where lines are left out."""
-    previous: Hit | None = None
+    previous: LineHit | None = None
     for hit in hits:
         if query.context and previous and (hit.path != previous.path or hit.line > previous.line + 1):
             yield "--", None
@@ -168,7 +174,7 @@ def _render(hits: Iterable[Hit], args: GrepArgs, query: Query) -> Iterator[tuple
         yield f"{hit.path}{number}{sign}{text}", hit
 
 
-def _limited(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple[str, T]]:
+def _limit_rows(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple[str, T]]:
     """As many as were asked for, but not more than fits."""
     limit = int(args.head_limit) if args.head_limit and args.head_limit >= 1 else HEAD_LIMIT
     size = 0
@@ -179,17 +185,17 @@ def _limited(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple[st
         yield text, what
 
 
-def _listed(lines: list[str], args: GrepArgs, complete: bool, total: str, kept: list[str]) -> ToolOutput:
-    shown = [line for line, _ in _limited(((line, None) for line in lines), args)]
-    remarks = [*_remark(len(shown), len(lines), complete), *left_out(kept)]
-    return _output(args, shown, remarks, _total(complete, total))
+def _format_list(lines: list[str], args: GrepArgs, complete: bool, total: str, kept: list[str]) -> ToolOutput:
+    shown = [line for line, _ in _limit_rows(((line, None) for line in lines), args)]
+    remarks = [*_describe_cut(len(shown), len(lines), complete), *describe_hidden(kept)]
+    return _build_output(args, shown, remarks, _format_total(complete, total))
 
 
-def _total(complete: bool, total: str) -> str:
+def _format_total(complete: bool, total: str) -> str:
     return total if complete else f"more than {total}"
 
 
-def _remark(shown: int, total: int, complete: bool) -> list[str]:
+def _describe_cut(shown: int, total: int, complete: bool) -> list[str]:
     if not complete:
         return [
             f"(showing the first {shown} results; there are so many that the search was stopped; "
@@ -200,7 +206,7 @@ def _remark(shown: int, total: int, complete: bool) -> list[str]:
     return []
 
 
-def _output(args: GrepArgs, shown: list[str], remarks: list[str], total: str) -> ToolOutput:
+def _build_output(args: GrepArgs, shown: list[str], remarks: list[str], total: str) -> ToolOutput:
     where = f" in {args.path}" if args.path else ""
-    note = printable(f"Searched {args.pattern!r}{where}: {total}")
-    return ToolOutput(text=printable("\n".join([*(shown or ["No matches found"]), *remarks])), note=note)
+    note = to_printable(f"Searched {args.pattern!r}{where}: {total}")
+    return ToolOutput(text=to_printable("\n".join([*(shown or ["No matches found"]), *remarks])), note=note)

@@ -4,13 +4,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from odin.context.files import FileCache, count_lines, digest, fingerprint
-from odin.context.instructions import NAME
+from odin.context.files import FileCache, count_lines, hash_bytes, take_fingerprint
+from odin.context.instructions import ODIN_MD
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.tools.files.atomic import replace_file
 from odin.tools.files.diff import compare
-from odin.tools.files.drift import changed_since
-from odin.tools.files.path import FileTool, Refusal, open_regular, printable, read_whole
+from odin.tools.files.drift import make_stale_refusal
+from odin.tools.files.path import FileTool, Refusal, open_regular, read_whole, to_printable
 
 
 class InitArgs(Args, frozen=True):
@@ -25,39 +25,39 @@ class InitTool(FileTool[InitArgs]):
     short = "Write ODIN.md from the project's files."
     args = InitArgs
 
-    def __init__(self, files: FileCache, root: str, written: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, files: FileCache, root: str, on_written: Callable[[], None] = lambda: None) -> None:
         self._files = files
-        self._path = str(Path(root, NAME))
+        self._path = str(Path(root, ODIN_MD))
         self._root = root
-        self._written = written
+        self._on_written = on_written
 
-    def subject(self, args: InitArgs) -> Subject:
+    def subject_of(self, args: InitArgs) -> Subject:
         return Subject(paths=(self._path,))
 
     async def work(self, args: InitArgs, ctx: ToolContext) -> ToolOutput:
         import asyncio
 
-        from odin.tools.survey.page import write
+        from odin.tools.survey.page import write_project_page
 
-        before = self._present(ctx.cwd)
-        part = await asyncio.to_thread(write, self._root)
-        after = _placed(before, part.encode("utf-8", "replace"), self._path)
+        before = self._read_current(ctx.cwd)
+        part = await asyncio.to_thread(write_project_page, self._root)
+        after = _insert_part(before, part.encode("utf-8", "replace"), self._path)
         if after == before:
-            return ToolOutput(text=f"{self._path} is up to date; nothing was written.", note=f"{NAME} is up to date")
+            return ToolOutput(text=f"{self._path} is up to date; nothing was written.", note=f"{ODIN_MD} is up to date")
         target = os.path.realpath(self._path)
         mtime = replace_file(target, after, before)
-        self._files.wrote(target, fingerprint(after, mtime))
-        self._written()
+        self._files.record_write(target, take_fingerprint(after, mtime))
+        self._on_written()
         diff = compare((before or b"").decode("utf-8", "replace"), after.decode("utf-8", "replace"), self._path)
         done = f"{'Created' if before is None else 'Renewed'} {self._path} ({count_lines(after)} lines, {diff.counts})"
         return ToolOutput(
-            text=printable(f"{done}. It holds from the next prompt on. Check it, and add what files cannot tell."),
-            note=printable(done),
-            view=printable(diff.text),
-            files=(printable(target),),
+            text=to_printable(f"{done}. It holds from the next prompt on. Check it, and add what files cannot tell."),
+            note=to_printable(done),
+            view=to_printable(diff.text),
+            files=(to_printable(target),),
         )
 
-    def _present(self, cwd: str) -> bytes | None:
+    def _read_current(self, cwd: str) -> bytes | None:
         if not os.path.lexists(self._path):
             return None
         if not Path(os.path.realpath(self._path)).is_relative_to(os.path.realpath(self._root)):
@@ -67,14 +67,14 @@ class InitTool(FileTool[InitArgs]):
             data = read_whole(file, info)
         if data is None:
             raise Refusal(f"{self._path} is too large ({info.st_size} bytes). Shorten it first.")
-        sha256 = digest(data)
-        if self._files.standing(self._path, sha256) == "changed":
+        sha256 = hash_bytes(data)
+        if self._files.compare(self._path, sha256) == "changed":
             said = f"{self._path} changed on disk since you read it. Nothing was written. Read it again first."
-            raise changed_since(self._files, self._path, sha256, said)
+            raise make_stale_refusal(self._files, self._path, sha256, said)
         return data
 
 
-def _placed(before: bytes | None, part: bytes, path: str) -> bytes:
+def _insert_part(before: bytes | None, part: bytes, path: str) -> bytes:
     """The file with our part in it. Everything outside the markers is somebody's own and stays to the byte."""
     from odin.tools.survey.page import BEGIN, END
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from odin.context.files import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.tools.files.path import FileTool, absolute, existing_folder, printable
+from odin.tools.files.path import FileTool, require_absolute, require_folder, to_printable
 from odin.tools.files.temporary import is_temporary
-from odin.tools.searching.pattern import matcher
+from odin.tools.searching.pattern import compile_glob
 
-SHOWN = 200
+MAX_SHOWN = 200
 
 
 class LSArgs(Args, frozen=True):
@@ -20,7 +20,7 @@ class LSArgs(Args, frozen=True):
     ignore: tuple[str, ...] = ()
 
 
-class LS(FileTool[LSArgs]):
+class LSTool(FileTool[LSArgs]):
     """List a directory."""
 
     name = "LS"
@@ -31,23 +31,23 @@ class LS(FileTool[LSArgs]):
     def __init__(self, files: FileCache) -> None:
         self._files = files
 
-    def subject(self, args: LSArgs) -> Subject:
+    def subject_of(self, args: LSArgs) -> Subject:
         return Subject(paths=(args.path,))
 
-    def early(self, args: LSArgs) -> bool:
+    def can_speculate(self, args: LSArgs) -> bool:
         return True
 
     async def work(self, args: LSArgs, ctx: ToolContext) -> ToolOutput:
-        folder = existing_folder(absolute(args.path, ctx.cwd, "path"), ctx.cwd)
-        ignored = [matcher(glob) for glob in args.ignore]
-        entries, total = await asyncio.to_thread(_first, folder, ignored)
-        lines = [self._line(entry) for entry in entries]
-        if total > SHOWN:
-            lines.append(f"(showing the first {SHOWN} of {total} entries; use Glob or ignore to narrow it down)")
+        folder = require_folder(require_absolute(args.path, ctx.cwd, "path"), ctx.cwd)
+        ignored = [compile_glob(glob) for glob in args.ignore]
+        entries, total = await asyncio.to_thread(_list_first, folder, ignored)
+        lines = [self._format_entry(entry) for entry in entries]
+        if total > MAX_SHOWN:
+            lines.append(f"(showing the first {MAX_SHOWN} of {total} entries; use Glob or ignore to narrow it down)")
         text = "\n".join([f"{folder.rstrip('/')}/", *(lines or ["(empty directory)"])])
-        return ToolOutput(text=printable(text), note=printable(f"Listed {folder}: {total} entries"))
+        return ToolOutput(text=to_printable(text), note=to_printable(f"Listed {folder}: {total} entries"))
 
-    def _line(self, entry: "os.DirEntry[str]") -> str:
+    def _format_entry(self, entry: "os.DirEntry[str]") -> str:
         if entry.is_symlink():
             try:
                 return f"  {entry.name}{'/' if entry.is_dir() else ''} -> {Path(entry.path).readlink()}"
@@ -55,13 +55,13 @@ class LS(FileTool[LSArgs]):
                 return f"  {entry.name}"
         if entry.is_dir():
             return f"  {entry.name}/"
-        known = self._files.get(entry.path)
+        known = self._files.get_cached_file(entry.path)
         if known is None:
             return f"  {entry.name}"
         return f"  {entry.name} [{'cached, modified' if known.modified else 'cached'}]"
 
 
-def _first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.DirEntry[str]], int]":
+def _list_first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.DirEntry[str]], int]":
     """The first entries by name, and how many there are. A directory may have a million of them."""
     total = 0
 
@@ -73,5 +73,5 @@ def _first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.
                 yield entry
 
     with os.scandir(folder) as found:
-        first = heapq.nsmallest(SHOWN, counted(found), key=lambda entry: entry.name)
+        first = heapq.nsmallest(MAX_SHOWN, counted(found), key=lambda entry: entry.name)
     return first, total

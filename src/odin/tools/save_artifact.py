@@ -4,32 +4,32 @@ from pathlib import Path
 
 from odin.context.files import count_lines
 from odin.core.tool import Args, ToolContext, ToolOutput
-from odin.tools.artifact import MAX_BYTES, Shelf
+from odin.tools.artifact import MAX_BYTES, ArtifactFolder
 from odin.tools.files.atomic import replace_file
-from odin.tools.files.path import FileTool, Refusal, printable
+from odin.tools.files.path import FileTool, Refusal, to_printable
 
 
-class SaveArgs(Args, frozen=True):
+class SaveArtifactArgs(Args, frozen=True):
     name: str
     content: str
 
 
-class SaveArtifact(FileTool[SaveArgs]):
+class SaveArtifactTool(FileTool[SaveArtifactArgs]):
     """Keep a text with the session, outside the project."""
 
     name = "SaveArtifact"
     kind = "talk"
     short = "Keep a text with the session."
-    args = SaveArgs
+    args = SaveArtifactArgs
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, artifacts: ArtifactFolder) -> None:
+        self._artifacts = artifacts
 
-    def title(self, args: SaveArgs) -> str:
+    def title_of(self, args: SaveArtifactArgs) -> str:
         return args.name
 
-    async def work(self, args: SaveArgs, ctx: ToolContext) -> ToolOutput:
-        path = Path(self._shelf.place(args.name))
+    async def work(self, args: SaveArtifactArgs, ctx: ToolContext) -> ToolOutput:
+        path = Path(self._artifacts.path_of(args.name))
         try:
             data = args.content.encode()
         except UnicodeEncodeError:
@@ -43,4 +43,4 @@ class SaveArtifact(FileTool[SaveArgs]):
         replace_file(str(path), data, before)
         lines = "1 line" if count_lines(data) == 1 else f"{count_lines(data)} lines"
         done = f"{'Saved' if before is None else 'Replaced'} the artifact {args.name} ({lines})"
-        return ToolOutput(text=printable(f"{done}. It is at {path}."), note=printable(done))
+        return ToolOutput(text=to_printable(f"{done}. It is at {path}."), note=to_printable(done))

@@ -4,11 +4,17 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, failed
-from odin.policy.process.background import MAX_SECONDS, Background, NotStarted, Order, Spawned
-from odin.policy.process.guard import Unconfined
-from odin.tools.files.path import printable
-from odin.tools.running.interactive import refusal
+from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, fail
+from odin.policy.process.background import (
+    MAX_SECONDS,
+    BackgroundProcess,
+    BackgroundProcesses,
+    SpawnRefused,
+    SpawnRequest,
+)
+from odin.policy.process.guard import SandboxUnavailable
+from odin.tools.files.path import to_printable
+from odin.tools.running.interactive import explain_interactive
 
 
 class SpawnArgs(Args, frozen=True):
@@ -17,7 +23,7 @@ class SpawnArgs(Args, frozen=True):
     timeout: Annotated[float | None, Meta(description="Milliseconds, max 600000; none: until stopped")] = None
 
 
-class Spawn(Tool[SpawnArgs]):
+class SpawnTool(Tool[SpawnArgs]):
     """Start a long job or a server in the background; you are told when it ends."""
 
     name = "Spawn"
@@ -25,26 +31,26 @@ class Spawn(Tool[SpawnArgs]):
     short = "Start a command in the background."
     args = SpawnArgs
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, background: BackgroundProcesses) -> None:
         self._background = background
 
-    def subject(self, args: SpawnArgs) -> Subject:
+    def subject_of(self, args: SpawnArgs) -> Subject:
         return Subject(command=args.command)
 
-    def refusal(self, args: SpawnArgs) -> str:
-        return not_runnable(args.command)
+    def refusal_of(self, args: SpawnArgs) -> str:
+        return explain_not_runnable(args.command)
 
     async def run(self, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
-        return start(self._background, args, ctx)
+        return spawn_process(self._background, args, ctx)
 
 
-def start(background: Background, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
+def spawn_process(background: BackgroundProcesses, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
     """Start it, or say why not."""
-    reason = not_runnable(args.command)
+    reason = explain_not_runnable(args.command)
     if reason:
-        return failed(reason)
+        return fail(reason)
     asked = max(args.timeout or 0.0, 0.0) / 1000
-    order = Order(
+    order = SpawnRequest(
         command=args.command,
         cwd=ctx.cwd,
         description=args.description,
@@ -52,36 +58,36 @@ def start(background: Background, args: SpawnArgs, ctx: ToolContext) -> ToolOutp
         agent=ctx.agent,
         mode=ctx.mode,
         call_id=ctx.call_id,
-        confinement=ctx.confinement,
+        sandbox_profile=ctx.sandbox_profile,
     )
     try:
         spawned = background.start(order)
-    except NotStarted as error:
-        return failed(f"Not run: {error}")
+    except SpawnRefused as error:
+        return fail(f"Not run: {error}")
     except OSError as error:
-        return failed(cannot_start(error, ctx.cwd))
-    text = _told(spawned)
+        return fail(describe_start_error(error, ctx.cwd))
+    text = _describe_started(spawned)
     if asked > MAX_SECONDS:
         text += f"\n(the timeout was limited to {MAX_SECONDS:g} s)"
-    return ToolOutput(text=printable(text), note=printable(f"Started {spawned.name}"), asynchronous=True)
+    return ToolOutput(text=to_printable(text), note=to_printable(f"Started {spawned.name}"), asynchronous=True)
 
 
-def _told(spawned: Spawned) -> str:
-    seconds = spawned.order.seconds
+def _describe_started(spawned: BackgroundProcess) -> str:
+    seconds = spawned.request.seconds
     limit = f"{seconds:g} s" if seconds else "none, until it is stopped or the session ends"
     return f"id: {spawned.id}\nstatus: {spawned.status}\nmax_runtime: {limit}\nlog: {spawned.log.path}"
 
 
-def not_runnable(command: str) -> str:
+def explain_not_runnable(command: str) -> str:
     """Why a command makes no sense to run, or ""."""
     if not command.strip() or "\0" in command:
         return "command is empty or contains a NUL byte."
-    reason = refusal(command)
+    reason = explain_interactive(command)
     return f"Not run: {reason}" if reason else ""
 
 
-def cannot_start(error: OSError, cwd: str) -> str:
-    if isinstance(error, Unconfined):
+def describe_start_error(error: OSError, cwd: str) -> str:
+    if isinstance(error, SandboxUnavailable):
         return f"Not run: {error}"
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return f"Not run: the working directory {cwd} no longer exists."

@@ -1,16 +1,16 @@
 """SpawnStatus: how the background processes are, and what they have printed."""
 
-from odin.core.tool import Args, Tool, ToolContext, ToolOutput, failed
-from odin.policy.process.background import Background, Spawned
-from odin.policy.process.outcome import outcome
-from odin.tools.files.path import printable
+from odin.core.tool import Args, Tool, ToolContext, ToolOutput, fail
+from odin.policy.process.background import BackgroundProcess, BackgroundProcesses
+from odin.policy.process.outcome import describe_exit
+from odin.tools.files.path import to_printable
 
 
 class SpawnStatusArgs(Args, frozen=True):
     id: str = ""
 
 
-class SpawnStatus(Tool[SpawnStatusArgs]):
+class SpawnStatusTool(Tool[SpawnStatusArgs]):
     """State and new output of one or all background processes."""
 
     name = "SpawnStatus"
@@ -18,42 +18,48 @@ class SpawnStatus(Tool[SpawnStatusArgs]):
     short = "Look at a background process."
     args = SpawnStatusArgs
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, background: BackgroundProcesses) -> None:
         self._background = background
 
-    def title(self, args: SpawnStatusArgs) -> str:
+    def title_of(self, args: SpawnStatusArgs) -> str:
         return args.id
 
     async def run(self, args: SpawnStatusArgs, ctx: ToolContext) -> ToolOutput:
         if not args.id:
-            lines = [f"{_line(spawned)}, {spawned.log.total} bytes printed" for spawned in self._background.all()]
-            return ToolOutput(text=printable("\n".join(lines) or "There are no background processes."))
+            lines = [
+                f"{_format_status(spawned)}, {spawned.log.total} bytes printed"
+                for spawned in self._background.list_all()
+            ]
+            return ToolOutput(text=to_printable("\n".join(lines) or "There are no background processes."))
         spawned = self._background.get(args.id)
         if spawned is None:
-            return failed(unknown(args.id, self._background))
-        return ToolOutput(text=printable(f"{_line(spawned)}\n{_news(spawned)}"), note=printable(_line(spawned)))
+            return fail(describe_unknown_id(args.id, self._background))
+        return ToolOutput(
+            text=to_printable(f"{_format_status(spawned)}\n{_format_new_output(spawned)}"),
+            note=to_printable(_format_status(spawned)),
+        )
 
 
-def unknown(id: str, background: Background) -> str:
+def describe_unknown_id(id: str, background: BackgroundProcesses) -> str:
     """Why there is no such process, and which there are."""
     number = id.removeprefix("spawn-")
-    if number.isdecimal() and len(number) < 10 and 0 < int(number) <= background.taken:
+    if number.isdecimal() and len(number) < 10 and 0 < int(number) <= background.used_ids:
         return f"{id} was started before this session was resumed and has been stopped."
-    known = ", ".join(f"{spawned.id} ({spawned.status})" for spawned in background.all())
+    known = ", ".join(f"{spawned.id} ({spawned.status})" for spawned in background.list_all())
     return f"There is no background process {id!r}. Known are: {known or 'none'}."
 
 
-def _line(spawned: Spawned) -> str:
-    state = spawned.status if spawned.status == "running" else f"{spawned.status}, {outcome(spawned.code)}"
-    limit = f" of at most {spawned.order.seconds:g} s" if spawned.order.seconds else ""
+def _format_status(spawned: BackgroundProcess) -> str:
+    state = spawned.status if spawned.status == "running" else f"{spawned.status}, {describe_exit(spawned.code)}"
+    limit = f" of at most {spawned.request.seconds:g} s" if spawned.request.seconds else ""
     return f"{spawned.name}: {state}, {spawned.seconds:.1f} s{limit}"
 
 
-def _news(spawned: Spawned) -> str:
-    text = spawned.log.look().rstrip("\n")
+def _format_new_output(spawned: BackgroundProcess) -> str:
+    text = spawned.log.take_new_output().rstrip("\n")
     lines = [f"new output:\n{text}" if text else "(no new output)", f"log: {spawned.log.path}"]
-    if spawned.log.fault:
-        lines.append(f"(the log could not be written: {spawned.log.fault})")
-    if spawned.leaves_something():
+    if spawned.log.error:
+        lines.append(f"(the log could not be written: {spawned.log.error})")
+    if spawned.has_survivors():
         lines.append("(something it started still runs; SpawnStop ends it)")
     return "\n".join(lines)

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from odin.core.event import Todo, TodoStatus
-from odin.core.tool import Args, Tool, ToolContext, ToolOutput, failed
+from odin.core.tool import Args, Tool, ToolContext, ToolOutput, fail
 
 _BOXES: dict[TodoStatus, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
 
@@ -22,7 +22,7 @@ class TodoArgs(Args, frozen=True):
     todos: tuple[TodoItem, ...]
 
 
-class TodoWrite(Tool[TodoArgs]):
+class TodoWriteTool(Tool[TodoArgs]):
     """Replace the whole todo list. One item in_progress at a time."""
 
     name = "TodoWrite"
@@ -30,13 +30,13 @@ class TodoWrite(Tool[TodoArgs]):
     short = "Replace the todo list."
     args = TodoArgs
 
-    def title(self, args: TodoArgs) -> str:
+    def title_of(self, args: TodoArgs) -> str:
         return f"{len(args.todos)} todos"
 
     async def run(self, args: TodoArgs, ctx: ToolContext) -> ToolOutput:
-        fault = _fault(args.todos)
+        fault = _find_error(args.todos)
         if fault:
-            return failed(fault)
+            return fail(fault)
         todos = tuple(Todo(item.id, item.content, item.status, item.active_form) for item in args.todos)
         done = sum(todo.status == "completed" for todo in todos)
         checklist = "\n".join(f"{_BOXES[todo.status]} {todo.content}" for todo in todos)
@@ -44,7 +44,7 @@ class TodoWrite(Tool[TodoArgs]):
         return ToolOutput(text=f"{note}.\n{checklist}", note=note, view=checklist, todos=todos)
 
 
-def _fault(items: tuple[TodoItem, ...]) -> str:
+def _find_error(items: tuple[TodoItem, ...]) -> str:
     if not items:
         return "The list is empty. Send every item, also the completed ones."
     ids = [item.id for item in items]

@@ -5,18 +5,18 @@ from typing import Annotated
 from msgspec import Meta
 
 from odin.core.errors import OdinError
-from odin.core.tool import Args, SearchEngine, Subject, Tool, ToolContext, ToolOutput, failed
+from odin.core.tool import Args, SearchEngine, Subject, Tool, ToolContext, ToolOutput, fail
 
-MOST = 5
-_SNIPPET = 500
+MAX_RESULTS = 5
+_SNIPPET_CHARS = 500
 
 
 class WebSearchArgs(Args, frozen=True):
     query: Annotated[str, Meta(min_length=1)]
-    max_results: Annotated[int, Meta(ge=1, le=MOST)] = MOST
+    max_results: Annotated[int, Meta(ge=1, le=MAX_RESULTS)] = MAX_RESULTS
 
 
-class WebSearch(Tool[WebSearchArgs]):
+class WebSearchTool(Tool[WebSearchArgs]):
     """Search the web for titles, addresses and snippets."""
 
     name = "WebSearch"
@@ -27,28 +27,29 @@ class WebSearch(Tool[WebSearchArgs]):
     def __init__(self, engine: SearchEngine) -> None:
         self._engine = engine
 
-    def subject(self, args: WebSearchArgs) -> Subject:
-        return Subject(url=self._engine.address(args.query))
+    def subject_of(self, args: WebSearchArgs) -> Subject:
+        return Subject(url=self._engine.address_of(args.query))
 
-    def title(self, args: WebSearchArgs) -> str:
+    def title_of(self, args: WebSearchArgs) -> str:
         return args.query
 
     async def run(self, args: WebSearchArgs, ctx: ToolContext) -> ToolOutput:
         if not args.query.strip():
-            return failed("The query is empty. Say what to search for.")
+            return fail("The query is empty. Say what to search for.")
         try:
             hits = await self._engine.search(args.query.strip(), args.max_results)
         except OdinError as error:
-            return failed(error.sentence())
+            return fail(error.describe())
         note = f"Searched for {args.query!r}: {len(hits)} results"
         if not hits:
             return ToolOutput(text=f"Nothing was found for {args.query!r}. Try other words.", note=note)
         lines = [
-            f"{number}. {hit.title or hit.url}\n   {hit.url}" + (f"\n   {_short(hit.snippet)}" if hit.snippet else "")
+            f"{number}. {hit.title or hit.url}\n   {hit.url}"
+            + (f"\n   {_shorten_snippet(hit.snippet)}" if hit.snippet else "")
             for number, hit in enumerate(hits, 1)
         ]
         return ToolOutput(text="\n".join(lines), note=note)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _SNIPPET else f"{text[: _SNIPPET - 1]}…"
+def _shorten_snippet(text: str) -> str:
+    return text if len(text) <= _SNIPPET_CHARS else f"{text[: _SNIPPET_CHARS - 1]}…"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-ACTIVITIES: Mapping[str, str] = {
+ACTIVITY_WORDS: Mapping[str, str] = {
     "connecting": "connecting to the model",
     "waiting_headers": "waiting for the model",
     "waiting_token": "waiting for the model",
@@ -13,5 +13,5 @@ ACTIVITIES: Mapping[str, str] = {
     "cooling": "waiting, as the model's server asks",
     "verifying": "checking the work",
 }
-WAITS = ("retrying", "cooling")
+TIMED_ACTIVITIES = ("retrying", "cooling")
 """Activities whose end is known: what is left of them is counted down."""

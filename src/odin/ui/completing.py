@@ -7,16 +7,16 @@ from typing import Literal
 from msgspec import Struct
 
 from odin.core.client import CustomCommand
-from odin.core.commands import BUILT_INS, built_in
-from odin.ui.fuzzy import score
+from odin.core.commands import SLASH_COMMANDS, find_slash_command
+from odin.ui.fuzzy import score_match
 
-Kind = Literal["command", "argument", "file"]
+CompletionKind = Literal["command", "argument", "file"]
 
 _MENTION = re.compile(r"""(?:^|(?<=[\s('"`\[{<>=,;:]))@("[^"\n]*|[^\s"@]*)$""")
 _RANGE = re.compile(r"\S:\d*-?\d*$")
 _COMMAND = re.compile(r"/([^\s]*)$")
 _ARGUMENT = re.compile(r"/(\S+)\s+(\S*)$")
-_WORDS: dict[str, tuple[str, ...]] = {
+_ARGUMENT_WORDS: dict[str, tuple[str, ...]] = {
     "loop": ("on", "off"),
     "yolo": ("on", "off"),
     "mouse": ("on", "off"),
@@ -30,80 +30,84 @@ _WORDS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Wanted(Struct, frozen=True):
+class CompletionTarget(Struct, frozen=True):
     """The letters that are to be completed, and at which columns of the line they stand. `of` is their command."""
 
-    kind: Kind
+    kind: CompletionKind
     start: int
     end: int
     letters: str
-    of: str = ""
+    command: str = ""
 
 
-class Choice(Struct, frozen=True):
+class CompletionItem(Struct, frozen=True):
     """One line of the list. `insert` takes the letters' place; with `more` it is not finished by that.
 
     With `runs` it can be sent as it stands then.
     """
 
-    shown: str
+    label: str
     insert: str
     hint: str = ""
-    sentence: str = ""
-    more: bool = False
-    runs: bool = False
+    help: str = ""
+    continues: bool = False
+    is_runnable: bool = False
 
 
-def wanted(line: str, column: int, *, first: bool) -> Wanted | None:
+def find_target(line: str, column: int, *, first: bool) -> CompletionTarget | None:
     """What can be completed at this column; `first` says that the line is the first one of the text."""
     before = line[:column]
     if first and (found := _COMMAND.fullmatch(before)):
-        return Wanted("command", 0, column, found[1])
+        return CompletionTarget("command", 0, column, found[1])
     if first and (found := _ARGUMENT.fullmatch(before)):
-        return Wanted("argument", found.start(2), column, found[2], found[1])
+        return CompletionTarget("argument", found.start(2), column, found[2], found[1])
     found = _MENTION.search(before)
     if found is None or before[:1] == "!" or _RANGE.search(found[1]):
         return None
-    return Wanted("file", found.start(), column, found[1].removeprefix('"'))
+    return CompletionTarget("file", found.start(), column, found[1].removeprefix('"'))
 
 
-def commands(letters: str, custom: Sequence[CustomCommand]) -> list[Choice]:
+def complete_command(letters: str, custom: Sequence[CustomCommand]) -> list[CompletionItem]:
     """The commands these letters may mean, the likeliest first."""
-    scored: list[tuple[int, Choice]] = []
-    for command in BUILT_INS:
-        best = max(score(letters, name) for name in (command.name, *command.aliases))
+    scored: list[tuple[int, CompletionItem]] = []
+    for command in SLASH_COMMANDS:
+        best = max(score_match(letters, name) for name in (command.name, *command.aliases))
         if best:
-            scored.append((best, _command(command.name, command.hint, command.help)))
+            scored.append((best, _make_command_item(command.name, command.hint, command.help)))
     for own in custom:
-        if best := score(letters, own.name):
-            scored.append((best, _command(own.name, own.hint, own.description or f"A command of the {own.source}.")))
+        if best := score_match(letters, own.name):
+            scored.append(
+                (best, _make_command_item(own.name, own.hint, own.description or f"A command of the {own.source}."))
+            )
     return [choice for _, choice in sorted(scored, key=lambda item: -item[0])]
 
 
-def _command(name: str, hint: str, sentence: str) -> Choice:
+def _make_command_item(name: str, hint: str, sentence: str) -> CompletionItem:
     runs = not hint or hint.startswith("[")
-    return Choice(f"/{name}", f"/{name} " if hint else f"/{name}", hint, sentence, more=not runs, runs=runs)
+    return CompletionItem(
+        f"/{name}", f"/{name} " if hint else f"/{name}", hint, sentence, continues=not runs, is_runnable=runs
+    )
 
 
 def is_command(text: str, custom: Sequence[CustomCommand]) -> bool:
     """Whether this is the whole name of a command, in any case."""
     name = text.removeprefix("/").casefold()
-    return built_in(name) is not None or any(own.name.casefold() == name for own in custom)
+    return find_slash_command(name) is not None or any(own.name.casefold() == name for own in custom)
 
 
-def arguments(want: Wanted) -> list[Choice]:
-    command = built_in(want.of)
-    words = _WORDS.get(command.name, ()) if command is not None else ()
-    scored = [(found, word) for word in words if (found := score(want.letters, word))]
-    return [Choice(word, word, runs=True) for _, word in sorted(scored, key=lambda item: -item[0])]
+def complete_argument(want: CompletionTarget) -> list[CompletionItem]:
+    command = find_slash_command(want.command)
+    words = _ARGUMENT_WORDS.get(command.name, ()) if command is not None else ()
+    scored = [(found, word) for word in words if (found := score_match(want.letters, word))]
+    return [CompletionItem(word, word, is_runnable=True) for _, word in sorted(scored, key=lambda item: -item[0])]
 
 
-def files(paths: Sequence[str]) -> list[Choice]:
-    return [_file(path) for path in paths]
+def make_file_items(paths: Sequence[str]) -> list[CompletionItem]:
+    return [_make_file_item(path) for path in paths]
 
 
-def _file(path: str) -> Choice:
+def _make_file_item(path: str) -> CompletionItem:
     folder = path.endswith("/")
     if any(char.isspace() for char in path) and '"' not in path:
-        return Choice(path, f'@"{path}' if folder else f'@"{path}" ', more=folder)
-    return Choice(path, f"@{path}" if folder else f"@{path} ", more=folder)
+        return CompletionItem(path, f'@"{path}' if folder else f'@"{path}" ', continues=folder)
+    return CompletionItem(path, f"@{path}" if folder else f"@{path} ", continues=folder)

@@ -7,12 +7,12 @@ from typing import Any
 from msgspec import Struct
 
 from odin.core.event import PermissionAsked, QuestionsAsked
-from odin.core.hook import CallbackHook, Told
-from odin.core.op import Answer, AnswerQuestions, Interrupt, Op
+from odin.core.hook import CallbackHook, HookPayload
+from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
 from odin.core.rule import RememberScope
-from odin.ui.questions import SDK_TOOL, sdk_answers, sdk_input
+from odin.ui.questions import SDK_TOOL, parse_sdk_answers, to_sdk_input
 
-Asked = PermissionAsked | QuestionsAsked
+PendingQuestion = PermissionAsked | QuestionsAsked
 
 
 class Allow(Struct, frozen=True):
@@ -48,53 +48,53 @@ CanUseTool = Callable[..., Permission | Awaitable[Permission]]
 class Hook(Struct, frozen=True):
     """A function for an event, for the tools that `matcher` names; `timeout` seconds are how long it is waited for."""
 
-    call: Callable[[Told], Told | Awaitable[Told | None] | None]
+    call: Callable[[HookPayload], HookPayload | Awaitable[HookPayload | None] | None]
     matcher: str = ""
     timeout: float = 30.0
 
 
-HookFunction = Callable[[Told], Told | Awaitable[Told | None] | None]
+HookFunction = Callable[[HookPayload], HookPayload | Awaitable[HookPayload | None] | None]
 
 HookTable = Mapping[str, Sequence[Hook | HookFunction]]
 """What listens to an event: `{"PreToolUse": [check], "Stop": [Hook(tidy, timeout=5)]}`."""
 
 
-async def decide(checker: CanUseTool | None, ask: Asked) -> Op:
+async def decide(checker: CanUseTool | None, ask: PendingQuestion) -> Op:
     """What the program says to a question."""
     if isinstance(ask, QuestionsAsked):
-        return _choice(ask, await _verdict(checker, SDK_TOOL, sdk_input(ask.questions), ask))
-    return _answer(ask, await _verdict(checker, ask.name, dict(ask.args), ask))
+        return _make_questions_answer(ask, await _ask_checker(checker, SDK_TOOL, to_sdk_input(ask.questions), ask))
+    return _make_permission_answer(ask, await _ask_checker(checker, ask.name, dict(ask.args), ask))
 
 
-def callback_hooks(table: HookTable) -> Iterator[CallbackHook]:
+def make_callback_hooks(table: HookTable) -> Iterator[CallbackHook]:
     """The hooks of a program as the session knows them."""
     for event, listeners in table.items():
         for listener in listeners:
             hook = listener if isinstance(listener, Hook) else Hook(listener)
             name = getattr(hook.call, "__name__", "callback")
-            yield CallbackHook(str(name), event, _awaited(hook), hook.matcher, hook.timeout)
+            yield CallbackHook(str(name), event, _make_async(hook), hook.matcher, hook.timeout)
 
 
-def _awaited(hook: Hook) -> Callable[[Told], Awaitable[Told | None]]:
-    async def call(told: Told) -> Told | None:
+def _make_async(hook: Hook) -> Callable[[HookPayload], Awaitable[HookPayload | None]]:
+    async def call(told: HookPayload) -> HookPayload | None:
         said = hook.call(told)
         return await said if inspect.isawaitable(said) else said
 
     return call
 
 
-async def _verdict(checker: CanUseTool | None, name: str, args: dict[str, Any], ask: Asked) -> Permission:
+async def _ask_checker(checker: CanUseTool | None, name: str, args: dict[str, Any], ask: PendingQuestion) -> Permission:
     """What the checker says. One that fails has not allowed anything."""
     if checker is None:
         return Deny("Nobody can be asked.")
     try:
-        said = checker(name, args, ask) if _takes_three(checker) else checker(name, args)
+        said = checker(name, args, ask) if _accepts_event(checker) else checker(name, args)
         return await said if inspect.isawaitable(said) else said
     except Exception as error:  # the checker is the user's code: whatever it raises means no
         return Deny(f"The permission check failed: {error}")
 
 
-def _takes_three(checker: CanUseTool) -> bool:
+def _accepts_event(checker: CanUseTool) -> bool:
     try:
         inspect.signature(checker).bind(None, None, None)
     except (TypeError, ValueError):
@@ -102,15 +102,15 @@ def _takes_three(checker: CanUseTool) -> bool:
     return True
 
 
-def _answer(ask: PermissionAsked, verdict: Permission) -> Op:
+def _make_permission_answer(ask: PermissionAsked, verdict: Permission) -> Op:
     if not isinstance(verdict, Allow | Deny):
-        return Answer(ask.ask_id, allow=verdict is True, by="api")
+        return AnswerPermission(ask.ask_id, allow=verdict is True, by="api")
     rule = (verdict.rule or next(iter(ask.rules), "")) if verdict.remember else ""
     if isinstance(verdict, Allow):
-        return Answer(
+        return AnswerPermission(
             ask.ask_id, allow=True, args=verdict.updated_input, by="api", rule=rule, remember=verdict.remember
         )
-    return Answer(
+    return AnswerPermission(
         ask.ask_id,
         allow=False,
         reason=verdict.message,
@@ -121,10 +121,10 @@ def _answer(ask: PermissionAsked, verdict: Permission) -> Op:
     )
 
 
-def _choice(ask: QuestionsAsked, verdict: Permission) -> Op:
+def _make_questions_answer(ask: QuestionsAsked, verdict: Permission) -> Op:
     """Allowed with changed input that holds answers; allowed without takes every default."""
     if isinstance(verdict, Deny) and verdict.interrupt:
         return Interrupt()
     changed = verdict.updated_input if isinstance(verdict, Allow) else None
     cancelled = not isinstance(verdict, Allow) and verdict is not True
-    return AnswerQuestions(ask.ask_id, sdk_answers(ask.questions, changed), cancelled, by="api")
+    return AnswerQuestions(ask.ask_id, parse_sdk_answers(ask.questions, changed), cancelled, by="api")

@@ -3,12 +3,12 @@
 from odin.core import errors
 from odin.core.event import ExitReason, TurnEnded
 
-READER_GONE = 141
+EXIT_READER_GONE = 141
 """The exit code when standard output was closed before everything was written: 128 + SIGPIPE, as for other programs."""
 
-NOWHERE = "Standard output is closed, so there is nowhere to write the answer. Nothing was done."
+OUTPUT_CLOSED = "Standard output is closed, so there is nowhere to write the answer. Nothing was done."
 
-_SENTENCES: dict[ExitReason, str] = {
+_ENDING_SENTENCES: dict[ExitReason, str] = {
     "max_turns": "Stopped after {steps} model calls, the limit of this run. Raise it with --max-turns, or go on with "
     "--continue.",
     "error_max_budget_usd": "Stopped: the budget is used up (this turn cost ${cost:.4f}). Raise it with "
@@ -21,7 +21,7 @@ _SENTENCES: dict[ExitReason, str] = {
 }
 
 
-def exit_code(ended: TurnEnded) -> int:
+def exit_code_of(ended: TurnEnded) -> int:
     """0 ok, 1 error, 2 usage, 75 worth trying again, 130 interrupted."""
     if ended.reason == "end_turn":
         return 0
@@ -33,14 +33,14 @@ def exit_code(ended: TurnEnded) -> int:
     return 1
 
 
-def sentence(ended: TurnEnded) -> str:
+def describe_ending(ended: TurnEnded) -> str:
     """Why the turn ended before the work was done and what to do about it; empty after a success."""
     if ended.reason == "end_turn":
         return ""
     said = f"{ended.error} {ended.hint}".strip() if ended.reason == "error" or ended.hint else ""
-    return said or _SENTENCES[ended.reason].format(steps=ended.steps, cost=ended.cost_usd)
+    return said or _ENDING_SENTENCES[ended.reason].format(steps=ended.steps, cost=ended.cost_usd)
 
 
-def farewell(session: str, asked: bool) -> str:
+def format_resume_hint(session: str, asked: bool) -> str:
     """How to come back, when there is something to come back to."""
     return f"Resume this session with: odin --resume {session}\n" if session and asked else ""

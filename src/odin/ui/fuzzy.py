@@ -1,10 +1,10 @@
 """How well a few letters go with a text."""
 
-PART = 50_000
+EXACT_PART_SCORE = 50_000
 """From here on every word stands in the text as it is."""
 
 
-def score(words: str, text: str) -> int:
+def score_match(words: str, text: str) -> int:
     """0 when the letters do not occur in this order; higher the better: the whole, its beginning, a part, the letters.
 
     Every word has to be found; only letters count, not their case.
@@ -16,11 +16,11 @@ def score(words: str, text: str) -> int:
         return 1_000_000
     if where.startswith(sought):
         return 500_000 - min(len(where), 1000)
-    found = [_word(word, where) for word in sought.split()]
+    found = [_score_word(word, where) for word in sought.split()]
     return 0 if 0 in found else min(found)
 
 
-def _word(word: str, where: str) -> int:
+def _score_word(word: str, where: str) -> int:
     at = where.find(word)
     if at >= 0:
         begins = at == 0 or not where[at - 1].isalnum()

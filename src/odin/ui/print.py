@@ -9,35 +9,35 @@ import msgspec
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, ThinkingEnded, TurnEnded
 from odin.core.op import Prompt
-from odin.ui.ending import NOWHERE, READER_GONE, exit_code, sentence
-from odin.ui.pipes import Output
-from odin.ui.progress import Progress
-from odin.ui.question.dialog import Questions
-from odin.ui.stopping import Stopping
-from odin.ui.telling import Telling
-from odin.ui.terminal import harmless, put, say
+from odin.ui.ending import EXIT_READER_GONE, OUTPUT_CLOSED, describe_ending, exit_code_of
+from odin.ui.pipes import PipeWriter
+from odin.ui.progress import ProgressLine
+from odin.ui.question.dialog import QuestionQueue
+from odin.ui.stopping import StopSignals
+from odin.ui.telling import EventLines
+from odin.ui.terminal import escape_control, write_line, write_text
 
-_WORTH_TELLING_S = 1.0
+_MIN_THOUGHT_S = 1.0
 """Shorter thoughts leave no line in a conversation."""
 
 
-class Written(Protocol):
+class LiveAnswer(Protocol):
     """An answer that is shown while it is written."""
 
     @property
     def broken(self) -> bool: ...
 
-    def see(self, envelope: Envelope) -> None: ...
+    def handle_event(self, envelope: Envelope) -> None: ...
 
-    def write(self) -> None: ...
+    def flush_lines(self) -> None: ...
 
-    def end(self, ended: TurnEnded) -> None: ...
+    def finish(self, ended: TurnEnded) -> None: ...
 
 
-class Keyboard(Protocol):
+class TurnKeyboard(Protocol):
     """Where somebody may type while a turn runs, beside its progress."""
 
-    def attach(self, progress: Progress) -> None: ...
+    def attach(self, progress: ProgressLine) -> None: ...
 
     def detach(self) -> None: ...
 
@@ -54,12 +54,12 @@ async def run_text(
     err: TextIO | None,
     tty_in: TextIO | None = None,
     first: bool = True,
-    begun: AsyncIterator[Envelope] | None = None,
+    events: AsyncIterator[Envelope] | None = None,
     verbose: bool = False,
-    keyboard: Keyboard | None = None,
-    answer: Written | None = None,
-    watch: Callable[[Envelope], None] | None = None,
-    after: Callable[[], None] | None = None,
+    keyboard: TurnKeyboard | None = None,
+    answer: LiveAnswer | None = None,
+    on_event: Callable[[Envelope], None] | None = None,
+    on_finish: Callable[[], None] | None = None,
 ) -> int:
     """Print the answer. Why a turn ended early is said on `err`; text it has until then is printed all the same.
 
@@ -67,16 +67,16 @@ async def run_text(
     is what happens in a turn that nobody has to ask for any more. `keyboard` is where somebody may type meanwhile, and
     `answer` shows the text while it is written; `watch` sees what happens, too; `after` takes the signals over again.
     """
-    run = _Run(client, err, tty_in, first, verbose, keyboard, answer, after)
+    run = _TurnRun(client, err, tty_in, first, verbose, keyboard, answer, on_finish)
     if out is None:
         return run.refuse()
-    ended = await run.follow(prompt, watch, begun=begun)
+    ended = await run.follow(prompt, on_event, started_events=events)
     if ended is None:
         return run.code
     if answer is not None:
-        answer.end(ended)
-        return READER_GONE if answer.broken else await run.deliver(ended, out, b"")
-    text = harmless(ended.text) if out.isatty() else ended.text
+        answer.finish(ended)
+        return EXIT_READER_GONE if answer.broken else await run.deliver(ended, out, b"")
+    text = escape_control(ended.text) if out.isatty() else ended.text
     data = text.rstrip("\n") + "\n" if text else ""
     return await run.deliver(ended, out, data.encode(out.encoding or "utf-8", "replace"))
 
@@ -91,16 +91,16 @@ async def run_json(
     verbose: bool = False,
 ) -> int:
     """Print the result message as one JSON object. An error is in it and on `err`."""
-    from odin.ui.stream.messages import Translator  # the text format starts faster without it
+    from odin.ui.stream.messages import StreamTranslator  # the text format starts faster without it
 
-    run = _Run(client, err, tty_in, verbose=verbose)
+    run = _TurnRun(client, err, tty_in, verbose=verbose)
     if out is None:
         return run.refuse()
-    translator = Translator(await client.info())
+    translator = StreamTranslator(await client.get_info())
     messages: list[dict[str, Any]] = []
 
     def translate(envelope: Envelope) -> None:
-        messages[:] = translator.messages(envelope)
+        messages[:] = translator.translate(envelope)
 
     ended = await run.follow(prompt, translate)
     if ended is None:
@@ -108,7 +108,7 @@ async def run_json(
     return await run.deliver(ended, out, msgspec.json.encode(messages[-1]) + b"\n")
 
 
-class _Run:
+class _TurnRun:
     """Follows one turn to its end while the terminal shows what happens."""
 
     def __init__(
@@ -118,8 +118,8 @@ class _Run:
         tty_in: TextIO | None,
         first: bool = True,
         verbose: bool = False,
-        keyboard: Keyboard | None = None,
-        answer: Written | None = None,
+        keyboard: TurnKeyboard | None = None,
+        answer: LiveAnswer | None = None,
         after: Callable[[], None] | None = None,
     ) -> None:
         self.code = 0
@@ -127,62 +127,62 @@ class _Run:
         self._verbose = verbose
         self._client = client
         self._err = err
-        self._progress = Progress(err, keep_calls=keyboard is not None)
-        self._telling = Telling(failures=keyboard is not None)
+        self._progress = ProgressLine(err, keep_calls=keyboard is not None)
+        self._event_lines = EventLines(failures=keyboard is not None)
         self._keyboard = keyboard
         self._answer = answer
-        self._after = after
+        self._on_finish = after
         held = keyboard or self._progress
-        self._questions = Questions(client, tty_in, err, held) if tty_in is not None else None
+        self._questions = QuestionQueue(client, tty_in, err, held) if tty_in is not None else None
 
     def refuse(self) -> int:
         """Somebody closed standard output before we began."""
-        put(self._err, f"{NOWHERE}\n")
-        return READER_GONE
+        write_text(self._err, f"{OUTPUT_CLOSED}\n")
+        return EXIT_READER_GONE
 
     async def follow(
         self,
         prompt: Prompt,
-        watch: Callable[[Envelope], None] | None = None,
-        begun: AsyncIterator[Envelope] | None = None,
+        on_event: Callable[[Envelope], None] | None = None,
+        started_events: AsyncIterator[Envelope] | None = None,
     ) -> TurnEnded | None:
         """The end of the turn, or None when we left without it; `code` is then the exit code."""
-        with Stopping(self._client, queue="join" if self._keyboard else "rest", after=self._after) as stopping:
-            watches = (stopping.see, watch) if watch is not None else (stopping.see,)
-            events = begun or self._client.events()
-            if begun is None:
+        with StopSignals(self._client, queue="join" if self._keyboard else "rest", on_exit=self._on_finish) as stopping:
+            watches = (stopping.handle_event, on_event) if on_event is not None else (stopping.handle_event,)
+            events = started_events or self._client.stream_events()
+            if started_events is None:
                 await self._client.submit(prompt)
-            self._introduce(await self._client.info())
+            self._introduce(await self._client.get_info())
             pump = asyncio.get_running_loop().create_task(self._pump(events, prompt.id, watches))
             try:
-                await asyncio.wait({pump, stopping.gone}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({pump, stopping.abandoned}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 pump.cancel()
-                await self._quiet()
+                await self._close_views()
             self.code = stopping.code
             ended = pump.result() if pump.done() and not pump.cancelled() else None
         if ended is None and not self.code:
             self.code = 1
-            put(self._err, "The session was closed before the answer was complete.\n")
+            write_text(self._err, "The session was closed before the answer was complete.\n")
         return ended
 
     async def deliver(self, ended: TurnEnded, out: TextIO, data: bytes) -> int:
         """Write the answer to the last byte, however slow its reader is."""
         out.flush()
-        output = Output(out.fileno())
+        output = PipeWriter(out.fileno())
         output.write(data)
         if not await output.drain():
-            return READER_GONE
-        if said := sentence(ended):
+            return EXIT_READER_GONE
+        if said := describe_ending(ended):
             for line in said.split("\n"):
-                say(self._err, line)
-        return self.code or exit_code(ended)
+                write_line(self._err, line)
+        return self.code or exit_code_of(ended)
 
     def _introduce(self, info: SessionInfo) -> None:
         more = f"Commands run in {info.sandbox}." if self._verbose and info.sandbox else ""
         for line in (info.notice, *info.warnings, more) if self._first else ():
             if line:
-                self._progress.line(line)
+                self._progress.print_line(line)
         self._progress.start()
         if self._keyboard is not None:
             self._keyboard.attach(self._progress)
@@ -201,31 +201,31 @@ class _Run:
 
     def _show(self, envelope: Envelope) -> None:
         if self._answer is not None:
-            self._answer.see(envelope)
-        self._progress.see(envelope)
+            self._answer.handle_event(envelope)
+        self._progress.handle_event(envelope)
         if isinstance(envelope.event, ThinkingEnded):
             self._show_thought(envelope.event, envelope.agent)
-        if line := self._telling.line(envelope):
-            self._line(line)
+        if line := self._event_lines.format_line(envelope):
+            self._print_line(line)
         if self._questions is not None:
-            self._questions.see(envelope)
+            self._questions.handle_event(envelope)
 
-    def _line(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         """Below what has come of the answer."""
         if self._answer is not None:
-            self._answer.write()
-        self._progress.line(line)
+            self._answer.flush_lines()
+        self._progress.print_line(line)
 
     def _show_thought(self, thought: ThinkingEnded, agent: str) -> None:
         if not self._verbose:
-            if self._keyboard is not None and not agent and thought.seconds >= _WORTH_TELLING_S:
-                self._line(f"· Thought for {thought.seconds:.0f} s")
+            if self._keyboard is not None and not agent and thought.seconds >= _MIN_THOUGHT_S:
+                self._print_line(f"· Thought for {thought.seconds:.0f} s")
             return
-        self._progress.line(f"Thought for {thought.seconds:.0f} s:")
+        self._progress.print_line(f"Thought for {thought.seconds:.0f} s:")
         for line in thought.text.strip().split("\n"):
-            self._progress.line(f"  {line}")
+            self._progress.print_line(f"  {line}")
 
-    async def _quiet(self) -> None:
+    async def _close_views(self) -> None:
         if self._questions is not None:
             await self._questions.close()
         if self._keyboard is not None:

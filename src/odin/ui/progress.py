@@ -10,17 +10,17 @@ from odin.core.event import (
     ActivityChanged,
     Envelope,
     RetryScheduled,
+    StatusUpdated,
     ThinkingEnded,
     ThinkingStarted,
     ToolEnded,
     ToolStarted,
-    Updated,
 )
-from odin.ui.activity import ACTIVITIES, WAITS
-from odin.ui.terminal import dumb, put, say, shorten, size_of, visible
+from odin.ui.activity import ACTIVITY_WORDS, TIMED_ACTIVITIES
+from odin.ui.terminal import escape_hidden, is_dumb, shorten, size_of, write_line, write_text
 
 
-class Progress:
+class ProgressLine:
     """What is running and for how long, on the last line of a terminal. On anything else it draws nothing.
 
     With `keep_calls`, and where nothing can be drawn, every call that begins leaves a line.
@@ -30,7 +30,7 @@ class Progress:
         self._err = err
         env = os.environ
         terminal = err is not None and err.isatty()
-        self._live = terminal and not dumb(env)
+        self._live = terminal and not is_dumb(env)
         self._lines = terminal and (keep_calls or not self._live)
         self._dim = ("\x1b[2m", "\x1b[0m") if self._live and not env.get("NO_COLOR") else ("", "")
         self._tools: dict[str, tuple[str, float]] = {}
@@ -39,43 +39,43 @@ class Progress:
         self._until = 0.0
         self._drawn = False
         self._held = 0
-        self._later: list[str] = []
+        self._deferred: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         if self._live:
             self._tick()
 
-    def see(self, envelope: Envelope) -> None:
+    def handle_event(self, envelope: Envelope) -> None:
         """Follow the session. Must not be called after `close`."""
         event = envelope.event
         if isinstance(event, ToolStarted):
             what = f"{event.name} {event.description}".strip()
             self._tools[event.call_id] = (what, time.monotonic())
             if self._lines:
-                self.line(f"· [{envelope.agent}] {what}" if envelope.agent else f"· {what}")
+                self.print_line(f"· [{envelope.agent}] {what}" if envelope.agent else f"· {what}")
         elif isinstance(event, ToolEnded):
             self._tools.pop(event.call_id, None)
-        elif isinstance(event, ActivityChanged) and event.activity in ACTIVITIES:
-            self._until = self._until if event.activity in WAITS else 0.0
-            self._now(ACTIVITIES[event.activity])
+        elif isinstance(event, ActivityChanged) and event.activity in ACTIVITY_WORDS:
+            self._until = self._until if event.activity in TIMED_ACTIVITIES else 0.0
+            self._set_activity(ACTIVITY_WORDS[event.activity])
         elif isinstance(event, RetryScheduled):
             self._until = time.monotonic() + event.delay_s
         elif isinstance(event, ThinkingStarted | ThinkingEnded):
-            self._now("thinking" if isinstance(event, ThinkingStarted) else ACTIVITIES["streaming"])
-        elif isinstance(event, Updated):
-            self._now(event.text)
+            self._set_activity("thinking" if isinstance(event, ThinkingStarted) else ACTIVITY_WORDS["streaming"])
+        elif isinstance(event, StatusUpdated):
+            self._set_activity(event.text)
         else:
             return
         self._draw()
 
-    def line(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line that stays, above the progress. While somebody else has the terminal it waits."""
         if self._held:
-            self._later.append(text)
+            self._deferred.append(text)
             return
         self._clear()
-        say(self._err, text)
+        write_line(self._err, text)
         self._draw()
 
     def hold(self) -> None:
@@ -85,7 +85,7 @@ class Progress:
 
     def release(self) -> None:
         self._held -= 1
-        self._say_later()
+        self._print_deferred()
         self._draw()
 
     def close(self) -> None:
@@ -94,15 +94,15 @@ class Progress:
         self._clear()
         self._held = 0
         self._live = False
-        self._say_later()
+        self._print_deferred()
 
-    def _say_later(self) -> None:
+    def _print_deferred(self) -> None:
         if not self._held:
-            later, self._later = self._later, []
+            later, self._deferred = self._deferred, []
             for text in later:
-                self.line(text)
+                self.print_line(text)
 
-    def _now(self, what: str) -> None:
+    def _set_activity(self, what: str) -> None:
         if what != self._what:
             self._what, self._since = what, time.monotonic()
 
@@ -119,14 +119,14 @@ class Progress:
         left = math.ceil(self._until - now)
         time_spent = f", {left}s left" if left > 0 and not self._tools else f" {int(now - since)}s"
         room = max(size_of(self._err)[0] - len(more) - len(time_spent) - 1, 8)
-        shown = shorten(visible(what), room)
-        self._put(f"\r\x1b[K{self._dim[0]}{shown}{more}{time_spent}{self._dim[1]}")
+        shown = shorten(escape_hidden(what), room)
+        self._write(f"\r\x1b[K{self._dim[0]}{shown}{more}{time_spent}{self._dim[1]}")
         self._drawn = True
 
     def _clear(self) -> None:
         if self._drawn:
-            self._put("\r\x1b[K")
+            self._write("\r\x1b[K")
             self._drawn = False
 
-    def _put(self, text: str) -> None:
-        put(self._err, text)
+    def _write(self, text: str) -> None:
+        write_text(self._err, text)

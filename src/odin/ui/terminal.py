@@ -42,26 +42,26 @@ _INVISIBLE = (
 )
 """What takes no place, turns the direction of text, or looks like a space and is none."""
 
-_STEERING = _Escapes((0, 8), (0x0B, 0x1F), *_CONTROL)
-_HIDDEN = _Escapes((0, 0x1F), *_CONTROL, *_INVISIBLE)
+_CONTROL_ESCAPES = _Escapes((0, 8), (0x0B, 0x1F), *_CONTROL)
+_HIDDEN_ESCAPES = _Escapes((0, 0x1F), *_CONTROL, *_INVISIBLE)
 
 
-def dumb(env: Mapping[str, str]) -> bool:
+def is_dumb(env: Mapping[str, str]) -> bool:
     """Whether the terminal, as far as it says, understands nothing but lines: no sequence may be sent to it."""
     return env.get("TERM", "") in ("", "dumb", "unknown")
 
 
-def visible(text: str) -> str:
+def escape_hidden(text: str) -> str:
     """One line with nothing hidden: control, direction and zero-width characters escaped, long padding counted."""
-    return re.sub(" {16,}", lambda found: f"⟨{len(found[0])} spaces⟩", text.translate(_HIDDEN))
+    return re.sub(" {16,}", lambda found: f"⟨{len(found[0])} spaces⟩", text.translate(_HIDDEN_ESCAPES))
 
 
-def harmless(text: str) -> str:
+def escape_control(text: str) -> str:
     """Text for a terminal that keeps its lines but cannot steer the terminal."""
-    return text.translate(_STEERING)
+    return text.translate(_CONTROL_ESCAPES)
 
 
-def put(err: TextIO | None, text: str) -> None:
+def write_text(err: TextIO | None, text: str) -> None:
     """Write to a stream of messages. One that is closed or speaks another encoding is no reason to fail."""
     if err is None:
         return
@@ -83,15 +83,15 @@ def size_of(stream: TextIO | int | None) -> tuple[int, int]:
     return size.columns or 80, size.lines or 24
 
 
-def say(err: TextIO | None, text: str) -> None:
+def write_line(err: TextIO | None, text: str) -> None:
     """A line of ours, with nothing hidden in it; on a terminal broken between words."""
-    shown = visible(text)
+    shown = escape_hidden(text)
     if err is not None and err.isatty():
-        shown = folded(shown, size_of(err)[0])
-    put(err, f"{shown}\n")
+        shown = wrap_words(shown, size_of(err)[0])
+    write_text(err, f"{shown}\n")
 
 
-def width(text: str) -> int:
+def width_of(text: str) -> int:
     """Columns a text takes: wide characters count as two."""
     if text.isascii():
         return len(text)
@@ -102,17 +102,17 @@ def width(text: str) -> int:
 
 def shorten(text: str, room: int) -> str:
     """At most `room` columns, with a mark where something is missing."""
-    if width(text) <= room:
+    if width_of(text) <= room:
         return text
-    return _pieces(text, room - 1)[0] + "…" if room > 1 else "…"[: max(room, 0)]
+    return _split_columns(text, room - 1)[0] + "…" if room > 1 else "…"[: max(room, 0)]
 
 
-def folded(text: str, columns: int, indent: str = "") -> str:
+def wrap_words(text: str, columns: int, indent: str = "") -> str:
     """A sentence in rows of a terminal, broken between words. Rows after the first begin with the indent."""
     row, *words = text.split(" ")
     rows: list[str] = []
     for word in words:
-        if row.strip() and width(row) + 1 + width(word) >= columns:
+        if row.strip() and width_of(row) + 1 + width_of(word) >= columns:
             rows.append(row)
             row = indent + word
         else:
@@ -120,19 +120,19 @@ def folded(text: str, columns: int, indent: str = "") -> str:
     return "\n".join([*rows, row])
 
 
-def framed(text: str, columns: int) -> list[str]:
+def quote_block(text: str, columns: int) -> list[str]:
     """Text that is not ours, whole and with nothing hidden: a bar before each line, a colon where a line goes on.
 
     No row reaches the edge of the terminal, so that none can pass for one of ours.
     """
     rows: list[str] = []
     for line in text.split("\n"):
-        first, *more = _pieces(visible(line), max(columns - 5, 20))
+        first, *more = _split_columns(escape_hidden(line), max(columns - 5, 20))
         rows += [f"  | {first}", *(f"  : {piece}" for piece in more)]
     return rows
 
 
-def _pieces(text: str, room: int) -> list[str]:
+def _split_columns(text: str, room: int) -> list[str]:
     """A text cut into what fits into so many columns each; at least one piece."""
     if text.isascii():
         return [text[start : start + room] for start in range(0, len(text), room)] or [""]

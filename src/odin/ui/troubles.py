@@ -8,12 +8,12 @@ from msgspec import Struct
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, Event, RetryScheduled, TurnEnded, Warned
 
-KEPT = 80
-DETAIL = 4_000
+MAX_ERRORS_KEPT = 80
+MAX_DETAIL_CHARS = 4_000
 """Characters of one error that are kept."""
 
-SAME_S = 2.0
-_FINE = ("end_turn", "interrupted")
+DUPLICATE_WINDOW_S = 2.0
+_FINE_REASONS = ("end_turn", "interrupted")
 _SECRET = re.compile(
     r"""(?ix)
       (?P<name> (?: api[-_]?key | x-api-key | token | secret | password | authorization ) ["']? \s* [:=] \s* ["']?
@@ -25,7 +25,7 @@ _SECRET = re.compile(
 )
 
 
-class Trouble(Struct, frozen=True):
+class ErrorEntry(Struct, frozen=True):
     """One error. `agent` is "" for the main agent; `detail` is the whole of it, the first line says what it is."""
 
     ts: float
@@ -38,52 +38,52 @@ class Trouble(Struct, frozen=True):
         return next(iter(self.detail.splitlines()), "")
 
 
-class Troubles:
+class ErrorLog:
     """Keeps them across the sessions that are shown, as long as the app runs."""
 
     def __init__(self) -> None:
-        self._kept: deque[Trouble] = deque(maxlen=KEPT)
+        self._entries: deque[ErrorEntry] = deque(maxlen=MAX_ERRORS_KEPT)
         self.count = 0
 
     @property
-    def newest_first(self) -> list[Trouble]:
-        return list(reversed(self._kept))
+    def newest_first(self) -> list[ErrorEntry]:
+        return list(reversed(self._entries))
 
-    def keep(self, ts: float, kind: str, detail: str, agent: str = "") -> None:
+    def add(self, ts: float, kind: str, detail: str, agent: str = "") -> None:
         """What was said a moment ago is not kept twice: an event may also be told as a notice."""
-        detail = masked(detail.strip())[:DETAIL]
-        last = self._kept[-1] if self._kept else None
-        if last is not None and last.detail == detail and abs(ts - last.ts) < SAME_S:
+        detail = mask_secrets(detail.strip())[:MAX_DETAIL_CHARS]
+        last = self._entries[-1] if self._entries else None
+        if last is not None and last.detail == detail and abs(ts - last.ts) < DUPLICATE_WINDOW_S:
             return
         self.count += 1
-        self._kept.append(Trouble(ts, kind, detail, agent))
+        self._entries.append(ErrorEntry(ts, kind, detail, agent))
 
     # --- as a watcher ---
 
-    def enter(self, client: Client, info: SessionInfo) -> None:
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
         return None
 
-    def see(self, envelope: Envelope, live: bool) -> None:
-        found = _trouble(envelope.event) if live else None
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
+        found = _describe_error(envelope.event) if live else None
         if found is not None:
-            self.keep(envelope.ts, *found, envelope.agent)
+            self.add(envelope.ts, *found, envelope.agent)
 
-    def frame(self) -> None:
+    def draw_frame(self) -> None:
         return None
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """The text with the middle of everything that looks like a key left out."""
-    return _SECRET.sub(lambda found: f"{found['name'] or ''}{_mask(found['value'] or found['shape'])}", text)
+    return _SECRET.sub(lambda found: f"{found['name'] or ''}{_mask_secret(found['value'] or found['shape'])}", text)
 
 
-def _mask(secret: str) -> str:
+def _mask_secret(secret: str) -> str:
     return f"{secret[:4]}…{secret[-2:]}" if len(secret) >= 12 else "…"
 
 
-def _trouble(event: Event) -> tuple[str, str] | None:
+def _describe_error(event: Event) -> tuple[str, str] | None:
     """What kind of trouble an event tells of, and all that is known of it."""
-    if isinstance(event, TurnEnded) and (event.error or event.reason not in _FINE):
+    if isinstance(event, TurnEnded) and (event.error or event.reason not in _FINE_REASONS):
         said = [event.error or f"The turn ended: {event.reason}.", event.hint]
         codes = (("status", event.error_status), ("code", event.error_code), ("type", event.error_type))
         said += [f"{name}: {value}" for name, value in codes if value]

@@ -29,19 +29,19 @@ class ToolResultBlock(Struct, frozen=True, tag="tool_result"):
     is_error: bool = False
 
 
-class _Message(Struct, frozen=True, kw_only=True):
+class _SdkMessage(Struct, frozen=True, kw_only=True):
     session_id: str
     uuid: str
     raw: dict[str, Any]
 
 
-class SystemMessage(_Message, frozen=True, kw_only=True):
+class SystemMessage(_SdkMessage, frozen=True, kw_only=True):
     """`init` begins every turn; other subtypes are `api_retry`, `warning`, `reply_discarded`. The rest is in `raw`."""
 
     subtype: str
 
 
-class AssistantMessage(_Message, frozen=True, kw_only=True):
+class AssistantMessage(_SdkMessage, frozen=True, kw_only=True):
     """One finished reply of the model."""
 
     content: tuple[TextBlock | ThinkingBlock | ToolUseBlock, ...]
@@ -59,14 +59,14 @@ class AssistantMessage(_Message, frozen=True, kw_only=True):
         return tuple(block for block in self.content if isinstance(block, ToolUseBlock))
 
 
-class UserMessage(_Message, frozen=True, kw_only=True):
+class UserMessage(_SdkMessage, frozen=True, kw_only=True):
     """What the model is told in return: the result of one tool call."""
 
     content: tuple[ToolResultBlock, ...]
     parent_tool_use_id: str | None = None
 
 
-class StreamEvent(_Message, frozen=True, kw_only=True):
+class StreamEvent(_SdkMessage, frozen=True, kw_only=True):
     """One raw event of a reply that is being written, in the shape of the Anthropic Messages API."""
 
     event: dict[str, Any]
@@ -77,7 +77,7 @@ class StreamEvent(_Message, frozen=True, kw_only=True):
         return str(self.event.get("delta", {}).get("text", ""))
 
 
-class ToolProgress(_Message, frozen=True, kw_only=True):
+class ToolProgress(_SdkMessage, frozen=True, kw_only=True):
     """A tool started, is running, or ended; `status` says which."""
 
     tool_name: str
@@ -87,7 +87,7 @@ class ToolProgress(_Message, frozen=True, kw_only=True):
     parent_tool_use_id: str | None = None
 
 
-class ResultMessage(_Message, frozen=True, kw_only=True):
+class ResultMessage(_SdkMessage, frozen=True, kw_only=True):
     """How the turn ended. It is always the last message."""
 
     subtype: str
@@ -118,7 +118,7 @@ _TYPES: dict[str, type[Message]] = {
 }
 
 
-def typed(raw: dict[str, Any]) -> Message:
+def to_typed(raw: dict[str, Any]) -> Message:
     """The typed form of a message dict."""
     spread = {**cast("dict[str, Any]", raw.get("message", {})), **raw} if "message" in raw else raw
     return msgspec.convert({**spread, "raw": raw}, _TYPES[raw["type"]])

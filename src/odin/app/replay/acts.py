@@ -18,7 +18,7 @@ from odin.core.event import (
     ContextAdded,
     Envelope,
     FileCached,
-    FilesLeft,
+    FilesChanged,
     HookRan,
     MessageRemoved,
     PermissionAnswered,
@@ -26,7 +26,7 @@ from odin.core.event import (
     PermissionModeChanged,
     PromptChanged,
     PromptDropped,
-    PromptJoined,
+    PromptInjected,
     PromptQueued,
     QuestionsAnswered,
     QuestionsAsked,
@@ -53,43 +53,43 @@ from odin.core.op import (
     Continue,
     DropPrompt,
     Interrupt,
-    Leftover,
     Op,
     Prompt,
+    QueuePolicy,
     Redo,
-    RemoveLast,
+    RemoveLastMessage,
     Rewind,
     SetPermissionMode,
 )
 
-Key = tuple[str, ...]
+EventKey = tuple[str, ...]
 """A thing that happened, by what stays the same when it happens again."""
 
 _LONGEST_WAIT_S = 3.0
 """A command that was interrupted gets as long as it had, and no longer than this."""
 
 
-class Act(msgspec.Struct, frozen=True):
+class UserAction(msgspec.Struct, frozen=True):
     """`op` is done when `ended` turns are over and `after` has happened; `silent` names a turn in which the model has
     nothing more to say. `close` and `open` are the session's own end and beginning, `kill` an end that it could not
     record."""
 
     seq: int
     op: Op | RuleRemoved | Literal["open", "close", "kill"]
-    ended: int
-    after: Key = ()
-    silent: str = ""
+    ended_turns: int
+    after: EventKey = ()
+    silent_turn: str = ""
     delay: float = 0.0
 
 
-def key_of(envelope: Envelope, said: dict[str, int]) -> Key:
+def key_of(envelope: Envelope, reply_counts: dict[str, int]) -> EventKey:
     """What others can wait for. `said` counts the replies of each agent."""
     event, agent = envelope.event, envelope.agent
     if isinstance(event, TurnStarted):
         return ("turn", agent, event.id)
     if isinstance(event, Replied):
-        said[agent] = said.get(agent, 0) + 1
-        return ("reply", agent, str(said[agent]))
+        reply_counts[agent] = reply_counts.get(agent, 0) + 1
+        return ("reply", agent, str(reply_counts[agent]))
     if isinstance(event, ToolStarted):
         return ("start", event.call_id)
     if isinstance(event, ToolEnded):
@@ -101,14 +101,14 @@ def key_of(envelope: Envelope, said: dict[str, int]) -> Key:
     return ()
 
 
-def acts_of(envelopes: Sequence[Envelope]) -> list[Act]:
-    return _Acts(envelopes).all()
+def actions_of(envelopes: Sequence[Envelope]) -> list[UserAction]:
+    return _ActionReader(envelopes).read_all()
 
 
-class _Acts:
+class _ActionReader:
     def __init__(self, envelopes: Sequence[Envelope]) -> None:
         self._envelopes = envelopes
-        self._acts: list[Act] = []
+        self._actions: list[UserAction] = []
         self._ended = 0
         self._running = ""
         self._queued: set[str] = set()
@@ -121,20 +121,20 @@ class _Acts:
         }
         said: dict[str, int] = {}
         keys = ((item, key_of(item, said)) for item in envelopes)
-        self._anchors = [(item.seq, item.ts, key) for item, key in keys if key and not _partial(item)]
+        self._anchors = [(item.seq, item.ts, key) for item, key in keys if key and not _is_partial(item)]
         self._seqs = [seq for seq, _, _ in self._anchors]
 
-    def all(self) -> list[Act]:
+    def read_all(self) -> list[UserAction]:
         for at, item in enumerate(self._envelopes):
             if isinstance(item.event, TurnEnded) and not item.agent:
                 self._note_effects(at)
         for at, item in enumerate(self._envelopes):
-            self._hear(at, item)
+            self._handle_event(at, item)
         if self._running:
-            self._stop(len(self._envelopes), "kill")
-        return sorted(self._acts, key=lambda act: act.seq)
+            self._add_stop(len(self._envelopes), "kill")
+        return sorted(self._actions, key=lambda act: act.seq)
 
-    def _hear(self, at: int, item: Envelope) -> None:
+    def _handle_event(self, at: int, item: Envelope) -> None:
         event = item.event
         if isinstance(event, SpawnStarted):
             self._spawned.add(f"{event.id}-ended")
@@ -142,58 +142,62 @@ class _Acts:
             return
         if isinstance(event, SessionOpened):
             if self._running:
-                self._stop(at, "kill")
+                self._add_stop(at, "kill")
                 self._running = ""
             if event.resumed or at:
-                self._act(item, "open")
+                self._add_action(item, "open")
         elif isinstance(event, TurnStarted):
-            self._turn(item, event)
+            self._handle_turn_start(item, event)
         elif isinstance(event, TurnEnded):
-            self._turn_ended(at, event)
+            self._handle_turn_end(at, event)
         else:
-            op = self._op(item)
+            op = self._op_of(item)
             if op is not None:
-                self._act(item, op)
+                self._add_action(item, op)
 
-    def _act(self, item: Envelope, op: Op | RuleRemoved | Literal["open"]) -> None:
-        after = self._anchor(item.seq)[2] if self._running else ()
-        self._acts.append(Act(item.seq, op, self._ended, after))
+    def _add_action(self, item: Envelope, op: Op | RuleRemoved | Literal["open"]) -> None:
+        after = self._find_anchor(item.seq)[2] if self._running else ()
+        self._actions.append(UserAction(item.seq, op, self._ended, after))
 
-    def _anchor(self, seq: int) -> tuple[int, float, Key]:
+    def _find_anchor(self, seq: int) -> tuple[int, float, EventKey]:
         at = bisect_left(self._seqs, seq)
         return self._anchors[at - 1] if at else (0, 0.0, ())
 
-    def _turn(self, item: Envelope, event: TurnStarted) -> None:
+    def _handle_turn_start(self, item: Envelope, event: TurnStarted) -> None:
         if event.continues:
-            self._act(item, Continue(event.id, event.mode))
+            self._add_action(item, Continue(event.id, event.mode))
         elif event.id not in self._queued and event.id not in self._spawned:
-            self._act(item, Prompt(event.id, event.text, event.mode, shown=event.shown or event.text))
+            self._add_action(
+                item, Prompt(event.id, event.text, event.mode, display_text=event.display_text or event.text)
+            )
         self._running = event.id
 
-    def _turn_ended(self, at: int, event: TurnEnded) -> None:
+    def _handle_turn_end(self, at: int, event: TurnEnded) -> None:
         """The end of a turn that was killed is recorded when the session is resumed; nobody does anything for it."""
         if event.id != self._running:
             return
-        if event.reason == "interrupted" and not self._stopped_by_answer(at):
-            self._stop(at, Interrupt(self._leftover(at)))
+        if event.reason == "interrupted" and not self._is_stopped_by_answer(at):
+            self._add_stop(at, Interrupt(self._leftover_of(at)))
         elif event.reason == "aborted":
-            self._stop(at, "close")
+            self._add_stop(at, "close")
         self._ended += 1
         self._running = ""
 
-    def _op(self, item: Envelope) -> Op | RuleRemoved | None:
+    def _op_of(self, item: Envelope) -> Op | RuleRemoved | None:
         event = item.event
         if isinstance(event, PromptQueued):
             self._queued.add(event.id)
-            return Prompt(event.id, event.text, event.mode, lane=event.lane, shown=event.shown or event.text)
+            return Prompt(
+                event.id, event.text, event.mode, delivery=event.delivery, display_text=event.display_text or event.text
+            )
         if isinstance(event, PromptChanged):
-            return ChangePrompt(event.id, event.text, event.mode, event.lane, event.shown or event.text)
+            return ChangePrompt(event.id, event.text, event.mode, event.delivery, event.display_text or event.text)
         if isinstance(event, PromptDropped) and item.seq not in self._effects:
             return DropPrompt(event.id)
         if isinstance(event, ContextAdded):
             return AddContext(event.content, event.path, event.command)
         if isinstance(event, MessageRemoved):
-            return RemoveLast()
+            return RemoveLastMessage()
         if isinstance(event, Rewound):
             return Rewind(event.turn, event.files, event.chat)
         if isinstance(event, Redone):
@@ -210,20 +214,20 @@ class _Acts:
 
     # --- where a turn was cut off ---
 
-    def _stop(self, at: int, op: Interrupt | Literal["close", "kill"]) -> None:
+    def _add_stop(self, at: int, op: Interrupt | Literal["close", "kill"]) -> None:
         """The turn that runs was cut off: what came of that begins somewhere before its end."""
-        first = self._first_effect(at)
+        first = self._find_first_effect(at)
         reached = self._envelopes[first].seq if first < len(self._envelopes) else self._envelopes[-1].seq + 1
         stopped = self._envelopes[first].ts if first < len(self._envelopes) else self._envelopes[-1].ts
         seq = self._envelopes[at].seq if at < len(self._envelopes) else reached
-        _, ts, after = self._anchor(reached)
-        if self._busy_at(first):
+        _, ts, after = self._find_anchor(reached)
+        if self._is_busy_at(first):
             delay = min(max(stopped - ts, 0.0), _LONGEST_WAIT_S)
-            self._acts.append(Act(seq, op, self._ended, after, delay=delay))
+            self._actions.append(UserAction(seq, op, self._ended, after, delay=delay))
         else:
-            self._acts.append(Act(seq, op, self._ended, after, silent=self._running))
+            self._actions.append(UserAction(seq, op, self._ended, after, silent_turn=self._running))
 
-    def _first_effect(self, at: int) -> int:
+    def _find_first_effect(self, at: int) -> int:
         first = at
         while first > 0 and _is_effect(self._envelopes[first - 1]):
             first -= 1
@@ -232,9 +236,9 @@ class _Acts:
     def _note_effects(self, at: int) -> None:
         event = self._envelopes[at].event
         if isinstance(event, TurnEnded) and event.reason in ("interrupted", "aborted"):
-            self._effects.update(item.seq for item in self._envelopes[self._first_effect(at) : at])
+            self._effects.update(item.seq for item in self._envelopes[self._find_first_effect(at) : at])
 
-    def _busy_at(self, first: int) -> bool:
+    def _is_busy_at(self, first: int) -> bool:
         """Whether a call ran or somebody was asked when the turn was cut off, so that the model was not waited for."""
         open_calls: set[str] = set()
         asked: set[str] = set()
@@ -253,23 +257,23 @@ class _Acts:
                 asked.clear()
         return bool(open_calls or asked)
 
-    def _leftover(self, at: int) -> Leftover:
-        effects = [item.event for item in self._envelopes[self._first_effect(at) : at]]
-        if any(isinstance(event, PromptJoined) for event in effects):
+    def _leftover_of(self, at: int) -> QueuePolicy:
+        effects = [item.event for item in self._envelopes[self._find_first_effect(at) : at]]
+        if any(isinstance(event, PromptInjected) for event in effects):
             return "join"
         if any(isinstance(event, PromptDropped) for event in effects):
             return "drop"
         return "keep"
 
-    def _stopped_by_answer(self, at: int) -> bool:
-        return stopped_by(self._envelopes, at) is not None
+    def _is_stopped_by_answer(self, at: int) -> bool:
+        return find_stopping_answer(self._envelopes, at) is not None
 
 
-def _partial(item: Envelope) -> bool:
+def _is_partial(item: Envelope) -> bool:
     return isinstance(item.event, Replied) and item.event.message.interrupted
 
 
-def stopped_by(envelopes: Sequence[Envelope], at: int) -> PermissionAnswered | None:
+def find_stopping_answer(envelopes: Sequence[Envelope], at: int) -> PermissionAnswered | None:
     """The answer that ended the turn which ends at this place: a no that meant the whole turn."""
     for item in reversed(envelopes[:at]):
         event = item.event
@@ -280,7 +284,16 @@ def stopped_by(envelopes: Sequence[Envelope], at: int) -> PermissionAnswered | N
     return None
 
 
-_EFFECTS = (AgentEnded, CallDiscarded, FileCached, FilesLeft, HookRan, SpawnFinished, TodosChanged, UsageRecorded)
+_EFFECT_TYPES = (
+    AgentEnded,
+    CallDiscarded,
+    FileCached,
+    FilesChanged,
+    HookRan,
+    SpawnFinished,
+    TodosChanged,
+    UsageRecorded,
+)
 
 
 def _is_effect(item: Envelope) -> bool:
@@ -292,8 +305,8 @@ def _is_effect(item: Envelope) -> bool:
         return event.message.interrupted
     if isinstance(event, PermissionAnswered | QuestionsAnswered):
         return event.by in ("interrupt", "shutdown")
-    if isinstance(event, PromptJoined):
+    if isinstance(event, PromptInjected):
         return not event.turn
     if isinstance(event, PromptDropped):
         return True
-    return isinstance(event, _EFFECTS) or (isinstance(event, TurnEnded) and bool(item.agent))
+    return isinstance(event, _EFFECT_TYPES) or (isinstance(event, TurnEnded) and bool(item.agent))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from odin.app.replay.acts import Act, Key, acts_of, key_of, stopped_by
+from odin.app.replay.acts import EventKey, UserAction, actions_of, find_stopping_answer, key_of
 from odin.app.replay.lines import script_of
 from odin.app.replay.recording import Recording
 from odin.core.client import Client
@@ -27,17 +27,17 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.op import Answer, AnswerQuestions, RemoveRule
-from odin.providers.recorded import Recorded, Stage
+from odin.core.op import AnswerPermission, AnswerQuestions, RemoveRule
+from odin.providers.recorded import PlaybackHooks, RecordedProvider
 
-PATIENCE_S = 20.0
+STALL_TIMEOUT_S = 20.0
 """How long nothing may happen beyond the longest call of the recording, before the replay is given up."""
 
-Open = Callable[[Recorded, str], Awaitable[Client]]
+OpenSession = Callable[[RecordedProvider, str], Awaitable[Client]]
 """Opens the session with this model; with an id it is resumed."""
 
 
-class Stuck(Exception):
+class ReplayStuck(Exception):
     """The replay does not come to where the recording was; the words say what was waited for."""
 
 
@@ -45,49 +45,55 @@ class Player:
     """`log` is the file that the replayed session writes."""
 
     def __init__(
-        self, recording: Recording, opens: Open, log: Path, tell: Callable[[str], None] = lambda line: None
+        self,
+        recording: Recording,
+        open_session: OpenSession,
+        log: Path,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._recording = recording
         self._log = log
-        self._opens = opens
+        self._open_session = open_session
         self._tell = tell
-        self._acts = acts_of(recording.envelopes)
+        self._actions = actions_of(recording.envelopes)
         script = script_of(recording.envelopes)
-        stage = Stage(self._turn, self._ready, self._fell_silent)
-        self._model = Recorded(script.speeches, script.tasks, script.cut, script.jobs, stage)
-        self._answers = _Answers(recording.envelopes)
-        self._patience = PATIENCE_S + _longest_call(recording.envelopes)
+        stage = PlaybackHooks(self._get_turn, self._wait_for_user, self._mark_silent)
+        self._model = RecordedProvider(script.speeches, script.tasks, script.cut_turns, script.jobs, stage)
+        self._answers = _RecordedAnswers(recording.envelopes)
+        self._patience = STALL_TIMEOUT_S + _measure_longest_call(recording.envelopes)
         self._client: Client | None = None
-        self._listening: asyncio.Task[None] | None = None
-        self._happened: set[Key] = set()
+        self._follow_task: asyncio.Task[None] | None = None
+        self._happened: set[EventKey] = set()
         self._silent: set[str] = set()
-        self._said: dict[str, int] = {}
-        self._running = ""
-        self._ended = 0
-        self._undone = self._acts[0].seq if self._acts else 1 << 62
-        self._news = asyncio.Event()
+        self._reply_counts: dict[str, int] = {}
+        self._running_turn = ""
+        self._ended_turns = 0
+        self._next_action_seq = self._actions[0].seq if self._actions else 1 << 62
+        self._progress = asyncio.Event()
 
     async def play(self) -> str:
         """To the end of the recording. Gives what it was stuck at, or ""."""
         try:
             await self._open("")
-            for at, act in enumerate(self._acts):
-                self._undone = act.seq
-                await self._reach(act)
-                await self._do(act)
-                self._undone = self._acts[at + 1].seq if at + 1 < len(self._acts) else 1 << 62
-                self._news.set()
+            for at, act in enumerate(self._actions):
+                self._next_action_seq = act.seq
+                await self._wait_for_action(act)
+                await self._perform(act)
+                self._next_action_seq = self._actions[at + 1].seq if at + 1 < len(self._actions) else 1 << 62
+                self._progress.set()
             if self._client is not None:
-                await self._until(lambda: self._ended >= self._total(), "the end of the last turn")
-        except Stuck as stuck:
+                await self._wait_until(
+                    lambda: self._ended_turns >= self._count_ended_turns(), "the end of the last turn"
+                )
+        except ReplayStuck as stuck:
             return str(stuck)
         except OdinError as error:
-            return error.sentence()
+            return error.describe()
         finally:
             await self._close()
         return ""
 
-    def _total(self) -> int:
+    def _count_ended_turns(self) -> int:
         """How many turns came to an end while they ran."""
         total, running = 0, ""
         for item in self._recording.envelopes:
@@ -101,52 +107,54 @@ class Player:
 
     # --- where the replay is ---
 
-    async def _until(self, reached: Callable[[], bool], what: str) -> None:
+    async def _wait_until(self, reached: Callable[[], bool], what: str) -> None:
         while not reached():
-            self._news.clear()
+            self._progress.clear()
             try:
                 async with asyncio.timeout(self._patience):
-                    await self._news.wait()
+                    await self._progress.wait()
             except TimeoutError:
-                raise Stuck(f"nothing happens any more; waiting for {what}") from None
+                raise ReplayStuck(f"nothing happens any more; waiting for {what}") from None
 
-    async def _reach(self, act: Act) -> None:
-        await self._until(lambda: self._ended >= act.ended, f"the end of turn {act.ended}")
+    async def _wait_for_action(self, act: UserAction) -> None:
+        await self._wait_until(lambda: self._ended_turns >= act.ended_turns, f"the end of turn {act.ended_turns}")
         if act.after:
-            await self._until(lambda: act.after in self._happened, " ".join(act.after))
-        if act.silent:
-            await self._until(lambda: act.silent in self._silent, f"the moment in which {act.silent} was cut off")
+            await self._wait_until(lambda: act.after in self._happened, " ".join(act.after))
+        if act.silent_turn:
+            await self._wait_until(
+                lambda: act.silent_turn in self._silent, f"the moment in which {act.silent_turn} was cut off"
+            )
         if act.delay:
             await asyncio.sleep(act.delay)
 
-    async def _ready(self, seq: int) -> None:
+    async def _wait_for_user(self, seq: int) -> None:
         """For the model: everything that was done before it said this has been done."""
-        await self._until(lambda: self._undone > seq, "what people did meanwhile")
+        await self._wait_until(lambda: self._next_action_seq > seq, "what people did meanwhile")
 
-    async def _turn(self) -> str:
+    async def _get_turn(self) -> str:
         """The prompt that is being answered. It is asked of the session, which knows it before anybody is told."""
         client = self._client
         if client is None:
-            return self._running
+            return self._running_turn
         turns = (await client.snapshot()).messages
-        return turns[-1].id if turns else self._running
+        return turns[-1].id if turns else self._running_turn
 
-    def _fell_silent(self, turn: str) -> None:
+    def _mark_silent(self, turn: str) -> None:
         self._silent.add(turn)
-        self._news.set()
+        self._progress.set()
 
     # --- doing it ---
 
-    async def _do(self, act: Act) -> None:
+    async def _perform(self, act: UserAction) -> None:
         self._tell(f"{act.seq:>6}  {act.op if isinstance(act.op, str) else type(act.op).__name__}")
         if act.op == "open":
             await self._close()
             await self._open(self._recording.header.session)
         elif act.op in ("close", "kill"):
             await self._close(killed=act.op == "kill")
-            self._ended = act.ended + (act.op == "close")
+            self._ended_turns = act.ended_turns + (act.op == "close")
         elif self._client is not None and isinstance(act.op, RuleRemoved):
-            lines = await self._client.rules()
+            lines = await self._client.list_rules()
             number = next((at for at, line in enumerate(lines, 1) if line.text == act.op.text), 0)
             if number:
                 await self._client.submit(RemoveRule(number))
@@ -154,17 +162,17 @@ class Player:
             await self._client.submit(act.op)
 
     async def _open(self, resumed: str) -> None:
-        self._running = ""
-        self._client = client = await self._opens(self._model, resumed)
-        self._listening = asyncio.create_task(self._listen(client))
+        self._running_turn = ""
+        self._client = client = await self._open_session(self._model, resumed)
+        self._follow_task = asyncio.create_task(self._follow_events(client))
         await asyncio.sleep(0)
 
     async def _close(self, *, killed: bool = False) -> None:
         """When the session was killed, what it says at its end is taken out of its log again."""
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening])
-            self._listening = None
+        if self._follow_task is not None:
+            self._follow_task.cancel()
+            await asyncio.wait([self._follow_task])
+            self._follow_task = None
         if self._client is not None:
             size = self._log.stat().st_size if killed and self._log.exists() else -1
             await self._client.close()
@@ -172,38 +180,38 @@ class Player:
             if size >= 0:
                 os.truncate(self._log, size)
 
-    async def _listen(self, client: Client) -> None:
-        async for envelope in client.events():
+    async def _follow_events(self, client: Client) -> None:
+        async for envelope in client.stream_events():
             if not envelope.event.durable:
-                self._news.set()
+                self._progress.set()
                 continue
-            await self._hear(client, envelope)
-            self._news.set()
+            await self._handle_event(client, envelope)
+            self._progress.set()
 
-    async def _hear(self, client: Client, envelope: Envelope) -> None:
+    async def _handle_event(self, client: Client, envelope: Envelope) -> None:
         event = envelope.event
-        if key := key_of(envelope, self._said):
+        if key := key_of(envelope, self._reply_counts):
             self._happened.add(key)
         if isinstance(event, TurnStarted) and not envelope.agent:
-            self._running = event.id
+            self._running_turn = event.id
         elif isinstance(event, TurnEnded) and not envelope.agent:
-            self._ended += event.id == self._running
+            self._ended_turns += event.id == self._running_turn
             self._tell(f"        the turn {event.id} is over: {event.reason}")
         elif isinstance(event, ToolStarted):
             self._tell(f"        {event.name} {event.description}")
         elif isinstance(event, PermissionAsked):
-            answer = self._answers.permission(event)
+            answer = self._answers.answer_permission(event)
             if answer is not None:
                 with suppress(OdinError):
                     await client.submit(answer)
         elif isinstance(event, QuestionsAsked):
-            said = self._answers.questions(event)
+            said = self._answers.answer_questions(event)
             if said is not None:
                 with suppress(OdinError):
                     await client.submit(said)
 
 
-def _longest_call(envelopes: tuple[Envelope, ...]) -> float:
+def _measure_longest_call(envelopes: tuple[Envelope, ...]) -> float:
     """The longest time in which nothing was recorded while a turn ran, as far as anybody would wait again."""
     longest, last, running = 0.0, 0.0, False
     for item in envelopes:
@@ -215,14 +223,14 @@ def _longest_call(envelopes: tuple[Envelope, ...]) -> float:
     return min(longest, 600.0)
 
 
-class _Answers:
+class _RecordedAnswers:
     """What people answered, by the call they were asked about."""
 
     def __init__(self, envelopes: tuple[Envelope, ...]) -> None:
         self._permissions: dict[str, deque[PermissionAnswered]] = {}
         self._questions: dict[str, deque[QuestionsAnswered]] = {}
-        self._stops: set[str] = set()
-        self._let: set[str] = set()
+        self._stopping_asks: set[str] = set()
+        self._allowed_calls: set[str] = set()
         for at, item in enumerate(envelopes):
             event = item.event
             if isinstance(event, PermissionAnswered):
@@ -230,23 +238,25 @@ class _Answers:
             elif isinstance(event, QuestionsAnswered):
                 self._questions.setdefault(event.call_id, deque()).append(event)
             elif isinstance(event, ToolStarted) or (isinstance(event, ToolEnded) and event.status != "denied"):
-                self._let.add(event.call_id)
+                self._allowed_calls.add(event.call_id)
             elif isinstance(event, TurnEnded) and event.reason == "interrupted":
-                stopper = stopped_by(envelopes, at)
+                stopper = find_stopping_answer(envelopes, at)
                 if stopper is not None:
-                    self._stops.add(stopper.ask_id)
+                    self._stopping_asks.add(stopper.ask_id)
 
-    def permission(self, asked: PermissionAsked) -> Answer | None:
+    def answer_permission(self, asked: PermissionAsked) -> AnswerPermission | None:
         """None leaves the question open, because nobody answered it then: the turn was cut off.
 
         What was let through then without a question, by a rule or a flag of that time, is let through now.
         """
         then = self._permissions.get(asked.call_id)
-        if asked.outside and not then:
-            return Answer(asked.ask_id, False, "A replay does not leave its sandbox.", by="replay")
+        if asked.unsandboxed and not then:
+            return AnswerPermission(asked.ask_id, False, "A replay does not leave its sandbox.", by="replay")
         if not then:
-            allow = asked.call_id in self._let
-            return Answer(asked.ask_id, allow, "" if allow else "Nobody was asked in the recording.", by="replay")
+            allow = asked.call_id in self._allowed_calls
+            return AnswerPermission(
+                asked.ask_id, allow, "" if allow else "Nobody was asked in the recording.", by="replay"
+            )
         answer = then.popleft()
         if answer.by in ("interrupt", "shutdown"):
             return None
@@ -254,19 +264,19 @@ class _Answers:
             {
                 "type": "Answer",
                 "ask_id": asked.ask_id,
-                "allow": answer.allowed and not asked.outside,
+                "allow": answer.allowed and not asked.unsandboxed,
                 "reason": answer.reason,
                 "args": answer.args,
                 "by": answer.by,
-                "interrupt": answer.ask_id in self._stops,
+                "interrupt": answer.ask_id in self._stopping_asks,
                 "summary": answer.summary,
                 "rule": answer.rule,
                 "remember": "session" if answer.remember else None,
             },
-            Answer,
+            AnswerPermission,
         )
 
-    def questions(self, asked: QuestionsAsked) -> AnswerQuestions | None:
+    def answer_questions(self, asked: QuestionsAsked) -> AnswerQuestions | None:
         then = self._questions.get(asked.call_id)
         if not then:
             return AnswerQuestions(asked.ask_id, cancelled=True, by="replay")

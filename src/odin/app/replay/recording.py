@@ -22,18 +22,18 @@ from odin.core.event import (
     SessionOpened,
     TurnStarted,
 )
-from odin.session.files.filestate import spelled
-from odin.session.log import Header, read_header, read_log
+from odin.session.files.filestate import encode_path
+from odin.session.log import LogHeader, read_header, read_log
 
-LOG, FILES = "session.jsonl", "files"
-PROJECT, SESSION, HOME = "/project", "/session", "/home/user"
-_ROOT = re.compile(r"(?m)^Project root: (.+)$")
+RECORDING_LOG, RECORDING_FILES = "session.jsonl", "files"
+PROJECT_PATH, SESSION_PATH, HOME_PATH = "/project", "/session", "/home/user"
+_ROOT_PATTERN = re.compile(r"(?m)^Project root: (.+)$")
 
 
 class Recording(msgspec.Struct, frozen=True):
     """`folder` is where the session kept its own things; `files` the start of the project, when it is kept apart."""
 
-    header: Header
+    header: LogHeader
     envelopes: tuple[Envelope, ...]
     root: str
     cwd: str
@@ -42,54 +42,54 @@ class Recording(msgspec.Struct, frozen=True):
     store: Path | None = None
 
     @property
-    def opened(self) -> SessionOpened:
+    def opened_event(self) -> SessionOpened:
         return next(item.event for item in self.envelopes if isinstance(item.event, SessionOpened))
 
     @property
-    def prompts(self) -> int:
+    def prompt_count(self) -> int:
         return sum(isinstance(item.event, TurnStarted) and not item.agent for item in self.envelopes)
 
 
 def find_recording(where: str, cwd: str = "") -> Recording:
     """By the path of a recording or a log, or by the id of a session of this project."""
     path = Path(where)
-    if path.is_dir() and (path / LOG).is_file():
-        return _read(path / LOG, folder=SESSION, files=path / FILES)
+    if path.is_dir() and (path / RECORDING_LOG).is_file():
+        return _read_recording(path / RECORDING_LOG, folder=SESSION_PATH, files=path / RECORDING_FILES)
     if path.is_file():
-        return _own(path)
-    from odin.app.opening import place_of
+        return _read_own_session(path)
+    from odin.app.opening import workspace_of
 
-    place = place_of(Options(cwd=cwd))
-    return _own(place.store.open(place.store.find(where)).path)
+    place = workspace_of(Options(cwd=cwd))
+    return _read_own_session(place.store.open(place.store.find(where)).path)
 
 
-def _own(path: Path) -> Recording:
+def _read_own_session(path: Path) -> Recording:
     """A session of this machine. What its files were is in the checkpoints of its project."""
     path = path.resolve()
     sessions = path.parent.parent
     store = sessions.parent.parent / "checkpoints" / sessions.name
-    return _read(path, folder=str(path.parent), store=store)
+    return _read_recording(path, folder=str(path.parent), store=store)
 
 
-def _read(path: Path, *, folder: str, files: Path | None = None, store: Path | None = None) -> Recording:
+def _read_recording(path: Path, *, folder: str, files: Path | None = None, store: Path | None = None) -> Recording:
     header = read_header(path)
     envelopes = tuple(read_log(path))
     opened = next((item.event for item in envelopes if isinstance(item.event, SessionOpened)), None)
     if opened is None:
         raise LogDamaged(f"{path} does not say where the session took place.", "It cannot be played.")
-    return Recording(header, envelopes, _root(envelopes, opened.cwd), opened.cwd, folder, files, store)
+    return Recording(header, envelopes, _root_of(envelopes, opened.cwd), opened.cwd, folder, files, store)
 
 
-def _root(envelopes: Iterable[Envelope], cwd: str) -> str:
+def _root_of(envelopes: Iterable[Envelope], cwd: str) -> str:
     """The model was told the root when it was not the folder it worked in."""
     for item in envelopes:
         if isinstance(item.event, TurnStarted) and not item.agent:
-            found = next((match for note in item.event.notes if (match := _ROOT.search(note))), None)
+            found = next((match for note in item.event.notes if (match := _ROOT_PATTERN.search(note))), None)
             return found[1] if found is not None else cwd
     return cwd
 
 
-def until(recording: Recording, prompts: int) -> Recording:
+def truncate_recording(recording: Recording, prompts: int) -> Recording:
     """Only the first so many prompts."""
     kept: list[Envelope] = []
     begun = 0
@@ -105,36 +105,36 @@ def until(recording: Recording, prompts: int) -> Recording:
     return msgspec.structs.replace(recording, envelopes=tuple(left))
 
 
-def moved(recording: Recording, places: dict[str, str]) -> Recording:
+def move_recording(recording: Recording, paths: dict[str, str]) -> Recording:
     """The same session as if it had taken place elsewhere: every path that begins with one of the places is another."""
-    move = mover(places)
+    move = make_path_mover(paths)
     return msgspec.structs.replace(
         recording,
-        envelopes=tuple(moved_envelope(item, move) for item in recording.envelopes),
+        envelopes=tuple(move_envelope(item, move) for item in recording.envelopes),
         root=move(recording.root),
         cwd=move(recording.cwd),
         folder=move(recording.folder),
     )
 
 
-def moved_envelope(envelope: Envelope, move: Callable[[str], str]) -> Envelope:
-    return msgspec.convert(_each(msgspec.to_builtins(envelope), move), Envelope)
+def move_envelope(envelope: Envelope, move: Callable[[str], str]) -> Envelope:
+    return msgspec.convert(_map_strings(msgspec.to_builtins(envelope), move), Envelope)
 
 
-def _each(value: Any, move: Callable[[str], str]) -> Any:
+def _map_strings(value: Any, move: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return move(value)
     if isinstance(value, list | tuple):
-        return [_each(item, move) for item in cast("list[Any]", value)]
+        return [_map_strings(item, move) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {move(str(key)): _each(item, move) for key, item in cast("dict[Any, Any]", value).items()}
+        return {move(str(key)): _map_strings(item, move) for key, item in cast("dict[Any, Any]", value).items()}
     return value
 
 
-def mover(places: dict[str, str]) -> Callable[[str], str]:
+def make_path_mover(paths: dict[str, str]) -> Callable[[str], str]:
     """Replaces whole paths only: `/a/shop` is not found in `/a/shop-2`."""
-    known = {name: target for name, target in places.items() if name and name != "/"}
-    known |= {spelled(name): spelled(target) for name, target in known.items()}
+    known = {name: target for name, target in paths.items() if name and name != "/"}
+    known |= {encode_path(name): encode_path(target) for name, target in known.items()}
     if not known:
         raise UsageError("A session in the root of the file system cannot be played.")
     names = "|".join(re.escape(name) for name in sorted(known, key=len, reverse=True))

@@ -12,51 +12,51 @@ from pathlib import Path
 import msgspec
 
 from odin.app.replay.recording import Recording
-from odin.config import home_dir
+from odin.config import get_home_dir
 from odin.core.errors import LogDamaged, UsageError
-from odin.core.event import Envelope, FilesLeft, FilesSaved, FileState, Redone, Rewound
-from odin.session.files.checkpoints import CheckpointStore, Lost, digest
-from odin.session.files.filestate import UNHASHED, unspelled
-from odin.session.files.listing import Listing, read_file
+from odin.core.event import CheckpointSaved, Envelope, FilesChanged, FileState, Redone, Rewound
+from odin.session.files.checkpoints import CheckpointLost, CheckpointStore, sha256_of
+from odin.session.files.filestate import UNHASHED_PREFIX, decode_path
+from odin.session.files.listing import ProjectListing, read_regular_file
 
-MOST_FILES = 200_000
-MOST_BYTES = 4_000_000_000
-_FILE_BYTES = 200_000_000
+MAX_FILES = 200_000
+MAX_BYTES = 4_000_000_000
+_MAX_FILE_BYTES = 200_000_000
 
 
-class Start(msgspec.Struct):
+class StartState(msgspec.Struct):
     """`files` is the first known state of every path; `listing` the whole project before the first command."""
 
     files: dict[str, FileState] = msgspec.field(default_factory=dict[str, FileState])
-    listing: Listing | None = None
+    listing: ProjectListing | None = None
     lost: bool = False
 
 
-def start_of(envelopes: Iterable[Envelope], store: CheckpointStore | None) -> Start:
-    start = Start()
+def start_of(envelopes: Iterable[Envelope], store: CheckpointStore | None) -> StartState:
+    start = StartState()
     for item in envelopes:
         event = item.event
-        if isinstance(event, FilesSaved):
-            _add(start, event.files)
+        if isinstance(event, CheckpointSaved):
+            _add_states(start, event.files)
             if event.manifest and start.listing is None and store is not None:
                 _add_listing(start, event.manifest, store)
-        elif isinstance(event, FilesLeft | Rewound | Redone):
-            _add(start, (change.before for change in event.changes))
+        elif isinstance(event, FilesChanged | Rewound | Redone):
+            _add_states(start, (change.before for change in event.changes))
     return start
 
 
-def _add(start: Start, states: Iterable[FileState]) -> None:
+def _add_states(start: StartState, states: Iterable[FileState]) -> None:
     for state in states:
         start.files.setdefault(state.path, state)
 
 
-def _add_listing(start: Start, manifest: str, store: CheckpointStore) -> None:
+def _add_listing(start: StartState, manifest: str, store: CheckpointStore) -> None:
     try:
-        start.listing = Listing.of(store.manifest(manifest))
-    except Lost:
+        start.listing = ProjectListing.from_manifest(store.load_manifest(manifest))
+    except CheckpointLost:
         start.lost = True
         return
-    _add(start, start.listing.states.values())
+    _add_states(start, start.listing.states.values())
 
 
 def make_scratch(recording: Recording, target: Path, *, outside: Container[str] = ()) -> list[str]:
@@ -64,32 +64,32 @@ def make_scratch(recording: Recording, target: Path, *, outside: Container[str] 
     target.mkdir(mode=0o700)
     if recording.files is not None:
         if recording.files.is_dir():
-            _copy(recording.files, target, ())
+            _copy_tree(recording.files, target, ())
         return []
     store = CheckpointStore(recording.store) if recording.store is not None else None
     start = start_of(recording.envelopes, store)
     notes: list[str] = []
     if Path(recording.root).is_dir():
-        _copy(Path(recording.root), target, outside)
+        _copy_tree(Path(recording.root), target, outside)
     else:
         notes.append(f"The folder {recording.root} is gone; only what was saved of it is in the copy.")
-    back = _Back(recording.root, target, store, start)
-    back.all()
-    return notes + back.notes()
+    back = _Restorer(recording.root, target, store, start)
+    back.restore_all()
+    return notes + back.list_notes()
 
 
-def check_place(recording: Recording) -> None:
+def check_location(recording: Recording) -> None:
     """A recording may be somebody else's: where it says that it took place must be a folder in a project."""
     root, cwd = recording.root, recording.cwd
     plain = all(path.startswith("/") and os.path.normpath(path) == path and "\0" not in path for path in (root, cwd))
     if not plain or not Path(cwd).is_relative_to(root):
         raise LogDamaged(f"The session took place in {cwd!r}, which is no folder of its project {root!r}.")
-    home = os.path.realpath(home_dir(os.environ))
+    home = os.path.realpath(get_home_dir(os.environ))
     if root == "/" or (recording.files is None and Path(home).is_relative_to(os.path.realpath(root))):
         raise UsageError(f"{root} is too much to be copied.", "A session in a folder of its own can be played.")
 
 
-def within(path: str, folder: Path) -> bool:
+def is_within(path: str, folder: Path) -> bool:
     """Whether a path really leads into the folder, which is free of links itself."""
     return Path(os.path.realpath(path)).is_relative_to(folder)
 
@@ -97,7 +97,7 @@ def within(path: str, folder: Path) -> bool:
 def mark_root(recording: Recording, target: Path) -> None:
     """Let the root be found again from the folder below it in which the session worked."""
     place = str(target) + recording.cwd.removeprefix(recording.root)
-    if not within(place, target):
+    if not is_within(place, target):
         raise LogDamaged("The recording leads out of its scratch copy, so it is not played.")
     marks = ("ODIN.md", "odinconfig.json", ".git")
     if recording.cwd != recording.root and not any(os.path.lexists(target / mark) for mark in marks):
@@ -105,22 +105,22 @@ def mark_root(recording: Recording, target: Path) -> None:
     Path(place).mkdir(parents=True, exist_ok=True)
 
 
-def _copy(source: Path, target: Path, outside: Container[str]) -> None:
+def _copy_tree(source: Path, target: Path, outside: Container[str]) -> None:
     """Files, folders and links, nothing else, and never through a link. Folders get their modes, and stay ours."""
     files = size = 0
     target.chmod(stat.S_IMODE(source.stat().st_mode) | 0o700)
     queue = [(source, target)]
     while queue:
         folder, into = queue.pop()
-        for entry in _entries(folder):
+        for entry in _list_entries(folder):
             if entry.path in outside:
                 continue
             info = entry.stat(follow_symlinks=False)
             copy = into / entry.name
             files, size = files + 1, size + info.st_size
-            if files > MOST_FILES or size > MOST_BYTES:
+            if files > MAX_FILES or size > MAX_BYTES:
                 raise UsageError(
-                    f"{source} is too large to be copied (more than {MOST_FILES:,} files or {MOST_BYTES / 1e9:g} GB).",
+                    f"{source} is too large to be copied (more than {MAX_FILES:,} files or {MAX_BYTES / 1e9:g} GB).",
                     "Make a recording of a smaller project.",
                 )
             if stat.S_ISDIR(info.st_mode):
@@ -133,7 +133,7 @@ def _copy(source: Path, target: Path, outside: Container[str]) -> None:
                 _copy_file(entry.path, copy, stat.S_IMODE(info.st_mode))
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _list_entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
             return list(found)
@@ -151,31 +151,31 @@ def _copy_file(source: str, target: Path, mode: int) -> None:
         return
 
 
-class _Back:
+class _Restorer:
     """Puts the copy back to the start of the session. It touches nothing outside the copy."""
 
-    def __init__(self, root: str, target: Path, store: CheckpointStore | None, start: Start) -> None:
+    def __init__(self, root: str, target: Path, store: CheckpointStore | None, start: StartState) -> None:
         self._root = root
         self._target = target
         self._store = store
         self._start = start
         self._lost: list[str] = []
 
-    def all(self) -> None:
+    def restore_all(self) -> None:
         states = sorted(self._start.files.items())
         for path, state in reversed(states):
-            place = self._place(path)
+            place = self._locate(path)
             if place is not None and state.kind == "absent":
-                _take_away(place)
+                _remove_path(place)
         if self._start.listing is not None:
-            for place in self._newer(self._start.listing):
-                _take_away(place)
+            for place in self._find_newer(self._start.listing):
+                _remove_path(place)
         for path, state in states:
-            place = self._place(path)
+            place = self._locate(path)
             if place is not None:
-                self._put(place, state)
+                self._restore(place, state)
 
-    def notes(self) -> list[str]:
+    def list_notes(self) -> list[str]:
         notes: list[str] = []
         if self._lost:
             named = ", ".join(self._lost[:10]) + (", …" if len(self._lost) > 10 else "")
@@ -188,73 +188,73 @@ class _Back:
             notes.append("The repository (.git) is as it is now; its earlier state is not kept.")
         return notes
 
-    def _place(self, path: str) -> Path | None:
+    def _locate(self, path: str) -> Path | None:
         """Where a path of the project is in the copy; None for one outside, or behind a link."""
-        real = unspelled(path)
+        real = decode_path(path)
         if not Path(real).is_relative_to(self._root) or real == self._root:
             return None
         place = self._target / Path(real).relative_to(self._root)
         return place if os.path.realpath(place.parent) == str(place.parent) else None
 
-    def _newer(self, listing: Listing) -> Iterator[Path]:
+    def _find_newer(self, listing: ProjectListing) -> Iterator[Path]:
         """Files of today in folders that were looked into then, and that were not there."""
-        for folder in self._listed(listing):
-            for entry in _entries(folder):
+        for folder in self._find_listed_folders(listing):
+            for entry in _list_entries(folder):
                 path = str(Path(self._root) / Path(entry.path).relative_to(self._target))
                 if not entry.is_dir(follow_symlinks=False) and path not in self._start.files:
                     yield Path(entry.path)
 
-    def _listed(self, listing: Listing) -> Iterator[Path]:
-        if listing.whole:
+    def _find_listed_folders(self, listing: ProjectListing) -> Iterator[Path]:
+        if listing.is_complete:
             yield self._target
         for path, state in listing.states.items():
-            place = self._place(path)
+            place = self._locate(path)
             if state.kind == "folder" and state.saved and place is not None and place.is_dir():
                 yield place
 
-    def _put(self, place: Path, state: FileState) -> None:
+    def _restore(self, place: Path, state: FileState) -> None:
         if state.kind == "folder":
             if not place.is_dir():
-                _take_away(place)
+                _remove_path(place)
                 place.mkdir(parents=True, exist_ok=True)
         elif state.kind == "link":
-            _take_away(place)
+            _remove_path(place)
             place.parent.mkdir(parents=True, exist_ok=True)
             if not os.path.lexists(place):
-                place.symlink_to(unspelled(state.target))
-        elif state.kind == "file" and not self._same(place, state):
-            self._put_file(place, state)
+                place.symlink_to(decode_path(state.target))
+        elif state.kind == "file" and not self._is_same(place, state):
+            self._restore_file(place, state)
 
-    def _same(self, place: Path, state: FileState) -> bool:
-        data = read_file(str(place), _FILE_BYTES)
-        if data is None or (digest(data) != state.sha256 and not state.sha256.startswith(UNHASHED)):
+    def _is_same(self, place: Path, state: FileState) -> bool:
+        data = read_regular_file(str(place), _MAX_FILE_BYTES)
+        if data is None or (sha256_of(data) != state.sha256 and not state.sha256.startswith(UNHASHED_PREFIX)):
             return False
-        if state.sha256.startswith(UNHASHED):
+        if state.sha256.startswith(UNHASHED_PREFIX):
             self._lost.append(state.path)
         elif state.mode:
             place.chmod(state.mode)
         return True
 
-    def _put_file(self, place: Path, state: FileState) -> None:
-        data = self._earlier(state)
+    def _restore_file(self, place: Path, state: FileState) -> None:
+        data = self._fetch_earlier(state)
         if data is None:
             self._lost.append(state.path)
             return
-        _take_away(place)
+        _remove_path(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
         place.chmod(state.mode or 0o644)
 
-    def _earlier(self, state: FileState) -> bytes | None:
+    def _fetch_earlier(self, state: FileState) -> bytes | None:
         if self._store is None or not state.saved:
             return None
         try:
             return self._store.fetch(state.sha256)
-        except Lost:
+        except CheckpointLost:
             return None
 
 
-def _take_away(place: Path) -> None:
+def _remove_path(place: Path) -> None:
     """One file or link of the copy, or a folder that is empty."""
     try:
         if place.is_dir() and not place.is_symlink():

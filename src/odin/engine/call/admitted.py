@@ -13,11 +13,11 @@ from odin.engine.call.guard import RepetitionGuard
 from odin.policy.rules import Verdict
 
 
-def _never() -> bool:
+def _return_false() -> bool:
     return False
 
 
-class Scope(Struct, frozen=True):
+class CallScope(Struct, frozen=True):
     """Whose call it is and where it runs. `steered` says that calls that have not begun are to be left out."""
 
     agent: str
@@ -25,10 +25,10 @@ class Scope(Struct, frozen=True):
     cwd: str
     root: str
     guard: RepetitionGuard
-    steered: Callable[[], bool] = _never
+    is_steered: Callable[[], bool] = _return_false
 
 
-class Judged(Struct, frozen=True):
+class JudgedCall(Struct, frozen=True):
     """A call whose arguments fit and that nothing forbids; the verdict allows it or wants a person to be asked.
 
     `asked_paths` need an answer; `allowed_paths` of the same call would not. `audit` tells of changed arguments.
@@ -46,7 +46,7 @@ class Judged(Struct, frozen=True):
     asked_by_hook: bool = False
 
 
-class Admitted(Struct, frozen=True):
+class AdmittedCall(Struct, frozen=True):
     """A call that may run, with the arguments that will really be used."""
 
     call: ToolCall
@@ -55,7 +55,7 @@ class Admitted(Struct, frozen=True):
     audit: CallAudit | None = None
 
 
-class Refused(Struct, frozen=True):
+class RefusedCall(Struct, frozen=True):
     """A call that does not run. `interrupt` says that whoever refused it wants the turn to stop.
 
     `reason` is why it is discarded when it was begun early. `named` is the error it is: a denied call is `Denied`
@@ -65,16 +65,16 @@ class Refused(Struct, frozen=True):
     call: ToolCall
     text: str
     status: CallStatus = "error"
-    interrupt: bool = False
+    stops_turn: bool = False
     audit: CallAudit | None = None
     reason: DiscardReason = "not_run"
-    named: type[OdinError] | None = None
+    error_type: type[OdinError] | None = None
 
     @property
     def error_kind(self) -> str:
-        return (self.named or Denied).__name__ if self.named or self.status == "denied" else ""
+        return (self.error_type or Denied).__name__ if self.error_type or self.status == "denied" else ""
 
 
-def fault(tool: Tool[Any], error: Exception) -> str:
+def describe_tool_error(tool: Tool[Any], error: Exception) -> str:
     """What the model reads when a tool raised."""
     return f"{tool.name} failed: {str(error) or type(error).__name__}"

@@ -5,24 +5,24 @@ from typing import Any
 
 from odin.core.event import CallAudit
 
-_SHORT = 300
+_SHORT_CHARS = 300
 _DIFF_LINES = 60
 _DIFF_CHARS = 4_000
-_COMPARED = 100_000
+_MAX_COMPARED_CHARS = 100_000
 """Texts together longer than this are not compared line by line."""
 
 
-def audited(original: dict[str, Any], effective: dict[str, Any], by: str, summary: str = "") -> CallAudit | None:
+def audit_change(original: dict[str, Any], effective: dict[str, Any], by: str, summary: str = "") -> CallAudit | None:
     """None when nothing differs in the end."""
     return CallAudit(original, effective, by, summary) if original != effective else None
 
 
-def how_changed(audit: CallAudit) -> str:
+def describe_change(audit: CallAudit) -> str:
     """One or more lines for the model: who changed what, with the old and the new."""
     who = "A hook" if audit.by == "hook" else "The user"
     why = f" ({audit.summary})" if audit.summary else ""
     names = [*audit.original, *(name for name in audit.effective if name not in audit.original)]
-    changes = [_change(name, audit) for name in names if _differs(name, audit)]
+    changes = [_describe_field(name, audit) for name in names if _differs(name, audit)]
     return f"[{who} changed the arguments of this call{why}: {'; '.join(changes)}.]"
 
 
@@ -32,25 +32,25 @@ def _differs(name: str, audit: CallAudit) -> bool:
     )
 
 
-def _change(name: str, audit: CallAudit) -> str:
+def _describe_field(name: str, audit: CallAudit) -> str:
     if name not in audit.effective:
         return f"{name} was left out"
     new = audit.effective[name]
     if name not in audit.original:
-        return f"{name} = {_short(new)} was added"
+        return f"{name} = {_shorten_value(new)} was added"
     old = audit.original[name]
-    if isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) > _SHORT:
-        return f"{name} was changed as follows:\n{_diff(old, new)}\n"
-    return f"{name} was {_short(old)} and is {_short(new)}"
+    if isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) > _SHORT_CHARS:
+        return f"{name} was changed as follows:\n{_diff_texts(old, new)}\n"
+    return f"{name} was {_shorten_value(old)} and is {_shorten_value(new)}"
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHORT else f"{text[:_SHORT]}… ({len(text)} characters)"
+    return text if len(text) <= _SHORT_CHARS else f"{text[:_SHORT_CHARS]}… ({len(text)} characters)"
 
 
-def _diff(old: str, new: str) -> str:
-    if len(old) + len(new) > _COMPARED:
+def _diff_texts(old: str, new: str) -> str:
+    if len(old) + len(new) > _MAX_COMPARED_CHARS:
         return f"({len(old)} characters before, {len(new)} now)"
     import difflib
 

@@ -7,47 +7,47 @@ import msgspec
 
 from odin.core.errors import OdinError
 from odin.core.event import PermissionAsked, Warned
-from odin.core.op import Answer
+from odin.core.op import AnswerPermission
 from odin.core.redaction import Redact
-from odin.core.rule import Action, RememberScope
-from odin.core.text import mended
+from odin.core.rule import RememberScope, RuleAction
+from odin.core.text import to_valid_unicode
 from odin.core.tool import Tool
-from odin.engine.asker import Asker
-from odin.engine.call.admitted import Admitted, Judged, Scope
+from odin.engine.asker import Approvals
+from odin.engine.call.admitted import AdmittedCall, CallScope, JudgedCall
 from odin.engine.recorder import Recorder
 from odin.policy.rules import Policy
 
-Preview = Callable[[Tool[Any], Any], Awaitable[str]]
+PreviewCall = Callable[[Tool[Any], Any], Awaitable[str]]
 """What a call would change, as text for people; "" when there is nothing to show."""
 
 
-async def no_preview(tool: Tool[Any], args: Any) -> str:
+async def skip_preview(tool: Tool[Any], args: Any) -> str:
     return ""
 
 
-class Rules(Protocol):
+class RuleWriter(Protocol):
     """Where answers are remembered."""
 
-    async def add(self, text: str, action: Action, scope: RememberScope) -> None:
+    async def add(self, text: str, action: RuleAction, scope: RememberScope) -> None:
         """From now on. Raises OdinError for a text that is no rule, or when it cannot be written down."""
         ...
 
 
-class Confirm:
+class CallApproval:
     """`sandbox` names what commands run in; `rules` is None where nothing can be remembered."""
 
     def __init__(
         self,
         *,
-        asker: Asker,
+        asker: Approvals,
         policy: Callable[[], Policy],
         recorder: Recorder,
-        rules: Rules | None,
+        rules: RuleWriter | None,
         redact: Redact,
-        preview: Preview,
+        preview: PreviewCall,
         sandbox: Callable[[], str],
     ) -> None:
-        self._asker = asker
+        self._approvals = asker
         self._policy = policy
         self._recorder = recorder
         self._rules = rules
@@ -57,20 +57,22 @@ class Confirm:
 
     @property
     def can_ask(self) -> bool:
-        return self._asker.can_ask
+        return self._approvals.can_ask
 
-    async def permission(self, judged: Judged, scope: Scope, needed: Callable[[], bool]) -> Answer | None:
+    async def ask_permission(
+        self, judged: JudgedCall, scope: CallScope, needed: Callable[[], bool]
+    ) -> AnswerPermission | None:
         """May this call run? None when it is not `needed` to ask any more by the time the question could be put."""
 
         async def prepare() -> PermissionAsked | None:
-            return await self._question(judged, scope) if needed() else None
+            return await self._build_question(judged, scope) if needed() else None
 
-        async def heed(answer: Answer) -> Answer:
-            return await self._remembered(answer, judged, scope)
+        async def heed(answer: AnswerPermission) -> AnswerPermission:
+            return await self._remember_rule(answer, judged, scope)
 
-        return await self._asker.ask(prepare, scope.agent, heed=heed)
+        return await self._approvals.ask(prepare, scope.agent, handle_answer=heed)
 
-    async def _question(self, judged: Judged, scope: Scope) -> PermissionAsked:
+    async def _build_question(self, judged: JudgedCall, scope: CallScope) -> PermissionAsked:
         return PermissionAsked(
             ask_id="",
             call_id=judged.call.id,
@@ -78,14 +80,14 @@ class Confirm:
             args=judged.call.args,
             reason=self._clean(judged.verdict.reason),
             subject=self._clean(judged.subject.text),
-            rules=self._offered(judged, scope),
-            preview=await self._shown(judged),
+            rules=self._suggest_rules(judged, scope),
+            preview=await self._render_preview(judged),
             sandbox=self._sandbox() if judged.tool.kind == "execute" else "",
-            asked_paths=tuple(mended(path) for path in judged.asked_paths),
-            allowed_paths=tuple(mended(path) for path in judged.allowed_paths),
+            asked_paths=tuple(to_valid_unicode(path) for path in judged.asked_paths),
+            allowed_paths=tuple(to_valid_unicode(path) for path in judged.allowed_paths),
         )
 
-    async def outside(self, item: Admitted, blocked: str, scope: Scope) -> Answer:
+    async def ask_unsandboxed(self, item: AdmittedCall, blocked: str, scope: CallScope) -> AnswerPermission:
         """May it run again without the sandbox? Nothing is remembered of this, and the arguments are what they were."""
         blocked = self._clean(blocked)
         question = PermissionAsked(
@@ -94,16 +96,16 @@ class Confirm:
             name=item.tool.name,
             args=item.call.args,
             reason=f"The sandbox kept it from {blocked}.",
-            subject=self._clean(item.tool.subject(item.args).text),
+            subject=self._clean(item.tool.subject_of(item.args).text),
             sandbox=self._sandbox(),
-            outside=True,
+            unsandboxed=True,
         )
 
-        async def heed(answer: Answer) -> Answer:
+        async def heed(answer: AnswerPermission) -> AnswerPermission:
             if answer.args is not None:
                 why = "The arguments cannot be changed in this question, so the command was not run again."
                 self._warn(why, scope)
-                return Answer(answer.ask_id, False, why, by=answer.by)
+                return AnswerPermission(answer.ask_id, False, why, by=answer.by)
             if answer.remember is not None:
                 self._warn("Running outside the sandbox is allowed once; it is not remembered.", scope)
             return msgspec.structs.replace(answer, rule="", remember=None)
@@ -111,15 +113,15 @@ class Confirm:
         async def prepare() -> PermissionAsked:
             return question
 
-        answer = await self._asker.ask(prepare, scope.agent, heed=heed)
-        return answer or Answer("", False)
+        answer = await self._approvals.ask(prepare, scope.agent, handle_answer=heed)
+        return answer or AnswerPermission("", False)
 
-    def _offered(self, judged: Judged, scope: Scope) -> tuple[str, ...]:
+    def _suggest_rules(self, judged: JudgedCall, scope: CallScope) -> tuple[str, ...]:
         if self._rules is None:
             return ()
-        return self._policy().suggestions(judged.tool.name, judged.tool.kind, judged.subject, scope.mode)
+        return self._policy().suggest_rules(judged.tool.name, judged.tool.kind, judged.subject, scope.mode)
 
-    async def _shown(self, judged: Judged) -> str:
+    async def _render_preview(self, judged: JudgedCall) -> str:
         """What would change. It helps to decide; when it cannot be shown, the question is asked without it."""
         if judged.tool.kind != "edit":
             return ""
@@ -128,20 +130,22 @@ class Confirm:
         except Exception:
             return ""
 
-    async def _remembered(self, answer: Answer, judged: Judged, scope: Scope) -> Answer:
+    async def _remember_rule(self, answer: AnswerPermission, judged: JudgedCall, scope: CallScope) -> AnswerPermission:
         """The answer with what was really remembered. What cannot be is an answer for this once."""
         if answer.remember is None:
             return msgspec.structs.replace(answer, rule="")
-        why = await self._add(answer, answer.remember, judged, scope)
+        why = await self._add_rule(answer, answer.remember, judged, scope)
         if not why:
             return msgspec.structs.replace(answer, rule=answer.rule.strip())
         self._warn(f"The answer holds for this once and was not remembered: {why}", scope)
         return msgspec.structs.replace(answer, rule="", remember=None)
 
-    async def _add(self, answer: Answer, keep: RememberScope, judged: Judged, scope: Scope) -> str:
+    async def _add_rule(
+        self, answer: AnswerPermission, keep: RememberScope, judged: JudgedCall, scope: CallScope
+    ) -> str:
         """Why the rule was not added, or ""."""
         text = answer.rule.strip()
-        action: Action = "allow" if answer.allow else "deny"
+        action: RuleAction = "allow" if answer.allow else "deny"
         if not text:
             return "no rule was named."
         if answer.args is not None:
@@ -150,17 +154,17 @@ class Confirm:
             return "rules cannot be changed in this session."
         tool, subject = judged.tool, judged.subject
         try:
-            if not self._policy().meets(text, action, tool.name, tool.kind, subject, scope.mode):
+            if not self._policy().would_decide(text, action, tool.name, tool.kind, subject, scope.mode):
                 return f"the rule {text} is not about this call."
             await self._rules.add(text, action, keep)
         except OdinError as error:
-            return error.sentence()
+            return error.describe()
         except OSError as error:
             return f"it could not be written ({error.strerror or error})."
         return ""
 
-    def _warn(self, text: str, scope: Scope) -> None:
+    def _warn(self, text: str, scope: CallScope) -> None:
         self._recorder.emit(Warned(text), scope.agent)
 
     def _clean(self, text: str) -> str:
-        return mended(self._redact(text).text) if text else ""
+        return to_valid_unicode(self._redact(text).text) if text else ""

@@ -17,55 +17,55 @@ from odin.context.files import FileCache
 from odin.core.errors import AgentShutdown
 from odin.core.event import CachedFile, CallQueued, DiscardReason
 from odin.core.message import ToolCall
-from odin.core.redaction import Redact, unredacted
+from odin.core.redaction import Redact, redact_nothing
 from odin.core.registry import Registry
-from odin.core.tool import ToolOutput, failed
-from odin.engine.asker import Asker
+from odin.core.tool import ToolOutput, fail
+from odin.engine.asker import Approvals
 from odin.engine.call.admission import Admission
-from odin.engine.call.admitted import Admitted, Refused, Scope
-from odin.engine.call.confirm import Confirm, Preview, Rules, no_preview
-from odin.engine.call.hooking import Desk, ToolHooks
-from odin.engine.call.perform import After, Around, Before, Performer, Ran
-from odin.engine.call.result import Results
-from odin.engine.call.together import batches
-from odin.engine.early.eligible import looks
-from odin.engine.early.speculate import Restore, Speculator
+from odin.engine.call.admitted import AdmittedCall, CallScope, RefusedCall
+from odin.engine.call.confirm import CallApproval, PreviewCall, RuleWriter, skip_preview
+from odin.engine.call.hooking import HookInbox, ToolHooks
+from odin.engine.call.perform import AfterStep, AroundStep, BeforeStep, CallExecutor, ReplyCalls
+from odin.engine.call.result import ResultRecorder
+from odin.engine.call.together import group_calls
+from odin.engine.early.eligible import is_read_only_call
+from odin.engine.early.speculate import RollbackFiles, Speculator
 from odin.engine.recorder import Recorder
 from odin.policy.rules import Policy
 
-__all__ = ["SKIPPED", "After", "Around", "Before", "Gate"]
+__all__ = ["SKIPPED_BY_STEERING", "AfterStep", "AroundStep", "BeforeStep", "CallPipeline"]
 
 
-class Gate:
+class CallPipeline:
     def __init__(
         self,
         *,
         registry: Registry,
         policy: Callable[[], Policy],
-        asker: Asker,
+        approvals: Approvals,
         recorder: Recorder,
         seen_files: Callable[[], Iterable[CachedFile]] = tuple,
-        before: Sequence[Before] = (),
-        around: Around = lambda tool, args, context: nullcontext(),
-        after: Sequence[After] = (),
+        before: Sequence[BeforeStep] = (),
+        around: AroundStep = lambda tool, args, context: nullcontext(),
+        after: Sequence[AfterStep] = (),
         save: Callable[[str], str] | None = None,
-        desk: Desk | None = None,
-        redact: Redact = unredacted,
-        rules: Rules | None = None,
-        preview: Preview = no_preview,
+        inbox: HookInbox | None = None,
+        redact: Redact = redact_nothing,
+        rules: RuleWriter | None = None,
+        preview: PreviewCall = skip_preview,
         sandbox: Callable[[], str] = lambda: "",
         files: FileCache | None = None,
-        restore: Restore | None = None,
+        rollback_files: RollbackFiles | None = None,
         speculate: bool = True,
     ) -> None:
         """`files`, `restore` and `speculate` are for calls that begin early: see `Speculator`."""
         self.registry = registry
-        self._asker = asker
+        self._approvals = approvals
         self._recorder = recorder
-        self._desk = desk or Desk(recorder)
-        self._hooks = ToolHooks(self._desk)
-        confirm = Confirm(
-            asker=asker,
+        self._inbox = inbox or HookInbox(recorder)
+        self._hooks = ToolHooks(self._inbox)
+        confirm = CallApproval(
+            asker=approvals,
             policy=policy,
             recorder=recorder,
             rules=rules,
@@ -74,8 +74,10 @@ class Gate:
             sandbox=sandbox,
         )
         self._admission = Admission(registry=registry, policy=policy, confirm=confirm, hooks=self._hooks)
-        self._results = Results(recorder=recorder, hooks=self._hooks, redact=redact, seen_files=seen_files, save=save)
-        self._performer = Performer(
+        self._results = ResultRecorder(
+            recorder=recorder, hooks=self._hooks, redact=redact, seen_files=seen_files, save=save
+        )
+        self._executor = CallExecutor(
             recorder=recorder,
             policy=policy,
             confirm=confirm,
@@ -85,158 +87,174 @@ class Gate:
             around=around,
             after=after,
         )
-        self._early = Speculator(
+        self._speculator = Speculator(
             recorder=recorder,
-            allowed=self._admission.allowed,
-            heard=self._hooks.hears,
-            make=self._performer.make_early,
+            admit=self._admission.admit_without_asking,
+            has_call_hook=self._hooks.has_call_hook,
+            run_tool=self._executor.run_speculatively,
             files=files,
-            restore=restore,
+            rollback_files=rollback_files,
             enabled=speculate,
         )
 
-    def listen(self, scope: Scope) -> Speculator:
+    def observe_reply(self, scope: CallScope) -> Speculator:
         """Who is told of the calls of a reply while it is being written."""
-        return self._early.listen(scope)
+        return self._speculator.observe_reply(scope)
 
-    async def take_back(self, reason: DiscardReason) -> None:
+    async def rollback(self, reason: DiscardReason) -> None:
         """Nothing that was begun early counts any more."""
-        await self._early.take_back(reason)
+        await self._speculator.rollback(reason)
 
-    async def run_all(self, calls: Sequence[ToolCall], scope: Scope) -> bool:
+    async def run_all(self, calls: Sequence[ToolCall], scope: CallScope) -> bool:
         """Run one reply's calls. Questions come in source order, results are recorded in call order.
 
         Calls that do not get in each other's way run together. When a command fails, the calls after it that are not
         mere looks are not run: they were planned on its success. True when the person asked wants the turn to stop.
         Raises AgentShutdown, with every result recorded, when the session ends meanwhile.
         """
-        files = self._recorder.state.changes.mark()
-        await self._early.settle(calls)
+        files = self._recorder.state.file_history.mark()
+        await self._speculator.discard_changed(calls)
         admitted, stop = await self._admit_all(calls, scope)
-        ran = Ran()
-        found = batches(admitted, scope)
+        ran = ReplyCalls()
+        found = group_calls(admitted, scope)
         for item in (item for batch in found[1:] for item in batch):
-            self._queued(item, scope, ran)
+            self._announce_queued(item, scope, ran)
         for batch in found:
-            await self._run_batch([await self._ready(item, scope, ran) for item in batch], scope, ran)
-        await self._early.take_back("not_run")
-        scope.guard.end_round(changed=self._recorder.state.changes.mark() != files)
-        await self._hooks.batch(ran.calls, scope)
-        if self._asker.closed:
+            await self._run_batch([await self._drop_if_obsolete(item, scope, ran) for item in batch], scope, ran)
+        await self._speculator.rollback("not_run")
+        scope.guard.end_round(changed=self._recorder.state.file_history.mark() != files)
+        await self._hooks.fire_batch_complete(ran.calls, scope)
+        if self._approvals.is_closed:
             raise AgentShutdown
-        return stop or ran.stopped
+        return stop or ran.is_stopped
 
-    async def _admit_all(self, calls: Sequence[ToolCall], scope: Scope) -> tuple[list[Admitted | Refused], bool]:
+    async def _admit_all(
+        self, calls: Sequence[ToolCall], scope: CallScope
+    ) -> tuple[list[AdmittedCall | RefusedCall], bool]:
         """Which calls may run, asked in their order. Whoever wants the turn to stop is not asked about the rest."""
         stop = False
-        admitted: list[Admitted | Refused] = []
+        admitted: list[AdmittedCall | RefusedCall] = []
         for call in calls:
-            if scope.steered():
-                admitted.append(_skipped(call))
+            if scope.is_steered():
+                admitted.append(_skip_call(call))
                 continue
-            if stop or self._desk.halted:
-                admitted.append(_not_run(call, _STOPPED if stop else "a hook ended this turn."))
+            if stop or self._inbox.halt_reason:
+                admitted.append(_cancel_call(call, _USER_STOPPED if stop else "a hook ended this turn."))
                 continue
-            verdict = await self._admit(call, scope)
-            if scope.steered():
-                verdict = _skipped(call)
+            verdict = await self._admit_call(call, scope)
+            if scope.is_steered():
+                verdict = _skip_call(call)
             admitted.append(verdict)
-            stop = isinstance(verdict, Refused) and verdict.interrupt
+            stop = isinstance(verdict, RefusedCall) and verdict.stops_turn
         return admitted, stop
 
-    async def _admit(self, call: ToolCall, scope: Scope) -> Admitted | Refused:
+    async def _admit_call(self, call: ToolCall, scope: CallScope) -> AdmittedCall | RefusedCall:
         """What was begun early is taken back before anybody is asked about it, and when it may not run as it did."""
-        begun = self._early.holds(call.id)
-        if begun is not None and not self._admission.still_allowed(begun, scope):
-            await self._early.let_go(call.id, "not_run")
+        begun = self._speculator.find_judged(call.id)
+        if begun is not None and not self._admission.is_still_allowed(begun, scope):
+            await self._speculator.discard_call(call.id, "not_run")
             begun = None
         verdict = await self._admission.admit(call, scope, begun)
-        if isinstance(verdict, Refused):
-            await self._early.let_go(call.id, verdict.reason)
+        if isinstance(verdict, RefusedCall):
+            await self._speculator.discard_call(call.id, verdict.reason)
         else:
-            await self._early.agree(verdict)
+            await self._speculator.confirm_arguments(verdict)
         return verdict
 
-    async def _ready(self, item: Admitted | Refused, scope: Scope, ran: Ran) -> Admitted | Refused:
-        now = self._given_up(item, scope, ran)
-        if isinstance(now, Refused):
-            await self._early.let_go(now.call.id, now.reason)
+    async def _drop_if_obsolete(
+        self, item: AdmittedCall | RefusedCall, scope: CallScope, ran: ReplyCalls
+    ) -> AdmittedCall | RefusedCall:
+        now = self._check_obsolete(item, scope, ran)
+        if isinstance(now, RefusedCall):
+            await self._speculator.discard_call(now.call.id, now.reason)
         return now
 
-    def _given_up(self, item: Admitted | Refused, scope: Scope, ran: Ran) -> Admitted | Refused:
+    def _check_obsolete(
+        self, item: AdmittedCall | RefusedCall, scope: CallScope, ran: ReplyCalls
+    ) -> AdmittedCall | RefusedCall:
         """A call that was admitted may have lost its reason to run since."""
-        if isinstance(item, Refused):
+        if isinstance(item, RefusedCall):
             return item
-        if self._asker.closed:
-            return _not_run(item.call, str(AgentShutdown()))
-        if ran.stopped:
-            return _not_run(item.call, _STOPPED)
-        if scope.steered():
-            return _skipped(item.call)
-        if ran.broken and not looks(item.tool, item.args, scope):
-            return _not_run(item.call, "the command before it in the same reply failed.")
+        if self._approvals.is_closed:
+            return _cancel_call(item.call, str(AgentShutdown()))
+        if ran.is_stopped:
+            return _cancel_call(item.call, _USER_STOPPED)
+        if scope.is_steered():
+            return _skip_call(item.call)
+        if ran.has_failed_command and not is_read_only_call(item.tool, item.args, scope):
+            return _cancel_call(item.call, "the command before it in the same reply failed.")
         return item
 
-    async def _run_batch(self, batch: Sequence[Admitted | Refused], scope: Scope, ran: Ran) -> None:
+    async def _run_batch(self, batch: Sequence[AdmittedCall | RefusedCall], scope: CallScope, ran: ReplyCalls) -> None:
         """What was refused waits for nothing, so that a session that ends still records why."""
-        if len(batch) == 1 or all(isinstance(item, Refused) for item in batch):
+        if len(batch) == 1 or all(isinstance(item, RefusedCall) for item in batch):
             for item in batch:
-                await self._record(item, *await self._run(item, scope, ran), scope, ran)
+                await self._record_result(item, *await self._run_call(item, scope, ran), scope, ran)
             return
-        tasks = [asyncio.create_task(self._run(item, scope, ran)) for item in batch]
+        tasks = [asyncio.create_task(self._run_call(item, scope, ran)) for item in batch]
         try:
             for item, task in zip(batch, tasks, strict=True):
-                await self._record(item, *await task, scope, ran)
+                await self._record_result(item, *await task, scope, ran)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _record(self, item: Admitted | Refused, output: ToolOutput, took_ms: int, scope: Scope, ran: Ran) -> None:
+    async def _record_result(
+        self, item: AdmittedCall | RefusedCall, output: ToolOutput, took_ms: int, scope: CallScope, ran: ReplyCalls
+    ) -> None:
         await self._results.record(item, output, took_ms, scope)
         ran.add(item, output)
-        _noticed(item, output, scope)
+        _inform_guard(item, output, scope)
 
     # --- one call ---
 
-    async def _run(self, item: Admitted | Refused, scope: Scope, ran: Ran) -> tuple[ToolOutput, int]:
-        if isinstance(item, Refused):
-            return failed(item.text), 0
-        begun = self._early.promote(item.call.id)
+    async def _run_call(
+        self, item: AdmittedCall | RefusedCall, scope: CallScope, ran: ReplyCalls
+    ) -> tuple[ToolOutput, int]:
+        if isinstance(item, RefusedCall):
+            return fail(item.text), 0
+        begun = self._speculator.commit(item.call.id)
         if begun is not None:
-            return await self._performer.finish(begun, item, scope, ran)
-        if self._early.slots.locked():
-            self._queued(item, scope, ran)
-        async with self._early.slots:
-            return await self._performer.run(item, scope, ran)
+            return await self._executor.finish_speculative(begun, item, scope, ran)
+        if self._speculator.slots.locked():
+            self._announce_queued(item, scope, ran)
+        async with self._speculator.slots:
+            return await self._executor.run(item, scope, ran)
 
-    def _queued(self, item: Admitted | Refused, scope: Scope, ran: Ran) -> None:
+    def _announce_queued(self, item: AdmittedCall | RefusedCall, scope: CallScope, ran: ReplyCalls) -> None:
         """A call waits for its turn. That is said once, and not of one that runs already."""
         call_id = item.call.id
-        if isinstance(item, Admitted) and call_id not in ran.queued and self._early.holds(call_id) is None:
+        if (
+            isinstance(item, AdmittedCall)
+            and call_id not in ran.queued
+            and self._speculator.find_judged(call_id) is None
+        ):
             ran.queued.add(call_id)
             self._recorder.emit(CallQueued(call_id, item.tool.name), scope.agent)
 
 
-def _noticed(item: Admitted | Refused, output: ToolOutput, scope: Scope) -> None:
+def _inform_guard(item: AdmittedCall | RefusedCall, output: ToolOutput, scope: CallScope) -> None:
     """Let the guard know what came of a call, unless it was never tried."""
-    if isinstance(item, Admitted):
+    if isinstance(item, AdmittedCall):
         runs, edits = item.tool.kind == "execute", item.tool.kind == "edit"
-        scope.guard.saw(item.tool.name, item.call.args, output.text, failed=output.is_error, runs=runs, edits=edits)
+        scope.guard.record_result(
+            item.tool.name, item.call.args, output.text, failed=output.is_error, runs=runs, edits=edits
+        )
     elif item.reason != "repetition" and item.status != "cancelled":
-        scope.guard.saw(item.call.name, item.call.args, item.text, failed=True)
+        scope.guard.record_result(item.call.name, item.call.args, item.text, failed=True)
 
 
-_STOPPED = "the user stopped this turn."
+_USER_STOPPED = "the user stopped this turn."
 
 
-SKIPPED = "Skipped due to queued user message."
+SKIPPED_BY_STEERING = "Skipped due to queued user message."
 """What the model reads of a call that somebody's words came before."""
 
 
-def _skipped(call: ToolCall) -> Refused:
-    return Refused(call, SKIPPED, "cancelled")
+def _skip_call(call: ToolCall) -> RefusedCall:
+    return RefusedCall(call, SKIPPED_BY_STEERING, "cancelled")
 
 
-def _not_run(call: ToolCall, why: str) -> Refused:
-    return Refused(call, f"Not run: {why}", "cancelled")
+def _cancel_call(call: ToolCall, why: str) -> RefusedCall:
+    return RefusedCall(call, f"Not run: {why}", "cancelled")

@@ -10,19 +10,19 @@ from typing import Any
 
 import msgspec
 
-from odin.engine.call.novelty import STALE_ROUNDS, Novelty
+from odin.engine.call.novelty import STALE_ROUNDS, StallDetector
 
-MAX_CONSECUTIVE = 3
-WINDOW = 10
+MAX_SAME_IN_A_ROW = 3
+CALL_WINDOW = 10
 MAX_IN_WINDOW = 5
 ALTERNATIONS = 6
 MAX_WARNINGS = 3
 
-_TIME = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|sec|seconds?|min|minutes?)\b|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\b")
+_TIMES = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s|sec|seconds?|min|minutes?)\b|\b\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\b")
 """What differs from one look to the next although nothing has happened."""
 
 
-class _Made:
+class _SeenCall:
     """One call, and what came of it once that is known."""
 
     def __init__(self, key: bytes) -> None:
@@ -34,81 +34,85 @@ class RepetitionGuard:
     """Watches the calls of one turn. A refused call still counts, so insisting ends the turn."""
 
     def __init__(self) -> None:
-        self._recent: deque[_Made] = deque(maxlen=WINDOW)
-        self._refused = False
+        self._recent: deque[_SeenCall] = deque(maxlen=CALL_WINDOW)
+        self._has_refused = False
         self._warnings = 0
-        self._novelty = Novelty()
+        self._stall_detector = StallDetector()
 
     @property
-    def hopeless(self) -> bool:
+    def is_hopeless(self) -> bool:
         """The model was told several times and still repeats itself."""
         return self._warnings >= MAX_WARNINGS
 
-    def saw(
+    def record_result(
         self, name: str, args: dict[str, Any], text: str, *, failed: bool, runs: bool = False, edits: bool = False
     ) -> None:
         """What came of a call that was not refused here; `runs` is a command, `edits` changes files."""
-        self._novelty.saw(name, args, text, failed=failed, runs=runs, edits=edits)
-        key = _key(name, args)
+        self._stall_detector.record_result(name, args, text, failed=failed, runs=runs, edits=edits)
+        key = _key_of(name, args)
         made = next((made for made in self._recent if made.key == key and made.result is None), None)
         if made is not None:
-            made.result = hash((failed, _TIME.sub("#", text)))
+            made.result = hash((failed, _TIMES.sub("#", text)))
 
     def end_round(self, *, changed: bool = False) -> None:
         """The calls of one reply are over: however many of them were refused, the model is told once.
 
         `changed` says that files are different now, which is progress whatever the results look like.
         """
-        if self._refused and self._novelty.exhausted:
-            self._novelty.warned()
+        if self._has_refused and self._stall_detector.is_stalled:
+            self._stall_detector.grant_respite()
         else:
-            self._novelty.end_round(changed=changed)
-        self._warnings += self._refused
-        self._refused = False
+            self._stall_detector.end_round(changed=changed)
+        self._warnings += self._has_refused
+        self._has_refused = False
 
-    def check(self, name: str, args: dict[str, Any]) -> str:
+    def check_call(self, name: str, args: dict[str, Any]) -> str:
         """Why this call is refused, or "" when it may run."""
-        self._recent.append(_Made(_key(name, args)))
-        reason = _reason(list(self._recent)) or (_NOTHING_NEW if self._novelty.exhausted else "")
-        self._refused = self._refused or bool(reason)
+        self._recent.append(_SeenCall(_key_of(name, args)))
+        reason = _repetition_reason_of(list(self._recent)) or (
+            _STALLED_REASON if self._stall_detector.is_stalled else ""
+        )
+        self._has_refused = self._has_refused or bool(reason)
         return reason
 
     def would_refuse(self, calls: Iterable[tuple[str, dict[str, Any]]]) -> bool:
         """Whether the last of these calls would be refused if they were made one after the other. None is counted."""
-        recent = deque(self._recent, maxlen=WINDOW)
-        recent.extend(_Made(_key(name, args)) for name, args in calls)
-        return self._novelty.exhausted or bool(_reason(list(recent)))
+        recent = deque(self._recent, maxlen=CALL_WINDOW)
+        recent.extend(_SeenCall(_key_of(name, args)) for name, args in calls)
+        return self._stall_detector.is_stalled or bool(_repetition_reason_of(list(recent)))
 
 
-_NOTHING_NEW = (
+_STALLED_REASON = (
     f"loop detected: the calls of the last {STALE_ROUNDS} steps brought nothing that earlier ones had not. "
     "Try something different, or answer with what you know."
 )
 
 
-def _key(name: str, args: dict[str, Any]) -> bytes:
+def _key_of(name: str, args: dict[str, Any]) -> bytes:
     return msgspec.json.encode([name, args], order="deterministic")
 
 
-def _reason(recent: list[_Made]) -> str:
+def _repetition_reason_of(recent: list[_SeenCall]) -> str:
     """Why the newest call is refused."""
     keys = [made.key for made in recent]
     key = keys[-1]
     same = [made for made in recent if made.key == key]
-    if not _brings_news(same):
-        if len(keys) >= MAX_CONSECUTIVE and all(item == key for item in keys[-MAX_CONSECUTIVE:]):
-            return f"loop detected: this is the same call {MAX_CONSECUTIVE} times in a row. Change something or answer."
+    if not _has_new_result(same):
+        if len(keys) >= MAX_SAME_IN_A_ROW and all(item == key for item in keys[-MAX_SAME_IN_A_ROW:]):
+            return (
+                f"loop detected: this is the same call {MAX_SAME_IN_A_ROW} times in a row. Change something or answer."
+            )
         if len(same) > MAX_IN_WINDOW:
             return f"loop detected: the same call came {len(same)} times in the last {len(keys)}. Try another way."
     tail = keys[-ALTERNATIONS:]
     if len(tail) == ALTERNATIONS and tail[0] != tail[1] and tail == tail[:2] * (ALTERNATIONS // 2):
         pair = recent[-ALTERNATIONS:]
-        if not _brings_news(pair[::2]) and not _brings_news(pair[1::2]):
+        if not _has_new_result(pair[::2]) and not _has_new_result(pair[1::2]):
             return "loop detected: two calls are taking turns without progress. Try another way or answer."
     return ""
 
 
-def _brings_news(same: list[_Made]) -> bool:
+def _has_new_result(same: list[_SeenCall]) -> bool:
     """Whether the last two times this call was made, different things came of it."""
     results = [made.result for made in same if made.result is not None]
     return len(results) > 1 and results[-1] != results[-2]

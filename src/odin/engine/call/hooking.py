@@ -5,18 +5,18 @@ from typing import Any
 
 import msgspec
 
-from odin.core.event import Noted, Warned
-from odin.core.hook import SILENT, HookCall, Hooks, HookVerdict, NoHooks, Point
+from odin.core.event import NoteAdded, Warned
+from odin.core.hook import NO_VERDICT, HookCall, HookPoint, Hooks, HookVerdict, NoHooks
 from odin.core.message import ToolCall
 from odin.core.tool import Tool, ToolOutput
-from odin.engine.call.admitted import Scope
+from odin.engine.call.admitted import CallScope
 from odin.engine.recorder import Recorder
 
-WITHHELD = "A hook withheld this result"
-HALTED = "A hook ended the turn."
+WITHHELD_TEXT = "A hook withheld this result"
+HALTED_REASON = "A hook ended the turn."
 
 
-class Desk:
+class HookInbox:
     """The hooks of one agent, and what they said beside their decisions.
 
     What is for the person is shown at once. What is for the model may come while calls are still open, where the
@@ -24,36 +24,36 @@ class Desk:
     """
 
     def __init__(self, recorder: Recorder, hooks: Hooks | None = None) -> None:
-        self.halted = ""
+        self.halt_reason = ""
         self.recorder = recorder
         self._hooks = hooks or NoHooks()
         self._notes: list[str] = []
 
-    def listens(self, point: Point, tool: str = "") -> bool:
-        return self._hooks.listens(point, tool)
+    def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
+        return self._hooks.has_hook_for(point, tool)
 
     async def fire(self, call: HookCall) -> HookVerdict:
         verdict = await self._hooks.fire(call)
-        if verdict.context and not _dropped(call, verdict):
+        if verdict.context and not _is_dropped(call, verdict):
             self._notes.append(verdict.context)
         if verdict.notice:
             self.recorder.emit(Warned(verdict.notice), call.agent)
         if verdict.halt:
-            self.halted = verdict.message or HALTED
+            self.halt_reason = verdict.message or HALTED_REASON
         return verdict
 
-    def tell(self, agent: str) -> None:
+    def deliver_notes(self, agent: str) -> None:
         """Put what waits beside the newest message. No call may be open."""
         if self._notes:
             notes, self._notes = "\n\n".join(self._notes), []
-            self.recorder.emit(Noted(notes), agent)
+            self.recorder.emit(NoteAdded(notes), agent)
 
     def take_halt(self) -> str:
-        halted, self.halted = self.halted, ""
+        halted, self.halt_reason = self.halt_reason, ""
         return halted
 
 
-def _dropped(call: HookCall, verdict: HookVerdict) -> bool:
+def _is_dropped(call: HookCall, verdict: HookVerdict) -> bool:
     """What is said beside a prompt that is not let through goes with it."""
     return call.point == "prompt_submit" and verdict.decision == "deny"
 
@@ -61,86 +61,95 @@ def _dropped(call: HookCall, verdict: HookVerdict) -> bool:
 class ToolHooks:
     """The points around tool calls. The gate asks here only about calls that the rules let through."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._changes = desk.recorder.state.changes
+    def __init__(self, desk: HookInbox) -> None:
+        self._inbox = desk
+        self._changes = desk.recorder.state.file_history
         self._mark = self._changes.mark()
 
-    def hears(self, tool: Tool[Any]) -> bool:
+    def has_call_hook(self, tool: Tool[Any]) -> bool:
         """Whether somebody wants to see calls of this tool before they run."""
-        return self._desk.listens("tool_call", tool.name)
+        return self._inbox.has_hook_for("tool_call", tool.name)
 
-    async def before(self, tool: Tool[Any], call: ToolCall, args: Any, scope: Scope) -> HookVerdict:
+    async def fire_tool_call(self, tool: Tool[Any], call: ToolCall, args: Any, scope: CallScope) -> HookVerdict:
         """`tool_call`: a call the rules would allow or ask about. It may be denied, asked about or changed."""
-        verdict = await self._about("tool_call", tool, call, args, scope)
-        same = verdict.args is not None and verdict.args == tool.renamed(call.args)
+        verdict = await self._fire_about_call("tool_call", tool, call, args, scope)
+        same = verdict.args is not None and verdict.args == tool.rename_args(call.args)
         return msgspec.structs.replace(verdict, args=None) if same else verdict
 
-    async def after(self, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: Scope) -> ToolOutput:
+    async def fire_tool_result(
+        self, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: CallScope
+    ) -> ToolOutput:
         """`tool_result`: the call ran. What it gave may be replaced; a no is an objection beside it."""
-        verdict = await self._look("tool_result", tool, call, args, output, scope)
-        output = _replaced(output, verdict)
+        verdict = await self._fire_about_output("tool_result", tool, call, args, output, scope)
+        output = _replace_output(output, verdict)
         if verdict.decision == "deny" and verdict.message:
             output = msgspec.structs.replace(output, text=f"{output.text}\n\n[A hook objects: {verdict.message}]")
         return output
 
-    async def appended(
-        self, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: Scope
+    async def fire_before_append(
+        self, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: CallScope
     ) -> ToolOutput:
         """`before_tool_result_append`: the last look at a result before it is recorded. A no withholds it."""
-        verdict = await self._look("before_tool_result_append", tool, call, args, output, scope)
+        verdict = await self._fire_about_output("before_tool_result_append", tool, call, args, output, scope)
         if verdict.decision != "deny":
-            return _replaced(output, verdict)
-        text = f"{WITHHELD}: {verdict.message}" if verdict.message else f"{WITHHELD}."
+            return _replace_output(output, verdict)
+        text = f"{WITHHELD_TEXT}: {verdict.message}" if verdict.message else f"{WITHHELD_TEXT}."
         return ToolOutput(text=text, is_error=output.is_error, files=output.files, todos=output.todos)
 
-    async def batch(self, ran: Sequence[tuple[Tool[Any], Any, ToolOutput]], scope: Scope) -> None:
+    async def fire_batch_complete(self, ran: Sequence[tuple[Tool[Any], Any, ToolOutput]], scope: CallScope) -> None:
         """`tool_batch_complete`: every call of one reply has its result. Now the model can be told what hooks said.
 
         `ran` are the calls that ran, in order.
         """
         mark, self._mark = self._mark, self._changes.mark()
-        if ran and self._desk.listens("tool_batch_complete"):
-            await self._desk.fire(self._batch_call(ran, mark, scope))
-        self._desk.tell(scope.agent)
+        if ran and self._inbox.has_hook_for("tool_batch_complete"):
+            await self._inbox.fire(self._build_batch_call(ran, mark, scope))
+        self._inbox.deliver_notes(scope.agent)
 
-    def _batch_call(self, ran: Sequence[tuple[Tool[Any], Any, ToolOutput]], mark: int, scope: Scope) -> HookCall:
+    def _build_batch_call(
+        self, ran: Sequence[tuple[Tool[Any], Any, ToolOutput]], mark: int, scope: CallScope
+    ) -> HookCall:
         edits = [output for tool, _, output in ran if tool.kind == "edit" and not output.is_error]
         edited = [path for output in edits for path in output.files]
-        watched = [change.before_after.before.path for change in self._changes.since(mark)]
+        watched = [change.change.before.path for change in self._changes.list_since(mark)]
         return HookCall(
             "tool_batch_complete",
             scope.agent,
             scope.mode,
             tools=tuple(dict.fromkeys(tool.name for tool, _, _ in ran)),
-            paths=tuple(dict.fromkeys(path for tool, args, _ in ran for path in _paths(tool, args))),
+            paths=tuple(dict.fromkeys(path for tool, args, _ in ran for path in _paths_of(tool, args))),
             changed=tuple(dict.fromkeys([*edited, *watched])),
             is_error=any(output.is_error for _, _, output in ran),
         )
 
-    async def _look(
-        self, point: Point, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: Scope
+    async def _fire_about_output(
+        self, point: HookPoint, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: CallScope
     ) -> HookVerdict:
-        return await self._about(point, tool, call, args, scope, output=output.text, is_error=output.is_error)
+        return await self._fire_about_call(point, tool, call, args, scope, output=output.text, is_error=output.is_error)
 
-    async def _about(
-        self, point: Point, tool: Tool[Any], call: ToolCall, args: Any, scope: Scope, **more: Any
+    async def _fire_about_call(
+        self, point: HookPoint, tool: Tool[Any], call: ToolCall, args: Any, scope: CallScope, **more: Any
     ) -> HookVerdict:
-        if not self._desk.listens(point):
-            return SILENT
-        about = {"call_id": call.id, "tool": tool.name, "args": tool.renamed(call.args), "paths": _paths(tool, args)}
-        return await self._desk.fire(HookCall(point, scope.agent, scope.mode, **about, **more))
+        if not self._inbox.has_hook_for(point):
+            return NO_VERDICT
+        about = {
+            "call_id": call.id,
+            "tool": tool.name,
+            "args": tool.rename_args(call.args),
+            "paths": _paths_of(tool, args),
+        }
+        return await self._inbox.fire(HookCall(point, scope.agent, scope.mode, **about, **more))
 
 
-def _replaced(output: ToolOutput, verdict: HookVerdict) -> ToolOutput:
+def _replace_output(output: ToolOutput, verdict: HookVerdict) -> ToolOutput:
     """With the text a hook wants; what people would have seen of the old one goes with it."""
     if verdict.output is None or verdict.output == output.text:
         return output
     return msgspec.structs.replace(output, text=verdict.output, view="", for_user="")
 
 
-def _paths(tool: Tool[Any], args: Any) -> tuple[str, ...]:
+def _paths_of(tool: Tool[Any], args: Any) -> tuple[str, ...]:
     try:
-        return tool.subject(args).paths
+        return tool.subject_of(args).paths
     except Exception:  # whoever judged the call has reported it
         return ()

@@ -9,18 +9,18 @@ import msgspec
 
 from odin.core.event import CachedFile, CallStatus, ContextSummarized, FileCached, TodosChanged, ToolEnded
 from odin.core.redaction import Redact
-from odin.core.text import mended
+from odin.core.text import to_valid_unicode
 from odin.core.tool import ToolOutput
-from odin.engine.call.admitted import Admitted, Refused, Scope
-from odin.engine.call.bound import bounded
-from odin.engine.call.changed import how_changed
+from odin.engine.call.admitted import AdmittedCall, CallScope, RefusedCall
+from odin.engine.call.bound import bound_text
+from odin.engine.call.changed import describe_change
 from odin.engine.call.hooking import ToolHooks
 from odin.engine.recorder import Recorder
 
 UNSUPPORTED_MEDIA = "[Unsupported tool result type]"
 
 
-class Results:
+class ResultRecorder:
     """`save` keeps the whole of a text that is too long for the model and says where; it only gets redacted text."""
 
     def __init__(
@@ -38,61 +38,65 @@ class Results:
         self._seen_files = seen_files
         self._save = save
 
-    async def record(self, item: Admitted | Refused, output: ToolOutput, took_ms: int, scope: Scope) -> None:
-        ended = await self._result(item, output, took_ms, scope)
+    async def record(
+        self, item: AdmittedCall | RefusedCall, output: ToolOutput, took_ms: int, scope: CallScope
+    ) -> None:
+        ended = await self._build_event(item, output, took_ms, scope)
         emit = self._recorder.emit
         emit(ended, scope.agent)
         if output.summary:
-            emit(ContextSummarized(self._clean(output.summary), output.covers), scope.agent)
+            emit(ContextSummarized(self._redact_text(output.summary), output.covers), scope.agent)
         if output.todos is not None:
             emit(TodosChanged(output.todos), scope.agent)
         for file in self._seen_files():
-            emit(FileCached(msgspec.structs.replace(file, path=mended(file.path))), scope.agent)
+            emit(FileCached(msgspec.structs.replace(file, path=to_valid_unicode(file.path))), scope.agent)
 
-    async def _result(self, item: Admitted | Refused, output: ToolOutput, took_ms: int, scope: Scope) -> ToolEnded:
-        output, found = self._bounded(output)
-        output = msgspec.structs.replace(output, text=self._remarked(output.text, item, found))
-        if isinstance(item, Admitted):
-            told = await self._hooks.appended(item.tool, item.call, item.args, output, scope)
+    async def _build_event(
+        self, item: AdmittedCall | RefusedCall, output: ToolOutput, took_ms: int, scope: CallScope
+    ) -> ToolEnded:
+        output, found = self._redact_and_bound(output)
+        output = msgspec.structs.replace(output, text=self._add_remarks(output.text, item, found))
+        if isinstance(item, AdmittedCall):
+            told = await self._hooks.fire_before_append(item.tool, item.call, item.args, output, scope)
             if told is not output:
-                output, more = self._bounded(told)
+                output, more = self._redact_and_bound(told)
                 found = tuple(dict.fromkeys((*found, *more)))
         return ToolEnded(
             call_id=item.call.id,
-            name=item.tool.name if isinstance(item, Admitted) else item.call.name,
-            status=_status(item, output),
-            text=mended(output.text),
-            note=mended(output.note),
-            view=mended(output.view),
-            for_user="" if output.silent else mended(output.for_user),
-            files=tuple(mended(path) for path in output.files),
+            name=item.tool.name if isinstance(item, AdmittedCall) else item.call.name,
+            status=_status_of(item, output),
+            text=to_valid_unicode(output.text),
+            note=to_valid_unicode(output.note),
+            display=to_valid_unicode(output.view),
+            for_user="" if output.silent else to_valid_unicode(output.for_user),
+            files=tuple(to_valid_unicode(path) for path in output.files),
             duration_ms=took_ms,
             images=output.images,
             asynchronous=output.asynchronous,
             audit=item.audit,
             redacted=found,
-            error_kind=item.error_kind if isinstance(item, Refused) else output.error_kind,
+            error_kind=item.error_kind if isinstance(item, RefusedCall) else output.error_kind,
         )
 
-    def _bounded(self, output: ToolOutput) -> tuple[ToolOutput, tuple[str, ...]]:
+    def _redact_and_bound(self, output: ToolOutput) -> tuple[ToolOutput, tuple[str, ...]]:
         """The output without its secrets and no longer than the model may read, and what was taken out."""
         clean = [self._redact(text) for text in (output.text, output.note, output.view, output.for_user)]
-        found = tuple(dict.fromkeys(secret for one in clean for secret in one.found))
+        found = tuple(dict.fromkeys(secret for one in clean for secret in one.secrets))
         text, note, view, for_user = (one.text for one in clean)
-        text = UNSUPPORTED_MEDIA if output.media else bounded(text, self._save)
+        text = UNSUPPORTED_MEDIA if output.media else bound_text(text, self._save)
         return msgspec.structs.replace(output, text=text, note=note, view=view, for_user=for_user), found
 
-    def _remarked(self, text: str, item: Admitted | Refused, found: tuple[str, ...]) -> str:
+    def _add_remarks(self, text: str, item: AdmittedCall | RefusedCall, found: tuple[str, ...]) -> str:
         """What the model must know of the way this result took."""
-        if isinstance(item, Admitted) and item.audit is not None:
-            text = f"{text}\n\n{self._clean(how_changed(item.audit))}"
+        if isinstance(item, AdmittedCall) and item.audit is not None:
+            text = f"{text}\n\n{self._redact_text(describe_change(item.audit))}"
         return f"{text}\n\n[redacted: {', '.join(found)}]" if found else text
 
-    def _clean(self, text: str) -> str:
-        return mended(self._redact(text).text)
+    def _redact_text(self, text: str) -> str:
+        return to_valid_unicode(self._redact(text).text)
 
 
-def _status(item: Admitted | Refused, output: ToolOutput) -> CallStatus:
-    if isinstance(item, Refused):
+def _status_of(item: AdmittedCall | RefusedCall, output: ToolOutput) -> CallStatus:
+    if isinstance(item, RefusedCall):
         return item.status
     return "error" if output.is_error else "success"

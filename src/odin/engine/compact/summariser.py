@@ -4,56 +4,56 @@ from collections.abc import Sequence
 
 import msgspec
 
-from odin.context.compact import portions
-from odin.context.headings import sections, weakness, written
+from odin.context.compact import split_into_portions
+from odin.context.headings import find_weakness, parse_sections, render_sections
 from odin.core.errors import OdinError
-from odin.core.job import COMPACTION, Job
+from odin.core.job import COMPACTION_JOB, SmallJob
 from odin.core.message import Message
 from odin.core.provider import ModelInfo, Provider
-from odin.engine.compact.compaction import WindowKeeper
+from odin.engine.compact.compaction import ContextBudget
 from odin.engine.kit import Planner
-from odin.engine.lesser import Lesser
+from odin.engine.lesser import SmallModel
 
-PORTIONS = 6
+MAX_PORTIONS = 6
 _UNKNOWN_WINDOW = 32_768
-_MOST_INPUT = 100_000
-_OFFLINE = "offline"
+_MAX_INPUT_TOKENS = 100_000
+_OFFLINE_PROVIDER = "offline"
 
 
-class Weak(OdinError):
+class UnusableSummary(OdinError):
     """The model answered, but not with a summary."""
 
 
-async def summarise(
-    keeper: WindowKeeper, planner: Planner, messages: Sequence[Message], earlier: str, focus: str, most: int
+async def summarize(
+    keeper: ContextBudget, planner: Planner, messages: Sequence[Message], earlier: str, focus: str, most: int
 ) -> str:
     """A summary of the messages and of the earlier one, of at most about `most` tokens; "" when there is no model.
 
     A conversation that does not fit one question is asked about in portions, each with the summary of those before.
     """
-    provider, info = await keeper.means.summariser(planner)
-    if info.provider == _OFFLINE:
+    provider, info = await keeper.deps.connect_summarizer(planner)
+    if info.provider == _OFFLINE_PROVIDER:
         return ""
-    window = keeper.means.windows.of(info) or _UNKNOWN_WINDOW
-    room = max(1_000, min(_MOST_INPUT, window * 6 // 10 - most))
-    job = msgspec.structs.replace(COMPACTION, max_tokens=max(512, min(COMPACTION.max_tokens, window // 4)))
+    window = keeper.deps.windows.window_of(info) or _UNKNOWN_WINDOW
+    room = max(1_000, min(_MAX_INPUT_TOKENS, window * 6 // 10 - most))
+    job = msgspec.structs.replace(COMPACTION_JOB, max_tokens=max(512, min(COMPACTION_JOB.max_tokens, window // 4)))
     text = earlier
-    for portion in portions(messages, room, PORTIONS):
-        text = await _ask(keeper, provider, info, job, _question(portion, text, focus, most))
-        why = weakness(text, most * 2)
+    for portion in split_into_portions(messages, room, MAX_PORTIONS):
+        text = await _ask_model(keeper, provider, info, job, _build_question(portion, text, focus, most))
+        why = find_weakness(text, most * 2)
         if why:
-            raise Weak(f"The summary was not usable: {why}.")
-    return written(sections(text))
+            raise UnusableSummary(f"The summary was not usable: {why}.")
+    return render_sections(parse_sections(text))
 
 
-async def _ask(keeper: WindowKeeper, provider: Provider, info: ModelInfo, job: Job, question: str) -> str:
+async def _ask_model(keeper: ContextBudget, provider: Provider, info: ModelInfo, job: SmallJob, question: str) -> str:
     async def connect() -> tuple[Provider, ModelInfo]:
         return provider, info
 
-    return await Lesser(connect, keeper.means.recorder, keeper.means.budget).ask(job, question, keeper.agent)
+    return await SmallModel(connect, keeper.deps.recorder, keeper.deps.budget).ask(job, question, keeper.agent)
 
 
-def _question(portion: str, earlier: str, focus: str, most: int) -> str:
+def _build_question(portion: str, earlier: str, focus: str, most: int) -> str:
     parts = [f"Write at most {most * 3 // 4} words."]
     if focus:
         parts.append(f"What matters most: {focus}")

@@ -2,45 +2,45 @@
 
 from msgspec import Struct
 
-from odin.core.event import CallDiscarded, CallSpeculated, DiscardReason, FileChange, KeptFile, Warned
+from odin.core.event import CallDiscarded, CallSpeculated, DiscardReason, FileChange, SkippedFile, Warned
 from odin.engine.recorder import Recorder
-from odin.session.files.changes import Ahead
+from odin.session.files.changes import SpeculativeChanges
 
 
-class PutBack(Struct, frozen=True):
+class RollbackResult(Struct, frozen=True):
     """What was put back in files, and what was left alone."""
 
     changes: tuple[FileChange, ...] = ()
-    kept: tuple[KeptFile, ...] = ()
+    kept: tuple[SkippedFile, ...] = ()
 
 
-NOTHING = PutBack()
+NOTHING_RESTORED = RollbackResult()
 
 
-def not_back(early: Ahead, error: Exception) -> PutBack:
+def make_failed_rollback(early: SpeculativeChanges, error: Exception) -> RollbackResult:
     """Nothing could be put back."""
     paths = [change.before.path for change in early.changes or ()]
-    return PutBack(kept=tuple(KeptFile(path, str(error)) for path in paths))
+    return RollbackResult(kept=tuple(SkippedFile(path, str(error)) for path in paths))
 
 
-def crashed(recorder: Recorder) -> tuple[Ahead, ...]:
+def find_crashed_calls(recorder: Recorder) -> tuple[SpeculativeChanges, ...]:
     """The calls that an earlier run of the session had begun early when it was killed."""
-    return tuple(early for early in recorder.state.changes.ahead if early.seq <= recorder.past)
+    return tuple(early for early in recorder.state.file_history.speculative if early.seq <= recorder.last_past_seq)
 
 
-def report(
+def record_discard(
     recorder: Recorder,
     agent: str,
     call: CallSpeculated,
     reason: DiscardReason,
-    back: PutBack = NOTHING,
+    back: RollbackResult = NOTHING_RESTORED,
     *,
     started: bool = True,
     completed: bool = False,
 ) -> None:
     """The log, and a person where something is not as it was before the call."""
     event = CallDiscarded(
-        call.call_id, call.name, call.args, reason, started, completed, restored=back.changes, kept=back.kept
+        call.call_id, call.name, call.args, reason, started, completed, restored=back.changes, skipped_files=back.kept
     )
     recorder.emit(event, agent)
     if back.kept:

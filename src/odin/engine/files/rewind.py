@@ -12,24 +12,24 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.core.errors import OdinError, UsageError
-from odin.core.event import FileChange, FilesSaved, FileState, KeptFile, Redone, Rewound
+from odin.core.event import CheckpointSaved, FileChange, FileState, Redone, Rewound, SkippedFile
 from odin.core.op import Redo, Rewind
-from odin.engine.files.checkpointer import EDIT_BYTES, Checkpointer, in_thread
+from odin.engine.files.checkpointer import MAX_EDIT_BYTES, Checkpointer, run_in_thread
 from odin.engine.recorder import Recorder
-from odin.session.files.changes import Change
+from odin.session.files.changes import RecordedChange
 from odin.session.files.checkpoints import CheckpointStore
-from odin.session.files.filestate import UNHASHED, same, signature, state_of, unspelled
-from odin.session.files.listing import hashed, read_file
-from odin.session.files.restore import NotRestored, clear, put
+from odin.session.files.filestate import UNHASHED_PREFIX, decode_path, is_same_state, signature_of, state_of
+from odin.session.files.listing import hash_file, read_regular_file
+from odin.session.files.restore import RestoreFailed, remove_path, restore_path
 
-FOREIGN = "somebody else changed it since"
-SHARED = "it changed while a process ran in the background, so it may be somebody else's change"
+CHANGED_BY_OTHERS = "somebody else changed it since"
+CHANGED_IN_BACKGROUND = "it changed while a process ran in the background, so it may be somebody else's change"
 UNSAVED = "its earlier bytes were not saved"
-_MANY = 100
+_SYNC_TOGETHER = 100
 """More files than this are brought to the disk together, because each by itself would take most of the time."""
 
 
-class Step(Struct, frozen=True):
+class RestoreStep(Struct, frozen=True):
     """One path: what is there and what shall be. With a `reason` it stays as it is."""
 
     now: FileState
@@ -37,135 +37,137 @@ class Step(Struct, frozen=True):
     reason: str = ""
 
 
-class Plan(Struct, frozen=True):
-    steps: tuple[Step, ...]
-    kept: tuple[KeptFile, ...]
+class RestorePlan(Struct, frozen=True):
+    steps: tuple[RestoreStep, ...]
+    kept: tuple[SkippedFile, ...]
 
     @property
     def changes(self) -> tuple[FileChange, ...]:
         return tuple(FileChange(step.now, step.target) for step in self.steps)
 
 
-class Outcome(Struct, frozen=True):
+class RestoreOutcome(Struct, frozen=True):
     changes: tuple[FileChange, ...] = ()
-    kept: tuple[KeptFile, ...] = ()
+    kept: tuple[SkippedFile, ...] = ()
 
 
-def plan_back(changes: Iterable[Change], store: CheckpointStore, *, force: bool) -> Plan:
+def plan_restore(changes: Iterable[RecordedChange], store: CheckpointStore, *, force: bool) -> RestorePlan:
     """How every path got from the first of these changes to what it is now, and whether it can go back."""
-    by_path: dict[str, list[Change]] = {}
+    by_path: dict[str, list[RecordedChange]] = {}
     for change in changes:
-        by_path.setdefault(change.before_after.before.path, []).append(change)
-    return _plan((_judge(path, found) for path, found in by_path.items()), store, force)
+        by_path.setdefault(change.change.before.path, []).append(change)
+    return _build_plan((_judge_path(path, found) for path, found in by_path.items()), store, force)
 
 
-def plan_forward(changes: Iterable[FileChange], store: CheckpointStore, *, force: bool) -> Plan:
+def plan_reapply(changes: Iterable[FileChange], store: CheckpointStore, *, force: bool) -> RestorePlan:
     """The reverse of what a rewind did."""
-    return plan_back([Change(change) for change in changes], store, force=force)
+    return plan_restore([RecordedChange(change) for change in changes], store, force=force)
 
 
-def _judge(path: str, found: list[Change]) -> Step:
-    target = found[0].before_after.before
+def _judge_path(path: str, found: list[RecordedChange]) -> RestoreStep:
+    target = found[0].change.before
     known = [target]
     foreign = False
     for change in found:
-        foreign = foreign or not _among(change.before_after.before, known)
-        known.append(change.before_after.after)
-    now = _now(path, known)
-    if same(now, target):
-        return Step(now, target)
-    if foreign or not _among(now, known):
-        return Step(now, target, FOREIGN)
-    if any(change.shared for change in found):
-        return Step(now, target, SHARED)
-    return Step(now, target)
+        foreign = foreign or not _is_known_state(change.change.before, known)
+        known.append(change.change.after)
+    now = _current_state_of(path, known)
+    if is_same_state(now, target):
+        return RestoreStep(now, target)
+    if foreign or not _is_known_state(now, known):
+        return RestoreStep(now, target, CHANGED_BY_OTHERS)
+    if any(change.is_shared for change in found):
+        return RestoreStep(now, target, CHANGED_IN_BACKGROUND)
+    return RestoreStep(now, target)
 
 
-def _plan(found: Iterable[Step], store: CheckpointStore, force: bool) -> Plan:
-    steps: list[Step] = []
-    kept: list[KeptFile] = []
+def _build_plan(found: Iterable[RestoreStep], store: CheckpointStore, force: bool) -> RestorePlan:
+    steps: list[RestoreStep] = []
+    kept: list[SkippedFile] = []
     for step in found:
-        if same(step.now, step.target):
+        if is_same_state(step.now, step.target):
             continue
-        lost = _lost(step.target, store)
+        lost = _missing_reason_of(step.target, store)
         reason = lost or ("" if force else step.reason)
         if reason:
-            kept.append(KeptFile(step.target.path, reason))
+            kept.append(SkippedFile(step.target.path, reason))
         else:
             steps.append(step)
-    return Plan(tuple(steps), tuple(kept))
+    return RestorePlan(tuple(steps), tuple(kept))
 
 
-def _lost(target: FileState, store: CheckpointStore) -> str:
+def _missing_reason_of(target: FileState, store: CheckpointStore) -> str:
     if target.kind == "other" or not target.saved:
         return UNSAVED
-    if target.kind == "file" and not store.holds(target.sha256):
+    if target.kind == "file" and not store.contains(target.sha256):
         return "its earlier bytes are no longer in the checkpoint store"
     return ""
 
 
-def _among(state: FileState, known: Iterable[FileState]) -> bool:
-    return any(same(state, other) for other in known)
+def _is_known_state(state: FileState, known: Iterable[FileState]) -> bool:
+    return any(is_same_state(state, other) for other in known)
 
 
-def _now(path: str, known: list[FileState]) -> FileState:
+def _current_state_of(path: str, known: list[FileState]) -> FileState:
     """The path as it is, described so that it can be compared with what is known of it."""
-    signatures = {state.sha256 for state in known if state.sha256.startswith(UNHASHED)}
+    signatures = {state.sha256 for state in known if state.sha256.startswith(UNHASHED_PREFIX)}
 
     def content(path: str, info: os.stat_result) -> str:
-        return "" if signature(info) in signatures else hashed(path, info)
+        return "" if signature_of(info) in signatures else hash_file(path, info)
 
-    return state_of(unspelled(path), content)
+    return state_of(decode_path(path), content)
 
 
-def carry_out(plan: Plan, store: CheckpointStore) -> Outcome:
+def restore_files(plan: RestorePlan, store: CheckpointStore) -> RestoreOutcome:
     """Put back what can be put back. One path that fails does not stop the others."""
     failed: dict[str, str] = {}
     cleared: set[str] = set()
-    many = len(plan.steps) > _MANY
+    many = len(plan.steps) > _SYNC_TOGETHER
     for step in sorted(plan.steps, key=lambda step: step.now.path, reverse=True):
         if step.target.kind == "absent" or (step.now.kind == "folder") != (step.target.kind == "folder"):
-            _try(failed, step, lambda step=step: _clear(step))
+            _try_step(failed, step, lambda step=step: _clear_step(step))
             cleared.add(step.now.path)
     for step in sorted(plan.steps, key=lambda step: step.target.path):
         if step.target.kind != "absent" and step.target.path not in failed:
-            _try(failed, step, lambda step=step: _put(step, store, step.target.path in cleared, sync=not many))
+            _try_step(
+                failed, step, lambda step=step: _restore_step(step, store, step.target.path in cleared, sync=not many)
+            )
     if many:
         os.sync()
     done = tuple(FileChange(step.now, step.target) for step in plan.steps if step.target.path not in failed)
-    named = tuple(KeptFile(path, reason) for path, reason in failed.items() if reason)
-    return Outcome(done, (*plan.kept, *named))
+    named = tuple(SkippedFile(path, reason) for path, reason in failed.items() if reason)
+    return RestoreOutcome(done, (*plan.kept, *named))
 
 
-def _clear(step: Step) -> None:
+def _clear_step(step: RestoreStep) -> None:
     """A folder that the session made and that somebody else uses now stays; that is nobody's loss."""
     _check_unchanged(step)
-    if step.now.kind == "folder" and step.target.kind == "absent" and any(Path(unspelled(step.now.path)).iterdir()):
-        raise NotRestored("")
+    if step.now.kind == "folder" and step.target.kind == "absent" and any(Path(decode_path(step.now.path)).iterdir()):
+        raise RestoreFailed("")
     if step.now.kind != "absent":
-        clear(step.now)
+        remove_path(step.now)
 
 
-def _put(step: Step, store: CheckpointStore, cleared: bool, *, sync: bool) -> None:
+def _restore_step(step: RestoreStep, store: CheckpointStore, cleared: bool, *, sync: bool) -> None:
     if not cleared:
         _check_unchanged(step)
     try:
-        put(step.target, store.fetch, sync=sync)
-    except (NotRestored, OdinError):
+        restore_path(step.target, store.fetch, sync=sync)
+    except (RestoreFailed, OdinError):
         if cleared and step.now.kind != "absent":
-            put(step.now, store.fetch)
+            restore_path(step.now, store.fetch)
         raise
 
 
-def _check_unchanged(step: Step) -> None:
-    if not same(_now(step.now.path, [step.now]), step.now):
-        raise NotRestored("somebody changed it at this very moment")
+def _check_unchanged(step: RestoreStep) -> None:
+    if not is_same_state(_current_state_of(step.now.path, [step.now]), step.now):
+        raise RestoreFailed("somebody changed it at this very moment")
 
 
-def _try(failed: dict[str, str], step: Step, act: Callable[[], None]) -> None:
+def _try_step(failed: dict[str, str], step: RestoreStep, act: Callable[[], None]) -> None:
     try:
         act()
-    except (NotRestored, OdinError, OSError) as error:
+    except (RestoreFailed, OdinError, OSError) as error:
         failed[step.target.path] = str(error)
 
 
@@ -180,67 +182,67 @@ class Rewinder:
         self._store = checkpoints.store
         self._forget = forget
 
-    async def plan(self, op: Rewind) -> Plan:
+    async def plan(self, op: Rewind) -> RestorePlan:
         """What a rewind would do."""
-        await self._checkpoints.settle()
-        changes = self._recorder.state.changes_since(op.turn)
+        await self._checkpoints.record_pending()
+        changes = self._recorder.state.list_changes_since(op.turn)
         if changes is None:
             raise UsageError(f"There is no prompt {op.turn!r} in this session.", "It may have been taken back already.")
         if not op.files:
-            return Plan((), ())
-        return await in_thread(lambda stopped: plan_back(changes, self._store, force=op.force))
+            return RestorePlan((), ())
+        return await run_in_thread(lambda stopped: plan_restore(changes, self._store, force=op.force))
 
     async def rewind(self, op: Rewind) -> Rewound:
         if not (op.files or op.chat):
             raise UsageError("A rewind needs something to take back.", "Name files, chat or both.")
         plan = await self.plan(op)
         name = f"rewind-{self._recorder.state.seq + 1}"
-        outcome = await self._carry_out(name, plan)
+        outcome = await self._restore(name, plan)
         event = Rewound(name, op.turn, op.files, op.chat, outcome.changes, outcome.kept)
         self._recorder.emit(event)
         self._forget()
         return event
 
-    async def plan_redo(self, op: Redo) -> tuple[Rewound, Plan]:
-        await self._checkpoints.settle()
-        undone = self._recorder.state.undone
+    async def plan_redo(self, op: Redo) -> tuple[Rewound, RestorePlan]:
+        await self._checkpoints.record_pending()
+        undone = self._recorder.state.redoable_rewind
         if undone is None:
             raise UsageError(
                 "There is nothing to redo.", "Only a rewind after which nothing was asked can be taken back."
             )
-        return undone, await in_thread(lambda stopped: plan_forward(undone.changes, self._store, force=op.force))
+        return undone, await run_in_thread(lambda stopped: plan_reapply(undone.changes, self._store, force=op.force))
 
     async def redo(self, op: Redo) -> Redone:
         undone, plan = await self.plan_redo(op)
-        outcome = await self._carry_out(undone.id, plan)
+        outcome = await self._restore(undone.id, plan)
         event = Redone(undone.id, outcome.changes, outcome.kept)
         self._recorder.emit(event)
         self._forget()
         return event
 
-    async def _carry_out(self, name: str, plan: Plan) -> Outcome:
+    async def _restore(self, name: str, plan: RestorePlan) -> RestoreOutcome:
         """What is there now is in the store and in the log before any of it is replaced."""
-        plan = await in_thread(lambda stopped: self._saved(plan))
+        plan = await run_in_thread(lambda stopped: self._save_current(plan))
         if not plan.steps:
-            return Outcome(kept=plan.kept)
-        self._recorder.emit(FilesSaved(name, tuple(step.now for step in plan.steps)))
-        return await in_thread(lambda stopped: carry_out(plan, self._store))
+            return RestoreOutcome(kept=plan.kept)
+        self._recorder.emit(CheckpointSaved(name, tuple(step.now for step in plan.steps)))
+        return await run_in_thread(lambda stopped: restore_files(plan, self._store))
 
-    def _saved(self, plan: Plan) -> Plan:
-        steps: list[Step] = []
+    def _save_current(self, plan: RestorePlan) -> RestorePlan:
+        steps: list[RestoreStep] = []
         kept = list(plan.kept)
         for step in plan.steps:
             try:
-                self._save(step.now)
+                self._save_state(step.now)
                 steps.append(step)
-            except (NotRestored, OdinError) as error:
-                kept.append(KeptFile(step.now.path, str(error)))
-        return Plan(tuple(steps), tuple(kept))
+            except (RestoreFailed, OdinError) as error:
+                kept.append(SkippedFile(step.now.path, str(error)))
+        return RestorePlan(tuple(steps), tuple(kept))
 
-    def _save(self, now: FileState) -> None:
+    def _save_state(self, now: FileState) -> None:
         if now.kind == "file":
-            data = read_file(unspelled(now.path), EDIT_BYTES)
+            data = read_regular_file(decode_path(now.path), MAX_EDIT_BYTES)
             if data is None or self._store.keep(data) != now.sha256:
-                raise NotRestored("what is there now cannot be saved first")
+                raise RestoreFailed("what is there now cannot be saved first")
         elif now.kind == "other":
-            raise NotRestored("what is there now is neither a file nor a folder nor a link")
+            raise RestoreFailed("what is there now is neither a file nor a folder nor a link")

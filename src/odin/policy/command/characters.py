@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from odin.policy.command.shapes import MAX_CHARS
+from odin.policy.command.shapes import MAX_COMMAND_CHARS
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _INVISIBLE = frozenset(
@@ -11,20 +11,20 @@ _INVISIBLE = frozenset(
 )
 
 
-def hidden(text: str) -> str:
+def explain_hidden_text(text: str) -> str:
     """Why a person cannot trust what they see of this text, or "": it is overlong, or holds what does not show."""
-    if len(text) > MAX_CHARS:
-        return f"it is too long to be read ({len(text)} characters, at most {MAX_CHARS})"
+    if len(text) > MAX_COMMAND_CHARS:
+        return f"it is too long to be read ({len(text)} characters, at most {MAX_COMMAND_CHARS})"
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return ""
     for char in text:
-        kind = _kind(char)
+        kind = _describe_character(char)
         if kind:
             return f"it holds {kind} (U+{ord(char):04X})"
     return ""
 
 
-def _kind(char: str) -> str:
+def _describe_character(char: str) -> str:
     if char in "\n\t" or " " <= char <= "~":
         return ""
     if char == "\0":

@@ -3,36 +3,36 @@
 import re
 from collections.abc import Sequence
 
-from odin.policy.command.shapes import Simple, Word, named
+from odin.policy.command.shapes import ShellWord, SimpleCommand, split_names
 
-_MAX_CHARS = 4_000
-_PASSING = named("cat tee tac rev sort uniq head tail nl tr sed")
+_MAX_INPUT_CHARS = 4_000
+_PASS_THROUGH = split_names("cat tee tac rev sort uniq head tail nl tr sed")
 
 
-def inputs(commands: Sequence[Simple]) -> list[tuple[str, ...]]:
+def find_inputs(commands: Sequence[SimpleCommand]) -> list[tuple[str, ...]]:
     """For each command the texts that are known to reach its standard input."""
     found: list[tuple[str, ...]] = []
     for index, simple in enumerate(commands):
         here = tuple(item.target.text for item in simple.redirects if item.op == "<<<")
-        if simple.after in ("|", "|&") and index:
-            here = (*here, *_printed(commands[index - 1], found[-1]))
-        found.append(tuple(text[:_MAX_CHARS] for text in here))
+        if simple.operator in ("|", "|&") and index:
+            here = (*here, *_find_output(commands[index - 1], found[-1]))
+        found.append(tuple(text[:_MAX_INPUT_CHARS] for text in here))
     return found
 
 
-def _printed(simple: Simple, fed: tuple[str, ...]) -> tuple[str, ...]:
+def _find_output(simple: SimpleCommand, fed: tuple[str, ...]) -> tuple[str, ...]:
     words = simple.words
     name = words[0].text.rsplit("/", 1)[-1] if words else ""
     if name == "echo":
-        return (_escaped(" ".join(_texts(words[1:]))),)
+        return (_resolve_escapes(" ".join(_printed_texts_of(words[1:]))),)
     if name == "printf":
-        return (_escaped("\n".join(_texts(words[1:]))),)
+        return (_resolve_escapes("\n".join(_printed_texts_of(words[1:]))),)
     if name == "pwd":
         return ("$PWD",)
-    return fed if name in _PASSING else ()
+    return fed if name in _PASS_THROUGH else ()
 
 
-def _texts(words: Sequence[Word]) -> list[str]:
+def _printed_texts_of(words: Sequence[ShellWord]) -> list[str]:
     """The words that are printed; one that names a folder by a sign stays that."""
     texts = [word.text for word in words]
     while texts and re.fullmatch(r"-[neE]+|--", texts[0]):
@@ -40,15 +40,15 @@ def _texts(words: Sequence[Word]) -> list[str]:
     return texts
 
 
-def _escaped(text: str) -> str:
+def _resolve_escapes(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
-def loose_words(text: str) -> list[Word]:
+def split_loose_words(text: str) -> list[ShellWord]:
     """The words of a text that is no command line: parted by blanks, with quotes and backslashes taken away."""
-    return [_loose(piece) for piece in re.sub(r"['\"\\]", "", text).split()]
+    return [_make_loose_word(piece) for piece in re.sub(r"['\"\\]", "", text).split()]
 
 
-def _loose(text: str) -> Word:
+def _make_loose_word(text: str) -> ShellWord:
     expands = "$" in text or "`" in text or text.startswith("~") or ("{" in text and "," in text)
-    return Word(text, expands, any(char in text for char in "*?["))
+    return ShellWord(text, expands, any(char in text for char in "*?["))

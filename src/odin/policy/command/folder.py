@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from odin.policy.command.shapes import Word
+from odin.policy.command.shapes import ShellWord
 
-_HERE = ("$PWD", "${PWD}", "$(pwd)", "`pwd`")
-_HOMES = ("$HOME", "${HOME}")
-_BEFORE = ("command", "builtin", "time", "-p", "--", "!", "{")
+_PWD_FORMS = ("$PWD", "${PWD}", "$(pwd)", "`pwd`")
+_HOME_FORMS = ("$HOME", "${HOME}")
+_PREFIX_WORDS = ("command", "builtin", "time", "-p", "--", "!", "{")
 
 
-def moved(folder: str | None, words: Sequence[Word], *, home: bool = True) -> str | None:
+def follow_cd(folder: str | None, words: Sequence[ShellWord], *, home: bool = True) -> str | None:
     """The folder after this command, supposing it succeeds. `home` is False when HOME may have been changed."""
     rest = list(words)
-    while rest and rest[0].text in _BEFORE:
+    while rest and rest[0].text in _PREFIX_WORDS:
         rest.pop(0)
     if not rest or rest[0].text not in ("cd", "pushd", "popd"):
         return folder
@@ -21,26 +21,26 @@ def moved(folder: str | None, words: Sequence[Word], *, home: bool = True) -> st
     operands = [word for word in rest[1:] if not word.text.startswith("-") or word.text == "-"]
     if not operands:
         return "~" if home and rest[0].text == "cd" else None
-    return led(folder, operands[0], home=home)
+    return resolve_cd_target(folder, operands[0], home=home)
 
 
-def led(folder: str | None, word: Word, *, home: bool = True) -> str | None:
+def resolve_cd_target(folder: str | None, word: ShellWord, *, home: bool = True) -> str | None:
     """Where a word leads from a folder; None when that cannot be told."""
     text = word.text
     if word.expands:
-        for name in _HERE:
+        for name in _PWD_FORMS:
             if text == name or text.startswith(f"{name}/"):
-                return joined(folder, text[len(name) :].lstrip("/") or ".")
-        for name in (*_HOMES, "~"):
+                return join_folder(folder, text[len(name) :].lstrip("/") or ".")
+        for name in (*_HOME_FORMS, "~"):
             if text == name or text.startswith(f"{name}/"):
                 return "~" + text[len(name) :] if home else None
         return None
     if word.glob or not text or text == "-":
         return None
-    return joined(folder, f"./{text}" if text.startswith("~") else text)
+    return join_folder(folder, f"./{text}" if text.startswith("~") else text)
 
 
-def joined(folder: str | None, text: str) -> str | None:
+def join_folder(folder: str | None, text: str) -> str | None:
     """A path seen from a folder, either of which may be unknown, relative, full, or begin with `~`."""
     if text.startswith(("/", "~")):
         return text

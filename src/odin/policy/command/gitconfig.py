@@ -10,17 +10,17 @@ import re
 import stat
 from pathlib import Path
 
-from odin.policy.command.gitindex import submodules
-from odin.policy.paths import contains, is_folder, real
+from odin.policy.command.gitindex import list_submodules
+from odin.policy.paths import contains, is_folder, resolve_path
 
 _MAX_CHARS = 100_000
 _MAX_REPOSITORIES = 50
-_MAX_KEPT = 200
+_MAX_CACHED = 200
 
 _SECTION = re.compile(r'\s*\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]\s*')
 _KEY = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(=.*)?")
 
-_HARMLESS: dict[str, frozenset[str]] = {
+_SAFE_KEYS: dict[str, frozenset[str]] = {
     section: frozenset(keys.split())
     for section, keys in {
         "core": "repositoryformatversion filemode bare logallrefupdates ignorecase precomposeunicode autocrlf symlinks "
@@ -80,30 +80,30 @@ _HARMLESS: dict[str, frozenset[str]] = {
     }.items()
 }
 
-_REDIRECTING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE")
+_REDIRECTING_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE")
 
 # --- the repository that git would find ---
 
-Stamp = tuple[int, int, int, int] | None
-_kept: dict[tuple[str, str], tuple[dict[str, Stamp], bool]] = {}
+FileStamp = tuple[int, int, int, int] | None
+_verdicts: dict[tuple[str, str], tuple[dict[str, FileStamp], bool]] = {}
 
 
-def tame(cwd: str, root: str) -> bool:
+def has_safe_git_config(cwd: str, root: str) -> bool:
     """Whether the repository that git would find from `cwd`, within the root, names no program of its own."""
-    if any(os.environ.get(name) for name in _REDIRECTING):
+    if any(os.environ.get(name) for name in _REDIRECTING_VARIABLES):
         return False
-    kept = _kept.get((cwd, root))
-    if kept is not None and all(_stamp(path) == stamp for path, stamp in kept[0].items()):
+    kept = _verdicts.get((cwd, root))
+    if kept is not None and all(_stamp_of(path) == stamp for path, stamp in kept[0].items()):
         return kept[1]
-    examined = _Examined(root)
-    verdict = examined.found_from(cwd)
-    if len(_kept) >= _MAX_KEPT:
-        _kept.clear()
-    _kept[cwd, root] = (examined.stamps, verdict)
+    examined = _RepositoryCheck(root)
+    verdict = examined.check_from(cwd)
+    if len(_verdicts) >= _MAX_CACHED:
+        _verdicts.clear()
+    _verdicts[cwd, root] = (examined.stamps, verdict)
     return verdict
 
 
-def _stamp(path: str) -> Stamp:
+def _stamp_of(path: str) -> FileStamp:
     """What tells one state of a file from another. The time of the last change of status cannot be set by anyone."""
     try:
         found = os.lstat(path)
@@ -114,34 +114,34 @@ def _stamp(path: str) -> Stamp:
     return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
 
-class _Examined:
+class _RepositoryCheck:
     """One look at a repository and those inside it, with everything that was looked at."""
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.stamps: dict[str, Stamp] = {}
+        self.stamps: dict[str, FileStamp] = {}
         self._repositories: set[str] = set()
 
-    def found_from(self, cwd: str) -> bool:
+    def check_from(self, cwd: str) -> bool:
         """The first repository on the way up. Without any, git only says so; one above the project is a question."""
         folder = cwd
         while True:
             inside = contains(self.root, folder)
-            if self._there(f"{folder}/.git"):
-                return inside and self._work_tree(folder)
-            if self._there(f"{folder}/HEAD") and self._there(f"{folder}/objects"):
+            if self._exists(f"{folder}/.git"):
+                return inside and self._check_worktree(folder)
+            if self._exists(f"{folder}/HEAD") and self._exists(f"{folder}/objects"):
                 return False
             if not folder:
                 return contains(self.root, cwd)
             folder = folder.rpartition("/")[0]
 
-    def _there(self, path: str) -> bool:
-        stamp = self.stamps[path] = _stamp(path)
+    def _exists(self, path: str) -> bool:
+        stamp = self.stamps[path] = _stamp_of(path)
         return stamp is not None
 
-    def _text(self, path: str) -> str | None:
+    def _read_text(self, path: str) -> str | None:
         """A small file that is no link and no pipe, or None."""
-        self._there(path)
+        self._exists(path)
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 return None
@@ -151,12 +151,12 @@ class _Examined:
             return None
         return text if len(text) <= _MAX_CHARS else None
 
-    def _work_tree(self, folder: str) -> bool:
+    def _check_worktree(self, folder: str) -> bool:
         """A folder with a `.git` in it, and every repository that git would go into from there."""
         gate = f"{folder}/.git"
         if Path(gate).is_symlink():
             return False
-        store = gate if is_folder(gate) else self._pointed(folder)
+        store = gate if is_folder(gate) else self._resolve_git_file(folder)
         if store is None:
             return False
         if store in self._repositories:
@@ -164,74 +164,78 @@ class _Examined:
         self._repositories.add(store)
         if len(self._repositories) > _MAX_REPOSITORIES:
             return False
-        return self._store(store, folder) and self._inner(store, folder)
+        return self._check_store(store, folder) and self._check_submodules(store, folder)
 
-    def _pointed(self, folder: str) -> str | None:
+    def _resolve_git_file(self, folder: str) -> str | None:
         """Where a `.git` file leads: into the project, or to a store that names this very folder as its work tree."""
-        text = self._text(f"{folder}/.git")
+        text = self._read_text(f"{folder}/.git")
         if text is None or not text.startswith("gitdir: ") or "\n" in text.rstrip("\n"):
             return None
-        store = real(text[len("gitdir: ") :].rstrip("\n"), folder)
+        store = resolve_path(text[len("gitdir: ") :].rstrip("\n"), folder)
         if store is None or not is_folder(store):
             return None
         if contains(self.root, store):
             return store
-        return store if self._claims(store, folder) else None
+        return store if self._is_claimed_by(store, folder) else None
 
-    def _claims(self, store: str, folder: str) -> bool:
+    def _is_claimed_by(self, store: str, folder: str) -> bool:
         """Whether a store outside the project says itself that its work tree is here."""
-        back = self._text(f"{store}/gitdir")
+        back = self._read_text(f"{store}/gitdir")
         if back is not None:
-            return real(back.rstrip("\n"), store) == f"{folder}/.git"
-        text = self._text(f"{store}/config") or ""
-        return any(real(value.strip(), store) == folder for value in re.findall(r"(?m)^\s*worktree\s*=(.*)$", text))
+            return resolve_path(back.rstrip("\n"), store) == f"{folder}/.git"
+        text = self._read_text(f"{store}/config") or ""
+        return any(
+            resolve_path(value.strip(), store) == folder for value in re.findall(r"(?m)^\s*worktree\s*=(.*)$", text)
+        )
 
-    def _store(self, store: str, folder: str) -> bool:
+    def _check_store(self, store: str, folder: str) -> bool:
         """The settings and hooks of a repository. A further work tree shares those of the first."""
         common = store
-        if self._there(f"{store}/commondir"):
-            text = self._text(f"{store}/commondir")
-            common = (real(text.rstrip("\n"), store) or "") if text else ""
+        if self._exists(f"{store}/commondir"):
+            text = self._read_text(f"{store}/commondir")
+            common = (resolve_path(text.rstrip("\n"), store) or "") if text else ""
             if common != store.rpartition("/worktrees/")[0]:
                 return False
-        if any(self._there(f"{place}/hooks/post-index-change") for place in (store, common)):
+        if any(self._exists(f"{place}/hooks/post-index-change") for place in (store, common)):
             return False
-        if self._there(f"{store}/config.worktree") and not self._settings(f"{store}/config.worktree", store, folder):
+        if self._exists(f"{store}/config.worktree") and not self._check_settings(
+            f"{store}/config.worktree", store, folder
+        ):
             return False
-        return self._settings(f"{common}/config", store, folder)
+        return self._check_settings(f"{common}/config", store, folder)
 
-    def _settings(self, path: str, store: str, folder: str) -> bool:
-        text = self._text(path)
-        return text is not None and _settings_tame(text, store, folder)
+    def _check_settings(self, path: str, store: str, folder: str) -> bool:
+        text = self._read_text(path)
+        return text is not None and _are_settings_safe(text, store, folder)
 
-    def _inner(self, store: str, folder: str) -> bool:
+    def _check_submodules(self, store: str, folder: str) -> bool:
         """Submodules: git asks each for its state, with the settings it has of its own."""
         index = f"{store}/index"
-        shared = [f"{store}/{name}" for name in _names(store) if name.startswith("sharedindex.")]
+        shared = [f"{store}/{name}" for name in _list_names(store) if name.startswith("sharedindex.")]
         for path in (index, *shared):
-            if not self._there(path):
+            if not self._exists(path):
                 continue
-            found = submodules(path)
+            found = list_submodules(path)
             if found is None:
                 return False
-            if not all(self._submodule(f"{folder}/{name}") for name in found):
+            if not all(self._check_submodule(f"{folder}/{name}") for name in found):
                 return False
         return True
 
-    def _submodule(self, folder: str) -> bool:
-        if real(folder, "/") != folder:
+    def _check_submodule(self, folder: str) -> bool:
+        if resolve_path(folder, "/") != folder:
             return False
-        return not self._there(f"{folder}/.git") or self._work_tree(folder)
+        return not self._exists(f"{folder}/.git") or self._check_worktree(folder)
 
 
-def _names(folder: str) -> list[str]:
+def _list_names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)  # noqa: PTH208 (only names are needed)
     except OSError:
         return []
 
 
-def _settings_tame(text: str, store: str, folder: str) -> bool:
+def _are_settings_safe(text: str, store: str, folder: str) -> bool:
     section = ""
     for line in text.split("\n"):
         bare = line.strip()
@@ -248,11 +252,11 @@ def _settings_tame(text: str, store: str, folder: str) -> bool:
             return False
         name, value = key[1].lower(), (key[2] or "")[1:].strip()
         if (section, name) == ("core", "worktree"):
-            if real(value, store) != folder:
+            if resolve_path(value, store) != folder:
                 return False
         elif name == "ignorerevsfile":
-            if section != "blame" or not contains(folder, real(value.strip('"'), folder) or "/"):
+            if section != "blame" or not contains(folder, resolve_path(value.strip('"'), folder) or "/"):
                 return False
-        elif name not in _HARMLESS.get(section, frozenset()) or re.search(r'%[-+ "\\]*G|signature', value):
+        elif name not in _SAFE_KEYS.get(section, frozenset()) or re.search(r'%[-+ "\\]*G|signature', value):
             return False
     return True

@@ -9,20 +9,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from odin.policy.command.shapes import Word, named
-from odin.policy.command.words import Making
+from odin.policy.command.shapes import ShellWord, split_names
+from odin.policy.command.words import WordBuilder
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_BARE = named(
+_BARE_NODES = split_names(
     "word number regex extglob_pattern variable_name test_operator special_variable_name = == =~ != ! -a -o [ ]"
 )
-WORDS = _BARE | named(
+WORD_NODES = _BARE_NODES | split_names(
     "raw_string string ansi_c_string translated_string concatenation command_name simple_expansion expansion "
     "command_substitution process_substitution arithmetic_expansion brace_expression $"
 )
-_SUBSTITUTIONS = frozenset(("command_substitution", "process_substitution"))
+_SUBSTITUTION_NODES = frozenset(("command_substitution", "process_substitution"))
 _PLAIN_PARAMETER = re.compile(r"\$\{[#]?(?:[A-Za-z_]\w*|\d+|[@*#?$!-])\}")
 _CLEAR_PARAMETER = re.compile(r"\$\{[A-Za-z_]\w*(?::?[-+?=]|##?|%%?|//?|\^\^?|,,?)(?![@!])")
 _AFTER_DOLLAR = (b"", *(bytes([code]) for code in b" \t\n;&|)/.,:=+%"))
@@ -32,7 +32,7 @@ _TABBED = re.compile(r"(?:\\[tn])+")
 _ARITHMETIC = re.compile(r"[A-Za-z_$`\[]")
 
 
-class PieceReader(ABC):
+class WordReader(ABC):
     """Puts words together. What could run unseen becomes a doubt; what the tree got wrong, a flaw."""
 
     def __init__(self, source: bytes) -> None:
@@ -40,87 +40,87 @@ class PieceReader(ABC):
         self.doubts: list[str] = []
         self.flaw = ""
 
-    def doubt(self, reason: str) -> None:
+    def note_doubt(self, reason: str) -> None:
         if reason not in self.doubts:
             self.doubts.append(reason)
 
-    def broken(self, reason: str) -> None:
+    def note_flaw(self, reason: str) -> None:
         self.flaw = self.flaw or reason
 
-    def text(self, node: "Node") -> str:
+    def text_of(self, node: "Node") -> str:
         return self.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     @abstractmethod
-    def substitution(self, node: "Node") -> None:
+    def read_substitution(self, node: "Node") -> None:
         """Read the commands inside of `$( )`, backticks, `<( )` or `>( )`."""
         ...
 
     @abstractmethod
-    def again(self, text: str) -> None:
+    def read_nested_text(self, text: str) -> None:
         """Read a text of its own that was quoted inside of this one."""
         ...
 
-    def touching(self, start: int, end: int) -> bool:
+    def is_touching(self, start: int, end: int) -> bool:
         """Whether nothing lies between two places, or only line continuations."""
         return start == end or not self.source[start:end].replace(b"\\\n", b"")
 
-    def blank(self, start: int, end: int, *, lines: bool = False) -> None:
+    def check_gap(self, start: int, end: int, *, lines: bool = False) -> None:
         """Hold the grammar to what lies between two nodes: blanks, and newlines where they mean nothing."""
         gap = self.source[start:end]
         if gap and gap.replace(b"\\\n", b"").strip(b" \t\n" if lines else b" \t"):
-            self.broken("it holds something that is no part of any command")
+            self.note_flaw("it holds something that is no part of any command")
 
-    def words(self, nodes: Sequence["Node"]) -> list[Word]:
+    def read_words(self, nodes: Sequence["Node"]) -> list[ShellWord]:
         """The words that these nodes make, where those that touch are one."""
-        made: list[Word] = []
+        made: list[ShellWord] = []
         group: list[Node] = []
         for node in nodes:
-            if group and not self.touching(group[-1].end_byte, node.start_byte):
-                self.blank(group[-1].end_byte, node.start_byte)
-                made.append(self.word(group))
+            if group and not self.is_touching(group[-1].end_byte, node.start_byte):
+                self.check_gap(group[-1].end_byte, node.start_byte)
+                made.append(self.read_word(group))
                 group = []
             group.append(node)
         if group:
-            made.append(self.word(group))
+            made.append(self.read_word(group))
         return made
 
-    def word(self, nodes: Sequence["Node"]) -> Word:
-        making = Making()
-        self._pieces(nodes, making)
-        return making.word()
+    def read_word(self, nodes: Sequence["Node"]) -> ShellWord:
+        builder = WordBuilder()
+        self._read_pieces(nodes, builder)
+        return builder.build()
 
-    def _pieces(self, nodes: Sequence["Node"], making: Making) -> None:
+    def _read_pieces(self, nodes: Sequence["Node"], builder: WordBuilder) -> None:
         for index, node in enumerate(nodes):
-            if index and not self.touching(nodes[index - 1].end_byte, node.start_byte):
-                self.broken("the parts of a word are not together")
+            if index and not self.is_touching(nodes[index - 1].end_byte, node.start_byte):
+                self.note_flaw("the parts of a word are not together")
             if node.type == "$":
-                self._dollar(node, nodes[index + 1 : index + 2], making)
+                self._read_dollar(node, nodes[index + 1 : index + 2], builder)
             else:
-                self._piece(node, making)
+                self._read_piece(node, builder)
 
-    def _dollar(self, node: "Node", following: Sequence["Node"], making: Making) -> None:
+    def _read_dollar(self, node: "Node", following: Sequence["Node"], builder: WordBuilder) -> None:
         """A dollar sign that the grammar takes for text: it is, where nothing follows that could be a name."""
         if following and following[0].type in ("string", "raw_string"):
-            making.expands = True
+            builder.expands = True
             return
-        making.quote(self.text(node))
-        if self.text(node) != "$" or self.source[node.end_byte : node.end_byte + 1] not in _AFTER_DOLLAR:
-            making.expands = True
+        builder.add_quoted(self.text_of(node))
+        if self.text_of(node) != "$" or self.source[node.end_byte : node.end_byte + 1] not in _AFTER_DOLLAR:
+            builder.expands = True
 
-    def _piece(self, node: "Node", making: Making) -> None:
+    def _read_piece(self, node: "Node", builder: WordBuilder) -> None:
         kind = node.type
-        if kind in _BARE:
-            if not making.bare(self.text(node)):
-                self.broken("a word holds a character that should have ended it")
+        if kind in _BARE_NODES:
+            if not builder.add_bare(self.text_of(node)):
+                self.note_flaw("a word holds a character that should have ended it")
         elif kind == "raw_string":
-            making.quote(self.text(node)[1:-1])
+            builder.add_quoted(self.text_of(node)[1:-1])
         elif kind == "string":
-            self._string(node, making)
+            self._read_string(node, builder)
         elif kind in ("concatenation", "command_name", "translated_string"):
-            self._pieces(node.children, making)
+            self._read_pieces(node.children, builder)
         elif kind == "ansi_c_string":
-            inner = self.text(node)[2:-1]
-            (making.quote if _TABBED.fullmatch(inner) else making.expand)(_ansi(inner))
+            inner = self.text_of(node)[2:-1]
+            (builder.add_quoted if _TABBED.fullmatch(inner) else builder.add_expansion)(_resolve_ansi(inner))
         elif kind in (
             "simple_expansion",
             "expansion",
@@ -129,19 +129,19 @@ class PieceReader(ABC):
             "array",
             "subscript",
         ):
-            self.inside(node)
-            making.expand(self.text(node))
-        elif kind in _SUBSTITUTIONS:
-            self.substitution(node)
-            making.expand(self.text(node))
+            self.inspect_node(node)
+            builder.add_expansion(self.text_of(node))
+        elif kind in _SUBSTITUTION_NODES:
+            self.read_substitution(node)
+            builder.add_expansion(self.text_of(node))
         else:
-            self.broken(f"it holds {_shown(self.text(node))} where a word should be")
-            self.inside(node)
+            self.note_flaw(f"it holds {_quote_short(self.text_of(node))} where a word should be")
+            self.inspect_node(node)
 
-    def _string(self, node: "Node", making: Making) -> None:
+    def _read_string(self, node: "Node", builder: WordBuilder) -> None:
         """Double quotes: whatever is not an expansion is literal text, also where the tree has left it out."""
         children = node.children
-        making.quote("")
+        builder.add_quoted("")
         at = children[0].end_byte
         for child in children[1:]:
             if child.type == "string_content":
@@ -151,65 +151,65 @@ class PieceReader(ABC):
             closing = child.type == '"' and child.end_byte == node.end_byte
             literal = self.source[at : child.end_byte - 1 if closing else child.start_byte].decode("utf-8", "replace")
             if literal:
-                self._literal(literal, making)
+                self._read_literal(literal, builder)
             at = child.end_byte
             if closing:  # the quote may have taken the blanks before it
                 break
-            self._piece(child, making)
+            self._read_piece(child, builder)
 
-    def _literal(self, text: str, making: Making) -> None:
+    def _read_literal(self, text: str, builder: WordBuilder) -> None:
         if re.search(r"(?<!\\)(?:\\\\)*(?:`|\$[\w({@*#?$!-])", text):
-            self.broken("quoted text holds an expansion that was not recognised")
-        making.double(text)
+            self.note_flaw("quoted text holds an expansion that was not recognised")
+        builder.add_double_quoted(text)
 
-    def inside(self, node: "Node") -> None:
+    def inspect_node(self, node: "Node") -> None:
         """Find what a piece of text runs that is otherwise only data."""
         kind = node.type
-        if kind in _SUBSTITUTIONS:
-            self.substitution(node)
+        if kind in _SUBSTITUTION_NODES:
+            self.read_substitution(node)
             return
         if kind == "expansion":
-            self._parameter(node)
+            self._check_parameter(node)
         elif kind == "arithmetic_expansion":
-            self.arithmetic(self.text(node))
+            self.check_arithmetic(self.text_of(node))
         elif kind == "subscript":
-            self._subscript(node)
+            self._check_subscript(node)
         elif kind == "ERROR" or (node.is_missing and node.child_count == 0):
-            self.broken("it is not complete, or not in the syntax of a shell")
-        self.inside_all(node.children)
+            self.note_flaw("it is not complete, or not in the syntax of a shell")
+        self.inspect_nodes(node.children)
 
-    def inside_all(self, nodes: Iterable["Node"]) -> None:
+    def inspect_nodes(self, nodes: Iterable["Node"]) -> None:
         for node in nodes:
             if node.child_count or node.type in ("ERROR", "expansion"):
-                self.inside(node)
+                self.inspect_node(node)
 
-    def _parameter(self, node: "Node") -> None:
-        text = self.text(node)
+    def _check_parameter(self, node: "Node") -> None:
+        text = self.text_of(node)
         if _PLAIN_PARAMETER.fullmatch(text):
             return
         if any(char in text for char in "'\"\\`"):
-            self.doubt("a parameter expansion holds quotes")
+            self.note_doubt("a parameter expansion holds quotes")
             for inner in re.findall(r"`([^`]*)`", text):
-                self.again(inner)
+                self.read_nested_text(inner)
         elif not _CLEAR_PARAMETER.match(text):
-            self.doubt("a parameter expansion may run what a variable holds")
+            self.note_doubt("a parameter expansion may run what a variable holds")
 
-    def _subscript(self, node: "Node") -> None:
-        if not re.fullmatch(r"\w+\[(?:\d+|@|\*)\]", self.text(node)):
-            self.doubt("the index of an array may run what a variable holds")
+    def _check_subscript(self, node: "Node") -> None:
+        if not re.fullmatch(r"\w+\[(?:\d+|@|\*)\]", self.text_of(node)):
+            self.note_doubt("the index of an array may run what a variable holds")
 
-    def arithmetic(self, text: str) -> None:
+    def check_arithmetic(self, text: str) -> None:
         """Arithmetic evaluates the text that variables hold, commands in it included."""
         if _ARITHMETIC.search(text.removeprefix("$[").removeprefix("$")):
-            self.doubt("arithmetic may run what a variable holds")
+            self.note_doubt("arithmetic may run what a variable holds")
 
 
-def _ansi(text: str) -> str:
+def _resolve_ansi(text: str) -> str:
     """`$'...'` with its escapes resolved, as far as that is possible. What is no escape stays as it is."""
-    return _ESCAPE.sub(lambda found: _unescaped(found[1]), text)
+    return _ESCAPE.sub(lambda found: _resolve_escape(found[1]), text)
 
 
-def _unescaped(code: str) -> str:
+def _resolve_escape(code: str) -> str:
     kind, rest = code[0], code[1:]
     if rest and kind in "xuU":
         number = int(rest, 16)
@@ -221,5 +221,5 @@ def _unescaped(code: str) -> str:
     return _ESCAPED.get(code, f"\\{code}")
 
 
-def _shown(text: str) -> str:
+def _quote_short(text: str) -> str:
     return repr(text if len(text) <= 20 else text[:20] + "…")

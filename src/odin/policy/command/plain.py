@@ -8,8 +8,8 @@ words.
 import re
 from collections.abc import Sequence
 
-from odin.policy.command.shapes import Redirect, Simple, Word, named
-from odin.policy.command.words import braced
+from odin.policy.command.shapes import Redirect, ShellWord, SimpleCommand, split_names
+from odin.policy.command.words import has_brace_expansion
 
 _BARE = re.compile(r"[\w%+,./:@=~^!*?\[\]{}#-]+")
 _QUOTED = re.compile(r"'([^']*)'")
@@ -26,32 +26,32 @@ _JOINED = re.compile(r"(?:\\\n)+[^ \t\n;&|]")
 _COMMENT = re.compile(r"(?<![^ \t\n;&|])(?<!\\\n)#[^\n]*")
 _OPERATOR = re.compile(r"(?:&&|\|\|)[ \t\n]*|\|(?!&)[ \t\n]*|;(?!;)[ \t\n]*|\n[ \t\n]*")
 _REDIRECT = re.compile(r"(?:(?<![\w/.-])(\d?))(&>>?|>>|>&|>\||<<<|<(?![<&>(])|>(?![>&|(]))[ \t]*")
-_RESERVED = named("! [[ ]] { } case coproc do done elif else esac fi for function if in select then until while")
-_UNARY = named("-d -e -f -r -w -x -s -L -h -n -z")
+_RESERVED = split_names("! [[ ]] { } case coproc do done elif else esac fi for function if in select then until while")
+_UNARY = split_names("-d -e -f -r -w -x -s -L -h -n -z")
 
 
-def agrees(text: str, commands: Sequence[Simple]) -> bool:
+def matches_strict_reading(text: str, commands: Sequence[SimpleCommand]) -> bool:
     """Whether the commands are all there is to this text, read a second time in another way."""
-    again = _read(text.strip(" \t\n"))
+    again = _read_strictly(text.strip(" \t\n"))
     if again is None or len(again) != len(commands):
         return False
     return all(
-        simple.after == other.after
+        simple.operator == other.operator
         and not simple.nested
-        and _shown(simple.words) == _shown(other.words)
-        and [(item.fd, item.op, *_shown([item.target])) for item in simple.redirects]
-        == [(item.fd, item.op, *_shown([item.target])) for item in other.redirects]
+        and _keys_of(simple.words) == _keys_of(other.words)
+        and [(item.fd, item.op, *_keys_of([item.target])) for item in simple.redirects]
+        == [(item.fd, item.op, *_keys_of([item.target])) for item in other.redirects]
         for simple, other in zip(commands, again, strict=True)
     )
 
 
-def _shown(words: Sequence[Word]) -> list[tuple[str, bool, bool]]:
+def _keys_of(words: Sequence[ShellWord]) -> list[tuple[str, bool, bool]]:
     return [(word.text, word.expands, word.glob) for word in words]
 
 
-def _read(text: str) -> list[Simple] | None:
-    found: list[Simple] = []
-    words: list[Word] = []
+def _read_strictly(text: str) -> list[SimpleCommand] | None:
+    found: list[SimpleCommand] = []
+    words: list[ShellWord] = []
     redirects: list[Redirect] = []
     after = ""
     at = 0
@@ -68,44 +68,44 @@ def _read(text: str) -> list[Simple] | None:
             continue
         operator = _OPERATOR.match(text, at)
         if operator:
-            if not words or _reserved(words):
+            if not words or _starts_reserved(words):
                 return None
-            found.append(Simple(tuple(words), tuple(redirects), after))
+            found.append(SimpleCommand(tuple(words), tuple(redirects), after))
             words, redirects = [], []
             at = operator.end()
             after = operator[0].strip(" \t\n") or "\n"
             continue
         redirect = _REDIRECT.match(text, at)
         if redirect:
-            target = _word(text, redirect.end())
+            target = _read_strict_word(text, redirect.end())
             if target is None or _JOINED.match(text, target[1]):
                 return None
             redirects.append(Redirect(redirect[1], redirect[2], target[0]))
             at = target[1]
             continue
-        taken = _word(text, at)
+        taken = _read_strict_word(text, at)
         if taken is None or _JOINED.match(text, taken[1]):
             return None
         words.append(taken[0])
         at = taken[1]
-    if words and not _reserved(words):
-        found.append(Simple(tuple(words), tuple(redirects), after))
+    if words and not _starts_reserved(words):
+        found.append(SimpleCommand(tuple(words), tuple(redirects), after))
     elif words or redirects or after not in ("", ";", "\n"):
         return None
     return found
 
 
-def _reserved(words: Sequence[Word]) -> bool:
+def _starts_reserved(words: Sequence[ShellWord]) -> bool:
     """Whether a command begins with a word of the grammar. `time` only stands before one, like any program would."""
     rest = list(words)
     while rest[1:] and rest[0].text in ("time", "-p", "--"):
         rest.pop(0)
     if rest[0].quoted or rest[0].text not in _RESERVED:
         return False
-    return not (rest[0].text == "[[" and _one_test(rest[1:]))
+    return not (rest[0].text == "[[" and _is_single_test(rest[1:]))
 
 
-def _one_test(words: Sequence[Word]) -> bool:
+def _is_single_test(words: Sequence[ShellWord]) -> bool:
     """`-f x ]]` or `! a = b ]]`: one test of literal words, which means the same between single brackets."""
     texts = [word.text for word in words]
     if not texts or texts.pop() != "]]" or words[-1].quoted or any(word.glob for word in words):
@@ -114,7 +114,7 @@ def _one_test(words: Sequence[Word]) -> bool:
     return (len(rest) == 2 and rest[0] in _UNARY) or (len(rest) == 3 and rest[1] in ("=", "==", "!="))
 
 
-def _word(text: str, start: int) -> tuple[Word, int] | None:
+def _read_strict_word(text: str, start: int) -> tuple[ShellWord, int] | None:
     """One literal word or pattern and where it ends; None when it is anything else."""
     at = start
     made: list[str] = []
@@ -144,17 +144,17 @@ def _word(text: str, start: int) -> tuple[Word, int] | None:
     plain = "".join(bare)
     if at == start or (at < len(text) and text[at] not in " \t\n;&|<>\\"):
         return None
-    if _surprises(plain):
+    if _has_surprises(plain):
         return None
     whole = "".join(made)
     glob = any(char in plain for char in "*?") or ("[" in plain and "]" in plain[plain.index("[") :])
-    return Word(whole, glob=glob, quoted=quoted), at
+    return ShellWord(whole, glob=glob, quoted=quoted), at
 
 
-def _surprises(bare: str) -> bool:
+def _has_surprises(bare: str) -> bool:
     """Tildes after `=` or `:`, braces that expand, and history: what is unquoted and not just text."""
     if "~" in bare and re.search(r"[=:]~", bare):
         return True
-    if "{" in bare and braced(bare):
+    if "{" in bare and has_brace_expansion(bare):
         return True
     return "!" in bare and re.search(r"![\w!?#-]", bare) is not None

@@ -6,29 +6,29 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from odin.policy.command.pieces import WORDS, PieceReader
-from odin.policy.command.shapes import Redirect, Word
+from odin.policy.command.pieces import WORD_NODES, WordReader
+from odin.policy.command.shapes import Redirect, ShellWord
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-REDIRECTS = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
+REDIRECT_NODES = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
 _STREAM = re.compile(r"\d+-?|-|[A-Za-z_./~][\w./~-]*")
 
 
-class Open(Struct):
+class PendingCommand(Struct):
     """The simple command that is being read, and what follows it on the line of a here-document."""
 
-    words: list[Word]
+    words: list[ShellWord]
     redirects: list[Redirect]
-    rest: "list[tuple[str, Node]]"
+    following: "list[tuple[str, Node]]"
 
 
-class RedirectReader(PieceReader):
+class RedirectReader(WordReader):
     """Reads what stands after `<`, `>` and their kin."""
 
     @abstractmethod
-    def unknown(self, node: "Node") -> None:
+    def read_unknown(self, node: "Node") -> None:
         """Take what can be read in a node that should not be there as commands, so that nothing forbidden hides."""
         ...
 
@@ -40,39 +40,39 @@ class RedirectReader(PieceReader):
         """Keep the text of a here-document."""
         ...
 
-    def _redirect(self, node: "Node", opened: Open) -> None:
+    def _read_redirect(self, node: "Node", pending: PendingCommand) -> None:
         if node.type == "heredoc_redirect":
-            self._heredoc(node, opened)
+            self._read_heredoc(node, pending)
             return
         fd = op = ""
         loose: list[Node] = []
         end = node.start_byte
         for child in node.children:
-            self.blank(end, child.start_byte)
+            self.check_gap(end, child.start_byte)
             if child.type == "file_descriptor":
-                fd = self.text(child)
-            elif child.type in WORDS:
+                fd = self.text_of(child)
+            elif child.type in WORD_NODES:
                 loose.append(child)
-            elif child.type == "ERROR" and op == "<" and self.text(child) == ">" and end == child.start_byte:
+            elif child.type == "ERROR" and op == "<" and self.text_of(child) == ">" and end == child.start_byte:
                 op = "<>"
             elif not op and not child.is_named:
                 op = child.type
             else:
-                self.unknown(child)
+                self.read_unknown(child)
             end = child.end_byte
-        words = self.words(loose)
+        words = self.read_words(loose)
         if op in ("<&-", ">&-"):
-            words.insert(0, Word("-"))
+            words.insert(0, ShellWord("-"))
             op = op[:2]
         if not words or not op:
-            self.broken("a redirection has no target")
+            self.note_flaw("a redirection has no target")
             return
         if op in (">&", "<&") and not _STREAM.fullmatch(words[0].text):
-            self.doubt("a redirection may run what its target holds")
-        opened.redirects.append(Redirect(fd, op, words[0]))
-        opened.words += words[1:]
+            self.note_doubt("a redirection may run what its target holds")
+        pending.redirects.append(Redirect(fd, op, words[0]))
+        pending.words += words[1:]
 
-    def _heredoc(self, node: "Node", opened: Open) -> None:
+    def _read_heredoc(self, node: "Node", pending: PendingCommand) -> None:
         op = start = fd = rest = ""
         seen = 0
         finish = node.end_byte
@@ -82,45 +82,45 @@ class RedirectReader(PieceReader):
             if kind in ("heredoc_body", "heredoc_end"):
                 finish = child.start_byte if kind == "heredoc_end" else finish
                 seen += sum(item.type == "command_substitution" for item in child.children)
-                self.inside_all(child.children)
+                self.inspect_nodes(child.children)
                 continue
             line_end = child.end_byte
             if kind in ("<<", "<<-"):
                 op = kind
             elif kind == "file_descriptor":
-                fd = self.text(child)
+                fd = self.text_of(child)
             elif kind == "heredoc_start":
-                start = self.text(child)
+                start = self.text_of(child)
             elif kind in ("&&", "||"):
                 rest = kind
-            elif kind in REDIRECTS:
-                self._redirect(child, opened)
-            elif kind in WORDS:
-                opened.words.append(self.word([child]))
+            elif kind in REDIRECT_NODES:
+                self._read_redirect(child, pending)
+            elif kind in WORD_NODES:
+                pending.words.append(self.read_word([child]))
             elif self.is_statement(kind):
-                opened.rest.append((rest or "|", child))
+                pending.following.append((rest or "|", child))
             else:
-                self.unknown(child)
+                self.read_unknown(child)
         delimiter = re.sub(r"['\"\\]", "", start)
-        opened.redirects.append(Redirect(fd, op, Word(delimiter, quoted=delimiter != start)))
-        body = self._body_text(op, delimiter, line_end, finish)
+        pending.redirects.append(Redirect(fd, op, ShellWord(delimiter, quoted=delimiter != start)))
+        body = self._read_heredoc_body(op, delimiter, line_end, finish)
         self.take_body(body)
         if start == delimiter:
-            self._expanding(body, seen)
+            self._check_heredoc_expansion(body, seen)
 
-    def _body_text(self, op: str, delimiter: str, line_end: int, finish: int) -> str:
+    def _read_heredoc_body(self, op: str, delimiter: str, line_end: int, finish: int) -> str:
         gap = self.source.find(b"\n", line_end)
         body = self.source[gap + 1 : finish].decode("utf-8", "replace") if 0 <= gap < finish else ""
-        self.blank(line_end, max(gap, line_end))
+        self.check_gap(line_end, max(gap, line_end))
         lines = [line.lstrip("\t") if op == "<<-" else line for line in body.split("\n")]
         last = self.source[finish:].decode("utf-8", "replace").split("\n", 1)[0]
         if delimiter in lines[:-1] or last != delimiter or lines[-1] or not re.fullmatch(r"\w+", delimiter):
-            self.broken("the end of a here-document cannot be told for certain")
+            self.note_flaw("the end of a here-document cannot be told for certain")
         return body
 
-    def _expanding(self, body: str, seen: int) -> None:
+    def _check_heredoc_expansion(self, body: str, seen: int) -> None:
         """A here-document without quotes runs what it holds; `seen` of its substitutions have been read."""
         if "`" in body or re.search(r"\$[\[{]", body) or len(re.findall(r"(?<!\\)\$\(", body)) != seen:
-            self.doubt("a here-document holds expansions")
+            self.note_doubt("a here-document holds expansions")
         for inner in re.findall(r"(?<!\\)`([^`]*)`", body):
-            self.again(inner)
+            self.read_nested_text(inner)

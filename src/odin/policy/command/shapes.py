@@ -7,15 +7,15 @@ here-documents are read too, so that nothing hides in them.
 
 from msgspec import Struct
 
-MAX_CHARS = 10_000
+MAX_COMMAND_CHARS = 10_000
 
 
-def named(text: str) -> frozenset[str]:
+def split_names(text: str) -> frozenset[str]:
     """A set of names written as one text."""
     return frozenset(text.split())
 
 
-class Unclear(Exception):
+class Unparseable(Exception):
     """The text cannot be read with certainty; `reason` says why, as the end of a sentence ("it ...")."""
 
     @property
@@ -23,7 +23,7 @@ class Unclear(Exception):
         return str(self.args[0]) if self.args else "it cannot be read"
 
 
-class Word(Struct, frozen=True):
+class ShellWord(Struct, frozen=True):
     """One word after quotes are removed. `expands` when the shell would still put something else in its place."""
 
     text: str
@@ -39,10 +39,10 @@ class Word(Struct, frozen=True):
 class Redirect(Struct, frozen=True):
     fd: str
     op: str
-    target: Word
+    target: ShellWord
 
 
-class Simple(Struct, frozen=True):
+class SimpleCommand(Struct, frozen=True):
     """One simple command, its assignments included.
 
     `after` is the operator before it; `nested` when it stands inside another word or group. `folder` is where it would
@@ -50,14 +50,14 @@ class Simple(Struct, frozen=True):
     one that begins with `~`), or None when that cannot be told.
     """
 
-    words: tuple[Word, ...]
+    words: tuple[ShellWord, ...]
     redirects: tuple[Redirect, ...] = ()
-    after: str = ""
+    operator: str = ""
     nested: bool = False
     folder: str | None = ""
 
 
-class Script(Struct, frozen=True):
+class ShellScript(Struct, frozen=True):
     """All simple commands of a text, in order.
 
     `plain` when there is nothing but them and the operators between them, and a second reader saw the same words.
@@ -66,10 +66,10 @@ class Script(Struct, frozen=True):
     `functions` are the names defined.
     """
 
-    commands: tuple[Simple, ...]
+    commands: tuple[SimpleCommand, ...]
     plain: bool
     bodies: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     assigned: tuple[tuple[str, str | None], ...] = ()
     functions: tuple[str, ...] = ()
-    given: tuple[tuple[str, Word], ...] = ()
+    assigned_words: tuple[tuple[str, ShellWord], ...] = ()

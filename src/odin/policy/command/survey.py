@@ -2,20 +2,20 @@
 
 from msgspec import Struct
 
-from odin.policy.command.shapes import Redirect, Script, Word
+from odin.policy.command.shapes import Redirect, ShellScript, ShellWord
 
 
-class Part(Struct, frozen=True):
+class ExtractedCommand(Struct, frozen=True):
     """One command as words, and whether it stands in the text as such or was found inside something.
 
     `folder` is where it would run, as in `Simple.folder`. `fed` are texts that it reads from its standard input, as far
     as they stand in the command line.
     """
 
-    words: tuple[Word, ...]
-    found_inside: bool = False
+    words: tuple[ShellWord, ...]
+    is_inner: bool = False
     folder: str | None = ""
-    fed: tuple[str, ...] = ()
+    stdin_texts: tuple[str, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -26,7 +26,7 @@ class Part(Struct, frozen=True):
         return self.words[0].text.rsplit("/", 1)[-1] if self.words else ""
 
 
-class Survey(Struct, frozen=True):
+class CommandAnalysis(Struct, frozen=True):
     """`sure` when every command that would run is among the parts; if not, `reason` says why ("it ...", "a ...").
 
     `redirects` are those that touch a file; `writes` the ones among them that open it for writing. `script` is there
@@ -35,15 +35,15 @@ class Survey(Struct, frozen=True):
     shell would run, and that could not be read.
     """
 
-    parts: tuple[Part, ...]
-    sure: bool
+    commands: tuple[ExtractedCommand, ...]
+    is_complete: bool
     redirects: tuple[Redirect, ...] = ()
-    script: Script | None = None
+    script: ShellScript | None = None
     reason: str = ""
     assigned: tuple[tuple[str, str | None], ...] = ()
     functions: tuple[str, ...] = ()
-    given: tuple[tuple[str, Word], ...] = ()
-    unread: tuple[str, ...] = ()
+    assigned_words: tuple[tuple[str, ShellWord], ...] = ()
+    unreadable_texts: tuple[str, ...] = ()
 
     @property
     def writes(self) -> tuple[Redirect, ...]:

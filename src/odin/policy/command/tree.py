@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from odin.policy.command.compound import MAX_DEPTH, CompoundReader
-from odin.policy.command.redirects import REDIRECTS, Open
-from odin.policy.command.shapes import MAX_CHARS, Script
+from odin.policy.command.compound import MAX_DEPTH, StatementReader
+from odin.policy.command.redirects import REDIRECT_NODES, PendingCommand
+from odin.policy.command.shapes import MAX_COMMAND_CHARS, ShellScript
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-_AT_ONCE = 3_000
+_MAX_UNCHECKED_CHARS = 3_000
 """How much is read at once without a look at it: the work grows with the square of the length where it is broken."""
-_SKIMMED = 5_000
-_MAX_DOCUMENTS = 10
-_DOCUMENT = re.compile(r"(<<-?[ \t]*(['\"]?)(\w+)\2[^\n]*\n)(?s:.*?\n)??(\t*\3(?=\n|$))")
+_MAX_SKIMMED_CHARS = 5_000
+_MAX_HEREDOCS = 10
+_HEREDOC = re.compile(r"(<<-?[ \t]*(['\"]?)(\w+)\2[^\n]*\n)(?s:.*?\n)??(\t*\3(?=\n|$))")
 _QUOTED = re.compile(r"(?<!<<)(?<!<<-)(?<!<< )'[^']*'|(?<!<<)(?<!<<-)(?<!<< )\"(?:[^\"\\$`]|\\.)*\"", re.DOTALL)
 
 _AFTER_BRACE = re.compile(rb"(\{[0-9]*(?:\.\.[0-9]*)?)([\xc4-\xf4][\x80-\xbf]*)")
@@ -25,7 +25,7 @@ _AFTER_BRACE = re.compile(rb"(\{[0-9]*(?:\.\.[0-9]*)?)([\xc4-\xf4][\x80-\xbf]*)"
 what it reads there is not its own, and may end the whole program."""
 
 
-class _Parsers(threading.local):
+class _ThreadParsers(threading.local):
     """A parser of its own for every thread: one parser must not read two texts at once."""
 
     @cached_property
@@ -36,47 +36,49 @@ class _Parsers(threading.local):
         return Parser(Language(tree_sitter_bash.language()))
 
 
-_PARSERS = _Parsers()
+_PARSERS = _ThreadParsers()
 
 
-def read(text: str, folder: str | None = "") -> tuple[Script, str]:
+def read_script(text: str, folder: str | None = "") -> tuple[ShellScript, str]:
     """The commands of a text as far as they can be found, and why they may not be all of it, or ""."""
-    if len(text) > MAX_CHARS:
-        return _skimmed(text), "it is too long to be read"
-    if len(text) > _AT_ONCE and not _sound(text):
-        return _skimmed(text), "it is too long to be read at once, and it has errors or too many parts"
-    reader = _TreeReader(text.encode("utf-8", "replace"), folder, 0)
-    reader.program()
-    script = Script(
+    if len(text) > MAX_COMMAND_CHARS:
+        return _read_overlong(text), "it is too long to be read"
+    if len(text) > _MAX_UNCHECKED_CHARS and not _is_sound(text):
+        return _read_overlong(text), "it is too long to be read at once, and it has errors or too many parts"
+    reader = ScriptReader(text.encode("utf-8", "replace"), folder, 0)
+    reader.read_program()
+    script = ShellScript(
         tuple(reader.commands),
         plain=False,
         bodies=tuple(reader.bodies),
         doubts=tuple(reader.doubts),
         assigned=tuple(reader.assigned),
         functions=tuple(reader.functions),
-        given=tuple(reader.given),
+        assigned_words=tuple(reader.assigned_words),
     )
     return script, reader.flaw
 
 
-def _skimmed(text: str) -> Script:
+def _read_overlong(text: str) -> ShellScript:
     """The commands of an overlong text, read in short pieces."""
-    pieces = re.findall(r"(?s).{1,400}(?:[;\n]|$)|.{1,400}", text[:_SKIMMED] + text[_SKIMMED:][-_SKIMMED:])
-    commands = [simple for piece in pieces for simple in read(piece)[0].commands]
-    return Script(tuple(commands), plain=False)
+    pieces = re.findall(
+        r"(?s).{1,400}(?:[;\n]|$)|.{1,400}", text[:_MAX_SKIMMED_CHARS] + text[_MAX_SKIMMED_CHARS:][-_MAX_SKIMMED_CHARS:]
+    )
+    commands = [simple for piece in pieces for simple in read_script(piece)[0].commands]
+    return ShellScript(tuple(commands), plain=False)
 
 
-def _sound(text: str) -> bool:
+def _is_sound(text: str) -> bool:
     """Whether a long text is one of few commands with much text in quotes, and those commands can be read."""
-    if text.count("<<") > _MAX_DOCUMENTS:
+    if text.count("<<") > _MAX_HEREDOCS:
         return False
-    bones = _QUOTED.sub("''", _DOCUMENT.sub(r"\1\4", text))
-    if len(bones) > _AT_ONCE:
+    bones = _QUOTED.sub("''", _HEREDOC.sub(r"\1\4", text))
+    if len(bones) > _MAX_UNCHECKED_CHARS:
         return False
-    return not _PARSERS.bash.parse(_tamed(bones.encode("utf-8", "replace"))).root_node.has_error
+    return not _PARSERS.bash.parse(_sanitize_source(bones.encode("utf-8", "replace"))).root_node.has_error
 
 
-def _tamed(source: bytes) -> bytes:
+def _sanitize_source(source: bytes) -> bytes:
     """The text without what the grammar must not be given."""
     return _AFTER_BRACE.sub(lambda found: found[1] + b"_" * len(found[2]), source)
 
@@ -87,73 +89,73 @@ def _is_quoted(root: "Node", at: int) -> bool:
     return node is not None and node.type in ("raw_string", "string_content")
 
 
-class _TreeReader(CompoundReader):
+class ScriptReader(StatementReader):
     """Reads a whole text, and the texts inside of it."""
 
-    def program(self, *, nested: bool = False) -> None:
-        source = _tamed(self.source)
+    def read_program(self, *, nested: bool = False) -> None:
+        source = _sanitize_source(self.source)
         root = _PARSERS.bash.parse(source).root_node
         if not all(_is_quoted(root, found.start(2)) for found in _AFTER_BRACE.finditer(self.source)):
-            self.broken("it has an unusual character right after a brace")
+            self.note_flaw("it has an unusual character right after a brace")
         children = root.children
         if children:
-            self.blank(0, children[0].start_byte, lines=True)
-            self.blank(children[-1].end_byte, len(self.source), lines=True)
+            self.check_gap(0, children[0].start_byte, lines=True)
+            self.check_gap(children[-1].end_byte, len(self.source), lines=True)
         elif self.source.replace(b"\\\n", b"").strip(b" \t\n"):
-            self.broken("it cannot be read")
+            self.note_flaw("it cannot be read")
         if root.has_error:
-            self._errors(root)
-        self._statements(children, "", nested=nested)
+            self._check_errors(root)
+        self._read_statements(children, "", nested=nested)
 
-    def _errors(self, root: "Node") -> None:
+    def _check_errors(self, root: "Node") -> None:
         """Any error makes the text unclear, but one: `<>`, which the grammar does not know (see `_redirect`)."""
         left = [root]
         while left:
             node = left.pop()
-            if node.is_missing or (node.type == "ERROR" and self.text(node) != ">"):
-                self.broken("it is not complete, or not in the syntax of a shell")
+            if node.is_missing or (node.type == "ERROR" and self.text_of(node) != ">"):
+                self.note_flaw("it is not complete, or not in the syntax of a shell")
                 return
             left += [child for child in node.children if child.has_error]
 
-    def substitution(self, node: "Node") -> None:
+    def read_substitution(self, node: "Node") -> None:
         folder = self.folder
         children = node.children
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            self.broken("it is nested too deeply")
+            self.note_flaw("it is nested too deeply")
         elif children[0].type == "`":
-            body = self.text(node)[1:-1]
-            self.again(re.sub(r"\\([\\`$])", r"\1", body))
+            body = self.text_of(node)[1:-1]
+            self.read_nested_text(re.sub(r"\\([\\`$])", r"\1", body))
         elif children[0].type not in ("$(", "<(", ">(") or children[-1].type != ")":
-            self.unknown(node)
+            self.read_unknown(node)
         elif len(children) > 2:
-            self._substituted(children)
+            self._read_substituted(children)
         self.depth -= 1
         self.folder = folder
 
-    def _substituted(self, children: Sequence["Node"]) -> None:
+    def _read_substituted(self, children: Sequence["Node"]) -> None:
         inner = children[1:-1]
-        if inner[0].type in REDIRECTS:
-            opened = Open([], [], [])
+        if inner[0].type in REDIRECT_NODES:
+            pending = PendingCommand([], [], [])
             for child in inner:
-                self._redirect(child, opened)
-            self._flush(opened, "", nested=True)
+                self._read_redirect(child, pending)
+            self._flush(pending, "", nested=True)
             return
-        self._body(children, "")
+        self._read_body(children, "")
 
-    def again(self, text: str) -> None:
+    def read_nested_text(self, text: str) -> None:
         """Read a text of its own that was quoted inside of this one."""
-        if self.depth > MAX_DEPTH or len(text) > _AT_ONCE:
-            self.broken("it is nested too deeply")
+        if self.depth > MAX_DEPTH or len(text) > _MAX_UNCHECKED_CHARS:
+            self.note_flaw("it is nested too deeply")
             return
-        inner = _TreeReader(text.encode("utf-8", "replace"), self.folder, self.depth + 1)
-        inner.program(nested=True)
+        inner = ScriptReader(text.encode("utf-8", "replace"), self.folder, self.depth + 1)
+        inner.read_program(nested=True)
         self.commands += inner.commands
         self.bodies += inner.bodies
         self.assigned += inner.assigned
         self.functions += inner.functions
-        self.given += inner.given
+        self.assigned_words += inner.assigned_words
         for reason in inner.doubts:
-            self.doubt(reason)
+            self.note_doubt(reason)
         if inner.flaw:
-            self.broken(inner.flaw)
+            self.note_flaw(inner.flaw)

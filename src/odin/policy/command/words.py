@@ -2,14 +2,14 @@
 
 import re
 
-from odin.policy.command.shapes import Word
+from odin.policy.command.shapes import ShellWord
 
 _TILDE = re.compile(r"(?:^|[=:])~")
 _HISTORY = re.compile(r"![\w!?#-]")
 _BREAKING = frozenset(" \t\n\"'`;&|<>()$")
 
 
-class Making:
+class WordBuilder:
     """A word that is being put together from its pieces."""
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Making:
         self.expands = False
         self._quoted = False
 
-    def bare(self, text: str) -> bool:
+    def add_bare(self, text: str) -> bool:
         """Add unquoted text; False when it holds a character that would have ended the word."""
         if "\\" not in text:
             self._chars.append(text)
@@ -31,7 +31,7 @@ class Making:
             if char == "\\":
                 following = text[at + 1 : at + 2]
                 if following != "\n":
-                    self.quote(following)
+                    self.add_quoted(following)
                 sound = sound and bool(following)
                 at += 2
                 continue
@@ -41,33 +41,33 @@ class Making:
             at += 1
         return sound
 
-    def quote(self, text: str) -> None:
+    def add_quoted(self, text: str) -> None:
         """Add text in which nothing has a meaning any more."""
         self._quoted = True
         self._bare.append("\0")
         if text:
             self._chars.append(text)
 
-    def double(self, text: str) -> None:
+    def add_double_quoted(self, text: str) -> None:
         """Add literal text from between double quotes."""
         if "!" in text and _HISTORY.search(text):
             self.expands = True
-        self.quote(re.sub(r'\\(["$`\\])', r"\1", text.replace("\\\n", "")) if "\\" in text else text)
+        self.add_quoted(re.sub(r'\\(["$`\\])', r"\1", text.replace("\\\n", "")) if "\\" in text else text)
 
-    def expand(self, text: str) -> None:
+    def add_expansion(self, text: str) -> None:
         """Add something that the shell will replace."""
         self.expands = True
         self._bare.append("\0")
         self._chars.append(text)
 
-    def word(self) -> Word:
+    def build(self) -> ShellWord:
         text = "".join(self._chars)
         bare = "".join(self._bare)
         glob = "*" in bare or "?" in bare or ("[" in bare and "]" in bare[bare.index("[") :])
-        return Word(text, self.expands or _changes(bare), glob, self._quoted)
+        return ShellWord(text, self.expands or _is_changed_by_shell(bare), glob, self._quoted)
 
 
-def _changes(bare: str) -> bool:
+def _is_changed_by_shell(bare: str) -> bool:
     """Whether unquoted text, its quoted pieces shown as NUL, is one that a shell may replace."""
     if not bare:
         return False
@@ -75,12 +75,12 @@ def _changes(bare: str) -> bool:
         return True
     if "~" in bare and _TILDE.search(bare):
         return True
-    if "{" in bare and braced(bare):
+    if "{" in bare and has_brace_expansion(bare):
         return True
     return "!" in bare and _HISTORY.search(bare) is not None
 
 
-def braced(bare: str) -> bool:
+def has_brace_expansion(bare: str) -> bool:
     """Whether braces in unquoted text may stand for several words: after an opening one comes a comma or two dots."""
     insides = (piece.partition("{")[2] for piece in bare.split("}"))
     return any("," in inside or ".." in inside for inside in insides)

@@ -5,21 +5,21 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from odin.policy.command.shapes import Word, named
+from odin.policy.command.shapes import ShellWord, split_names
 
-SHELLS = named("sh bash dash zsh ksh mksh ash fish csh tcsh rbash rksh yash osh")
+SHELLS = split_names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash rksh yash osh")
 
-OPAQUE = named("source . alias enable hash complete compgen bind mapfile readarray fc coproc")
+OPAQUE_BUILTINS = split_names("source . alias enable hash complete compgen bind mapfile readarray fc coproc")
 """They change what later commands mean, or run what cannot be seen here."""
 
 
 class Wrapper(Struct, frozen=True):
     """Which short options take a value, which long ones do, and how many operands come before the command."""
 
-    valued: str = ""
-    long: str = ""
+    short_valued: str = ""
+    long_valued: str = ""
     operands: int = 0
-    folder: str = ""
+    folder_option: str = ""
 
 
 WRAPPERS: dict[str, Wrapper] = {
@@ -78,43 +78,43 @@ WRAPPERS: dict[str, Wrapper] = {
     "runuser": Wrapper("sgGuw", "shell group user"),
     "doit": Wrapper(),
     **dict.fromkeys(
-        named(
+        split_names(
             "chronic ts proxychains proxychains4 torsocks tsocks dbus-launch catchsegv linux32 linux64 eatmydata "
             "dumb-init tini coreutils winpty softlimit"
         ),
         Wrapper(),
     ),
-    **dict.fromkeys(named("faketime setarch gosu su-exec pidproxy"), Wrapper("", "", 1)),
+    **dict.fromkeys(split_names("faketime setarch gosu su-exec pidproxy"), Wrapper("", "", 1)),
 }
 
-JOINED = {"eval": "", "watch": "nd"}
+TEXT_RUNNERS = {"eval": "", "watch": "nd"}
 """They put their words together to one text, and a shell reads that."""
 
 SSH_VALUED = "BbcDEeFIiJLlmOoPpQRSWw"
 
-_STEERING = re.compile(
+_LOOKUP_VARIABLES = re.compile(
     r"PATH|IFS|ENV|BASH_\w+|BASHOPTS|SHELLOPTS|PROMPT_COMMAND|PS[0-4]|LD_\w+|DYLD_\w+|HOME|\w*PAGER|\w*EDITOR|VISUAL"
     r"|LESSOPEN|LESSCLOSE|GIT_(?:EXTERNAL_DIFF|SSH|SSH_COMMAND|CONFIG\w*|EXEC_PATH|ASKPASS|PROXY_COMMAND|DIR|TEMPLATE_DIR)"
 )
 """Variables that decide which programs others run."""
 
-_TAME_VALUES = ("", "true", ":", "cat", "less", "more", "false")
+_SAFE_VALUES = ("", "true", ":", "cat", "less", "more", "false")
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=")
 
 
-def assigns(word: Word) -> bool:
+def is_assignment(word: ShellWord) -> bool:
     return "=" in word.text and _ASSIGNMENT.match(word.text) is not None
 
 
-def steers(name: str, value: str | None) -> bool:
+def can_change_programs(name: str, value: str | None) -> bool:
     """Whether giving this variable this value may make other programs run than those that are named."""
-    if _STEERING.fullmatch(name) is None:
+    if _LOOKUP_VARIABLES.fullmatch(name) is None:
         return False
-    return name.startswith(("PATH", "LD_")) or value not in _TAME_VALUES
+    return name.startswith(("PATH", "LD_")) or value not in _SAFE_VALUES
 
 
-def after_options(args: Sequence[Word], valued: str, long: str = "") -> Sequence[Word]:
+def skip_options(args: Sequence[ShellWord], valued: str, long: str = "") -> Sequence[ShellWord]:
     """What follows the options, where some of them take the next word as their value."""
     names = long.split()
     index = 0
@@ -131,7 +131,7 @@ def after_options(args: Sequence[Word], valued: str, long: str = "") -> Sequence
     return args[index:]
 
 
-def option_value(args: Sequence[Word], short: str, long: str) -> Word | None:
+def find_option_value(args: Sequence[ShellWord], short: str, long: str) -> ShellWord | None:
     """The value of one option, written in any of the usual ways."""
     for index, word in enumerate(args):
         text = word.text
@@ -139,7 +139,7 @@ def option_value(args: Sequence[Word], short: str, long: str) -> Word | None:
             return args[index + 1] if index + 1 < len(args) else None
         for start in (f"--{long}=", f"-{short}"):
             if short and text.startswith(start) and not (start == f"-{short}" and text.startswith("--")):
-                return Word(text[len(start) :], word.expands, word.glob, word.quoted)
+                return ShellWord(text[len(start) :], word.expands, word.glob, word.quoted)
         if short and re.match(rf"-\w*{short}$", text) and not text.startswith("--"):
             return args[index + 1] if index + 1 < len(args) else None
     return None

@@ -4,10 +4,10 @@ import os
 import re
 from pathlib import Path
 
-from odin.policy.confine.layout import Layout
+from odin.policy.confine.layout import SandboxLayout
 from odin.policy.paths import contains
 
-_LOOKED_AT = 20_000
+_MAX_SCANNED_CHARS = 20_000
 """Characters at the end of the output that are looked at."""
 
 _NOT_EXECUTABLE = 126
@@ -26,53 +26,53 @@ _BUSY = re.compile(r"device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _DENIED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
 _REFUSED = re.compile(r"connection refused|\bECONNREFUSED\b|couldn't connect|failed to connect", re.IGNORECASE)
 _LOCAL = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?:[\s\w(),\"]*port)?[:\s]+(\d{2,5})\b")
-_BEFORE = re.compile(
+_PATH_BEFORE = re.compile(
     r"""(?:['"‘`]([^'"’`\n]+)['"’`]|([^\s:'"]+)): (?=read-only file|permission denied)""", re.IGNORECASE
 )
-_ERROR = re.compile(r"E[A-Z]+|\[?[Ee]rrno|\d+\]?|[A-Za-z]*Error")
+_ERROR_WORD = re.compile(r"E[A-Z]+|\[?[Ee]rrno|\d+\]?|[A-Za-z]*Error")
 _QUOTED = re.compile(r"""['"‘`]([^'"’`\n]*[/.\w][^'"’`\n]*)['"’`]""")
 _BARE = re.compile(r"""(?:^|[\s(=])((?:\.{0,2}/|\.)[^\s:'"]+)""")
 
 
-def blocked(output: str, code: int, cwd: str, plan: Layout, *, network: bool) -> str:
+def describe_denial(output: str, code: int, cwd: str, plan: SandboxLayout, *, network: bool) -> str:
     """What it was kept from, to follow "the sandbox kept it from", or ""."""
-    for line in output[-_LOOKED_AT:].splitlines():
-        found = _file(line, code, cwd, plan) or ("" if network else _connection(line))
+    for line in output[-_MAX_SCANNED_CHARS:].splitlines():
+        found = _describe_file_denial(line, code, cwd, plan) or ("" if network else _describe_network_denial(line))
         if found:
             return found
     return ""
 
 
-def _connection(line: str) -> str:
+def _describe_network_denial(line: str) -> str:
     if _DOCKER.search(line):
         return "reaching the container daemon"
     if _NETWORK.search(line) or _CONNECT_DENIED.search(line):
         return "reaching the network"
     port = _LOCAL.search(line) if _REFUSED.search(line) else None
-    return f"reaching port {port[1]} of this machine" if port and _listens(int(port[1])) else ""
+    return f"reaching port {port[1]} of this machine" if port and _is_port_open(int(port[1])) else ""
 
 
-def _file(line: str, code: int, cwd: str, plan: Layout) -> str:
+def _describe_file_denial(line: str, code: int, cwd: str, plan: SandboxLayout) -> str:
     if _READ_ONLY.search(line):
-        path = _named(line, cwd)
+        path = _extract_path(line, cwd)
         return f"writing {path}" if path else "writing outside the project and the temporary folders"
     if _BUSY.search(line):
-        held = (*plan.guarded, *plan.pinned)
-        named = (_joined(cwd, name) for name in _QUOTED.findall(line) or _BARE.findall(line))
+        held = (*plan.protected, *plan.pinned)
+        named = (_join_path(cwd, name) for name in _QUOTED.findall(line) or _BARE.findall(line))
         return next((f"changing {path}" for path in named if any(contains(path, guard) for guard in held)), "")
     if _DENIED.search(line) and code != _NOT_EXECUTABLE:
-        return _denied(_named(line, cwd), plan)
+        return _describe_denied_path(_extract_path(line, cwd), plan)
     return ""
 
 
-def _denied(path: str, plan: Layout) -> str:
+def _describe_denied_path(path: str, plan: SandboxLayout) -> str:
     """A denial is the sandbox's doing when Odin itself could have done it."""
     if not path or path.startswith(("/proc", "/sys", "/dev")):
         return ""
     real = os.path.realpath(path)
     if any(contains(place, real) for place in plan.hidden):
         return f"reading {path}"
-    kept = any(contains(place, real) for place in plan.kept)
+    kept = any(contains(place, real) for place in plan.persistent)
     if any(contains(place, real) for place in (*plan.writable, *(() if kept else plan.temporary))):
         return ""
     there = real if os.path.exists(real) else os.path.dirname(real)  # noqa: PTH110, PTH120
@@ -80,18 +80,18 @@ def _denied(path: str, plan: Layout) -> str:
     return f"writing {path}" if can_read and os.access(there, os.W_OK) else ""
 
 
-def _named(line: str, cwd: str) -> str:
+def _extract_path(line: str, cwd: str) -> str:
     """The path a complaint is about: what stands right before it, or what is quoted, or what looks like a path."""
-    before = [quoted or bare for quoted, bare in _BEFORE.findall(line)]
-    names = [name for name in before if not _ERROR.fullmatch(name)] or _QUOTED.findall(line) or _BARE.findall(line)
-    return _joined(cwd, names[-1]) if names else ""
+    before = [quoted or bare for quoted, bare in _PATH_BEFORE.findall(line)]
+    names = [name for name in before if not _ERROR_WORD.fullmatch(name)] or _QUOTED.findall(line) or _BARE.findall(line)
+    return _join_path(cwd, names[-1]) if names else ""
 
 
-def _joined(cwd: str, name: str) -> str:
+def _join_path(cwd: str, name: str) -> str:
     return os.path.normpath(os.path.join(cwd, name.rstrip(".,;)")))  # noqa: PTH118
 
 
-def _listens(port: int) -> bool:
+def _is_port_open(port: int) -> bool:
     """Whether something on this machine, outside the sandbox, waits for connections there."""
     for name in ("tcp", "tcp6"):
         try:

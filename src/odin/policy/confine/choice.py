@@ -3,63 +3,77 @@
 import os
 import sys
 
-from odin.policy.confine.bubblewrap import WAYS, Way, sandbox_argv
-from odin.policy.confine.keeper import Keeper, NotConfined, open_keeper, program
-from odin.policy.confine.landlock import setup
-from odin.policy.confine.layout import NOTHING, Layout
-from odin.policy.confine.proof import Candidate, find_program
+from odin.policy.confine.bubblewrap import BUBBLEWRAP_VARIANTS, BubblewrapVariant, build_bubblewrap_argv
+from odin.policy.confine.keeper import SandboxSetupError, SandboxSupervisor, build_init_argv, open_supervisor
+from odin.policy.confine.landlock import build_landlock_args
+from odin.policy.confine.layout import EMPTY_LAYOUT, SandboxLayout
+from odin.policy.confine.proof import SandboxCandidate, find_program
 
 
-def candidates(use: str) -> list[Candidate]:
+def list_candidates(use: str) -> list[SandboxCandidate]:
     """What to try, the strongest first. Where we are not root, a user namespace is always made."""
-    ways = [Candidate("bubblewrap", at) for at, way in enumerate(WAYS) if os.getuid() == 0 or way != Way(user=True)]
-    wanted = {"bubblewrap": ways, "landlock": [Candidate("landlock")], "off": []}
-    return wanted.get(use, [*ways, Candidate("landlock")])
+    ways = [
+        SandboxCandidate("bubblewrap", at)
+        for at, way in enumerate(BUBBLEWRAP_VARIANTS)
+        if os.getuid() == 0 or way != BubblewrapVariant(user=True)
+    ]
+    wanted = {"bubblewrap": ways, "landlock": [SandboxCandidate("landlock")], "off": []}
+    return wanted.get(use, [*ways, SandboxCandidate("landlock")])
 
 
-def make(
-    candidate: Candidate, plan: Layout, *, network: bool, path: str, join: str = "", python: str = sys.executable
-) -> Keeper:
+def open_sandbox(
+    candidate: SandboxCandidate,
+    plan: SandboxLayout,
+    *,
+    network: bool,
+    path: str,
+    join_network: str = "",
+    python: str = sys.executable,
+) -> SandboxSupervisor:
     """Make a sandbox of this kind; `join` names a network namespace to enter. Raises NotConfined with the reason."""
     if not sys.platform.startswith("linux"):
-        raise NotConfined("it needs Linux")
+        raise SandboxSetupError("it needs Linux")
     if not python:
-        raise NotConfined("the Python interpreter is not known by its path")
+        raise SandboxSetupError("the Python interpreter is not known by its path")
     env = {"PATH": path}
     if candidate.kind == "landlock":
-        if not landlock_abi():
-            raise NotConfined("the kernel has no Landlock, or it is switched off")
-        return open_keeper(lambda fd: program(python, fd, *setup(plan, network=network)), env)
+        if not find_landlock_abi():
+            raise SandboxSetupError("the kernel has no Landlock, or it is switched off")
+        return open_supervisor(lambda fd: build_init_argv(python, fd, *build_landlock_args(plan, network=network)), env)
     bwrap = find_program("bwrap", path)
     if not bwrap:
-        raise NotConfined("bwrap is not installed")
-    before = [find_program("nsenter", path) or "nsenter", f"--net={join}", "--"] if join else []
-    way = WAYS[candidate.way]
-    return open_keeper(
-        lambda fd: [*before, *sandbox_argv(bwrap, way, plan, python, fd, network=network, joins=bool(join))], env
+        raise SandboxSetupError("bwrap is not installed")
+    before = [find_program("nsenter", path) or "nsenter", f"--net={join_network}", "--"] if join_network else []
+    way = BUBBLEWRAP_VARIANTS[candidate.way]
+    return open_supervisor(
+        lambda fd: [
+            *before,
+            *build_bubblewrap_argv(bwrap, way, plan, python, fd, network=network, joins=bool(join_network)),
+        ],
+        env,
     )
 
 
-def possible(candidate: Candidate, *, network: bool, path: str) -> bool:
+def can_open(candidate: SandboxCandidate, *, network: bool, path: str) -> bool:
     """Whether the machine can make a sandbox of this kind at all, for a project with nothing in it."""
     try:
-        make(candidate, NOTHING, network=network, path=path).kill()
-    except NotConfined as error:
-        return error.passing
+        open_sandbox(candidate, EMPTY_LAYOUT, network=network, path=path).kill()
+    except SandboxSetupError as error:
+        return error.is_transient
     return True
 
 
-def landlock_abi() -> int:
+def find_landlock_abi() -> int:
     """The version of Landlock the kernel offers, or 0."""
     if not sys.platform.startswith("linux"):
         return 0
-    from odin.policy.confine.enclosure import abi
+    from odin.policy.confine.enclosure import read_landlock_abi
 
-    return abi()
+    return read_landlock_abi()
 
 
-def leaks(candidate: Candidate) -> bool:
+def can_leak_network(candidate: SandboxCandidate) -> bool:
     """Whether it cannot switch the network off here: Landlock alone holds back connections at most."""
-    from odin.policy.confine.enclosure import can_filter
+    from odin.policy.confine.enclosure import can_filter_sockets
 
-    return candidate.kind == "landlock" and not can_filter()
+    return candidate.kind == "landlock" and not can_filter_sockets()

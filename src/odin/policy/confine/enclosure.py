@@ -17,18 +17,18 @@ _MS_REC, _MS_PRIVATE = 0x4000, 0x40000
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-_BENEATH = 1
+_RULE_PATH_BENEATH = 1
 _VERSION = 1
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
-_ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEV
-_TCP = 0b11
-_SCOPED = 0b11
-_ABSTRACT = 0b01
+_FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEV
+_TCP_RIGHTS = 0b11
+_ALL_SCOPES = 0b11
+_ABSTRACT_SOCKET_SCOPE = 0b01
 _ABI_WITH_SCOPES = 6
 
-_KEPT_BY_ROOT = 0b11011
+_ROOT_CAPABILITIES = 0b11011
 """Owning and overriding owners: root's tools need them, and they lead through no mount that is read-only."""
 
 _CAPABILITIES_V3 = 0x20080522
@@ -37,11 +37,11 @@ _PR_SET_SECCOMP = 22
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 _AT_CALL, _AT_ARCH, _AT_FIRST = 0, 4, 16
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
-_RING, _X32 = 425, 0x40000000
+_IO_URING, _X32 = 425, 0x40000000
 
-_CALLS = {
-    "x86_64": {0xC000003E: (41, (_RING, _X32 + 41, _X32 + _RING)), 0x40000003: (359, (_RING, 102))},
-    "aarch64": {0xC00000B7: (198, (_RING,)), 0x40000028: (281, (_RING,))},
+_SOCKET_CALLS = {
+    "x86_64": {0xC000003E: (41, (_IO_URING, _X32 + 41, _X32 + _IO_URING)), 0x40000003: (359, (_IO_URING, 102))},
+    "aarch64": {0xC00000B7: (198, (_IO_URING,)), 0x40000028: (281, (_IO_URING,))},
 }
 """For each machine the kinds of programs it runs: the call that makes a socket, and other calls that could."""
 
@@ -50,7 +50,7 @@ class _Ruleset(ctypes.Structure):
     _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
 
 
-class _Program(ctypes.Structure):
+class _SeccompProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
@@ -59,21 +59,21 @@ class _PathRule(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32))
 
 
-def abi() -> int:
+def read_landlock_abi() -> int:
     """The version of Landlock this kernel offers; 0 when it has none, or it is switched off."""
     found: int = _LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
     return max(found, 0)
 
 
-def close_in(setup: "tuple[str, ...]") -> None:
+def lock_down(setup: "tuple[str, ...]") -> None:
     """What is still to be done: `private`, or `landlock` with `+PATH` to write and `-PATH` to read."""
     words = setup[1:]
     if setup[:1] == ("private",):
         _LIBC.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None)
-        if "net" in words and abi() >= _ABI_WITH_SCOPES:
-            _enforce(_Ruleset(0, 0, _ABSTRACT))
+        if "net" in words and read_landlock_abi() >= _ABI_WITH_SCOPES:
+            _enforce(_Ruleset(0, 0, _ABSTRACT_SOCKET_SCOPE))
     elif setup[:1] == ("landlock",):
-        restrict(
+        restrict_files(
             [word[1:] for word in words if word.startswith("+")],
             [word[1:] for word in words if word.startswith("-")],
             network="net" in words,
@@ -85,28 +85,28 @@ def close_in(setup: "tuple[str, ...]") -> None:
     _drop_privileges()
 
 
-def restrict(writable: "list[str]", readable: "list[str]", *, network: bool) -> None:
+def restrict_files(writable: "list[str]", readable: "list[str]", *, network: bool) -> None:
     """Hold this process to these files: those may be changed, these read and run, and names be listed everywhere."""
-    version = abi()
-    handled = _handled(version)
-    scoped = _SCOPED if version >= _ABI_WITH_SCOPES else 0
+    version = read_landlock_abi()
+    handled = _compute_rights(version)
+    scoped = _ALL_SCOPES if version >= _ABI_WITH_SCOPES else 0
     rules = [("/", READ_DIR), *((path, EXECUTE | READ_FILE | READ_DIR) for path in readable)]
     rules += [(path, handled) for path in writable]
-    _enforce(_Ruleset(handled, _TCP if version >= 4 and not network else 0, scoped), rules)
+    _enforce(_Ruleset(handled, _TCP_RIGHTS if version >= 4 and not network else 0, scoped), rules)
 
 
 def _enforce(ruleset: _Ruleset, rules: "list[tuple[str, int]] | tuple[()]" = ()) -> None:
-    version = abi()
+    version = read_landlock_abi()
     size = 24 if version >= _ABI_WITH_SCOPES else 16 if version >= 4 else 8
-    fd = _checked(_LIBC.syscall(_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0)))
+    fd = _check_result(_LIBC.syscall(_CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0)))
     for path, allowed in rules:
         _allow(fd, path, allowed)
-    _checked(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    _checked(_LIBC.syscall(_RESTRICT_SELF, ctypes.c_int(fd), ctypes.c_uint32(0)))
+    _check_result(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _check_result(_LIBC.syscall(_RESTRICT_SELF, ctypes.c_int(fd), ctypes.c_uint32(0)))
     os.close(fd)
 
 
-def _handled(version: int) -> int:
+def _compute_rights(version: int) -> int:
     """What this version can hold back: thirteen things at first, then moving, cutting short, and orders to devices."""
     bits = 13 + (version >= 2) + (version >= 3) + (version >= 5)
     return (1 << bits) - 1
@@ -119,9 +119,11 @@ def _allow(ruleset: int, path: str, allowed: int) -> None:
     except OSError:
         return
     try:
-        here = allowed if os.path.isdir(path) else allowed & _ON_FILES  # noqa: PTH112
-        rule = _PathRule(here & _handled(abi()), fd)
-        _checked(_LIBC.syscall(_ADD_RULE, ctypes.c_int(ruleset), _BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)))
+        here = allowed if os.path.isdir(path) else allowed & _FILE_RIGHTS  # noqa: PTH112
+        rule = _PathRule(here & _compute_rights(read_landlock_abi()), fd)
+        _check_result(
+            _LIBC.syscall(_ADD_RULE, ctypes.c_int(ruleset), _RULE_PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint32(0))
+        )
     finally:
         os.close(fd)
 
@@ -132,7 +134,7 @@ def filter_sockets(families: "list[int]") -> None:
     The ring that makes system calls without making them is closed too; programs do without it.
     """
     program: list[tuple[int, int, int, int]] = [(_LOAD, 0, 0, _AT_ARCH)]
-    for arch, (make, ways) in _CALLS.get(os.uname().machine, {}).items():
+    for arch, (make, ways) in _SOCKET_CALLS.get(os.uname().machine, {}).items():
         block = [(_LOAD, 0, 0, _AT_CALL)]
         for number in ways:
             block += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _FAIL | errno.ENOSYS)]
@@ -141,27 +143,27 @@ def filter_sockets(families: "list[int]") -> None:
             block += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
         block += [(_RETURN, 0, 0, _FAIL | errno.ENETUNREACH)]
         program += [(_EQUAL, 0, len(block), arch), *block]
-    if not can_filter():
+    if not can_filter_sockets():
         return
     code = b"".join(struct.pack("HBBI", *step) for step in [*program, (_RETURN, 0, 0, _ALLOW)])
-    _LIBC.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(_Program(len(code) // 8, code)), 0, 0)
+    _LIBC.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(_SeccompProgram(len(code) // 8, code)), 0, 0)
 
 
-def can_filter() -> bool:
-    return os.uname().machine in _CALLS
+def can_filter_sockets() -> bool:
+    return os.uname().machine in _SOCKET_CALLS
 
 
 def _drop_privileges() -> None:
     """Nothing may look into this process either: it holds the way back to Odin."""
     head = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
     had = (ctypes.c_uint32 * 6)()
-    _checked(_LIBC.capget(head, had))
-    kept = int(had[1]) & (_KEPT_BY_ROOT if os.getuid() == 0 else 0)
-    _checked(_LIBC.capset(head, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)))
-    _checked(_LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+    _check_result(_LIBC.capget(head, had))
+    kept = int(had[1]) & (_ROOT_CAPABILITIES if os.getuid() == 0 else 0)
+    _check_result(_LIBC.capset(head, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)))
+    _check_result(_LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
-def _checked(result: int) -> int:
+def _check_result(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -14,36 +14,36 @@ from contextlib import suppress
 from pathlib import Path
 
 from odin.policy.confine.starter import COUNT, HELLO, START
-from odin.policy.process.leftover import members, signal_group
+from odin.policy.process.leftover import list_group_members, signal_group
 
-_PATIENCE = 10.0
+_START_SECONDS = 10.0
 """Seconds the program may take to begin, or to answer."""
 
-_SAID = 2_000
+_MAX_COMPLAINT_BYTES = 2_000
 """Bytes of its complaint that are read when it does not begin."""
 
-_PROGRAM = "import sys; sys.path.append(sys.argv[1]); import starter; starter.main(*sys.argv[2:])"
+_INIT_CODE = "import sys; sys.path.append(sys.argv[1]); import init; init.main(*sys.argv[2:])"
 
 
-class NotConfined(Exception):
+class SandboxSetupError(Exception):
     """Why a sandbox could not be made, in a few words. `passing`: it may be different in a moment."""
 
-    def __init__(self, why: str, *, passing: bool = False) -> None:
+    def __init__(self, why: str, *, is_transient: bool = False) -> None:
         super().__init__(why)
-        self.passing = passing
+        self.is_transient = is_transient
 
 
-class KeeperGone(OSError):
+class SupervisorGone(OSError):
     """The program in the sandbox has ended, and everything it started with it."""
 
 
-def program(python: str, fd: int, *setup: str) -> list[str]:
+def build_init_argv(python: str, fd: int, *setup: str) -> list[str]:
     """The command line of the program inside."""
     folder = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120
-    return [python, "-I", "-S", "-c", _PROGRAM, folder, str(fd), *setup]
+    return [python, "-I", "-S", "-c", _INIT_CODE, folder, str(fd), *setup]
 
 
-class ConfinedChild:
+class SandboxedChild:
     """A command in a sandbox: not our child, so its end and its code are told through a pipe."""
 
     def __init__(self, pid: int, pidfd: int, status: int) -> None:
@@ -62,11 +62,11 @@ class ConfinedChild:
         if len(told) == 5:
             self.code = int.from_bytes(told[:4], "big", signed=True)
         else:
-            self._end_the_orphan()
+            self._kill_orphan()
         self._close()
-        return members(self.pid) if told[4:] != b"-" else {}
+        return list_group_members(self.pid) if told[4:] != b"-" else {}
 
-    def _end_the_orphan(self) -> None:
+    def _kill_orphan(self) -> None:
         """The program that would have told us is gone. What it started goes too, if the kernel does not see to it."""
         with suppress(OSError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -83,7 +83,7 @@ class ConfinedChild:
             self._close()
         return ready
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Nobody needs to know of its end."""
         self._close()
 
@@ -96,7 +96,7 @@ class ConfinedChild:
             self._status = self._pidfd = -1
 
 
-class Keeper:
+class SandboxSupervisor:
     """A sandbox that commands can be started in."""
 
     def __init__(self, channel: socket.socket, pidfd: int, popen: "subprocess.Popen[bytes] | None" = None) -> None:
@@ -112,34 +112,34 @@ class Keeper:
     @property
     def pid(self) -> int:
         """The number of the program inside, as it is out here."""
-        return _own_number(self._pidfd)
+        return _pid_of(self._pidfd)
 
     def start(
         self, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int, *more: int
-    ) -> ConfinedChild:
+    ) -> SandboxedChild:
         """Start a command. Raises KeeperGone, or the OSError that kept it from starting."""
         words = [cwd, str(len(argv)), *argv, *(f"{name}={value}" for name, value in env.items())]
         reading, writing = os.pipe()
         try:
-            pidfd = self._started(words, [out, err, writing, *more])
-            return ConfinedChild(_own_number(pidfd), pidfd, reading)
+            pidfd = self._request_start(words, [out, err, writing, *more])
+            return SandboxedChild(_pid_of(pidfd), pidfd, reading)
         except BaseException:
             os.close(reading)
             raise
         finally:
             os.close(writing)
 
-    def _started(self, words: Sequence[str], fds: Sequence[int]) -> int:
-        error, _, got = self._ask(START, words, fds)
+    def _request_start(self, words: Sequence[str], fds: Sequence[int]) -> int:
+        error, _, got = self._request(START, words, fds)
         if error or not got:
             raise OSError(error, os.strerror(error))
         return got[0]
 
-    def count(self) -> int:
+    def count_processes(self) -> int:
         """How many processes there are inside, this program among them."""
-        return self._ask(COUNT, [], [])[1]
+        return self._request(COUNT, [], [])[1]
 
-    def _ask(self, kind: bytes, words: Sequence[str], fds: Sequence[int]) -> tuple[int, int, list[int]]:
+    def _request(self, kind: bytes, words: Sequence[str], fds: Sequence[int]) -> tuple[int, int, list[int]]:
         body = b"\0".join([kind, *(os.fsencode(word) for word in words)])
         try:
             message = len(body).to_bytes(4, "big") + body
@@ -149,9 +149,9 @@ class Keeper:
                 self._channel.sendall(message[sent:])
             told, got, _, _ = socket.recv_fds(self._channel, 8, 1, socket.MSG_CMSG_CLOEXEC)
         except OSError as error:
-            raise KeeperGone(error.errno, "the sandbox does not answer") from error
+            raise SupervisorGone(error.errno, "the sandbox does not answer") from error
         if len(told) != 8:
-            raise KeeperGone(0, "the sandbox has ended")
+            raise SupervisorGone(0, "the sandbox has ended")
         return int.from_bytes(told[:4], "big"), int.from_bytes(told[4:], "big"), got
 
     def kill(self) -> None:
@@ -162,10 +162,10 @@ class Keeper:
         os.close(self._pidfd)
         if self._popen is not None:
             signal_group(self._popen.pid, signal.SIGKILL)
-            _collect(self._popen)
+            _wait_in_background(self._popen)
 
 
-def open_keeper(argv: Callable[[int], Sequence[str]], env: Mapping[str, str]) -> Keeper:
+def open_supervisor(argv: Callable[[int], Sequence[str]], env: Mapping[str, str]) -> SandboxSupervisor:
     """Make a sandbox: `argv(fd)` is its command line, for the descriptor that leads back here. Raises NotConfined."""
     ours, theirs = socket.socketpair()
     with theirs:
@@ -184,21 +184,21 @@ def open_keeper(argv: Callable[[int], Sequence[str]], env: Mapping[str, str]) ->
         except OSError as error:
             ours.close()
             os.close(reading)
-            raise NotConfined(f"{error.filename or 'it'} cannot be started: {error.strerror or error}") from error
+            raise SandboxSetupError(f"{error.filename or 'it'} cannot be started: {error.strerror or error}") from error
         finally:
             os.close(writing)
     try:
-        return Keeper(ours, _greeted(ours), popen)
-    except NotConfined as error:
+        return SandboxSupervisor(ours, _await_hello(ours), popen)
+    except SandboxSetupError as error:
         ours.close()
         signal_group(popen.pid, signal.SIGKILL)
         popen.wait()
-        raise NotConfined(_complaint(reading) or str(error), passing=error.passing) from None
+        raise SandboxSetupError(_read_complaint(reading) or str(error), is_transient=error.is_transient) from None
     finally:
         os.close(reading)
 
 
-def open_inner(outer: Keeper, argv: Sequence[str], env: Mapping[str, str]) -> Keeper:
+def open_nested_supervisor(outer: SandboxSupervisor, argv: Sequence[str], env: Mapping[str, str]) -> SandboxSupervisor:
     """Make a sandbox inside another one; the descriptor that leads back is 3. Raises NotConfined."""
     ours, theirs = socket.socketpair()
     reading, writing = os.pipe()
@@ -206,21 +206,21 @@ def open_inner(outer: Keeper, argv: Sequence[str], env: Mapping[str, str]) -> Ke
     try:
         with theirs:
             child = outer.start(argv, "/", env, writing, writing, theirs.fileno())
-        return Keeper(ours, _greeted(ours))
-    except (NotConfined, OSError) as error:
+        return SandboxSupervisor(ours, _await_hello(ours))
+    except (SandboxSetupError, OSError) as error:
         ours.close()
         os.close(writing)
         writing = -1
-        raise NotConfined(_complaint(reading) or str(error)) from None
+        raise SandboxSetupError(_read_complaint(reading) or str(error)) from None
     finally:
         os.close(reading)
         if writing >= 0:
             os.close(writing)
         if child is not None:
-            child.let_go()
+            child.detach()
 
 
-def _collect(popen: "subprocess.Popen[bytes]") -> None:
+def _wait_in_background(popen: "subprocess.Popen[bytes]") -> None:
     """In the background: a sandbox takes some milliseconds to go, and nobody needs to wait for it."""
     try:
         threading.Thread(target=popen.wait, daemon=True).start()
@@ -228,26 +228,26 @@ def _collect(popen: "subprocess.Popen[bytes]") -> None:
         popen.wait()  # the interpreter is going away
 
 
-def _greeted(channel: socket.socket) -> int:
+def _await_hello(channel: socket.socket) -> int:
     """Wait until the program inside is ready. Returns a descriptor for it."""
-    channel.settimeout(_PATIENCE)
+    channel.settimeout(_START_SECONDS)
     try:
         told, fds, _, _ = socket.recv_fds(channel, 1, 1, socket.MSG_CMSG_CLOEXEC)
     except OSError as error:
-        raise NotConfined("it did not begin in time", passing=True) from error
+        raise SandboxSetupError("it did not begin in time", is_transient=True) from error
     if told != HELLO or not fds:
-        raise NotConfined("it ended at once")
+        raise SandboxSetupError("it ended at once")
     return fds[0]
 
 
-def _complaint(fd: int) -> str:
+def _read_complaint(fd: int) -> str:
     """The last line somebody printed before ending."""
     os.set_blocking(fd, False)
     said = b""
     deadline = time.monotonic() + 1.0
-    while len(said) < _SAID and time.monotonic() < deadline:
+    while len(said) < _MAX_COMPLAINT_BYTES and time.monotonic() < deadline:
         try:
-            piece = os.read(fd, _SAID)
+            piece = os.read(fd, _MAX_COMPLAINT_BYTES)
         except BlockingIOError:
             select.select([fd], [], [], 0.05)
             continue
@@ -258,9 +258,9 @@ def _complaint(fd: int) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def _own_number(pidfd: int) -> int:
+def _pid_of(pidfd: int) -> int:
     """The number that a process has where we are, which differs from the one it has inside."""
     for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines():
         if line.startswith("Pid:"):
             return int(line[4:])
-    raise KeeperGone(0, "the command cannot be watched")
+    raise SupervisorGone(0, "the command cannot be watched")

@@ -9,9 +9,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-Kind = Literal["bubblewrap", "landlock", "none"]
+SandboxKind = Literal["bubblewrap", "landlock", "none"]
 
-_SWITCHES = (
+_KERNEL_SWITCHES = (
     "/proc/sys/kernel/random/boot_id",
     "/proc/sys/kernel/unprivileged_userns_clone",
     "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
@@ -21,29 +21,29 @@ _SWITCHES = (
 """What decides whether namespaces may be made, beside the kernel and the binary."""
 
 
-class Wanted(Struct, frozen=True):
+class SandboxOptions(Struct, frozen=True):
     """What the user asks for: `use` is auto, bubblewrap, landlock or off."""
 
     use: str = "auto"
     network: bool = False
-    outside_commands: tuple[str, ...] = ()
+    unsandboxed_commands: tuple[str, ...] = ()
 
 
-class Candidate(Struct, frozen=True):
+class SandboxCandidate(Struct, frozen=True):
     """One way to make a sandbox. `way` is an index into bubblewrap's ways."""
 
-    kind: Kind
+    kind: SandboxKind
     way: int = 0
 
 
-class Proof(Struct, frozen=True):
+class ProbeResult(Struct, frozen=True):
     """What came of trying: the first that worked, and the reasons of those before it.
 
     `leaks` says that it cannot switch the network off.
     """
 
     key: str
-    found: Candidate
+    found: SandboxCandidate
     reasons: dict[str, str] = {}
     leaks: bool = False
 
@@ -57,12 +57,12 @@ def find_program(name: str, path: str) -> str:
     return ""
 
 
-def proof_key(wanted: Wanted, path: str) -> str:
+def compute_probe_key(wanted: SandboxOptions, path: str) -> str:
     """A text that changes when something changes that decides which sandbox is the strongest that works."""
-    return f"{wanted.use} {wanted.network} {_machine(path)}"
+    return f"{wanted.use} {wanted.network} {_describe_machine(path)}"
 
 
-def problem(wanted: Wanted, proof: Proof | None) -> str:
+def describe_problem(wanted: SandboxOptions, proof: ProbeResult | None) -> str:
     """Why commands do not run at all: the sandbox that was asked for does not work."""
     if proof is None or wanted.use in ("auto", "off") or proof.found.kind != "none":
         return ""
@@ -73,24 +73,24 @@ def problem(wanted: Wanted, proof: Proof | None) -> str:
     )
 
 
-def describe(wanted: Wanted, proof: Proof | None, path: str = os.defpath) -> str:
+def describe_sandbox(wanted: SandboxOptions, proof: ProbeResult | None, path: str = os.defpath) -> str:
     """One line for people: what commands run in, or before it was tried, what is there to run them in."""
     network = "network on" if wanted.network else "network off"
     if wanted.use == "off":
         return "no sandbox, as configured"
     if proof is None:
-        return f"{_expected(wanted, path)} (untried), {network}"
+        return f"{_guess_kind(wanted, path)} (untried), {network}"
     if proof.found.kind != "none" and proof.leaks and not wanted.network:
         return f"{proof.found.kind}, which cannot switch the network off on this kernel"
     if proof.found.kind != "none":
         return f"{proof.found.kind}, {network}"
-    if problem(wanted, proof):
+    if describe_problem(wanted, proof):
         return f"no {wanted.use}, so no commands"
     why = "; ".join(f"{name}: {reason}" for name, reason in proof.reasons.items())
     return f"no sandbox ({why})" if why else "no sandbox"
 
 
-def _expected(wanted: Wanted, path: str) -> str:
+def _guess_kind(wanted: SandboxOptions, path: str) -> str:
     if wanted.use != "auto":
         return wanted.use
     if not sys.platform.startswith("linux"):
@@ -98,30 +98,30 @@ def _expected(wanted: Wanted, path: str) -> str:
     return "bubblewrap" if find_program("bwrap", path) else "landlock"
 
 
-def _machine(path: str) -> str:
+def _describe_machine(path: str) -> str:
     bwrap = find_program("bwrap", path)
     try:
         status = Path(bwrap).stat() if bwrap else None
     except OSError:
         status = None
     binary = f"{bwrap} {status.st_size} {status.st_mtime_ns} {status.st_mode}" if status else ""
-    spaces = [_link(f"/proc/self/ns/{name}") for name in ("user", "mnt", "pid")]
-    switches = [_text(name) for name in _SWITCHES]
+    spaces = [_read_link(f"/proc/self/ns/{name}") for name in ("user", "mnt", "pid")]
+    switches = [_read_text(name) for name in _KERNEL_SWITCHES]
     return " ".join([os.uname().release, str(os.getuid()), sys.executable, binary, *spaces, *switches])
 
 
-def remembered(file: Path | None, key: Callable[[], str]) -> Proof | None:
+def load_probe(file: Path | None, key: Callable[[], str]) -> ProbeResult | None:
     """What was proved before, while the machine is as it was."""
     if file is None:
         return None
     try:
-        proof = msgspec.json.decode(file.read_bytes(), type=Proof)
+        proof = msgspec.json.decode(file.read_bytes(), type=ProbeResult)
     except (OSError, msgspec.MsgspecError):
         return None
     return proof if proof.key == key() else None
 
 
-def remember(file: Path | None, proof: Proof) -> None:
+def save_probe(file: Path | None, proof: ProbeResult) -> None:
     """For the next session. Where it cannot be kept, that one tries again."""
     if file is None:
         return
@@ -134,14 +134,14 @@ def remember(file: Path | None, proof: Proof) -> None:
         return
 
 
-def _link(path: str) -> str:
+def _read_link(path: str) -> str:
     try:
         return os.readlink(path)  # noqa: PTH115
     except OSError:
         return ""
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="ascii", errors="replace").strip()
     except OSError:

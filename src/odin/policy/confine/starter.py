@@ -21,15 +21,15 @@ START, COUNT = b"s", b"n"
 
 HELLO = b"!"
 
-_FDS = 8
-_RESTORED = (13, 25)
+_MAX_FDS = 8
+_DEFAULT_SIGNALS = (13, 25)
 """SIGPIPE and SIGXFSZ, which the interpreter ignores and commands must not."""
 
 
-class Starter:
+class SandboxInit:
     def __init__(self, channel: Any) -> None:
         self._channel = channel
-        self._nothing = os.open(os.devnull, os.O_RDWR)
+        self._devnull = os.open(os.devnull, os.O_RDWR)
         self._children: dict[int, tuple[int, int]] = {}
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
@@ -47,10 +47,10 @@ class Starter:
 
     def _answer(self) -> bool:
         """Serve one request. False when nobody will ask any more."""
-        head, ancillary, _, _ = self._channel.recvmsg(4, _socket.CMSG_SPACE(4 * _FDS), _socket.MSG_CMSG_CLOEXEC)
-        fds = _descriptors(ancillary)
+        head, ancillary, _, _ = self._channel.recvmsg(4, _socket.CMSG_SPACE(4 * _MAX_FDS), _socket.MSG_CMSG_CLOEXEC)
+        fds = _extract_descriptors(ancillary)
         try:
-            body = self._rest(head)
+            body = self._receive_body(head)
             if not body:
                 return False
             kind, *words = body.split(b"\0")
@@ -61,7 +61,7 @@ class Starter:
             for fd in fds:
                 os.close(fd)
 
-    def _rest(self, head: bytes) -> bytes:
+    def _receive_body(self, head: bytes) -> bytes:
         size = int.from_bytes(head, "big")
         body = bytearray()
         while len(head) == 4 and len(body) < size:
@@ -75,7 +75,7 @@ class Starter:
         cwd, count, *rest = words
         argv, env = rest[: int(count)], rest[int(count) :]
         out, err, status, *more = fds
-        actions = [(os.POSIX_SPAWN_DUP2, self._nothing, 0), (os.POSIX_SPAWN_DUP2, out, 1)]
+        actions = [(os.POSIX_SPAWN_DUP2, self._devnull, 0), (os.POSIX_SPAWN_DUP2, out, 1)]
         actions.append((os.POSIX_SPAWN_DUP2, err, 2))
         actions.extend((os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(more, 3))
         try:
@@ -86,7 +86,7 @@ class Starter:
                 {name: value for name, _, value in (item.partition(b"=") for item in env)},
                 file_actions=actions,
                 setsid=True,
-                setsigdef=_RESTORED,
+                setsigdef=_DEFAULT_SIGNALS,
             )
         except OSError as error:
             return self._reply(error.errno or 1, 0)
@@ -114,7 +114,7 @@ class Starter:
                 self._poll.unregister(pidfd)
                 os.close(pidfd)
                 code = os.waitstatus_to_exitcode(status)
-                _tell(told, code.to_bytes(4, "big", signed=True) + (b"+" if _group_alive(pid) else b"-"))
+                _tell(told, code.to_bytes(4, "big", signed=True) + (b"+" if _is_group_alive(pid) else b"-"))
 
 
 def _tell(fd: int, data: bytes) -> None:
@@ -126,7 +126,7 @@ def _tell(fd: int, data: bytes) -> None:
         os.close(fd)
 
 
-def _group_alive(pid: int) -> bool:
+def _is_group_alive(pid: int) -> bool:
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:
@@ -143,7 +143,7 @@ def _kill_group(pid: int) -> None:
         return
 
 
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+def _extract_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
     """The file descriptors beside a message."""
     fds: list[int] = []
     for level, kind, data in ancillary:
@@ -154,11 +154,11 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 def main(fd: str, *setup: str) -> None:
     """`setup` names what is still to be done here: see `enclosure`."""
-    import enclosure  # pyright: ignore[reportMissingImports]
+    import lockdown  # pyright: ignore[reportMissingImports]
 
     os.set_inheritable(int(fd), False)
     channel = _socket.socket(fileno=int(fd))
-    enclosure.close_in(setup)  # pyright: ignore[reportUnknownMemberType]
+    lockdown.lock_down(setup)  # pyright: ignore[reportUnknownMemberType]
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
@@ -166,7 +166,7 @@ def main(fd: str, *setup: str) -> None:
     rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, own.to_bytes(4, sys.byteorder))
     channel.sendmsg([HELLO], [rights])
     os.close(own)
-    starter = Starter(channel)
+    starter = SandboxInit(channel)
     try:
         starter.serve()
     finally:

@@ -14,69 +14,69 @@ from typing import Annotated, Any, Literal, cast, get_args
 import msgspec
 from msgspec import Meta, Struct, field
 
-from odin.core.hook import CallbackHook, Point
+from odin.core.hook import CallbackHook, HookPoint
 
-TIMEOUT = 30.0
+DEFAULT_TIMEOUT = 30.0
 
-Patterns = tuple[Annotated[str, Meta(min_length=1)], ...]
+HookPatterns = tuple[Annotated[str, Meta(min_length=1)], ...]
 
 
-class Event(Struct, frozen=True):
+class HookEvent(Struct, frozen=True):
     """A name under which hooks are declared: the points it stands for, and which results it hears of.
 
     `claude` says that the name is Claude Code's, so that tools are called as they are called there.
     """
 
-    points: tuple[Point, ...]
+    points: tuple[HookPoint, ...]
     results: Literal["all", "good", "bad"] = "all"
-    claude: bool = True
+    is_claude_name: bool = True
 
 
-EVENTS: dict[str, Event] = {
-    "PreToolUse": Event(("tool_call",)),
-    "PostToolUse": Event(("tool_result",), "good"),
-    "PostToolUseFailure": Event(("tool_result",), "bad"),
-    "UserPromptSubmit": Event(("prompt_submit",)),
-    "SessionStart": Event(("session_start",)),
-    "SessionEnd": Event(("session_end",)),
-    "Stop": Event(("stop",)),
-    "SubagentStop": Event(("subagent_stop",)),
-    "PreCompact": Event(("before_compress",)),
-    "PostCompact": Event(("after_compress",)),
-    "PermissionRequest": Event(("wait_confirm",)),
-    "Notification": Event(("wait_confirm", "wait_question", "idle")),
-    **{f"on_{point}": Event((point,), claude=False) for point in get_args(Point)},
+HOOK_EVENTS: dict[str, HookEvent] = {
+    "PreToolUse": HookEvent(("tool_call",)),
+    "PostToolUse": HookEvent(("tool_result",), "good"),
+    "PostToolUseFailure": HookEvent(("tool_result",), "bad"),
+    "UserPromptSubmit": HookEvent(("prompt_submit",)),
+    "SessionStart": HookEvent(("session_start",)),
+    "SessionEnd": HookEvent(("session_end",)),
+    "Stop": HookEvent(("stop",)),
+    "SubagentStop": HookEvent(("subagent_stop",)),
+    "PreCompact": HookEvent(("before_compress",)),
+    "PostCompact": HookEvent(("after_compress",)),
+    "PermissionRequest": HookEvent(("wait_confirm",)),
+    "Notification": HookEvent(("wait_confirm", "wait_question", "idle")),
+    **{f"on_{point}": HookEvent((point,), is_claude_name=False) for point in get_args(HookPoint)},
 }
 
 
-class Filters(Struct, frozen=True, kw_only=True):
+class HookFilters(Struct, frozen=True, kw_only=True):
     """When a hook is meant at all: every filter that is given must fit."""
 
-    tools: Patterns = ()
-    paths: Patterns = ()
-    agents: Patterns = ()
-    models: Patterns = ()
+    tools: HookPatterns = ()
+    paths: HookPatterns = ()
+    agents: HookPatterns = ()
+    models: HookPatterns = ()
     min_changed_files: Annotated[int, Meta(ge=0)] = 0
     only_on_error: bool = False
 
 
-class Hook(Struct, frozen=True, kw_only=True):
+class HookSpec(Struct, frozen=True, kw_only=True):
     """One program, or a callback in its place. `append` is where plain text on its output goes."""
 
     event: str
     name: str
     command: str | tuple[str, ...] = ""
     callback: CallbackHook | None = None
-    timeout: float = TIMEOUT
+    timeout: float = DEFAULT_TIMEOUT
     matcher: str = ""
-    filters: Filters = Filters()
+    filters: HookFilters = HookFilters()
     append: Literal["", "context", "toast"] = ""
     project: bool = False
     """Whether a project brought it, and not the user."""
 
     @property
-    def kind(self) -> Event:
-        return EVENTS[self.event]
+    def kind(self) -> HookEvent:
+        return HOOK_EVENTS[self.event]
 
     @property
     def text(self) -> str:
@@ -84,15 +84,15 @@ class Hook(Struct, frozen=True, kw_only=True):
         return self.command if isinstance(self.command, str) else shlex.join(self.command)
 
 
-class _Program(Struct, frozen=True, kw_only=True):
+class _HookProgram(Struct, frozen=True, kw_only=True):
     type: Literal["command"] = "command"
     name: str = ""
     command: str | tuple[str, ...] = ""
     shell: str = ""
-    timeout: Annotated[float, Meta(gt=0, le=3600)] = TIMEOUT
+    timeout: Annotated[float, Meta(gt=0, le=3600)] = DEFAULT_TIMEOUT
 
 
-class _Group(Struct, frozen=True, kw_only=True):
+class _HookGroup(Struct, frozen=True, kw_only=True):
     """What an entry says beside its filters. With `hooks` it is a list of programs, without it one."""
 
     matcher: str = ""
@@ -100,24 +100,24 @@ class _Group(Struct, frozen=True, kw_only=True):
     hooks: list[Any] | None = None
 
 
-class Declarations(Struct, frozen=True):
-    hooks: tuple[Hook, ...] = ()
+class HookDeclarations(Struct, frozen=True):
+    hooks: tuple[HookSpec, ...] = ()
     warnings: tuple[str, ...] = field(default_factory=tuple[str, ...])
 
 
-def declared(value: Any, source: str) -> Declarations:
+def parse_hooks(value: Any, source: str) -> HookDeclarations:
     """The hooks of one file, in their order. `source` names the file in what is reported."""
-    reader = _Reader(source)
+    reader = _HookReader(source)
     hooks = tuple(reader.read(value))
-    return Declarations(hooks, tuple(reader.warnings))
+    return HookDeclarations(hooks, tuple(reader.warnings))
 
 
-def of_callback(callback: CallbackHook) -> Hook:
+def make_callback_hook(callback: CallbackHook) -> HookSpec:
     """A callback as a hook. Raises ValueError when there is no such event or the matcher is no pattern."""
-    if callback.event not in EVENTS:
-        raise ValueError(_no_event(callback.event))
+    if callback.event not in HOOK_EVENTS:
+        raise ValueError(_describe_unknown_event(callback.event))
     _check_matcher(callback.matcher)
-    return Hook(
+    return HookSpec(
         event=callback.event,
         name=callback.name,
         callback=callback,
@@ -126,7 +126,7 @@ def of_callback(callback: CallbackHook) -> Hook:
     )
 
 
-class _Reader:
+class _HookReader:
     """Goes through one file's hooks and remembers what was wrong."""
 
     def __init__(self, source: str) -> None:
@@ -136,22 +136,22 @@ class _Reader:
     def _warn(self, text: str) -> None:
         self.warnings.append(f"{self._source}: {text}")
 
-    def read(self, value: Any) -> Iterator[Hook]:
+    def read(self, value: Any) -> Iterator[HookSpec]:
         if not isinstance(value, Mapping):
             self._warn("hooks must be an object with events as its keys; it is ignored.")
             return
         for event, entries in cast("Mapping[str, Any]", value).items():
             where = f"hooks.{event}"
-            if event not in EVENTS:
-                self._warn(f"{_no_event(event)} It is ignored.")
+            if event not in HOOK_EVENTS:
+                self._warn(f"{_describe_unknown_event(event)} It is ignored.")
             elif not isinstance(entries, list):
                 self._warn(f"{where} must be a list; it is ignored.")
             else:
                 for number, entry in enumerate(cast("list[Any]", entries)):
-                    yield from self._entry(event, entry, f"{where}[{number}]")
+                    yield from self._read_entry(event, entry, f"{where}[{number}]")
 
-    def _entry(self, event: str, raw: Any, where: str) -> Iterator[Hook]:
-        entry = self._fitting(raw, (_Group, Filters, _Program), where)
+    def _read_entry(self, event: str, raw: Any, where: str) -> Iterator[HookSpec]:
+        entry = self._convert_entry(raw, (_HookGroup, HookFilters, _HookProgram), where)
         if entry is None:
             return
         group, filters, program = entry
@@ -161,15 +161,17 @@ class _Reader:
             self._warn(f"{where}: {error} This hook is ignored.")
             return
         if group.hooks is None:
-            yield from self._hook(event, group, filters, program, where)
+            yield from self._make_hook(event, group, filters, program, where)
             return
         for number, inner in enumerate(group.hooks):
             at = f"{where}.hooks[{number}]"
-            fitting = self._fitting(inner, (_Program,), at)
+            fitting = self._convert_entry(inner, (_HookProgram,), at)
             if fitting is not None:
-                yield from self._hook(event, group, filters, fitting[0], at)
+                yield from self._make_hook(event, group, filters, fitting[0], at)
 
-    def _hook(self, event: str, group: _Group, filters: Filters, program: _Program, where: str) -> Iterator[Hook]:
+    def _make_hook(
+        self, event: str, group: _HookGroup, filters: HookFilters, program: _HookProgram, where: str
+    ) -> Iterator[HookSpec]:
         command = program.command or program.shell
         if not command or (isinstance(command, str) and not command.strip()) or "\0" in "".join(command):
             self._warn(f"{where} names no command; this hook is ignored.")
@@ -177,9 +179,9 @@ class _Reader:
         if isinstance(command, str) and program.shell and program.command:
             self._warn(f"{where} has both command and shell; shell is ignored.")
         text = command if isinstance(command, str) else shlex.join(command)
-        yield Hook(
+        yield HookSpec(
             event=event,
-            name=program.name or _short(text),
+            name=program.name or _shorten(text),
             command=command,
             timeout=program.timeout,
             matcher=group.matcher,
@@ -187,7 +189,7 @@ class _Reader:
             append=group.append,
         )
 
-    def _fitting(self, raw: Any, shapes: tuple[type[Struct], ...], where: str) -> list[Any] | None:
+    def _convert_entry(self, raw: Any, shapes: tuple[type[Struct], ...], where: str) -> list[Any] | None:
         """What an object says for each of these shapes. A key that none of them knows is reported and left out."""
         if not isinstance(raw, Mapping):
             self._warn(f"{where} must be an object; this hook is ignored.")
@@ -196,11 +198,11 @@ class _Reader:
         known = tuple(name for shape in shapes for name in shape.__struct_fields__)
         for key in given:
             if key not in known:
-                self._warn(f'there is no key "{where}.{key}"; it is ignored.{_meant(key, known)}')
+                self._warn(f'there is no key "{where}.{key}"; it is ignored.{_suggest_key(key, known)}')
         try:
             return [msgspec.convert(given, shape) for shape in shapes]
         except msgspec.ValidationError as error:
-            self._warn(f"{where} is ignored: {_plain(error)}.")
+            self._warn(f"{where} is ignored: {_describe_error(error)}.")
             return None
 
 
@@ -211,11 +213,11 @@ def _check_matcher(matcher: str) -> None:
         raise ValueError(f"the matcher {matcher!r} is no regular expression ({error}).") from None
 
 
-def _no_event(event: str) -> str:
-    return f'there is no event "{event}" for hooks.{_meant(event, EVENTS)}'
+def _describe_unknown_event(event: str) -> str:
+    return f'there is no event "{event}" for hooks.{_suggest_key(event, HOOK_EVENTS)}'
 
 
-def _meant(key: str, known: "Sequence[str] | Mapping[str, Any]") -> str:
+def _suggest_key(key: str, known: "Sequence[str] | Mapping[str, Any]") -> str:
     from difflib import get_close_matches
 
     folded = {name.casefold().replace("_", ""): name for name in known}
@@ -223,12 +225,12 @@ def _meant(key: str, known: "Sequence[str] | Mapping[str, Any]") -> str:
     return f' Did you mean "{folded[close[0]]}"?' if close else ""
 
 
-def _plain(error: msgspec.ValidationError) -> str:
+def _describe_error(error: msgspec.ValidationError) -> str:
     text, _, at = str(error).replace("`", "").partition(" - at $")
     place = at.lstrip(".")
     return f"{place}: {text[:1].lower()}{text[1:]}" if place else f"{text[:1].lower()}{text[1:]}"
 
 
-def _short(text: str, limit: int = 60) -> str:
+def _shorten(text: str, limit: int = 60) -> str:
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"

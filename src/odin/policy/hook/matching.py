@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from odin.core.hook import HookCall, Point
-from odin.core.registry import ALIASES, canonical
-from odin.policy.hook.declared import Filters, Hook
+from odin.core.hook import HookCall, HookPoint
+from odin.core.registry import ALIASES, canonical_name_of
+from odin.policy.hook.declared import HookFilters, HookSpec
 
-MAIN = "main"
+MAIN_AGENT = "main"
 """What the filters call the agent that talks with the person."""
 
 CLAUDE_NAMES = {
@@ -33,43 +33,43 @@ It has fewer of them: a guard over `Bash` must also see what runs in the backgro
 
 NOTIFICATIONS = {"wait_confirm": "permission_prompt", "wait_question": "elicitation_dialog", "idle": "idle_prompt"}
 
-_ABOUT_TOOLS = frozenset(
+_TOOL_POINTS = frozenset(
     ("tool_call", "tool_result", "before_tool_result_append", "tool_batch_complete", "wait_confirm")
 )
 
 
-def meant(hook: Hook, call: HookCall, root: str) -> str | None:
+def match_hook(hook: HookSpec, call: HookCall, root: str) -> str | None:
     """The name by which the hook knows what the call is about, "" when that has none; None when it is not meant."""
-    if call.point not in hook.kind.points or not _hears(hook, call) or not _fits(hook.filters, call, root):
+    if call.point not in hook.kind.points or not _wants_result(hook, call) or not _fits(hook.filters, call, root):
         return None
     if hook.event == "Notification":
-        return "" if _matches(hook.matcher, NOTIFICATIONS[call.point]) else None
-    if call.point in _ABOUT_TOOLS:
-        return _named(hook, call)
+        return "" if _matches_name(hook.matcher, NOTIFICATIONS[call.point]) else None
+    if call.point in _TOOL_POINTS:
+        return _match_tool_name(hook, call)
     if call.point in ("session_start", "session_end", "before_compress", "after_compress"):
-        return "" if _matches(hook.matcher, call.reason) else None
+        return "" if _matches_name(hook.matcher, call.reason) else None
     return ""
 
 
-def concerned(hook: Hook, point: Point, tool: str) -> bool:
+def is_concerned(hook: HookSpec, point: HookPoint, tool: str) -> bool:
     """Whether the hook may be told of calls of this tool. What its filters say depends on the call."""
-    return point in hook.kind.points and _first_name(hook, (tool,)) is not None
+    return point in hook.kind.points and _find_first_name(hook, (tool,)) is not None
 
 
-def _hears(hook: Hook, call: HookCall) -> bool:
+def _wants_result(hook: HookSpec, call: HookCall) -> bool:
     """PostToolUse hears of what went well, PostToolUseFailure of the rest."""
     wanted = hook.kind.results
     return wanted == "all" or call.is_error == (wanted == "bad")
 
 
-def _named(hook: Hook, call: HookCall) -> str | None:
+def _match_tool_name(hook: HookSpec, call: HookCall) -> str | None:
     """The first name of the tool that the matcher matches, the names of the hook's own world first."""
-    return _first_name(hook, call.tools or (call.tool,))
+    return _find_first_name(hook, call.tools or (call.tool,))
 
 
-def _first_name(hook: Hook, tools: Iterable[str]) -> str | None:
-    names = (name for tool in tools for name in names_of(tool, claude=hook.kind.claude))
-    return next((name for name in names if _matches(hook.matcher, name)), None)
+def _find_first_name(hook: HookSpec, tools: Iterable[str]) -> str | None:
+    names = (name for tool in tools for name in names_of(tool, claude=hook.kind.is_claude_name))
+    return next((name for name in names if _matches_name(hook.matcher, name)), None)
 
 
 def names_of(tool: str, *, claude: bool = False) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def names_of(tool: str, *, claude: bool = False) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*first, *ALIASES.get(tool, "").split())))
 
 
-def _matches(matcher: str, name: str) -> bool:
+def _matches_name(matcher: str, name: str) -> bool:
     """Plain names joined by bars are whole names; anything else is a regular expression that finds."""
     if matcher in ("", "*"):
         return True
@@ -88,11 +88,11 @@ def _matches(matcher: str, name: str) -> bool:
     return re.search(matcher, name) is not None
 
 
-def _fits(filters: Filters, call: HookCall, root: str) -> bool:
+def _fits(filters: HookFilters, call: HookCall, root: str) -> bool:
     return (
         (not filters.tools or any(_is_tool(tool, filters.tools) for tool in call.tools or (call.tool,)))
         and (not filters.paths or any(_is_path(path, filters.paths, root) for path in (*call.paths, *call.changed)))
-        and (not filters.agents or any(fnmatchcase(call.agent or MAIN, name) for name in filters.agents))
+        and (not filters.agents or any(fnmatchcase(call.agent or MAIN_AGENT, name) for name in filters.agents))
         and (not filters.models or any(_is_model(call.model, name) for name in filters.models))
         and len(call.changed) >= filters.min_changed_files
         and (call.is_error or not filters.only_on_error)
@@ -100,7 +100,7 @@ def _fits(filters: Filters, call: HookCall, root: str) -> bool:
 
 
 def _is_tool(tool: str, patterns: Iterable[str]) -> bool:
-    return bool(tool) and any(canonical(name) == tool or fnmatchcase(tool, name) for name in patterns)
+    return bool(tool) and any(canonical_name_of(name) == tool or fnmatchcase(tool, name) for name in patterns)
 
 
 def _is_model(model: str, pattern: str) -> bool:
@@ -111,7 +111,7 @@ def _is_path(path: str, patterns: Iterable[str], root: str) -> bool:
     """A pattern without a slash is about the name alone, others about the path below the project or the whole one."""
     below = os.path.relpath(path, root) if root else path
     for pattern in patterns:
-        shape = _glob(pattern.removeprefix("./"))
+        shape = _compile_glob(pattern.removeprefix("./"))
         if shape.fullmatch(path if pattern.startswith("/") else below):
             return True
         if "/" not in pattern and shape.fullmatch(os.path.basename(path)):  # noqa: PTH119
@@ -120,7 +120,7 @@ def _is_path(path: str, patterns: Iterable[str], root: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _glob(pattern: str) -> re.Pattern[str]:
+def _compile_glob(pattern: str) -> re.Pattern[str]:
     parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
     shapes = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(shapes.get(part) or re.escape(part) for part in parts), re.DOTALL)

@@ -6,39 +6,41 @@ from typing import Any
 import msgspec
 
 from odin.core.hook import HookCall
-from odin.policy.hook.declared import Hook
-from odin.policy.hook.envelope import Session, envelope, variables
-from odin.policy.hook.outcome import MAX_OUTPUT, Said, answered, heard
+from odin.policy.hook.declared import HookSpec
+from odin.policy.hook.envelope import HookSession, build_envelope, build_variables
+from odin.policy.hook.outcome import MAX_OUTPUT_BYTES, HookResult, interpret_callback, interpret_program
 from odin.policy.process.runner import ProcessRunner
 
 
-async def run(hook: Hook, call: HookCall, named: str, session: Session, runner: ProcessRunner) -> Said:
+async def run_hook(
+    hook: HookSpec, call: HookCall, tool_name: str, session: HookSession, runner: ProcessRunner
+) -> HookResult:
     """`named` is the tool as the hook knows it."""
-    told = envelope(hook, call, named, session)
+    payload = build_envelope(hook, call, tool_name, session)
     if hook.callback is not None:
-        return await _called(hook, call, told)
+        return await _run_callback(hook, call, payload)
     try:
-        done = await runner.consult(
+        done = await runner.run_with_input(
             hook.command if isinstance(hook.command, str) else list(hook.command),
             cwd=session.root,
             timeout=hook.timeout,
-            stdin=msgspec.json.encode(told),
-            env=variables(hook, call, named, session),
-            stop_after=MAX_OUTPUT,
+            stdin=msgspec.json.encode(payload),
+            env=build_variables(hook, call, tool_name, session),
+            stop_after=MAX_OUTPUT_BYTES,
         )
     except OSError as error:
-        return Said(outcome="failed", problem=f"it cannot be started: {error.strerror or error}.")
+        return HookResult(outcome="failed", problem=f"it cannot be started: {error.strerror or error}.")
     except (ValueError, TypeError) as error:
-        return Said(outcome="failed", problem=f"it cannot be told of this: {error}.")
-    return heard(hook, call, done)
+        return HookResult(outcome="failed", problem=f"it cannot be told of this: {error}.")
+    return interpret_program(hook, call, done)
 
 
-async def _called(hook: Hook, call: HookCall, told: dict[str, Any]) -> Said:
+async def _run_callback(hook: HookSpec, call: HookCall, payload: dict[str, Any]) -> HookResult:
     assert hook.callback is not None
     try:
         async with asyncio.timeout(hook.timeout):
-            return answered(call, await hook.callback.call(told))
+            return interpret_callback(call, await hook.callback.call(payload))
     except TimeoutError:
-        return Said(outcome="timed_out", problem=f"it did not answer within {hook.timeout:g} s.")
+        return HookResult(outcome="timed_out", problem=f"it did not answer within {hook.timeout:g} s.")
     except Exception as error:  # somebody else's code: whatever it raises is a hook that failed
-        return Said(outcome="failed", problem=f"{type(error).__name__}: {error}")
+        return HookResult(outcome="failed", problem=f"{type(error).__name__}: {error}")

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from odin.policy.process.leftover import group_alive, members
+from odin.policy.process.leftover import is_group_alive, list_group_members
 
 
-class Child(Protocol):
+class ChildProcess(Protocol):
     """The leader of a group of its own."""
 
     @property
@@ -34,7 +34,7 @@ class Child(Protocol):
         ...
 
 
-class OwnChild:
+class LocalChild:
     """A child of this process."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
@@ -68,7 +68,7 @@ class OwnChild:
     def collect(self) -> dict[int, int]:
         self._unwatch()
         self._popen.wait()
-        return members(self.pid) if group_alive(self.pid) else {}
+        return list_group_members(self.pid) if is_group_alive(self.pid) else {}
 
     def reap(self) -> bool:
         self._unwatch()

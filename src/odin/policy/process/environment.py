@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin"
 """Where Odin's own helpers are found. What the user's PATH names may lie in the project, where commands write."""
 
-_QUIET = {
+_NON_INTERACTIVE = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_EDITOR": "true",
     "EDITOR": "false",
@@ -29,7 +29,7 @@ _QUIET = {
 still fails by itself; every other editor fails.
 """
 
-_SECRET = (
+_SECRET_NAMES = (
     r"(?:^|_)(?:API_?KEYS?|APIKEYS?|KEYS?|(?:ACCESS|SECRET|PRIVATE|SIGNING)_?KEY(?:_\w+)?|TOKENS?(?:_\d+|_FILE|_SECRET)?"
     r"|PAT|JWT|SECRETS?|SECRET_\w+|PASS|PASSWORDS?|PASSWORD_\w+|PASSWD|PASSPHRASE|PWD|CREDENTIALS?|CREDS|COOKIES?|DSN"
     r"|CONNECTION_STRING|WEBHOOK(?:_URL)?|AUTH|KEYTAB|OTP|PIN)$"
@@ -38,16 +38,16 @@ _SECRET = (
 )
 """Names of variables that hold secrets."""
 
-_PLACES = ("PWD", "OLDPWD")
+_FOLDER_VARIABLES = ("PWD", "OLDPWD")
 """Folders, whatever their names look like."""
 
-_WITH_PASSWORD = r"^[a-z][a-z0-9+.-]*://[^/?#\s:@]*:[^/?#\s@]+@"
+_URL_WITH_PASSWORD = r"^[a-z][a-z0-9+.-]*://[^/?#\s:@]*:[^/?#\s@]+@"
 """An address with a password in it."""
 
-_OWN = r"^ODIN_(?!COMMAND$)"
+_ODIN_VARIABLES = r"^ODIN_(?!COMMAND$)"
 """What Odin was told for itself. Its mark stays: it finds what a command leaves behind."""
 
-_GIT = {
+_GIT_SETTINGS = {
     "core.fsmonitor": "false",
     "core.pager": "cat",
     "log.showSignature": "false",
@@ -58,26 +58,26 @@ _GIT = {
 """What keeps a repository from starting programs of its own choice while somebody looks at it."""
 
 
-def quiet_environment(environ: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
+def build_command_environment(environ: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
     """The environment of a command: nothing that prompts, and no secret the configuration does not name."""
-    secret = re.compile(_SECRET, re.IGNORECASE)
-    address = re.compile(_WITH_PASSWORD, re.IGNORECASE)
-    own = re.compile(_OWN)
-    keep = {*keep, *_PLACES}
+    secret = re.compile(_SECRET_NAMES, re.IGNORECASE)
+    address = re.compile(_URL_WITH_PASSWORD, re.IGNORECASE)
+    own = re.compile(_ODIN_VARIABLES)
+    keep = {*keep, *_FOLDER_VARIABLES}
     kept = {
         name: value
         for name, value in environ.items()
         if name in keep or not (secret.search(name) or own.search(name) or address.search(value))
     }
-    return {**kept, **_QUIET}
+    return {**kept, **_NON_INTERACTIVE}
 
 
-def git_settings(environ: Mapping[str, str], *, hooks: bool) -> dict[str, str]:
+def build_git_settings(environ: Mapping[str, str], *, hooks: bool) -> dict[str, str]:
     """Settings for git that win over a repository's own, after those that are in the environment already.
 
     Without `hooks` the repository's are not run either: there, nothing is changed that they would be about.
     """
-    settings = _GIT if hooks else {**_GIT, "core.hooksPath": "/dev/null"}
+    settings = _GIT_SETTINGS if hooks else {**_GIT_SETTINGS, "core.hooksPath": "/dev/null"}
     given = environ.get("GIT_CONFIG_COUNT", "")
     count = int(given) if given.isdecimal() else 0
     found = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_CONFIG_COUNT": str(count + len(settings))}

@@ -3,12 +3,12 @@
 import signal
 
 
-def outcome(code: int) -> str:
+def describe_exit(code: int) -> str:
     """`exit code 3` or `killed by signal SIGTERM`."""
-    return f"exit code {code}" if code >= 0 else f"killed by signal {signal_name(-code)}"
+    return f"exit code {code}" if code >= 0 else f"killed by signal {signal_name_of(-code)}"
 
 
-def signal_name(number: int) -> str:
+def signal_name_of(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -2,17 +2,17 @@
 
 import re
 
-_LINE = 4096
+_MAX_HELD_BYTES = 4096
 """How long an unfinished line is held back, because a carriage return may still overwrite it."""
 
-_SEQUENCE = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)"
+_ESCAPE_SEQUENCE = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)"
 
-_BEGUN = rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)\Z"
+_PARTIAL_ESCAPE = rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)\Z"
 
 _CONTROLS = {code: "\ufffd" for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 
 
-class Plain:
+class AnsiStripper:
     """Takes bytes as they come and gives them on cleaned, a line at a time."""
 
     def __init__(self) -> None:
@@ -21,40 +21,40 @@ class Plain:
     def add(self, data: bytes) -> bytes:
         data = self._held + data if self._held else data
         cut = data.rfind(b"\n") + 1
-        line, begun = _unfinished(data[cut:])
-        if len(line) + len(begun) <= _LINE:
+        line, begun = _split_unfinished(data[cut:])
+        if len(line) + len(begun) <= _MAX_HELD_BYTES:
             self._held = line + begun
-            return cleaned(data[:cut])
-        self._held = begun if len(begun) <= _LINE else b""
-        return cleaned(data[:cut]) + line
+            return strip_ansi(data[:cut])
+        self._held = begun if len(begun) <= _MAX_HELD_BYTES else b""
+        return strip_ansi(data[:cut]) + line
 
-    def rest(self) -> bytes:
+    def peek_rest(self) -> bytes:
         """The line that is not finished."""
-        return cleaned(self._held).rstrip(b"\r")
+        return strip_ansi(self._held).rstrip(b"\r")
 
 
-def cleaned(data: bytes) -> bytes:
+def strip_ansi(data: bytes) -> bytes:
     """Without escape sequences and without what was overwritten."""
     if b"\x1b" in data:
-        data = re.sub(_SEQUENCE, b"", data)
+        data = re.sub(_ESCAPE_SEQUENCE, b"", data)
     if b"\r" not in data or b"\r" not in data.replace(b"\r\n", b""):
         return data
-    return b"\n".join(_last_state(line) for line in data.split(b"\n"))
+    return b"\n".join(_drop_overwritten(line) for line in data.split(b"\n"))
 
 
-def _unfinished(data: bytes) -> tuple[bytes, bytes]:
+def _split_unfinished(data: bytes) -> tuple[bytes, bytes]:
     """The cleaned beginning of a line, and the escape sequence at its end that is not complete."""
-    found = re.search(_BEGUN, data) if b"\x1b" in data else None
+    found = re.search(_PARTIAL_ESCAPE, data) if b"\x1b" in data else None
     end = found.start() if found else len(data)
-    return cleaned(data[:end]), data[end:]
+    return strip_ansi(data[:end]), data[end:]
 
 
-def _last_state(line: bytes) -> bytes:
+def _drop_overwritten(line: bytes) -> bytes:
     """What stands after the last carriage return that something follows; one at the end belongs to the line's end."""
     at = line.rstrip(b"\r").rfind(b"\r")
     return line[at + 1 :]
 
 
-def decoded(data: bytes) -> str:
+def decode_output(data: bytes) -> str:
     """As text that can be shown and sent: what is not UTF-8 and what is no character shows as U+FFFD."""
     return data.decode("utf-8", "replace").translate(_CONTROLS)

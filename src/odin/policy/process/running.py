@@ -6,21 +6,21 @@ import signal
 import time
 from collections.abc import Callable
 
-from odin.policy.process.child import Child
-from odin.policy.process.leftover import any_alive, kill_marked, marked, signal_group, signal_marked
-from odin.policy.process.output import Sink
+from odin.policy.process.child import ChildProcess
+from odin.policy.process.leftover import find_marked, is_any_alive, kill_marked, signal_group, signal_marked
+from odin.policy.process.output import OutputSink
 
 _CHUNK = 65_536
 
-_SMALL = 8_192
+_SMALL_READ = 8_192
 _PAUSE = 0.002
 """A program that prints in small pieces is left alone for a moment, so that many of them are read at once."""
 
 
-class Pipe:
+class OutputPipe:
     """One pipe of a process, read whenever the loop says there is something to read."""
 
-    def __init__(self, fd: int, sink: Sink, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+    def __init__(self, fd: int, sink: OutputSink, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
         self.sink = sink
@@ -30,23 +30,23 @@ class Pipe:
         self._loop.add_reader(fd, self._on_ready)
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         return self._fd >= 0
 
     def drain(self) -> None:
         """Take what the pipe still holds; a child that prints for ever must not keep us here."""
         for _ in range(32):
-            if not self.open or not self._read():
+            if not self.is_open or not self._read():
                 return
 
     def _on_ready(self) -> None:
         before = self.sink.total
-        if self._read() and self.sink.total - before < _SMALL:
+        if self._read() and self.sink.total - before < _SMALL_READ:
             self._loop.remove_reader(self._fd)
             self._loop.call_later(_PAUSE, self._resume)
 
     def _resume(self) -> None:
-        if self.open:
+        if self.is_open:
             self._loop.add_reader(self._fd, self._on_ready)
 
     def _read(self) -> bool:
@@ -64,7 +64,7 @@ class Pipe:
         return False
 
     def close(self) -> None:
-        if self.open:
+        if self.is_open:
             if not self._loop.is_closed():
                 self._loop.remove_reader(self._fd)
             os.close(self._fd)
@@ -72,15 +72,15 @@ class Pipe:
             self.sink.close()
 
 
-class Running:
+class RunningProcess:
     """A started process: its pipes, the moment it ended, and what it left running in its group."""
 
-    def __init__(self, child: Child, mark: str, linger: float) -> None:
+    def __init__(self, child: ChildProcess, mark: str, linger: float) -> None:
         self._child = child
         self.mark = mark
-        self.pipes: list[Pipe] = []
+        self.pipes: list[OutputPipe] = []
         self.exited = False
-        self.left_behind: dict[int, int] = {}
+        self.survivors: dict[int, int] = {}
         self._linger = linger
         self._loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = self._loop.create_future()
@@ -94,68 +94,68 @@ class Running:
         return self._child.code if self.exited else -signal.SIGKILL
 
     @property
-    def reading(self) -> bool:
+    def is_reading(self) -> bool:
         """Whether somebody may still print."""
-        return any(pipe.open for pipe in self.pipes)
+        return any(pipe.is_open for pipe in self.pipes)
 
-    def read(self, fd: int, sink: Sink, on_data: Callable[[bytes], None]) -> None:
-        self.pipes.append(Pipe(fd, sink, on_data, self._on_pipe_end))
+    def attach_pipe(self, fd: int, sink: OutputSink, on_data: Callable[[bytes], None]) -> None:
+        self.pipes.append(OutputPipe(fd, sink, on_data, self._on_pipe_end))
 
     def watch(self) -> None:
         self._child.watch(self._on_exit)
 
     def _on_exit(self) -> None:
-        self.left_behind = self._child.collect()
+        self.survivors = self._child.collect()
         self.exited = True
         for pipe in self.pipes:
             pipe.drain()
-        if self.reading:
+        if self.is_reading:
             self._loop.call_later(self._linger, self._settle)
         else:
             self._settle()
 
     def _on_pipe_end(self) -> None:
-        if self.exited and not self.reading:
+        if self.exited and not self.is_reading:
             self._settle()
 
     def _settle(self) -> None:
         if not self.done.done():
             self.done.set_result(None)
 
-    def signal(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """To the whole group, and to everything that carries our mark wherever it moved."""
-        if not self.exited or self.group_alive():
+        if not self.exited or self.has_survivors():
             signal_group(self.pid, number)
         signal_marked(self.mark, number)
 
-    def group_alive(self) -> bool:
+    def has_survivors(self) -> bool:
         """Whether members outlived the leader. The group's number alone proves nothing: strangers may get it later."""
-        return any_alive(self.left_behind)
+        return is_any_alive(self.survivors)
 
-    def alive(self) -> bool:
-        return not self.exited or self.group_alive() or bool(marked(self.mark))
+    def is_alive(self) -> bool:
+        return not self.exited or self.has_survivors() or bool(find_marked(self.mark))
 
-    async def gone(self, seconds: float) -> bool:
+    async def wait_until_gone(self, seconds: float) -> bool:
         """Wait until nothing of it is left, but not longer than this."""
         deadline = time.monotonic() + seconds
         pause = 0.002
-        while self.alive():
+        while self.is_alive():
             if time.monotonic() >= deadline:
                 return False
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.05)
         return True
 
-    async def end(self, grace: float) -> None:
+    async def terminate(self, grace: float) -> None:
         """TERM, and CONT for what was stopped; KILL after the grace. A cancellation meanwhile goes straight to KILL."""
         try:
-            self.signal(signal.SIGTERM)
-            self.signal(signal.SIGCONT)
-            await self.gone(grace)
+            self.send_signal(signal.SIGTERM)
+            self.send_signal(signal.SIGCONT)
+            await self.wait_until_gone(grace)
         finally:
-            self.signal(signal.SIGKILL)
+            self.send_signal(signal.SIGKILL)
             kill_marked(self.mark)
-        await self.gone(1.0)
+        await self.wait_until_gone(1.0)
 
     def reap(self) -> None:
         """Collect a process that was just killed, without a loop. Whoever waits for it learns of its end."""

@@ -13,7 +13,7 @@ import weakref
 
 from odin.policy.process.environment import SYSTEM_PATH
 
-_SCRIPT = """
+_WATCHDOG_SCRIPT = """
 trap '' HUP INT QUIT TERM TSTP PIPE
 left=
 while read -r sign group; do
@@ -46,7 +46,7 @@ class Watchdog:
         self._mark = mark
         self._groups: set[int] = set()
         self._pipe = -1
-        self._let_go: weakref.finalize[..., Watchdog] | None = None
+        self._finalizer: weakref.finalize[..., Watchdog] | None = None
 
     def start(self) -> None:
         if self._pipe >= 0:
@@ -54,7 +54,7 @@ class Watchdog:
         reading, writing = os.pipe()
         try:
             popen = subprocess.Popen(
-                ["/bin/sh", "-c", _SCRIPT, "odin-watchdog", self._mark],
+                ["/bin/sh", "-c", _WATCHDOG_SCRIPT, "odin-watchdog", self._mark],
                 cwd="/",
                 env={"PATH": SYSTEM_PATH},
                 stdin=reading,
@@ -69,25 +69,25 @@ class Watchdog:
             os.close(reading)
         os.set_blocking(writing, False)
         self._pipe = writing
-        self._let_go = weakref.finalize(self, _hang_up, writing, popen)
-        self._let_go.atexit = False
+        self._finalizer = weakref.finalize(self, _close_pipe, writing, popen)
+        self._finalizer.atexit = False
 
     def add(self, group: int) -> None:
         self._groups.add(group)
-        self._tell(f"+ {group}\n")
+        self._send(f"+ {group}\n")
 
     def remove(self, group: int) -> None:
         if group in self._groups:
             self._groups.discard(group)
-            self._tell(f"- {group}\n")
+            self._send(f"- {group}\n")
 
     def close(self) -> None:
         """Say goodbye. Nobody waits for it."""
         self._groups.clear()
-        self._tell("q\n")
+        self._send("q\n")
         self._forget()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._pipe < 0:
             return
         try:
@@ -95,9 +95,9 @@ class Watchdog:
         except BlockingIOError:
             return
         except OSError:
-            self._begin_again()
+            self._restart()
 
-    def _begin_again(self) -> None:
+    def _restart(self) -> None:
         """Somebody ended it: another one is told everything."""
         self._forget()
         if not self._groups:
@@ -108,12 +108,12 @@ class Watchdog:
 
     def _forget(self) -> None:
         self._pipe = -1
-        if self._let_go is not None:
-            self._let_go()
-            self._let_go = None
+        if self._finalizer is not None:
+            self._finalizer()
+            self._finalizer = None
 
 
-def _hang_up(pipe: int, popen: "subprocess.Popen[bytes]") -> None:
+def _close_pipe(pipe: int, popen: "subprocess.Popen[bytes]") -> None:
     """Close the pipe, and collect the shell in the background so that a long-lived program keeps no zombie."""
     os.close(pipe)
     try:

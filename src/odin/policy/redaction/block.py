@@ -3,27 +3,27 @@
 import re
 from collections.abc import Iterator
 
-from odin.policy.redaction.shape import Span
+from odin.policy.redaction.shape import SecretSpan
 
-MARK = "PRIVATE KEY"
-LONGEST = 30_000
+PRIVATE_KEY_MARK = "PRIVATE KEY"
+MAX_BLOCK_CHARS = 30_000
 """Characters a block may have, with what a listing puts before its lines."""
 
-_BEGIN = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,10} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
-_END = re.compile(r"-----END (?:[A-Z0-9]{2,10} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
-_BODY = re.compile(r"[A-Za-z0-9+/=]{32}")
-_LINES = re.compile(r"(?:(?:\\[nr]|\s|[ \t\d:|>→+-])*+[A-Za-z0-9+/=]{20,}+)+")
+_BLOCK_BEGIN = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,10} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
+_BLOCK_END = re.compile(r"-----END (?:[A-Z0-9]{2,10} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
+_BLOCK_BODY = re.compile(r"[A-Za-z0-9+/=]{32}")
+_BLOCK_LINES = re.compile(r"(?:(?:\\[nr]|\s|[ \t\d:|>→+-])*+[A-Za-z0-9+/=]{20,}+)+")
 
 
-def by_block(text: str) -> Iterator[Span]:
-    if MARK not in text:
+def find_key_blocks(text: str) -> Iterator[SecretSpan]:
+    if PRIVATE_KEY_MARK not in text:
         return
-    starts = list(_BEGIN.finditer(text))
+    starts = list(_BLOCK_BEGIN.finditer(text))
     for number, begin in enumerate(starts):
         limit = starts[number + 1].start() if number + 1 < len(starts) else len(text)
-        limit = min(limit, begin.end() + LONGEST)
-        end = _END.search(text, begin.end(), limit)
-        if end is not None and _BODY.search(text, begin.end(), end.start()):
-            yield Span(begin.start(), end.end(), "private key")
-        elif end is None and (lines := _LINES.match(text, begin.end(), limit)):
-            yield Span(begin.start(), lines.end(), "private key")
+        limit = min(limit, begin.end() + MAX_BLOCK_CHARS)
+        end = _BLOCK_END.search(text, begin.end(), limit)
+        if end is not None and _BLOCK_BODY.search(text, begin.end(), end.start()):
+            yield SecretSpan(begin.start(), end.end(), "private key")
+        elif end is None and (lines := _BLOCK_LINES.match(text, begin.end(), limit)):
+            yield SecretSpan(begin.start(), lines.end(), "private key")

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from odin.policy.redaction import SHORTEST
-from odin.policy.redaction.shape import Span
+from odin.policy.redaction import MIN_SECRET_CHARS
+from odin.policy.redaction.shape import SecretSpan
 
 _LONG_LINE = 32
 
-_NAME = re.compile(
+_SECRET_VARIABLE = re.compile(
     r"(?:^|_)(?:(?:API|ACCESS|SECRET|PRIVATE)?_?KEYS?(?:_ID|_BASE64|_B64|_PEM|_\d+)?|TOKENS?(?:_SECRET|_\d+)?|PAT|JWT"
     r"|SECRETS?(?:_\w+)?|PASSWORDS?(?:_\w+)?|PASSWD|PASSPHRASE|PASS|PWD|CREDENTIALS?|CREDS|AUTH|COOKIES?|DSN|WEBHOOK(?:_URL)?"
     r"|CONNECTION_STRING)$|^(?:PGPASSWORD|SSHPASS)$",
@@ -17,11 +17,11 @@ _NAME = re.compile(
 )
 """Names of variables whose values are hidden. More is kept from commands, but everyday values must stay readable."""
 
-_ADDRESS = re.compile(r"://[^\s/:@]{0,100}:([^\s/@]{8,200})@")
-_TELLING_NOTHING = re.compile(r"[~.]{0,2}/|[A-Za-z]:\\|[\d.,:+-]+$")
-_NAMES = re.compile(r"[A-Za-z]+(?:[ _-][A-Za-z]+)+")
+_URL_PASSWORD = re.compile(r"://[^\s/:@]{0,100}:([^\s/@]{8,200})@")
+_PATH_OR_NUMBER = re.compile(r"[~.]{0,2}/|[A-Za-z]:\\|[\d.,:+-]+$")
+_WORD_SEQUENCE = re.compile(r"[A-Za-z]+(?:[ _-][A-Za-z]+)+")
 _LONG_NAME = 16
-_WORDS = re.compile(
+_EVERYDAY_WORDS = re.compile(
     r"anonymous|automatic|basicauth|change(?:me|it)|default|(?:develop|require)ment|(?:dis|en)abled|external|interactive"
     r"|internal|key(?:chain|ring)|localhost|optional|passphrase|passw[o0]rds?\d?|placeholder|platform|postgres|production"
     r"|redacted|required|security|standard|testtest|undefined|username",
@@ -40,48 +40,48 @@ class KnownValues:
     def _forms(self) -> list[tuple[str, str]]:
         """Every form with the name of its secret, the longest first."""
         forms: dict[str, str] = {}
-        known = [*self._more.items(), *_of_environment(self._environ)]
+        known = [*self._more.items(), *_find_environment_secrets(self._environ)]
         names = "\n".join(name for name, _ in known)
         for name, value in known:
-            for text in _parts(value):
+            for text in _secret_parts_of(value):
                 if text not in names:  # or it would be found in what stands for it
-                    forms.update((form, name) for form in _forms(text) if form not in forms)
+                    forms.update((form, name) for form in _encodings_of(text) if form not in forms)
         return sorted(forms.items(), key=lambda item: -len(item[0]))
 
-    def spans(self, text: str) -> Iterator[Span]:
+    def find_spans(self, text: str) -> Iterator[SecretSpan]:
         for form, name in self._forms:
             start = text.find(form)
             while start >= 0:
-                yield Span(start, start + len(form), name)
+                yield SecretSpan(start, start + len(form), name)
                 start = text.find(form, start + len(form))
 
 
-def _of_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _find_environment_secrets(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in environ.items():
-        if _NAME.search(name):
+        if _SECRET_VARIABLE.search(name):
             yield name, value
-        elif "://" in value and (found := _ADDRESS.search(value)):
+        elif "://" in value and (found := _URL_PASSWORD.search(value)):
             yield name, found[1]
 
 
-def _parts(value: str) -> Iterator[str]:
+def _secret_parts_of(value: str) -> Iterator[str]:
     """The whole of a value and, of one with several lines, those that are secret by themselves."""
     whole = value.strip()
     lines = [line.strip() for line in whole.splitlines()]
     long = [line for line in lines if len(line) >= _LONG_LINE and not re.search(r"\s|-----", line)]
-    yield from (part for part in dict.fromkeys((whole, *long)) if tells_something(part))
+    yield from (part for part in dict.fromkeys((whole, *long)) if is_worth_hiding(part))
 
 
-def tells_something(value: str) -> bool:
+def is_worth_hiding(value: str) -> bool:
     """Whether a value is worth hiding: not a path, a number, a switch or an everyday word, which stand everywhere."""
-    if len(value) < SHORTEST or len(set(value)) < 4:
+    if len(value) < MIN_SECRET_CHARS or len(set(value)) < 4:
         return False
-    if _TELLING_NOTHING.match(value) or _WORDS.fullmatch(value):
+    if _PATH_OR_NUMBER.match(value) or _EVERYDAY_WORDS.fullmatch(value):
         return False
-    return len(value) >= _LONG_NAME or not _NAMES.fullmatch(value)
+    return len(value) >= _LONG_NAME or not _WORD_SEQUENCE.fullmatch(value)
 
 
-def _forms(value: str) -> set[str]:
+def _encodings_of(value: str) -> set[str]:
     """The value as it is, and as addresses, JSON, quoted shell words, base64 and hexadecimal digits show it."""
     import json
     from base64 import b64encode
@@ -91,11 +91,11 @@ def _forms(value: str) -> set[str]:
     forms = {value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1], value.replace("'", "'\\''")}
     forms |= {quote(raw, safe=""), quote(raw), quote_plus(raw), raw.hex()}
     for offset in range(3):
-        forms |= _base64(b64encode(b"\0" * offset + raw).decode(), offset, len(raw))
-    return {form for form in forms if len(form) >= SHORTEST}
+        forms |= _base64_forms_of(b64encode(b"\0" * offset + raw).decode(), offset, len(raw))
+    return {form for form in forms if len(form) >= MIN_SECRET_CHARS}
 
 
-def _base64(encoded: str, offset: int, length: int) -> set[str]:
+def _base64_forms_of(encoded: str, offset: int, length: int) -> set[str]:
     """The characters that depend on the value alone, whatever was encoded before and after it."""
     first = -(-offset * 8 // 6)
     last = (offset + length) * 8 // 6

@@ -6,7 +6,7 @@ A rule such as `Bash(git log:*)` was given for looking at the log. It does not c
 import re
 from collections.abc import Sequence
 
-_LONG: dict[str, str] = {
+_ESCAPE_LONG_OPTIONS: dict[str, str] = {
     "git": "output output-directory exec upload-pack receive-pack open-files-in-pager ext-diff textconv config "
     "config-env template extcmd exec-path",
     "sort": "output compress-program files0-from",
@@ -25,7 +25,7 @@ _LONG: dict[str, str] = {
 }
 """Long options by program. Any beginning of one counts, since most programs take it for the whole."""
 
-_SHORT: dict[str, str] = {
+_ESCAPE_SHORT_OPTIONS: dict[str, str] = {
     "git grep": "O",
     "git rebase": "x",
     "git difftool": "x",
@@ -45,31 +45,33 @@ _SHORT: dict[str, str] = {
 }
 """Short options by program, and for git by its command; also inside a bundle."""
 
-_FIND = ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls")
+_FIND_ACTIONS = ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls")
 
 
 _INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|nodejs|php|lua|[gmn]?awk|deno|bun|osascript|tclsh)[\d.]*")
 
 
-def holds_code(words: Sequence[str]) -> bool:
+def contains_code(words: Sequence[str]) -> bool:
     """Whether some word of a command is itself a program, or is run by an option."""
     name = words[0].rsplit("/", 1)[-1]
-    return _INTERPRETERS.fullmatch(name) is not None or bool(escapes(words, words[1:]))
+    return _INTERPRETERS.fullmatch(name) is not None or bool(find_escape_option(words, words[1:]))
 
 
-def escapes(words: Sequence[str], rest: Sequence[str]) -> str:
+def find_escape_option(words: Sequence[str], rest: Sequence[str]) -> str:
     """The first word of the rest that makes the command do something else, or ""."""
-    return next((text for text in rest if text.startswith("-") and len(text) > 1 and _escapes(words, text)), "")
+    return next(
+        (text for text in rest if text.startswith("-") and len(text) > 1 and _is_escape_option(words, text)), ""
+    )
 
 
-def _escapes(words: Sequence[str], text: str) -> bool:
+def _is_escape_option(words: Sequence[str], text: str) -> bool:
     name = words[0].rsplit("/", 1)[-1]
     if name == "find":
-        return text in _FIND
+        return text in _FIND_ACTIONS
     if text.startswith("--") or name == "go":
         given = text.lstrip("-").split("=", 1)[0]
-        return len(given) > 1 and any(known.startswith(given) for known in _LONG.get(name, "").split())
+        return len(given) > 1 and any(known.startswith(given) for known in _ESCAPE_LONG_OPTIONS.get(name, "").split())
     if name == "git" and words[1].startswith("-"):
         return text.startswith("-c")
-    letters = _SHORT.get(name, "") or _SHORT.get(" ".join(words[:2]), "")
+    letters = _ESCAPE_SHORT_OPTIONS.get(name, "") or _ESCAPE_SHORT_OPTIONS.get(" ".join(words[:2]), "")
     return any(letter in text[1:] for letter in letters)

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from odin.core.errors import ConfigError, UsageError
-from odin.core.rule import Action, RememberScope
+from odin.core.rule import RememberScope, RuleAction
 from odin.policy.rule.rule import Rule
-from odin.policy.rule.shapes import Shapes
+from odin.policy.rule.shapes import RuleReader
 
-MAX_BYTES = 1_000_000
-_PATIENCE_S = 5.0
-_REPAIR = "Correct it, or move it away to begin anew."
+MAX_RULE_FILE_BYTES = 1_000_000
+_LOCK_TIMEOUT_S = 5.0
+_REPAIR_HINT = "Correct it, or move it away to begin anew."
 
 
 class RuleFile:
@@ -30,35 +30,39 @@ class RuleFile:
         self.warnings: list[str] = []
         self._root = os.path.realpath(root)
 
-    def rules(self) -> list[Rule]:
+    def load_rules(self) -> list[Rule]:
         """What holds here: the rules for every project, then those for this one."""
         self.warnings.clear()
         try:
             value = self._read()
         except ConfigError as error:
-            self.warnings.append(f"{error.sentence()} Its rules do not hold until then.")
+            self.warnings.append(f"{error.describe()} Its rules do not hold until then.")
             return []
         found: list[Rule] = []
         for shapes, entries, at in (
-            (Shapes("user", str(self.path)), value.get("rules", []), "rules"),
-            (Shapes("project", str(self.path)), self._projects(value).get(self._root, []), f"projects.{self._root}"),
+            (RuleReader("user", str(self.path)), value.get("rules", []), "rules"),
+            (
+                RuleReader("project", str(self.path)),
+                self._projects_of(value).get(self._root, []),
+                f"projects.{self._root}",
+            ),
         ):
             found += shapes.read(entries, at).rules
             self.warnings += shapes.warnings
         return found
 
-    def add(self, text: str, action: Action, scope: RememberScope) -> None:
+    def add(self, text: str, action: RuleAction, scope: RememberScope) -> None:
         """Write a rule down, after the others. One that is there already moves to the end."""
 
         def change(entries: list[Any]) -> list[Any]:
-            others = [entry for entry in entries if not _is(entry, text, action)]
+            others = [entry for entry in entries if not _is_entry_for(entry, text, action)]
             return [*others, {"rule": text, "action": action}]
 
         self._change(scope, change)
 
-    def remove(self, text: str, action: Action, scope: RememberScope) -> None:
+    def remove(self, text: str, action: RuleAction, scope: RememberScope) -> None:
         def change(entries: list[Any]) -> list[Any]:
-            kept = [entry for entry in entries if not _is(entry, text, action)]
+            kept = [entry for entry in entries if not _is_entry_for(entry, text, action)]
             if len(kept) == len(entries):
                 raise UsageError(f"{self.path} does not hold the rule {text} as an entry of its own.", "Edit the file.")
             return kept
@@ -68,45 +72,45 @@ class RuleFile:
     def _change(self, scope: RememberScope, change: Callable[[list[Any]], list[Any]]) -> None:
         try:
             self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
-            with self._locked():
+            with self._hold_lock():
                 value = self._read()
                 if scope == "user":
-                    value["rules"] = change(_entries(value.get("rules", [])))
+                    value["rules"] = change(_entries_of(value.get("rules", [])))
                 else:
-                    projects = self._projects(value)
-                    mine = change(_entries(projects.pop(self._root, [])))
+                    projects = self._projects_of(value)
+                    mine = change(_entries_of(projects.pop(self._root, [])))
                     value["projects"] = {**projects, self._root: mine} if mine else projects
                 self._write(value)
         except OSError as error:
             why = error.strerror or error
             raise ConfigError(f"{self.path} cannot be written: {why}.", "Make it writable.") from error
 
-    def _projects(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _projects_of(self, value: dict[str, Any]) -> dict[str, Any]:
         projects = value.get("projects", {})
         if not isinstance(projects, dict):
-            raise ConfigError(f"{self.path}: projects must be an object.", _REPAIR)
+            raise ConfigError(f"{self.path}: projects must be an object.", _REPAIR_HINT)
         return cast("dict[str, Any]", projects)
 
     def _read(self) -> dict[str, Any]:
         try:
             if self.path.exists() and not self.path.is_file():
-                raise ConfigError(f"{self.path} is not a regular file.", _REPAIR)
+                raise ConfigError(f"{self.path} is not a regular file.", _REPAIR_HINT)
             with self.path.open("rb") as file:
-                raw = file.read(MAX_BYTES + 1)
+                raw = file.read(MAX_RULE_FILE_BYTES + 1)
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be read: {error.strerror or error}.", _REPAIR) from error
-        if len(raw) > MAX_BYTES:
-            raise ConfigError(f"{self.path} is longer than {MAX_BYTES:,} bytes.", _REPAIR)
+            raise ConfigError(f"{self.path} cannot be read: {error.strerror or error}.", _REPAIR_HINT) from error
+        if len(raw) > MAX_RULE_FILE_BYTES:
+            raise ConfigError(f"{self.path} is longer than {MAX_RULE_FILE_BYTES:,} bytes.", _REPAIR_HINT)
         try:
             value = json.loads(raw.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{self.path} is not valid JSON: {error}.", _REPAIR) from error
+            raise ConfigError(f"{self.path} is not valid JSON: {error}.", _REPAIR_HINT) from error
         if not isinstance(value, dict):
-            raise ConfigError(f"{self.path} must hold one JSON object.", _REPAIR)
+            raise ConfigError(f"{self.path} must hold one JSON object.", _REPAIR_HINT)
         found = cast("dict[str, Any]", value)
-        self._projects(found)
+        self._projects_of(found)
         return found
 
     def _write(self, value: dict[str, Any]) -> None:
@@ -126,7 +130,7 @@ class RuleFile:
             raise
 
     @contextmanager
-    def _locked(self) -> Generator[None]:
+    def _hold_lock(self) -> Generator[None]:
         """Alone among processes, or a clear sentence when another one does not let go."""
         try:
             import fcntl
@@ -135,7 +139,7 @@ class RuleFile:
             return
         fd = os.open(self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            until = time.monotonic() + _PATIENCE_S
+            until = time.monotonic() + _LOCK_TIMEOUT_S
             while True:
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -149,14 +153,14 @@ class RuleFile:
             os.close(fd)
 
 
-def _entries(value: Any) -> list[Any]:
+def _entries_of(value: Any) -> list[Any]:
     """The entries as a list; a group that somebody wrote as an object stays one entry."""
     return list(cast("list[Any]", value)) if isinstance(value, list) else [value]
 
 
-def _is(entry: Any, text: str, action: Action) -> bool:
+def _is_entry_for(entry: Any, text: str, action: RuleAction) -> bool:
     """Whether an entry is this rule and nothing else."""
     if isinstance(entry, dict) and not ({"rule", "tool"} & set(cast("dict[str, Any]", entry))):
         return False
-    found = Shapes("user", "").read(entry).rules
+    found = RuleReader("user", "").read(entry).rules
     return len(found) == 1 and (found[0].text, found[0].action) == (text, action)

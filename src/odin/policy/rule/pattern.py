@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from odin.policy import paths
-from odin.policy.command.shapes import Word
-from odin.policy.rule.wildcard import matcher
-from odin.policy.shell import Part
+from odin.policy.command.shapes import ShellWord
+from odin.policy.rule.wildcard import compile_wildcard
+from odin.policy.shell import ExtractedCommand
 
 _GIT_VALUED = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix"))
 _QUOTES = str.maketrans("", "", "'\"\\")
 
 
-def wild(text: str) -> bool:
+def has_wildcard(text: str) -> bool:
     return "*" in text or "?" in text
 
 
@@ -29,52 +29,52 @@ class CommandPattern(Struct, frozen=True):
     """The words a command begins with; with `open` more may follow. No words at all mean every command."""
 
     words: tuple[str, ...]
-    open: bool = False
+    is_prefix: bool = False
 
-    def rest(self, words: Sequence[Word]) -> Sequence[Word] | None:
+    def match_words(self, words: Sequence[ShellWord]) -> Sequence[ShellWord] | None:
         """To allow: the words that the pattern does not name itself, or None when the command is not what it says.
 
         Every word must be literal, and a wildcard stands for one word that is not an option.
         """
         size = len(self.words)
-        if len(words) < size or (not self.open and len(words) > size) or not all(word.literal for word in words):
+        if len(words) < size or (not self.is_prefix and len(words) > size) or not all(word.literal for word in words):
             return None
-        loose: list[Word] = []
+        loose: list[ShellWord] = []
         for wanted, word in zip(self.words, words, strict=False):
-            if wild(wanted):
-                if word.text.startswith("-") or not matcher(wanted)(word.text):
+            if has_wildcard(wanted):
+                if word.text.startswith("-") or not compile_wildcard(wanted)(word.text):
                     return None
                 loose.append(word)
             elif wanted != word.text:
                 return None
         return [*loose, *words[size:]]
 
-    def means(self, part: Part) -> bool:
+    def matches(self, part: ExtractedCommand) -> bool:
         """To deny or ask: whether a command is this one, whatever path, options or order it is written with."""
         if not self.words:
-            return self.open
-        named, flags = _sorted_out((self.words[0].rsplit("/", 1)[-1], *self.words[1:]))
-        plain, given = _sorted_out((part.name, *_without_git_values(part.name, part.texts[1:])))
-        if self.open or self.words[-1].endswith("*"):
-            return bool(named) and _begins(named, plain) and flags <= given
-        wildcards = any(wild(word) for word in self.words)
-        return _begins(named, plain, whole=True) and (flags <= given if wildcards else flags == given)
+            return self.is_prefix
+        named, flags = _separate_options((self.words[0].rsplit("/", 1)[-1], *self.words[1:]))
+        plain, given = _separate_options((part.name, *_without_git_values(part.name, part.texts[1:])))
+        if self.is_prefix or self.words[-1].endswith("*"):
+            return bool(named) and _starts_with(named, plain) and flags <= given
+        wildcards = any(has_wildcard(word) for word in self.words)
+        return _starts_with(named, plain, whole=True) and (flags <= given if wildcards else flags == given)
 
-    def appears_in(self, text: str) -> bool:
+    def is_mentioned_in(self, text: str) -> bool:
         """The crude look, for a text that could not be read: the words in a row, whatever stands between them."""
-        words = [_crudely(word) for word in self.words]
+        words = [_compile_crudely(word) for word in self.words]
         crude = r"(?<![\w-])" + r"[^\w]+".join(words) + r"(?![\w-])"
         return bool(words) and any(re.search(crude, form) for form in (text, text.translate(_QUOTES)))
 
 
-def command_pattern(text: str) -> CommandPattern:
+def parse_command_pattern(text: str) -> CommandPattern:
     """`git log:*` and `git log *` begin a command, `git log` is all of it, `*` is any."""
     text = text.strip()
     if text in ("", "*", "**", ":*"):
-        return CommandPattern((), open=True)
+        return CommandPattern((), is_prefix=True)
     for suffix in (":*", " *"):
         if text.endswith(suffix):
-            return CommandPattern(words_of(text.removesuffix(suffix)), open=True)
+            return CommandPattern(words_of(text.removesuffix(suffix)), is_prefix=True)
     return CommandPattern(words_of(text))
 
 
@@ -89,30 +89,30 @@ def words_of(text: str) -> tuple[str, ...]:
         return tuple(text.split())
 
 
-def _crudely(word: str) -> str:
+def _compile_crudely(word: str) -> str:
     """A word as a regular expression; whatever follows its first wildcard is taken for anything."""
     fixed, star, _ = word.partition("*")
     return re.escape(fixed).replace(r"\?", r"\S") + (r"\S*+" if star else "")
 
 
-def _begins(named: Sequence[str], plain: Sequence[str], *, whole: bool = False) -> bool:
+def _starts_with(wanted_words: Sequence[str], given_words: Sequence[str], *, whole: bool = False) -> bool:
     """Whether the plain words begin with the named ones, where a lone `*` stands for any number of words.
 
     `reached` are the places up to which the plain words may have been used up by the named ones so far.
     """
     reached = {0}
-    for wanted in named:
+    for wanted in wanted_words:
         if wanted == "*":
-            reached = set(range(min(reached), len(plain) + 1))
+            reached = set(range(min(reached), len(given_words) + 1))
         else:
-            reached = {at + 1 for at in reached if at < len(plain) and _same(wanted, plain[at])}
+            reached = {at + 1 for at in reached if at < len(given_words) and _matches_word(wanted, given_words[at])}
         if not reached:
             return False
-    return not whole or len(plain) in reached
+    return not whole or len(given_words) in reached
 
 
-def _same(wanted: str, word: str) -> bool:
-    return matcher(wanted)(word) if wild(wanted) else wanted == word
+def _matches_word(wanted: str, word: str) -> bool:
+    return compile_wildcard(wanted)(word) if has_wildcard(wanted) else wanted == word
 
 
 def _without_git_values(name: str, texts: Sequence[str]) -> list[str]:
@@ -124,7 +124,7 @@ def _without_git_values(name: str, texts: Sequence[str]) -> list[str]:
     return rest
 
 
-def _sorted_out(words: Sequence[str]) -> tuple[list[str], set[str]]:
+def _separate_options(words: Sequence[str]) -> tuple[list[str], set[str]]:
     """Plain words in order, and options as a set with bundles of short ones taken apart."""
     plain = [word for word in words if not word.startswith("-") or word == "-"]
     flags: set[str] = set()
@@ -139,34 +139,34 @@ def _sorted_out(words: Sequence[str]) -> tuple[list[str], set[str]]:
 # --- paths ---
 
 
-def path_allowed(pattern: str, path: str, root: str) -> bool:
+def matches_path_strictly(pattern: str, path: str, root: str) -> bool:
     """Whether a real path is meant. What lies outside the project must be named from `/` or `~/` on, by a folder."""
     if not paths.contains(root, path) and not re.match(r"(//?|~/)[^/*?]", pattern):
         return False
-    return _path_matches(_full(pattern), path, root, loose=False)
+    return _matches_path(_expand_pattern(pattern), path, root, loose=False)
 
 
-def path_touched(pattern: str, path: str, root: str) -> bool:
+def matches_path_loosely(pattern: str, path: str, root: str) -> bool:
     """Whether a path may be meant: letters of any case, and `/x` both from the top and from the project's root."""
-    full = _full(pattern)
-    if _path_matches(full, path, root, loose=True):
+    full = _expand_pattern(pattern)
+    if _matches_path(full, path, root, loose=True):
         return True
     rooted = pattern.startswith("/") and not pattern.startswith("//")
-    return rooted and _path_matches(f".{full}", path, root, loose=True)
+    return rooted and _matches_path(f".{full}", path, root, loose=True)
 
 
-def names_exactly(pattern: str) -> bool:
+def is_exact(pattern: str) -> bool:
     """Whether a pattern is the name or path of one thing, so that a person can be said to have meant that thing."""
-    return bool(pattern) and not wild(pattern)
+    return bool(pattern) and not has_wildcard(pattern)
 
 
-def anchored(pattern: str, root: str) -> str:
+def resolve_pattern(pattern: str, root: str) -> str:
     """The full path that a pattern without wildcards stands for, when it is read as a path and not as a name."""
-    full = _full(pattern).removeprefix("./")
+    full = _expand_pattern(pattern).removeprefix("./")
     return full if full.startswith("/") else f"{root.rstrip('/')}/{full}"
 
 
-def _full(pattern: str) -> str:
+def _expand_pattern(pattern: str) -> str:
     if pattern == "~" or pattern.startswith("~/"):
         pattern = f"{Path.home()}{pattern[1:]}"
     if pattern.startswith("//"):
@@ -174,52 +174,52 @@ def _full(pattern: str) -> str:
     return f"{pattern}**" if pattern.endswith("/") else pattern
 
 
-def _path_matches(pattern: str, path: str, root: str, *, loose: bool) -> bool:
+def _matches_path(pattern: str, path: str, root: str, *, loose: bool) -> bool:
     """Without a slash a name anywhere in the project, with one a path from its root, or from `/` on."""
     if pattern.startswith("/"):
-        return matcher(pattern, loose=loose)(path)
+        return compile_wildcard(pattern, loose=loose)(path)
     if not paths.contains(root, path):
         return False
     inner = path[len(root.rstrip("/")) :].lstrip("/")
     if "/" not in pattern:
-        return pattern in ("*", "**") or any(map(matcher(pattern, loose=loose), inner.split("/")))
-    return matcher(pattern.removeprefix("./"), loose=loose)(inner)
+        return pattern in ("*", "**") or any(map(compile_wildcard(pattern, loose=loose), inner.split("/")))
+    return compile_wildcard(pattern.removeprefix("./"), loose=loose)(inner)
 
 
-def name_matches(pattern: str, name: str) -> bool:
+def matches_tool_name(pattern: str, name: str) -> bool:
     """Whether a tool's name is meant. `mcp__server` means every tool of that server."""
     if pattern.startswith("mcp__") and pattern.count("__") == 1 and name.startswith(f"{pattern}__"):
         return True
-    return pattern == name or (wild(pattern) and matcher(pattern)(name))
+    return pattern == name or (has_wildcard(pattern) and compile_wildcard(pattern)(name))
 
 
 # --- addresses ---
 
 
-def url_allowed(pattern: str, url: str) -> bool:
+def matches_url_strictly(pattern: str, url: str) -> bool:
     """`domain:example.org` means that host and those below it; a wildcard may only follow a complete host."""
     if pattern.startswith("domain:"):
-        return _in_domain(pattern, host_of(url))
-    if not wild(pattern):
+        return _is_in_domain(pattern, host_of(url))
+    if not has_wildcard(pattern):
         return pattern == url
     fixed = re.split(r"[*?]", pattern, maxsplit=1)[0]
-    return re.match(r"\w+://[^/]+/", fixed) is not None and matcher(pattern, flat=True)(url)
+    return re.match(r"\w+://[^/]+/", fixed) is not None and compile_wildcard(pattern, flat=True)(url)
 
 
-def url_touched(pattern: str, url: str) -> bool:
+def matches_url_loosely(pattern: str, url: str) -> bool:
     """As above, but an address whose host cannot be told is taken for the one it mentions."""
     if pattern.startswith("domain:"):
         host = host_of(url)
-        return _in_domain(pattern, host) if host else _domain(pattern) in url.casefold()
-    return matcher(pattern, loose=True, flat=True)(url)
+        return _is_in_domain(pattern, host) if host else _domain_of(pattern) in url.casefold()
+    return compile_wildcard(pattern, loose=True, flat=True)(url)
 
 
-def _domain(pattern: str) -> str:
+def _domain_of(pattern: str) -> str:
     return pattern.removeprefix("domain:").strip().lower().removeprefix("*.").rstrip(".")
 
 
-def _in_domain(pattern: str, host: str) -> bool:
-    domain = _domain(pattern)
+def _is_in_domain(pattern: str, host: str) -> bool:
+    domain = _domain_of(pattern)
     return bool(domain) and (host == domain or host.endswith(f".{domain}"))
 
 

@@ -9,40 +9,40 @@ import re
 from collections.abc import Iterable, Sequence
 
 from odin.policy import paths
-from odin.policy.call import Call, spellings
-from odin.policy.command.harmless import harmless_redirect
-from odin.policy.command.reach import leaves, outside_word
-from odin.policy.command.shapes import Word
-from odin.policy.confidential import confidential
-from odin.policy.rule.escape import escapes
+from odin.policy.call import PolicyCall, spellings_of
+from odin.policy.command.harmless import is_read_only_redirect
+from odin.policy.command.reach import find_outside_word, is_outside_word
+from odin.policy.command.shapes import ShellWord
+from odin.policy.confidential import is_secret_path
+from odin.policy.rule.escape import find_escape_option
 from odin.policy.rule.rule import Rule
-from odin.policy.shell import Part, Survey, risky
+from odin.policy.shell import CommandAnalysis, ExtractedCommand, find_removal_risk
 
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
-def exact_ruling(call: Call, rules: Sequence[Rule]) -> Rule | None:
+def find_exact_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
     """The rule that is this very command."""
     return next((rule for rule in rules if call.command and rule.is_exactly(call)), None)
 
 
-def ruling(call: Call, rules: Sequence[Rule]) -> Rule | None:
+def find_deciding_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
     """The rule that decides, from rules that ask or allow with the strongest first; None when none does."""
     if not rules:
         return None
-    if call.seen is not None:
-        return exact_ruling(call, rules) or _commands(call, call.seen, rules)
+    if call.analysis is not None:
+        return find_exact_rule(call, rules) or _decide_commands(call, call.analysis, rules)
     if call.subject.paths:
-        return _all(_path(path, call, rules) for path in call.subject.paths)
+        return _combine_rulings(_decide_path(path, call, rules) for path in call.subject.paths)
     for rule in rules:
-        if rule.action == "ask" and rule.touches(call):
+        if rule.action == "ask" and rule.matches_call(call):
             return rule
         if rule.action == "allow" and (rule.covers_url(call) if call.subject.url else rule.covers_all(call)):
             return rule
     return None
 
 
-def _all(found: Iterable[Rule | None]) -> Rule | None:
+def _combine_rulings(found: Iterable[Rule | None]) -> Rule | None:
     """One that asks, or the last one when all parts are allowed."""
     rulings = list(found)
     asking = next((rule for rule in rulings if rule is not None and rule.action == "ask"), None)
@@ -51,15 +51,15 @@ def _all(found: Iterable[Rule | None]) -> Rule | None:
     return rulings[-1]
 
 
-def _path(path: str, call: Call, rules: Sequence[Rule]) -> Rule | None:
-    one = _only(call, path)
+def _decide_path(path: str, call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
+    one = _narrow_to_path(call, path)
     for rule in rules:
-        if rule.touches(one) if rule.action == "ask" else rule.covers_path(path, call):
+        if rule.matches_call(one) if rule.action == "ask" else rule.covers_path(path, call):
             return rule
     return None
 
 
-def _only(call: Call, path: str) -> Call:
+def _narrow_to_path(call: PolicyCall, path: str) -> PolicyCall:
     if len(call.subject.paths) == 1:
         return call
     from msgspec.structs import replace
@@ -70,112 +70,128 @@ def _only(call: Call, path: str) -> Call:
 # --- commands ---
 
 
-def _commands(call: Call, seen: Survey, rules: Sequence[Rule]) -> Rule | None:
-    asking = _asking(call, seen, rules)
+def _decide_commands(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[Rule]) -> Rule | None:
+    asking = _find_asking_rule(call, analysis, rules)
     if asking is not None:
         return asking
-    allowing = [rule for rule in rules if rule.action == "allow" and rule.names(call.name)]
+    allowing = [rule for rule in rules if rule.action == "allow" and rule.matches_tool(call.name)]
     general = next((rule for rule in allowing if rule.bare), None)
-    if general is not None and _nothing_special(call, seen):
+    if general is not None and _is_ordinary(call, analysis):
         return general
-    return _every_step(call, seen, [rule for rule in allowing if not rule.bare])
+    return _decide_steps(call, analysis, [rule for rule in allowing if not rule.bare])
 
 
-def _asking(call: Call, seen: Survey, rules: Sequence[Rule]) -> Rule | None:
+def _find_asking_rule(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[Rule]) -> Rule | None:
     """A rule that wants one of the commands asked about, and that no stronger one overrules for that command."""
     if not any(rule.action == "ask" for rule in rules):
         return None
-    for part in seen.parts:
-        found = _for_part(part, call, rules)
+    for part in analysis.commands:
+        found = _decide_part(part, call, rules)
         if found is not None and found.action == "ask":
             return found
     for rule in rules:
-        if rule.action == "ask" and (rule.tool in ("Read", "EditTool") or not seen.sure) and rule.touches(call):
+        if (
+            rule.action == "ask"
+            and (rule.tool in ("Read", "EditTool") or not analysis.is_complete)
+            and rule.matches_call(call)
+        ):
             return rule
     return None
 
 
-def _for_part(part: Part, call: Call, rules: Sequence[Rule]) -> Rule | None:
+def _decide_part(part: ExtractedCommand, call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
     for rule in rules:
         if rule.action == "ask":
-            if rule.touches_part(part, call):
+            if rule.matches_part(part, call):
                 return rule
-        elif rule.names(call.name) and (rule.bare or rule.command.rest(part.words) is not None):
+        elif rule.matches_tool(call.name) and (rule.bare or rule.command.match_words(part.words) is not None):
             return rule
     return None
 
 
-def _nothing_special(call: Call, seen: Survey) -> bool:
+def _is_ordinary(call: PolicyCall, analysis: CommandAnalysis) -> bool:
     """Whether a command is one that `Bash` alone stands for: readable, and about this project's ordinary files."""
-    if not seen.sure or outside_word(seen, call.cwd, call.root) or risky(seen, call.root, call.cwd):
+    if (
+        not analysis.is_complete
+        or find_outside_word(analysis, call.cwd, call.root)
+        or find_removal_risk(analysis, call.root, call.cwd)
+    ):
         return False
-    if any(value is None or leaves(value, call.cwd, call.root) for _, value in seen.assigned):
+    if any(value is None or is_outside_word(value, call.cwd, call.root) for _, value in analysis.assigned):
         return False
-    words = [*(word for part in seen.parts for word in part.words), *(item.target for item in seen.redirects)]
-    if not all(_written_out(word.text, seen) for word in words if word.expands):
+    words = [
+        *(word for part in analysis.commands for word in part.words),
+        *(item.target for item in analysis.redirects),
+    ]
+    if not all(_is_written_out(word.text, analysis) for word in words if word.expands):
         return False
-    return not any(_sensitive(form, "/", call.root) for form in call.forms())
+    return not any(_is_sensitive(form, "/", call.root) for form in call.list_path_forms())
 
 
-def _written_out(text: str, seen: Survey) -> bool:
+def _is_written_out(text: str, analysis: CommandAnalysis) -> bool:
     """Whether a word that the shell changes holds no more than variables whose values stand in the same text."""
-    known = {name for name, _ in seen.assigned}
+    known = {name for name, _ in analysis.assigned}
     left = _VARIABLE.sub(lambda found: "" if (found[1] or found[2]) in known else found[0], text)
     return not set(left) & set("$`")
 
 
-def _every_step(call: Call, seen: Survey, rules: Sequence[Rule]) -> Rule | None:
+def _decide_steps(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[Rule]) -> Rule | None:
     """Each command is harmless, or is what a rule says and then names nothing outside or protected."""
-    if not rules or not seen.sure:
+    if not rules or not analysis.is_complete:
         return None
     last: Rule | None = None
-    passed: list[tuple[tuple[Word, ...], int]] = []
-    for simple, folder in call.steps():
-        if call.harmless(simple, folder):
+    passed: list[tuple[tuple[ShellWord, ...], int]] = []
+    for simple, folder in call.find_steps():
+        if call.is_step_read_only(simple, folder):
             passed.append((simple.words, 0))
             continue
-        if not all(harmless_redirect(item) for item in simple.redirects):
+        if not all(is_read_only_redirect(item) for item in simple.redirects):
             return None
-        last = _covering(simple.words, folder, call, rules)
+        last = _find_covering_rule(simple.words, folder, call, rules)
         if last is None:
             return None
         passed.append((simple.words, len(last.command.words)))
-    inner = [part for part in seen.parts if part.found_inside]
-    return last if all(_inner_passes(part, passed, call, rules) for part in inner) else None
+    inner = [part for part in analysis.commands if part.is_inner]
+    return last if all(_is_inner_allowed(part, passed, call, rules) for part in inner) else None
 
 
-def _covering(words: tuple[Word, ...], folder: str, call: Call, rules: Sequence[Rule]) -> Rule | None:
+def _find_covering_rule(
+    words: tuple[ShellWord, ...], folder: str, call: PolicyCall, rules: Sequence[Rule]
+) -> Rule | None:
     for rule in rules:
-        rest = rule.command.rest(words)
+        rest = rule.command.match_words(words)
         if rest is None:
             continue
         texts = [word.text for word in rest]
-        if escapes([word.text for word in words], texts):
+        if find_escape_option([word.text for word in words], texts):
             continue
-        named = [form for word in rest for form in spellings(word)]
-        if not any(leaves(text, folder, call.root) or _sensitive(text, folder, call.root) for text in (*texts, *named)):
+        named = [form for word in rest for form in spellings_of(word)]
+        if not any(
+            is_outside_word(text, folder, call.root) or _is_sensitive(text, folder, call.root)
+            for text in (*texts, *named)
+        ):
             return rule
     return None
 
 
-def _inner_passes(
-    part: Part, passed: Sequence[tuple[tuple[Word, ...], int]], call: Call, rules: Sequence[Rule]
+def _is_inner_allowed(
+    part: ExtractedCommand, passed: Sequence[tuple[tuple[ShellWord, ...], int]], call: PolicyCall, rules: Sequence[Rule]
 ) -> bool:
     """A command inside another passes when the other's rule names it as well, or a rule of its own allows it."""
     size = len(part.words)
     for words, named in passed:
         if words[-size:] == part.words and (not named or named > len(words) - size):
             return True
-    return _covering(part.words, call.cwd, call, rules) is not None
+    return _find_covering_rule(part.words, call.cwd, call, rules) is not None
 
 
-def _sensitive(text: str, folder: str, root: str) -> bool:
-    return confidential(text) or bool(paths.protected(text, root, folder))
+def _is_sensitive(text: str, folder: str, root: str) -> bool:
+    return is_secret_path(text) or bool(paths.find_protected_part(text, root, folder))
 
 
-def allowed_by(call: Call, rules: Sequence[Rule]) -> bool:
+def is_allowed_by(call: PolicyCall, rules: Sequence[Rule]) -> bool:
     """Whether these rules, which only allow, mean every part of the call."""
-    parts = call.seen.parts if call.seen is not None else ()
-    named = [rule for rule in rules if rule.names(call.name)]
-    meant = all(any(rule.bare or rule.command.rest(part.words) is not None for rule in named) for part in parts)
-    return meant and ruling(call, rules) is not None
+    parts = call.analysis.commands if call.analysis is not None else ()
+    named = [rule for rule in rules if rule.matches_tool(call.name)]
+    meant = all(any(rule.bare or rule.command.match_words(part.words) is not None for rule in named) for part in parts)
+    return meant and find_deciding_rule(call, rules) is not None

@@ -14,57 +14,57 @@ from collections.abc import Iterable
 from typing import Any, cast, get_args
 
 from odin.core.errors import UsageError
-from odin.core.registry import canonical
-from odin.core.rule import Action, Layer
-from odin.policy.rule.rule import Rule, objection, rule_of
+from odin.core.registry import canonical_name_of
+from odin.core.rule import RuleAction, RuleLayer
+from odin.policy.rule.rule import Rule, find_objection, rule_of
 
-_ACTIONS: tuple[str, ...] = get_args(Action)
-_EVERYTHING = ("*", "**")
-_DEEPEST = 20
-_ELSEWHERE = ("defaultMode", "additionalDirectories", "disableBypassPermissionsMode")
+_ACTIONS: tuple[str, ...] = get_args(RuleAction)
+_WILDCARDS = ("*", "**")
+_MAX_DEPTH = 20
+_IGNORED_KEYS = ("defaultMode", "additionalDirectories", "disableBypassPermissionsMode")
 
 
-class Shapes:
+class RuleReader:
     """Reads the rules of one place. `trusted` is false where only stricter rules count."""
 
-    def __init__(self, layer: Layer, source: str, *, trusted: bool = True) -> None:
+    def __init__(self, layer: RuleLayer, source: str, *, trusted: bool = True) -> None:
         self.rules: list[Rule] = []
         self.warnings: list[str] = []
-        self._layer: Layer = layer
+        self._layer: RuleLayer = layer
         self._source = source
         self._trusted = trusted
 
-    def read(self, value: Any, at: str = "rules", depth: int = 0) -> "Shapes":
+    def read(self, value: Any, at: str = "rules", depth: int = 0) -> "RuleReader":
         match value:
             case str():
                 self._add(value, "allow", at)
             case [str(tool), str(argument), "allow" | "ask" | "deny" as action]:
-                self._entry({"tool": tool, "argument": argument, "action": action}, at)
-            case list() | dict() if depth > _DEEPEST:
+                self._read_entry({"tool": tool, "argument": argument, "action": action}, at)
+            case list() | dict() if depth > _MAX_DEPTH:
                 self._warn(at, "is nested too deeply")
             case list():
                 for number, item in enumerate(cast("list[Any]", value)):
                     self.read(item, f"{at}[{number}]", depth + 1)
             case dict():
-                self._object(cast("dict[str, Any]", value), at, depth)
+                self._read_object(cast("dict[str, Any]", value), at, depth)
             case _:
                 self._warn(at, "must be a rule, a list or an object")
         return self
 
-    def _object(self, value: dict[str, Any], at: str, depth: int) -> None:
+    def _read_object(self, value: dict[str, Any], at: str, depth: int) -> None:
         if "tool" in value or "rule" in value:
-            self._entry(value, at)
+            self._read_entry(value, at)
         elif "permissions" in value:
             self.read(value["permissions"], f"{at}.permissions", depth + 1)
         elif set(value) & set(_ACTIONS):
-            self._by_action(value, at)
+            self._read_actions(value, at)
         else:
             begun = len(self.rules)
             for tool, wanted in sorted(value.items(), key=lambda item: item[0] != "*"):
-                self._by_tool(tool, wanted, f"{at}.{tool}")
-            self._spare(begun, "*")
+                self._read_tool(tool, wanted, f"{at}.{tool}")
+            self._add_exceptions(begun, "*")
 
-    def _entry(self, value: dict[str, Any], at: str) -> None:
+    def _read_entry(self, value: dict[str, Any], at: str) -> None:
         """One rule in fields of its own."""
         tool, argument = value.get("tool", ""), value.get("argument", value.get("pattern", ""))
         text, action = value.get("rule", ""), value.get("action", "")
@@ -75,10 +75,10 @@ class Shapes:
             self._warn(at, f'needs an "action": one of {", ".join(_ACTIONS)}')
             return
         if not text:
-            text = tool if argument in ("", *_EVERYTHING) else f"{tool}({argument})"
-        self._add(text, cast("Action", action), at)
+            text = tool if argument in ("", *_WILDCARDS) else f"{tool}({argument})"
+        self._add(text, cast("RuleAction", action), at)
 
-    def _by_action(self, value: dict[str, Any], at: str) -> None:
+    def _read_actions(self, value: dict[str, Any], at: str) -> None:
         for action in ("allow", "ask", "deny"):
             entries = value.get(action, [])
             if not isinstance(entries, list):
@@ -91,38 +91,38 @@ class Shapes:
                     self._warn(f"{at}.{action}[{number}]", "must be a text such as Bash(git log:*)")
         for key in value:
             if key not in _ACTIONS:
-                why = "has no effect here" if key in _ELSEWHERE else "is not one of allow, ask and deny"
+                why = "has no effect here" if key in _IGNORED_KEYS else "is not one of allow, ask and deny"
                 self._warn(f"{at}.{key}", why)
 
-    def _by_tool(self, tool: str, wanted: Any, at: str) -> None:
+    def _read_tool(self, tool: str, wanted: Any, at: str) -> None:
         """Patterns of one tool. `*` stands for the rest, wherever it is written."""
         found: dict[Any, Any] = cast("dict[Any, Any]", wanted) if isinstance(wanted, dict) else {"*": wanted}
         begun = len(self.rules)
-        for pattern, action in sorted(found.items(), key=lambda item: item[0] not in _EVERYTHING):
+        for pattern, action in sorted(found.items(), key=lambda item: item[0] not in _WILDCARDS):
             if action not in _ACTIONS:
                 self._warn(f"{at}.{pattern}" if found is wanted else at, f"must be one of {', '.join(_ACTIONS)}")
                 continue
-            text = _whole(tool) if pattern in _EVERYTHING else f"{tool}({pattern})"
+            text = _whole_rule_of(tool) if pattern in _WILDCARDS else f"{tool}({pattern})"
             self._add(text, action, f"{at}.{pattern}")
-        self._spare(begun)
+        self._add_exceptions(begun)
 
-    def _spare(self, begun: int, tool: str = "") -> None:
+    def _add_exceptions(self, start: int, tool: str = "") -> None:
         """A denial of the rest, of one tool or of all, is not one of what is allowed beside it."""
-        allowed = tuple(rule for rule in self.rules[begun:] if rule.action == "allow")
-        for number in range(begun, len(self.rules)):
+        allowed = tuple(rule for rule in self.rules[start:] if rule.action == "allow")
+        for number in range(start, len(self.rules)):
             rule = self.rules[number]
             if rule.action == "deny" and rule.everything and allowed and tool in ("", rule.tool):
                 from msgspec.structs import replace
 
-                self.rules[number] = replace(rule, spared=allowed)
+                self.rules[number] = replace(rule, exceptions=allowed)
 
-    def _add(self, text: str, action: Action, at: str) -> None:
+    def _add(self, text: str, action: RuleAction, at: str) -> None:
         try:
             rule = rule_of(text, action, self._layer, self._source)
         except UsageError as error:
             self._warn(at, str(error).rstrip(".").removeprefix(f"{text!r} "), f"{text!r} ")
             return
-        why = "it is no tool." if text in _ACTIONS else objection(rule)
+        why = "it is no tool." if text in _ACTIONS else find_objection(rule)
         if why:
             self.warnings.append(f"{self._source}: {at} is ignored: {why}")
         elif action == "allow" and not self._trusted:
@@ -136,26 +136,26 @@ class Shapes:
         self.warnings.append(f"{self._source}: {at} is ignored: {what or 'it '}{why}.")
 
 
-def _whole(tool: str) -> str:
+def _whole_rule_of(tool: str) -> str:
     """All that is done with a tool; where one stands for every way to read or to change files, all of those."""
-    return f"{tool}(**)" if canonical(tool) in ("Read", "EditTool") else tool
+    return f"{tool}(**)" if canonical_name_of(tool) in ("Read", "EditTool") else tool
 
 
-def listed(
+def build_list_rules(
     *,
     allowed_tools: Iterable[str] = (),
     disallowed_tools: Iterable[str] = (),
     allowed_commands: Iterable[str] = (),
     forbidden_commands: Iterable[str] = (),
-    layer: Layer = "session",
+    layer: RuleLayer = "session",
     where: str = "",
 ) -> list[Rule]:
     """The rules in the four plain lists of the settings. Raises UsageError when one is not a rule."""
     suffix = f" in {where}" if where else ""
-    lists: tuple[tuple[Iterable[str], Action, str], ...] = (
-        (map(_command_rule, allowed_commands), "allow", "AllowedCommands"),
+    lists: tuple[tuple[Iterable[str], RuleAction, str], ...] = (
+        (map(_command_rule_of, allowed_commands), "allow", "AllowedCommands"),
         (allowed_tools, "allow", "allowed_tools"),
-        (map(_command_rule, forbidden_commands), "deny", "ForbiddenCommands"),
+        (map(_command_rule_of, forbidden_commands), "deny", "ForbiddenCommands"),
         (disallowed_tools, "deny", "disallowed_tools"),
     )
     return [
@@ -166,6 +166,6 @@ def listed(
     ]
 
 
-def _command_rule(text: str) -> str:
+def _command_rule_of(text: str) -> str:
     """The first words of a command as a rule; no words at all name no command."""
     return f"Bash({text.strip()}:*)" if text.strip() else ""

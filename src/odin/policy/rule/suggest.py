@@ -6,15 +6,15 @@ follow it, and a deletion is offered by its exact path alone.
 
 from collections.abc import Iterator, Sequence
 
-from odin.core.registry import canonical
+from odin.core.registry import canonical_name_of
 from odin.policy import paths
-from odin.policy.call import Call
-from odin.policy.command.shapes import Word, named
-from odin.policy.rule.pattern import host_of, wild
+from odin.policy.call import PolicyCall
+from odin.policy.command.shapes import ShellWord, split_names
+from odin.policy.rule.pattern import has_wildcard, host_of
 
-_MAX_CHARS = 200
+_MAX_RULE_CHARS = 200
 
-_ANYTHING_FOLLOWS = named(
+_NEVER_PREFIX = split_names(
     "sh bash dash zsh ksh fish csh tcsh su sudo doas env nice ionice nohup setsid command builtin exec eval time "
     "stdbuf timeout xargs parallel watch flock chroot unshare nsenter strace ltrace script busybox ssh scp sftp "
     "rsync nc ncat socat telnet curl wget python python2 python3 pypy pypy3 ipython node deno bun ruby perl php "
@@ -45,14 +45,14 @@ _RUNNERS: dict[str, tuple[str, ...]] = {
 }
 """Programs with commands that run something else by its name: that name belongs to the rule."""
 
-_MODULES = named("pytest unittest mypy ruff black isort flake8 pylint build doctest compileall tox nox coverage")
-_NEVER = {
-    "docker": named("run exec"),
-    "podman": named("run exec"),
-    "kubectl": named("exec delete"),
-    "git": named("filter-branch submodule bisect"),
+_MODULES = split_names("pytest unittest mypy ruff black isort flake8 pylint build doctest compileall tox nox coverage")
+_NEVER_SUGGESTED = {
+    "docker": split_names("run exec"),
+    "podman": split_names("run exec"),
+    "kubectl": split_names("exec delete"),
+    "git": split_names("filter-branch submodule bisect"),
 }
-_ALONE = named(
+_SINGLE_PURPOSE = split_names(
     "mkdir touch make pytest py.test tox nox mypy pyright basedpyright ruff black isort flake8 pylint tsc eslint "
     "prettier jest vitest mocha rspec rubocop phpunit gofmt golint golangci-lint rustfmt rustc gcc g++ clang "
     "cmake ninja ctest javac mvn gradle just rake shellcheck hadolint terraform-docs pre-commit"
@@ -60,53 +60,53 @@ _ALONE = named(
 """Programs of which every call is of one kind."""
 
 
-def candidates(call: Call) -> Iterator[str]:
+def list_candidates(call: PolicyCall) -> Iterator[str]:
     """Rules that would allow the call, as far as can be told from its shape."""
     if call.subject.command:
-        yield from _for_command(call)
+        yield from _suggest_for_command(call)
     elif call.subject.url:
         host = host_of(call.subject.url)
         if host:
             yield f"{call.name}(domain:{host})"
     elif call.subject.paths:
-        yield from _for_path(call)
-    elif canonical(call.name) != "Delete":
+        yield from _suggest_for_path(call)
+    elif canonical_name_of(call.name) != "Delete":
         yield call.name
 
 
-def _for_command(call: Call) -> Iterator[str]:
-    tool = "Bash" if canonical(call.name) == "ExecuteCommand" else call.name
+def _suggest_for_command(call: PolicyCall) -> Iterator[str]:
+    tool = "Bash" if canonical_name_of(call.name) == "ExecuteCommand" else call.name
     text = call.subject.command.strip()
-    if _fit(text) and not wild(text):
+    if _is_presentable(text) and not has_wildcard(text):
         yield f"{tool}({text})"
-    words = _one_that_matters(call)
-    prefix = _prefix([word.text for word in words]) if words and all(word.literal for word in words) else ()
-    if prefix and all(_fit(word) and " " not in word for word in prefix):
+    words = _find_deciding_words(call)
+    prefix = _find_prefix([word.text for word in words]) if words and all(word.literal for word in words) else ()
+    if prefix and all(_is_presentable(word) and " " not in word for word in prefix):
         yield f"{tool}({' '.join(prefix)}:*)"
 
 
-def _one_that_matters(call: Call) -> Sequence[Word]:
+def _find_deciding_words(call: PolicyCall) -> Sequence[ShellWord]:
     """The command that makes the whole a question, when there is one: the others only look."""
-    if call.seen is None or not call.seen.sure:
+    if call.analysis is None or not call.analysis.is_complete:
         return ()
-    asked = {simple.words for simple, folder in call.steps() if not call.harmless(simple, folder)}
+    asked = {simple.words for simple, folder in call.find_steps() if not call.is_step_read_only(simple, folder)}
     return next(iter(asked)) if len(asked) == 1 else ()
 
 
-def _prefix(texts: Sequence[str]) -> Sequence[str]:
+def _find_prefix(texts: Sequence[str]) -> Sequence[str]:
     """The words that tell a person what kind of command it is, or nothing when they would tell too little."""
     name = texts[0]
     if len(texts) > 2 and name in ("python", "python3") and texts[1] == "-m" and texts[2] in _MODULES:
         return texts[:3]
-    if name in _ANYTHING_FOLLOWS or "/" in name or "=" in name:
+    if name in _NEVER_PREFIX or "/" in name or "=" in name:
         return ()
-    if name in _ALONE:
+    if name in _SINGLE_PURPOSE:
         return texts[:1]
-    if len(texts) < 2 or not _is_word(texts[1]) or texts[1] in _NEVER.get(name, ()):
+    if len(texts) < 2 or not _is_word(texts[1]) or texts[1] in _NEVER_SUGGESTED.get(name, ()):
         return ()
     if texts[1] not in _RUNNERS.get(name, ()):
-        return texts[:2] if name not in ("npx", "bunx", "uvx", "pipx") or texts[1] not in _ANYTHING_FOLLOWS else ()
-    if len(texts) < 3 or not _is_word(texts[2]) or texts[2] in _ANYTHING_FOLLOWS:
+        return texts[:2] if name not in ("npx", "bunx", "uvx", "pipx") or texts[1] not in _NEVER_PREFIX else ()
+    if len(texts) < 3 or not _is_word(texts[2]) or texts[2] in _NEVER_PREFIX:
         return ()
     return texts[:3]
 
@@ -116,16 +116,16 @@ def _is_word(text: str) -> bool:
     return text[:1].isalpha() and all(char.isalnum() or char in "-_:" for char in text)
 
 
-def _for_path(call: Call) -> list[str]:
+def _suggest_for_path(call: PolicyCall) -> list[str]:
     if len(call.subject.paths) != 1:
         return []
-    found = paths.real(call.subject.paths[0], call.cwd)
-    if found is None or not _fit(found) or set(found) & set("*?()"):
+    found = paths.resolve_path(call.subject.paths[0], call.cwd)
+    if found is None or not _is_presentable(found) or set(found) & set("*?()"):
         return []
     inside = paths.contains(call.root, found) and found != call.root
     shown = f"./{found[len(call.root.rstrip('/')) + 1 :]}" if inside else found
     tool = {"read": "Read", "edit": "Edit"}.get(call.kind, call.name)
-    if canonical(call.name) == "Delete":
+    if canonical_name_of(call.name) == "Delete":
         return [f"Delete({shown})"]
     exact = f"{tool}({shown.removeprefix('./') if shown.count('/') > 1 and inside else shown})"
     folder = (shown if paths.is_folder(found) else shown.rpartition("/")[0]).removeprefix("./")
@@ -134,5 +134,5 @@ def _for_path(call: Call) -> list[str]:
     return [exact, f"{tool}({folder}/**)"]
 
 
-def _fit(text: str) -> bool:
-    return bool(text) and len(text) <= _MAX_CHARS and text.isprintable()
+def _is_presentable(text: str) -> bool:
+    return bool(text) and len(text) <= _MAX_RULE_CHARS and text.isprintable()

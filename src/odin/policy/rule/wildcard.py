@@ -9,37 +9,37 @@ from collections.abc import Callable
 from functools import lru_cache
 
 _TOKEN = re.compile(r"\*\*/|/\*\*(?![^/])|\*\*|\*|\?|[^*?]", re.DOTALL)
-_FEW = 3
+_MAX_EXPRESSION_WILDCARDS = 3
 """So many wildcards a regular expression can match without trying too much."""
 
-Match = Callable[[str], bool]
+Matcher = Callable[[str], bool]
 
 
 @lru_cache(maxsize=1024)
-def matcher(pattern: str, *, loose: bool = False, flat: bool = False) -> Match:
+def compile_wildcard(pattern: str, *, loose: bool = False, flat: bool = False) -> Matcher:
     """`loose` takes letters of any case for the same. In a `flat` text there are no folders: `*` means anything."""
     pattern = pattern.casefold() if loose else pattern
     found = _TOKEN.findall(re.sub(r"(?:\*\*/){2,}", "**/", re.sub(r"\*{3,}", "**", pattern)))
     tokens = ["**" if flat and token == "*" else token for token in found]
-    few = sum("*" in token for token in tokens) <= _FEW
-    match = _by_expression(tokens, flat) if few else _by_states(tokens, flat)
+    few = sum("*" in token for token in tokens) <= _MAX_EXPRESSION_WILDCARDS
+    match = _compile_expression(tokens, flat) if few else _compile_states(tokens, flat)
     return (lambda text: match(text.casefold())) if loose else match
 
 
 _EXPRESSIONS = {"**/": "(?:.*/)?", "/**": "(?:/.*)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
-def _by_expression(tokens: list[str], flat: bool) -> Match:
+def _compile_expression(tokens: list[str], flat: bool) -> Matcher:
     shapes = {**_EXPRESSIONS, "?": "."} if flat else _EXPRESSIONS
     shape = re.compile("".join(shapes.get(token) or re.escape(token) for token in tokens), re.DOTALL)
     return lambda text: shape.fullmatch(text) is not None
 
 
-def _by_states(tokens: list[str], flat: bool) -> Match:
-    return _States(tokens, flat).match
+def _compile_states(tokens: list[str], flat: bool) -> Matcher:
+    return _WildcardStates(tokens, flat).match
 
 
-class _States:
+class _WildcardStates:
     """All that may come next, at once: numbers of tokens, negative ones while inside of a `**/` or `/**`."""
 
     def __init__(self, tokens: list[str], flat: bool) -> None:
@@ -48,14 +48,14 @@ class _States:
         self._flat = flat
 
     def match(self, text: str) -> bool:
-        states = self._settled({0})
+        states = self._close_states({0})
         for char in text:
-            states = self._settled({after for at in states for after in self._step(at, char)})
+            states = self._close_states({after for at in states for after in self._step(at, char)})
             if not states:
                 return False
         return self._end in states
 
-    def _settled(self, states: set[int]) -> set[int]:
+    def _close_states(self, states: set[int]) -> set[int]:
         """With those that are reached because a wildcard may stand for nothing, or may end here."""
         waiting = list(states)
         while waiting:

@@ -3,7 +3,7 @@
 import re
 
 from odin.providers.offline.quotes import QUOTED
-from odin.providers.offline.vocabulary import looks_like_path
+from odin.providers.offline.vocabulary import is_path_like
 
 MAX_CLAUSES = 12
 
@@ -13,35 +13,37 @@ _VERBS = (
     "revert|git|tell|give|explain|fix|implement|refactor|update|commit|move|touch|overwrite|put|mark|clear|"
     "what|which|where|who|how|do the same|the same"
 )
-_POLITE = (
+_POLITE_WORDS = (
     r"(?:please|pls|plz|kindly|hey|hi|hello|ok(?:ay)?|well|so|now|then|also|and|but|after that|afterwards|just|quickly|"
     r"odin|(?:can|could|would|will) (?:you|we|i)(?: please)?|let'?s|let us|i(?:'d| would) like (?:you )?to|"
     r"i (?:want|need) (?:you )?to|we (?:want|need) to|you should|go ahead and|help me(?: to)?|try to|"
     r"tell me(?= (?:what|which|where|who|how|if|whether))|do you know(?= (?:what|which|where|who|how)))"
 )
-_ORDER = rf"(?:first|second|third|next|last|final)(?:ly)?(?:,|(?= (?:please )?(?:{_VERBS})\b))"
+_ORDER_WORDS = rf"(?:first|second|third|next|last|final)(?:ly)?(?:,|(?= (?:please )?(?:{_VERBS})\b))"
 _THANKS = (
     r"(?:please|for me|thanks|thank you|thx|right now|will you|would you|could you|if you can|too|as well|again|"
     r"once more)"
 )
 
 
-def clauses(text: str) -> list[str]:
+def split_clauses(text: str) -> list[str]:
     """The clauses of a protected request, in order, without polite words. At most a dozen."""
     found: list[str] = []
-    for line in _lines(text):
-        for clause in _parts(courtesy_off(line)):
-            tidy = courtesy_off(clause)
+    for line in _split_lines(text):
+        for clause in _split_parts(strip_courtesy(line)):
+            tidy = strip_courtesy(clause)
             if tidy:
                 found.append(tidy)
     return found[:MAX_CLAUSES]
 
 
-def courtesy_off(clause: str) -> str:
+def strip_courtesy(clause: str) -> str:
     """The clause without greetings, pleases, thanks and final punctuation. A clause of nothing else stays as it is."""
     text = re.sub(r"\s+", " ", clause).strip()
     for _ in range(8):
-        shorter = re.sub(rf"^(?:{_POLITE}\b[,:!]?|{_ORDER})\s+(?=\S)", "", text, count=1, flags=re.IGNORECASE)
+        shorter = re.sub(
+            rf"^(?:{_POLITE_WORDS}\b[,:!]?|{_ORDER_WORDS})\s+(?=\S)", "", text, count=1, flags=re.IGNORECASE
+        )
         shorter = re.sub(rf"(?<=\S)[,]?\s+{_THANKS}\s*[.!?]*$", "", shorter, count=1, flags=re.IGNORECASE)
         shorter = re.sub(r"(?<=[^\s.!?])(?:\s*[!?]+|\.)[\s.!?]*$|[,;:]+$", "", shorter)
         if shorter == text:
@@ -50,7 +52,7 @@ def courtesy_off(clause: str) -> str:
     return text
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """Lines of their own wishes. A line that is only a quoted text belongs to the line before it."""
     lines: list[str] = []
     for raw in text.splitlines():
@@ -68,7 +70,7 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _parts(line: str) -> list[str]:
+def _split_parts(line: str) -> list[str]:
     if re.match(r"\W*(?:please )?(?:(?:add|create|new)(?: an?)?(?: new)? )?todo(?: item)?\s*:", line, re.IGNORECASE):
         return [line]
     verb = rf"(?:{_VERBS})\b"
@@ -83,16 +85,16 @@ def _parts(line: str) -> list[str]:
     parts = [part for part in re.split(cuts, line, flags=re.IGNORECASE) if part and part.strip()]
     if len(parts) > 1 and re.fullmatch(r"(?:in|inside|within) \S+", parts[0].strip(), re.IGNORECASE):
         parts[:2] = [f"{parts[0]}, {parts[1]}"]
-    return [piece for part in parts for piece in _path_list(part)]
+    return [piece for part in parts for piece in _split_path_list(part)]
 
 
-def _path_list(part: str) -> list[str]:
+def _split_path_list(part: str) -> list[str]:
     """ "read a.py, b.py and c.py" is three wishes: a path after a comma or an "and" stands by itself."""
     pieces = re.split(r"(,?\s+(?:and|&)\s+|,\s+)", part)
     out = [pieces[0]]
     for cut, piece in zip(pieces[1::2], pieces[2::2], strict=True):
         words = piece.split(maxsplit=1)
-        if out[-1].strip() and words and looks_like_path(words[0].rstrip(".,?!")) and _ends_in_path(out[-1]):
+        if out[-1].strip() and words and is_path_like(words[0].rstrip(".,?!")) and _ends_in_path(out[-1]):
             out.append(piece)
         else:
             out[-1] += cut + piece
@@ -100,4 +102,4 @@ def _path_list(part: str) -> list[str]:
 
 
 def _ends_in_path(text: str) -> bool:
-    return looks_like_path(text.split()[-1])
+    return is_path_like(text.split()[-1])

@@ -10,20 +10,20 @@ from typing import Any, cast
 
 import msgspec
 
-from odin.core.job import CONTEXT, SUFFICIENCY, SUMMARY, TITLE, WEB_ANSWER
-from odin.core.message import UserMessage
+from odin.core.job import CONTEXT_SUMMARY_JOB, SUFFICIENCY_JOB, SUMMARY_JOB, TITLE_JOB, WEB_ANSWER_JOB
+from odin.core.message import PromptMessage
 from odin.core.provider import Request
-from odin.core.reading import Gathered, PageQuestion
-from odin.core.sufficiency import EditQuestion, LineRange, PlannedEdit, Sufficiency, without_headers
+from odin.core.reading import CollectedContext, PageQuestion
+from odin.core.sufficiency import EditQuestion, LineRange, PlannedEdit, Sufficiency, split_line_headers
 from odin.providers.offline.passages import answer_from_page, gist_of
 
-JOB_TITLE = TITLE.marker
-JOB_SUMMARY = SUMMARY.marker
-JOB_SUFFICIENCY = SUFFICIENCY.marker
+JOB_TITLE = TITLE_JOB.marker
+JOB_SUMMARY = SUMMARY_JOB.marker
+JOB_SUFFICIENCY = SUFFICIENCY_JOB.marker
 
 TITLE_CHARS = 60
 SUMMARY_CHARS = 1200
-_COMMON = (
+_COMMON_WORDS = (
     "the a an and or but if of in on to for with is are was were be been it this that as at by from not no we you i "
     "they "
     "he she its our your their has have had will can do does did so then than which what when where who how"
@@ -44,21 +44,21 @@ def job_of(request: Request) -> str:
 
 def do_job(job: str, request: Request) -> str:
     """The answer to a job. An unknown job gets the gist of what was sent: the honest best without a model."""
-    text = "\n\n".join(message.text for message in request.messages if isinstance(message, UserMessage))
+    text = "\n\n".join(message.text for message in request.messages if isinstance(message, PromptMessage))
     if job == JOB_SUFFICIENCY:
-        return msgspec.json.encode(judge_edit(edit_question(text))).decode()
+        return msgspec.json.encode(judge_edit(parse_edit_question(text))).decode()
     if request.schema:
-        return msgspec.json.encode(_fill(request.schema, text)).decode()
+        return msgspec.json.encode(_fill_schema(request.schema, text)).decode()
     if job == JOB_TITLE:
-        return offline_title(text)
-    if job == WEB_ANSWER.marker:
-        return answer_from_page(PageQuestion.read(text))
-    if job == CONTEXT.marker:
-        return gist_of(Gathered.read(text))
-    return offline_summary(text, min(SUMMARY_CHARS, max(200, request.max_tokens * 3))) or "(nothing to summarise)"
+        return make_offline_title(text)
+    if job == WEB_ANSWER_JOB.marker:
+        return answer_from_page(PageQuestion.parse(text))
+    if job == CONTEXT_SUMMARY_JOB.marker:
+        return gist_of(CollectedContext.parse(text))
+    return make_offline_summary(text, min(SUMMARY_CHARS, max(200, request.max_tokens * 3))) or "(nothing to summarise)"
 
 
-def offline_title(text: str) -> str:
+def make_offline_title(text: str) -> str:
     """A title for a session that began with this prompt: its first line, without courtesy, at most 60 characters."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     first = re.sub(
@@ -77,18 +77,18 @@ def offline_title(text: str) -> str:
     return (cut.rsplit(" ", 1)[0] if " " in cut[20:] else cut).rstrip(" ,;:-") + "…"
 
 
-def offline_summary(text: str, limit: int = SUMMARY_CHARS) -> str:
+def make_offline_summary(text: str, limit: int = SUMMARY_CHARS) -> str:
     """The sentences that carry most of the words that recur, in their own order, within `limit` characters."""
     sentences = [part.strip() for part in re.split(r"(?<=[.!?])\s+|\n+", text[:200_000]) if part.strip()]
     if sum(len(sentence) + 1 for sentence in sentences) <= limit:
         return "\n".join(sentences) if "\n" in text.strip() else " ".join(sentences)
-    common = set(_COMMON.split())
+    common = set(_COMMON_WORDS.split())
     weights = Counter(word for word in re.findall(r"[a-z_]{3,}", text[:200_000].lower()) if word not in common)
-    ranked = sorted(range(len(sentences)), key=lambda at: (-_score(sentences[at], at, weights), at))
+    ranked = sorted(range(len(sentences)), key=lambda at: (-_score_sentence(sentences[at], at, weights), at))
     chosen: list[int] = []
     room = limit
     for at in ranked:
-        recurs = _score(sentences[at], at, weights) > 0
+        recurs = _score_sentence(sentences[at], at, weights) > 0
         if recurs and len(sentences[at]) + 1 <= room:
             chosen.append(at)
             room -= len(sentences[at]) + 1
@@ -97,14 +97,14 @@ def offline_summary(text: str, limit: int = SUMMARY_CHARS) -> str:
     return "\n".join(sentences[at] for at in sorted(chosen))
 
 
-def _score(sentence: str, at: int, weights: "Counter[str]") -> float:
+def _score_sentence(sentence: str, at: int, weights: "Counter[str]") -> float:
     """How much of a sentence are words that come again elsewhere; the first sentence counts for more."""
     words = re.findall(r"[a-z_]{3,}", sentence.lower())
     recurring = sum(weights[word] for word in words if weights[word] > 1)
     return recurring / (len(words) + 4) + (2.0 if at == 0 else 0.0)
 
 
-def edit_question(text: str) -> EditQuestion:
+def parse_edit_question(text: str) -> EditQuestion:
     """What is asked, from its JSON form or from the prose of a prompt that spells it out."""
     try:
         return msgspec.json.decode(text, type=EditQuestion)
@@ -129,16 +129,16 @@ def judge_edit(question: EditQuestion) -> Sufficiency:
     Line endings are not told apart, as the edit itself does not.
     """
     parts: list[tuple[int, str]] = [
-        (first, _plain_ends(text)) for first, text in without_headers(question.cached_content)
+        (first, _normalize_line_ends(text)) for first, text in split_line_headers(question.cached_content)
     ]
     said: list[str] = []
     for edit in question.edits:
-        old, new = _plain_ends(edit.old_string), _plain_ends(edit.new_string)
+        old, new = _normalize_line_ends(edit.old_string), _normalize_line_ends(edit.new_string)
         if not old:
             return Sufficiency(False, "The text to replace is empty or was not given.")
-        places = [first + text.count("\n", 0, at.start()) for first, text in parts for at in _found(old, text)]
+        places = [first + text.count("\n", 0, at.start()) for first, text in parts for at in _find_all(old, text)]
         if not places:
-            return _not_seen(question, parts)
+            return _report_not_seen(question, parts)
         if len(places) > 1 and not edit.replace_all:
             return Sufficiency(
                 False, f"The text to replace was seen {len(places)} times; more context must tell which is meant."
@@ -148,15 +148,15 @@ def judge_edit(question: EditQuestion) -> Sufficiency:
     return Sufficiency(True, f"What is to be replaced was seen {', '.join(said)}.")
 
 
-def _plain_ends(text: str) -> str:
+def _normalize_line_ends(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _found(wanted: str, text: str) -> "Iterator[re.Match[str]]":
+def _find_all(wanted: str, text: str) -> "Iterator[re.Match[str]]":
     return re.finditer(re.escape(wanted), text)
 
 
-def _not_seen(question: EditQuestion, parts: list[tuple[int, str]]) -> Sufficiency:
+def _report_not_seen(question: EditQuestion, parts: list[tuple[int, str]]) -> Sufficiency:
     if not question.is_partial:
         return Sufficiency(False, "The file was seen whole and does not contain the text to replace.")
     end = question.total_lines or max(first + text.count("\n") for first, text in parts) + 200
@@ -164,7 +164,7 @@ def _not_seen(question: EditQuestion, parts: list[tuple[int, str]]) -> Sufficien
     return Sufficiency(False, "The text to replace is not in the lines that were seen.", (wider,))
 
 
-def _fill(schema: dict[str, Any], text: str) -> Any:
+def _fill_schema(schema: dict[str, Any], text: str) -> Any:
     """The plainest value of a schema: titles and summaries where words are asked for, nothing invented elsewhere."""
     kind = schema.get("type", "object" if "properties" in schema else "string")
     if "enum" in schema:
@@ -172,10 +172,10 @@ def _fill(schema: dict[str, Any], text: str) -> Any:
     if kind == "object":
         properties = cast("dict[str, dict[str, Any]]", schema.get("properties", {}))
         required = schema.get("required", list(properties))
-        return {name: _named(name, inner, text) for name, inner in properties.items() if name in required}
+        return {name: _fill_property(name, inner, text) for name, inner in properties.items() if name in required}
     plain: dict[str, Any] = {"array": [], "boolean": False, "integer": 0, "number": 0, "null": None}
-    return plain[kind] if kind in plain else offline_summary(text, 400)
+    return plain[kind] if kind in plain else make_offline_summary(text, 400)
 
 
-def _named(name: str, schema: dict[str, Any], text: str) -> Any:
-    return offline_title(text) if name == "title" else _fill(schema, text)
+def _fill_property(name: str, schema: dict[str, Any], text: str) -> Any:
+    return make_offline_title(text) if name == "title" else _fill_schema(schema, text)

@@ -7,52 +7,52 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from odin.core.message import ToolCall, ToolResult
-from odin.core.registry import canonical
-from odin.core.some import some_of
+from odin.core.registry import canonical_name_of
+from odin.core.some import join_some
 from odin.providers.offline import results
-from odin.providers.offline.phrase_find import name_glob
-from odin.providers.offline.task import LAST_FILE, LAST_PLACE, LAST_TERM, Desk, Task, nth_of
-from odin.providers.offline.vocabulary import looks_like_file
+from odin.providers.offline.phrase_find import glob_of_name
+from odin.providers.offline.task import LAST_FILE, LAST_PLACE, LAST_TERM, PlanContext, PlannerTask, entry_number_of
+from odin.providers.offline.vocabulary import is_file_like
 
-_SHOWN = 8
-_ABOUT_A_PATH = ("search", "replace", "read", "outline", "summary", "list", "append", "create", "count-lines", "tests")
-_FORGOTTEN = ("help", "unknown", "invent", "again", "more", "undo", "todo", "where", "which-command")
+_MAX_SHOWN = 8
+_PATH_KINDS = ("search", "replace", "read", "outline", "summary", "list", "append", "create", "count-lines", "tests")
+_UNREMEMBERED_KINDS = ("help", "unknown", "invent", "again", "more", "undo", "todo", "where", "which-command")
 
 
-class Unclear(Exception):
+class UnclearReference(Exception):
     """A reference that leads nowhere or to several things. The sentence is the question to ask."""
 
 
-class Made(Struct, frozen=True):
+class PlannerChange(Struct, frozen=True):
     """A call that changed a file, and what a Read of the file had shown before it."""
 
     call: ToolCall
     before: str
 
 
-class Memory(Struct):
+class PlannerMemory(Struct):
     """Filled turn by turn, oldest first. Paths are absolute."""
 
-    task: Task | None = None
+    task: PlannerTask | None = None
     term: str = ""
     place: str = ""
     file: str = ""
-    lists: list[results.Listing] = field(default_factory=list[results.Listing])
+    lists: list[results.ToolListing] = field(default_factory=list[results.ToolListing])
     newest_is_list: bool = False
     command: str = ""
     last_line: int = 0
     todos: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    changes: list[Made] = field(default_factory=list[Made])
+    changes: list[PlannerChange] = field(default_factory=list[PlannerChange])
     before: dict[str, str] = field(default_factory=dict[str, str])
-    fresh: bool = True
+    is_new_turn: bool = True
 
     def begin_turn(self) -> None:
         """The next change starts a new list of changes that could be undone."""
-        self.fresh = True
+        self.is_new_turn = True
 
-    def note_task(self, task: Task) -> None:
+    def note_task(self, task: PlannerTask) -> None:
         """A task that was understood and is being done."""
-        if task.kind in _FORGOTTEN:
+        if task.kind in _UNREMEMBERED_KINDS:
             return
         self.task = task
         if task.kind in ("search", "replace"):
@@ -60,21 +60,21 @@ class Memory(Struct):
         if task.kind in ("search", "replace", "list", "find"):
             self.place = task.path
 
-    def note_step(self, pairs: Iterable[tuple[ToolCall, ToolResult]], desk: Desk) -> None:
+    def note_step(self, pairs: Iterable[tuple[ToolCall, ToolResult]], desk: PlanContext) -> None:
         """What one reply's calls did. Lists that were asked for together are one list."""
-        lists: list[results.Listing] = []
+        lists: list[results.ToolListing] = []
         for call, result in pairs:
-            name = canonical(call.name)
+            name = canonical_name_of(call.name)
             path = str(call.args.get("file_path") or call.args.get("path") or desk.cwd)
             if name == "ExecuteCommand":
                 self.command = str(call.args.get("command", ""))
             elif result.is_error:
                 continue
-            elif name == "Grep" and looks_like_file(path):
+            elif name == "Grep" and is_file_like(path):
                 self._set_file(path)
                 self.place = path
             elif name in ("Grep", "Glob", "LS"):
-                lists.append(results.Listing(name, result.text, path))
+                lists.append(results.ToolListing(name, result.text, path))
             else:
                 self._note_call(name, path, call, result)
         if lists:
@@ -83,7 +83,7 @@ class Memory(Struct):
     def _note_call(self, name: str, path: str, call: ToolCall, result: ToolResult) -> None:
         if name == "Read":
             self._set_file(path)
-            self.last_line = results.page(result.text[-4000:]).last
+            self.last_line = results.parse_page(result.text[-4000:]).last
             self.before[path] = result.text
         elif name in ("EditTool", "MultiEditTool", "WriteFile"):
             self._note_change(call, path)
@@ -91,10 +91,10 @@ class Memory(Struct):
             self.todos = [item for item in call.args["todos"] if isinstance(item, dict)]
 
     def _note_change(self, call: ToolCall, path: str) -> None:
-        if self.fresh:
+        if self.is_new_turn:
             self.changes.clear()
-            self.fresh = False
-        self.changes.append(Made(call, self.before.get(path, "")))
+            self.is_new_turn = False
+        self.changes.append(PlannerChange(call, self.before.get(path, "")))
         self._set_file(path)
 
     def _set_file(self, path: str) -> None:
@@ -104,29 +104,31 @@ class Memory(Struct):
         if self.task is None or self.task.kind not in ("search", "replace"):
             self.place = path
 
-    def files(self) -> list[str]:
+    def list_files(self) -> list[str]:
         """The files of the last list, in the order they were shown."""
-        return results.files_in(self.lists)
+        return results.list_files(self.lists)
 
 
-def resolve(task: Task, memory: Memory, desk: Desk) -> Task:
+def resolve_task(task: PlannerTask, memory: PlannerMemory, desk: PlanContext) -> PlannerTask:
     """The task with every reference replaced by what it refers to. Raises Unclear when that cannot be told."""
     if task.kind == "again":
-        task = _repeated(task, memory)
+        task = _repeat_task(task, memory)
     if task.kind == "more":
         if not memory.file:
-            raise Unclear("There is no file to go on with. Say which one, for example: read README.md")
-        task = Task("read", path=memory.file, first=memory.last_line + 1)
+            raise UnclearReference("There is no file to go on with. Say which one, for example: read README.md")
+        task = PlannerTask("read", path=memory.file, first=memory.last_line + 1)
     if task.term == LAST_TERM:
         if not memory.term:
-            raise Unclear("I do not know what you refer to: nothing was searched for yet. Name the text in quotes.")
+            raise UnclearReference(
+                "I do not know what you refer to: nothing was searched for yet. Name the text in quotes."
+            )
         task = replace(task, term=memory.term)
     if task.kind == "replace" and not task.path and not task.everywhere:
-        return _placed(task, memory)
-    return replace(task, path=_path(task, memory, desk)) if task.path else task
+        return _resolve_place(task, memory)
+    return replace(task, path=_resolve_path(task, memory, desk)) if task.path else task
 
 
-def _placed(task: Task, memory: Memory) -> Task:
+def _resolve_place(task: PlannerTask, memory: PlannerMemory) -> PlannerTask:
     """Where to replace when it was not said: where it was just searched, else in the file last seen."""
     last = memory.task
     if last is not None and last.kind in ("search", "replace"):
@@ -136,78 +138,80 @@ def _placed(task: Task, memory: Memory) -> Task:
             return replace(task, everywhere=True, globs=last.globs)
     if memory.file and not memory.newest_is_list:
         return replace(task, path=memory.file)
-    raise Unclear(
+    raise UnclearReference(
         f"Where? Say \"replace '{task.term}' with '{task.new}' in FILE\", or add \"everywhere\". Nothing was changed."
     )
 
 
-def _path(task: Task, memory: Memory, desk: Desk) -> str:
-    number = nth_of(task.path)
+def _resolve_path(task: PlannerTask, memory: PlannerMemory, desk: PlanContext) -> str:
+    number = entry_number_of(task.path)
     if number is not None:
-        return _entry(number, memory)
+        return _pick_entry(number, memory)
     if task.path == LAST_PLACE and memory.place:
         return memory.place
     if task.path in (LAST_FILE, LAST_PLACE):
-        return _last_file(memory, desk)
+        return _find_last_file(memory, desk)
     return task.path
 
 
-def _entry(number: int, memory: Memory) -> str:
-    files = memory.files()
+def _pick_entry(number: int, memory: PlannerMemory) -> str:
+    files = memory.list_files()
     if not files:
-        raise Unclear("There is no list to pick from yet. Search or find something first, or name the file.")
+        raise UnclearReference("There is no list to pick from yet. Search or find something first, or name the file.")
     if number == 0 or abs(number) > len(files):
-        raise Unclear(f"The last list has {len(files)} files. Say which one, from 1 to {len(files)}.")
+        raise UnclearReference(f"The last list has {len(files)} files. Say which one, from 1 to {len(files)}.")
     return files[number - 1] if number > 0 else files[number]
 
 
-def _last_file(memory: Memory, desk: Desk) -> str:
-    files = memory.files() if memory.newest_is_list else []
+def _find_last_file(memory: PlannerMemory, desk: PlanContext) -> str:
+    files = memory.list_files() if memory.newest_is_list else []
     if len(files) == 1:
         return files[0]
     if memory.file and (not files or memory.file in files):
         return memory.file
     if not files:
-        raise Unclear(
+        raise UnclearReference(
             "I do not know which file you mean: none was read or found yet. Name it, for example: read README.md"
         )
-    shown = some_of((f"`{desk.shown(path)}`" for path in files), _SHOWN)
-    raise Unclear(f'Which one: {shown}? Say its name, or for example "the first one".')
+    shown = join_some((f"`{desk.display_path(path)}`" for path in files), _MAX_SHOWN)
+    raise UnclearReference(f'Which one: {shown}? Say its name, or for example "the first one".')
 
 
-def _repeated(task: Task, memory: Memory) -> Task:
+def _repeat_task(task: PlannerTask, memory: PlannerMemory) -> PlannerTask:
     """The last task once more, as it was or about something else."""
     last = memory.task
-    if task.how == "run" and (last is None or last.kind not in ("tests", "run", "git", "script")):
-        return _command_again(memory)
+    if task.variant == "run" and (last is None or last.kind not in ("tests", "run", "git", "script")):
+        return _repeat_command(memory)
     if last is None:
         if task.path:
-            return Task("read", path=task.path)
-        raise Unclear("There is nothing to repeat yet. Say what to do, for example: search for TODO in src")
+            return PlannerTask("read", path=task.path)
+        raise UnclearReference("There is nothing to repeat yet. Say what to do, for example: search for TODO in src")
     if last.kind == "tests" and memory.command and not task.path:
         return replace(last, command=memory.command)
     if task.everywhere:
         return replace(last, path="", everywhere=True)
     if task.term:
         if last.kind != "search":
-            raise Unclear(f'I do not know what to do with "{task.term}". Say for example: search for {task.term}')
-        return replace(last, term=task.term, whole="")
-    return _elsewhere(last, task.path) if task.path else last
+            raise UnclearReference(
+                f'I do not know what to do with "{task.term}". Say for example: search for {task.term}'
+            )
+        return replace(last, term=task.term, whole_term="")
+    return _apply_to_path(last, task.path) if task.path else last
 
 
-def _elsewhere(last: Task, path: str) -> Task:
+def _apply_to_path(last: PlannerTask, path: str) -> PlannerTask:
     if last.kind == "find":
-        return replace(last, term="", globs=(name_glob(path),)) if looks_like_file(path) else replace(last, path=path)
-    if last.kind == "list" and looks_like_file(path):
-        return Task("read", path=path)
-    if last.kind in _ABOUT_A_PATH or (last.kind == "git" and last.how in ("diff", "log", "who")):
-        return replace(last, path=path, everywhere=False, whole="", command="")
-    return Task("read", path=path)
+        return replace(last, term="", globs=(glob_of_name(path),)) if is_file_like(path) else replace(last, path=path)
+    if last.kind == "list" and is_file_like(path):
+        return PlannerTask("read", path=path)
+    if last.kind in _PATH_KINDS or (last.kind == "git" and last.variant in ("diff", "log", "who")):
+        return replace(last, path=path, everywhere=False, whole_term="", command="")
+    return PlannerTask("read", path=path)
 
 
-def _command_again(memory: Memory) -> Task:
+def _repeat_command(memory: PlannerMemory) -> PlannerTask:
     if memory.command:
-        return Task("run", command=memory.command)
+        return PlannerTask("run", command=memory.command)
     if memory.file:
-        return Task("script", path=memory.file)
-    raise Unclear("There is nothing to run yet. Put the command in backticks, for example: run `make build`")
+        return PlannerTask("script", path=memory.file)
+    raise UnclearReference("There is nothing to run yet. Put the command in backticks, for example: run `make build`")

@@ -2,36 +2,45 @@
 
 import re
 
-from odin.providers.offline.quotes import QUOTED, Request
+from odin.providers.offline.quotes import QUOTED, QuotedRequest
 from odin.providers.offline.scope import clean_term, cut_scope
-from odin.providers.offline.task import Task
-from odin.providers.offline.template import Said, Table, rule
+from odin.providers.offline.task import PlannerTask
+from odin.providers.offline.template import PhraseMatch, PhraseTable, make_rule
 
 _SYMBOL = "[the] [function|class|method|variable|type|constant]"
-_HAVE = (
+_HAVE_PHRASE = (
     "[that|which] "
     "(mention|mentions|contain|contains|use|uses|reference|references|import|imports|include|includes|have|"
     "has|call|calls|define|defines|talk about|refer to|containing|mentioning|using|importing|referencing|with)"
 )
-_VAGUE = (
+_VAGUE_TERM = (
     r"(?:the |a |an |any |some )*.*\b(?:bugs?|problems?|issues?|errors? in|ways? to|reasons?|cause|solution)\b.*"
     r"|(?:out|why|how|when|whether|what)\b.*"
 )
-_IGNORING = r",?\s*\(?(?:case[- ]insensitive(?:ly)?|ignoring (?:the )?case|ignore case|regardless of case)\)?(?= |$)"
-_MAX_WORDS = 8
+_IGNORE_CASE_PHRASE = (
+    r",?\s*\(?(?:case[- ]insensitive(?:ly)?|ignoring (?:the )?case|ignore case|regardless of case)\)?(?= |$)"
+)
+_MAX_TERM_WORDS = 8
 
 
-def search(clause: str, words: Request) -> Task | None:
-    shorter = re.sub(_IGNORING, "", clause, flags=re.IGNORECASE).strip()
-    task = _phrases(shorter, words)
-    return _any_case(task) if task and shorter != clause else task
+def match_search(clause: str, words: QuotedRequest) -> PlannerTask | None:
+    shorter = re.sub(_IGNORE_CASE_PHRASE, "", clause, flags=re.IGNORECASE).strip()
+    task = _match_phrases(shorter, words)
+    return _ignore_case(task) if task and shorter != clause else task
 
 
-def _any_case(task: Task) -> Task:
-    return Task(task.kind, task.term, path=task.path, globs=task.globs, how=f"{task.how} -i".strip(), whole=task.whole)
+def _ignore_case(task: PlannerTask) -> PlannerTask:
+    return PlannerTask(
+        task.kind,
+        task.term,
+        path=task.path,
+        globs=task.globs,
+        variant=f"{task.variant} -i".strip(),
+        whole_term=task.whole_term,
+    )
 
 
-def _task(text: str, words: Request, how: str) -> Task | None:
+def _make_search(text: str, words: QuotedRequest, how: str) -> PlannerTask | None:
     """The search for a term with its place at the end."""
     scope = cut_scope(text, words)
     if not scope.rest:
@@ -40,53 +49,53 @@ def _task(text: str, words: Request, how: str) -> Task | None:
         term, meant = scope.rest, ""
     else:
         term, meant = clean_term(scope.rest, words)
-    if not term or (not re.search(QUOTED, scope.rest) and _too_vague(scope.rest)):
+    if not term or (not re.search(QUOTED, scope.rest) and _is_too_vague(scope.rest)):
         return None
-    whole = words.typed(text) if scope.path and not re.search(QUOTED, text) else ""
-    return Task("search", term, path=scope.path, globs=scope.globs, how=how or meant, whole=whole)
+    whole = words.restore_quotes(text) if scope.path and not re.search(QUOTED, text) else ""
+    return PlannerTask("search", term, path=scope.path, globs=scope.globs, variant=how or meant, whole_term=whole)
 
 
-def _too_vague(fragment: str) -> bool:
-    return len(fragment.split()) > _MAX_WORDS or bool(re.fullmatch(_VAGUE, fragment, re.IGNORECASE))
+def _is_too_vague(fragment: str) -> bool:
+    return len(fragment.split()) > _MAX_TERM_WORDS or bool(re.fullmatch(_VAGUE_TERM, fragment, re.IGNORECASE))
 
 
-def _text(said: Said) -> str:
+def _text_of(said: PhraseMatch) -> str:
     """The term and its place as one fragment."""
-    return f"{said.raw('term')} {said.raw('place')}".strip()
+    return f"{said.get_raw('term')} {said.get_raw('place')}".strip()
 
 
-def _definition(said: Said) -> Task | None:
-    return _task(_text(said), said.words, "definition")
+def _make_definition_search(said: PhraseMatch) -> PlannerTask | None:
+    return _make_search(_text_of(said), said.words, "definition")
 
 
-def _files_with(said: Said) -> Task | None:
+def _make_files_search(said: PhraseMatch) -> PlannerTask | None:
     kind = said["kind"].lower()
-    text = f"{_text(said)} in {kind} files" if kind and kind not in ("of", "all", "the") else _text(said)
-    return _task(text, said.words, "files")
+    text = f"{_text_of(said)} in {kind} files" if kind and kind not in ("of", "all", "the") else _text_of(said)
+    return _make_search(text, said.words, "files")
 
 
-def _lines(said: Said) -> Task:
-    return Task("count-lines", path=said.file())
+def _make_line_count(said: PhraseMatch) -> PlannerTask:
+    return PlannerTask("count-lines", path=said.get_path())
 
 
-def _count(said: Said) -> Task | None:
-    return _task(_text(said), said.words, "count")
+def _make_count(said: PhraseMatch) -> PlannerTask | None:
+    return _make_search(_text_of(said), said.words, "count")
 
 
-def _uses(said: Said) -> Task | None:
-    return _task(re.sub(r" (?:any|some)where\b", "", _text(said)), said.words, "word")
+def _make_uses_search(said: PhraseMatch) -> PlannerTask | None:
+    return _make_search(re.sub(r" (?:any|some)where\b", "", _text_of(said)), said.words, "word")
 
 
-def _any(said: Said) -> Task | None:
-    one = re.fullmatch(rf"(?:{QUOTED}|\S+)(?: comments?| markers?| calls?)?", said.raw("term"))
-    return _task(_text(said), said.words, "") if one else None
+def _make_any_search(said: PhraseMatch) -> PlannerTask | None:
+    one = re.fullmatch(rf"(?:{QUOTED}|\S+)(?: comments?| markers?| calls?)?", said.get_raw("term"))
+    return _make_search(_text_of(said), said.words, "") if one else None
 
 
-def _plain(said: Said) -> Task | None:
-    return _task(_text(said), said.words, "")
+def _make_plain_search(said: PhraseMatch) -> PlannerTask | None:
+    return _make_search(_text_of(said), said.words, "")
 
 
-def _there(said: Said) -> Task | None:
+def _make_place_search(said: PhraseMatch) -> PlannerTask | None:
     """ "search src for x", and "search the code for x", which is everywhere."""
     if said["path"].lower() in (
         "code",
@@ -98,74 +107,78 @@ def _there(said: Said) -> Task | None:
         "everything",
         "everywhere",
     ):
-        return _plain(said)
-    return _task(f"{said.raw('term')} in {said.raw('path')}", said.words, "")
+        return _make_plain_search(said)
+    return _make_search(f"{said.get_raw('term')} in {said.get_raw('path')}", said.words, "")
 
 
-def _shown(said: Said) -> Task | None:
+def _make_marker_search(said: PhraseMatch) -> PlannerTask | None:
     """ "show all TODOs": only what is quoted or written in capitals is a text to search for."""
-    one = re.fullmatch(rf"(?:{QUOTED}|[A-Z_]{{3,}}s?)(?: comments?| markers?)?(?: (?:in|under) .+)?", said.raw("term"))
-    return _task(_text(said), said.words, "") if one else None
+    one = re.fullmatch(
+        rf"(?:{QUOTED}|[A-Z_]{{3,}}s?)(?: comments?| markers?)?(?: (?:in|under) .+)?", said.get_raw("term")
+    )
+    return _make_search(_text_of(said), said.words, "") if one else None
 
 
-def _grep(said: Said) -> Task | None:
+def _make_grep(said: PhraseMatch) -> PlannerTask | None:
     """grep as one types it, with its most common options."""
-    flags = said.raw("flags")
-    text = _text(said)
+    flags = said.get_raw("flags")
+    text = _text_of(said)
     typed = re.fullmatch(rf"({QUOTED}|\S+) ({QUOTED}|[^\s,;]+)", text)
     if typed and typed[2] not in ("in", "for"):
         text = f"{typed[1]} in {typed[2]}"
-    task = _task(text, said.words, "word" if re.search(r"-\w*w", flags) else "")
-    return _any_case(task) if task and re.search(r"-\w*i", flags) else task
+    task = _make_search(text, said.words, "word" if re.search(r"-\w*w", flags) else "")
+    return _ignore_case(task) if task and re.search(r"-\w*i", flags) else task
 
 
-_IN = "[{place:place}]"
+_IN_PLACE = "[{place:place}]"
 
-_phrases = Table(
-    rule(
-        _definition,
-        f"[(show|find|tell) [me]] where (is|are) {_SYMBOL} {{term:text}} (defined|declared|implemented) {_IN}",
-        f"[(show|find|tell) [me]] where {_SYMBOL} {{term:text}} (is|are) (defined|declared|implemented) {_IN}",
+_match_phrases = PhraseTable(
+    make_rule(
+        _make_definition_search,
+        f"[(show|find|tell) [me]] where (is|are) {_SYMBOL} {{term:text}} (defined|declared|implemented) {_IN_PLACE}",
+        f"[(show|find|tell) [me]] where {_SYMBOL} {{term:text}} (is|are) (defined|declared|implemented) {_IN_PLACE}",
         "(find|show|locate|go to|jump to|get) [me] [the] (definitions?|declarations?|implementations?) (of|for) "
         "{term:text}",
     ),
-    rule(
-        _files_with,
-        f"(which|what) [{{kind}}] files? {_HAVE} [the (word|text|string)] {{term:text}}",
-        f"(find|list|show|search for|locate) [me] [all] [the|any] [{{kind}}] files? {_HAVE} [the "
+    make_rule(
+        _make_files_search,
+        f"(which|what) [{{kind}}] files? {_HAVE_PHRASE} [the (word|text|string)] {{term:text}}",
+        f"(find|list|show|search for|locate) [me] [all] [the|any] [{{kind}}] files? {_HAVE_PHRASE} [the "
         f"(word|text|string)] {{term:text}}",
     ),
-    rule(
-        _lines,
+    make_rule(
+        _make_line_count,
         "count [the] lines (in|of) [the] [file] {path:file}",
         "how many lines (are in|are there in|does|has|in) [the] [file] {path:file} [have]",
     ),
-    rule(
-        _count,
-        f"count [how many times] {{term:text}} [appears?|occurs?|are there] {_IN}",
-        f"how many times (does|do|is|are) {{term:text}} [appears?|occurs?|used|mentioned|called] {_IN}",
-        f"how many {{term:text}} [are there|are left|do we have|exist|are] {_IN}",
+    make_rule(
+        _make_count,
+        f"count [how many times] {{term:text}} [appears?|occurs?|are there] {_IN_PLACE}",
+        f"how many times (does|do|is|are) {{term:text}} [appears?|occurs?|used|mentioned|called] {_IN_PLACE}",
+        f"how many {{term:text}} [are there|are left|do we have|exist|are] {_IN_PLACE}",
     ),
-    rule(
-        _uses,
+    make_rule(
+        _make_uses_search,
         f"[(show|tell|find) [me]] where (is|are) {_SYMBOL} {{term:text}} "
-        f"(used|called|mentioned|referenced|imported|raised) {_IN}",
+        f"(used|called|mentioned|referenced|imported|raised) {_IN_PLACE}",
         f"[(show|tell|find) [me]] where {_SYMBOL} {{term:text}} (is|are) "
-        f"(used|called|mentioned|referenced|imported) {_IN}",
+        f"(used|called|mentioned|referenced|imported) {_IN_PLACE}",
         f"[(show|tell|find) [me]] where (do we|do i|does it) (use|call|mention|reference|import) {_SYMBOL} "
         f"{{term:text}}",
         "(who|what|which (code|functions?)) (calls?|uses?|imports?|references?) {term:text}",
-        f"is {_SYMBOL} {{term:text}} (used|called|mentioned|imported|referenced) [anywhere|somewhere] {_IN}",
+        f"is {_SYMBOL} {{term:text}} (used|called|mentioned|imported|referenced) [anywhere|somewhere] {_IN_PLACE}",
         "does (anything|anyone|any file|something) (use|call|mention|import|reference) {term:text}",
     ),
-    rule(_any, f"[are there|is there|do we have] any {{term:text}} [left|remaining] {_IN}"),
-    rule(_shown, "(list|show [me]) [all] [the|any] {term:text}"),
-    rule(_plain, "(list|show [me]) [all] [the|any] {term:uses}"),
-    rule(_grep, "(grep|rg|ripgrep) [{flags:flags}] [for] {term:text}"),
-    rule(
-        _there,
+    make_rule(_make_any_search, f"[are there|is there|do we have] any {{term:text}} [left|remaining] {_IN_PLACE}"),
+    make_rule(_make_marker_search, "(list|show [me]) [all] [the|any] {term:text}"),
+    make_rule(_make_plain_search, "(list|show [me]) [all] [the|any] {term:uses}"),
+    make_rule(_make_grep, "(grep|rg|ripgrep) [{flags:flags}] [for] {term:text}"),
+    make_rule(
+        _make_place_search,
         "search [in|through] [the] {path} [files|folder|directory] for {term:text}",
         "look in [the] {path} [files|folder|directory] for {term:text}",
     ),
-    rule(_plain, "(search for|search|find me|find|look for|look up|scan for|check for|hunt for) {term:text}"),
+    make_rule(
+        _make_plain_search, "(search for|search|find me|find|look for|look up|scan for|check for|hunt for) {term:text}"
+    ),
 )

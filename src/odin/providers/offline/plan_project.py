@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from odin.core.message import ToolResult
 from odin.providers.offline import results
-from odin.providers.offline.outline import first_paragraph
-from odin.providers.offline.plan_run import package, test_command
-from odin.providers.offline.reach import failed, glob_act, read_act
-from odin.providers.offline.task import Act, Desk, Plan, Task
+from odin.providers.offline.outline import extract_first_paragraph
+from odin.providers.offline.plan_run import find_test_command, parse_package_json
+from odin.providers.offline.reach import make_glob_call, make_read_call, report_failure
+from odin.providers.offline.task import Plan, PlanContext, PlannedCall, PlannerTask
 from odin.providers.offline.vocabulary import FILE_TYPES
-from odin.providers.offline.wording import counted, not_offered
+from odin.providers.offline.wording import explain_not_offered, format_count
 
 _MANIFESTS = (
     "pyproject.toml",
@@ -42,67 +42,72 @@ _NOT_LANGUAGES = {
 }
 
 
-def init(task: Task, desk: Desk) -> Plan:
+def plan_init(task: PlannerTask, desk: PlanContext) -> Plan:
     """Have ODIN.md written from what the project is."""
-    if not desk.offers("InitTool"):
-        return not_offered(("InitTool",), desk)
-    (result,) = yield (Act("InitTool", {}),)
-    return failed("write ODIN.md", result) if result.is_error else result.text
+    if not desk.has_tools("InitTool"):
+        return explain_not_offered(("InitTool",), desk)
+    (result,) = yield (PlannedCall("InitTool", {}),)
+    return report_failure("write ODIN.md", result) if result.is_error else result.text
 
 
-def describe(task: Task, desk: Desk) -> Plan:
+def plan_description(task: PlannerTask, desk: PlanContext) -> Plan:
     """Look at the top folder and all file names, then read the files in which a project says what it is."""
-    first = (Act("LS", {"path": desk.cwd}), *((glob_act("**/*", desk),) if desk.offers("Glob") else ()))
+    first = (
+        PlannedCall("LS", {"path": desk.cwd}),
+        *((make_glob_call("**/*", desk),) if desk.has_tools("Glob") else ()),
+    )
     listing, *globbed = yield first
     if listing.is_error:
-        return failed("look at this folder", listing)
-    names = results.entries(listing.text)
+        return report_failure("look at this folder", listing)
+    names = results.parse_entries(listing.text)
     wanted = [name for name in names if re.match(r"readme(?:\.\w+)?$", name, re.IGNORECASE)][:1]
     wanted += [name for name in _MANIFESTS if name in names]
     texts: dict[str, str] = {}
     if wanted:
-        answers = yield tuple(read_act(desk.absolute(name)) for name in wanted)
+        answers = yield tuple(make_read_call(desk.resolve_path(name)) for name in wanted)
         for name, answer in zip(wanted, answers, strict=True):
-            texts[name] = "" if answer.is_error else results.page(answer.text).text
-    languages = languages_of([path for answer in globbed for path in results.paths(answer.text)] or names)
-    if any(results.total_files(answer.text) for answer in globbed):
-        languages = yield from _counted(languages, desk)
-    return _described(names, texts, languages, desk)
+            texts[name] = "" if answer.is_error else results.parse_page(answer.text).text
+    languages = languages_of([path for answer in globbed for path in results.parse_paths(answer.text)] or names)
+    if any(results.parse_total_files(answer.text) for answer in globbed):
+        languages = yield from _count_by_language(languages, desk)
+    return _format_description(names, texts, languages, desk)
 
 
-def _counted(
-    languages: list[tuple[str, int]], desk: Desk
-) -> Generator[tuple[Act, ...], tuple[ToolResult, ...], list[tuple[str, int]]]:
+def _count_by_language(
+    languages: list[tuple[str, int]], desk: PlanContext
+) -> Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], list[tuple[str, int]]]:
     """The number of files of each language in a project too large for one list."""
     if not languages:
         return languages
     globs = [f"**/*.{{{FILE_TYPES[name.lower()].replace(' ', ',')}}}" for name, _ in languages]
-    answers = yield tuple(glob_act(glob, desk) for glob in globs)
-    counts = [results.total_files(answer.text) or len(results.paths(answer.text)) for answer in answers]
+    answers = yield tuple(make_glob_call(glob, desk) for glob in globs)
+    counts = [results.parse_total_files(answer.text) or len(results.parse_paths(answer.text)) for answer in answers]
     exact = [(name, count) for (name, _), count in zip(languages, counts, strict=True)]
     return sorted(exact, key=lambda pair: -pair[1])
 
 
-def _described(names: list[str], texts: dict[str, str], languages: list[tuple[str, int]], desk: Desk) -> str:
+def _format_description(
+    names: list[str], texts: dict[str, str], languages: list[tuple[str, int]], desk: PlanContext
+) -> str:
     if not names:
         return "This folder is empty."
     facts = facts_of(texts)
     name = facts.get("name") or desk.cwd.rstrip("/").rsplit("/", 1)[-1] or "This project"
     readme = next((key for key in texts if key.lower().startswith("readme")), "")
-    about = first_paragraph(readme, texts[readme]) if readme else ""
+    about = extract_first_paragraph(readme, texts[readme]) if readme else ""
     lines = [f"**{name}**{': ' + facts['description'] if facts.get('description') else ''}"]
     if about and about != facts.get("description"):
         lines += ["", about]
-    lines += ["", *_points(names, texts, languages, facts)]
+    lines += ["", *_format_points(names, texts, languages, facts)]
     return "\n".join(lines)
 
 
-def _points(
+def _format_points(
     names: list[str], texts: dict[str, str], languages: list[tuple[str, int]], facts: dict[str, str]
 ) -> list[str]:
     points: list[str] = []
     if languages:
-        written = [f"{name} ({counted(count, 'file')})" for name, count in languages]
+        written = [f"{name} ({format_count(count, 'file')})" for name, count in languages]
         points.append(f"- Written in: {', '.join(written)}")
     folders = [name for name in names if name.endswith("/") and not name.startswith(".")]
     files = [name for name in names if not name.endswith("/")]
@@ -112,10 +117,10 @@ def _points(
         points.append(f"- Files at the top: {', '.join(files[:12])}")
     if facts.get("entry"):
         points.append(f"- Entry points: {facts['entry']}")
-    run = _how_to_run(texts)
+    run = _find_run_commands(texts)
     if run:
         points.append(f"- To run: {run}")
-    tests = test_command(set(names), texts)
+    tests = find_test_command(set(names), texts)
     if tests:
         points.append(f"- To test: `{tests.command}`")
     return points
@@ -144,14 +149,14 @@ def languages_of(paths: list[str]) -> list[tuple[str, int]]:
 def facts_of(texts: dict[str, str]) -> dict[str, str]:
     """Name, description and entry points, from the first manifest that tells them."""
     facts: dict[str, str] = {}
-    for found in (_toml(texts), _node(texts), _go(texts)):
+    for found in (_facts_of_toml(texts), _facts_of_node(texts), _facts_of_go(texts)):
         for key, value in found.items():
             if value:
                 facts.setdefault(key, value)
     return facts
 
 
-def _toml(texts: dict[str, str]) -> dict[str, str]:
+def _facts_of_toml(texts: dict[str, str]) -> dict[str, str]:
     import tomllib
 
     text = texts.get("pyproject.toml") or texts.get("Cargo.toml") or ""
@@ -159,19 +164,19 @@ def _toml(texts: dict[str, str]) -> dict[str, str]:
         data: dict[str, Any] = tomllib.loads(text) if text else {}
     except tomllib.TOMLDecodeError:
         return {}
-    main = _table(data, "project") or _table(data, "package") or _table(_table(data, "tool"), "poetry")
-    scripts = _table(main, "scripts")
+    main = _table_of(data, "project") or _table_of(data, "package") or _table_of(_table_of(data, "tool"), "poetry")
+    scripts = _table_of(main, "scripts")
     entry = ", ".join(f"`{name}` ({target})" for name, target in list(scripts.items())[:6])
     return {"name": str(main.get("name", "")), "description": str(main.get("description", "")), "entry": entry}
 
 
-def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
+def _table_of(data: dict[str, Any], key: str) -> dict[str, Any]:
     value = data.get(key)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _node(texts: dict[str, str]) -> dict[str, str]:
-    data = package(texts.get("package.json", ""))
+def _facts_of_node(texts: dict[str, str]) -> dict[str, str]:
+    data = parse_package_json(texts.get("package.json", ""))
     command = data.get("bin")
     entry = ", ".join(f"`{name}`" for name in cast("dict[str, Any]", command)) if isinstance(command, dict) else ""
     main = data.get("main")
@@ -182,14 +187,14 @@ def _node(texts: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _go(texts: dict[str, str]) -> dict[str, str]:
+def _facts_of_go(texts: dict[str, str]) -> dict[str, str]:
     found = re.search(r"^module\s+(\S+)", texts.get("go.mod", ""), re.MULTILINE)
     return {"name": found[1]} if found else {}
 
 
-def _how_to_run(texts: dict[str, str]) -> str:
+def _find_run_commands(texts: dict[str, str]) -> str:
     """What the project itself offers to run: script names, make targets."""
-    scripts = _table(package(texts.get("package.json", "")), "scripts")
+    scripts = _table_of(parse_package_json(texts.get("package.json", "")), "scripts")
     commands = [f"`npm run {name}`" for name in ("start", "dev", "build") if name in scripts]
     makefile = texts.get("Makefile", "")
     targets = re.findall(r"^([a-z][\w-]*)\s*:(?!=)", makefile, re.MULTILINE)

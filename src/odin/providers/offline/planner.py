@@ -9,48 +9,48 @@ from collections.abc import AsyncIterator, Iterator
 import msgspec
 
 from odin.core.message import Usage
-from odin.core.provider import CallPiece, Piece, Request, StopPiece, TextPiece, UsagePiece
-from odin.providers.offline.history import call_ids
+from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, UsageChunk
+from odin.providers.offline.history import make_call_ids
 from odin.providers.offline.jobs import do_job, job_of
 
-_CHUNK = 240
+_CHUNK_CHARS = 240
 
 
 class OfflinePlanner:
     name = "offline"
 
-    async def stream(self, request: Request) -> AsyncIterator[Piece]:
-        for piece in reply(request):
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        for piece in stream_reply(request):
             yield piece
 
     async def close(self) -> None:
         """Nothing is held open."""
 
 
-def reply(request: Request) -> Iterator[Piece]:
+def stream_reply(request: Request) -> Iterator[Chunk]:
     """The pieces of one reply: calls, or the words of an answer, then the usage, which is none, and the stop."""
     job = job_of(request)
     if job:
-        yield from _said(do_job(job, request))
+        yield from _stream_text(do_job(job, request))
         return
     # The grammar and the plans load with the first prompt, so that a session without a model opens as fast as one with.
-    from odin.providers.offline.turn import next_move
+    from odin.providers.offline.turn import choose_move
 
-    move = next_move(request)
-    if not move.acts:
-        yield from _said(move.answer)
+    move = choose_move(request)
+    if not move.calls:
+        yield from _stream_text(move.answer)
         return
     names = {spec.name.casefold(): spec.name for spec in request.tools}
-    ids = call_ids(request, len(move.acts))
-    for index, act in enumerate(move.acts):
+    ids = make_call_ids(request, len(move.calls))
+    for index, act in enumerate(move.calls):
         name = names.get(act.tool.casefold(), act.tool)
-        yield CallPiece(index, ids[index], name, msgspec.json.encode(act.args).decode(), done=True)
-    yield UsagePiece(Usage())
-    yield StopPiece("tool_use", OfflinePlanner.name)
+        yield CallChunk(index, ids[index], name, msgspec.json.encode(act.args).decode(), done=True)
+    yield UsageChunk(Usage())
+    yield StopChunk("tool_use", OfflinePlanner.name)
 
 
-def _said(text: str) -> Iterator[Piece]:
-    for start in range(0, len(text), _CHUNK):
-        yield TextPiece(text[start : start + _CHUNK])
-    yield UsagePiece(Usage())
-    yield StopPiece("end_turn", OfflinePlanner.name)
+def _stream_text(text: str) -> Iterator[Chunk]:
+    for start in range(0, len(text), _CHUNK_CHARS):
+        yield TextChunk(text[start : start + _CHUNK_CHARS])
+    yield UsageChunk(Usage())
+    yield StopChunk("end_turn", OfflinePlanner.name)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from odin.core.message import ToolResult
 
 
-class Hit(Struct, frozen=True):
+class GrepHit(Struct, frozen=True):
     """One line that a search found."""
 
     path: str
@@ -16,7 +16,7 @@ class Hit(Struct, frozen=True):
     text: str
 
 
-class Page(Struct, frozen=True):
+class ReadPage(Struct, frozen=True):
     """Numbered lines of a file, and how many the file has in all."""
 
     lines: tuple[tuple[int, str], ...]
@@ -31,20 +31,20 @@ class Page(Struct, frozen=True):
         return self.lines[-1][0] if self.lines else 0
 
 
-def hits(text: str, path: str = "") -> list[Hit]:
+def parse_hits(text: str, path: str = "") -> list[GrepHit]:
     """The lines of a Grep in content mode. `path` is the file when only one was searched."""
-    found: list[Hit] = []
+    found: list[GrepHit] = []
     for line in text.splitlines():
         whole = re.match(r"(?P<path>.+?):(?P<line>\d+):(?P<text>.*)", line)
         bare = re.match(r"(?P<line>\d+):(?P<text>.*)", line)
         if bare and path:
-            found.append(Hit(path, int(bare["line"]), bare["text"]))
+            found.append(GrepHit(path, int(bare["line"]), bare["text"]))
         elif whole:
-            found.append(Hit(whole["path"], int(whole["line"]), whole["text"]))
+            found.append(GrepHit(whole["path"], int(whole["line"]), whole["text"]))
     return found
 
 
-def counts(text: str, path: str = "") -> dict[str, int]:
+def parse_counts(text: str, path: str = "") -> dict[str, int]:
     """The lines of a Grep in count mode: how often each file matched."""
     found: dict[str, int] = {}
     for line in text.splitlines():
@@ -56,7 +56,7 @@ def counts(text: str, path: str = "") -> dict[str, int]:
     return found
 
 
-def paths(text: str) -> list[str]:
+def parse_paths(text: str) -> list[str]:
     """The paths of a Glob or of a Grep for files, one to a line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     rooted = [line for line in lines if line.startswith(("/", "./"))]
@@ -65,7 +65,7 @@ def paths(text: str) -> list[str]:
     return [line for line in lines if not re.match(r"[(\[]|No (?:files|matches)|Found \d", line)]
 
 
-class Listing(Struct, frozen=True):
+class ToolListing(Struct, frozen=True):
     """The text in which a tool listed files, and where it looked."""
 
     tool: str
@@ -73,32 +73,32 @@ class Listing(Struct, frozen=True):
     folder: str
 
 
-def files_in(lists: Sequence[Listing]) -> list[str]:
+def list_files(lists: Sequence[ToolListing]) -> list[str]:
     """The files that were listed, each once, in the order an answer shows them."""
     found: list[str] = []
     for listing in lists:
         if listing.tool == "Grep":
-            found += _searched(listing)
+            found += _list_searched_files(listing)
         elif listing.tool == "LS":
-            names = entries(listing.text)
+            names = parse_entries(listing.text)
             found += [f"{listing.folder.rstrip('/')}/{name}" for name in names if not name.endswith("/")]
         else:
-            found += paths(listing.text)
+            found += parse_paths(listing.text)
     unique = list(dict.fromkeys(found))
     return sorted(unique) if all(listing.tool == "Glob" for listing in lists) else unique
 
 
-def _searched(listing: Listing) -> list[str]:
-    in_lines = [hit.path for hit in hits(listing.text)]
-    return in_lines or most_first(counts(listing.text)) or paths(listing.text)
+def _list_searched_files(listing: ToolListing) -> list[str]:
+    in_lines = [hit.path for hit in parse_hits(listing.text)]
+    return in_lines or sort_by_count(parse_counts(listing.text)) or parse_paths(listing.text)
 
 
-def most_first(found: dict[str, int]) -> list[str]:
+def sort_by_count(found: dict[str, int]) -> list[str]:
     """Files by how often they match, most first."""
     return sorted(found, key=lambda path: (-found[path], path))
 
 
-def entries(text: str) -> list[str]:
+def parse_entries(text: str) -> list[str]:
     """The names an LS lists; folders end in a slash."""
     names: list[str] = []
     for line in text.splitlines()[1:]:
@@ -108,7 +108,7 @@ def entries(text: str) -> list[str]:
     return names
 
 
-def page(text: str) -> Page:
+def parse_page(text: str) -> ReadPage:
     """The numbered lines of a Read."""
     lines: list[tuple[int, str]] = []
     for line in text.split("\n"):
@@ -116,7 +116,7 @@ def page(text: str) -> Page:
         if found:
             lines.append((int(found[1]), found[2]))
     total = re.search(r"\(showing lines \d+-\d+ of (\d+) total", text[-300:])
-    return Page(tuple(lines), int(total[1]) if total else (lines[-1][0] if lines else 0))
+    return ReadPage(tuple(lines), int(total[1]) if total else (lines[-1][0] if lines else 0))
 
 
 def is_empty(result: ToolResult) -> bool:
@@ -134,13 +134,13 @@ def is_folder(result: ToolResult) -> bool:
     return result.is_error and bool(re.search(r"is a (?:directory|folder)", result.text, re.IGNORECASE))
 
 
-def total_files(text: str) -> int:
+def parse_total_files(text: str) -> int:
     """How many files a Glob found in all, when it shows only some of them."""
     found = re.search(r"\(showing .* of (?:more than )?(\d+) files", text[-300:])
     return int(found[1]) if found else 0
 
 
-def exit_code(result: ToolResult) -> int | None:
+def exit_code_of(result: ToolResult) -> int | None:
     """The exit code of a command, or None when it was stopped before it ended by itself."""
     if not result.is_error:
         return 0
@@ -148,7 +148,7 @@ def exit_code(result: ToolResult) -> int | None:
     return int(found[1]) if found else None
 
 
-def output(result: ToolResult) -> str:
+def output_of(result: ToolResult) -> str:
     """What a command printed, without the remarks about it."""
     text = re.sub(r"\n?\((?:exit code -?\d+|no output)\)\s*$", "", result.text.rstrip())
     return re.sub(r"^\(no output\)$", "", text.strip("\n"))

@@ -3,7 +3,7 @@
 import re
 
 
-def edits_for_words(text: str, old: str, new: str) -> list[tuple[str, str]]:
+def build_word_edits(text: str, old: str, new: str) -> list[tuple[str, str]]:
     """Pairs of exact texts that, applied in order, replace `old` wherever it is a word of its own."""
     word = re.compile(rf"(?<!\w){re.escape(old)}(?!\w)")
     lines = text.split("\n")
@@ -16,7 +16,7 @@ def edits_for_words(text: str, old: str, new: str) -> list[tuple[str, str]]:
         end = at
         while end + 1 < len(lines) and word.search(lines[end + 1]):
             end += 1
-        first, last = _unique_span(lines, at, end)
+        first, last = _widen_to_unique(lines, at, end)
         before = "\n".join(lines[first : last + 1])
         for number in range(at, end + 1):
             lines[number] = word.sub(lambda _: new, lines[number])
@@ -25,7 +25,7 @@ def edits_for_words(text: str, old: str, new: str) -> list[tuple[str, str]]:
     return edits
 
 
-def _unique_span(lines: list[str], first: int, last: int) -> tuple[int, int]:
+def _widen_to_unique(lines: list[str], first: int, last: int) -> tuple[int, int]:
     """Widen a run of lines, above and below in turn, until its text occurs once in the whole."""
     text = "\n".join(lines)
     while first > 0 or last < len(lines) - 1:

@@ -4,28 +4,28 @@ import re
 
 from msgspec import Struct
 
-from odin.providers.offline.quotes import QUOTED, Request
+from odin.providers.offline.quotes import QUOTED, QuotedRequest
 from odin.providers.offline.task import LAST_FILE, LAST_PLACE, LAST_TERM
-from odin.providers.offline.vocabulary import TEST_GLOBS, endings_of, singular
+from odin.providers.offline.vocabulary import TEST_GLOBS, extensions_of, to_singular
 
-_IN = r"(?:in|inside|within|under|across|from|throughout|through|over)"
-_PROJECT = (
+_IN_WORDS = r"(?:in|inside|within|under|across|from|throughout|through|over)"
+_PROJECT_WORDS = (
     r"(?:the|this|my|our|your) (?:whole |entire |current |complete |source )?"
     r"(?:project|repo|repository|code ?base|code|workspace|tree|working directory|directory|folder)"
 )
 _ALL_FILES = r"(?:all|every|any|each)(?: (?:of|the|my|our|project|source))* files?"
-_EVERYWHERE = rf",? ?\b(?:everywhere|anywhere|globally|recursively|{_IN} (?:{_PROJECT}|{_ALL_FILES}|here|everything))$"
-_KIND = (
-    rf"(?:^| )(?:{_IN}|for|among) (?:(?:all|any|every|the|my|our) )*(?P<kind>[\w.*+#]+)[ -]"
+_EVERYWHERE = rf",? ?\b(?:everywhere|anywhere|globally|recursively|{_IN_WORDS} (?:{_PROJECT_WORDS}|{_ALL_FILES}|here|everything))$"
+_KIND_PATTERN = (
+    rf"(?:^| )(?:{_IN_WORDS}|for|among) (?:(?:all|any|every|the|my|our) )*(?P<kind>[\w.*+#]+)[ -]"
     r"(?:source |code )?(?:files?|sources?|modules?|scripts?|code)$"
 )
-_GLOB = rf"(?:^| ){_IN} (?:all )?(?P<glob>[\w./-]*\*[\w./*-]*)$"
-_IT = rf"(?:^| ){_IN} (?:it|that|this|there|them|(?:that|this|the same|the last) (?:file|folder|directory|place|one))$"
+_GLOB_PATTERN = rf"(?:^| ){_IN_WORDS} (?:all )?(?P<glob>[\w./-]*\*[\w./*-]*)$"
+_BACK_REFERENCE = rf"(?:^| ){_IN_WORDS} (?:it|that|this|there|them|(?:that|this|the same|the last) (?:file|folder|directory|place|one))$"
 _THING = r"(?:file|folder|directory|dir|subfolder|module|package|tree)"
-_PLACE = rf"(?:^| ){_IN} (?:(?:the|my|our) )?(?:{_THING} )?(?P<place>{QUOTED}|[^\s,;]+)(?: {_THING})?$"
+_PLACE_PATTERN = rf"(?:^| ){_IN_WORDS} (?:(?:the|my|our) )?(?:{_THING} )?(?P<place>{QUOTED}|[^\s,;]+)(?: {_THING})?$"
 
 
-class Scope(Struct, frozen=True):
+class PlaceScope(Struct, frozen=True):
     """`rest` is what the request says without its place."""
 
     rest: str
@@ -34,13 +34,13 @@ class Scope(Struct, frozen=True):
     everywhere: bool = False
 
     @property
-    def given(self) -> bool:
+    def is_given(self) -> bool:
         return bool(self.path or self.globs or self.everywhere)
 
 
-def cut_scope(text: str, words: Request) -> Scope:
+def cut_scope(text: str, words: QuotedRequest) -> PlaceScope:
     """Take the place off the end of a request, up to a kind of file and a folder together."""
-    scope = Scope(text.strip())
+    scope = PlaceScope(text.strip())
     for _ in range(3):
         shorter = _cut_once(scope, words)
         if shorter is None:
@@ -49,34 +49,34 @@ def cut_scope(text: str, words: Request) -> Scope:
     return scope
 
 
-def _cut_once(scope: Scope, words: Request) -> Scope | None:
+def _cut_once(scope: PlaceScope, words: QuotedRequest) -> PlaceScope | None:
     text = scope.rest
     found = re.search(_EVERYWHERE, text, re.IGNORECASE)
     if found:
-        return Scope(text[: found.start()].rstrip(" ,"), scope.path, scope.globs, True)
-    globs, start = ((), 0) if scope.globs else _kind_at_end(text)
+        return PlaceScope(text[: found.start()].rstrip(" ,"), scope.path, scope.globs, True)
+    globs, start = ((), 0) if scope.globs else _find_kind_at_end(text)
     if globs:
-        return Scope(text[:start].rstrip(), scope.path, globs, scope.everywhere)
+        return PlaceScope(text[:start].rstrip(), scope.path, globs, scope.everywhere)
     if scope.path:
         return None
-    found = re.search(_IT, text, re.IGNORECASE)
+    found = re.search(_BACK_REFERENCE, text, re.IGNORECASE)
     if found:
         path = LAST_FILE if text.lower().endswith("file") else LAST_PLACE
-        return Scope(text[: found.start()].rstrip(), path, scope.globs, scope.everywhere)
-    found = re.search(_PLACE, text, re.IGNORECASE)
+        return PlaceScope(text[: found.start()].rstrip(), path, scope.globs, scope.everywhere)
+    found = re.search(_PLACE_PATTERN, text, re.IGNORECASE)
     if found:
-        return Scope(text[: found.start()].rstrip(), words.content(found["place"]), scope.globs, scope.everywhere)
+        return PlaceScope(text[: found.start()].rstrip(), words.unquote(found["place"]), scope.globs, scope.everywhere)
     return None
 
 
-def _kind_at_end(text: str) -> tuple[tuple[str, ...], int]:
+def _find_kind_at_end(text: str) -> tuple[tuple[str, ...], int]:
     """The globs of "in python files" or "in *.py" at the end, and where that begins."""
-    found = re.search(_KIND, text, re.IGNORECASE)
+    found = re.search(_KIND_PATTERN, text, re.IGNORECASE)
     if found:
         if found["kind"].lower() in ("test", "tests"):
             return TEST_GLOBS, found.start()
-        return tuple(f"**/*.{ending}" for ending in endings_of(found["kind"])), found.start()
-    found = re.search(_GLOB, text)
+        return tuple(f"**/*.{ending}" for ending in extensions_of(found["kind"])), found.start()
+    found = re.search(_GLOB_PATTERN, text)
     return ((found["glob"],), found.start()) if found else ((), 0)
 
 
@@ -95,7 +95,7 @@ _BEFORE_A_TERM = (
 """Words around a term that are not part of it, and how they say it is meant."""
 
 
-def clean_term(text: str, words: Request) -> tuple[str, str]:
+def clean_term(text: str, words: QuotedRequest) -> tuple[str, str]:
     """The bare term of "all uses of the function 'foo'", and how it is meant: "word", "regex" or ""."""
     how = ""
     fragment = text.strip()
@@ -114,6 +114,6 @@ def clean_term(text: str, words: Request) -> tuple[str, str]:
         return LAST_TERM, how
     quoted = re.fullmatch(rf"({QUOTED})(?: (?:comments?|markers?|calls?|uses|lines?))?", fragment, re.IGNORECASE)
     if quoted:
-        return words.content(quoted[1]), how
+        return words.unquote(quoted[1]), how
     marker = re.fullmatch(r"([A-Z_]{2,}s?) (?:comments?|markers?|notes?|tags?)", fragment)
-    return singular(marker[1] if marker else words.content(fragment)), how
+    return to_singular(marker[1] if marker else words.unquote(fragment)), how

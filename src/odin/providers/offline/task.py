@@ -9,27 +9,27 @@ from msgspec import Struct
 from odin.core.message import ToolResult
 from odin.core.provider import ToolSpec
 
-_MARK = "\ue002"
-LAST_FILE = f"{_MARK}file"
+_REF_MARK = "\ue002"
+LAST_FILE = f"{_REF_MARK}file"
 """Stands in for a path: the file that was last read, changed or found."""
-LAST_PLACE = f"{_MARK}place"
+LAST_PLACE = f"{_REF_MARK}place"
 """Stands in for a path: where the last search looked."""
-LAST_TERM = f"{_MARK}term"
+LAST_TERM = f"{_REF_MARK}term"
 """Stands in for a search term: what was last searched for."""
 
 
-def nth(number: int) -> str:
+def make_entry_ref(number: int) -> str:
     """Stands in for a path: entry `number` of the last list, counted from 1, or from the end when negative."""
-    return f"{_MARK}{number}"
+    return f"{_REF_MARK}{number}"
 
 
-def nth_of(path: str) -> int | None:
+def entry_number_of(path: str) -> int | None:
     """The number inside a path made by `nth`."""
-    digits = path.removeprefix(_MARK)
+    digits = path.removeprefix(_REF_MARK)
     return int(digits) if digits != path and digits.lstrip("-").isdigit() else None
 
 
-class Task(Struct, frozen=True):
+class PlannerTask(Struct, frozen=True):
     """What is wanted. `kind` names the plan; the other fields mean what that plan says they mean.
 
     `how` is the variant of the plan. `said` are the words it came from. `whole` is a search term together with the
@@ -43,44 +43,44 @@ class Task(Struct, frozen=True):
     globs: tuple[str, ...] = ()
     first: int = 0
     last: int = 0
-    how: str = ""
+    variant: str = ""
     command: str = ""
     everywhere: bool = False
-    said: str = ""
-    whole: str = ""
+    source_text: str = ""
+    whole_term: str = ""
 
 
-class Act(Struct, frozen=True):
+class PlannedCall(Struct, frozen=True):
     """A tool call the plan wants made."""
 
     tool: str
     args: dict[str, Any]
 
 
-Plan = Generator[tuple[Act, ...], tuple[ToolResult, ...], str]
+Plan = Generator[tuple[PlannedCall, ...], tuple[ToolResult, ...], str]
 """A plan yields calls that may run together, is sent their results, and returns the answer."""
 
 
-class Desk(Struct, frozen=True):
+class PlanContext(Struct, frozen=True):
     """What a plan may know: where it works, in which mode, and which tools it was offered."""
 
     cwd: str
     mode: str
     tools: dict[str, ToolSpec]
 
-    def offers(self, *names: str) -> bool:
+    def has_tools(self, *names: str) -> bool:
         return all(name in self.tools for name in names)
 
-    def absolute(self, path: str) -> str:
+    def resolve_path(self, path: str) -> str:
         """The path as the tools want it. `~` and relative paths are resolved without touching the file system."""
         if path in ("", "."):
             return self.cwd
         path = os.path.expanduser(path)  # noqa: PTH111
         if path.startswith("/"):
-            return _tidy(path)
-        return _tidy(f"{self.cwd.rstrip('/')}/{path}")
+            return _normalize_path(path)
+        return _normalize_path(f"{self.cwd.rstrip('/')}/{path}")
 
-    def shown(self, path: str) -> str:
+    def display_path(self, path: str) -> str:
         """The path as people like to read it: relative to the working directory."""
         inside = self.cwd.rstrip("/") + "/"
         if path == self.cwd:
@@ -88,7 +88,7 @@ class Desk(Struct, frozen=True):
         return path[len(inside) :] if path.startswith(inside) else path
 
 
-def _tidy(path: str) -> str:
+def _normalize_path(path: str) -> str:
     parts: list[str] = []
     for part in path.split("/"):
         if part == ".." and parts and parts[-1] not in ("", "..", "~", "."):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from odin.core.message import ToolCall, ToolResult
 from odin.core.provider import Request
-from odin.core.registry import canonical
+from odin.core.registry import canonical_name_of
 from odin.providers.offline import (
     plan_change,
     plan_files,
@@ -21,108 +21,112 @@ from odin.providers.offline import (
     plan_search,
     plan_talk,
 )
-from odin.providers.offline.grammar import understand
-from odin.providers.offline.history import Step, Turn, mode_of, turns, working_directory
-from odin.providers.offline.memory import Memory, Unclear, resolve
-from odin.providers.offline.task import Act, Desk, Plan, Task
-from odin.providers.offline.wording import HELLO, STOPPED, not_offered, not_understood
+from odin.providers.offline.grammar import parse_prompt
+from odin.providers.offline.history import PlannerStep, PlannerTurn, collect_turns, find_working_directory, mode_of
+from odin.providers.offline.memory import PlannerMemory, UnclearReference, resolve_task
+from odin.providers.offline.task import Plan, PlanContext, PlannedCall, PlannerTask
+from odin.providers.offline.wording import HELLO, STOPPED, explain_not_offered, explain_not_understood
 
 MAX_STEPS = 60
-_REMEMBERED_TURNS = 40
+_MAX_REMEMBERED_TURNS = 40
 
-_PLANS: dict[str, Callable[[Task, Desk], Plan]] = {
-    "search": plan_search.search,
-    "count-lines": plan_search.count_lines,
-    "find": plan_files.find_files,
-    "list": plan_files.list_folder,
-    "read": plan_files.read,
-    "outline": plan_files.outline,
-    "summary": plan_files.summary,
-    "replace": plan_change.replace,
-    "create": plan_change.create,
-    "append": plan_change.append,
-    "delete": plan_change.delete,
-    "run": plan_run.run,
-    "script": plan_run.script,
-    "tests": plan_run.run_tests,
-    "which-command": plan_run.which_command,
-    "git": plan_git.git,
-    "describe": plan_project.describe,
-    "init": plan_project.init,
-    "where": plan_talk.where,
-    "mkdir": plan_talk.mkdir,
-    "move": plan_talk.move,
-    "help": plan_talk.help_,
+_PLANS: dict[str, Callable[[PlannerTask, PlanContext], Plan]] = {
+    "search": plan_search.plan_text_search,
+    "count-lines": plan_search.plan_line_count,
+    "find": plan_files.plan_find,
+    "list": plan_files.plan_list,
+    "read": plan_files.plan_read,
+    "outline": plan_files.plan_outline,
+    "summary": plan_files.plan_summary,
+    "replace": plan_change.plan_replace,
+    "create": plan_change.plan_create,
+    "append": plan_change.plan_append,
+    "delete": plan_change.plan_delete,
+    "run": plan_run.plan_command,
+    "script": plan_run.plan_script,
+    "tests": plan_run.plan_tests,
+    "which-command": plan_run.plan_unknown_command,
+    "git": plan_git.plan_git_query,
+    "describe": plan_project.plan_description,
+    "init": plan_project.plan_init,
+    "where": plan_talk.plan_where,
+    "mkdir": plan_talk.plan_mkdir,
+    "move": plan_talk.plan_move,
+    "help": plan_talk.plan_help,
 }
 
 
-class Move(Struct, frozen=True):
+class PlannerMove(Struct, frozen=True):
     """The planner's next reply: calls to make, or the answer."""
 
-    acts: tuple[Act, ...] = ()
+    calls: tuple[PlannedCall, ...] = ()
     answer: str = ""
 
 
-def next_move(request: Request) -> Move:
+def choose_move(request: Request) -> PlannerMove:
     """What to do next in the newest turn of a request."""
-    desk = Desk(working_directory(request), mode_of(request), {canonical(spec.name): spec for spec in request.tools})
-    history = turns(request.messages)
+    desk = PlanContext(
+        find_working_directory(request),
+        mode_of(request),
+        {canonical_name_of(spec.name): spec for spec in request.tools},
+    )
+    history = collect_turns(request.messages)
     if not history:
-        return Move(answer=HELLO)
-    memory = Memory()
-    for turn in history[-_REMEMBERED_TURNS - 1 : -1]:
-        _remember(turn, memory, desk)
+        return PlannerMove(answer=HELLO)
+    memory = PlannerMemory()
+    for turn in history[-_MAX_REMEMBERED_TURNS - 1 : -1]:
+        _remember_turn(turn, memory, desk)
     memory.begin_turn()
     newest = history[-1]
-    return _replay(_work(newest.prompt, memory, desk), [step for step in newest.steps if step.own])
+    return _replay_steps(_run_tasks(newest.prompt, memory, desk), [step for step in newest.steps if step.is_own])
 
 
-def _remember(turn: Turn, memory: Memory, desk: Desk) -> None:
+def _remember_turn(turn: PlannerTurn, memory: PlannerMemory, desk: PlanContext) -> None:
     """Take from an earlier turn what later words may refer to: what was asked, then what was really done."""
     memory.begin_turn()
-    for task in understand(turn.prompt):
+    for task in parse_prompt(turn.prompt):
         try:
-            memory.note_task(resolve(task, memory, desk))
-        except Unclear:
+            memory.note_task(resolve_task(task, memory, desk))
+        except UnclearReference:
             continue
     for step in turn.steps:
         memory.note_step(zip(step.calls, step.results, strict=True), desk)
 
 
-def _work(prompt: str, memory: Memory, desk: Desk) -> Plan:
+def _run_tasks(prompt: str, memory: PlannerMemory, desk: PlanContext) -> Plan:
     """All tasks of a prompt, one after the other. Each may refer to what the one before it found."""
     answers: list[str] = []
-    for task in understand(prompt):
+    for task in parse_prompt(prompt):
         if task.kind in ("unknown", "invent"):
-            answers.append(not_understood(task.said, task.kind == "invent", bool(answers)))
+            answers.append(explain_not_understood(task.source_text, task.kind == "invent", bool(answers)))
             continue
         try:
-            resolved = resolve(task, memory, desk)
-        except Unclear as question:
+            resolved = resolve_task(task, memory, desk)
+        except UnclearReference as question:
             answers.append(str(question))
             break
         memory.note_task(resolved)
-        answers.append((yield from _watched(_plan(resolved, desk, memory), memory, desk)))
+        answers.append((yield from _run_plan(_choose_plan(resolved, desk, memory), memory, desk)))
     return "\n\n".join(answer for answer in answers if answer)
 
 
-def _plan(task: Task, desk: Desk, memory: Memory) -> Plan:
+def _choose_plan(task: PlannerTask, desk: PlanContext, memory: PlannerMemory) -> Plan:
     if task.kind == "todo":
-        return plan_talk.todo(task, desk, memory)
+        return plan_talk.plan_todo(task, desk, memory)
     if task.kind == "undo":
-        return plan_talk.undo(task, desk, memory)
+        return plan_talk.plan_undo(task, desk, memory)
     return _PLANS[task.kind](task, desk)
 
 
-def _watched(plan: Plan, memory: Memory, desk: Desk) -> Plan:
+def _run_plan(plan: Plan, memory: PlannerMemory, desk: PlanContext) -> Plan:
     """Run a plan, remember what it does, and end it when it wants a tool that is not offered."""
     try:
         acts = next(plan)
         while True:
-            missing = tuple(dict.fromkeys(act.tool for act in acts if not desk.offers(act.tool)))
+            missing = tuple(dict.fromkeys(act.tool for act in acts if not desk.has_tools(act.tool)))
             if missing:
                 plan.close()
-                return not_offered(missing, desk)
+                return explain_not_offered(missing, desk)
             results = yield acts
             calls = [ToolCall(result.call_id, act.tool, act.args) for act, result in zip(acts, results, strict=True)]
             memory.note_step(zip(calls, results, strict=True), desk)
@@ -131,18 +135,18 @@ def _watched(plan: Plan, memory: Memory, desk: Desk) -> Plan:
         return done.value
 
 
-def _replay(plan: Plan, steps: list[Step]) -> Move:
+def _replay_steps(plan: Plan, steps: list[PlannerStep]) -> PlannerMove:
     """Feed a plan the results there are. What it yields after the last of them is the next move."""
     try:
         acts = next(plan)
         for step in steps[:MAX_STEPS]:
-            acts = plan.send(_fitted(step, len(acts)))
+            acts = plan.send(_fit_results(step, len(acts)))
     except StopIteration as done:
-        return Move(answer=done.value)
-    return Move(acts) if len(steps) < MAX_STEPS else Move(answer=STOPPED)
+        return PlannerMove(answer=done.value)
+    return PlannerMove(acts) if len(steps) < MAX_STEPS else PlannerMove(answer=STOPPED)
 
 
-def _fitted(step: Step, count: int) -> tuple[ToolResult, ...]:
+def _fit_results(step: PlannerStep, count: int) -> tuple[ToolResult, ...]:
     """One result for each call of the plan, also when the recorded reply had fewer."""
     lost = ToolResult("", "The call has no result.", True)
     return (*step.results, *([lost] * count))[:count]

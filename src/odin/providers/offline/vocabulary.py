@@ -43,17 +43,17 @@ FILE_TYPES: dict[str, str] = {
 TEST_GLOBS = ("**/test_*", "**/*_test.*", "**/*.test.*", "**/*.spec.*", "**/*Test.*")
 CONFIG_GLOBS = ("**/*config*", "**/*.toml", "**/*.ini", "**/*.cfg", "**/*.yaml", "**/*.yml")
 
-_MORE_ENDINGS = (
+_MORE_EXTENSIONS = (
     "rst lock cfg ini conf env log ex exs erl hs ml clj dart r jl vue svelte gradle proto tf ipynb patch diff bat "
     "ps1 mk "
     "adoc org tex bib sass less cmake jsonl tsv pdf zip gz"
 )
-_ENDINGS = frozenset([*" ".join(FILE_TYPES.values()).split(), *_MORE_ENDINGS.split()])
+_EXTENSIONS = frozenset([*" ".join(FILE_TYPES.values()).split(), *_MORE_EXTENSIONS.split()])
 _KNOWN_NAMES = (
     "makefile dockerfile license readme changelog contributing gemfile rakefile procfile justfile authors "
     "codeowners notice"
 )
-_NAMES = frozenset(_KNOWN_NAMES.split())
+_FILE_NAMES = frozenset(_KNOWN_NAMES.split())
 _PROGRAMS = (
     "ls make npm npx yarn pnpm bun git python python3 pytest tox nox uv pip pip3 poetry hatch cargo rustc go docker "
     "podman "
@@ -71,27 +71,27 @@ COMMANDS = frozenset(_PROGRAMS.split())
 """First words that make an unquoted request to run something a command."""
 
 
-def looks_like_path(word: str) -> bool:
+def is_path_like(word: str) -> bool:
     """Whether a bare word is more likely a file or folder than a word of English."""
     if not word or word in ("/", "and/or", "either/or") or re.search(r"\s|[()<>\"'|=;]", word):
         return False
     if "/" in word:
         return True
-    if re.fullmatch(r"\.[A-Za-z][\w.-]*", word) or word.lower() in _NAMES:
+    if re.fullmatch(r"\.[A-Za-z][\w.-]*", word) or word.lower() in _FILE_NAMES:
         return True
     stem, dot, ending = word.rpartition(".")
-    return bool(dot and stem and ending.lower() in _ENDINGS)
+    return bool(dot and stem and ending.lower() in _EXTENSIONS)
 
 
-def looks_like_file(path: str) -> bool:
+def is_file_like(path: str) -> bool:
     """Whether a path most likely names a file and not a folder."""
     name = path.rstrip("/").rsplit("/", 1)[-1]
     if path.endswith("/") or name in (".", "..", ""):
         return False
-    return name.lower() in _NAMES or bool(re.search(r"[^.]\.[A-Za-z]\w*$", name))
+    return name.lower() in _FILE_NAMES or bool(re.search(r"[^.]\.[A-Za-z]\w*$", name))
 
 
-def endings_of(word: str) -> tuple[str, ...]:
+def extensions_of(word: str) -> tuple[str, ...]:
     """The file endings a kind of file has: "python" → py, pyi; ".md" and "*.md" → md."""
     word = word.lower()
     if word in FILE_TYPES:
@@ -99,10 +99,10 @@ def endings_of(word: str) -> tuple[str, ...]:
     bare = re.fullmatch(r"\*?\.([a-z0-9]+)", word)
     if bare:
         return (bare[1],)
-    return (word,) if word in _ENDINGS else ()
+    return (word,) if word in _EXTENSIONS else ()
 
 
-def singular(word: str) -> str:
+def to_singular(word: str) -> str:
     """TODOs → TODO: the plural of a marker written in capitals."""
     return (
         word[:-1] if re.fullmatch(r"[A-Z][A-Z_0-9]+'?s", word) and not word.endswith("'s") else word.removesuffix("'s")

@@ -14,10 +14,26 @@ from pathlib import Path
 import msgspec
 
 from odin.core.message import Image
-from odin.session.export.overview import Overview
-from odin.session.export.richtext import rendered
-from odin.session.export.story import AnswerEntry, CallEntry, EndEntry, Entry, PromptEntry, RemarkEntry, TodosEntry
-from odin.session.export.words import dollars, ending, languages, moment, plain, seconds, tokens
+from odin.session.export.overview import SessionOverview
+from odin.session.export.richtext import render_markdown
+from odin.session.export.story import (
+    AnswerEntry,
+    CallEntry,
+    EndEntry,
+    PromptEntry,
+    RemarkEntry,
+    TodosEntry,
+    TranscriptEntry,
+)
+from odin.session.export.words import (
+    describe_end,
+    format_dollars,
+    format_duration,
+    format_time,
+    format_tokens,
+    language_of,
+    strip_control_codes,
+)
 
 _IMAGE_BYTES = 3_000_000
 _ALL_IMAGE_BYTES = 20_000_000
@@ -67,88 +83,90 @@ a{color:var(--mark)}
 @media print{details{border:0}}
 """
 
-_BOXES = {"completed": "\u2611", "cancelled": "\u2612", "in_progress": "\u25b8"}
+_CHECKBOXES = {"completed": "\u2611", "cancelled": "\u2612", "in_progress": "\u25b8"}
 
 
-def write_html(about: Overview, told: Iterable[Entry], mark: str, write: Callable[[str], None], folder: Path) -> None:
+def write_html(
+    overview: SessionOverview, entries: Iterable[TranscriptEntry], mark: str, write: Callable[[str], None], folder: Path
+) -> None:
     """`folder` is the session's own: only images from there are put into the page."""
-    page = _Page(folder)
-    write(f"<!doctype html>\n{mark}\n{_head(about)}\n<body>\n{_header(about)}\n<main>\n")
-    for entry in told:
-        write(page.entry(entry))
+    page = _HtmlPage(folder)
+    write(f"<!doctype html>\n{mark}\n{_render_head(overview)}\n<body>\n{_render_header(overview)}\n<main>\n")
+    for entry in entries:
+        write(page.render_entry(entry))
     write("</main>\n</body>\n</html>\n")
 
 
-def _head(about: Overview) -> str:
+def _render_head(about: SessionOverview) -> str:
     return (
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n<meta name="robots" content="noindex">\n'
-        f"<title>{_text(about.name)}</title>\n<style>{_STYLE}</style>\n</head>"
+        f"<title>{_escape_text(about.name)}</title>\n<style>{_STYLE}</style>\n</head>"
     )
 
 
-def _header(about: Overview) -> str:
+def _render_header(about: SessionOverview) -> str:
     rows = [
         ("Session", about.session),
         ("Folder", about.cwd),
         ("Model", about.model),
-        ("When", f"{moment(about.created)} to {moment(about.modified)}"),
+        ("When", f"{format_time(about.created)} to {format_time(about.modified)}"),
         ("Prompts", str(len(about.turns))),
-        ("Usage", tokens(about.usage)),
+        ("Usage", format_tokens(about.usage)),
     ]
     if len(about.usage_by_model) > 1:
-        rows += [(f"\u2022 {model}", tokens(usage)) for model, usage in sorted(about.usage_by_model.items())]
+        rows += [(f"\u2022 {model}", format_tokens(usage)) for model, usage in sorted(about.usage_by_model.items())]
     if about.cost_usd:
-        rows.append(("Cost", dollars(about.cost_usd)))
-    listed = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in rows)
-    return f"<header>\n<h1>{_text(about.name)}</h1>\n<dl>{listed}</dl>\n</header>"
+        rows.append(("Cost", format_dollars(about.cost_usd)))
+    listed = "".join(f"<dt>{_escape_text(name)}</dt><dd>{_escape_text(value)}</dd>" for name, value in rows)
+    return f"<header>\n<h1>{_escape_text(about.name)}</h1>\n<dl>{listed}</dl>\n</header>"
 
 
-class _Page:
+class _HtmlPage:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._image_bytes = 0
 
-    def entry(self, entry: Entry) -> str:
-        inside = self._inside(entry)
+    def render_entry(self, entry: TranscriptEntry) -> str:
+        inside = self._render_content(entry)
         agent = "" if isinstance(entry, PromptEntry) else entry.agent
         return f'<div class="agent">{inside}</div>\n' if agent and inside else inside
 
-    def _inside(self, entry: Entry) -> str:
+    def _render_content(self, entry: TranscriptEntry) -> str:
         if isinstance(entry, PromptEntry):
-            return _prompt(entry, "".join(self._image(image) for image in entry.images))
+            return _render_prompt(entry, "".join(self._render_image(image) for image in entry.images))
         if isinstance(entry, AnswerEntry):
-            return _answer(entry)
+            return _render_answer(entry)
         if isinstance(entry, CallEntry):
-            return self._call(entry)
+            return self._render_call(entry)
         if isinstance(entry, TodosEntry):
-            return _todos(entry)
+            return _render_todos(entry)
         if isinstance(entry, RemarkEntry):
-            return _remark(entry)
-        return _end(entry)
+            return _render_remark(entry)
+        return _render_end(entry)
 
-    def _call(self, entry: CallEntry) -> str:
+    def _render_call(self, entry: CallEntry) -> str:
         args = msgspec.json.format(msgspec.json.encode(entry.args), indent=2).decode()
-        inside = f'<pre class="wrap">{_text(args)}</pre>' if entry.args else ""
-        inside += _view(entry) if entry.view else ""
-        inside += f'<pre class="wrap">{_text(entry.text)}</pre>' if entry.text else ""
-        inside += "".join(self._image(image) for image in entry.images)
+        inside = f'<pre class="wrap">{_escape_text(args)}</pre>' if entry.args else ""
+        inside += _render_view(entry) if entry.view else ""
+        inside += f'<pre class="wrap">{_escape_text(entry.text)}</pre>' if entry.text else ""
+        inside += "".join(self._render_image(image) for image in entry.images)
         bad = "" if entry.status == "success" else f' <span class="bad">({entry.status})</span>'
-        whose = f"{_text(entry.agent)}: " if entry.agent else ""
-        title = " ".join(plain(entry.title).split())[:160]
-        took = f" · {seconds(entry.duration_ms)}" if entry.duration_ms else ""
-        return _folded(f"{whose}<b>{_text(entry.name)}</b>{bad} {escape(title)}{took}", inside)
+        whose = f"{_escape_text(entry.agent)}: " if entry.agent else ""
+        title = " ".join(strip_control_codes(entry.title).split())[:160]
+        took = f" · {format_duration(entry.duration_ms)}" if entry.duration_ms else ""
+        return _render_details(f"{whose}<b>{_escape_text(entry.name)}</b>{bad} {escape(title)}{took}", inside)
 
-    def _image(self, image: Image) -> str:
-        data = self._bytes(image)
+    def _render_image(self, image: Image) -> str:
+        data = self._read_image(image)
         if data is None:
-            return f'<p class="remark">[an image that is not part of this page: {_text(image.name or image.path)}]</p>'
+            return f'<p class="remark">[an image that is not part of this page: {_escape_text(image.name or image.path)}]</p>'
         encoded = base64.b64encode(data).decode()
-        return f'<img alt="{_text(image.name or "image")}" src="data:{image.media_type};base64,{encoded}">'
+        return f'<img alt="{_escape_text(image.name or "image")}" src="data:{image.media_type};base64,{encoded}">'
 
-    def _bytes(self, image: Image) -> bytes | None:
+    def _read_image(self, image: Image) -> bytes | None:
         """Only pictures the session keeps itself: a log that names another file does not bring it into the page."""
         if image.media_type not in _MEDIA or "\0" in image.path:
             return None
@@ -168,57 +186,61 @@ class _Page:
             return file.read(_IMAGE_BYTES)
 
 
-def _text(text: str) -> str:
-    return escape(plain(text))
+def _escape_text(text: str) -> str:
+    return escape(strip_control_codes(text))
 
 
-def _folded(summary: str, inside: str) -> str:
+def _render_details(summary: str, inside: str) -> str:
     return f"<details><summary>{summary}</summary><div>{inside}</div></details>\n"
 
 
-def _prompt(entry: PromptEntry, images: str) -> str:
+def _render_prompt(entry: PromptEntry, images: str) -> str:
     mode = entry.mode.removesuffix("_mode")
     head = "Continued" if entry.continues else (f"Prompt {entry.number}" if entry.number else "Said meanwhile")
     back = " · taken back" if entry.taken_back else ""
-    said = "" if entry.continues else f"<p>{_text(entry.text)}</p>"
+    said = "" if entry.continues else f"<p>{_escape_text(entry.text)}</p>"
     kind = "prompt back" if entry.taken_back else "prompt"
-    when = f'<span class="when">{mode} · {moment(entry.ts)}{back}</span>'
+    when = f'<span class="when">{mode} · {format_time(entry.ts)}{back}</span>'
     return f'<section class="{kind}"><h2>{head}</h2>{when}{said}{images}</section>\n'
 
 
-def _answer(entry: AnswerEntry) -> str:
+def _render_answer(entry: AnswerEntry) -> str:
     parts: list[str] = []
     if entry.thinking.strip():
-        parts.append(_folded("Thinking", f'<pre class="wrap">{_text(entry.thinking)}</pre>'))
+        parts.append(_render_details("Thinking", f'<pre class="wrap">{_escape_text(entry.thinking)}</pre>'))
     if entry.text.strip():
-        whose = f'<p class="when">{_text(entry.agent)}</p>' if entry.agent else ""
+        whose = f'<p class="when">{_escape_text(entry.agent)}</p>' if entry.agent else ""
         cut = '<p class="remark">(interrupted here)</p>' if entry.interrupted else ""
-        parts.append(f'<article class="answer">{whose}{rendered(plain(entry.text))}{cut}</article>\n')
+        parts.append(
+            f'<article class="answer">{whose}{render_markdown(strip_control_codes(entry.text))}{cut}</article>\n'
+        )
     return "".join(parts)
 
 
-def _view(entry: CallEntry) -> str:
-    if languages(entry.name, entry.view) != "diff":
-        return f'<pre class="wrap">{_text(entry.view)}</pre>'
-    lines = "".join(_diff_line(line) for line in plain(entry.view).rstrip("\n").split("\n"))
+def _render_view(entry: CallEntry) -> str:
+    if language_of(entry.name, entry.view) != "diff":
+        return f'<pre class="wrap">{_escape_text(entry.view)}</pre>'
+    lines = "".join(_render_diff_line(line) for line in strip_control_codes(entry.view).rstrip("\n").split("\n"))
     return f'<pre class="diff">{lines}</pre>'
 
 
-def _diff_line(line: str) -> str:
+def _render_diff_line(line: str) -> str:
     kind = "h" if line.startswith(("@@", "--- ", "+++ ")) else {"+": "p", "-": "m"}.get(line[:1], "")
     return f'<span class="{kind}">{escape(line) or " "}</span>' if kind else f"<span>{escape(line) or ' '}</span>"
 
 
-def _todos(entry: TodosEntry) -> str:
-    items = "".join(f"<li>{_BOXES.get(todo.status, chr(0x2610))} {_text(todo.content)}</li>" for todo in entry.todos)
+def _render_todos(entry: TodosEntry) -> str:
+    items = "".join(
+        f"<li>{_CHECKBOXES.get(todo.status, chr(0x2610))} {_escape_text(todo.content)}</li>" for todo in entry.todos
+    )
     return f'<ul class="todos">{items}</ul>\n'
 
 
-def _remark(entry: RemarkEntry) -> str:
+def _render_remark(entry: RemarkEntry) -> str:
     if entry.detail:
-        return _folded(_text(entry.text), f'<pre class="wrap">{_text(entry.detail)}</pre>')
-    return f'<p class="remark">{_text(entry.text)}</p>\n'
+        return _render_details(_escape_text(entry.text), f'<pre class="wrap">{_escape_text(entry.detail)}</pre>')
+    return f'<p class="remark">{_escape_text(entry.text)}</p>\n'
 
 
-def _end(entry: EndEntry) -> str:
-    return "" if entry.agent else f'<p class="end">{_text(ending(entry))}</p>\n'
+def _render_end(entry: EndEntry) -> str:
+    return "" if entry.agent else f'<p class="end">{_escape_text(describe_end(entry))}</p>\n'

@@ -20,7 +20,7 @@ from odin.core.event import (
 )
 from odin.core.message import Usage
 
-_FIRST = 200
+_FIRST_CHARS = 200
 
 
 class TurnLine(Struct):
@@ -39,7 +39,7 @@ class TurnLine(Struct):
     taken_back: bool = False
 
 
-class Overview(Struct):
+class SessionOverview(Struct):
     session: str = ""
     title: str = ""
     cwd: str = ""
@@ -58,9 +58,9 @@ class Overview(Struct):
         return self.title or (self.turns[0].first if self.turns else "") or f"Session {self.session}"
 
 
-def overview(envelopes: Iterable[Envelope]) -> Overview:
-    found = Overview()
-    told = _Taken(found.turns)
+def build_overview(envelopes: Iterable[Envelope]) -> SessionOverview:
+    found = SessionOverview()
+    told = _RewindTracker(found.turns)
     for envelope in envelopes:
         event = envelope.event
         found.session = envelope.session or found.session
@@ -75,45 +75,45 @@ def overview(envelopes: Iterable[Envelope]) -> Overview:
         elif isinstance(event, UsageRecorded):
             _add_usage(found, event)
         elif not envelope.agent:
-            told.hear(envelope)
+            told.apply(envelope)
     return found
 
 
-def _add_usage(found: Overview, event: UsageRecorded) -> None:
+def _add_usage(found: SessionOverview, event: UsageRecorded) -> None:
     found.usage += event.usage
     found.cost_usd += event.cost_usd
     found.usage_by_model[event.model] = found.usage_by_model.get(event.model, Usage()) + event.usage
 
 
-class _Taken:
+class _RewindTracker:
     """Which prompts are part of the conversation, and which were taken back."""
 
     def __init__(self, turns: list[TurnLine]) -> None:
         self._turns = turns
         self._undone: list[list[TurnLine]] = []
 
-    def hear(self, envelope: Envelope) -> None:
+    def apply(self, envelope: Envelope) -> None:
         event = envelope.event
         if isinstance(event, TurnStarted):
-            first = " ".join((event.shown or event.text).split())[:_FIRST]
+            first = " ".join((event.display_text or event.text).split())[:_FIRST_CHARS]
             self._turns.append(TurnLine(envelope.seq, event.id, event.mode, first, envelope.ts))
             self._undone.clear()
         elif isinstance(event, TurnEnded):
-            self._ended(event)
+            self._on_turn_ended(event)
         elif isinstance(event, Rewound):
-            self._undone.append(self._back(event) if event.chat else [])
+            self._undone.append(self._mark_rewound(event) if event.chat else [])
         elif isinstance(event, Redone) and self._undone:
             for turn in self._undone.pop():
                 turn.taken_back = False
 
-    def _ended(self, event: TurnEnded) -> None:
+    def _on_turn_ended(self, event: TurnEnded) -> None:
         turn = next((turn for turn in reversed(self._turns) if turn.id == event.id), None)
         if turn is not None:
             turn.reason, turn.steps, turn.usage = event.reason, event.steps, event.usage
             turn.cost_usd, turn.duration_ms = event.cost_usd, event.duration_ms
             turn.taken_back = event.error_kind == PromptBlocked.__name__
 
-    def _back(self, event: Rewound) -> list[TurnLine]:
+    def _mark_rewound(self, event: Rewound) -> list[TurnLine]:
         there = [turn for turn in self._turns if not turn.taken_back]
         at = [number for number, turn in enumerate(there) if turn.id == event.turn]
         gone = there[at[-1] :] if at else []

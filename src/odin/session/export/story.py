@@ -14,12 +14,12 @@ from odin.core.event import (
     ContextSummarized,
     Envelope,
     LoopChanged,
-    LoopNoted,
+    LoopPrompted,
     Mode,
     ModelChanged,
     PermissionAnswered,
     PermissionModeChanged,
-    PromptJoined,
+    PromptInjected,
     QuestionsAnswered,
     Redone,
     Replied,
@@ -38,7 +38,7 @@ from odin.core.event import (
 )
 from odin.core.message import Image, Usage
 from odin.core.redaction import Redact
-from odin.session.export.overview import Overview
+from odin.session.export.overview import SessionOverview
 
 
 class PromptEntry(Struct, frozen=True, tag="prompt"):
@@ -106,104 +106,107 @@ class EndEntry(Struct, frozen=True, tag="end"):
     agent: str = ""
 
 
-Entry = PromptEntry | AnswerEntry | CallEntry | TodosEntry | RemarkEntry | EndEntry
+TranscriptEntry = PromptEntry | AnswerEntry | CallEntry | TodosEntry | RemarkEntry | EndEntry
 
 
-def entries(envelopes: Iterable[Envelope], about: Overview, redact: Redact) -> Iterator[Entry]:
+def build_entries(envelopes: Iterable[Envelope], about: SessionOverview, redact: Redact) -> Iterator[TranscriptEntry]:
     """One after the other, so that a long session is never held as a whole."""
-    return _Teller(about, redact).tell(envelopes)
+    return _EntryBuilder(about, redact).build(envelopes)
 
 
-class _Teller:
-    def __init__(self, about: Overview, redact: Redact) -> None:
+class _EntryBuilder:
+    def __init__(self, about: SessionOverview, redact: Redact) -> None:
         self._lines = {line.seq: line for line in about.turns}
         self._redact = redact
-        self._open: dict[str, tuple[dict[str, Any], str]] = {}
+        self._open_calls: dict[str, tuple[dict[str, Any], str]] = {}
         self._number = 0
 
-    def tell(self, envelopes: Iterable[Envelope]) -> Iterator[Entry]:
+    def build(self, envelopes: Iterable[Envelope]) -> Iterator[TranscriptEntry]:
         for envelope in envelopes:
             event = envelope.event
             if isinstance(event, ToolStarted):
-                self._open[event.call_id] = (event.args, event.description)
-            step = _STEPS.get(type(event))
+                self._open_calls[event.call_id] = (event.args, event.description)
+            step = _ENTRY_HANDLERS.get(type(event))
             if step is not None:
                 yield from step(self, event, envelope)
 
-    def _clean(self, text: str) -> str:
+    def _redact_text(self, text: str) -> str:
         return self._redact(text).text if text else ""
 
-    def _cleaned(self, value: Any) -> Any:
+    def _redact_value(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self._clean(value)
+            return self._redact_text(value)
         if isinstance(value, list | tuple):
-            return [self._cleaned(item) for item in cast("list[Any]", value)]
+            return [self._redact_value(item) for item in cast("list[Any]", value)]
         if isinstance(value, dict):
-            return {self._clean(str(key)): self._cleaned(item) for key, item in cast("dict[Any, Any]", value).items()}
+            return {
+                self._redact_text(str(key)): self._redact_value(item)
+                for key, item in cast("dict[Any, Any]", value).items()
+            }
         return value
 
-    def _remark(self, envelope: Envelope, text: str, detail: str = "") -> RemarkEntry:
-        return RemarkEntry(self._clean(text), envelope.ts, self._clean(detail), envelope.agent)
+    def _make_remark(self, envelope: Envelope, text: str, detail: str = "") -> RemarkEntry:
+        return RemarkEntry(self._redact_text(text), envelope.ts, self._redact_text(detail), envelope.agent)
 
     # One small step per kind of event that a reader wants to see.
 
-    def _opened(self, event: SessionOpened, envelope: Envelope) -> Iterator[Entry]:
+    def _on_session_opened(self, event: SessionOpened, envelope: Envelope) -> Iterator[TranscriptEntry]:
         if event.resumed:
-            yield self._remark(envelope, f"Resumed with {event.model}.")
+            yield self._make_remark(envelope, f"Resumed with {event.model}.")
 
-    def _turn(self, event: TurnStarted, envelope: Envelope) -> Iterator[Entry]:
+    def _on_turn_started(self, event: TurnStarted, envelope: Envelope) -> Iterator[TranscriptEntry]:
         if envelope.agent:
             return
         self._number += 1
-        self._open.clear()
+        self._open_calls.clear()
         line = self._lines.get(envelope.seq)
         back = line is not None and line.taken_back
-        text = self._clean(event.shown or event.text)
-        images = self._images(event.images)
+        text = self._redact_text(event.display_text or event.text)
+        images = self._filter_images(event.images)
         yield PromptEntry(self._number, event.id, text, event.mode, envelope.ts, back, event.continues, images)
 
-    def _joined(self, event: PromptJoined, envelope: Envelope) -> Iterator[Entry]:
-        text, images = self._clean(event.shown or event.text), self._images(event.images)
+    def _on_prompt_joined(self, event: PromptInjected, envelope: Envelope) -> Iterator[TranscriptEntry]:
+        text, images = self._redact_text(event.display_text or event.text), self._filter_images(event.images)
         yield PromptEntry(0, event.id, text, event.mode, envelope.ts, images=images)
 
-    def _images(self, images: tuple[Image, ...]) -> tuple[Image, ...]:
+    def _filter_images(self, images: tuple[Image, ...]) -> tuple[Image, ...]:
         """Without those whose name or place has a secret in it."""
-        return tuple(image for image in images if self._clean(whole := f"{image.path} {image.name}") == whole)
+        return tuple(image for image in images if self._redact_text(whole := f"{image.path} {image.name}") == whole)
 
-    def _replied(self, event: Replied, envelope: Envelope) -> Iterator[Entry]:
+    def _on_replied(self, event: Replied, envelope: Envelope) -> Iterator[TranscriptEntry]:
         message = event.message
         for call in message.calls:
-            self._open[call.id] = (call.args, "")
-        text, thinking = self._clean(message.text), self._clean(message.thinking)
+            self._open_calls[call.id] = (call.args, "")
+        text, thinking = self._redact_text(message.text), self._redact_text(message.thinking)
         if text.strip() or thinking.strip():
             yield AnswerEntry(
-                text, thinking, self._clean(message.model), envelope.ts, envelope.agent, message.interrupted
+                text, thinking, self._redact_text(message.model), envelope.ts, envelope.agent, message.interrupted
             )
 
-    def _ended(self, event: ToolEnded, envelope: Envelope) -> Iterator[Entry]:
-        args, title = self._open.pop(event.call_id, ({}, ""))
+    def _on_tool_ended(self, event: ToolEnded, envelope: Envelope) -> Iterator[TranscriptEntry]:
+        args, title = self._open_calls.pop(event.call_id, ({}, ""))
         yield CallEntry(
             id=event.call_id,
             name=event.name,
-            title=self._clean(title or event.note),
-            args=self._cleaned(args),
+            title=self._redact_text(title or event.note),
+            args=self._redact_value(args),
             status=event.status,
-            text=self._clean(event.text),
+            text=self._redact_text(event.text),
             ts=envelope.ts,
-            view=self._clean(event.view or event.for_user),
+            view=self._redact_text(event.display or event.for_user),
             files=event.files,
-            images=self._images(event.images),
+            images=self._filter_images(event.images),
             duration_ms=event.duration_ms,
             agent=envelope.agent,
         )
 
-    def _todos(self, event: TodosChanged, envelope: Envelope) -> Iterator[Entry]:
-        yield TodosEntry(tuple(self._todo(todo) for todo in event.todos), envelope.ts, envelope.agent)
+    def _on_todos_changed(self, event: TodosChanged, envelope: Envelope) -> Iterator[TranscriptEntry]:
+        yield TodosEntry(tuple(self._redact_todo(todo) for todo in event.todos), envelope.ts, envelope.agent)
 
-    def _todo(self, todo: Todo) -> Todo:
-        return Todo(todo.id, self._clean(todo.content), todo.status)
+    def _redact_todo(self, todo: Todo) -> Todo:
+        return Todo(todo.id, self._redact_text(todo.content), todo.status)
 
-    def _over(self, event: TurnEnded, envelope: Envelope) -> Iterator[Entry]:
+    def _on_turn_ended(self, event: TurnEnded, envelope: Envelope) -> Iterator[TranscriptEntry]:
         yield EndEntry(
             id=event.id,
             reason=event.reason,
@@ -211,34 +214,36 @@ class _Teller:
             cost_usd=event.cost_usd,
             duration_ms=event.duration_ms,
             ts=envelope.ts,
-            error=self._clean(event.error),
+            error=self._redact_text(event.error),
             agent=envelope.agent,
         )
 
-    def _context(self, event: ContextAdded, envelope: Envelope) -> Iterator[Entry]:
-        yield self._remark(envelope, f"{event.source}.", event.content)
+    def _on_context_added(self, event: ContextAdded, envelope: Envelope) -> Iterator[TranscriptEntry]:
+        yield self._make_remark(envelope, f"{event.source}.", event.content)
 
-    def _answered(self, event: PermissionAnswered, envelope: Envelope) -> Iterator[Entry]:
+    def _on_permission_answered(self, event: PermissionAnswered, envelope: Envelope) -> Iterator[TranscriptEntry]:
         verb = "Allowed" if event.allowed else "Not allowed"
         why = f": {event.reason}" if event.reason else "."
-        yield self._remark(envelope, f"{verb} by {event.by}{why}")
+        yield self._make_remark(envelope, f"{verb} by {event.by}{why}")
 
-    def _questions(self, event: QuestionsAnswered, envelope: Envelope) -> Iterator[Entry]:
+    def _on_questions_answered(self, event: QuestionsAnswered, envelope: Envelope) -> Iterator[TranscriptEntry]:
         said = "; ".join(", ".join(answer) for answer in event.answers)
-        yield self._remark(envelope, "The questions were not answered." if event.cancelled else f"Answered: {said}.")
+        yield self._make_remark(
+            envelope, "The questions were not answered." if event.cancelled else f"Answered: {said}."
+        )
 
-    def _loop(self, event: LoopChanged, envelope: Envelope) -> Iterator[Entry]:
+    def _on_loop_changed(self, event: LoopChanged, envelope: Envelope) -> Iterator[TranscriptEntry]:
         """How it ended; the way there is told by its iterations."""
         if event.state in ("idle", "completed", "blocked", "budget_exhausted"):
             how = "off" if event.state == "idle" else event.state.replace("_", " ")
-            yield self._remark(envelope, f"Loop mode: {how}{f'. {event.reason}' if event.reason else '.'}")
+            yield self._make_remark(envelope, f"Loop mode: {how}{f'. {event.reason}' if event.reason else '.'}")
 
-    def _plain(self, event: Any, envelope: Envelope) -> Iterator[Entry]:
+    def _on_plain_event(self, event: Any, envelope: Envelope) -> Iterator[TranscriptEntry]:
         text, detail = _SENTENCES[type(event)](event)
-        yield self._remark(envelope, text, detail)
+        yield self._make_remark(envelope, text, detail)
 
 
-def _spawn_over(event: SpawnFinished) -> str:
+def _describe_spawn_end(event: SpawnFinished) -> str:
     return f"Background process {event.id} is over: {event.status} (exit code {event.code})."
 
 
@@ -252,23 +257,23 @@ _SENTENCES: dict[type, Callable[[Any], tuple[str, str]]] = {
     ReplyDiscarded: lambda event: (f"A reply was discarded: {event.reason}.", ""),
     RetryScheduled: lambda event: (f"Tried again ({event.attempt} of {event.attempts}): {event.error}", ""),
     SpawnStarted: lambda event: (f"Background process {event.id} began: {event.command}", ""),
-    SpawnFinished: lambda event: (_spawn_over(event), event.output),
+    SpawnFinished: lambda event: (_describe_spawn_end(event), event.output),
     AgentStarted: lambda event: (f"Sub-agent {event.id} began.", event.task),
     AgentEnded: lambda event: (f"Sub-agent {event.id} is done: {event.reason}.", ""),
-    LoopNoted: lambda event: (f"Loop mode, iteration {event.iteration} of {event.limit}.", event.text),
+    LoopPrompted: lambda event: (f"Loop mode, iteration {event.iteration} of {event.limit}.", event.text),
 }
 
-_STEPS: dict[type, Callable[[_Teller, Any, Envelope], Iterator[Entry]]] = {
-    SessionOpened: _Teller._opened,
-    TurnStarted: _Teller._turn,
-    PromptJoined: _Teller._joined,
-    Replied: _Teller._replied,
-    ToolEnded: _Teller._ended,
-    TodosChanged: _Teller._todos,
-    TurnEnded: _Teller._over,
-    ContextAdded: _Teller._context,
-    PermissionAnswered: _Teller._answered,
-    QuestionsAnswered: _Teller._questions,
-    LoopChanged: _Teller._loop,
-    **dict.fromkeys(_SENTENCES, _Teller._plain),
+_ENTRY_HANDLERS: dict[type, Callable[[_EntryBuilder, Any, Envelope], Iterator[TranscriptEntry]]] = {
+    SessionOpened: _EntryBuilder._on_session_opened,
+    TurnStarted: _EntryBuilder._on_turn_started,
+    PromptInjected: _EntryBuilder._on_prompt_joined,
+    Replied: _EntryBuilder._on_replied,
+    ToolEnded: _EntryBuilder._on_tool_ended,
+    TodosChanged: _EntryBuilder._on_todos_changed,
+    TurnEnded: _EntryBuilder._on_turn_ended,
+    ContextAdded: _EntryBuilder._on_context_added,
+    PermissionAnswered: _EntryBuilder._on_permission_answered,
+    QuestionsAnswered: _EntryBuilder._on_questions_answered,
+    LoopChanged: _EntryBuilder._on_loop_changed,
+    **dict.fromkeys(_SENTENCES, _EntryBuilder._on_plain_event),
 }

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import msgspec
 
-INDEX = ".index"
-_WORTH = 16
+PACK_INDEX_SUFFIX = ".index"
+_MIN_PACKED_FILES = 16
 """Fewer than this are kept as objects of their own."""
 
-Place = tuple[Path, int, int]
+BlobLocation = tuple[Path, int, int]
 """Where bytes are: a file, the offset in it, the length."""
 
-_encoder = msgspec.msgpack.Encoder()
+_pack_encoder = msgspec.msgpack.Encoder()
 
 
-class Bale:
+class PackFile:
     """One bale being filled. `few` holds what came first, in case nothing more comes."""
 
     def __init__(self, folder: Path) -> None:
@@ -31,31 +31,31 @@ class Bale:
         self._fd = -1
         self._size = 0
         self._index: dict[str, tuple[int, int]] = {}
-        self.few: dict[str, bytes] = {}
+        self.unpacked: dict[str, bytes] = {}
 
     def __contains__(self, sha256: str) -> bool:
-        return sha256 in self._index or sha256 in self.few
+        return sha256 in self._index or sha256 in self.unpacked
 
     def add(self, sha256: str, data: bytes) -> None:
         if self._fd < 0:
-            self.few[sha256] = data
-            if len(self.few) < _WORTH:
+            self.unpacked[sha256] = data
+            if len(self.unpacked) < _MIN_PACKED_FILES:
                 return
-            self._begin()
+            self._open_pack()
         else:
-            self._append(sha256, data)
+            self._append_blob(sha256, data)
 
-    def finish(self) -> dict[str, Place]:
+    def finish(self) -> dict[str, BlobLocation]:
         """Give the bale its index; from now on its parts can be found. Says where they are."""
         if self._fd < 0:
             return {}
         os.fsync(self._fd)
         os.close(self._fd)
         self._fd = -1
-        whole = self._path.with_name(self._path.name + INDEX)
+        whole = self._path.with_name(self._path.name + PACK_INDEX_SUFFIX)
         half = whole.with_name(f".{whole.name}")
         with half.open("wb") as file:
-            file.write(_encoder.encode(self._index))
+            file.write(_pack_encoder.encode(self._index))
             file.flush()
             os.fsync(file.fileno())
         half.replace(whole)
@@ -71,15 +71,15 @@ class Bale:
     def size(self) -> int:
         return self._size
 
-    def _begin(self) -> None:
+    def _open_pack(self) -> None:
         for folder in (*reversed(self._folder.parents), self._folder):
             folder.mkdir(0o700, exist_ok=True)
         self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        few, self.few = self.few, {}
+        few, self.unpacked = self.unpacked, {}
         for sha256, data in few.items():
-            self._append(sha256, data)
+            self._append_blob(sha256, data)
 
-    def _append(self, sha256: str, data: bytes) -> None:
+    def _append_blob(self, sha256: str, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(self._fd, view) :]
@@ -87,24 +87,24 @@ class Bale:
         self._size += len(data)
 
 
-def places(folder: Path, skip: set[str]) -> dict[str, dict[str, Place]]:
+def read_pack_indexes(folder: Path, skip: set[str]) -> dict[str, dict[str, BlobLocation]]:
     """What the finished bales hold, by the name of their index. Those in `skip` are known already."""
-    found: dict[str, dict[str, Place]] = {}
+    found: dict[str, dict[str, BlobLocation]] = {}
     try:
-        names = [name for name in os.listdir(folder) if name.endswith(INDEX) and name[0] != "."]  # noqa: PTH208
+        names = [name for name in os.listdir(folder) if name.endswith(PACK_INDEX_SUFFIX) and name[0] != "."]  # noqa: PTH208
     except OSError:
         return {}
     for name in names:
         if name not in skip:
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 index = msgspec.msgpack.decode((folder / name).read_bytes(), type=dict[str, tuple[int, int]])
-                path = folder / name.removesuffix(INDEX)
+                path = folder / name.removesuffix(PACK_INDEX_SUFFIX)
                 found[name] = {sha256: (path, *place) for sha256, place in index.items()}
     return found
 
 
-def read_place(place: Place) -> bytes:
-    path, offset, length = place
+def read_blob(location: BlobLocation) -> bytes:
+    path, offset, length = location
     with path.open("rb") as file:
         file.seek(offset)
         return file.read(length)

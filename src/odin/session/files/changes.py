@@ -12,24 +12,24 @@ from odin.core.event import (
     AnyEvent,
     CallDiscarded,
     CallSpeculated,
+    CheckpointSaved,
     Envelope,
     FileChange,
-    FilesLeft,
-    FilesSaved,
+    FilesChanged,
     Redone,
     Rewound,
     ToolStarted,
 )
 
 
-class Change(Struct, frozen=True):
+class RecordedChange(Struct, frozen=True):
     """`shared` means that it happened beside a process in the background, so it may be somebody else's."""
 
-    before_after: FileChange
-    shared: bool = False
+    change: FileChange
+    is_shared: bool = False
 
 
-class Ahead(Struct, frozen=True):
+class SpeculativeChanges(Struct, frozen=True):
     """A call that was begun early and neither counts nor is discarded yet. `seq` is the number of its event.
 
     `saved` is how its files were, since `saved_at`; `changes` what it made of them, or None while that is not known.
@@ -38,15 +38,15 @@ class Ahead(Struct, frozen=True):
     agent: str
     call: CallSpeculated
     seq: int
-    saved: FilesSaved | None = None
+    saved: CheckpointSaved | None = None
     saved_at: float = 0.0
     changes: tuple[FileChange, ...] | None = None
 
 
-class Unended(Struct, frozen=True):
+class UnfinishedSave(Struct, frozen=True):
     """What was saved for a call of which the end is not known, and when."""
 
-    saved: FilesSaved
+    saved: CheckpointSaved
     at: float
 
 
@@ -54,108 +54,108 @@ class FileHistory:
     """Every change in the order of the log, those of rewinds too: going further back is reading further back."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Unended] = {}
-        self._changes: list[Change] = []
-        self._ahead: dict[tuple[str, str], Ahead] = {}
+        self._open: dict[str, UnfinishedSave] = {}
+        self._changes: list[RecordedChange] = []
+        self._speculative: dict[tuple[str, str], SpeculativeChanges] = {}
 
     @property
-    def open(self) -> tuple[Unended, ...]:
+    def unfinished(self) -> tuple[UnfinishedSave, ...]:
         """What was saved for calls of which the end is not known: the process that ran them is gone."""
         return tuple(self._open.values())
 
     @property
-    def ahead(self) -> tuple[Ahead, ...]:
+    def speculative(self) -> tuple[SpeculativeChanges, ...]:
         """The calls that were begun early and of which nothing more is known, in order."""
-        return tuple(self._ahead.values())
+        return tuple(self._speculative.values())
 
-    def begun_early(self, agent: str, call_id: str) -> Ahead | None:
-        return self._ahead.get((agent, call_id))
+    def find_speculative(self, agent: str, call_id: str) -> SpeculativeChanges | None:
+        return self._speculative.get((agent, call_id))
 
     def apply(self, envelope: Envelope) -> tuple[FileChange, ...]:
         """What a call has changed for good with this event."""
-        step = _STEPS.get(type(envelope.event))
+        step = _FILE_HANDLERS.get(type(envelope.event))
         return (step(self, envelope.event, envelope) or ()) if step is not None else ()
 
-    def speculated(self, event: CallSpeculated, agent: str, seq: int) -> None:
-        self._ahead[agent, event.call_id] = Ahead(agent, event, seq)
+    def add_speculative(self, event: CallSpeculated, agent: str, seq: int) -> None:
+        self._speculative[agent, event.call_id] = SpeculativeChanges(agent, event, seq)
 
-    def saved(self, event: FilesSaved, agent: str = "", at: float = 0.0) -> None:
-        early = self._ahead.get((agent, event.call_id))
+    def record_saved(self, event: CheckpointSaved, agent: str = "", at: float = 0.0) -> None:
+        early = self._speculative.get((agent, event.call_id))
         if early is None:
-            self._open[event.call_id] = Unended(event, at)
+            self._open[event.call_id] = UnfinishedSave(event, at)
         else:
-            self._ahead[agent, event.call_id] = structs.replace(early, saved=event, saved_at=at)
+            self._speculative[agent, event.call_id] = structs.replace(early, saved=event, saved_at=at)
 
-    def left(self, event: FilesLeft, agent: str = "") -> tuple[FileChange, ...]:
+    def record_left(self, event: FilesChanged, agent: str = "") -> tuple[FileChange, ...]:
         """What the session has changed with this: nothing yet, when the call may still be discarded."""
-        early = self._ahead.get((agent, event.call_id))
+        early = self._speculative.get((agent, event.call_id))
         if early is not None:
-            self._ahead[agent, event.call_id] = structs.replace(early, changes=event.changes)
+            self._speculative[agent, event.call_id] = structs.replace(early, changes=event.changes)
             return ()
         self._open.pop(event.call_id, None)
-        self._changes.extend(Change(change, event.shared) for change in event.changes)
+        self._changes.extend(RecordedChange(change, event.concurrent) for change in event.changes)
         return event.changes
 
-    def counts(self, agent: str, call_id: str) -> tuple[FileChange, ...]:
+    def commit_call(self, agent: str, call_id: str) -> tuple[FileChange, ...]:
         """A call begins for good. What it has changed early is the session's now."""
-        early = self._ahead.pop((agent, call_id), None)
+        early = self._speculative.pop((agent, call_id), None)
         if early is None or early.saved is None:
             return ()
         if early.changes is None:
-            self._open[call_id] = Unended(early.saved, early.saved_at)
+            self._open[call_id] = UnfinishedSave(early.saved, early.saved_at)
             return ()
-        self._changes.extend(map(Change, early.changes))
+        self._changes.extend(map(RecordedChange, early.changes))
         return early.changes
 
-    def discarded(self, event: CallDiscarded, agent: str) -> None:
+    def discard_call(self, event: CallDiscarded, agent: str) -> None:
         """Only what could not be put back remains a change, so that a rewind may still see to it."""
-        early = self._ahead.pop((agent, event.call_id), None)
-        kept = {file.path for file in event.kept}
+        early = self._speculative.pop((agent, event.call_id), None)
+        kept = {file.path for file in event.skipped_files}
         changes = early.changes or () if early else ()
-        self._changes.extend(Change(change) for change in changes if change.before.path in kept)
+        self._changes.extend(RecordedChange(change) for change in changes if change.before.path in kept)
 
-    def went(self, rewind: str, changes: Iterable[FileChange]) -> None:
+    def record_rewind(self, rewind: str, changes: Iterable[FileChange]) -> None:
         """A rewind, or the redo of one."""
         self._open.pop(rewind, None)
-        self._changes.extend(Change(change) for change in changes)
+        self._changes.extend(RecordedChange(change) for change in changes)
 
     def mark(self) -> int:
         return len(self._changes)
 
-    def since(self, mark: int) -> tuple[Change, ...]:
+    def list_since(self, mark: int) -> tuple[RecordedChange, ...]:
         return tuple(self._changes[mark:])
 
 
-def _speculated(history: FileHistory, event: CallSpeculated, envelope: Envelope) -> None:
-    history.speculated(event, envelope.agent, envelope.seq)
+def _on_call_speculated(history: FileHistory, event: CallSpeculated, envelope: Envelope) -> None:
+    history.add_speculative(event, envelope.agent, envelope.seq)
 
 
-def _saved(history: FileHistory, event: FilesSaved, envelope: Envelope) -> None:
-    history.saved(event, envelope.agent, envelope.ts)
+def _on_files_saved(history: FileHistory, event: CheckpointSaved, envelope: Envelope) -> None:
+    history.record_saved(event, envelope.agent, envelope.ts)
 
 
-def _left(history: FileHistory, event: FilesLeft, envelope: Envelope) -> tuple[FileChange, ...]:
-    return history.left(event, envelope.agent)
+def _on_files_left(history: FileHistory, event: FilesChanged, envelope: Envelope) -> tuple[FileChange, ...]:
+    return history.record_left(event, envelope.agent)
 
 
-def _started(history: FileHistory, event: ToolStarted, envelope: Envelope) -> tuple[FileChange, ...]:
-    return history.counts(envelope.agent, event.call_id)
+def _on_tool_started(history: FileHistory, event: ToolStarted, envelope: Envelope) -> tuple[FileChange, ...]:
+    return history.commit_call(envelope.agent, event.call_id)
 
 
-def _discarded(history: FileHistory, event: CallDiscarded, envelope: Envelope) -> None:
-    history.discarded(event, envelope.agent)
+def _on_call_discarded(history: FileHistory, event: CallDiscarded, envelope: Envelope) -> None:
+    history.discard_call(event, envelope.agent)
 
 
-def _went(history: FileHistory, event: Rewound | Redone, envelope: Envelope) -> None:
-    history.went(event.id, event.changes)
+def _on_rewind(history: FileHistory, event: Rewound | Redone, envelope: Envelope) -> None:
+    history.record_rewind(event.id, event.changes)
 
 
-_STEPS: dict[type[AnyEvent], Callable[[FileHistory, Any, Envelope], tuple[FileChange, ...] | None]] = {
-    CallSpeculated: _speculated,
-    FilesSaved: _saved,
-    FilesLeft: _left,
-    ToolStarted: _started,
-    CallDiscarded: _discarded,
-    Rewound: _went,
-    Redone: _went,
+_FILE_HANDLERS: dict[type[AnyEvent], Callable[[FileHistory, Any, Envelope], tuple[FileChange, ...] | None]] = {
+    CallSpeculated: _on_call_speculated,
+    CheckpointSaved: _on_files_saved,
+    FilesChanged: _on_files_left,
+    ToolStarted: _on_tool_started,
+    CallDiscarded: _on_call_discarded,
+    Rewound: _on_rewind,
+    Redone: _on_rewind,
 }

@@ -20,16 +20,16 @@ import msgspec
 
 from odin.core.errors import OdinError, StateUnwritable
 from odin.core.event import FileState
-from odin.session.files.bale import Bale, Place, places, read_place
+from odin.session.files.bale import BlobLocation, PackFile, read_blob, read_pack_indexes
 
-OBJECTS, BALES, MANIFESTS, SEEN = "objects", "bales", "manifests", "seen"
+OBJECTS, PACKS, MANIFESTS, HASH_CACHE = "objects", "bales", "manifests", "seen"
 
 
-class Lost(OdinError):
+class CheckpointLost(OdinError):
     """What should be in the store is not there any more, or is not what it was."""
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class CheckpointManifest(msgspec.Struct, frozen=True):
     """The files of a project at one moment. A folder with `saved` false was not looked into."""
 
     root: str
@@ -37,13 +37,13 @@ class Manifest(msgspec.Struct, frozen=True):
     whole: bool = True
 
 
-Seen = dict[str, tuple[int, int, int, int, str]]
+HashCache = dict[str, tuple[int, int, int, int, str]]
 """Path → mtime, ctime, size, inode and hash of a file when it was last read."""
 
-_encoder = msgspec.msgpack.Encoder()
+_store_encoder = msgspec.msgpack.Encoder()
 
 
-def digest(data: bytes) -> str:
+def sha256_of(data: bytes) -> str:
     import hashlib
 
     return hashlib.sha256(data).hexdigest()
@@ -54,26 +54,26 @@ class CheckpointStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.added = 0
-        self._baled: dict[str, Place] = {}
-        self._bales: set[str] = set()
+        self.bytes_added = 0
+        self._packed: dict[str, BlobLocation] = {}
+        self._known_packs: set[str] = set()
 
     def keep(self, data: bytes) -> str:
         """Put the bytes into the store and give their name."""
-        sha256 = digest(data)
-        if not self.holds(sha256):
-            self._write(self._object(sha256), data)
+        sha256 = sha256_of(data)
+        if not self.contains(sha256):
+            self._write(self._object_path_of(sha256), data)
         return sha256
 
     @contextlib.contextmanager
-    def many(self) -> Generator[Callable[[bytes], str]]:
+    def keep_many(self) -> Generator[Callable[[bytes], str]]:
         """A `keep` for many files at once. They are in the store when this ends without an exception."""
-        bale = Bale(self.folder / BALES)
+        bale = PackFile(self.folder / PACKS)
 
         def keep(data: bytes) -> str:
-            sha256 = digest(data)
-            if sha256 not in bale and sha256 not in self._baled and not self._object(sha256).exists():
-                self._put(bale, sha256, data)
+            sha256 = sha256_of(data)
+            if sha256 not in bale and sha256 not in self._packed and not self._object_path_of(sha256).exists():
+                self._add_to_pack(bale, sha256, data)
             return sha256
 
         try:
@@ -81,21 +81,21 @@ class CheckpointStore:
         except BaseException:
             bale.discard()
             raise
-        self._finish(bale)
+        self._finish_pack(bale)
 
-    def holds(self, sha256: str) -> bool:
-        return self._object(sha256).exists() or self._place(sha256) is not None
+    def contains(self, sha256: str) -> bool:
+        return self._object_path_of(sha256).exists() or self._locate_packed(sha256) is not None
 
-    def names(self) -> set[str]:
+    def list_names(self) -> set[str]:
         """Everything it holds."""
-        self._look_for_bales()
-        found: set[str] = set(self._baled)
-        for shelf in self._shelves():
+        self._refresh_packs()
+        found: set[str] = set(self._packed)
+        for shelf in self._list_object_folders():
             with contextlib.suppress(OSError), os.scandir(shelf) as entries:
                 found.update(entry.name for entry in entries)
         return found
 
-    def _shelves(self) -> list[Path]:
+    def _list_object_folders(self) -> list[Path]:
         try:
             return list((self.folder / OBJECTS).iterdir())
         except OSError:
@@ -104,17 +104,17 @@ class CheckpointStore:
     def fetch(self, sha256: str) -> bytes:
         """The bytes of that name, checked. Raises Lost."""
         try:
-            place = self._place(sha256)
-            data = self._object(sha256).read_bytes() if place is None else read_place(place)
+            place = self._locate_packed(sha256)
+            data = self._object_path_of(sha256).read_bytes() if place is None else read_blob(place)
         except OSError as error:
-            raise Lost("its earlier bytes are no longer in the checkpoint store") from error
-        if digest(data) != sha256:
-            raise Lost("its earlier bytes in the checkpoint store are damaged")
+            raise CheckpointLost("its earlier bytes are no longer in the checkpoint store") from error
+        if sha256_of(data) != sha256:
+            raise CheckpointLost("its earlier bytes in the checkpoint store are damaged")
         return data
 
-    def keep_manifest(self, manifest: Manifest) -> str:
-        data = _encoder.encode(manifest)
-        sha256 = digest(data)
+    def keep_manifest(self, manifest: CheckpointManifest) -> str:
+        data = _store_encoder.encode(manifest)
+        sha256 = sha256_of(data)
         path = self.folder / MANIFESTS / sha256
         if path.exists():
             with contextlib.suppress(OSError):
@@ -123,59 +123,59 @@ class CheckpointStore:
             self._write(path, data)
         return sha256
 
-    def manifest(self, sha256: str) -> Manifest:
+    def load_manifest(self, sha256: str) -> CheckpointManifest:
         try:
             data = (self.folder / MANIFESTS / sha256).read_bytes()
-            if digest(data) != sha256:
-                raise Lost("the list of the project's files in the checkpoint store is damaged")
-            return msgspec.msgpack.decode(data, type=Manifest)
+            if sha256_of(data) != sha256:
+                raise CheckpointLost("the list of the project's files in the checkpoint store is damaged")
+            return msgspec.msgpack.decode(data, type=CheckpointManifest)
         except (OSError, ValueError, msgspec.MsgspecError) as error:
-            raise Lost("the list of the project's files is no longer in the checkpoint store") from error
+            raise CheckpointLost("the list of the project's files is no longer in the checkpoint store") from error
 
-    def load_seen(self) -> Seen:
+    def load_hash_cache(self) -> HashCache:
         """What an earlier process knew; nothing when that cannot be read."""
         try:
-            return msgspec.msgpack.decode((self.folder / SEEN).read_bytes(), type=Seen)
+            return msgspec.msgpack.decode((self.folder / HASH_CACHE).read_bytes(), type=HashCache)
         except (OSError, msgspec.MsgspecError):
             return {}
 
-    def keep_seen(self, seen: Seen) -> None:
-        self._write(self.folder / SEEN, _encoder.encode(seen), sync=False)
+    def keep_hash_cache(self, seen: HashCache) -> None:
+        self._write(self.folder / HASH_CACHE, _store_encoder.encode(seen), sync=False)
 
-    def _place(self, sha256: str) -> Place | None:
+    def _locate_packed(self, sha256: str) -> BlobLocation | None:
         """Where in a bale it is. Another process may have made one since we last looked."""
-        if sha256 not in self._baled:
-            self._look_for_bales()
-        return self._baled.get(sha256)
+        if sha256 not in self._packed:
+            self._refresh_packs()
+        return self._packed.get(sha256)
 
-    def _look_for_bales(self) -> None:
-        for name, found in places(self.folder / BALES, self._bales).items():
-            self._bales.add(name)
-            self._baled.update(found)
+    def _refresh_packs(self) -> None:
+        for name, found in read_pack_indexes(self.folder / PACKS, self._known_packs).items():
+            self._known_packs.add(name)
+            self._packed.update(found)
 
-    def _put(self, bale: Bale, sha256: str, data: bytes) -> None:
+    def _add_to_pack(self, bale: PackFile, sha256: str, data: bytes) -> None:
         try:
             bale.add(sha256, data)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._make_write_error(error) from error
 
-    def _finish(self, bale: Bale) -> None:
+    def _finish_pack(self, bale: PackFile) -> None:
         try:
-            self._baled.update(bale.finish())
+            self._packed.update(bale.finish())
         except OSError as error:
             bale.discard()
-            raise self._unwritable(error) from error
-        self.added += bale.size
-        for sha256, data in bale.few.items():
-            self._write(self._object(sha256), data)
+            raise self._make_write_error(error) from error
+        self.bytes_added += bale.size
+        for sha256, data in bale.unpacked.items():
+            self._write(self._object_path_of(sha256), data)
 
-    def _unwritable(self, error: OSError) -> StateUnwritable:
+    def _make_write_error(self, error: OSError) -> StateUnwritable:
         return StateUnwritable(
             f"A checkpoint cannot be saved ({self.folder}: {error.strerror or error}), so nothing was changed.",
             "Free some space, or set ODIN_STATE_DIR to a folder you can write.",
         )
 
-    def _object(self, sha256: str) -> Path:
+    def _object_path_of(self, sha256: str) -> Path:
         return self.folder / OBJECTS / sha256[:2] / sha256
 
     def _write(self, path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -193,8 +193,8 @@ class CheckpointStore:
                 temporary.unlink(missing_ok=True)
                 raise
         except OSError as error:
-            raise self._unwritable(error) from error
-        self.added += len(data)
+            raise self._make_write_error(error) from error
+        self.bytes_added += len(data)
 
     def _create(self, path: Path) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -16,17 +16,25 @@ from msgspec import Struct
 
 from odin.core.errors import OdinError
 from odin.core.event import FileChange, FileState
-from odin.session.files.checkpoints import CheckpointStore, Manifest, Seen, digest
-from odin.session.files.filestate import UNHASHED, absent, described, same, spelled, state_of, unspelled
+from odin.session.files.checkpoints import CheckpointManifest, CheckpointStore, HashCache, sha256_of
+from odin.session.files.filestate import (
+    UNHASHED_PREFIX,
+    absent_state_of,
+    decode_path,
+    describe_path,
+    encode_path,
+    is_same_state,
+    state_of,
+)
 
-CACHES = frozenset(("node_modules", "__pycache__"))
-MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")
+CACHE_FOLDERS = frozenset(("node_modules", "__pycache__"))
+CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
 """A folder that holds one of these can be made again by a tool: caches and virtual environments."""
 
 _UNSETTLED_NS = 50_000_000
 """A file changed so shortly ago may change again without its times showing it, so its hash is not remembered."""
 
-_REMEMBERED = 500
+_SAVE_HASHES_AFTER = 500
 """So many new hashes are worth writing to the disk at once."""
 
 
@@ -34,7 +42,7 @@ Stamp = tuple[int, int, int, int]
 """mtime, ctime, size and inode of a file."""
 
 
-class Limits(Struct, frozen=True):
+class ListingLimits(Struct, frozen=True):
     """What a listing covers at most. `seconds` bounds one walk."""
 
     max_files: int = 20_000
@@ -43,121 +51,121 @@ class Limits(Struct, frozen=True):
     seconds: float = 10.0
 
 
-class Stopped(OdinError):
+class ListingStopped(OdinError):
     """The walk was called off."""
 
     def __init__(self) -> None:
         super().__init__("The files were not listed to the end.")
 
 
-class Listing(Struct, frozen=True):
+class ProjectListing(Struct, frozen=True):
     """`whole` says that the root itself was listed; a folder whose state is not `saved` was not looked into."""
 
     root: str
     states: dict[str, FileState]
     skipped: int = 0
-    whole: bool = True
+    is_complete: bool = True
 
     @classmethod
-    def of(cls, manifest: Manifest) -> "Listing":
-        return cls(manifest.root, {state.path: state for state in manifest.files}, whole=manifest.whole)
+    def from_manifest(cls, manifest: CheckpointManifest) -> "ProjectListing":
+        return cls(manifest.root, {state.path: state for state in manifest.files}, is_complete=manifest.whole)
 
-    def manifest(self) -> Manifest:
-        return Manifest(self.root, tuple(self.states[path] for path in sorted(self.states)), self.whole)
+    def to_manifest(self) -> CheckpointManifest:
+        return CheckpointManifest(self.root, tuple(self.states[path] for path in sorted(self.states)), self.is_complete)
 
 
-class Lister:
+class ProjectLister:
     """Lists one project again and again. What it has read before is known by its times and not read again.
 
     `outside` are folders that are no part of the project though they may lie in it: our own state.
     """
 
-    def __init__(self, store: CheckpointStore, limits: Limits, *, outside: Container[str] = ()) -> None:
+    def __init__(self, store: CheckpointStore, limits: ListingLimits, *, excluded: Container[str] = ()) -> None:
         self.store = store
         self.limits = limits
-        self.outside = outside
-        self._seen: Seen | None = None
-        self._held: set[str] = set()
-        self._new = 0
+        self.excluded = excluded
+        self._hashes: HashCache | None = None
+        self._stored: set[str] = set()
+        self._new_hashes = 0
         self._lock = threading.Lock()
 
     def list(
-        self, root: str, *, keep: bool, like: Listing | None = None, stopped: Callable[[], bool] = lambda: False
-    ) -> Listing:
+        self, root: str, *, keep: bool, like: ProjectListing | None = None, stopped: Callable[[], bool] = lambda: False
+    ) -> ProjectListing:
         """Every file below the root. With `keep` their bytes go to the store.
 
         `like` is an earlier listing to be compared with: what it knows by times only is known by times again.
         """
         with self._lock:
             try:
-                with self.store.many() as put:
-                    listing = _Walk(self, root, put if keep else None, like, stopped).run()
+                with self.store.keep_many() as put:
+                    listing = _ListingWalk(self, root, put if keep else None, like, stopped).run()
             except BaseException:
-                self._seen = None  # what was learned speaks of bytes that are not in the store
+                self._hashes = None  # what was learned speaks of bytes that are not in the store
                 raise
-        if self._new >= _REMEMBERED:
-            self.remember()
+        if self._new_hashes >= _SAVE_HASHES_AFTER:
+            self.save_hashes()
         return listing
 
-    def remember(self) -> None:
+    def save_hashes(self) -> None:
         """Keep the hashes for the next process. They save time and nothing else, so a failure is no fault."""
         with self._lock, contextlib.suppress(OdinError):
-            if self._seen is not None and self._new:
-                self._new = 0
-                self.store.keep_seen(self._seen)
+            if self._hashes is not None and self._new_hashes:
+                self._new_hashes = 0
+                self.store.keep_hash_cache(self._hashes)
 
-    def look(self, was: FileState) -> FileState:
+    def get_current_state(self, was: FileState) -> FileState:
         """How a path of an earlier listing is now, as far as possible without reading it again."""
 
         def content(path: str, info: os.stat_result) -> str:
-            if was.sha256.startswith(UNHASHED):
+            if was.sha256.startswith(UNHASHED_PREFIX):
                 return ""
-            return self.known(was.path, _stamp(info), keep=False) or hashed(path, info)
+            return self.find_hash(was.path, _stamp_of(info), keep=False) or hash_file(path, info)
 
-        return state_of(unspelled(was.path), content)
+        return state_of(decode_path(was.path), content)
 
-    def changes(self, before: Listing, after: Listing) -> tuple[FileChange, ...]:
+    def find_changes(self, before: ProjectListing, after: ProjectListing) -> tuple[FileChange, ...]:
         """What is different, by path. What cannot be told from the two listings is looked at again, not guessed."""
         found: list[FileChange] = []
         for path, was in before.states.items():
-            now = after.states.get(path) or self.look(was)
-            if _differ(was, now):
+            now = after.states.get(path) or self.get_current_state(was)
+            if _has_changed(was, now):
                 found.append(FileChange(was, now))
         made: set[str] = set()
         for path in sorted(after.states.keys() - before.states.keys()):
             now = after.states[path]
             if now.kind != "other" and _was_absent(path, before, made):
                 made.add(path)
-                found.append(FileChange(absent(unspelled(path)), now))
+                found.append(FileChange(absent_state_of(decode_path(path)), now))
         return tuple(sorted(found, key=lambda change: change.before.path))
 
-    def known(self, name: str, stamp: Stamp, keep: bool) -> str:
+    def find_hash(self, name: str, stamp: Stamp, keep: bool) -> str:
         """The hash of a file that was read before and has not changed since; "" when it must be read."""
-        if self._seen is None:
-            self._seen = self.store.load_seen()
-            self._held = self.store.names()
-        found = self._seen.get(name)
-        if found is None or found[:4] != stamp or (keep and found[4] not in self._held):
+        if self._hashes is None:
+            self._hashes = self.store.load_hash_cache()
+            self._stored = self.store.list_names()
+        found = self._hashes.get(name)
+        if found is None or found[:4] != stamp or (keep and found[4] not in self._stored):
             return ""
         return found[4]
 
-    def learn(self, name: str, stamp: Stamp, sha256: str, keep: bool) -> None:
+    def remember_hash(self, name: str, stamp: Stamp, sha256: str, keep: bool) -> None:
         if keep:
-            self._held.add(sha256)
-        if self._seen is not None and stamp[1] < time.time_ns() - _UNSETTLED_NS:
-            self._seen[name] = (*stamp, sha256)
-            self._new += 1
+            self._stored.add(sha256)
+        if self._hashes is not None and stamp[1] < time.time_ns() - _UNSETTLED_NS:
+            self._hashes[name] = (*stamp, sha256)
+            self._new_hashes += 1
 
 
-class _Walk:
+class _ListingWalk:
     """One walk, broad before deep, so that what lies near the root is covered first."""
 
     def __init__(
         self,
-        lister: Lister,
+        lister: ProjectLister,
         root: str,
         put: Callable[[bytes], str] | None,
-        like: Listing | None,
+        like: ProjectListing | None,
         stopped: Callable[[], bool],
     ) -> None:
         self._lister = lister
@@ -175,15 +183,15 @@ class _Walk:
         self._whole = True
         self._device = -1
 
-    def run(self) -> Listing:
+    def run(self) -> ProjectListing:
         while self._queue:
             if self._stopped():
-                raise Stopped
+                raise ListingStopped
             if not self._list_folder(self._queue.popleft()):
                 break
         for folder in self._queue:
             self._leave_out(folder)
-        return Listing(spelled(self._root), self._states, self._skipped, self._whole)
+        return ProjectListing(encode_path(self._root), self._states, self._skipped, self._whole)
 
     def _list_folder(self, folder: str) -> bool:
         """False when a limit is reached and the walk is over."""
@@ -193,20 +201,20 @@ class _Walk:
         except OSError:
             self._leave_out(folder)
             return True
-        if folder != self._root and any(entry.name in MARKS for entry in entries):
-            self._states[spelled(folder)] = FileState(spelled(folder), "other")
+        if folder != self._root and any(entry.name in CACHE_MARKERS for entry in entries):
+            self._states[encode_path(folder)] = FileState(encode_path(folder), "other")
             return True
         full = len(self._states) + len(entries) > self._limits.max_files
         if full or time.monotonic() > self._deadline:
             self._leave_out(folder, len(entries))
             return False
         for entry in entries:
-            if entry.name != ".git" and entry.path not in self._lister.outside:
+            if entry.name != ".git" and entry.path not in self._lister.excluded:
                 self._add(entry)
         return True
 
     def _add(self, entry: os.DirEntry[str]) -> None:
-        name = spelled(entry.path)
+        name = encode_path(entry.path)
         try:
             info = entry.stat(follow_symlinks=False)
         except OSError:
@@ -214,85 +222,85 @@ class _Walk:
         if self._device < 0:
             self._device = info.st_dev
         if stat.S_ISDIR(info.st_mode):
-            if entry.name in CACHES or info.st_dev != self._device:
+            if entry.name in CACHE_FOLDERS or info.st_dev != self._device:
                 self._states[name] = FileState(name, "other")
                 return
             self._queue.append(entry.path)
-        self._states[name] = described(entry.path, info, self._content)
+        self._states[name] = describe_path(entry.path, info, self._hash_content)
 
-    def _content(self, path: str, info: os.stat_result) -> str:
+    def _hash_content(self, path: str, info: os.stat_result) -> str:
         """Known, read, or left out because of a limit."""
-        name = spelled(path)
+        name = encode_path(path)
         alike = self._like.get(name)
-        if alike is not None and alike.sha256.startswith(UNHASHED):
+        if alike is not None and alike.sha256.startswith(UNHASHED_PREFIX):
             return ""
         over = self._keep and self._bytes + info.st_size > self._limits.max_bytes
         if info.st_size > self._limits.max_file_bytes or over:
             self._skipped += 1
             return ""
         self._bytes += info.st_size
-        stamp = _stamp(info)
-        sha256 = self._lister.known(name, stamp, self._keep)
+        stamp = _stamp_of(info)
+        sha256 = self._lister.find_hash(name, stamp, self._keep)
         if sha256:
             return sha256
         data = self._read(path)
         if data is None:
             self._skipped += 1
             return ""
-        sha256 = (self._put or digest)(data)
-        self._lister.learn(name, stamp, sha256, self._keep)
+        sha256 = (self._put or sha256_of)(data)
+        self._lister.remember_hash(name, stamp, sha256, self._keep)
         return sha256
 
     def _read(self, path: str) -> bytes | None:
         if self._stopped():
-            raise Stopped
-        return None if time.monotonic() > self._deadline else read_file(path, self._limits.max_file_bytes)
+            raise ListingStopped
+        return None if time.monotonic() > self._deadline else read_regular_file(path, self._limits.max_file_bytes)
 
     def _leave_out(self, folder: str, files: int = 1) -> None:
         self._skipped += files
         if folder == self._root:
             self._whole = False
             return
-        name = spelled(folder)
+        name = encode_path(folder)
         known = self._states.get(name)
         self._states[name] = FileState(name, "folder", mode=known.mode if known else 0, saved=False)
 
 
-def _stamp(info: os.stat_result) -> Stamp:
+def _stamp_of(info: os.stat_result) -> Stamp:
     return info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino
 
 
-def _differ(was: FileState, now: FileState) -> bool:
+def _has_changed(was: FileState, now: FileState) -> bool:
     """Whether the path changed, as far as it was looked into at both times."""
     if was.kind == "other":
         return False
     blind = not was.saved or not now.saved or now.kind == "other"
     if was.kind == "folder" and now.kind in ("folder", "other") and blind:
         return False
-    return not same(was, now)
+    return not is_same_state(was, now)
 
 
-def _was_absent(path: str, before: Listing, made: set[str]) -> bool:
+def _was_absent(path: str, before: ProjectListing, made: set[str]) -> bool:
     """Only what is missing in a folder that was really listed was not there."""
     parent = os.path.dirname(path)  # noqa: PTH120
     if parent == before.root:
-        return before.whole
+        return before.is_complete
     known = before.states.get(parent)
     if known is None:
         return parent in made
     return known.kind in ("file", "link") or (known.kind == "folder" and known.saved)
 
 
-HASHED_BYTES = 200_000_000
+MAX_HASHED_BYTES = 200_000_000
 """The largest file that is hashed to see whether it is still the same."""
 
 
-def hashed(path: str, info: os.stat_result) -> str:
-    data = read_file(path, HASHED_BYTES)
-    return "" if data is None else digest(data)
+def hash_file(path: str, info: os.stat_result) -> str:
+    data = read_regular_file(path, MAX_HASHED_BYTES)
+    return "" if data is None else sha256_of(data)
 
 
-def read_file(path: str, limit: int) -> bytes | None:
+def read_regular_file(path: str, limit: int) -> bytes | None:
     """The bytes of a regular file; None when it cannot be read, is no longer one, or holds more than the limit."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -14,21 +14,21 @@ from pathlib import Path
 import msgspec
 
 from odin.core.errors import OdinError
-from odin.session.files.bale import INDEX, places
-from odin.session.files.checkpoints import BALES, MANIFESTS, OBJECTS, CheckpointStore
+from odin.session.files.bale import PACK_INDEX_SUFFIX, read_pack_indexes
+from odin.session.files.checkpoints import MANIFESTS, OBJECTS, PACKS, CheckpointStore
 
-MAX_BYTES = 2_000_000_000
-DAY = 86_400.0
+MAX_STORE_BYTES = 2_000_000_000
+DAY_S = 86_400.0
 KEPT_DAYS = (30, 1)
 """Everything this young stays; when that is still too much, everything this young."""
 
-_NAME = rb'"(?:sha256|manifest)":"([0-9a-f]{64})"'
-_MARK = "pruned"
-_OFTEN = 200_000_000
+_NAME_IN_LOG = rb'"(?:sha256|manifest)":"([0-9a-f]{64})"'
+_PRUNED_MARK = "pruned"
+_PRUNE_AFTER_BYTES = 200_000_000
 """So many new bytes are a reason to look again before a day is over."""
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _StoredFile(msgspec.Struct, frozen=True):
     """One file of the store, and the names of what it holds. A bale's index comes with its bytes."""
 
     path: Path
@@ -37,20 +37,20 @@ class _Kept(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
 
 
-def prune(store: CheckpointStore, sessions: Path, limit: int = MAX_BYTES, *, seconds: float = 5.0) -> int:
+def prune_store(store: CheckpointStore, sessions: Path, limit: int = MAX_STORE_BYTES, *, seconds: float = 5.0) -> int:
     """Remove what is old until the store fits its limit. Gives the number of bytes that were freed.
 
     `sessions` is the folder with the project's logs: what the younger ones name is needed for undo.
     """
     deadline = time.monotonic() + seconds
-    found = sorted(_everything(store.folder), key=lambda item: item.used)
+    found = sorted(_scan_store(store.folder), key=lambda item: item.used)
     size = sum(item.size for item in found)
     freed = 0
     for days in KEPT_DAYS:
         if size - freed <= limit:
             break
-        since = time.time() - days * DAY
-        needed = _needed(store, sessions, since)
+        since = time.time() - days * DAY_S
+        needed = _find_needed_names(store, sessions, since)
         for item in found:
             if size - freed <= limit or time.monotonic() > deadline:
                 break
@@ -61,21 +61,21 @@ def prune(store: CheckpointStore, sessions: Path, limit: int = MAX_BYTES, *, sec
     return freed
 
 
-def prune_if_due(store: CheckpointStore, sessions: Path, limit: int = MAX_BYTES) -> None:
+def prune_if_due(store: CheckpointStore, sessions: Path, limit: int = MAX_STORE_BYTES) -> None:
     """At most once a day, unless much was added."""
-    mark = store.folder / _MARK
+    mark = store.folder / _PRUNED_MARK
     try:
-        due = store.added > _OFTEN or mark.stat().st_mtime < time.time() - DAY
+        due = store.bytes_added > _PRUNE_AFTER_BYTES or mark.stat().st_mtime < time.time() - DAY_S
     except OSError:
         due = False
     if due:
-        prune(store, sessions, limit)
+        prune_store(store, sessions, limit)
     if due or not mark.exists():
         with contextlib.suppress(OSError):
             mark.touch(0o600)
 
 
-def _everything(folder: Path) -> Iterator[_Kept]:
+def _scan_store(folder: Path) -> Iterator[_StoredFile]:
     shelves = [folder / MANIFESTS]
     with contextlib.suppress(OSError):
         shelves += (folder / OBJECTS).iterdir()
@@ -83,35 +83,35 @@ def _everything(folder: Path) -> Iterator[_Kept]:
         with contextlib.suppress(OSError), os.scandir(shelf) as entries:
             for entry in entries:
                 info = entry.stat(follow_symlinks=False)
-                yield _Kept(Path(entry.path), info.st_size, info.st_mtime, (entry.name,))
-    yield from _bales(folder / BALES)
+                yield _StoredFile(Path(entry.path), info.st_size, info.st_mtime, (entry.name,))
+    yield from _scan_packs(folder / PACKS)
 
 
-def _bales(folder: Path) -> Iterator[_Kept]:
+def _scan_packs(folder: Path) -> Iterator[_StoredFile]:
     """Every file there: bales and their indexes with what they hold, and leftovers of a crash, which hold nothing."""
-    held = {name: tuple(found) for name, found in places(folder, set()).items()}
+    held = {name: tuple(found) for name, found in read_pack_indexes(folder, set()).items()}
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             info = entry.stat(follow_symlinks=False)
-            names = held.get(entry.name) or held.get(entry.name + INDEX) or ()
-            yield _Kept(Path(entry.path), info.st_size, info.st_mtime, names)
+            names = held.get(entry.name) or held.get(entry.name + PACK_INDEX_SUFFIX) or ()
+            yield _StoredFile(Path(entry.path), info.st_size, info.st_mtime, names)
 
 
-def _needed(store: CheckpointStore, sessions: Path, since: float) -> set[str]:
+def _find_needed_names(store: CheckpointStore, sessions: Path, since: float) -> set[str]:
     """The names of everything that a log or a manifest used since then speaks of."""
     names: set[str] = set()
     for log in sessions.glob("*/*.jsonl"):
         with contextlib.suppress(OSError), log.open("rb") as lines:
             if log.stat().st_mtime >= since:
-                names.update(name.decode() for line in lines for name in re.findall(_NAME, line))
-    for manifest in _manifests(store.folder, since, names):
+                names.update(name.decode() for line in lines for name in re.findall(_NAME_IN_LOG, line))
+    for manifest in _find_manifests(store.folder, since, names):
         names.add(manifest.name)
         with contextlib.suppress(OdinError):
-            names.update(state.sha256 for state in store.manifest(manifest.name).files)
+            names.update(state.sha256 for state in store.load_manifest(manifest.name).files)
     return names
 
 
-def _manifests(folder: Path, since: float, named: set[str]) -> list[Path]:
+def _find_manifests(folder: Path, since: float, named: set[str]) -> list[Path]:
     found: list[Path] = []
     with contextlib.suppress(OSError):
         for path in (folder / MANIFESTS).iterdir():

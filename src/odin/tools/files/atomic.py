@@ -9,14 +9,20 @@ from pathlib import Path
 from odin.core.errors import ExternalModification
 from odin.policy.process.environment import SYSTEM_PATH
 from odin.tools.files.path import Refusal
-from odin.tools.files.temporary import beside, copy_name, create, elsewhere, sweep
+from odin.tools.files.temporary import (
+    create_locked,
+    make_copy_name,
+    make_sibling_name,
+    make_temp_folder_name,
+    sweep_leftovers,
+)
 
-_WAIT_S = 60.0
+_REWRITE_SECONDS = 60.0
 
-_NO_RENAME = {errno.EBUSY, errno.EPERM, errno.EACCES, errno.EXDEV}
+_RENAME_REFUSED = {errno.EBUSY, errno.EPERM, errno.EACCES, errno.EXDEV}
 """How a file says that it cannot be replaced: it is a mount point, or lies in a folder that is not ours to change."""
 
-_REWRITE = 'mv -f "$1" "$2" && cat "$2" >"$3" && { sync "$3" 2>/dev/null || sync; } && rm -f "$2"'
+_REWRITE_SCRIPT = 'mv -f "$1" "$2" && cat "$2" >"$3" && { sync "$3" 2>/dev/null || sync; } && rm -f "$2"'
 
 
 def replace_file(target: str, data: bytes, before: bytes | None) -> int:
@@ -29,17 +35,17 @@ def replace_file(target: str, data: bytes, before: bytes | None) -> int:
     if before is not None and not os.access(target, os.W_OK):
         raise Refusal(f"{target} is read-only.")
     folder = os.path.dirname(target)  # noqa: PTH120
-    sweep(folder)
+    sweep_leftovers(folder)
     closed = before is not None and not os.access(folder or "/", os.W_OK | os.X_OK)
-    temporary = elsewhere(target) if closed else beside(target)
-    fd = create(temporary, private=before is not None)
+    temporary = make_temp_folder_name(target) if closed else make_sibling_name(target)
+    fd = create_locked(temporary, private=before is not None)
     try:
         _write_all(fd, data)
-        replaceable = _make_alike(fd, target) and not closed
+        replaceable = _copy_metadata(fd, target) and not closed
         os.fsync(fd)
         _check_unchanged(target, before)
-        if not (replaceable and _put(temporary, target, new=before is None)):
-            _rewrite(temporary, target, before or b"")
+        if not (replaceable and _move_into_place(temporary, target, new=before is None)):
+            _rewrite_in_place(temporary, target, before or b"")
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -48,13 +54,13 @@ def replace_file(target: str, data: bytes, before: bytes | None) -> int:
     return Path(target).stat().st_mtime_ns
 
 
-def _make_alike(fd: int, target: str) -> bool:
+def _copy_metadata(fd: int, target: str) -> bool:
     """Make the new file like the old one, if there is one. False when it cannot take its place."""
     try:
         info = Path(target).stat()
     except FileNotFoundError:
         return True
-    return info.st_nlink == 1 and _keep_attributes(fd, target, info)
+    return info.st_nlink == 1 and _copy_attributes(fd, target, info)
 
 
 def _check_unchanged(target: str, before: bytes | None) -> None:
@@ -67,15 +73,15 @@ def _check_unchanged(target: str, before: bytes | None) -> None:
         raise Refusal(f"{target} was deleted in the meantime. Nothing was written.", ExternalModification) from None
     with open(fd, "rb", buffering=0) as file:  # noqa: PTH123
         if before is None or file.readall() != before:
-            raise _changed(target)
+            raise _make_changed_refusal(target)
 
 
-def _changed(target: str) -> Refusal:
+def _make_changed_refusal(target: str) -> Refusal:
     said = f"{target} changed on disk in the meantime. Nothing was written. Read it again first."
     return Refusal(said, ExternalModification)
 
 
-def _keep_attributes(fd: int, target: str, info: os.stat_result) -> bool:
+def _copy_attributes(fd: int, target: str, info: os.stat_result) -> bool:
     """Give the new file mode, owner and extended attributes of the old one. False when that is not permitted."""
     own = os.fstat(fd)
     try:
@@ -102,13 +108,13 @@ def _copy_xattrs(fd: int, target: str) -> None:
             os.setxattr(fd, name, value)
 
 
-def _put(temporary: str, target: str, *, new: bool) -> bool:
+def _move_into_place(temporary: str, target: str, *, new: bool) -> bool:
     """Give the temporary its real name in one step. False when the old file cannot be replaced but only rewritten."""
     if new:
         try:
             os.link(temporary, target)
         except FileExistsError:
-            raise _changed(target) from None
+            raise _make_changed_refusal(target) from None
         except OSError:
             Path(temporary).rename(target)
         else:
@@ -117,13 +123,13 @@ def _put(temporary: str, target: str, *, new: bool) -> bool:
     try:
         Path(temporary).rename(target)
     except OSError as error:
-        if error.errno not in _NO_RENAME:
+        if error.errno not in _RENAME_REFUSED:
             raise
         return False
     return True
 
 
-def _rewrite(temporary: str, target: str, before: bytes) -> None:
+def _rewrite_in_place(temporary: str, target: str, before: bytes) -> None:
     """Copy the temporary into the old file.
 
     A process of its own in a session of its own does it, so that it is finished even when this one is killed. What it
@@ -132,23 +138,25 @@ def _rewrite(temporary: str, target: str, before: bytes) -> None:
     """
     import subprocess
 
-    copy = copy_name(temporary)
-    argv = ["/bin/sh", "-c", _REWRITE, "sh", temporary, copy, target]
+    copy = make_copy_name(temporary)
+    argv = ["/bin/sh", "-c", _REWRITE_SCRIPT, "sh", temporary, copy, target]
     nothing = subprocess.DEVNULL
     env = {**os.environ, "PATH": SYSTEM_PATH}
     process = subprocess.Popen(
         argv, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, start_new_session=True, cwd="/", env=env
     )
     try:
-        _, said = process.communicate(timeout=_WAIT_S)
+        _, said = process.communicate(timeout=_REWRITE_SECONDS)
     except subprocess.TimeoutExpired:
-        raise Refusal(f"{target} is still being rewritten after {_WAIT_S:g} s; its new text is in {copy}.") from None
+        raise Refusal(
+            f"{target} is still being rewritten after {_REWRITE_SECONDS:g} s; its new text is in {copy}."
+        ) from None
     if process.returncode:
         reason = said.decode("utf-8", "replace").strip().rpartition(": ")[2] or f"code {process.returncode}"
-        raise _restored(target, copy, before, reason)
+        raise _restore_old_bytes(target, copy, before, reason)
 
 
-def _restored(target: str, copy: str, before: bytes, reason: str) -> Refusal:
+def _restore_old_bytes(target: str, copy: str, before: bytes, reason: str) -> Refusal:
     try:
         fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
         try:

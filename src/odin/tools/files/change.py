@@ -3,28 +3,28 @@
 import os
 from collections.abc import Sequence
 
-from odin.context.files import FileCache, digest
+from odin.context.files import FileCache, hash_bytes
 from odin.core.errors import UnreadFile
 from odin.core.tool import ToolContext, ToolOutput
 from odin.tools.files.atomic import replace_file
 from odin.tools.files.diff import Diff, compare
-from odin.tools.files.drift import changed_since, describe_drift
-from odin.tools.files.path import Refusal, absolute, open_regular, printable, read_whole
-from odin.tools.files.replace import Draft, Edit
+from odin.tools.files.drift import describe_drift, make_stale_refusal
+from odin.tools.files.path import Refusal, open_regular, read_whole, require_absolute, to_printable
+from odin.tools.files.replace import Edit, EditBuffer
 from odin.tools.files.seen import remember_write
-from odin.tools.files.sufficiency import Reviewer
-from odin.tools.files.text import Decoded, decode
-from odin.tools.read import numbered
+from odin.tools.files.sufficiency import EditReviewer
+from odin.tools.files.text import DecodedText, decode
+from odin.tools.read import number_lines
 
 _SNIPPET_LINES = 40
 _SNIPPET_CHARS = 4000
 
 
-async def change_file(
-    files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext, reviewer: Reviewer
+async def edit_file(
+    files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext, reviewer: EditReviewer
 ) -> ToolOutput:
     """Read, check, edit in memory, write at once. The file is untouched unless every edit fits."""
-    path = absolute(file_path, ctx.cwd, "file_path")
+    path = require_absolute(file_path, ctx.cwd, "file_path")
     file, info = open_regular(path, ctx.cwd)
     with file:
         data = read_whole(file, info)
@@ -32,8 +32,8 @@ async def change_file(
     if data is None or decoded is None:
         kind = "too large" if data is None else "a binary file"
         raise Refusal(f"{path} is {kind} ({info.st_size} bytes); it cannot be edited as text. Use a command instead.")
-    _check_known(files, path, data)
-    text, count = _apply(decoded, edits, files.unseen(path))
+    _check_was_read(files, path, data)
+    text, count = _apply_edits(decoded, edits, files.list_unseen(path))
     after = decoded.encode(text)
     remark = await reviewer.review(path, decoded.text, edits)
     target = os.path.realpath(path)
@@ -42,16 +42,18 @@ async def change_file(
     diff = compare(decoded.text, text, path)
     places = "1 replacement" if count == 1 else f"{count} replacements"
     return ToolOutput(
-        text=printable(f"Edited {path}: {places}, {diff.counts} lines.\n{_snippet(diff)}{_remarked(remark)}"),
-        note=printable(f"Edited {path} ({diff.counts})"),
-        view=printable(diff.text),
-        files=(printable(target),),
+        text=to_printable(
+            f"Edited {path}: {places}, {diff.counts} lines.\n{_format_snippet(diff)}{_format_remark(remark)}"
+        ),
+        note=to_printable(f"Edited {path} ({diff.counts})"),
+        view=to_printable(diff.text),
+        files=(to_printable(target),),
     )
 
 
-def _check_known(files: FileCache, path: str, data: bytes) -> None:
-    sha256 = digest(data)
-    standing = files.standing(path, sha256)
+def _check_was_read(files: FileCache, path: str, data: bytes) -> None:
+    sha256 = hash_bytes(data)
+    standing = files.compare(path, sha256)
     if standing in ("unread", "stale") and not files.read_first:
         return
     if standing == "unread":
@@ -61,19 +63,19 @@ def _check_known(files: FileCache, path: str, data: bytes) -> None:
         raise Refusal(f"Must read file first: {why}", UnreadFile)
     if standing == "changed":
         said = f"{path} changed on disk since you read it. Nothing was written.{describe_drift(files, path, data)}"
-        raise changed_since(files, path, sha256, f"{said} Read it again, then repeat the edit on the new text.")
+        raise make_stale_refusal(files, path, sha256, f"{said} Read it again, then repeat the edit on the new text.")
 
 
-def _remarked(remark: str) -> str:
+def _format_remark(remark: str) -> str:
     return f"\n(The check before this edit remarked: {remark})" if remark else ""
 
 
-def _apply(decoded: Decoded, edits: Sequence[Edit], unseen: list[tuple[int, int]]) -> tuple[str, int]:
-    draft = Draft(decoded.text, unseen, unknown=not decoded.valid)
+def _apply_edits(decoded: DecodedText, edits: Sequence[Edit], unseen: list[tuple[int, int]]) -> tuple[str, int]:
+    draft = EditBuffer(decoded.text, unseen, is_encoding_unknown=not decoded.valid)
     count = 0
     for number, edit in enumerate(edits, 1):
         try:
-            decoded.check(edit.new, "new_string")
+            decoded.check_text(edit.new, "new_string")
             count += draft.apply(edit)
         except Refusal as refusal:
             if len(edits) == 1:
@@ -84,10 +86,10 @@ def _apply(decoded: Decoded, edits: Sequence[Edit], unseen: list[tuple[int, int]
     return draft.text, count
 
 
-def _snippet(diff: Diff) -> str:
+def _format_snippet(diff: Diff) -> str:
     """The changed lines with a few around them, as they are now."""
     lines = [line.removesuffix("\n") for line in diff.around[:_SNIPPET_LINES]]
-    shown = numbered(lines, diff.first, _SNIPPET_CHARS)
+    shown = number_lines(lines, diff.first, _SNIPPET_CHARS)
     last = diff.first + len(diff.around) - 1
     if shown.last >= last:
         return shown.text

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 VIEW_CHARS = 60_000
 _CONTEXT = 3
-_COMPARED = 250_000
+_MAX_COMPARED = 250_000
 
 _Op = tuple[str, int, int, int, int]
 
@@ -29,13 +29,13 @@ class Diff(Struct, frozen=True):
 
 def compare(before: str, after: str, path: str) -> Diff:
     """Only what lies between the first and the last difference is looked at: a small edit of a large file is fast."""
-    head, tail = _common_lines(before, after)
-    lead, trail = _last_lines(before[:head]), _first_lines(before[len(before) - tail :])
+    head, tail = _measure_common_lines(before, after)
+    lead, trail = _take_last_lines(before[:head]), _take_first_lines(before[len(before) - tail :])
     old = lead + lines_of(before[head : len(before) - tail]) + trail
     new = lead + lines_of(after[head : len(after) - tail]) + trail
     base = before.count("\n", 0, head) - len(lead)
-    ops = _changes(old, new)
-    text = "".join(_render(old, new, ops, base, path))
+    ops = _find_changes(old, new)
+    text = "".join(_render_hunks(old, new, ops, base, path))
     if len(text) > VIEW_CHARS:
         text = f"{text[:VIEW_CHARS]}\n... diff cut: {VIEW_CHARS} of {len(text)} characters shown\n"
     added, removed = sum(op[4] - op[3] for op in ops), sum(op[2] - op[1] for op in ops)
@@ -49,18 +49,18 @@ def lines_of(text: str) -> list[str]:
     return parts if parts[-1] else parts[:-1]
 
 
-def _common_lines(a: str, b: str) -> tuple[int, int]:
+def _measure_common_lines(a: str, b: str) -> tuple[int, int]:
     """How many characters at the start and at the end are the same whole lines in both texts."""
     shorter = min(len(a), len(b))
-    head = _longest(shorter, lambda low, high: a[low:high] == b[low:high])
+    head = _find_longest(shorter, lambda low, high: a[low:high] == b[low:high])
     head = a.rfind("\n", 0, head) + 1
     room = shorter - head
-    tail = _longest(room, lambda low, high: a[len(a) - high : len(a) - low] == b[len(b) - high : len(b) - low])
+    tail = _find_longest(room, lambda low, high: a[len(a) - high : len(a) - low] == b[len(b) - high : len(b) - low])
     line = a.find("\n", len(a) - tail)
     return head, (len(a) - line - 1 if tail and line >= 0 else 0)
 
 
-def _longest(limit: int, same: Callable[[int, int], bool]) -> int:
+def _find_longest(limit: int, same: Callable[[int, int], bool]) -> int:
     """The largest n up to `limit` for which the first n characters are the same, by halving."""
     low, high = 0, limit
     while low < high:
@@ -72,7 +72,7 @@ def _longest(limit: int, same: Callable[[int, int], bool]) -> int:
     return low
 
 
-def _last_lines(text: str) -> list[str]:
+def _take_last_lines(text: str) -> list[str]:
     start = len(text)
     for _ in range(_CONTEXT):
         if start:
@@ -80,25 +80,25 @@ def _last_lines(text: str) -> list[str]:
     return lines_of(text[start:])
 
 
-def _first_lines(text: str) -> list[str]:
+def _take_first_lines(text: str) -> list[str]:
     end = 0
     for _ in range(_CONTEXT):
         end = text.find("\n", end) + 1 or len(text)
     return lines_of(text[:end])
 
 
-def _changes(old: list[str], new: list[str]) -> list[_Op]:
+def _find_changes(old: list[str], new: list[str]) -> list[_Op]:
     """The places that differ. Lines that are unique in both texts hold them together, so that the work does not grow
     with the square of their length; what lies between two of those is compared in full unless that is very much."""
     ops: list[_Op] = []
     i = j = 0
-    for a, b in [*_anchors(old, new), (len(old), len(new))]:
-        ops += _between(old, new, (i, a), (j, b))
+    for a, b in [*_find_anchors(old, new), (len(old), len(new))]:
+        ops += _compare_between(old, new, (i, a), (j, b))
         i, j = a + 1, b + 1
     return ops
 
 
-def _anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
+def _find_anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
     """Pairs of lines that occur once in each text, in the order of both: the longest row of them there is."""
     counts = Counter(old)
     places = {line: number for number, line in enumerate(old) if counts[line] == 1}
@@ -120,7 +120,7 @@ def _anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
     return row[::-1]
 
 
-def _between(old: list[str], new: list[str], here: tuple[int, int], there: tuple[int, int]) -> list[_Op]:
+def _compare_between(old: list[str], new: list[str], here: tuple[int, int], there: tuple[int, int]) -> list[_Op]:
     (i, a), (j, b) = here, there
     while i < a and j < b and old[i] == new[j]:
         i, j = i + 1, j + 1
@@ -128,7 +128,7 @@ def _between(old: list[str], new: list[str], here: tuple[int, int], there: tuple
         a, b = a - 1, b - 1
     if i == a and j == b:
         return []
-    if i == a or j == b or (a - i) * (b - j) > _COMPARED:
+    if i == a or j == b or (a - i) * (b - j) > _MAX_COMPARED:
         return [("replace", i, a, j, b)]
     import difflib
 
@@ -136,25 +136,25 @@ def _between(old: list[str], new: list[str], here: tuple[int, int], there: tuple
     return [(tag, i + op[0], i + op[1], j + op[2], j + op[3]) for tag, *op in found if tag != "equal"]
 
 
-def _render(old: list[str], new: list[str], ops: list[_Op], base: int, path: str) -> Iterator[str]:
+def _render_hunks(old: list[str], new: list[str], ops: list[_Op], base: int, path: str) -> Iterator[str]:
     if not ops:
         return
     yield f"--- {path}\n+++ {path}\n"
-    for group in _groups(ops):
+    for group in _group_ops(ops):
         start, end = max(0, group[0][1] - _CONTEXT), min(len(old), group[-1][2] + _CONTEXT)
         new_start = group[0][3] - (group[0][1] - start)
         new_end = group[-1][4] + (end - group[-1][2])
-        yield f"@@ -{_range(base + start, base + end)} +{_range(base + new_start, base + new_end)} @@\n"
+        yield f"@@ -{_format_range(base + start, base + end)} +{_format_range(base + new_start, base + new_end)} @@\n"
         at = start
         for _, a, b, c, d in group:
-            yield from _marked(" ", old[at:a])
-            yield from _marked("-", old[a:b])
-            yield from _marked("+", new[c:d])
+            yield from _mark_lines(" ", old[at:a])
+            yield from _mark_lines("-", old[a:b])
+            yield from _mark_lines("+", new[c:d])
             at = b
-        yield from _marked(" ", old[at:end])
+        yield from _mark_lines(" ", old[at:end])
 
 
-def _groups(ops: list[_Op]) -> Iterator[list[_Op]]:
+def _group_ops(ops: list[_Op]) -> Iterator[list[_Op]]:
     group: list[_Op] = []
     for op in ops:
         if group and op[1] - group[-1][2] > 2 * _CONTEXT:
@@ -165,14 +165,14 @@ def _groups(ops: list[_Op]) -> Iterator[list[_Op]]:
         yield group
 
 
-def _range(start: int, end: int) -> str:
+def _format_range(start: int, end: int) -> str:
     length = end - start
     if length == 1:
         return str(start + 1)
     return f"{start + 1 if length else start},{length}"
 
 
-def _marked(sign: str, lines: list[str]) -> Iterator[str]:
+def _mark_lines(sign: str, lines: list[str]) -> Iterator[str]:
     for line in lines:
         text = line.rstrip("\r\n")
         yield f"{sign}{text}\n" if line.endswith(("\n", "\r")) else f"{sign}{text}\n\\ No newline at end of file\n"

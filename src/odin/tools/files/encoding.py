@@ -17,7 +17,7 @@ _CERTAIN = 7.0
 
 _KANA = frozenset(map(chr, (*range(0x3041, 0x3094), *range(0x30A1, 0x30F7), 0x30FC)))
 
-_HAN = frozenset(
+_COMMON_HAN = frozenset(
     "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里用道行所然家种事成方多"
     "经么去法学如都同现当没动面起看定天分还进好小部其些主样理心她本前开但因只从想实日军者意无力它与长把机十民第公此已工使情明性"
     "知全三又关点正业外将两高间由问很最重并物手应战向头文体政美相见被利什二等产或新己制身果加西斯月话合回特代内信表化老给世位次"
@@ -29,7 +29,7 @@ _HAN = frozenset(
 )
 
 
-class _Candidate(Struct, frozen=True):
+class _EncodingCandidate(Struct, frozen=True):
     """`typical` characters make up at least `share` of such text; by chance each would turn up with `chance`."""
 
     codec: str
@@ -38,13 +38,13 @@ class _Candidate(Struct, frozen=True):
     chance: float
 
 
-_CANDIDATES = (_Candidate("gb18030", _HAN, 0.45, 0.15), _Candidate("cp932", _KANA, 0.25, 0.05))
+_CANDIDATES = (_EncodingCandidate("gb18030", _COMMON_HAN, 0.45, 0.15), _EncodingCandidate("cp932", _KANA, 0.25, 0.05))
 
 _DOUBLE_BYTE = ("cp932", "gbk", "big5")
 """Encodings in which the second byte of a character may look like an ASCII letter."""
 
 
-def recognised(data: bytes) -> tuple[str, str] | None:
+def recognize_encoding(data: bytes) -> tuple[str, str] | None:
     """The text and its codec, when it is certain."""
     sample = data if len(data) <= _SAMPLE_BYTES else data[: data.rfind(b"\n", 0, _SAMPLE_BYTES) + 1]
     found = [one.codec for one in _CANDIDATES if _is_written_in(sample, one)]
@@ -57,7 +57,7 @@ def recognised(data: bytes) -> tuple[str, str] | None:
     return (text, found[0]) if text.encode(found[0]) == data else None
 
 
-def _is_written_in(sample: bytes, candidate: _Candidate) -> bool:
+def _is_written_in(sample: bytes, candidate: _EncodingCandidate) -> bool:
     try:
         text = sample.decode(candidate.codec)
     except UnicodeDecodeError:
@@ -66,14 +66,17 @@ def _is_written_in(sample: bytes, candidate: _Candidate) -> bool:
     distinct = set(letters)
     if not distinct or sum(char in candidate.typical for char in letters) < candidate.share * len(letters):
         return False
-    return len(distinct) * _surprise(len(distinct & candidate.typical) / len(distinct), candidate.chance) >= _CERTAIN
+    return (
+        len(distinct) * _compute_surprise(len(distinct & candidate.typical) / len(distinct), candidate.chance)
+        >= _CERTAIN
+    )
 
 
 def _is_punctuation(char: str) -> bool:
     return "\u2010" <= char <= "\u2030" or "\u3000" <= char <= "\u303f" or "\uff00" <= char <= "\uff60"
 
 
-def _surprise(share: float, chance: float) -> float:
+def _compute_surprise(share: float, chance: float) -> float:
     """How unlikely one draw with this share of hits is, when hits come by chance (relative entropy)."""
     if share <= chance:
         return 0.0
@@ -81,15 +84,15 @@ def _surprise(share: float, chance: float) -> float:
     return share * log(share / chance) + miss
 
 
-def splits_a_character(data: bytes, place: int) -> bool:
+def is_inside_character(data: bytes, place: int) -> bool:
     """Whether this place may lie inside a character of two bytes, in a file whose encoding is not known."""
     if not place or data[place - 1] < 0x80 or not 0x40 <= data[place] < 0x7F:
         return False
     start = data.rfind(b"\n", 0, place) + 1
-    return any(_decodes(data, codec) and not _decodes(data[start:place], codec) for codec in _DOUBLE_BYTE)
+    return any(_can_decode(data, codec) and not _can_decode(data[start:place], codec) for codec in _DOUBLE_BYTE)
 
 
-def _decodes(data: bytes, codec: str) -> bool:
+def _can_decode(data: bytes, codec: str) -> bool:
     try:
         data.decode(codec)
     except UnicodeDecodeError:

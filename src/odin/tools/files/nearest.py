@@ -5,49 +5,53 @@ from collections import Counter, defaultdict
 
 from msgspec import Struct
 
-_WANTED_LINES = 60
-_LINE_CHARS = 400
-_COMMON = 50
+_MAX_WANTED_LINES = 60
+_MAX_LINE_CHARS = 400
+_MAX_COMMON = 50
 """A line or word that occurs more often than this says nothing about the place."""
-_SCANNED_CHARS = 2_000_000
-_CHECKED = 8
-_ALIKE = 0.5
+_MAX_SCANNED_CHARS = 2_000_000
+_MAX_CHECKED = 8
+_MIN_LIKENESS = 0.5
 
 _WORD = re.compile(r"\w{2,}")
 
 
-class Block(Struct, frozen=True):
+class SimilarBlock(Struct, frozen=True):
     """The lines from number `first` (counted from 1) on. `same`: they differ from what was wanted by spacing only."""
 
     first: int
     lines: list[str]
-    same: bool
+    is_same_but_spacing: bool
 
 
-def nearest(text: str, wanted: str) -> Block | None:
+def find_nearest(text: str, wanted: str) -> SimilarBlock | None:
     """The block of `text` most like `wanted`, or None when nothing there is like it."""
-    want = [line.strip()[:_LINE_CHARS] for line in wanted.split("\n")[:_WANTED_LINES]]
+    want = [line.strip()[:_MAX_LINE_CHARS] for line in wanted.split("\n")[:_MAX_WANTED_LINES]]
     lead = next((number for number, line in enumerate(want) if line), len(want))
     want = want[lead:]
     while want and not want[-1]:
         want.pop()
     if not want:
         return None
-    lines = text[:_SCANNED_CHARS].removesuffix("\n").split("\n")
-    have = [line.strip()[:_LINE_CHARS] for line in lines]
-    starts = _by_lines(have, want) or _by_words(have, want)
+    lines = text[:_MAX_SCANNED_CHARS].removesuffix("\n").split("\n")
+    have = [line.strip()[:_MAX_LINE_CHARS] for line in lines]
+    starts = _rank_by_lines(have, want) or _rank_by_words(have, want)
     if not starts:
         return None
-    alike, start = max((_likeness(have, start, want), -start) for start in starts[:_CHECKED])
+    alike, start = max((_score_likeness(have, start, want), -start) for start in starts[:_MAX_CHECKED])
     start = -start
-    if alike < _ALIKE:
+    if alike < _MIN_LIKENESS:
         return None
     first = max(0, start - lead)
     block = have[start : start + len(want)]
-    return Block(first + 1, lines[first : start + len(want) + 1], [_spaceless(line) for line in block] == _all(want))
+    return SimilarBlock(
+        first + 1,
+        lines[first : start + len(want) + 1],
+        [_strip_spaces(line) for line in block] == _strip_all_spaces(want),
+    )
 
 
-def _by_lines(have: list[str], want: list[str]) -> list[int]:
+def _rank_by_lines(have: list[str], want: list[str]) -> list[int]:
     """Where the block would begin, going by lines that are the same but for the spaces around them; best first."""
     places: defaultdict[str, list[int]] = defaultdict(list)
     wanted = {line for line in want if line}
@@ -56,13 +60,13 @@ def _by_lines(have: list[str], want: list[str]) -> list[int]:
             places[line].append(number)
     votes: Counter[int] = Counter()
     for offset, line in enumerate(want):
-        if 0 < len(places.get(line, ())) <= _COMMON:
+        if 0 < len(places.get(line, ())) <= _MAX_COMMON:
             for number in places[line]:
                 votes[max(0, number - offset)] += 1 + min(len(line), 40)
-    return [start for start, _ in votes.most_common(_CHECKED)]
+    return [start for start, _ in votes.most_common(_MAX_CHECKED)]
 
 
-def _by_words(have: list[str], want: list[str]) -> list[int]:
+def _rank_by_words(have: list[str], want: list[str]) -> list[int]:
     """The same, going by the words they have in common. Rare words weigh more."""
     offsets: dict[str, int] = {}
     for offset, line in enumerate(want):
@@ -74,12 +78,12 @@ def _by_words(have: list[str], want: list[str]) -> list[int]:
             places[word].append(number)
     votes: Counter[int] = Counter()
     for word, numbers in places.items():
-        for number in numbers[: _COMMON * 4]:
-            votes[max(0, number - offsets[word])] += max(1, _COMMON // len(numbers))
-    return [start for start, _ in votes.most_common(_CHECKED)]
+        for number in numbers[: _MAX_COMMON * 4]:
+            votes[max(0, number - offsets[word])] += max(1, _MAX_COMMON // len(numbers))
+    return [start for start, _ in votes.most_common(_MAX_CHECKED)]
 
 
-def _likeness(have: list[str], start: int, want: list[str]) -> float:
+def _score_likeness(have: list[str], start: int, want: list[str]) -> float:
     from difflib import SequenceMatcher
 
     block = have[start : start + len(want)]
@@ -91,15 +95,15 @@ def _likeness(have: list[str], start: int, want: list[str]) -> float:
     return score / total
 
 
-def _spaceless(line: str) -> str:
+def _strip_spaces(line: str) -> str:
     return "".join(line.split())
 
 
-def _all(lines: list[str]) -> list[str]:
-    return [_spaceless(line) for line in lines]
+def _strip_all_spaces(lines: list[str]) -> list[str]:
+    return [_strip_spaces(line) for line in lines]
 
 
-def matching_start(text: str, wanted: str) -> int:
+def measure_common_prefix(text: str, wanted: str) -> int:
     """How many characters at the start of `wanted` stand somewhere in `text`."""
     low, high = 0, min(len(wanted), 4000)
     while low < high:

@@ -8,7 +8,7 @@ from io import FileIO
 from pathlib import Path
 
 from odin.core.errors import OdinError
-from odin.core.tool import A, Tool, ToolContext, ToolOutput, failed
+from odin.core.tool import A, Tool, ToolContext, ToolOutput, fail
 
 WHOLE_BYTES = 50_000_000
 """The largest file that is read, edited or overwritten as a whole."""
@@ -20,9 +20,9 @@ class Refusal(Exception):
     `named` is the error it is, where people and programs have a name for it.
     """
 
-    def __init__(self, sentence: str, named: type[OdinError] | None = None) -> None:
+    def __init__(self, sentence: str, error_type: type[OdinError] | None = None) -> None:
         super().__init__(sentence)
-        self.kind = named.__name__ if named else ""
+        self.kind = error_type.__name__ if error_type else ""
 
 
 class FileTool(Tool[A]):
@@ -32,21 +32,21 @@ class FileTool(Tool[A]):
         try:
             return await self.work(args, ctx)
         except Refusal as refusal:
-            return failed(printable(str(refusal)), refusal.kind)
+            return fail(to_printable(str(refusal)), refusal.kind)
         except OSError as error:
             name = f" {error.filename}" if isinstance(error.filename, str) else ""
-            return failed(printable(f"The system refused it:{name} {error.strerror or error}."))
+            return fail(to_printable(f"The system refused it:{name} {error.strerror or error}."))
 
     @abstractmethod
     async def work(self, args: A, ctx: ToolContext) -> ToolOutput: ...
 
 
-def printable(text: str) -> str:
+def to_printable(text: str) -> str:
     """Text that can be sent as JSON: bytes that were not UTF-8 show as U+FFFD."""
     return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
-def absolute(path: str, cwd: str, field: str) -> str:
+def require_absolute(path: str, cwd: str, field: str) -> str:
     """The path without `..` and doubled slashes, provided it is absolute."""
     if not path or "\0" in path:
         raise Refusal(f"{field} is not a path: {path!r}.")
@@ -56,14 +56,14 @@ def absolute(path: str, cwd: str, field: str) -> str:
     return os.path.normpath(path)
 
 
-def missing(path: str, cwd: str) -> Refusal:
+def make_missing_refusal(path: str, cwd: str) -> Refusal:
     """The sentence for a path that does not exist, with the nearest one that does."""
     if Path(path).is_symlink():
         return Refusal(f"{path} is a symbolic link to {os.readlink(path)}, which does not exist.")  # noqa: PTH115
-    return Refusal(f"{path} does not exist.{_suggestion(path, cwd)}")
+    return Refusal(f"{path} does not exist.{_suggest_path(path, cwd)}")
 
 
-def _suggestion(path: str, cwd: str) -> str:
+def _suggest_path(path: str, cwd: str) -> str:
     inside = Path(cwd, path.lstrip("/"))
     if inside.exists():
         return f" Did you mean {inside}?"
@@ -83,12 +83,12 @@ def _suggestion(path: str, cwd: str) -> str:
     return " Did you mean " + " or ".join(str(wanted.parent / name) for name in near) + "?"
 
 
-def existing_folder(path: str, cwd: str) -> str:
+def require_folder(path: str, cwd: str) -> str:
     if Path(path).is_dir():
         return path
     if os.path.lexists(path):
         raise Refusal(f"{path} is a file, not a directory.")
-    raise missing(path, cwd)
+    raise make_missing_refusal(path, cwd)
 
 
 def open_regular(path: str, cwd: str) -> tuple[FileIO, os.stat_result]:
@@ -101,7 +101,7 @@ def open_regular(path: str, cwd: str) -> tuple[FileIO, os.stat_result]:
             raise Refusal(f"{path} is not a regular file but a device, pipe or socket; it is not opened.")
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
-        raise missing(path, cwd) from None
+        raise make_missing_refusal(path, cwd) from None
     except PermissionError:
         raise Refusal(f"{path} cannot be read: permission denied.") from None
     return FileIO(fd), os.fstat(fd)

@@ -10,18 +10,18 @@ from itertools import accumulate
 from msgspec import Struct
 
 from odin.tools.files.diff import lines_of
-from odin.tools.files.nearest import matching_start, nearest
+from odin.tools.files.nearest import find_nearest, measure_common_prefix
 from odin.tools.files.path import Refusal
-from odin.tools.read import numbered
+from odin.tools.read import number_lines
 
 Span = tuple[int, int]
 
-_TELLING = 4
-_EXACTLY = 1000
-_PLACES = 4
-_AROUND = 160
+_MIN_CERTAIN_CHARS = 4
+_MAX_EXACT_SPANS = 1000
+_MAX_PLACES = 4
+_CONTEXT_CHARS = 160
 _MOST_UNSEEN = 200
-_READS = 5
+_MAX_READS = 5
 
 
 class Edit(Struct, frozen=True):
@@ -30,7 +30,7 @@ class Edit(Struct, frozen=True):
     replace_all: bool = False
 
 
-class Found(Struct, frozen=True):
+class Occurrences(Struct, frozen=True):
     """Where `old` stands. `loose` says that only the line endings differ, `unended` that the file ends without one."""
 
     spans: list[Span]
@@ -38,17 +38,19 @@ class Found(Struct, frozen=True):
     unended: bool = False
 
 
-class Draft:
+class EditBuffer:
     """A text under change, with the spans of it nobody has looked at: an edit may not touch those.
 
     `unknown` says that its encoding is not known, so that what looks like a letter may be half of a character.
     """
 
-    def __init__(self, text: str, unseen: list[tuple[int, int]] | None = None, *, unknown: bool = False) -> None:
+    def __init__(
+        self, text: str, unseen: list[tuple[int, int]] | None = None, *, is_encoding_unknown: bool = False
+    ) -> None:
         self.text = text
-        self._blind = _char_spans(text, unseen or [])
-        self._blind_lines = [first for first, _ in unseen or []]
-        self._unknown = unknown
+        self._unseen_spans = _to_char_spans(text, unseen or [])
+        self._unseen_first_lines = [first for first, _ in unseen or []]
+        self._is_encoding_unknown = is_encoding_unknown
 
     def apply(self, edit: Edit) -> int:
         """Make one edit and say how many places changed. Raises Refusal and changes nothing when it is not certain."""
@@ -58,29 +60,29 @@ class Draft:
             raise Refusal("old_string and new_string are identical; there is nothing to change.")
         found = locate(self.text, edit.old)
         if not found.spans:
-            raise Refusal(f"old_string was not found.{_hint(self.text, edit.old)}")
-        if not edit.replace_all and (len(found.spans) > 1 or _stands_again(self.text, found.spans[0])):
-            raise Refusal(_ambiguous(self.text, _also_overlapping(self.text, found.spans)))
+            raise Refusal(f"old_string was not found.{_suggest_match(self.text, edit.old)}")
+        if not edit.replace_all and (len(found.spans) > 1 or _is_repeated(self.text, found.spans[0])):
+            raise Refusal(_describe_ambiguity(self.text, _add_overlapping(self.text, found.spans)))
         self._check_seen(found.spans)
         self._check_whole(found.spans, edit.old)
-        fitted = self._fitted(edit, found)
+        fitted = self._fit_replacements(edit, found)
         self._splice(found.spans, fitted)
         return len(fitted)
 
-    def _fitted(self, edit: Edit, found: Found) -> list[str]:
+    def _fit_replacements(self, edit: Edit, found: Occurrences) -> list[str]:
         """The new text for each place. Only where the file has carriage returns, or no end, are there places to fit."""
         if "\r" not in self.text and not found.loose:
             return [edit.new] * len(found.spans)
         pieces = [self.text[start:end] for start, end in found.spans]
-        endings = [_ending(self.text, span) for span in found.spans]
-        fitted = [_fit(piece, edit, found, ending) for piece, ending in zip(pieces, endings, strict=True)]
+        endings = [_detect_line_ending(self.text, span) for span in found.spans]
+        fitted = [_fit_line_endings(piece, edit, found, ending) for piece, ending in zip(pieces, endings, strict=True)]
         if fitted == pieces:
             raise Refusal("The edit would change nothing: only line endings differ, and those are kept.")
         return fitted
 
     def _check_seen(self, spans: list[Span]) -> None:
         """Refuse what was not seen, with its lines as they are in the file: earlier edits may have moved them."""
-        missing = _joined(self._unseen_lines(spans))
+        missing = _merge_ranges(self._find_unseen_lines(spans))
         if missing:
             named = " and ".join(f"{first}-{last}" for first, last in missing)
             calls = ", then ".join(f"offset={first} and limit={last - first + 1}" for first, last in missing)
@@ -89,10 +91,10 @@ class Draft:
                 f"Read it with {calls}, then repeat the edit."
             )
 
-    def _unseen_lines(self, spans: list[Span]) -> list[Span]:
+    def _find_unseen_lines(self, spans: list[Span]) -> list[Span]:
         found: list[Span] = []
         for start, end in spans:
-            for (blind_start, blind_end), line in zip(self._blind, self._blind_lines, strict=True):
+            for (blind_start, blind_end), line in zip(self._unseen_spans, self._unseen_first_lines, strict=True):
                 if start < blind_end and blind_start < end:
                     first = line + self.text.count("\n", blind_start, max(start, blind_start))
                     last = line + self.text.count("\n", blind_start, min(end, blind_end) - 1)
@@ -103,10 +105,10 @@ class Draft:
 
     def _check_whole(self, spans: list[Span], old: str) -> None:
         """A letter or two may be found inside a character of two bytes by mere chance; longer text hardly ever is."""
-        for start, _ in spans if self._unknown and len(old) < _TELLING else ():
-            if start and "\udc80" <= self.text[start - 1] <= "\udcff" and _halves(self.text, start):
+        for start, _ in spans if self._is_encoding_unknown and len(old) < _MIN_CERTAIN_CHARS else ():
+            if start and "\udc80" <= self.text[start - 1] <= "\udcff" and _is_half_character(self.text, start):
                 raise Refusal(
-                    f"The match on line {_line_at(self.text, start)} begins right after a byte whose encoding is "
+                    f"The match on line {_line_number_of(self.text, start)} begins right after a byte whose encoding is "
                     "not known, and may be the second half of a character. Use a longer old_string."
                 )
 
@@ -118,35 +120,36 @@ class Draft:
             at = end
         out.append(self.text[at:])
         self.text = "".join(out)
-        self._blind = [
-            (first + _shift(spans, fitted, first), last + _shift(spans, fitted, last)) for first, last in self._blind
+        self._unseen_spans = [
+            (first + _compute_shift(spans, fitted, first), last + _compute_shift(spans, fitted, last))
+            for first, last in self._unseen_spans
         ]
 
 
-def locate(text: str, old: str) -> Found:
+def locate(text: str, old: str) -> Occurrences:
     """Where `old` stands. Line ends count as equal where old_string has plain line feeds: that is all Read shows."""
-    spans = _all_of(text, old)
+    spans = _find_all(text, old)
     if "\n" in old and ("\r" in text or "\r" in old) and not (spans and "\r" in old):
-        loose = _loosely(text, old) or ([] if spans else _with_lone_returns(text, old))
+        loose = _find_ignoring_crlf(text, old) or ([] if spans else _find_with_lone_returns(text, old))
         if len(loose) > len(spans):
-            return Found(loose, loose=True)
+            return Occurrences(loose, loose=True)
     if spans:
-        return Found([_with_return(text, span) for span in spans] if "\r" not in old else spans)
+        return Occurrences([_extend_over_return(text, span) for span in spans] if "\r" not in old else spans)
     body = old[:-1].removesuffix("\r") if old.endswith("\n") else ""
     if body and text.endswith(body) and len(locate(text, body).spans) == 1:
-        return Found(locate(text, body).spans, loose=True, unended=True)
-    return Found([])
+        return Occurrences(locate(text, body).spans, loose=True, unended=True)
+    return Occurrences([])
 
 
-def _stands_again(text: str, span: Span) -> bool:
+def _is_repeated(text: str, span: Span) -> bool:
     """Whether the text at this place is also found a little further on, overlapping it: then it is not the only one."""
     start, end = span
     return text.find(text[start:end], start + 1, 2 * end - start) >= 0
 
 
-def _also_overlapping(text: str, spans: list[Span]) -> list[Span]:
+def _add_overlapping(text: str, spans: list[Span]) -> list[Span]:
     """The spans, with those that begin inside one of them: very many need not be told so exactly."""
-    if len(spans) > _EXACTLY:
+    if len(spans) > _MAX_EXACT_SPANS:
         return spans
     found: list[Span] = []
     for start, end in spans:
@@ -157,7 +160,7 @@ def _also_overlapping(text: str, spans: list[Span]) -> list[Span]:
     return found
 
 
-def _all_of(text: str, old: str) -> list[Span]:
+def _find_all(text: str, old: str) -> list[Span]:
     spans: list[Span] = []
     at = text.find(old)
     while at >= 0:
@@ -166,10 +169,10 @@ def _all_of(text: str, old: str) -> list[Span]:
     return spans
 
 
-def _loosely(text: str, old: str) -> list[Span]:
+def _find_ignoring_crlf(text: str, old: str) -> list[Span]:
     """The places where `old` stands when CRLF and LF are the same: found in plain text, then counted back by lines."""
     plain = text.replace("\r\n", "\n")
-    spans = _all_of(plain, old.replace("\r\n", "\n"))
+    spans = _find_all(plain, old.replace("\r\n", "\n"))
     if not spans or len(plain) == len(text):
         return spans
     starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
@@ -180,20 +183,20 @@ def _loosely(text: str, old: str) -> list[Span]:
     return [(back(start), back(end)) for start, end in spans]
 
 
-def _with_lone_returns(text: str, old: str) -> list[Span]:
+def _find_with_lone_returns(text: str, old: str) -> list[Span]:
     if not re.search(r"\r(?!\n)", text):
         return []
     lines = [re.escape(line) for line in old.replace("\r\n", "\n").split("\n")]
     return [match.span() for match in re.finditer(r"(?:\r\n?|\n)".join(lines), text)]
 
 
-def _with_return(text: str, span: Span) -> Span:
+def _extend_over_return(text: str, span: Span) -> Span:
     """A match that begins with a line feed owns the carriage return before it: the two are one line end."""
     start, end = span
     return (start - 1, end) if start and text[start] == "\n" and text[start - 1] == "\r" else span
 
 
-def _fit(piece: str, edit: Edit, found: Found, ending: str) -> str:
+def _fit_line_endings(piece: str, edit: Edit, found: Occurrences, ending: str) -> str:
     """The new text for one place, in the line endings of that place."""
     if not found.loose and ("\r" in edit.old or "\r" in edit.new):
         return edit.new
@@ -209,7 +212,7 @@ def _fit(piece: str, edit: Edit, found: Found, ending: str) -> str:
     return "".join(actual[:head]) + middle + "".join(actual[len(actual) - tail :] if tail else [])
 
 
-def _ending(text: str, span: Span) -> str:
+def _detect_line_ending(text: str, span: Span) -> str:
     """The line ending in use at this place: inside it, after it, before it."""
     start, end = span
     at = text.find("\n", start)
@@ -220,7 +223,7 @@ def _ending(text: str, span: Span) -> str:
     return "\r\n" if at > 0 and text[at - 1] == "\r" else "\n"
 
 
-def _joined(ranges: list[Span]) -> list[Span]:
+def _merge_ranges(ranges: list[Span]) -> list[Span]:
     """Neighbours as one, and all as one when there are more than one would read one by one."""
     joined: list[Span] = []
     for first, last in sorted(ranges):
@@ -228,14 +231,14 @@ def _joined(ranges: list[Span]) -> list[Span]:
             joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
         else:
             joined.append((first, last))
-    return joined if len(joined) <= _READS else [(joined[0][0], joined[-1][1])]
+    return joined if len(joined) <= _MAX_READS else [(joined[0][0], joined[-1][1])]
 
 
-def _shift(spans: list[Span], fitted: list[str], place: int) -> int:
+def _compute_shift(spans: list[Span], fitted: list[str], place: int) -> int:
     return sum(len(piece) - (end - start) for (start, end), piece in zip(spans, fitted, strict=True) if end <= place)
 
 
-def _char_spans(text: str, lines: list[tuple[int, int]]) -> list[Span]:
+def _to_char_spans(text: str, lines: list[tuple[int, int]]) -> list[Span]:
     """Where these line ranges lie in the text."""
     if not lines:
         return []
@@ -246,65 +249,65 @@ def _char_spans(text: str, lines: list[tuple[int, int]]) -> list[Span]:
     return [(starts[min(first - 1, last)], starts[min(end, last)]) for first, end in lines]
 
 
-def _line_at(text: str, place: int) -> int:
+def _line_number_of(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1
 
 
-def _halves(text: str, place: int) -> bool:
-    from odin.tools.files.encoding import splits_a_character
+def _is_half_character(text: str, place: int) -> bool:
+    from odin.tools.files.encoding import is_inside_character
 
     before = len(text[:place].encode("utf-8", "surrogateescape"))
-    return splits_a_character(text.encode("utf-8", "surrogateescape"), before)
+    return is_inside_character(text.encode("utf-8", "surrogateescape"), before)
 
 
-def _ambiguous(text: str, spans: list[Span]) -> str:
-    shown = ", ".join(str(_line_at(text, start)) for start, _ in spans[:20])
+def _describe_ambiguity(text: str, spans: list[Span]) -> str:
+    shown = ", ".join(str(_line_number_of(text, start)) for start, _ in spans[:20])
     more = ", ..." if len(spans) > 20 else ""
-    places = "\n--\n".join(_place(text, start) for start, _ in spans[:_PLACES])
-    rest = f"\n({_PLACES} of {len(spans)} places shown)" if len(spans) > _PLACES else ""
+    places = "\n--\n".join(_format_place(text, start) for start, _ in spans[:_MAX_PLACES])
+    rest = f"\n({_MAX_PLACES} of {len(spans)} places shown)" if len(spans) > _MAX_PLACES else ""
     return (
         f"old_string occurs {len(spans)} times (lines {shown}{more}). "
         f"Add surrounding lines so that it is unique, or set replace_all. It stands here:\n{places}{rest}"
     )
 
 
-def _place(text: str, start: int) -> str:
+def _format_place(text: str, start: int) -> str:
     """The line of a match with the lines around it, or the part of a very long line."""
-    head = max(text.rfind("\n", 0, start) + 1, start - _AROUND)
-    above = max(text.rfind("\n", 0, max(head - 1, 0)) + 1, head - _AROUND)
+    head = max(text.rfind("\n", 0, start) + 1, start - _CONTEXT_CHARS)
+    above = max(text.rfind("\n", 0, max(head - 1, 0)) + 1, head - _CONTEXT_CHARS)
     end = text.find("\n", start)
     below = text.find("\n", end + 1) if end >= 0 else -1
-    tail = min(below if below >= 0 else len(text), start + 2 * _AROUND)
+    tail = min(below if below >= 0 else len(text), start + 2 * _CONTEXT_CHARS)
     lines = text[above:tail].removesuffix("\n").split("\n")
-    return numbered(lines, _line_at(text, above), 3 * _AROUND + 100).text
+    return number_lines(lines, _line_number_of(text, above), 3 * _CONTEXT_CHARS + 100).text
 
 
-def _hint(text: str, old: str) -> str:
+def _suggest_match(text: str, old: str) -> str:
     bare = re.sub(r"^\s*\d+\t", "", old, flags=re.MULTILINE)
     if bare != old and locate(text, bare).spans:
         return " It seems to contain the line numbers of Read; leave them out."
     if "\ufffd" in old:
         return " U+FFFD stands for bytes that are not UTF-8; choose text without it."
-    block = nearest(text, old)
+    block = find_nearest(text, old)
     if block is not None:
-        shown = numbered(block.lines, block.first, 3000)
-        reason = " Only the spacing differs." if block.same else ""
+        shown = number_lines(block.lines, block.first, 3000)
+        reason = " Only the spacing differs." if block.is_same_but_spacing else ""
         cut = (
             f"\n(lines {block.first}-{shown.last} of it shown)"
             if shown.last < block.first + len(block.lines) - 1
             else ""
         )
         return f"{reason} The nearest text in the file is:\n{shown.text}{cut}"
-    return _where_it_parts(text, old) or " It must match the file exactly, with all spaces. Read the file again."
+    return _describe_divergence(text, old) or " It must match the file exactly, with all spaces. Read the file again."
 
 
-def _where_it_parts(text: str, old: str) -> str:
+def _describe_divergence(text: str, old: str) -> str:
     """For text inside very long lines: up to where it agrees with the file, and how the file goes on."""
-    same = matching_start(text, old)
+    same = measure_common_prefix(text, old)
     if same < 20:
         return ""
     at = text.find(old[:same]) + same
     return (
-        f" Its first {same} characters are on line {_line_at(text, at - same)}, but then the file goes on with "
+        f" Its first {same} characters are on line {_line_number_of(text, at - same)}, but then the file goes on with "
         f"{text[at : at + 60]!r} and not with {old[same : same + 60]!r}."
     )

@@ -12,41 +12,41 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct, structs
 
-from odin.context.files import FileCache, Lines, Part
+from odin.context.files import FileCache, LineSpan, SeenPart
 from odin.core.errors import BadRequest, OdinError
-from odin.core.job import SUFFICIENCY
-from odin.core.sufficiency import EditQuestion, PlannedEdit, Sufficiency, answer_in, with_headers
-from odin.core.tool import AskLesser
-from odin.tools.files.path import Refusal, printable
+from odin.core.job import SUFFICIENCY_JOB
+from odin.core.sufficiency import EditQuestion, PlannedEdit, Sufficiency, add_line_headers, parse_sufficiency
+from odin.core.tool import AskSmallModel
+from odin.tools.files.path import Refusal, to_printable
 from odin.tools.files.replace import Edit, locate
 
 ASK_SECONDS = 20.0
 CONTENT_CHARS = 40_000
 EDIT_CHARS = 40_000
-_AROUND = 40
-_RANGES = 5
-_LINES = 2000
-_REMEMBERED = 100
-_EXPLAINED = 400
+_CONTEXT_LINES = 40
+_MAX_RANGES = 5
+_MAX_LINES = 2000
+_MAX_REMEMBERED = 100
+_MAX_EXPLANATION = 400
 
 
-class _Wanted(Struct, frozen=True):
+class _RequiredLines(Struct, frozen=True):
     """Lines that must be read before an edit of these bytes, and why."""
 
     sha256: str
-    ranges: tuple[Lines, ...]
+    ranges: tuple[LineSpan, ...]
     why: str
 
 
-class Reviewer:
+class EditReviewer:
     """Asks about edits, and remembers what it was told to read before each."""
 
-    def __init__(self, files: FileCache, lesser: AskLesser | None, seconds: float = ASK_SECONDS) -> None:
+    def __init__(self, files: FileCache, small_model: AskSmallModel | None, seconds: float = ASK_SECONDS) -> None:
         self._files = files
-        self._lesser = lesser
+        self._small_model = small_model
         self._seconds = seconds
-        self._job = SUFFICIENCY
-        self._wanted: OrderedDict[int, _Wanted] = OrderedDict()
+        self._job = SUFFICIENCY_JOB
+        self._required: OrderedDict[int, _RequiredLines] = OrderedDict()
 
     async def review(self, path: str, text: str, edits: Sequence[Edit]) -> str:
         """Raise Refusal when more must be read. Gives what the model remarked if it objects without naming lines."""
@@ -54,28 +54,28 @@ class Reviewer:
         if entry is None or entry.stale:
             return ""
         key = hash((os.path.realpath(path), tuple(edits)))
-        before = self._wanted.get(key)
-        if before is not None and before.sha256 == entry.print.sha256:
+        before = self._required.get(key)
+        if before is not None and before.sha256 == entry.fingerprint.sha256:
             self._require(path, before)
             return ""
-        question = self._question(path, text, edits)
+        question = self._build_question(path, text, edits)
         answer = await self._ask(question) if question else None
         if answer is None or answer.is_sufficient:
             return ""
-        why = " ".join(printable(answer.explanation).split())[:_EXPLAINED]
-        ranges = self._usable(path, answer, entry.print.lines)
+        why = " ".join(to_printable(answer.explanation).split())[:_MAX_EXPLANATION]
+        ranges = self._select_ranges(path, answer, entry.fingerprint.lines)
         if not ranges:
             return why
-        wanted = _Wanted(entry.print.sha256, ranges, why)
-        self._wanted[key] = wanted
-        while len(self._wanted) > _REMEMBERED:
-            self._wanted.popitem(last=False)
+        wanted = _RequiredLines(entry.fingerprint.sha256, ranges, why)
+        self._required[key] = wanted
+        while len(self._required) > _MAX_REMEMBERED:
+            self._required.popitem(last=False)
         self._require(path, wanted)
         return ""
 
-    def _require(self, path: str, wanted: _Wanted) -> None:
-        gaps = self._files.unseen(path)
-        missing = [lines for lines in wanted.ranges if _overlap(lines, gaps)]
+    def _require(self, path: str, wanted: _RequiredLines) -> None:
+        gaps = self._files.list_unseen(path)
+        missing = [lines for lines in wanted.ranges if _overlaps_any(lines, gaps)]
         if not missing:
             return
         named = " and ".join(f"{first}-{last}" for first, last in missing)
@@ -87,88 +87,89 @@ class Reviewer:
 
     # --- the question ---
 
-    def _question(self, path: str, text: str, edits: Sequence[Edit]) -> EditQuestion | None:
+    def _build_question(self, path: str, text: str, edits: Sequence[Edit]) -> EditQuestion | None:
         """None when there is no doubt to settle, nobody to ask, or more to show than is worth asking."""
         entry = self._files.find(path)
         validation = self._files.settings.validation
-        if entry is None or self._lesser is None or validation == "never":
+        if entry is None or self._small_model is None or validation == "never":
             return None
-        partial = not entry.complete
+        partial = not entry.is_complete
         doubtful = partial or entry.truncated
         if not doubtful and validation != "always":
             return None
-        shown = _shown(self._files.parts(path), text, edits)
+        shown = _select_shown(self._files.list_parts(path), text, edits)
         if not shown or sum(len(edit.old) + len(edit.new) for edit in edits) > EDIT_CHARS:
             return None
         return EditQuestion(
-            file_path=printable(path),
+            file_path=to_printable(path),
             edits=tuple(
-                PlannedEdit(_as_it_stands(text, edit.old), printable(edit.new), edit.replace_all) for edit in edits
+                PlannedEdit(_trim_final_newline(text, edit.old), to_printable(edit.new), edit.replace_all)
+                for edit in edits
             ),
-            cached_content=printable(with_headers((part.first, part.lines) for part in shown)),
+            cached_content=to_printable(add_line_headers((part.first, part.lines) for part in shown)),
             is_partial=partial,
             segment_keys=tuple(entry.segments),
-            total_lines=entry.print.lines,
+            total_lines=entry.fingerprint.lines,
         )
 
     async def _ask(self, question: EditQuestion) -> Sufficiency | None:
         """The model's answer; None when it has none that can be used."""
-        assert self._lesser is not None
+        assert self._small_model is not None
         text = msgspec.json.encode(question).decode()
         try:
             async with asyncio.timeout(self._seconds):
                 try:
-                    return answer_in(await self._lesser(self._job, text))
+                    return parse_sufficiency(await self._small_model(self._job, text))
                 except BadRequest:
                     if self._job.schema is None:
                         raise
                     self._job = structs.replace(self._job, schema=None)
-                    return answer_in(await self._lesser(self._job, text))
+                    return parse_sufficiency(await self._small_model(self._job, text))
         except (OdinError, TimeoutError):
             return None
 
-    def _usable(self, path: str, answer: Sufficiency, total: int) -> tuple[Lines, ...]:
+    def _select_ranges(self, path: str, answer: Sufficiency, total: int) -> tuple[LineSpan, ...]:
         """The suggested ranges that exist and were not seen, neighbours joined, no more than one can read."""
-        gaps = self._files.unseen(path)
+        gaps = self._files.list_unseen(path)
         clipped = [(max(1, at.start_line), min(total, at.end_line)) for at in answer.suggested_line_ranges]
-        joined: list[Lines] = []
-        for first, last in sorted(lines for lines in clipped if lines[0] <= lines[1] and _overlap(lines, gaps)):
+        joined: list[LineSpan] = []
+        for first, last in sorted(lines for lines in clipped if lines[0] <= lines[1] and _overlaps_any(lines, gaps)):
             if joined and first <= joined[-1][1] + 1:
                 joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
             else:
                 joined.append((first, last))
-        return tuple((first, min(last, first + _LINES - 1)) for first, last in joined[:_RANGES])
+        return tuple((first, min(last, first + _MAX_LINES - 1)) for first, last in joined[:_MAX_RANGES])
 
 
-def _as_it_stands(text: str, old: str) -> str:
+def _trim_final_newline(text: str, old: str) -> str:
     """The text to replace, without the final line feed that a file may lack and an edit may have."""
     found = locate(text, old)
-    return printable(old.removesuffix("\n").removesuffix("\r") if found.unended else old)
+    return to_printable(old.removesuffix("\n").removesuffix("\r") if found.unended else old)
 
 
-def _overlap(lines: Lines, others: Sequence[Lines]) -> bool:
+def _overlaps_any(lines: LineSpan, others: Sequence[LineSpan]) -> bool:
     return any(lines[0] <= last and first <= lines[1] for first, last in others)
 
 
-def _shown(parts: list[Part], text: str, edits: Sequence[Edit]) -> list[Part]:
+def _select_shown(parts: list[SeenPart], text: str, edits: Sequence[Edit]) -> list[SeenPart]:
     """What was seen; of much, only what is around the edits. Nothing when that is too much as well."""
-    if _chars(parts) > CONTENT_CHARS:
+    if _count_chars(parts) > CONTENT_CHARS:
         windows = [
-            (text.count("\n", 0, start) + 1 - _AROUND, text.count("\n", 0, end) + 1 + _AROUND)
+            (text.count("\n", 0, start) + 1 - _CONTEXT_LINES, text.count("\n", 0, end) + 1 + _CONTEXT_LINES)
             for edit in edits
-            for start, end in locate(text, edit.old).spans[:_LINES]
+            for start, end in locate(text, edit.old).spans[:_MAX_LINES]
         ]
-        parts = [piece for part in parts for piece in _within(part, windows)]
-    return parts if _chars(parts) <= CONTENT_CHARS else []
+        parts = [piece for part in parts for piece in _clip_part(part, windows)]
+    return parts if _count_chars(parts) <= CONTENT_CHARS else []
 
 
-def _chars(parts: list[Part]) -> int:
+def _count_chars(parts: list[SeenPart]) -> int:
     return sum(len(line) + 1 for part in parts for line in part.lines)
 
 
-def _within(part: Part, windows: list[Lines]) -> list[Part]:
+def _clip_part(part: SeenPart, windows: list[LineSpan]) -> list[SeenPart]:
     """The lines of a part that lie in one of the windows."""
-    pieces: list[Part] = []
+    pieces: list[SeenPart] = []
     following = part.first
     for first, last in sorted(windows):
         begin, end = max(following, first), min(part.last, last)
@@ -176,8 +177,8 @@ def _within(part: Part, windows: list[Lines]) -> list[Part]:
             continue
         lines = part.lines[begin - part.first : end - part.first + 1]
         if pieces and begin == pieces[-1].last + 1:
-            pieces[-1] = Part(pieces[-1].first, end, pieces[-1].lines + lines)
+            pieces[-1] = SeenPart(pieces[-1].first, end, pieces[-1].lines + lines)
         else:
-            pieces.append(Part(begin, end, lines))
+            pieces.append(SeenPart(begin, end, lines))
         following = end + 1
     return pieces

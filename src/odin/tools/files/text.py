@@ -12,14 +12,14 @@ from msgspec import Struct
 
 from odin.tools.files.path import Refusal
 
-_PROBE = 8192
-_REMEMBERED = 500
+_PROBE_BYTES = 8192
+_MAX_REMEMBERED = 500
 
-_written: OrderedDict[tuple[int, int], str] = OrderedDict()
+_written_codecs: OrderedDict[tuple[int, int], str] = OrderedDict()
 """Length and hash of bytes that were made here in an encoding without a mark. An edit may take out what it would be
 recognised by, and the next edit of the same file must not put in another."""
 
-_WIDE = (
+_WIDE_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -27,7 +27,7 @@ _WIDE = (
 )
 
 
-class Decoded(Struct, frozen=True):
+class DecodedText(Struct, frozen=True):
     """A file's text. `valid` is false when its encoding is not known; odd bytes are lone surrogates in `text`."""
 
     text: str
@@ -36,24 +36,24 @@ class Decoded(Struct, frozen=True):
     valid: bool = True
 
     @property
-    def wide(self) -> bool:
+    def is_wide(self) -> bool:
         return self.codec.startswith(("utf-16", "utf-32"))
 
     def encode(self, text: str) -> bytes:
         """`text` as bytes in this file's encoding."""
         if self.codec == "utf-8":
             return self.bom + text.encode("utf-8", "surrogateescape")
-        if self.wide:
+        if self.is_wide:
             return self.bom + text.encode(self.codec, "surrogatepass")
         try:
             data = text.encode(self.codec)
         except UnicodeEncodeError as error:
             odd = text[error.start : error.start + 1]
             raise Refusal(f"The file is in {self.codec}, which has no {odd!r} (U+{ord(odd):04X}).") from None
-        _remember(data, self.codec)
+        _remember_codec(data, self.codec)
         return data
 
-    def check(self, new: str, field: str) -> None:
+    def check_text(self, new: str, field: str) -> None:
         """Refuse text that this file cannot take without mixing encodings."""
         try:
             new.encode("utf-8")
@@ -64,58 +64,58 @@ class Decoded(Struct, frozen=True):
                 "The file is not UTF-8 and its encoding is not known for certain, so only ASCII text can be put into "
                 "it without mixing encodings. Use ASCII, or convert the file with a command first."
             )
-        if not self.wide and self.codec != "utf-8" and not self._keeps(new):
+        if not self.is_wide and self.codec != "utf-8" and not self._can_encode(new):
             raise Refusal(f"{field} has characters that do not exist in {self.codec}, the encoding of the file.")
 
-    def _keeps(self, new: str) -> bool:
+    def _can_encode(self, new: str) -> bool:
         try:
             return new.encode(self.codec).decode(self.codec) == new
         except UnicodeEncodeError:
             return False
 
 
-def decode(data: bytes) -> Decoded | None:
+def decode(data: bytes) -> DecodedText | None:
     """The text of a file, or None when it is binary: a NUL byte near the start, as git decides it."""
-    for bom, codec in _WIDE:
+    for bom, codec in _WIDE_MARKS:
         if data.startswith(bom):
-            return _wide(data, bom, codec)
-    if b"\0" in data[:_PROBE]:
+            return _decode_wide(data, bom, codec)
+    if b"\0" in data[:_PROBE_BYTES]:
         return None
-    codec = _written.get((len(data), hash(data))) if _written else None
+    codec = _written_codecs.get((len(data), hash(data))) if _written_codecs else None
     if codec is not None:
-        return Decoded(data.decode(codec), codec)
+        return DecodedText(data.decode(codec), codec)
     bom = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     body = data[len(bom) :] if bom else data
     try:
-        return Decoded(body.decode("utf-8"), bom=bom)
+        return DecodedText(body.decode("utf-8"), bom=bom)
     except UnicodeDecodeError:
-        return _not_utf8(body, bom)
+        return _decode_other(body, bom)
 
 
-def _remember(data: bytes, codec: str) -> None:
+def _remember_codec(data: bytes, codec: str) -> None:
     """Plain ASCII is the same in all of them and says nothing about the next file that looks like it."""
     if data.isascii():
         return
-    _written[len(data), hash(data)] = codec
-    if len(_written) > _REMEMBERED:
-        _written.popitem(last=False)
+    _written_codecs[len(data), hash(data)] = codec
+    if len(_written_codecs) > _MAX_REMEMBERED:
+        _written_codecs.popitem(last=False)
 
 
-def _not_utf8(body: bytes, bom: bytes) -> Decoded:
-    from odin.tools.files.encoding import recognised
+def _decode_other(body: bytes, bom: bytes) -> DecodedText:
+    from odin.tools.files.encoding import recognize_encoding
 
-    found = recognised(body) if not bom else None
+    found = recognize_encoding(body) if not bom else None
     if found is not None:
-        return Decoded(*found)
-    return Decoded(body.decode("utf-8", "surrogateescape"), bom=bom, valid=False)
+        return DecodedText(*found)
+    return DecodedText(body.decode("utf-8", "surrogateescape"), bom=bom, valid=False)
 
 
-def _wide(data: bytes, bom: bytes, codec: str) -> Decoded | None:
+def _decode_wide(data: bytes, bom: bytes, codec: str) -> DecodedText | None:
     try:
         text = data[len(bom) :].decode(codec, "surrogatepass")
     except UnicodeDecodeError:
         return None
-    found = Decoded(text, codec, bom)
+    found = DecodedText(text, codec, bom)
     return found if "\0" not in text and found.encode(text) == data else None
 
 

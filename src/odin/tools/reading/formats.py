@@ -6,7 +6,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odin.core.picture import picture_kind
+from odin.core.picture import detect_image_kind
 from odin.core.tool import ToolOutput
 from odin.policy.process.runner import ProcessRunner
 from odin.tools.files.path import WHOLE_BYTES, read_whole
@@ -14,15 +14,15 @@ from odin.tools.files.path import WHOLE_BYTES, read_whole
 if TYPE_CHECKING:
     from odin.tools.reading.pdf import PdfReader
 
-_HEAD = 16
+_PROBE_BYTES = 16
 
 
-def is_lines(path: str, head: bytes) -> bool:
+def is_plain_text(path: str, head: bytes) -> bool:
     """Whether a file of this name with these first bytes is text as far as Read is concerned."""
-    return not (path.endswith(".ipynb") or head.startswith(b"%PDF-") or picture_kind(head))
+    return not (path.endswith(".ipynb") or head.startswith(b"%PDF-") or detect_image_kind(head))
 
 
-class Formats:
+class FormatReader:
     """`folder` is the session's, where images are kept; `runner` runs what could take for ever."""
 
     def __init__(self, folder: Path | None = None, runner: ProcessRunner | None = None) -> None:
@@ -34,9 +34,9 @@ class Formats:
         self, path: str, file: FileIO, info: os.stat_result, first: int, count: int, cwd: str
     ) -> ToolOutput | None:
         """What the model sees of such a file; None when it is to be read as text. The file is left at its start."""
-        head = file.read(_HEAD) or b""
+        head = file.read(_PROBE_BYTES) or b""
         file.seek(0)
-        if picture_kind(head):
+        if detect_image_kind(head):
             from odin.tools.reading.image import read_image
 
             return await read_image(path, file, info, self._folder)
@@ -53,7 +53,7 @@ class Formats:
         return None
 
     async def _read_pdf(self, path: str, info: os.stat_result, first: int, count: int, cwd: str) -> ToolOutput:
-        from odin.tools.reading.pdf import PdfReader, shown
+        from odin.tools.reading.pdf import PdfReader, format_pdf
 
         self._pdf = self._pdf or PdfReader(self._runner)
-        return shown(path, await self._pdf.text(path, info, cwd), first, count)
+        return format_pdf(path, await self._pdf.read_text(path, info, cwd), first, count)

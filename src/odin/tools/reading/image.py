@@ -11,12 +11,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.context.files import digest
+from odin.context.files import hash_bytes
 from odin.core.message import Image
-from odin.core.picture import BrokenPicture, Picture, picture_of
+from odin.core.picture import BrokenImage, ImageHeader, read_image_header
 from odin.core.tool import ToolOutput
-from odin.tools.files.path import Refusal, printable, read_whole
-from odin.tools.reading.image_check import whole
+from odin.tools.files.path import Refusal, read_whole, to_printable
+from odin.tools.reading.image_check import validate_image
 
 MAX_BYTES = 3_932_160
 """What becomes 5 MiB in base64, the most an API takes."""
@@ -25,46 +25,46 @@ MAX_PIXELS = 8000
 """The longest side an API takes."""
 
 
-class Checked(Struct, frozen=True):
+class CheckedImage(Struct, frozen=True):
     """An image that can be sent."""
 
     data: bytes
-    picture: Picture
+    info: ImageHeader
 
-    def described(self, name: str = "") -> str:
-        shown = self.picture
-        return f"{name and f'{name}, '}{shown.width}x{shown.height}, {shown.kind}, {size_text(len(self.data))}"
+    def describe(self, name: str = "") -> str:
+        shown = self.info
+        return f"{name and f'{name}, '}{shown.width}x{shown.height}, {shown.kind}, {format_size(len(self.data))}"
 
 
-def size_text(size: int) -> str:
+def format_size(size: int) -> str:
     return f"{size} bytes" if size < 1000 else f"{size / 1000:.0f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
 
 
-def checked(data: bytes) -> Checked | None:
+def check_image(data: bytes) -> CheckedImage | None:
     """The image, or None when the bytes are none. Raises BrokenPicture when no model could be shown it."""
-    picture = picture_of(data)
+    picture = read_image_header(data)
     if picture is None:
         return None
     if max(picture.width, picture.height) > MAX_PIXELS:
-        raise BrokenPicture(f"it has {picture.width}x{picture.height} pixels and at most {MAX_PIXELS} a side are taken")
+        raise BrokenImage(f"it has {picture.width}x{picture.height} pixels and at most {MAX_PIXELS} a side are taken")
     if len(data) > MAX_BYTES:
-        raise _too_many(len(data))
-    return Checked(whole(data, picture), picture)
+        raise _make_size_error(len(data))
+    return CheckedImage(validate_image(data, picture), picture)
 
 
-def _too_many(size: int) -> BrokenPicture:
-    return BrokenPicture(f"it has {size_text(size)} and at most {size_text(MAX_BYTES)} are taken")
+def _make_size_error(size: int) -> BrokenImage:
+    return BrokenImage(f"it has {format_size(size)} and at most {format_size(MAX_BYTES)} are taken")
 
 
-def kept(found: Checked, folder: Path | None, source: str = "") -> Image:
+def store_image(found: CheckedImage, folder: Path | None, source: str = "") -> Image:
     """The image as a result carries it: a copy that stays as it was seen. Without a folder, the file itself."""
-    path = source if folder is None else _copy(found, folder / "images")
-    return Image(path, found.picture.media_type, found.picture.width, found.picture.height)
+    path = source if folder is None else _copy_image(found, folder / "images")
+    return Image(path, found.info.media_type, found.info.width, found.info.height)
 
 
-def _copy(found: Checked, folder: Path) -> str:
+def _copy_image(found: CheckedImage, folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    target = folder / f"{digest(found.data)}.{found.picture.kind}"
+    target = folder / f"{hash_bytes(found.data)}.{found.info.kind}"
     if not target.exists():
         part = folder / f".{target.name}.{os.getpid()}-{time.time_ns():x}"
         try:
@@ -82,18 +82,20 @@ async def read_image(path: str, file: FileIO, info: os.stat_result, folder: Path
     try:
         data = read_whole(file, info)
         if data is None:
-            raise _too_many(info.st_size)
-        found = await asyncio.to_thread(checked, data)
-    except BrokenPicture as broken:
-        raise Refusal(f"{path} is an image that cannot be shown: {broken}. {_advice(path)}") from None
+            raise _make_size_error(info.st_size)
+        found = await asyncio.to_thread(check_image, data)
+    except BrokenImage as broken:
+        raise Refusal(f"{path} is an image that cannot be shown: {broken}. {_suggest_copy(path)}") from None
     if found is None:
         raise Refusal(f"{path} changed while it was read. Read it again.")
-    text = printable(f"(image: {found.described(Path(path).name)})")
-    size = f"{found.picture.width}x{found.picture.height}"
-    return ToolOutput(text=text, note=printable(f"Read {path} (image {size})"), images=(kept(found, folder, path),))
+    text = to_printable(f"(image: {found.describe(Path(path).name)})")
+    size = f"{found.info.width}x{found.info.height}"
+    return ToolOutput(
+        text=text, note=to_printable(f"Read {path} (image {size})"), images=(store_image(found, folder, path),)
+    )
 
 
-def _advice(path: str) -> str:
+def _suggest_copy(path: str) -> str:
     """One command helps against all of it: another file, sound, not animated and smaller."""
     import shlex
 

@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from odin.core.tool import ToolOutput
 from odin.policy.process.runner import ProcessRunner
-from odin.tools.files.path import WHOLE_BYTES, Refusal, printable
+from odin.tools.files.path import WHOLE_BYTES, Refusal, to_printable
 from odin.tools.reading import pdf_text
 
-SECONDS = 60.0
-_TEXT_BYTES = 20_000_000
-_REMEMBERED = 4
+PDF_SECONDS = 60.0
+_MAX_TEXT_BYTES = 20_000_000
+_MAX_REMEMBERED = 4
 
 
 class PdfText(Struct, frozen=True):
@@ -26,7 +26,7 @@ class PdfText(Struct, frozen=True):
     empty: bool
 
 
-class _Line(Struct):
+class _PdfLine(Struct):
     fault: str = ""
     why: str = ""
     pages: int = 0
@@ -36,12 +36,12 @@ class _Line(Struct):
 class PdfReader:
     """Reads PDFs in a process of their own, and remembers the last few so that reading on costs nothing."""
 
-    def __init__(self, runner: ProcessRunner, seconds: float = SECONDS) -> None:
+    def __init__(self, runner: ProcessRunner, seconds: float = PDF_SECONDS) -> None:
         self._runner = runner
         self._seconds = seconds
         self._known: OrderedDict[tuple[str, int, int], PdfText] = OrderedDict()
 
-    async def text(self, path: str, info: os.stat_result, cwd: str) -> PdfText:
+    async def read_text(self, path: str, info: os.stat_result, cwd: str) -> PdfText:
         if info.st_size > WHOLE_BYTES:
             raise Refusal(
                 f"{path} is a PDF of {info.st_size} bytes; at most {WHOLE_BYTES} are read. Use a command, such as "
@@ -50,42 +50,44 @@ class PdfReader:
         key = (path, info.st_mtime_ns, info.st_size)
         if key not in self._known:
             self._known[key] = await self._extract(path, cwd)
-            while len(self._known) > _REMEMBERED:
+            while len(self._known) > _MAX_REMEMBERED:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
         return self._known[key]
 
     async def _extract(self, path: str, cwd: str) -> PdfText:
         argv = [sys.executable, "-I", pdf_text.__file__, path]
-        done = await self._runner.capture(argv, cwd=cwd, timeout=self._seconds, stop_after=_TEXT_BYTES)
-        head, *pages = [_parsed(line) for line in done.data.split(b"\n")[:-1]] or [_Line("nothing")]
+        done = await self._runner.capture(argv, cwd=cwd, timeout=self._seconds, stop_after=_MAX_TEXT_BYTES)
+        head, *pages = [_parse_line(line) for line in done.data.split(b"\n")[:-1]] or [_PdfLine("nothing")]
         if head.fault == "nothing" or (head.pages and not pages):
             why = f"its text was not found within {self._seconds:g} s" if done.timed_out else "it takes too much memory"
             raise Refusal(f"{path} is a PDF that cannot be read: {why}. Use a command, such as pdftotext.")
         if head.fault:
-            raise Refusal(_fault(path, head))
+            raise Refusal(_describe_error(path, head))
         faults = sorted({page.why for page in pages if page.why})
         if faults and not any(page.text.strip() for page in pages):
             raise Refusal(
                 f"{path} is a PDF of {head.pages} pages of which none gave text, because of faults in it or limits on "
                 f"what is unpacked ({', '.join(faults)[:200]}). Use a command, such as pdftotext."
             )
-        return _composed(head.pages, pages)
+        return _compose_text(head.pages, pages)
 
 
-def _parsed(line: bytes) -> _Line:
-    return msgspec.json.decode(line, type=_Line) if b"\\ud" not in line else _mended(line)
+def _parse_line(line: bytes) -> _PdfLine:
+    return msgspec.json.decode(line, type=_PdfLine) if b"\\ud" not in line else _parse_broken_line(line)
 
 
-def _mended(line: bytes) -> _Line:
+def _parse_broken_line(line: bytes) -> _PdfLine:
     """Half characters, which a PDF may hold, are no JSON to a strict reader."""
     import json
 
     found = json.loads(line)
-    return _Line(found.get("fault", ""), found.get("why", ""), found.get("pages", 0), printable(found.get("text", "")))
+    return _PdfLine(
+        found.get("fault", ""), found.get("why", ""), found.get("pages", 0), to_printable(found.get("text", ""))
+    )
 
 
-def _fault(path: str, head: _Line) -> str:
+def _describe_error(path: str, head: _PdfLine) -> str:
     if head.fault == "encrypted":
         return f"{path} is an encrypted PDF and needs a password. Ask for a copy without, or use qpdf --decrypt."
     if head.fault == "no pypdf":
@@ -93,7 +95,7 @@ def _fault(path: str, head: _Line) -> str:
     return f"{path} is a broken PDF ({head.why}). It cannot be read as it is."
 
 
-def _composed(total: int, pages: list[_Line]) -> PdfText:
+def _compose_text(total: int, pages: list[_PdfLine]) -> PdfText:
     lines: list[str] = []
     for number, page in enumerate(pages, 1):
         lines.append(f"--- page {number} of {total} ---")
@@ -105,9 +107,9 @@ def _composed(total: int, pages: list[_Line]) -> PdfText:
     return PdfText(lines, total, len(pages), not any(page.text.strip() for page in pages))
 
 
-def shown(path: str, found: PdfText, first: int, count: int) -> ToolOutput:
+def format_pdf(path: str, found: PdfText, first: int, count: int) -> ToolOutput:
     """Lines of the extracted text, counted and cut as those of a text file."""
-    from odin.tools.read import LINES, numbered
+    from odin.tools.read import LINES, number_lines
 
     if found.empty and found.read == found.pages:
         raise Refusal(
@@ -118,7 +120,7 @@ def shown(path: str, found: PdfText, first: int, count: int) -> ToolOutput:
     total = len(found.lines)
     if first > total:
         raise Refusal(f"{path} has only {total} lines of text; offset {first} is past the end.")
-    page = numbered(found.lines[first - 1 : first - 1 + min(count, LINES)], first)
+    page = number_lines(found.lines[first - 1 : first - 1 + min(count, LINES)], first)
     notes = [page.text]
     if found.read < found.pages:
         notes.append(f"(only pages 1-{found.read} of {found.pages} could be read within the limits of time and size)")
@@ -126,4 +128,4 @@ def shown(path: str, found: PdfText, first: int, count: int) -> ToolOutput:
         more = f"; go on with offset={page.last + 1}" if page.last < total else ""
         notes.append(f"(showing lines {page.first}-{page.last} of {total} total{more})")
     note = f"Read {path} (PDF, {found.pages} pages, lines {page.first}-{page.last} of {total})"
-    return ToolOutput(text=printable("\n".join(notes)), note=printable(note))
+    return ToolOutput(text=to_printable("\n".join(notes)), note=to_printable(note))

@@ -22,35 +22,35 @@ def main(path: str) -> None:
     logging.disable(logging.CRITICAL)
     sys.setrecursionlimit(5000)
     try:
-        pages = _pages(path)
+        pages = _open_pages(path)
     except Exception as error:
-        say({"fault": "broken", "why": f"{type(error).__name__}: {error}"[:200]})
+        print_json({"fault": "broken", "why": f"{type(error).__name__}: {error}"[:200]})
         return
     if pages is None:
         return
-    say({"pages": len(pages)})
+    print_json({"pages": len(pages)})
     for page in pages:
         try:
-            say({"text": page.extract_text()[:PAGE_CHARS]})
+            print_json({"text": page.extract_text()[:PAGE_CHARS]})
         except Exception as error:
-            say({"text": "", "why": type(error).__name__})
+            print_json({"text": "", "why": type(error).__name__})
 
 
-def _pages(path: str) -> list[Any] | None:
+def _open_pages(path: str) -> list[Any] | None:
     """The pages; None when it has been said why there are none."""
     try:
         from pypdf import PdfReader
     except ImportError:
-        say({"fault": "no pypdf"})
+        print_json({"fault": "no pypdf"})
         return None
     reader = PdfReader(path, strict=False)
-    if reader.is_encrypted and not _opened(reader):
-        say({"fault": "encrypted"})
+    if reader.is_encrypted and not _try_unlock(reader):
+        print_json({"fault": "encrypted"})
         return None
     return list(reader.pages)
 
 
-def _opened(reader: Any) -> bool:
+def _try_unlock(reader: Any) -> bool:
     """Many encrypted files open without a password. One whose cipher is not available does not."""
     try:
         return bool(reader.decrypt(""))
@@ -58,7 +58,7 @@ def _opened(reader: Any) -> bool:
         return False
 
 
-def say(value: dict[str, Any]) -> None:
+def print_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 

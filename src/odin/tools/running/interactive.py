@@ -5,9 +5,9 @@ This is a courtesy, not a guard: a program that slips through finds no terminal 
 
 import re
 
-from odin.policy.shell import survey
+from odin.policy.shell import analyze_command
 
-_SUSPECT = (
+_SUSPECT_NAMES = (
     r"(?:^|[\s;&|(`/'\"])(?:vi|vim|nvim|view|vimdiff|nano|pico|emacs|micro|hx|less|more|most"
     r"|top|htop|watch|sudo|ssh|git|docker|podman|kubectl|gh)\b"
 )
@@ -17,32 +17,43 @@ _BATCH_FLAGS = {"--batch", "-batch", "--headless", "-es", "-Es", "-e", "--versio
 _PAGERS = {"less", "more", "most"}
 _SSH_WITH_VALUE = set("BbcDEeFIiJLlmOoPpQRSWw")
 _COMMIT_MESSAGE = {"-m", "-F", "-C", "--message", "--file", "--no-edit", "--fixup", "--reuse-message", "--dry-run"}
-_WITH_VALUE = {"-H", "--host", "-c", "--context", "--config", "-l", "--log-level", "-n", "--namespace", "--kubeconfig"}
+_OPTIONS_WITH_VALUE = {
+    "-H",
+    "--host",
+    "-c",
+    "--context",
+    "--config",
+    "-l",
+    "--log-level",
+    "-n",
+    "--namespace",
+    "--kubeconfig",
+}
 """Options of docker and kubectl before the subcommand that are followed by a value."""
 
 _EDITOR_SET = re.compile(r"(?:\b(?:GIT_EDITOR|GIT_SEQUENCE_EDITOR|EDITOR)|core\.editor)=")
 
 
-def refusal(command: str) -> str:
+def explain_interactive(command: str) -> str:
     """Why this command would wait for ever and what to run instead; "" when nothing is known against it.
 
     Every command in the text counts, also behind wrappers and inside `bash -c`.
     """
-    if not re.search(_SUSPECT, command):
+    if not re.search(_SUSPECT_NAMES, command):
         return ""
-    parts = survey(command).parts
+    parts = analyze_command(command).commands
     looked_up = {part.texts[2:] for part in parts if part.texts[:2] in (("command", "-v"), ("command", "-V"))}
     edits = _EDITOR_SET.search(command) is not None
     for part in parts:
         if not part.words or part.texts in looked_up or (edits and part.name == "git"):
             continue
-        reason = _judge([part.name, *part.texts[1:]])
+        reason = _explain_program([part.name, *part.texts[1:]])
         if reason:
             return reason
     return ""
 
 
-def _judge(words: list[str]) -> str:
+def _explain_program(words: list[str]) -> str:
     program, rest = words[0], words[1:]
     if program in _EDITORS and not _BATCH_FLAGS & set(rest):
         return f"{program} is an interactive editor. Use EditTool or WriteFile."
@@ -55,7 +66,7 @@ def _judge(words: list[str]) -> str:
     if program == "ssh" and _is_login(rest):
         return "This opens a login shell. Give ssh a command to run, with -o BatchMode=yes."
     if program == "git":
-        return _git(rest)
+        return _explain_git(rest)
     if program in ("docker", "podman", "kubectl") and _wants_terminal(rest):
         return f"{program} -it needs a terminal. Leave out -t and -i."
     if program == "gh" and rest[:2] == ["auth", "login"] and "--with-token" not in rest:
@@ -88,7 +99,7 @@ def _is_login(rest: list[str]) -> bool:
     return plain == 1
 
 
-def _git(rest: list[str]) -> str:
+def _explain_git(rest: list[str]) -> str:
     while rest and rest[0].startswith("-"):
         rest = rest[2:] if rest[0] in ("-C", "-c") else rest[1:]
     verb, flags = (rest[0] if rest else ""), rest[1:]
@@ -112,7 +123,7 @@ def _is_message(word: str) -> bool:
 
 def _wants_terminal(rest: list[str]) -> bool:
     while rest and rest[0].startswith("-"):
-        rest = rest[2:] if rest[0] in _WITH_VALUE else rest[1:]
+        rest = rest[2:] if rest[0] in _OPTIONS_WITH_VALUE else rest[1:]
     if not rest or rest[0] not in ("run", "exec", "container", "attach", "start"):
         return False
     short = {letter for word in rest if re.fullmatch(r"-[a-z]+", word) for letter in word[1:]}

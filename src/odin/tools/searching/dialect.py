@@ -8,9 +8,9 @@ negated class matches them.
 import re
 
 from odin.tools.files.path import Refusal
-from odin.tools.searching.query import Query
+from odin.tools.searching.query import SearchQuery
 
-_ODD = r"\udc80-\udcff"
+_INVALID_BYTES = r"\udc80-\udcff"
 
 _CLASSES = {
     "alnum": "a-zA-Z0-9",
@@ -33,9 +33,9 @@ _ESCAPES = {
     "<": r"(?:\b(?=\w))",
     ">": r"(?:\b(?<=\w))",
     "h": r"[ \t]",
-    "W": rf"[^\w{_ODD}]",
-    "D": rf"[^\d{_ODD}]",
-    "S": rf"[^\s{_ODD}]",
+    "W": rf"[^\w{_INVALID_BYTES}]",
+    "D": rf"[^\d{_INVALID_BYTES}]",
+    "S": rf"[^\s{_INVALID_BYTES}]",
 }
 
 _BOUNDARIES = {
@@ -45,24 +45,26 @@ _BOUNDARIES = {
     "{end-half}": r"(?!\w)",
 }
 
-_BEGIN = r"(?:\A|(?<=\n)|(?<=\r)(?!\n))"
-_END = r"(?:\Z|(?=\r)|(?<!\r)(?=\n))"
+_LINE_START = r"(?:\A|(?<=\n)|(?<=\r)(?!\n))"
+_LINE_END = r"(?:\Z|(?=\r)|(?<!\r)(?=\n))"
 """Where a line begins and ends, if a carriage return alone ends one too."""
 
-_FOREIGN = "pPKRXGQEAzZNCHV"
+_RIPGREP_ONLY = "pPKRXGQEAzZNCHV"
 """Escapes that only ripgrep's engines know."""
 
 
-def compile_pattern(query: Query) -> "re.Pattern[str]":
+def compile_pattern(query: SearchQuery) -> "re.Pattern[str]":
     flags = re.MULTILINE | (re.IGNORECASE if query.ignore_case else 0) | (re.DOTALL if query.across_lines else 0)
-    text = re.escape(query.pattern) if query.literal else _Reader(query.pattern, query.across_lines).all()
+    text = (
+        re.escape(query.pattern) if query.literal else _RegexTranslator(query.pattern, query.across_lines).translate()
+    )
     try:
         return re.compile(text, flags)
     except (re.error, OverflowError, RecursionError) as error:
         raise Refusal(f"regex parse error: {error}") from None
 
 
-class _Reader:
+class _RegexTranslator:
     """Goes through a pattern once, from left to right."""
 
     def __init__(self, pattern: str, across_lines: bool) -> None:
@@ -70,10 +72,10 @@ class _Reader:
         self._across_lines = across_lines
         self._at = 0
 
-    def all(self) -> str:
+    def translate(self) -> str:
         out: list[str] = []
         while self._at < len(self._pattern):
-            out.append(self._next())
+            out.append(self._translate_next())
         return "".join(out)
 
     def _take(self, count: int) -> str:
@@ -81,37 +83,37 @@ class _Reader:
         self._at += count
         return taken
 
-    def _next(self) -> str:
+    def _translate_next(self) -> str:
         rest = self._pattern[self._at :]
         if rest[0] == "\\" and len(rest) > 1:
-            return self._escape()
+            return self._translate_escape()
         if rest[0] == "[":
-            return self._set()
+            return self._translate_set()
         if rest[0] == ".":
             self._at += 1
-            return f"[^{_ODD}]" if self._across_lines else rf"[^\r\n{_ODD}]"
+            return f"[^{_INVALID_BYTES}]" if self._across_lines else rf"[^\r\n{_INVALID_BYTES}]"
         if rest[0] in "^$" and self._across_lines:
-            return _BEGIN if self._take(1) == "^" else _END
+            return _LINE_START if self._take(1) == "^" else _LINE_END
         if named := re.match(r"\(\?<([A-Za-z_]\w*)>", rest):
             self._at += named.end()
             return f"(?P<{named[1]}>"
         if flags := re.match(r"\(\?([a-zA-Z]*)(?:-[a-zA-Z]+)?[:)]", rest):
-            return self._flags(flags)
+            return self._translate_flags(flags)
         return self._take(1)
 
-    def _flags(self, flags: "re.Match[str]") -> str:
+    def _translate_flags(self, flags: "re.Match[str]") -> str:
         """Python wants flags for everything at the very start, and knows some under other names."""
         if re.search(r"[^imsx)(?:-]", flags[0]):
-            raise _unknown(flags[0])
+            raise _make_unknown_refusal(flags[0])
         if flags[0].endswith(")") and self._at > 0:
             self._at += flags.end()
-            depth_end = self._rest_of_group()
-            inner = _Reader(self._pattern[self._at : depth_end], self._across_lines).all()
+            depth_end = self._find_group_end()
+            inner = _RegexTranslator(self._pattern[self._at : depth_end], self._across_lines).translate()
             self._at = depth_end
             return f"{flags[0][:-1]}:{inner})"
         return self._take(flags.end())
 
-    def _rest_of_group(self) -> int:
+    def _find_group_end(self) -> int:
         """Where the group ends in which we are."""
         depth, at, in_set = 0, self._at, False
         while at < len(self._pattern):
@@ -129,7 +131,7 @@ class _Reader:
             at += 1
         return len(self._pattern)
 
-    def _escape(self) -> str:
+    def _translate_escape(self) -> str:
         rest = self._pattern[self._at :]
         if point := re.match(r"\\[xuU]\{([0-9a-fA-F]{1,6})\}", rest):
             self._at += point.end()
@@ -137,45 +139,45 @@ class _Reader:
         if border := re.match(r"\\b(\{[a-z-]+\})", rest):
             self._at += border.end()
             if border[1] not in _BOUNDARIES:
-                raise _unknown(border[0])
+                raise _make_unknown_refusal(border[0])
             return _BOUNDARIES[border[1]]
-        if rest[1] in _FOREIGN:
-            raise _unknown(rest[:2])
+        if rest[1] in _RIPGREP_ONLY:
+            raise _make_unknown_refusal(rest[:2])
         known = _ESCAPES.get(rest[1])
         taken = self._take(2)
         return taken if known is None else known
 
-    def _set(self) -> str:
+    def _translate_set(self) -> str:
         """A set in brackets. Ripgrep also knows sets within sets, and what two sets share."""
         out = [self._take(1)]
         if self._pattern[self._at : self._at + 1] == "^":
-            out.append(f"{self._take(1)}{_ODD}")
+            out.append(f"{self._take(1)}{_INVALID_BYTES}")
         if self._pattern[self._at : self._at + 1] == "]":
             out.append(f"\\{self._take(1)}")
         while self._at < len(self._pattern):
             rest = self._pattern[self._at :]
             if rest[0] == "]":
                 return "".join([*out, self._take(1)])
-            out.append(self._member(rest))
+            out.append(self._translate_member(rest))
         raise Refusal("regex parse error: unclosed character class")
 
-    def _member(self, rest: str) -> str:
+    def _translate_member(self, rest: str) -> str:
         if named := re.match(r"\[:([a-z]+):\]", rest):
             if named[1] not in _CLASSES:
-                raise _unknown(named[0])
+                raise _make_unknown_refusal(named[0])
             self._at += named.end()
             return _CLASSES[named[1]]
         if rest[0] == "[" or rest[:2] in ("&&", "--", "~~"):
-            raise _unknown(f"{rest[:2]}\N{HORIZONTAL ELLIPSIS} inside brackets")
+            raise _make_unknown_refusal(f"{rest[:2]}\N{HORIZONTAL ELLIPSIS} inside brackets")
         if point := re.match(r"\\[xuU]\{([0-9a-fA-F]{1,6})\}", rest):
             self._at += point.end()
             return re.escape(chr(min(int(point[1], 16), 0x10FFFF)))
-        if rest[0] == "\\" and rest[1:2] in {*_FOREIGN, *"WDSh"}:
-            raise _unknown(f"{rest[:2]} inside brackets")
+        if rest[0] == "\\" and rest[1:2] in {*_RIPGREP_ONLY, *"WDSh"}:
+            raise _make_unknown_refusal(f"{rest[:2]} inside brackets")
         return self._take(2 if rest[0] == "\\" else 1)
 
 
-def _unknown(what: str) -> Refusal:
+def _make_unknown_refusal(what: str) -> Refusal:
     return Refusal(
         f"{what} is not known here, because ripgrep was not found and the built-in search has a smaller "
         "regular-expression language. Write the pattern without it."

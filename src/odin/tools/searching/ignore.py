@@ -7,10 +7,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.tools.searching.pattern import translate
+from odin.tools.searching.pattern import translate_glob
 
 
-class Rule(Struct, frozen=True):
+class IgnoreRule(Struct, frozen=True):
     """One line of an ignore file, applied byte by byte to paths below the folder the file is in."""
 
     base: str
@@ -24,20 +24,20 @@ class Rule(Struct, frozen=True):
         return self.pattern.fullmatch(os.fsencode(path.removeprefix(self.base))) is not None
 
 
-def in_repository(path: str) -> bool:
+def is_in_repository(path: str) -> bool:
     return any(os.path.lexists(folder / ".git") for folder in (Path(path), *Path(path).parents))
 
 
-def read_rules(folder: str, name: str) -> list[Rule]:
+def read_ignore_file(folder: str, name: str) -> list[IgnoreRule]:
     try:
         text = Path(folder, name).read_text("utf-8", "surrogateescape")
     except OSError:
         return []
     lines = text.removeprefix("\ufeff").split("\n")
-    return [rule for line in lines if (rule := read_rule(folder, line.removesuffix("\r"))) is not None]
+    return [rule for line in lines if (rule := parse_ignore_line(folder, line.removesuffix("\r"))) is not None]
 
 
-def read_rule(folder: str, line: str) -> Rule | None:
+def parse_ignore_line(folder: str, line: str) -> IgnoreRule | None:
     """None for a comment, an empty line, and what is no pattern."""
     if line.startswith("#"):
         return None
@@ -54,13 +54,13 @@ def read_rule(folder: str, line: str) -> Rule | None:
     if glob.endswith("/**"):
         glob += "/*"
     try:
-        pattern = re.compile(os.fsencode(translate(glob)), re.DOTALL)
+        pattern = re.compile(os.fsencode(translate_glob(glob)), re.DOTALL)
     except re.error:
         return None
-    return Rule(f"{folder.rstrip('/')}/", pattern, negated, folders_only)
+    return IgnoreRule(f"{folder.rstrip('/')}/", pattern, negated, folders_only)
 
 
-def last_word(path: str, is_folder: bool, groups: Sequence[Sequence[Rule]]) -> bool | None:
+def decide_ignored(path: str, is_folder: bool, groups: Sequence[Sequence[IgnoreRule]]) -> bool | None:
     """Whether it is ignored; None when no rule speaks of it. Within a group the last rule that fits decides."""
     for rules in groups:
         for rule in reversed(rules):

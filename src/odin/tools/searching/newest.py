@@ -9,11 +9,11 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
-Choose = Callable[[list[str]], Iterable[str]]
+PathFilter = Callable[[list[str]], Iterable[str]]
 """Which of these are wanted."""
 
 
-class Newest:
+class NewestFiles:
     """Files with their times. `complete` is false when some were left out because it took too long."""
 
     def __init__(self, seconds: float) -> None:
@@ -25,19 +25,19 @@ class Newest:
     def total(self) -> int:
         return len(self._dated)
 
-    def first(self, count: int) -> list[str]:
+    def list_newest(self, count: int) -> list[str]:
         """The newest first; those of the same age by path."""
         return [path for _, path in heapq.nsmallest(count, self._dated)]
 
-    def read(self, next_piece: Callable[[], bytes | None], choose: Choose) -> None:
+    def read_chunks(self, next_chunk: Callable[[], bytes | None], choose: PathFilter) -> None:
         """Take paths that end with a NUL byte, in pieces of any size, until there is no further piece."""
         rest = b""
-        while (piece := next_piece()) is not None:
+        while (piece := next_chunk()) is not None:
             whole, found, rest = (rest + piece).rpartition(b"\0")
             if found:
-                self.take(choose(os.fsdecode(whole).split("\0")))
+                self.add_paths(choose(os.fsdecode(whole).split("\0")))
 
-    def take(self, paths: Iterable[str]) -> None:
+    def add_paths(self, paths: Iterable[str]) -> None:
         """Files that are gone meanwhile are left out."""
         stat, keep = os.stat, self._dated.append
         for path in paths:

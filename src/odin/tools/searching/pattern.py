@@ -7,24 +7,24 @@ from collections.abc import Callable
 from odin.tools.files.path import Refusal
 
 _STAR, _FOLDERS = "[^/]*", "(?:.*/)?"
-_OPEN = (_STAR, _FOLDERS, ".*", "(?:", "|", ")")
+_VARIABLE_PIECES = (_STAR, _FOLDERS, ".*", "(?:", "|", ")")
 """Pieces of an expression of which it is not fixed what they match, and the marks of a list."""
 
 
 @functools.lru_cache(maxsize=256)
-def matcher(glob: str) -> Callable[[str], bool]:
+def compile_glob(glob: str) -> Callable[[str], bool]:
     """Tells whether a path relative to the searched folder matches. Without a slash the name matches at any depth."""
     pattern = glob.removeprefix("./")
     if "/" not in pattern.rstrip("/"):
         pattern = f"**/{pattern}"
     try:
-        compiled = re.compile(translate(pattern.strip("/")), re.DOTALL)
+        compiled = re.compile(translate_glob(pattern.strip("/")), re.DOTALL)
     except re.error:
         raise Refusal(f"{glob!r} is not a valid glob pattern.") from None
     return lambda path: compiled.fullmatch(path) is not None
 
 
-def name_filter(glob: str) -> tuple[str, bool]:
+def extract_name_glob(glob: str) -> tuple[str, bool]:
     """A glob on names alone that every match fits, or "", and whether it says all that the pattern says.
 
     Only what every program that knows globs reads alike: plain names, `*` and lists in braces.
@@ -38,26 +38,26 @@ def name_filter(glob: str) -> tuple[str, bool]:
     return name, anywhere
 
 
-def translate(glob: str) -> str:
+def translate_glob(glob: str) -> str:
     """The regular expression for one pattern. What is not closed, `[` or `{`, stands for itself."""
     out: list[str] = []
     at, depth = 0, 0
     while at < len(glob):
-        piece, width = _token(glob, at, depth)
+        piece, width = _translate_token(glob, at, depth)
         out.append(piece)
         depth += {"(?:": 1, ")": -1}.get(piece, 0)
         at += width
-    return "".join(_committed(out))
+    return "".join(_make_atomic(out))
 
 
-def _committed(pieces: list[str]) -> list[str]:
+def _make_atomic(pieces: list[str]) -> list[str]:
     """The same without a search that takes forever: what stands between two stars may as well be the first that fits,
     because the second star takes whatever comes after it. And a folder at any depth need not be said twice."""
     out: list[str] = []
     at = 0
     while at < len(pieces):
         end = at + 1
-        while end < len(pieces) and pieces[end] not in _OPEN:
+        while end < len(pieces) and pieces[end] not in _VARIABLE_PIECES:
             end += 1
         if pieces[at] == _STAR and end < len(pieces) and pieces[end] == _STAR:
             out.append(f"(?>{_STAR}?{''.join(pieces[at + 1 : end])})")
@@ -69,7 +69,7 @@ def _committed(pieces: list[str]) -> list[str]:
     return out
 
 
-def _token(glob: str, at: int, depth: int) -> tuple[str, int]:
+def _translate_token(glob: str, at: int, depth: int) -> tuple[str, int]:
     rest = glob[at:]
     if rest.startswith("**/") and (at == 0 or glob[at - 1] in "/{,"):
         return _FOLDERS, 3
@@ -77,7 +77,7 @@ def _token(glob: str, at: int, depth: int) -> tuple[str, int]:
         return ".*", 2
     char = rest[0]
     if char == "[":
-        return _set(rest)
+        return _translate_set(rest)
     if char == "{":
         return ("(?:", 1) if "}" in rest else (r"\{", 1)
     if depth and char in "},":
@@ -87,7 +87,7 @@ def _token(glob: str, at: int, depth: int) -> tuple[str, int]:
     return {"*": _STAR, "?": "[^/]"}.get(char, re.escape(char)), 1
 
 
-def _set(rest: str) -> tuple[str, int]:
+def _translate_set(rest: str) -> tuple[str, int]:
     end = rest.find("]", 2 if rest[1:2] not in "!^" else 3)
     if end < 0:
         return r"\[", 1

@@ -4,11 +4,11 @@ from typing import Literal
 
 from msgspec import Struct
 
-Answer = Literal["lines", "counts", "paths"]
+SearchMode = Literal["lines", "counts", "paths"]
 """What is wanted of it: the lines, how many there are in each file, or only which files."""
 
 
-class Query(Struct, frozen=True):
+class SearchQuery(Struct, frozen=True):
     """`before` and `after` are lines of context around each match."""
 
     pattern: str

@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from odin.tools.searching.ignore import in_repository
-from odin.tools.searching.query import Answer, Query
+from odin.tools.searching.ignore import is_in_repository
+from odin.tools.searching.query import SearchMode, SearchQuery
 
-_ANSWERS: dict[Answer, list[str]] = {
+_MODE_FLAGS: dict[SearchMode, list[str]] = {
     "lines": ["--heading", "--line-number"],
     "counts": ["--count"],
     "paths": ["--files-with-matches"],
@@ -27,21 +27,28 @@ def find_ripgrep() -> str | None:
     return None
 
 
-def base_arguments(rg: str, path: str) -> list[str]:
+def build_base_argv(rg: str, path: str) -> list[str]:
     """What every call says: no user configuration, no noise, no colour; .gitignore holds outside of a repository too.
 
     Within one it is not said, because then ripgrep would obey a .gitignore far above the repository as well.
     """
-    anywhere = [] if in_repository(path) else ["--no-require-git"]
+    anywhere = [] if is_in_repository(path) else ["--no-require-git"]
     return [rg, "--no-config", "--no-messages", "--color=never", *anywhere]
 
 
-def ripgrep_arguments(rg: str, query: Query, answer: Answer, in_order: bool) -> list[str]:
+def build_ripgrep_argv(rg: str, query: SearchQuery, answer: SearchMode, in_order: bool) -> list[str]:
     """`in_order` makes it print in the order of paths, which takes all but one of its threads away.
 
     A glob, or an ignore file that says `!*/`, would lead it into .git.
     """
-    argv = [*base_arguments(rg, query.path), *_ANSWERS[answer], "--with-filename", "--null", "--crlf", "--engine=auto"]
+    argv = [
+        *build_base_argv(rg, query.path),
+        *_MODE_FLAGS[answer],
+        "--with-filename",
+        "--null",
+        "--crlf",
+        "--engine=auto",
+    ]
     argv += ["--sort=path"] if in_order else []
     argv += ["--ignore-case"] if query.ignore_case else []
     argv += ["--fixed-strings"] if query.literal else []

@@ -13,12 +13,12 @@ import msgspec
 
 from odin.tools.files.path import Refusal
 from odin.tools.searching.dialect import compile_pattern
-from odin.tools.searching.ignore import read_rule
-from odin.tools.searching.pattern import matcher
-from odin.tools.searching.query import Answer, Query
-from odin.tools.searching.walk import walk
+from odin.tools.searching.ignore import parse_ignore_line
+from odin.tools.searching.pattern import compile_glob
+from odin.tools.searching.query import SearchMode, SearchQuery
+from odin.tools.searching.walk import walk_files
 
-TYPES = {
+FILE_TYPES = {
     "c": "*.[chH] *.[chH].in *.cats",
     "cpp": "*.[ChH] *.[ChH].in *.[ch]pp *.[ch]pp.in *.[ch]xx *.[ch]xx.in *.cc *.cc.in *.hh *.hh.in *.inl",
     "css": "*.css *.scss",
@@ -50,7 +50,7 @@ TYPES = {
 """The file types the built-in search knows. Ripgrep knows many more."""
 
 
-def scan_arguments(query: Query, answer: Answer) -> list[str]:
+def build_scan_argv(query: SearchQuery, answer: SearchMode) -> list[str]:
     """The path goes by itself, because it may hold bytes that JSON has no letters for."""
     code = "from odin.tools.searching.scan import main; main()"
     asked = msgspec.json.encode(msgspec.structs.replace(query, path="")).decode()
@@ -59,9 +59,9 @@ def scan_arguments(query: Query, answer: Answer) -> list[str]:
 
 def main() -> None:
     answer, asked, path = sys.argv[1:]
-    query = msgspec.structs.replace(msgspec.json.decode(asked, type=Query), path=path)
+    query = msgspec.structs.replace(msgspec.json.decode(asked, type=SearchQuery), path=path)
     try:
-        for piece in scan(query, msgspec.convert(answer, Answer)):
+        for piece in scan_files(query, msgspec.convert(answer, SearchMode)):
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
     except (Refusal, RecursionError) as refusal:
@@ -70,13 +70,13 @@ def main() -> None:
         sys.exit(2)
 
 
-def scan(query: Query, answer: Answer) -> Iterator[bytes]:
+def scan_files(query: SearchQuery, answer: SearchMode) -> Iterator[bytes]:
     """What ripgrep prints: lines below the path of their file, counts, or paths that end with a NUL byte."""
     regex = compile_pattern(query)
     following = False
-    for path in _candidates(query):
-        text = _text(path)
-        matching = _matching_lines(text, regex, query) if text else None
+    for path in _list_candidates(query):
+        text = _read_text(path)
+        matching = _find_matching_lines(text, regex, query) if text else None
         if not text or not matching:
             continue
         name = fsencode(path) + b"\0"
@@ -85,12 +85,12 @@ def scan(query: Query, answer: Answer) -> Iterator[bytes]:
         elif answer == "counts":
             yield name + b"%d\n" % len(matching)
         else:
-            yield (b"\n" if following else b"") + name + _rows(text, matching, query)
+            yield (b"\n" if following else b"") + name + _format_rows(text, matching, query)
             following = True
 
 
-def _rows(text: str, matching: set[int], query: Query) -> bytes:
-    lines = _lines(text)
+def _format_rows(text: str, matching: set[int], query: SearchQuery) -> bytes:
+    lines = _split_lines(text)
     around = (range(max(1, line - query.before), min(len(lines), line + query.after) + 1) for line in matching)
     rows: list[str] = []
     previous = 0
@@ -102,7 +102,7 @@ def _rows(text: str, matching: set[int], query: Query) -> bytes:
     return "".join(f"{row}\n" for row in rows).encode("utf-8", "surrogateescape")
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """Only a line feed ends a line."""
     lines = text.split("\n")
     if not lines[-1]:
@@ -110,10 +110,10 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _matching_lines(text: str, regex: "re.Pattern[str]", query: Query) -> set[int]:
+def _find_matching_lines(text: str, regex: "re.Pattern[str]", query: SearchQuery) -> set[int]:
     """No match within a line reaches across a carriage return, and `^` and `$` match beside one."""
     if not query.across_lines:
-        parts = ((number, line.removesuffix("\r").split("\r")) for number, line in enumerate(_lines(text), 1))
+        parts = ((number, line.removesuffix("\r").split("\r")) for number, line in enumerate(_split_lines(text), 1))
         return {number for number, pieces in parts if any(map(regex.search, pieces))}
     found: set[int] = set()
     line, at = 1, 0
@@ -121,10 +121,10 @@ def _matching_lines(text: str, regex: "re.Pattern[str]", query: Query) -> set[in
         line += text.count("\n", at, match.start())
         at = match.start()
         found.update(range(line, line + text.count("\n", at, max(at, match.end() - 1)) + 1))
-    return found & set(range(len(_lines(text)) + 1))
+    return found & set(range(len(_split_lines(text)) + 1))
 
 
-def _text(path: str) -> str | None:
+def _read_text(path: str) -> str | None:
     """The text of a file, or None: it cannot be read, or it is binary, as a NUL byte says."""
     try:
         data = Path(path).read_bytes()
@@ -136,15 +136,17 @@ def _text(path: str) -> str | None:
     return None if b"\0" in data else data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
 
 
-def _candidates(query: Query) -> list[str]:
+def _list_candidates(query: SearchQuery) -> list[str]:
     """The files to look into, in order of path. A file that was named is searched whatever the ignore files say."""
-    if query.type and query.type not in TYPES:
+    if query.type and query.type not in FILE_TYPES:
         raise Refusal(f"unrecognized file type: {query.type}. Use glob instead.")
     if Path(query.path).is_file():
         return [query.path]
-    named = read_rule(query.path, query.glob) if query.glob else None
+    named = parse_ignore_line(query.path, query.glob) if query.glob else None
     if query.glob and named is None:
         raise Refusal(f"error parsing glob {query.glob!r}")
-    globs = [matcher(glob) for glob in TYPES[query.type].split()] if query.type else []
-    found = walk(query.path, named=named, kind=(lambda name: any(fits(name) for fits in globs)) if globs else None)
+    globs = [compile_glob(glob) for glob in FILE_TYPES[query.type].split()] if query.type else []
+    found = walk_files(
+        query.path, glob_rule=named, matches_type=(lambda name: any(fits(name) for fits in globs)) if globs else None
+    )
     return sorted(found, key=lambda path: fsencode(path).replace(b"/", b"\0"))

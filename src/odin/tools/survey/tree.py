@@ -7,9 +7,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.context.instructions import NAME
+from odin.context.instructions import ODIN_MD
 from odin.tools.files.path import Refusal
-from odin.tools.searching.walk import walk
+from odin.tools.searching.walk import walk_files
 
 MAX_FILES = 20_000
 MAX_DEPTH = 12
@@ -55,7 +55,7 @@ _LANGUAGES = {
 _BY_ENDING = {ending: name for name, endings in _LANGUAGES.items() for ending in endings.split()}
 
 
-class Language(Struct, frozen=True):
+class LanguageCount(Struct, frozen=True):
     """`lines` is at least this many, and exactly when `counted`."""
 
     name: str
@@ -64,7 +64,7 @@ class Language(Struct, frozen=True):
     counted: bool = True
 
 
-class Tree(Struct, frozen=True):
+class ProjectTree(Struct, frozen=True):
     """Paths relative to the root, sorted. `complete` is false when there are more than were looked at."""
 
     root: str
@@ -84,39 +84,39 @@ class Tree(Struct, frozen=True):
         except OSError:
             return ""
 
-    def under(self, folder: str) -> list[str]:
+    def list_under(self, folder: str) -> list[str]:
         """The files in a folder and below it. They stand together, and `0` comes right after `/`."""
         first, after = (bisect_left(self.files, f"{folder}{end}") for end in "/0")
         return list(self.files[first:after])
 
-    def runnable(self, path: str) -> bool:
+    def is_runnable(self, path: str) -> bool:
         return os.access(Path(self.root, path), os.X_OK)
 
 
-def look(root: str, limit: int = MAX_FILES) -> Tree:
+def scan_project(root: str, limit: int = MAX_FILES) -> ProjectTree:
     """Every file but ODIN.md itself, so that describing the repository does not change the description."""
     found: list[str] = []
     complete = True
     start = len(root.rstrip("/")) + 1
-    paths = walk(root, hidden=True, skip=frozenset(_SKIPPED.split()), seconds=MAX_SECONDS)
+    paths = walk_files(root, hidden=True, skip=frozenset(_SKIPPED.split()), seconds=MAX_SECONDS)
     try:
         for path in islice(paths, limit + 2):
             name = path[start:]
             if name.count("/") >= MAX_DEPTH or not name.isprintable():
                 complete = False
-            elif name != NAME:
+            elif name != ODIN_MD:
                 found.append(name)
     except Refusal:
         complete = False
     complete = complete and len(found) <= limit
-    return Tree(root, tuple(sorted(found)[:limit]), complete)
+    return ProjectTree(root, tuple(sorted(found)[:limit]), complete)
 
 
 def language_of(path: str) -> str:
     return _BY_ENDING.get(path.rsplit("/", 1)[-1].rpartition(".")[2].lower(), "")
 
 
-def languages(tree: Tree) -> list[Language]:
+def count_languages(tree: ProjectTree) -> list[LanguageCount]:
     """What the code is written in, most lines first."""
     files: dict[str, int] = {}
     lines: dict[str, int] = {}
@@ -129,5 +129,5 @@ def languages(tree: Tree) -> list[Language]:
         text = tree.read(path) if left > 0 else ""
         left -= len(text)
         lines[name] = lines.get(name, 0) + len(text.splitlines())
-    found = [Language(name, files[name], lines[name], left > 0) for name in files]
+    found = [LanguageCount(name, files[name], lines[name], left > 0) for name in files]
     return sorted(found, key=lambda language: (-language.lines, language.name))

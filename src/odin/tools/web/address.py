@@ -2,35 +2,37 @@
 
 from urllib.parse import quote, urlsplit, urlunsplit
 
-MAX_CHARS = 8000
-_SAFE = "/!$&'()*+,;=:@%~?[]"
+MAX_URL_CHARS = 8000
+_SAFE_CHARS = "/!$&'()*+,;=:@%~?[]"
 
 
-class BadAddress(ValueError):
+class InvalidUrl(ValueError):
     """Not an address WebFetch can use. The message says why and never repeats a login."""
 
 
-def tidy_url(text: str) -> str:
+def normalize_url(text: str) -> str:
     """The address with a lower-case ASCII host and an encoded path, without its fragment. Raises BadAddress."""
     text = text.strip()
-    if len(text) > MAX_CHARS:
-        raise BadAddress(f"The address is {len(text):,} characters long; {MAX_CHARS:,} is the limit.")
+    if len(text) > MAX_URL_CHARS:
+        raise InvalidUrl(f"The address is {len(text):,} characters long; {MAX_URL_CHARS:,} is the limit.")
     try:
         parts = urlsplit(text)
         host, port, login = parts.hostname or "", parts.port, "@" in parts.netloc
     except ValueError:
-        raise BadAddress("The address cannot be read. Write it like https://example.org/page.") from None
+        raise InvalidUrl("The address cannot be read. Write it like https://example.org/page.") from None
     if parts.scheme not in ("http", "https"):
         named = f"{parts.scheme}:" if parts.scheme and "." not in parts.scheme else "one without http:// or https://"
-        raise BadAddress(f"WebFetch reads http and https addresses, not {named}. Write https://example.org/page.")
+        raise InvalidUrl(f"WebFetch reads http and https addresses, not {named}. Write https://example.org/page.")
     if login:
-        raise BadAddress("The address has a login in it, and WebFetch sends none. Leave it out.")
-    name = _host(host)
+        raise InvalidUrl("The address has a login in it, and WebFetch sends none. Leave it out.")
+    name = _normalize_host(host)
     place = f"{name}:{port}" if port is not None else name
-    return urlunsplit((parts.scheme, place, quote(parts.path or "/", safe=_SAFE), quote(parts.query, safe=_SAFE), ""))
+    return urlunsplit(
+        (parts.scheme, place, quote(parts.path or "/", safe=_SAFE_CHARS), quote(parts.query, safe=_SAFE_CHARS), "")
+    )
 
 
-def _host(host: str) -> str:
+def _normalize_host(host: str) -> str:
     if ":" in host:
         return f"[{host}]"
     try:
@@ -39,5 +41,5 @@ def _host(host: str) -> str:
         name = ""
     name = name.lower().removesuffix(".")
     if not name or not all(char.isalnum() or char in "-._" for char in name):
-        raise BadAddress("The address has no host that could be reached. Write it like https://example.org/page.")
+        raise InvalidUrl("The address has no host that could be reached. Write it like https://example.org/page.")
     return name

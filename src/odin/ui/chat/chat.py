@@ -10,58 +10,58 @@ from collections.abc import Coroutine
 from typing import Any
 
 from odin.core.client import Client, SessionInfo
-from odin.core.commands import reserved
+from odin.core.commands import is_reserved
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, Mode, TurnStarted
 from odin.core.op import Interrupt, Prompt
-from odin.core.screen import ScreenSettings
+from odin.core.screen import TuiSettings
 from odin.core.sessions import Sessions
 from odin.ui.chat import draft, sessions
-from odin.ui.chat.calling import Calling
-from odin.ui.chat.commands import MODES, Commands
-from odin.ui.chat.completing import completed
+from odin.ui.chat.calling import PlainNotifier
+from odin.ui.chat.commands import MODE_COMMANDS, PlainCommands
+from odin.ui.chat.completing import complete
 from odin.ui.chat.keyboard import Keyboard
-from odin.ui.chat.looking import meant
-from odin.ui.chat.sending import Sending
-from odin.ui.chat.turns import Turns
-from odin.ui.ending import READER_GONE, farewell
-from odin.ui.picking import ASK
-from odin.ui.terminal import put, say
+from odin.ui.chat.looking import resolve_synonym
+from odin.ui.chat.sending import PromptSender
+from odin.ui.chat.turns import TurnView
+from odin.ui.ending import EXIT_READER_GONE, format_resume_hint
+from odin.ui.picking import PICK_PROMPT
+from odin.ui.terminal import write_line, write_text
 
-START = "Type what you want done. /help tells the rest; Ctrl-D ends."
-_AGAIN = "Ctrl-C once more ends Odin, and so does Ctrl-D."
-_EXIT = ("/exit", "/quit", "exit", "quit")
-_ENDINGS = {signal.SIGTERM: 143, signal.SIGHUP: 129}
+START_HINT = "Type what you want done. /help tells the rest; Ctrl-D ends."
+_PRESS_AGAIN = "Ctrl-C once more ends Odin, and so does Ctrl-D."
+_EXIT_WORDS = ("/exit", "/quit", "exit", "quit")
+_SIGNAL_CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
-def introduction(info: SessionInfo, mode: Mode) -> list[str]:
+def format_introduction(info: SessionInfo, mode: Mode) -> list[str]:
     """What holds in this conversation: a line for where it takes place, and one for how much it may do."""
     where = f"Odin {info.version} · {info.model} · {info.cwd}"
     how = [mode.removesuffix("_mode"), f"permissions {info.permission_mode}"]
     return [where, " · ".join([*how, f"commands in {info.sandbox}"] if info.sandbox else how)]
 
 
-class _Chat:
+class _PlainRepl:
     """One reader of the session's events and one of the keyboard, which meet here.
 
     The session may change: /new, /resume and /fork lead to others.
     """
 
-    def __init__(self, held: Sessions, info: SessionInfo, mode: Mode, settings: ScreenSettings) -> None:
+    def __init__(self, held: Sessions, info: SessionInfo, mode: Mode, settings: TuiSettings) -> None:
         self._sessions = held
         self._keyboard = Keyboard(
-            sys.stdin, sys.stderr, lambda: self.prompt, self._typed, lambda before: completed(self._client, before)
+            sys.stdin, sys.stderr, lambda: self.prompt, self._queue_line, lambda before: complete(self._client, before)
         )
-        self._sending = Sending(self._keyboard)
-        self._turns = Turns(self._keyboard, self._beside, self._mind_signals)
-        self._commands = Commands(held, info.permission_mode, mode, sys.stderr, self._sending.expect)
-        self._calling = Calling(settings, sys.stderr)
+        self._sender = PromptSender(self._keyboard)
+        self._turns = TurnView(self._keyboard, self._observe, self._install_signals)
+        self._commands = PlainCommands(held, info.permission_mode, mode, sys.stderr, self._sender.expect)
+        self._notifier = PlainNotifier(settings, sys.stderr)
         self._lines: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
-        self._stays = True
+        self._line_stays = True
         self._ending = False
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[None] = self._loop.create_future()
-        self._asides: set[asyncio.Task[object]] = set()
+        self._side_tasks: set[asyncio.Task[object]] = set()
         self.code = 0
 
     @property
@@ -70,29 +70,29 @@ class _Chat:
 
     @property
     def prompt(self) -> str:
-        if self._commands.switching.choosing:
-            return ASK
-        return f"{self._commands.mode.removesuffix('_mode')}{self._commands.strictness.warning}> "
+        if self._commands.session_commands.is_choosing:
+            return PICK_PROMPT
+        return f"{self._commands.mode.removesuffix('_mode')}{self._commands.permission_mode.warning}> "
 
     async def run(self, first: str, left: str) -> int:
         tasks = [self._loop.create_task(work) for work in (self._follow(), self._work(first, left))]
         for task in tasks:
-            task.add_done_callback(self._failed)
-        self._mind_signals()
-        self._loop.add_signal_handler(signal.SIGCONT, self._keyboard.come_back)
+            task.add_done_callback(self._report_failure)
+        self._install_signals()
+        self._loop.add_signal_handler(signal.SIGCONT, self._keyboard.resume)
         self._loop.add_signal_handler(signal.SIGWINCH, self._keyboard.redraw)
         self._keyboard.open()
         try:
             await self._done
         finally:
             self._keyboard.close()
-            self._calling.close()
+            self._notifier.close()
             for number in (signal.SIGCONT, signal.SIGWINCH):
                 self._loop.remove_signal_handler(number)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._forget_signals()
+            self._ignore_signals()
         return self.code
 
     def _leave(self, code: int | None = None) -> None:
@@ -100,28 +100,28 @@ class _Chat:
         if not self._done.done():
             self._done.set_result(None)
 
-    def _failed(self, task: "asyncio.Task[None]") -> None:
+    def _report_failure(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) and not self._done.done():
             self._done.set_exception(error)
 
     # --- signals ---
 
-    def _mind_signals(self) -> None:
+    def _install_signals(self) -> None:
         """While no turn is followed; one that is has its own way with them."""
-        self._loop.add_signal_handler(signal.SIGINT, self._interrupted)
-        for number, code in _ENDINGS.items():
+        self._loop.add_signal_handler(signal.SIGINT, self._handle_interrupt)
+        for number, code in _SIGNAL_CODES.items():
             self._loop.add_signal_handler(number, self._leave, code)
 
-    def _forget_signals(self) -> None:
+    def _ignore_signals(self) -> None:
         """Everything is being put away from here on; one more Ctrl-C must not tear that off."""
-        for number in _ENDINGS:
-            self._loop.add_signal_handler(number, _nothing)
+        for number in _SIGNAL_CODES:
+            self._loop.add_signal_handler(number, _do_nothing)
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         self._loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
-    def _interrupted(self) -> None:
+    def _handle_interrupt(self) -> None:
         """Ctrl-C at the prompt: what was typed goes, else what runs, else the list; without any of them we go, too.
 
         Only the second one ends the conversation: the first may have been meant for a turn that just ended.
@@ -129,25 +129,25 @@ class _Chat:
         if self._done.done():
             return
         if self._keyboard.text:
-            self._keyboard.forget()
-        elif self._sending.coming or self._commands.own.running:
-            self._aside(self._client.submit(Interrupt("join")))
-        elif self._commands.summaries.running:
-            self._aside(self._commands.summaries.cancel(self._client))
-        elif self._commands.switching.choosing:
-            self._typed("")
+            self._keyboard.clear_line()
+        elif self._sender.expects_turn or self._commands.user_shell.is_running:
+            self._start_side_task(self._client.submit(Interrupt("join")))
+        elif self._commands.compaction.is_running:
+            self._start_side_task(self._commands.compaction.cancel(self._client))
+        elif self._commands.session_commands.is_choosing:
+            self._queue_line("")
         elif self._ending:
             sys.stderr.write("\n")
             self._leave()
         else:
             self._ending = True
-            with self._keyboard.aside():
-                say(sys.stderr, _AGAIN)
+            with self._keyboard.write_above():
+                write_line(sys.stderr, _PRESS_AGAIN)
 
-    def _aside(self, act: Coroutine[Any, Any, object]) -> None:
+    def _start_side_task(self, act: Coroutine[Any, Any, object]) -> None:
         task = self._loop.create_task(act)
-        self._asides.add(task)
-        task.add_done_callback(self._asides.discard)
+        self._side_tasks.add(task)
+        task.add_done_callback(self._side_tasks.discard)
 
     # --- what happens ---
 
@@ -155,166 +155,168 @@ class _Chat:
         """Everything that happens in the session that is open, one after the other."""
         while True:
             client = self._client
-            events = client.events()
-            self._sending.follows(client)
+            events = client.stream_events()
+            self._sender.set_followed(client)
             async for envelope in events:
                 if isinstance(envelope.event, TurnStarted) and not envelope.agent:
-                    self._turn_over(await self._turns.show(client, envelope, envelope.event, events))
+                    self._finish_turn(await self._turns.show(client, envelope, envelope.event, events))
                 else:
-                    self._beside(envelope)
+                    self._observe(envelope)
             if self._client is client:
                 self._leave()
                 return
 
-    def _turn_over(self, code: int) -> None:
-        self._sending.coming = False
+    def _finish_turn(self, code: int) -> None:
+        self._sender.expects_turn = False
         self.code = code
-        if code in (*_ENDINGS.values(), READER_GONE):
+        if code in (*_SIGNAL_CODES.values(), EXIT_READER_GONE):
             self._leave(code)
         self._keyboard.show()
 
-    def _beside(self, envelope: Envelope) -> None:
-        self._commands.troubles.see(envelope, True)
-        self._calling.see(envelope)
+    def _observe(self, envelope: Envelope) -> None:
+        self._commands.error_log.handle_event(envelope, True)
+        self._notifier.handle_event(envelope)
         if envelope.agent:
             return
-        for shown in self._commands.showing(envelope.event):
-            with self._keyboard.aside():
+        for shown in self._commands.list_views_for(envelope.event):
+            with self._keyboard.write_above():
                 shown.show(envelope.event)
 
     # --- what is typed ---
 
-    def _typed(self, text: str | None) -> None:
-        if text is None or text.strip() in _EXIT:
+    def _queue_line(self, text: str | None) -> None:
+        if text is None or text.strip() in _EXIT_WORDS:
             self._leave()
         else:
             self._ending = False
-            self._lines.put_nowait((text, self._keyboard.stays))
+            self._lines.put_nowait((text, self._keyboard.line_stays))
 
     async def _work(self, first: str, left: str) -> None:
-        await self._commands.switching.tell_resumed()
-        await self._entered(None)
+        await self._commands.session_commands.tell_resumed()
+        await self._enter_session(None)
         if left and not first:
-            await self._guarded(left, change=True)
+            await self._run_reporting_errors(left, change=True)
         if first:
-            await self._guarded(first)
+            await self._run_reporting_errors(first)
         while True:
-            if not self._sending.coming:
+            if not self._sender.expects_turn:
                 self._keyboard.show()
-            text, self._stays = await self._lines.get()
-            await _signals_heard()
-            await self._guarded(text)
+            text, self._line_stays = await self._lines.get()
+            await _let_signals_run()
+            await self._run_reporting_errors(text)
 
-    async def _guarded(self, text: str, *, change: bool = False) -> None:
+    async def _run_reporting_errors(self, text: str, *, change: bool = False) -> None:
         """What cannot be done is said; the conversation goes on."""
         try:
-            await (self._change(text) if change else self._take(text))
+            await (self._edit_draft(text) if change else self._run_line(text))
         except OdinError as error:
-            self._commands.troubles.keep(time.time(), "refused", error.sentence())
-            with self._keyboard.aside():
-                say(sys.stderr, error.sentence())
+            self._commands.error_log.add(time.time(), "refused", error.describe())
+            with self._keyboard.write_above():
+                write_line(sys.stderr, error.describe())
 
-    async def _take(self, text: str) -> None:
+    async def _run_line(self, text: str) -> None:
         """A command, or a prompt; after /resume, which session."""
-        if self._commands.switching.choosing:
+        if self._commands.session_commands.is_choosing:
             before = self._client
-            with self._keyboard.aside():
-                await self._commands.switching.choose(text)
-            await self._entered(before)
+            with self._keyboard.write_above():
+                await self._commands.session_commands.choose_session(text)
+            await self._enter_session(before)
             return
         command, _, rest = text.strip().partition(" ")
-        command, rest = meant(command.casefold() if reserved(command) else command, rest)
+        command, rest = resolve_synonym(command.casefold() if is_reserved(command) else command, rest)
         if text.strip() == "$":
             command = "/stats"
-        if command in MODES:
-            self._commands.mode, text = MODES[command], rest
+        if command in MODE_COMMANDS:
+            self._commands.mode, text = MODE_COMMANDS[command], rest
         elif text.lstrip().startswith("!"):
-            await self._commands.own.start(self._client, text.lstrip()[1:])
+            await self._commands.user_shell.start(self._client, text.lstrip()[1:])
             return
         elif command == "/editor":
-            await self._change(rest or " ", outside=True)
+            await self._edit_draft(rest or " ", outside=True)
             return
-        elif await self._commanded(command, rest):
+        elif await self._run_command(command, rest):
             return
         if text.strip():
-            await self._send(text)
+            await self._send_prompt(text)
 
-    async def _send(self, text: str) -> None:
+    async def _send_prompt(self, text: str) -> None:
         client = self._client
-        await self._sending.heard(client)
+        await self._sender.wait_until_followed(client)
         prompt = Prompt(os.urandom(6).hex(), text, self._commands.mode)
-        if self._stays:
-            self._turns.on_screen = prompt.id
-        if place := await self._sending.send(client, prompt):
-            self._turns.tell(f"Waits as number {place}: ", text)
+        if self._line_stays:
+            self._turns.prompt_on_screen = prompt.id
+        if place := await self._sender.send(client, prompt):
+            self._turns.show_prompt(f"Waits as number {place}: ", text)
 
-    async def _commanded(self, command: str, rest: str) -> bool:
-        if command in sessions.COMMANDS:
+    async def _run_command(self, command: str, rest: str) -> bool:
+        if command in sessions.SESSION_COMMANDS:
             before = self._client
-            with self._keyboard.aside():
-                left = await self._commands.switching.command(command, rest)
-            await self._entered(before)
-            await self._change(left)
+            with self._keyboard.write_above():
+                left = await self._commands.session_commands.run_command(command, rest)
+            await self._enter_session(before)
+            await self._edit_draft(left)
             return True
         if command not in self._commands:
             return False
-        with self._keyboard.aside():
+        with self._keyboard.write_above():
             try:
                 await self._commands.run(command, rest)
             except OdinError:
-                self._sending.failed()
+                self._sender.cancel_expected()
                 raise
         return True
 
-    async def _change(self, left: str, *, outside: bool = False) -> None:
+    async def _edit_draft(self, left: str, *, outside: bool = False) -> None:
         """A prompt that came back, or that is written in an editor: what the person makes of it is asked."""
         if not left:
             return
         self._keyboard.hold()
         try:
-            text = await draft.changed(left, self.prompt, outside=outside)
+            text = await draft.edit_draft(left, self.prompt, outside=outside)
         finally:
             self._keyboard.release()
-            self._mind_signals()
+            self._install_signals()
         if text.strip():
-            self._stays = not outside
-            await (self._send(text) if outside else self._take(text))
+            self._line_stays = not outside
+            await (self._send_prompt(text) if outside else self._run_line(text))
 
-    async def _entered(self, before: Client | None) -> None:
+    async def _enter_session(self, before: Client | None) -> None:
         """Another session is open now: what holds in it, and what waits there from before."""
         if self._client is before:
             return
-        info = await self._client.info()
-        self._commands.enter(info.permission_mode)
-        self._calling.enter(self._client, info)
-        self._turns.fresh = True
+        info = await self._client.get_info()
+        self._commands.enter_session(info.permission_mode)
+        self._notifier.enter_session(self._client, info)
+        self._turns.is_first_turn = True
         waiting = (await self._client.snapshot()).queue
-        self._sending.rest(waiting)
+        self._sender.remember_paused(waiting)
         if waiting:
             what = "1 prompt waits" if len(waiting) == 1 else f"{len(waiting)} prompts wait"
-            say(sys.stderr, f"{what} from before and will follow your next one. /queue lists, changes and drops them.")
+            write_line(
+                sys.stderr, f"{what} from before and will follow your next one. /queue lists, changes and drops them."
+            )
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """We are ending already."""
 
 
-async def _signals_heard() -> None:
+async def _let_signals_run() -> None:
     """A Ctrl-C typed before a line acts first, although the loop hears of it some steps after the line."""
     for _ in range(4):
         await asyncio.sleep(0)
 
 
-async def run_chat(
-    held: Sessions, *, first: str, mode: Mode, left: str = "", settings: ScreenSettings | None = None
+async def run_plain(
+    held: Sessions, *, first: str, mode: Mode, left: str = "", settings: TuiSettings | None = None
 ) -> int:
     """`left` is a prompt that a fork left out, to be changed and asked first. At the end we say how to come back."""
-    info = await held.client.info()
-    for line in (*introduction(info, mode), START):
-        say(sys.stderr, line)
+    info = await held.client.get_info()
+    for line in (*format_introduction(info, mode), START_HINT):
+        write_line(sys.stderr, line)
     try:
-        return await _Chat(held, info, mode, settings or ScreenSettings()).run(first, left)
+        return await _PlainRepl(held, info, mode, settings or TuiSettings()).run(first, left)
     finally:
         with contextlib.suppress(OdinError):
             shot = await held.client.snapshot()
-            put(sys.stderr, farewell(shot.session, bool(shot.messages)))
+            write_text(sys.stderr, format_resume_hint(shot.session, bool(shot.messages)))

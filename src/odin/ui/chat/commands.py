@@ -22,27 +22,27 @@ from odin.ui.chat import (
     strictness,
     usage,
 )
-from odin.ui.chat.own import OwnCommands
-from odin.ui.troubles import Troubles
+from odin.ui.chat.own import UserShellView
+from odin.ui.troubles import ErrorLog
 
-HELP = (
+HELP_LINES = (
     "/ask, /plan, /edit [TEXT] choose the mode; /editor opens $EDITOR; Ctrl-D or /exit ends.",
-    queue.HELP,
-    rewind.HELP,
-    rules.HELP,
-    strictness.HELP,
-    sessions.HELP,
-    looking.HELP,
-    usage.HELP,
-    compact.HELP,
-    loop.HELP,
-    custom.HELP,
-    helping.HELP,
+    queue.QUEUE_HELP,
+    rewind.REWIND_HELP,
+    rules.RULES_HELP,
+    strictness.PERMISSION_HELP,
+    sessions.SESSION_HELP,
+    looking.INFO_HELP,
+    usage.USAGE_HELP,
+    compact.COMPACT_HELP,
+    loop.LOOP_HELP,
+    custom.CUSTOM_HELP,
+    helping.HELP_HELP,
 )
-MODES: dict[str, Mode] = {"/ask": "ask_mode", "/plan": "plan_mode", "/edit": "edit_mode"}
+MODE_COMMANDS: dict[str, Mode] = {"/ask": "ask_mode", "/plan": "plan_mode", "/edit": "edit_mode"}
 
 
-class Commands:
+class PlainCommands:
     """`mode` is the mode of the next prompt. `coming` is called when a command begins a turn.
 
     The commands that lead to other sessions are in `switching`; what runs in one session is left behind with it.
@@ -50,38 +50,38 @@ class Commands:
 
     def __init__(self, held: Sessions, permission: str, mode: Mode, err: TextIO, coming: Callable[[], None]) -> None:
         self.mode: Mode = mode
-        self.troubles = Troubles()
-        self.switching = sessions.SessionCommands(held, err)
+        self.error_log = ErrorLog()
+        self.session_commands = sessions.SessionCommands(held, err)
         self._sessions = held
         self._err = err
-        self._coming = coming
+        self._expect_turn = coming
         self._table: dict[str, Callable[[str, str], Awaitable[None]]] = {
-            "/help": self._help,
-            "/?": self._help,
-            "/rules": self._rules,
-            **dict.fromkeys(strictness.COMMANDS, self._permissions),
-            **dict.fromkeys(rewind.COMMANDS, self._rewind),
-            **dict.fromkeys(queue.COMMANDS, self._queue),
-            **dict.fromkeys(compact.COMMANDS, self._compact),
-            **dict.fromkeys(usage.COMMANDS, self._usage),
-            **dict.fromkeys(loop.COMMANDS, self._loop),
-            **dict.fromkeys(custom.COMMANDS, self._custom),
-            **dict.fromkeys(screen.COMMANDS, self._screen),
-            **looking.Looking(held, self.troubles, err, lambda: self.mode).table(),
+            "/help": self._run_help,
+            "/?": self._run_help,
+            "/rules": self._run_rules,
+            **dict.fromkeys(strictness.PERMISSION_COMMANDS, self._run_permissions),
+            **dict.fromkeys(rewind.REWIND_COMMANDS, self._run_rewind),
+            **dict.fromkeys(queue.QUEUE_COMMANDS, self._run_queue),
+            **dict.fromkeys(compact.COMPACT_COMMANDS, self._run_compact),
+            **dict.fromkeys(usage.USAGE_COMMANDS, self._run_usage),
+            **dict.fromkeys(loop.LOOP_COMMANDS, self._run_loop),
+            **dict.fromkeys(custom.CUSTOM_COMMANDS, self._run_custom),
+            **dict.fromkeys(screen.SCREEN_COMMANDS, self._run_screen),
+            **looking.InfoCommands(held, self.error_log, err, lambda: self.mode).build_table(),
         }
-        self.enter(permission)
+        self.enter_session(permission)
 
-    def enter(self, permission: str) -> None:
+    def enter_session(self, permission: str) -> None:
         """Another session is open now, in this permission mode."""
-        self.strictness = strictness.Strictness(self._client, permission)
-        self.own, self.summaries = OwnCommands(self._err), compact.Summaries(self._err)
-        self._loops = loop.Loops(self._err)
+        self.permission_mode = strictness.PermissionModeSwitch(self._client, permission)
+        self.user_shell, self.compaction = UserShellView(self._err), compact.CompactionView(self._err)
+        self._loop_view = loop.LoopView(self._err)
 
-    def showing(self, event: Event) -> list[OwnCommands | compact.Summaries | loop.Loops]:
+    def list_views_for(self, event: Event) -> list[UserShellView | compact.CompactionView | loop.LoopView]:
         """Who has something to show of it."""
-        return [shown for shown in (self.own, self.summaries, self._loops) if shown.concerns(event)]
+        return [shown for shown in (self.user_shell, self.compaction, self._loop_view) if shown.wants(event)]
 
-    def names(self) -> tuple[str, ...]:
+    def list_names(self) -> tuple[str, ...]:
         return tuple(self._table)
 
     def __contains__(self, command: str) -> bool:
@@ -94,38 +94,38 @@ class Commands:
     def _client(self) -> Client:
         return self._sessions.client
 
-    async def _help(self, command: str, rest: str) -> None:
-        await helping.help_command(self._client, rest, HELP, self._err)
+    async def _run_help(self, command: str, rest: str) -> None:
+        await helping.run_help_command(self._client, rest, HELP_LINES, self._err)
 
-    async def _rules(self, command: str, rest: str) -> None:
-        await rules.rules_command(self._client, rest, self._err)
+    async def _run_rules(self, command: str, rest: str) -> None:
+        await rules.run_rules_command(self._client, rest, self._err)
 
-    async def _permissions(self, command: str, rest: str) -> None:
-        await strictness.permissions_command(self.strictness, command, rest, self._err)
+    async def _run_permissions(self, command: str, rest: str) -> None:
+        await strictness.run_permissions_command(self.permission_mode, command, rest, self._err)
 
-    async def _rewind(self, command: str, rest: str) -> None:
-        await rewind.go_back(self._client, command, rest, self._err)
+    async def _run_rewind(self, command: str, rest: str) -> None:
+        await rewind.run_rewind_command(self._client, command, rest, self._err)
 
-    async def _queue(self, command: str, rest: str) -> None:
+    async def _run_queue(self, command: str, rest: str) -> None:
         if command == "/continue":
-            self._coming()
-        await queue.queue_command(self._client, command, rest, self.mode, self._err)
+            self._expect_turn()
+        await queue.run_queue_command(self._client, command, rest, self.mode, self._err)
 
-    async def _compact(self, command: str, rest: str) -> None:
-        await self.summaries.command(self._client, rest)
+    async def _run_compact(self, command: str, rest: str) -> None:
+        await self.compaction.run_command(self._client, rest)
 
-    async def _usage(self, command: str, rest: str) -> None:
-        if await usage.usage_command(self._client, command, rest, self._err):
-            self._coming()
+    async def _run_usage(self, command: str, rest: str) -> None:
+        if await usage.run_usage_command(self._client, command, rest, self._err):
+            self._expect_turn()
             await self._client.submit(Continue(os.urandom(6).hex()))
 
-    async def _loop(self, command: str, rest: str) -> None:
+    async def _run_loop(self, command: str, rest: str) -> None:
         if rest.split(maxsplit=1)[:1] == ["on"]:
-            self._coming()
-        await self._loops.command(self._client, rest, self.mode)
+            self._expect_turn()
+        await self._loop_view.run_command(self._client, rest, self.mode)
 
-    async def _screen(self, command: str, rest: str) -> None:
-        await screen.screen_command(command, self._err)
+    async def _run_screen(self, command: str, rest: str) -> None:
+        await screen.run_screen_command(command, self._err)
 
-    async def _custom(self, command: str, rest: str) -> None:
-        await custom.commands_command(self._client, self._err)
+    async def _run_custom(self, command: str, rest: str) -> None:
+        await custom.run_commands_command(self._client, self._err)

@@ -8,11 +8,18 @@ from msgspec import Struct
 
 from odin.core.client import Client
 from odin.core.errors import OdinError
-from odin.ui.completing import Choice, Wanted, arguments, commands, files, wanted
-from odin.ui.terminal import visible
+from odin.ui.completing import (
+    CompletionItem,
+    CompletionTarget,
+    complete_argument,
+    complete_command,
+    find_target,
+    make_file_items,
+)
+from odin.ui.terminal import escape_hidden
 
-LISTED = 20
-_AGAIN_S = (0.05, 0.1, 0.2, 0.4)
+MAX_COMPLETIONS = 20
+_RETRY_DELAYS_S = (0.05, 0.1, 0.2, 0.4)
 """When files are asked for again: the project is still being looked through the first time."""
 
 
@@ -24,41 +31,41 @@ class Completion(Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
 
-async def completed(client: Client, before: str) -> Completion | None:
+async def complete(client: Client, before: str) -> Completion | None:
     """What the text before the cursor becomes; None when there is nothing to complete."""
-    want = wanted(before, len(before), first=True)
+    want = find_target(before, len(before), first=True)
     if want is None:
         return None
-    choices = await _choices(client, want)
-    return chosen(before[want.start :], want.start, choices) if choices else None
+    choices = await _find_items(client, want)
+    return pick_completion(before[want.start :], want.start, choices) if choices else None
 
 
-async def _choices(client: Client, want: Wanted) -> Sequence[Choice]:
+async def _find_items(client: Client, want: CompletionTarget) -> Sequence[CompletionItem]:
     if want.kind == "argument":
-        return arguments(want)
+        return complete_argument(want)
     with contextlib.suppress(OdinError, OSError):
         if want.kind == "command":
-            return commands(want.letters, await client.commands())
-        for pause in (*_AGAIN_S, 0.0):
-            if found := await client.find_files(want.letters, LISTED):
-                return files([path for path in found if visible(path) == path])
+            return complete_command(want.letters, await client.list_commands())
+        for pause in (*_RETRY_DELAYS_S, 0.0):
+            if found := await client.find_files(want.letters, MAX_COMPLETIONS):
+                return make_file_items([path for path in found if escape_hidden(path) == path])
             await asyncio.sleep(pause)
     return ()
 
 
-def chosen(typed: str, start: int, choices: Sequence[Choice]) -> Completion:
+def pick_completion(typed: str, start: int, choices: Sequence[CompletionItem]) -> Completion:
     """Those that begin with what was typed count first; of several only what they have in common is certain."""
     begins = [choice for choice in choices if choice.insert.casefold().startswith(typed.casefold())]
     fitting = begins or list(choices)
     if len(fitting) == 1:
         return Completion(start, fitting[0].insert)
-    common = _common([choice.insert for choice in fitting])
+    common = _common_prefix_of([choice.insert for choice in fitting])
     if len(common) > len(typed) and begins:
         return Completion(start, common)
-    return Completion(start, typed, tuple(choice.shown for choice in fitting[:LISTED]))
+    return Completion(start, typed, tuple(choice.label for choice in fitting[:MAX_COMPLETIONS]))
 
 
-def _common(texts: Sequence[str]) -> str:
+def _common_prefix_of(texts: Sequence[str]) -> str:
     """What all of them begin with."""
     first, last = min(texts), max(texts)
     return next((first[:at] for at, letter in enumerate(first) if letter != last[at]), first)

@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TextIO
 
 from odin.ui.chat.completing import Completion
-from odin.ui.progress import Progress
-from odin.ui.question.lineedit import PASTES_OFF, PASTES_ON, Line
+from odin.ui.progress import ProgressLine
+from odin.ui.question.lineedit import BRACKETED_PASTE_OFF, BRACKETED_PASTE_ON, LineEditor
 from odin.ui.question.tty import Tty
-from odin.ui.terminal import dumb, folded, shorten, visible, width
+from odin.ui.terminal import escape_hidden, is_dumb, shorten, width_of, wrap_words
 
-_ROW = re.compile(r"(?<=[\r\n])")
-_REMEMBERED = 200
+_AFTER_LINE_END = re.compile(r"(?<=[\r\n])")
+_MAX_HISTORY = 200
 """Lines that can be called back with the arrow keys."""
-_ROWS = 5
+_MAX_ROWS = 5
 """Rows that a line takes at most when it is done."""
 
 
@@ -42,26 +42,26 @@ class Keyboard:
         self._take = take
         self._complete = complete
         self._completing: asyncio.Task[None] | None = None
-        self._typed: list[str] = []
-        self._line = self._empty()
+        self._history: list[str] = []
+        self._line = self._make_line()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._edits = not dumb(os.environ)
-        self._before: list[Any] | None = None
-        self._progress: Progress | None = None
-        self._covers = False
+        self._can_edit = not is_dumb(os.environ)
+        self._saved_mode: list[Any] | None = None
+        self._progress: ProgressLine | None = None
+        self._covers_progress = False
         self._drawn = False
         self._on_screen = ""
         self._silent = True
         self._held = 0
-        self.stays = False
+        self.line_stays = False
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a turn is being followed."""
         return self._progress is not None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Whether somebody else has the terminal."""
         return self._held > 0
 
@@ -70,17 +70,17 @@ class Keyboard:
         return self._line.text
 
     def open(self) -> None:
-        self._listen()
+        self._start_reading()
 
     def close(self) -> None:
         if self._completing is not None:
             self._completing.cancel()
         self._clear()
-        self._deafen()
+        self._stop_reading()
 
     # --- who has the terminal ---
 
-    def attach(self, progress: Progress) -> None:
+    def attach(self, progress: ProgressLine) -> None:
         """A turn begins: its progress has the line until somebody types."""
         self._clear()
         self._progress, self._silent = progress, False
@@ -90,7 +90,7 @@ class Keyboard:
     def detach(self) -> None:
         """It is over, and its answer is about to be shown."""
         self._clear()
-        self._uncover()
+        self._release_progress()
         self._progress, self._silent = None, True
 
     def show(self) -> None:
@@ -99,7 +99,7 @@ class Keyboard:
             return
         self._silent = False
         if not self._drawn:
-            self._tty.say(self._label())
+            self._tty.write(self._label())
             self._drawn, self._on_screen = True, self._label()
         self._draw()
 
@@ -107,7 +107,7 @@ class Keyboard:
         """Somebody else reads and writes here until `release`."""
         if not self._held:
             self._clear()
-            self._deafen()
+            self._stop_reading()
             if self._progress is not None:
                 self._progress.hold()
         self._held += 1
@@ -117,11 +117,11 @@ class Keyboard:
         if not self._held:
             if self._progress is not None:
                 self._progress.release()
-            self._listen()
+            self._start_reading()
             self._draw()
 
     @contextlib.contextmanager
-    def aside(self) -> Generator[None]:
+    def write_above(self) -> Generator[None]:
         """Something is said above the line."""
         drawn = self._drawn
         self._clear()
@@ -135,15 +135,15 @@ class Keyboard:
             if drawn:
                 self.show() if self._progress is None else self._draw()
 
-    def forget(self) -> None:
+    def clear_line(self) -> None:
         """What was typed so far is not meant."""
-        self._line = self._empty()
+        self._line = self._make_line()
         self._draw()
 
-    def come_back(self) -> None:
+    def resume(self) -> None:
         """We were stopped (Ctrl-Z) and go on: the shell had the terminal and left it in its own way."""
-        if self._before is not None:
-            self._key_by_key()
+        if self._saved_mode is not None:
+            self._enter_cbreak_mode()
             self.redraw()
 
     def redraw(self) -> None:
@@ -153,33 +153,33 @@ class Keyboard:
 
     # --- keys ---
 
-    def _listen(self) -> None:
+    def _start_reading(self) -> None:
         import termios
 
-        if self._edits and self._before is None:
-            self._before = termios.tcgetattr(self._tty.fd)
-            self._key_by_key()
-        asyncio.get_running_loop().add_reader(self._tty.fd, self._ready)
+        if self._can_edit and self._saved_mode is None:
+            self._saved_mode = termios.tcgetattr(self._tty.fd)
+            self._enter_cbreak_mode()
+        asyncio.get_running_loop().add_reader(self._tty.fd, self._read_keys)
 
-    def _key_by_key(self) -> None:
+    def _enter_cbreak_mode(self) -> None:
         import termios
 
         changed = termios.tcgetattr(self._tty.fd)
         changed[3] &= ~(termios.ICANON | termios.ECHO)
         termios.tcsetattr(self._tty.fd, termios.TCSANOW, changed)
-        self._tty.say(PASTES_ON)
+        self._tty.write(BRACKETED_PASTE_ON)
 
-    def _deafen(self) -> None:
+    def _stop_reading(self) -> None:
         import termios
 
         asyncio.get_running_loop().remove_reader(self._tty.fd)
-        if self._before is not None:
-            self._tty.say(PASTES_OFF)
+        if self._saved_mode is not None:
+            self._tty.write(BRACKETED_PASTE_OFF)
             with contextlib.suppress(termios.error):
-                termios.tcsetattr(self._tty.fd, termios.TCSANOW, self._before)
-            self._before = None
+                termios.tcsetattr(self._tty.fd, termios.TCSANOW, self._saved_mode)
+            self._saved_mode = None
 
-    def _ready(self) -> None:
+    def _read_keys(self) -> None:
         try:
             data = os.read(self._tty.fd, 4096)
         except BlockingIOError:
@@ -187,92 +187,98 @@ class Keyboard:
         except OSError:
             data = b""
         if not data:
-            self._deafen()
+            self._stop_reading()
             self._take(None)
             return
-        for row in _ROW.split(self._decoder.decode(data)):
+        for row in _AFTER_LINE_END.split(self._decoder.decode(data)):
             state = self._line.press(row) if row else ""
             if state == "done":
-                self._finish()
-            elif state == "closed" and not self.busy:
-                self._tty.say("\n")
+                self._finish_line()
+            elif state == "closed" and not self.is_busy:
+                self._tty.write("\n")
                 self._take(None)
         self._draw()
 
-    def _finish(self) -> None:
+    def _finish_line(self) -> None:
         text = self._line.text
-        self.stays = self._progress is None and not self._silent
-        if self.stays and self._edits:
+        self.line_stays = self._progress is None and not self._silent
+        if self.line_stays and self._can_edit:
             self._draw()
-            self._tty.say(f"{self._whole()}\n")
+            self._tty.write(f"{self._render_whole()}\n")
             self._drawn = False
         self._clear()
         self._remember(text)
-        self._line = self._empty()
-        self._uncover()
+        self._line = self._make_line()
+        self._release_progress()
         self._silent = self._silent or self._progress is None
         self._take(text)
 
-    def _whole(self) -> str:
+    def _render_whole(self) -> str:
         """What must still be written so that a long line can be read from its beginning."""
         if self._on_screen:
             return ""
         label = self._label()
-        return f"\r\x1b[K{label}{shorten(self._line.shown, _ROWS * self._tty.columns() - width(label))}"
+        return (
+            f"\r\x1b[K{label}{shorten(self._line.display_text, _MAX_ROWS * self._tty.get_columns() - width_of(label))}"
+        )
 
     def _remember(self, text: str) -> None:
-        if text.strip() and self._typed[-1:] != [text]:
-            self._typed = [*self._typed, text][-_REMEMBERED:]
+        if text.strip() and self._history[-1:] != [text]:
+            self._history = [*self._history, text][-_MAX_HISTORY:]
 
-    def _empty(self) -> Line:
-        return Line("", self._typed, self._tab)
+    def _make_line(self) -> LineEditor:
+        return LineEditor("", self._history, self._start_completion)
 
-    def _tab(self, line: Line) -> None:
+    def _start_completion(self, line: LineEditor) -> None:
         if self._completing is None or self._completing.done():
-            self._completing = asyncio.get_running_loop().create_task(self._completed(line, line.text, line.at))
+            self._completing = asyncio.get_running_loop().create_task(
+                self._apply_completion(line, line.text, line.cursor)
+            )
 
-    async def _completed(self, line: Line, text: str, at: int) -> None:
+    async def _apply_completion(self, line: LineEditor, text: str, at: int) -> None:
         """What was found is only of use when nothing was typed meanwhile."""
         found = await self._complete(text[:at])
-        if found is None or line is not self._line or (line.text, line.at) != (text, at):
+        if found is None or line is not self._line or (line.text, line.cursor) != (text, at):
             return
         line.replace(found.start, found.insert)
         if found.choices and not self._held:
-            with self.aside():
-                self._tty.say(f"{folded('  '.join(map(visible, found.choices)), self._tty.columns())}\n")
+            with self.write_above():
+                self._tty.write(
+                    f"{wrap_words('  '.join(map(escape_hidden, found.choices)), self._tty.get_columns())}\n"
+                )
         self._draw()
 
     # --- drawing ---
 
     def _draw(self) -> None:
-        if self._held or self._silent or not self._edits:
+        if self._held or self._silent or not self._can_edit:
             return
         if self._progress is not None and not self._line.text:
             self._clear()
-            self._uncover()
+            self._release_progress()
             return
-        if self._progress is not None and not self._covers:
+        if self._progress is not None and not self._covers_progress:
             self._progress.hold()
-            self._covers = True
-        self._tty.say(self._change_on_screen())
+            self._covers_progress = True
+        self._tty.write(self._render_change())
         self._drawn = True
 
-    def _change_on_screen(self) -> str:
+    def _render_change(self) -> str:
         """What must be written so that the line is there: mostly the letters that were typed at its end."""
-        line, columns = self._line, self._tty.columns()
-        before, now = self._on_screen if self._drawn else "", f"{self._label()}{line.shown}"
-        plain = line.at == len(line.text) and width(now) < columns
+        line, columns = self._line, self._tty.get_columns()
+        before, now = self._on_screen if self._drawn else "", f"{self._label()}{line.display_text}"
+        plain = line.cursor == len(line.text) and width_of(now) < columns
         self._on_screen = now if plain else ""
         if plain and before and now.startswith(before):
             return now[len(before) :]
-        return line.drawn(self._label(), columns)
+        return line.render(self._label(), columns)
 
-    def _uncover(self) -> None:
-        if self._covers and self._progress is not None:
-            self._covers = False
+    def _release_progress(self) -> None:
+        if self._covers_progress and self._progress is not None:
+            self._covers_progress = False
             self._progress.release()
 
     def _clear(self) -> None:
-        if self._drawn and self._edits:
-            self._tty.say("\r\x1b[K")
+        if self._drawn and self._can_edit:
+            self._tty.write("\r\x1b[K")
         self._drawn = False

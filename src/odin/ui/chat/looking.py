@@ -9,36 +9,36 @@ from odin.core.errors import UsageError
 from odin.core.event import Mode
 from odin.core.op import SetModel
 from odin.core.sessions import Sessions
-from odin.ui.commands.models import models_text
-from odin.ui.commands.state import DOCTOR, NO_SERVERS, SERVERS, facts
-from odin.ui.commands.stats import BY, stats_text, wanted_stats
-from odin.ui.terminal import put, say, size_of, visible
-from odin.ui.troubles import Troubles
+from odin.ui.commands.models import format_models
+from odin.ui.commands.state import DOCTOR_HINT, NO_LANGUAGE_SERVERS, NO_MCP_SERVERS, list_facts
+from odin.ui.commands.stats import VIEW_GROUPINGS, format_stats, parse_stats
+from odin.ui.terminal import escape_hidden, size_of, write_line, write_text
+from odin.ui.troubles import ErrorLog
 
-HELP = "/models lists the models, /model NAME chooses one; /stats, /diagnostics, /errors and /show tell more."
-_LOOK = "look"
+INFO_HELP = "/models lists the models, /model NAME chooses one; /stats, /diagnostics, /errors and /show tell more."
+_LOOK_WORD = "look"
 
 
-class Looking:
+class InfoCommands:
     """Keeps no state of its own; `mode` tells which mode the next prompt has."""
 
-    def __init__(self, held: Sessions, troubles: Troubles, err: TextIO, mode: Callable[[], Mode]) -> None:
+    def __init__(self, held: Sessions, troubles: ErrorLog, err: TextIO, mode: Callable[[], Mode]) -> None:
         self._sessions = held
-        self._troubles = troubles
+        self._error_log = troubles
         self._err = err
         self._mode = mode
 
-    def table(self) -> dict[str, Callable[[str, str], Awaitable[None]]]:
+    def build_table(self) -> dict[str, Callable[[str, str], Awaitable[None]]]:
         return {
-            "/model": self._model,
-            "/models": self._models,
-            "/stats": self._stats,
-            "/mcp": self._servers,
-            "/diagnostics": self._diagnostics,
-            "/errors": self._errors,
-            "/show": self._show,
-            "/list": self._list,
-            "/switch": self._switch,
+            "/model": self._run_model,
+            "/models": self._run_models,
+            "/stats": self._run_stats,
+            "/mcp": self._run_mcp,
+            "/diagnostics": self._run_diagnostics,
+            "/errors": self._run_errors,
+            "/show": self._run_show,
+            "/list": self._run_list,
+            "/switch": self._run_switch,
         }
 
     @property
@@ -49,90 +49,90 @@ class Looking:
     def _columns(self) -> int:
         return size_of(self._err)[0] if self._err.isatty() else 100
 
-    async def _model(self, command: str, rest: str) -> None:
+    async def _run_model(self, command: str, rest: str) -> None:
         if not rest.strip():
-            model = visible((await self._client.info()).model)
-            say(self._err, f"The model is {model}. /model NAME chooses another, /models lists them.")
+            model = escape_hidden((await self._client.get_info()).model)
+            write_line(self._err, f"The model is {model}. /model NAME chooses another, /models lists them.")
             return
         await self._client.submit(SetModel(rest.strip()))
-        say(self._err, f"{visible((await self._client.info()).model)} answers from now on.")
+        write_line(self._err, f"{escape_hidden((await self._client.get_info()).model)} answers from now on.")
 
-    async def _models(self, command: str, rest: str) -> None:
+    async def _run_models(self, command: str, rest: str) -> None:
         words = rest.split()
-        look = _LOOK in words
-        found = await self._client.models(look=look)
-        sought = " ".join(word for word in words if word != _LOOK)
-        put(self._err, models_text(found, (await self._client.info()).model, self._columns, sought))
+        look = _LOOK_WORD in words
+        found = await self._client.list_models(probe_servers=look)
+        sought = " ".join(word for word in words if word != _LOOK_WORD)
+        write_text(self._err, format_models(found, (await self._client.get_info()).model, self._columns, sought))
         if not look:
-            say(self._err, "/model NAME chooses one; /models look asks the servers on this machine, too.")
+            write_line(self._err, "/model NAME chooses one; /models look asks the servers on this machine, too.")
 
-    async def _stats(self, command: str, rest: str) -> None:
-        wanted = wanted_stats(rest)
-        session = (await self._client.info()).session if wanted.scope == "session" else ""
-        report = await self._sessions.usage(BY[wanted.view], days=wanted.days, session=session)
-        say(self._err, f"{wanted.scope}, {wanted.view}, {report.period}")
-        put(self._err, stats_text(report, wanted.view, self._columns))
+    async def _run_stats(self, command: str, rest: str) -> None:
+        wanted = parse_stats(rest)
+        session = (await self._client.get_info()).session if wanted.scope == "session" else ""
+        report = await self._sessions.report_usage(VIEW_GROUPINGS[wanted.view], days=wanted.days, session=session)
+        write_line(self._err, f"{wanted.scope}, {wanted.view}, {report.period}")
+        write_text(self._err, format_stats(report, wanted.view, self._columns))
 
-    async def _servers(self, command: str, rest: str) -> None:
-        say(self._err, SERVERS)
+    async def _run_mcp(self, command: str, rest: str) -> None:
+        write_line(self._err, NO_MCP_SERVERS)
 
-    async def _diagnostics(self, command: str, rest: str) -> None:
-        info = await self._client.info()
+    async def _run_diagnostics(self, command: str, rest: str) -> None:
+        info = await self._client.get_info()
         for line in (info.notice, *info.warnings):
             if line:
-                say(self._err, line)
+                write_line(self._err, line)
         if not info.warnings:
-            say(self._err, "No warnings.")
-        count = self._troubles.count
-        say(self._err, f"Errors since Odin was started: {count}. /errors shows them." if count else "No errors.")
-        for name, value in facts(info):
-            say(self._err, f"  {name:<16}{value}")
-        say(self._err, NO_SERVERS)
-        say(self._err, DOCTOR)
+            write_line(self._err, "No warnings.")
+        count = self._error_log.count
+        write_line(self._err, f"Errors since Odin was started: {count}. /errors shows them." if count else "No errors.")
+        for name, value in list_facts(info):
+            write_line(self._err, f"  {name:<16}{value}")
+        write_line(self._err, NO_LANGUAGE_SERVERS)
+        write_line(self._err, DOCTOR_HINT)
 
-    async def _errors(self, command: str, rest: str) -> None:
-        found = self._troubles.newest_first
+    async def _run_errors(self, command: str, rest: str) -> None:
+        found = self._error_log.newest_first
         if not found:
-            say(self._err, "No errors since Odin was started.")
+            write_line(self._err, "No errors since Odin was started.")
         for trouble in reversed(found):
             who = f" [{trouble.agent}]" if trouble.agent else ""
-            say(self._err, f"{time.strftime('%H:%M:%S', time.localtime(trouble.ts))} {trouble.kind}{who}")
+            write_line(self._err, f"{time.strftime('%H:%M:%S', time.localtime(trouble.ts))} {trouble.kind}{who}")
             for line in trouble.detail.splitlines():
-                say(self._err, f"    {line}")
+                write_line(self._err, f"    {line}")
 
     # --- what is left of the words for the same things ---
 
-    async def _show(self, command: str, rest: str) -> None:
-        info, word = await self._client.info(), rest.strip().casefold()
+    async def _run_show(self, command: str, rest: str) -> None:
+        info, word = await self._client.get_info(), rest.strip().casefold()
         if word == "mode":
             mode = self._mode().removesuffix("_mode")
-            say(self._err, f"The mode is {mode}; permissions are {info.permission_mode}.")
+            write_line(self._err, f"The mode is {mode}; permissions are {info.permission_mode}.")
         elif word == "sandbox":
-            say(self._err, f"Commands run in {info.sandbox or 'no sandbox'}.")
+            write_line(self._err, f"Commands run in {info.sandbox or 'no sandbox'}.")
         else:
             raise UsageError(f"/show does not know {rest!r}.", "Write /show model, mode, sandbox, rules or context.")
 
-    async def _list(self, command: str, rest: str) -> None:
+    async def _run_list(self, command: str, rest: str) -> None:
         if rest.strip().casefold() != "tools":
             hint = "Write /list models, sessions, rules, commands or tools."
             raise UsageError(f"/list does not know {rest!r}.", hint)
-        say(self._err, ", ".join((await self._client.info()).tools))
+        write_line(self._err, ", ".join((await self._client.get_info()).tools))
 
-    async def _switch(self, command: str, rest: str) -> None:
+    async def _run_switch(self, command: str, rest: str) -> None:
         raise UsageError(f"/switch does not know {rest!r}.", "Write /switch model NAME, or /switch mode ask.")
 
 
-_SAME = {
+_SYNONYMS = {
     "/show": {"": "/diagnostics", "model": "/model", "rules": "/rules", "context": "/context"},
     "/list": {"": "/help", "models": "/models", "sessions": "/sessions", "rules": "/rules", "commands": "/commands"},
     "/switch": {"model": "/model", "mode ask": "/ask", "mode plan": "/plan", "mode edit": "/edit"},
 }
 
 
-def meant(command: str, rest: str) -> tuple[str, str]:
+def resolve_synonym(command: str, rest: str) -> tuple[str, str]:
     """The command that another way of writing it stands for: /list models is /models."""
     words = " ".join(rest.split())
-    same = _SAME.get(command, {})
+    same = _SYNONYMS.get(command, {})
     if found := same.get(words.casefold()):
         return found, ""
     first, _, more = words.partition(" ")

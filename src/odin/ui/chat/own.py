@@ -5,11 +5,11 @@ from typing import TextIO
 
 from odin.core.client import Client
 from odin.core.event import ContextAdded, Event, ToolProgressed
-from odin.core.op import RunCommand
-from odin.ui.terminal import harmless, put
+from odin.core.op import RunUserShell
+from odin.ui.terminal import escape_control, write_text
 
 
-class OwnCommands:
+class UserShellView:
     """Those that run, with what was shown of each."""
 
     def __init__(self, err: TextIO) -> None:
@@ -17,11 +17,11 @@ class OwnCommands:
         self._shown: dict[str, str] = {}
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return bool(self._shown)
 
     async def start(self, client: Client, command: str) -> None:
-        op = RunCommand(os.urandom(6).hex(), command)
+        op = RunUserShell(os.urandom(6).hex(), command)
         self._shown[op.id] = ""
         try:
             await client.submit(op)
@@ -29,7 +29,7 @@ class OwnCommands:
             del self._shown[op.id]
             raise
 
-    def concerns(self, event: Event) -> bool:
+    def wants(self, event: Event) -> bool:
         """Whether there is something to show of one of them."""
         if isinstance(event, ToolProgressed):
             return event.call_id in self._shown
@@ -45,4 +45,4 @@ class OwnCommands:
             text = whole.removeprefix(shown)
         else:
             return
-        put(self._err, harmless(text))
+        write_text(self._err, escape_control(text))

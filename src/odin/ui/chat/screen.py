@@ -2,16 +2,16 @@
 
 from typing import TextIO
 
-from odin.ui.terminal import say
+from odin.ui.terminal import write_line
 
-KEYS = (
+KEY_LINES = (
     "Enter sends the line; Tab completes a command or an @ file.",
     "Up and Down, or Ctrl-P and Ctrl-N, bring earlier lines back.",
     "Left, Right, Home, End, Ctrl-A, Ctrl-E move; Ctrl-W, Ctrl-U, Ctrl-K take a word or the line before or after away.",
     "Ctrl-C stops the turn; twice at an empty prompt it ends Odin, and so does Ctrl-D there, at once.",
     "Ctrl-Z gives the terminal to the shell; fg comes back.",
 )
-SENTENCES = {
+UNAVAILABLE_SENTENCES = {
     "/copy": "The answers are ordinary lines of your terminal: select and copy them there, or /export the session.",
     "/transcript": "The conversation is in your terminal's scrollback; /export writes the whole of it to a file.",
     "/theme": "Plain mode has the colours of your terminal; NO_COLOR=1 leaves out the little it uses.",
@@ -19,9 +19,9 @@ SENTENCES = {
     "/setup": "Plain mode has no setup: `odin auth` stores keys, /models and /model choose the model.",
     "/vim": "Vim-style navigation needs the app: odin without --plain.",
 }
-COMMANDS = (*SENTENCES, "/keys")
+SCREEN_COMMANDS = (*UNAVAILABLE_SENTENCES, "/keys")
 
 
-async def screen_command(command: str, err: TextIO) -> None:
-    for line in KEYS if command == "/keys" else (SENTENCES[command],):
-        say(err, line)
+async def run_screen_command(command: str, err: TextIO) -> None:
+    for line in KEY_LINES if command == "/keys" else (UNAVAILABLE_SENTENCES[command],):
+        write_line(err, line)

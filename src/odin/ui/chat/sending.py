@@ -8,36 +8,36 @@ from odin.core.op import ChangePrompt, Prompt
 from odin.ui.chat.keyboard import Keyboard
 
 
-class Sending:
+class PromptSender:
     """`coming` says that a turn was asked for and has not ended. What waits from before rests until the next prompt."""
 
     def __init__(self, keyboard: Keyboard) -> None:
-        self.coming = False
+        self.expects_turn = False
         self._keyboard = keyboard
-        self._heard: Client | None = None
-        self._hears = asyncio.Event()
-        self._resting: list[ChangePrompt] = []
+        self._followed_client: Client | None = None
+        self._following = asyncio.Event()
+        self._paused: list[ChangePrompt] = []
 
     def expect(self) -> None:
-        self.coming = True
+        self.expects_turn = True
 
-    def failed(self) -> None:
+    def cancel_expected(self) -> None:
         """What was asked for does not come; what ran before may still run."""
-        self.coming = self._keyboard.busy
+        self.expects_turn = self._keyboard.is_busy
 
-    def follows(self, client: Client) -> None:
+    def set_followed(self, client: Client) -> None:
         """Somebody hears what happens in that session from now on."""
-        self._heard = client
-        self._hears.set()
+        self._followed_client = client
+        self._following.set()
 
-    def rest(self, waiting: tuple[QueuedPrompt, ...]) -> None:
-        self._resting = [ChangePrompt(item.id, lane=item.lane) for item in waiting]
+    def remember_paused(self, waiting: tuple[QueuedPrompt, ...]) -> None:
+        self._paused = [ChangePrompt(item.id, delivery=item.delivery) for item in waiting]
 
-    async def heard(self, client: Client) -> None:
+    async def wait_until_followed(self, client: Client) -> None:
         """Nothing is asked of a session before somebody hears its answer."""
-        while self._heard is not client:
-            self._hears.clear()
-            await self._hears.wait()
+        while self._followed_client is not client:
+            self._following.clear()
+            await self._following.wait()
 
     async def send(self, client: Client, prompt: Prompt) -> int:
         """Its place among those that wait, from 1; 0 when it is its turn at once."""
@@ -45,9 +45,9 @@ class Sending:
         try:
             await client.submit(prompt)
         except OdinError:
-            self.failed()
+            self.cancel_expected()
             raise
-        resting, self._resting = self._resting, []
+        resting, self._paused = self._paused, []
         for sent in resting:
             await client.submit(sent)
         waiting = [item.id for item in (await client.snapshot()).queue]

@@ -3,15 +3,15 @@
 from typing import TextIO
 
 from odin.core.errors import OdinError
-from odin.ui.commands.strictness import Strictness
-from odin.ui.terminal import say
+from odin.ui.commands.strictness import PermissionModeSwitch
+from odin.ui.terminal import write_line
 
-COMMANDS = ("/yolo", "/permissions")
-HELP = "/permissions MODE chooses how much is asked; /yolo on asks nothing at all."
+PERMISSION_COMMANDS = ("/yolo", "/permissions")
+PERMISSION_HELP = "/permissions MODE chooses how much is asked; /yolo on asks nothing at all."
 
 
-async def permissions_command(strictness: Strictness, command: str, rest: str, err: TextIO) -> None:
+async def run_permissions_command(strictness: PermissionModeSwitch, command: str, rest: str, err: TextIO) -> None:
     try:
-        say(err, await strictness.command(command, rest))
+        write_line(err, await strictness.run_command(command, rest))
     except OdinError as error:
-        say(err, error.sentence())
+        write_line(err, error.describe())

@@ -1,9 +1,9 @@
 """Loop mode in words."""
 
 from odin.core.client import LoopStatus
-from odin.ui.terminal import visible
+from odin.ui.terminal import escape_hidden
 
-ENDS = {
+LOOP_ENDS = {
     "completed": "Loop mode is over, the goal is reached",
     "blocked": "Loop mode is over, the model cannot go on",
     "budget_exhausted": "Loop mode is over, the goal is not reached",
@@ -11,16 +11,16 @@ ENDS = {
 }
 
 
-def status_line(status: LoopStatus) -> str:
+def describe_loop_status(status: LoopStatus) -> str:
     """How far it is, in one line."""
     if status.state == "idle":
-        return loop_told(ENDS["idle"], status.reason)
+        return describe_loop_end(LOOP_ENDS["idle"], status.reason)
     used = f"{status.iteration} of {status.limit} iterations"
     cost = f", ${status.cost_usd:,.4f}" if status.cost_usd else ""
-    if status.on:
-        return f"Loop mode is on ({status.state}, {used}{cost}): {visible(status.target)}"
-    return f"{loop_told(ENDS[status.state], status.reason)} ({used}{cost})"
+    if status.is_active:
+        return f"Loop mode is on ({status.state}, {used}{cost}): {escape_hidden(status.goal)}"
+    return f"{describe_loop_end(LOOP_ENDS[status.state], status.reason)} ({used}{cost})"
 
 
-def loop_told(what: str, why: str) -> str:
-    return f"{what}: {visible(why)}" if why else f"{what}."
+def describe_loop_end(what: str, why: str) -> str:
+    return f"{what}: {escape_hidden(why)}" if why else f"{what}."

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from odin.core.client import ModelChoice
-from odin.ui.terminal import shorten, visible
+from odin.core.client import AvailableModel
+from odin.ui.terminal import escape_hidden, shorten
 
 
-def window(tokens: int) -> str:
+def format_window(tokens: int) -> str:
     if not tokens:
         return ""
     return f"{tokens / 1_000_000:.3g}M" if tokens >= 1_000_000 else f"{tokens // 1000}k"
 
 
-def prices(item: ModelChoice) -> str:
+def format_prices(item: AvailableModel) -> str:
     """USD per million tokens in and out. What is not known is not shown as free."""
     if item.price_input is None or item.price_output is None:
         return ""
@@ -21,16 +21,16 @@ def prices(item: ModelChoice) -> str:
     return f"${item.price_input:g} in, ${item.price_output:g} out per million"
 
 
-def models_text(models: Sequence[ModelChoice], chosen: str, columns: int, words: str = "") -> str:
+def format_models(models: Sequence[AvailableModel], chosen: str, columns: int, words: str = "") -> str:
     """A line for each whose name or place holds the words; the one in use has a mark."""
     sought = words.casefold().split()
-    fitting = [item for item in models if all(word in f"{item.ref} {item.where}".casefold() for word in sought)]
+    fitting = [item for item in models if all(word in f"{item.ref} {item.address}".casefold() for word in sought)]
     if not fitting:
         return "No model fits these words.\n" if models else "No model is known here. /model NAME takes any name.\n"
     widest = min(max(len(item.ref) for item in fitting), 48)
     lines: list[str] = []
     for item in fitting:
         mark = "*" if item.ref == chosen else " "
-        about = ", ".join(filter(None, (window(item.context), prices(item), visible(item.note))))
-        lines.append(shorten(f"{mark} {visible(item.ref):<{widest}}  {about}".rstrip(), columns - 1))
+        about = ", ".join(filter(None, (format_window(item.context), format_prices(item), escape_hidden(item.note))))
+        lines.append(shorten(f"{mark} {escape_hidden(item.ref):<{widest}}  {about}".rstrip(), columns - 1))
     return "\n".join(lines) + "\n"

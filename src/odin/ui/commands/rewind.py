@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 from odin.core.client import TurnRecord
 from odin.core.errors import UsageError
-from odin.core.event import FileChange, KeptFile, Redone, Rewound
+from odin.core.event import FileChange, Redone, Rewound, SkippedFile
 from odin.core.op import Rewind
-from odin.ui.terminal import visible
+from odin.ui.terminal import escape_hidden
 
 
-def forced(words: list[str]) -> bool:
+def parse_force(words: list[str]) -> bool:
     if set(words) - {"force"}:
         raise UsageError(f"{' '.join(words)!r} is not understood here.", "Only the word force may follow.")
     return "force" in words
 
 
-def wanted_rewind(words: list[str], turns: Sequence[TurnRecord], command: str) -> Rewind:
+def parse_rewind(words: list[str], turns: Sequence[TurnRecord], command: str) -> Rewind:
     number = words.pop(0) if words and words[0].isdecimal() else "1"
     if set(words) - {"files", "chat", "force"}:
         raise UsageError(f"{' '.join(words)!r} is not understood here.", f"Write {command} [N] [files|chat] [force].")
@@ -28,10 +28,10 @@ def wanted_rewind(words: list[str], turns: Sequence[TurnRecord], command: str) -
     )
 
 
-def told(event: Rewound | Redone, cwd: str) -> str:
+def describe_rewind(event: Rewound | Redone, cwd: str) -> str:
     """What a rewind, or taking one back, has done, line by line."""
-    lines = file_lines(event.changes, event.kept, cwd)
-    if event.kept and isinstance(event, Rewound):
+    lines = format_file_lines(event.changes, event.skipped_files, cwd)
+    if event.skipped_files and isinstance(event, Rewound):
         lines.append("To take what was left alone back too, if it is saved: /redo, then the same again with force.")
     if isinstance(event, Redone):
         lines.append("That was put back.")
@@ -42,14 +42,14 @@ def told(event: Rewound | Redone, cwd: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def file_lines(changes: Sequence[FileChange], kept: Sequence[KeptFile], cwd: str) -> list[str]:
+def format_file_lines(changes: Sequence[FileChange], kept: Sequence[SkippedFile], cwd: str) -> list[str]:
     """A line for each file: what became of it, or why it stays."""
     lines: list[str] = []
     for change in sorted(changes, key=lambda change: change.after.path):
         verb = "removed" if change.after.kind == "absent" else "restored"
-        lines.append(f"{verb:<10}  {_shown(change.after.path, cwd)}")
-    return lines + [f"left alone  {_shown(file.path, cwd)} ({file.reason})" for file in kept]
+        lines.append(f"{verb:<10}  {_relative_path_of(change.after.path, cwd)}")
+    return lines + [f"left alone  {_relative_path_of(file.path, cwd)} ({file.reason})" for file in kept]
 
 
-def _shown(path: str, cwd: str) -> str:
-    return visible(os.path.relpath(path, cwd))
+def _relative_path_of(path: str, cwd: str) -> str:
+    return escape_hidden(os.path.relpath(path, cwd))

@@ -2,13 +2,13 @@
 
 from odin.core.client import ContextReport, SessionInfo, Snapshot
 from odin.core.errors import UsageError
-from odin.core.spent import Spent
-from odin.ui.terminal import visible
+from odin.core.spent import UsageTotals
+from odin.ui.terminal import escape_hidden
 
-_BAR = 30
+_BAR_COLUMNS = 30
 
 
-def wanted_budget(text: str) -> float:
+def parse_budget(text: str) -> float:
     """The US dollars that were typed. Raises UsageError."""
     try:
         return float(text.removeprefix("$"))
@@ -18,32 +18,32 @@ def wanted_budget(text: str) -> float:
         ) from None
 
 
-def budget_told(amount: float) -> str:
-    return f"This session may cost {usd(amount)}." if amount else "This session may cost whatever it takes."
+def describe_budget(amount: float) -> str:
+    return f"This session may cost {format_usd(amount)}." if amount else "This session may cost whatever it takes."
 
 
-def freed(shot: Snapshot, amount: float) -> bool:
+def can_resume_work(shot: Snapshot, amount: float) -> bool:
     """Whether work that a budget had stopped can go on with this one."""
     stopped = bool(shot.messages) and shot.messages[-1].reason == "error_max_budget_usd" and not shot.executing
     return stopped and (amount == 0 or amount > shot.cost_usd)
 
 
-def context_text(report: ContextReport) -> str:
+def format_context(report: ContextReport) -> str:
     """How full the window is, and a line for each source, the largest first."""
     about = "" if report.measured else "about "
     limit = f" of {report.limit:,}" if report.limit else ""
-    lines = [f"{visible(report.model)}: {about}{report.used:,} tokens{limit}"]
+    lines = [f"{escape_hidden(report.model)}: {about}{report.used:,} tokens{limit}"]
     if report.limit:
         part = min(1.0, report.used / report.limit)
         lines[0] += f" ({report.used / report.limit:.0%})"
-        lines.append(f"[{'#' * round(part * _BAR):<{_BAR}}]")
+        lines.append(f"[{'#' * round(part * _BAR_COLUMNS):<{_BAR_COLUMNS}}]")
     else:
         lines[0] += "; how many it can hold is not known"
     widest = max((len(part.source) for part in report.parts), default=0)
     for part in sorted(report.parts, key=lambda part: -part.tokens):
         share = part.tokens / report.used if report.used else 0
         count = f"   {part.count} of them" if part.count > 1 else ""
-        lines.append(f"  {visible(part.source):<{widest}}  {part.tokens:>9,}  {share:>4.0%}{count}")
+        lines.append(f"  {escape_hidden(part.source):<{widest}}  {part.tokens:>9,}  {share:>4.0%}{count}")
     if report.threshold:
         lines.append(f"At {report.threshold:,} tokens older parts are made shorter. /compact does it now.")
     if report.compacting:
@@ -56,27 +56,27 @@ def context_text(report: ContextReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def usage_text(shot: Snapshot, info: SessionInfo) -> str:
+def format_usage(shot: Snapshot, info: SessionInfo) -> str:
     """What this session has spent, by model and by agent."""
-    total = sum(shot.spent_by_model.values(), Spent())
+    total = sum(shot.spent_by_model.values(), UsageTotals())
     if not total.calls:
         return "No model was asked yet.\n"
-    alone = f" ({visible(next(iter(shot.spent_by_model)))})" if len(shot.spent_by_model) == 1 else ""
-    lines = [f"This session{alone}: {spent_words(total)}"]
+    alone = f" ({escape_hidden(next(iter(shot.spent_by_model)))})" if len(shot.spent_by_model) == 1 else ""
+    lines = [f"This session{alone}: {format_totals(total)}"]
     groups = [shot.spent_by_model, {name or "main agent": spent for name, spent in shot.spent_by_agent.items()}]
     for group in groups:
         if len(group) > 1:
             width = max(map(len, group))
-            lines += [f"  {visible(name):<{width}}  {spent_words(spent)}" for name, spent in group.items()]
+            lines += [f"  {escape_hidden(name):<{width}}  {format_totals(spent)}" for name, spent in group.items()]
     if total.unpriced:
         lines.append(f"{total.unpriced:,} tokens are of models whose price is not known; they are in no cost.")
     if info.budget_usd:
-        lines.append(f"Budget: {usd(info.budget_usd)}. /budget USD changes it, /budget 0 takes it away.")
+        lines.append(f"Budget: {format_usd(info.budget_usd)}. /budget USD changes it, /budget 0 takes it away.")
     lines.append("`odin usage` adds up all sessions.")
     return "\n".join(lines) + "\n"
 
 
-def spent_words(spent: Spent) -> str:
+def format_totals(spent: UsageTotals) -> str:
     used = spent.usage
     words = [f"{spent.calls} {'call' if spent.calls == 1 else 'calls'}", f"{used.input:,} input"]
     words += [
@@ -85,17 +85,17 @@ def spent_words(spent: Spent) -> str:
     words.append(f"{used.output:,} output")
     if used.reasoning:
         words.append(f"{used.reasoning:,} reasoning")
-    if spent.cache_hits is not None:
-        words.append(f"{spent.cache_hits:.0%} from the cache")
-    return ", ".join([*words, cost(spent)])
+    if spent.cache_hit_rate is not None:
+        words.append(f"{spent.cache_hit_rate:.0%} from the cache")
+    return ", ".join([*words, format_cost(spent)])
 
 
-def cost(spent: Spent) -> str:
+def format_cost(spent: UsageTotals) -> str:
     """What is not known is never shown as free."""
     if spent.unpriced:
-        return f"{usd(spent.cost_usd)} + unknown" if spent.cost_usd else "cost unknown"
-    return usd(spent.cost_usd)
+        return f"{format_usd(spent.cost_usd)} + unknown" if spent.cost_usd else "cost unknown"
+    return format_usd(spent.cost_usd)
 
 
-def usd(amount: float) -> str:
+def format_usd(amount: float) -> str:
     return f"${amount:,.2f}" if amount == 0 or amount >= 0.1 else f"${amount:,.4f}"

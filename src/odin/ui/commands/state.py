@@ -2,12 +2,12 @@
 
 from odin.core.client import SessionInfo
 
-SERVERS = "No MCP servers are connected: this version of Odin does not speak MCP yet."
-NO_SERVERS = "No language servers are connected, so nothing is said here about the files at hand."
-DOCTOR = "`odin doctor` looks at the settings, the keys and this machine."
+NO_MCP_SERVERS = "No MCP servers are connected: this version of Odin does not speak MCP yet."
+NO_LANGUAGE_SERVERS = "No language servers are connected, so nothing is said here about the files at hand."
+DOCTOR_HINT = "`odin doctor` looks at the settings, the keys and this machine."
 
 
-def facts(info: SessionInfo) -> list[tuple[str, str]]:
+def list_facts(info: SessionInfo) -> list[tuple[str, str]]:
     """What one would want to know when something is wrong."""
     return [
         ("session", info.session),

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from odin.ui.question.tty import Tty, forget_typed, key_by_key, read_some
-from odin.ui.terminal import dumb, visible, width
+from odin.ui.question.tty import Tty, discard_typed, enter_cbreak_mode, read_chunk
+from odin.ui.terminal import escape_hidden, is_dumb, width_of
 
-_KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|\x1b\[?[0-9;]*|[\s\S]")
+_KEY_SEQUENCE = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|\x1b\[?[0-9;]*|[\s\S]")
 
 _MOVES = {
     "\x1b[D": "left",
@@ -40,53 +40,53 @@ _MOVES = {
     "\x0e": "down",
 }
 
-_STEPS: dict[str, Callable[[int, int], int]] = {
+_CURSOR_STEPS: dict[str, Callable[[int, int], int]] = {
     "left": lambda at, end: max(at - 1, 0),
     "right": lambda at, end: min(at + 1, end),
     "home": lambda at, end: 0,
     "end": lambda at, end: end,
 }
 
-_PASTE, _PASTED = "\x1b[200~", "\x1b[201~"
-PASTES_ON, PASTES_OFF = "\x1b[?2004h", "\x1b[?2004l"
+_PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
+BRACKETED_PASTE_ON, BRACKETED_PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 """Have the terminal say where a paste begins and ends, so that its line ends are text."""
 
-_ON_SCREEN = {ord("\n"): "↵", ord("\t"): " "}
+_SCREEN_SYMBOLS = {ord("\n"): "↵", ord("\t"): " "}
 
 
-class Line:
+class LineEditor:
     """A line and the place of the cursor in it. What was pasted may hold several; they are one text all the same.
 
     `earlier` are lines that were typed before, the newest last, to be called back. `complete` is called for a Tab.
     """
 
     def __init__(
-        self, text: str, earlier: Sequence[str] = (), complete: Callable[["Line"], None] | None = None
+        self, text: str, earlier: Sequence[str] = (), complete: Callable[["LineEditor"], None] | None = None
     ) -> None:
         self.text = text
-        self.at: int = len(text)
-        self._begun = ""
+        self.cursor: int = len(text)
+        self._partial_key = ""
         self._pasting = False
         self._pasted = ""
-        self._earlier = earlier
+        self._history = earlier
         self._complete = complete
-        self._back = 0
-        self._new = text
+        self._history_offset = 0
+        self._unsent = text
 
     @property
-    def shown(self) -> str:
+    def display_text(self) -> str:
         """The text as one row: a character for each of its own."""
-        return self.text.translate(_ON_SCREEN)
+        return self.text.translate(_SCREEN_SYMBOLS)
 
     def press(self, keys: str) -> Literal["", "done", "closed"]:
         """Take what was typed: it is done at the line end, and closed by Ctrl-D on an empty line."""
-        keys, self._begun = self._begun + keys, ""
-        for found in _KEY.finditer(keys):
+        keys, self._partial_key = self._partial_key + keys, ""
+        for found in _KEY_SEQUENCE.finditer(keys):
             key = found[0]
-            if key in (_PASTE, _PASTED):
-                self._pasting, self._pasted = key == _PASTE, ""
+            if key in (_PASTE_START, _PASTE_END):
+                self._pasting, self._pasted = key == _PASTE_START, ""
             elif key[0] == "\x1b" and key not in _MOVES and found.end() == len(keys):
-                self._begun = key if len(key) < 8 and not key[-1].isalpha() else ""
+                self._partial_key = key if len(key) < 8 and not key[-1].isalpha() else ""
             elif self._pasting:
                 self._paste(key)
             elif key in "\r\n":
@@ -112,28 +112,28 @@ class Line:
     def _insert(self, key: str) -> None:
         if key > "\x7f" and key.isspace():
             key = " "
-        if visible(key) == key or (self._pasting and key in "\n\t"):
-            self.text = self.text[: self.at] + key + self.text[self.at :]
-            self.at += len(key)
+        if escape_hidden(key) == key or (self._pasting and key in "\n\t"):
+            self.text = self.text[: self.cursor] + key + self.text[self.cursor :]
+            self.cursor += len(key)
 
     def replace(self, start: int, text: str) -> None:
         """Put this in the place of what stands from there to the cursor."""
-        self.text = self.text[:start] + text + self.text[self.at :]
-        self.at = start + len(text)
+        self.text = self.text[:start] + text + self.text[self.cursor :]
+        self.cursor = start + len(text)
 
     def _move(self, name: str) -> None:
-        text, at = self.text, self.at
-        if name in _STEPS:
-            self.at = _STEPS[name](at, len(text))
+        text, at = self.text, self.cursor
+        if name in _CURSOR_STEPS:
+            self.cursor = _CURSOR_STEPS[name](at, len(text))
         elif name in ("up", "down"):
-            self._call_back(1 if name == "up" else -1)
+            self._recall(1 if name == "up" else -1)
         else:
-            first, last = self._cut(name)
-            self.text, self.at = text[:first] + text[last:], first
+            first, last = self._span_of_cut(name)
+            self.text, self.cursor = text[:first] + text[last:], first
 
-    def _cut(self, name: str) -> tuple[int, int]:
+    def _span_of_cut(self, name: str) -> tuple[int, int]:
         """From where to where a key takes text away."""
-        text, at = self.text, self.at
+        text, at = self.text, self.cursor
         if name == "back":
             return max(at - 1, 0), at
         if name == "delete":
@@ -145,44 +145,44 @@ class Line:
         rest = text[:at].rstrip()
         return max(rest.rfind(" "), rest.rfind("\n")) + 1, at
 
-    def _call_back(self, step: int) -> None:
-        back = self._back + step
-        if 0 <= back <= len(self._earlier):
-            self._new = self.text if not self._back else self._new
-            self._back = back
-            self.text = self._earlier[-back] if back else self._new
-            self.at = len(self.text)
+    def _recall(self, step: int) -> None:
+        back = self._history_offset + step
+        if 0 <= back <= len(self._history):
+            self._unsent = self.text if not self._history_offset else self._unsent
+            self._history_offset = back
+            self.text = self._history[-back] if back else self._unsent
+            self.cursor = len(self.text)
 
-    def drawn(self, label: str, columns: int) -> str:
+    def render(self, label: str, columns: int) -> str:
         """The line on a terminal: as much around the cursor as fits behind the label."""
-        text, room = self.shown, max(columns - width(label) - 1, 8)
-        first, last = self.at, self.at
-        while width(text[first:last]) < room and (first > 0 or last < len(text)):
+        text, room = self.display_text, max(columns - width_of(label) - 1, 8)
+        first, last = self.cursor, self.cursor
+        while width_of(text[first:last]) < room and (first > 0 or last < len(text)):
             wider = (max(first - 1, 0), min(last + 1, len(text)))
-            if width(text[wider[0] : wider[1]]) > room:
+            if width_of(text[wider[0] : wider[1]]) > room:
                 break
             first, last = wider
-        back = width(text[self.at : last])
+        back = width_of(text[self.cursor : last])
         return f"\r\x1b[K{label}{text[first:last]}" + (f"\x1b[{back}D" if back else "")
 
 
-def can_change(text: str) -> bool:
+def can_edit_line(text: str) -> bool:
     """Whether a text can be changed in one line: nothing in it is hidden, and it is not several lines."""
-    return visible(text) == text
+    return escape_hidden(text) == text
 
 
-async def change_line(tty: Tty, label: str, text: str) -> str | None:
+async def edit_line(tty: Tty, label: str, text: str) -> str | None:
     """What a person makes of this text; None when the terminal is closed or Ctrl-D was typed."""
-    forget_typed(tty.fd)
-    if dumb(os.environ):
-        typed = await tty.line(f"{label}(was: {text}) ")
-        return typed.rstrip("\n") if typed and can_change(typed.rstrip("\n")) else None
-    line, decoder = Line(text), codecs.getincrementaldecoder("utf-8")("replace")
-    with key_by_key(tty.fd):
+    discard_typed(tty.fd)
+    if is_dumb(os.environ):
+        typed = await tty.ask_line(f"{label}(was: {text}) ")
+        return typed.rstrip("\n") if typed and can_edit_line(typed.rstrip("\n")) else None
+    line, decoder = LineEditor(text), codecs.getincrementaldecoder("utf-8")("replace")
+    with enter_cbreak_mode(tty.fd):
         while True:
-            tty.say(line.drawn(label, tty.columns()))
-            typed = await read_some(tty.fd)
+            tty.write(line.render(label, tty.get_columns()))
+            typed = await read_chunk(tty.fd)
             state = line.press(decoder.decode(typed)) if typed else "closed"
             if state:
-                tty.say(f"{line.drawn(label, tty.columns())}\n")
+                tty.write(f"{line.render(label, tty.get_columns())}\n")
                 return line.text if state == "done" else None

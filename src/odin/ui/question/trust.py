@@ -4,39 +4,44 @@ import contextlib
 from collections.abc import Sequence
 from typing import TextIO
 
-from odin.ui.terminal import framed, put, size_of, visible
+from odin.ui.terminal import escape_hidden, quote_block, size_of, write_text
 
-WIDE = 1_000_000
+UNWRAPPED_COLUMNS = 1_000_000
 """Columns of a page that is not shown on a terminal: nothing is folded."""
 
-MOST = 200
+MAX_LINES = 200
 """Lines of one list that are shown. A folder that asks for more cannot be trusted from the question."""
 
 
-def page(
-    *, folder: str, changed: Sequence[str], starts: Sequence[str], allows: Sequence[str], columns: int = WIDE
+def format_trust_page(
+    *,
+    folder: str,
+    changed: Sequence[str],
+    starts: Sequence[str],
+    allows: Sequence[str],
+    columns: int = UNWRAPPED_COLUMNS,
 ) -> str:
     """What a folder asks for, one thing a line, with nothing hidden in it."""
-    lines = [visible(folder)]
+    lines = [escape_hidden(folder)]
     if changed:
-        lines.append(f"  changed since you trusted it: {', '.join(visible(name) for name in changed)}")
-    lines.extend(_listed("these programs would start", starts, columns))
-    lines.extend(_listed("this would be allowed or set", allows, columns))
+        lines.append(f"  changed since you trusted it: {', '.join(escape_hidden(name) for name in changed)}")
+    lines.extend(_format_list("these programs would start", starts, columns))
+    lines.extend(_format_list("this would be allowed or set", allows, columns))
     if not starts and not allows:
         lines.append("  asks for nothing that needs trust.")
     return "\n".join(lines) + "\n"
 
 
-def _listed(title: str, items: Sequence[str], columns: int) -> list[str]:
+def _format_list(title: str, items: Sequence[str], columns: int) -> list[str]:
     if not items:
         return []
-    lines = [f"  {title}:", *(row for item in items[:MOST] for row in framed(visible(item), columns))]
-    if len(items) > MOST:
-        lines.append(f"  … and {len(items) - MOST} more")
+    lines = [f"  {title}:", *(row for item in items[:MAX_LINES] for row in quote_block(escape_hidden(item), columns))]
+    if len(items) > MAX_LINES:
+        lines.append(f"  … and {len(items) - MAX_LINES} more")
     return lines
 
 
-def ask(
+def ask_trust(
     *,
     folder: str,
     changed: Sequence[str],
@@ -46,27 +51,27 @@ def ask(
     screen: TextIO,
 ) -> bool:
     """Show it and ask. An empty line, the end of input and every other word mean No, and so does a list too long."""
-    put(screen, "This folder brings settings of its own, which count only when you trust it:\n\n")
+    write_text(screen, "This folder brings settings of its own, which count only when you trust it:\n\n")
     columns = size_of(screen)[0]
-    put(screen, page(folder=folder, changed=changed, starts=starts, allows=allows, columns=columns))
-    if len(starts) > MOST or len(allows) > MOST:
-        put(screen, "\nThat is too much to look through here. Going on without it.\n")
+    write_text(screen, format_trust_page(folder=folder, changed=changed, starts=starts, allows=allows, columns=columns))
+    if len(starts) > MAX_LINES or len(allows) > MAX_LINES:
+        write_text(screen, "\nThat is too much to look through here. Going on without it.\n")
         return False
-    _forget_typed(keyboard)
-    put(screen, "\nTrust this folder as it is now? Type yes to trust it; all else is no [no]: ")
+    _discard_typed(keyboard)
+    write_text(screen, "\nTrust this folder as it is now? Type yes to trust it; all else is no [no]: ")
     try:
         answer = keyboard.readline()
     except (OSError, ValueError):
         answer = ""
     if answer.strip().casefold() == "yes":
-        put(screen, "Trusted until its content changes. `odin trust remove` takes it back.\n")
+        write_text(screen, "Trusted until its content changes. `odin trust remove` takes it back.\n")
         return True
-    put(screen, "\n" if not answer.endswith("\n") else "")
-    put(screen, "Not trusted: going on without its settings.\n")
+    write_text(screen, "\n" if not answer.endswith("\n") else "")
+    write_text(screen, "Not trusted: going on without its settings.\n")
     return False
 
 
-def _forget_typed(keyboard: TextIO) -> None:
+def _discard_typed(keyboard: TextIO) -> None:
     """Keys that were pressed before the question was there do not answer it."""
     try:
         import termios

@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator
 from typing import TextIO
 
-from odin.ui.terminal import put, size_of
+from odin.ui.terminal import size_of, write_text
 
 
 class Tty:
@@ -16,26 +16,26 @@ class Tty:
         self.fd = keyboard.fileno()
         self._err = err if err is not None and err.isatty() else None
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         if self._err is not None:
-            put(self._err, text)
+            write_text(self._err, text)
         else:
             os.write(self.fd, text.encode(errors="replace"))
 
-    async def line(self, text: str) -> str:
+    async def ask_line(self, text: str) -> str:
         """The answer to this, with its line end; "" when the terminal is closed or Ctrl-D was typed."""
-        forget_typed(self.fd)
-        self.say(text)
+        discard_typed(self.fd)
+        self.write(text)
         return await read_line(self.fd)
 
-    def columns(self) -> int:
+    def get_columns(self) -> int:
         return size_of(self.fd)[0]
 
-    def rows(self) -> int:
+    def get_rows(self) -> int:
         return size_of(self.fd)[1]
 
 
-def in_background(fd: int) -> bool:
+def is_in_background(fd: int) -> bool:
     """Whether reading this terminal would stop us instead of giving an answer."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
@@ -43,7 +43,7 @@ def in_background(fd: int) -> bool:
         return False
 
 
-def forget_typed(fd: int) -> None:
+def discard_typed(fd: int) -> None:
     """What was typed before the question was shown is no answer to it."""
     import termios
 
@@ -54,14 +54,14 @@ async def read_line(fd: int) -> str:
     """One line of a terminal; empty when it is closed."""
     line = b""
     while b"\n" not in line:
-        typed = await read_some(fd)
+        typed = await read_chunk(fd)
         if not typed:
             break
         line += typed
     return line.decode(errors="replace")
 
 
-async def read_some(fd: int) -> bytes:
+async def read_chunk(fd: int) -> bytes:
     """What can be read next, at once when it is there; nothing when the terminal is closed."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
@@ -74,7 +74,7 @@ async def read_some(fd: int) -> bytes:
 
 
 @contextlib.contextmanager
-def key_by_key(fd: int) -> Generator[None]:
+def enter_cbreak_mode(fd: int) -> Generator[None]:
     """Every key arrives at once and is not shown by the terminal itself. Ctrl-C still interrupts."""
     import termios
 
@@ -89,7 +89,7 @@ def key_by_key(fd: int) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def kept(fd: int) -> Generator[None]:
+def restore_terminal_after(fd: int) -> Generator[None]:
     """Whatever a program does to the terminal meanwhile, it is as before afterwards."""
     import termios
 

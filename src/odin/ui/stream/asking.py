@@ -8,79 +8,79 @@ from typing import Any, cast
 
 from odin.core.client import Client
 from odin.core.event import PermissionAsked, QuestionsAsked
-from odin.core.op import Answer, AnswerQuestions, Interrupt, Op
-from odin.ui.questions import SDK_TOOL, sdk_answers, sdk_input
-from odin.ui.stream.updates import suggestions
+from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
+from odin.ui.questions import SDK_TOOL, parse_sdk_answers, to_sdk_input
+from odin.ui.stream.updates import suggest_updates
 
 Raw = dict[str, Any]
-Asked = PermissionAsked | QuestionsAsked
+PendingQuestion = PermissionAsked | QuestionsAsked
 
-_CLOSED = "Nobody can answer: the input was closed."
+_INPUT_CLOSED = "Nobody can answer: the input was closed."
 
 
-class Asking:
+class PermissionRequests:
     """Requests that wait for the client. `update` is called with every change of permissions it sends along."""
 
     def __init__(self, client: Client, send: Callable[[Raw], None], update: Callable[[Raw], Awaitable[None]]) -> None:
-        self.open = False
+        self.is_open = False
         self._client = client
         self._send = send
         self._update = update
-        self._asks: dict[str, Asked] = {}
+        self._pending: dict[str, PendingQuestion] = {}
 
-    async def ask(self, event: Asked, agent: str) -> None:
-        if not self.open:
-            await self._refuse(event, _CLOSED)
+    async def ask(self, event: PendingQuestion, agent: str) -> None:
+        if not self.is_open:
+            await self._refuse(event, _INPUT_CLOSED)
             return
-        self._asks[event.ask_id] = event
-        request = {"subtype": "can_use_tool", "tool_use_id": event.call_id, **_about(event)}
+        self._pending[event.ask_id] = event
+        request = {"subtype": "can_use_tool", "tool_use_id": event.call_id, **_describe_request(event)}
         if agent:
             request["agent_id"] = agent
         self._send({"type": "control_request", "request_id": event.ask_id, "request": request})
 
-    def take_back(self, ask_id: str) -> None:
+    def cancel(self, ask_id: str) -> None:
         """The question was answered elsewhere or no longer matters."""
-        if self._asks.pop(ask_id, None) is not None:
+        if self._pending.pop(ask_id, None) is not None:
             self._send({"type": "control_cancel_request", "request_id": ask_id})
 
-    def take_all_back(self) -> None:
-        for ask_id in tuple(self._asks):
-            self.take_back(ask_id)
+    def cancel_all(self) -> None:
+        for ask_id in tuple(self._pending):
+            self.cancel(ask_id)
 
     async def close(self) -> None:
         """The client will say nothing more."""
-        self.open = False
-        waiting, self._asks = self._asks, {}
+        self.is_open = False
+        waiting, self._pending = self._pending, {}
         for event in waiting.values():
-            await self._refuse(event, _CLOSED)
+            await self._refuse(event, _INPUT_CLOSED)
 
-    async def answered(self, response: Raw) -> None:
-        event = self._asks.pop(str(response.get("request_id")), None)
+    async def take_answer(self, response: Raw) -> None:
+        event = self._pending.pop(str(response.get("request_id")), None)
         if event is None:
             return
         if response.get("subtype") != "success":
             await self._refuse(event, str(response.get("error") or "The permission callback failed."))
             return
-        given = _object(response.get("response"))
+        given = _to_object(response.get("response"))
         updates = given.get("updatedPermissions")
         for update in cast("list[Any]", updates) if isinstance(updates, list) else ():
-            await self._update(_object(update))
-        await self._client.submit(_answer(event, given))
+            await self._update(_to_object(update))
+        await self._client.submit(_make_answer(event, given))
 
-    async def _refuse(self, event: Asked, why: str) -> None:
+    async def _refuse(self, event: PendingQuestion, why: str) -> None:
         if isinstance(event, QuestionsAsked):
             await self._client.submit(AnswerQuestions(event.ask_id, cancelled=True, by="sdk"))
         else:
-            await self._client.submit(Answer(event.ask_id, allow=False, reason=why, by="sdk"))
+            await self._client.submit(AnswerPermission(event.ask_id, allow=False, reason=why, by="sdk"))
 
 
-def _about(event: Asked) -> Raw:
+def _describe_request(event: PendingQuestion) -> Raw:
     """In the fields that SDK clients know; what else a person would be shown is beside them."""
     if isinstance(event, QuestionsAsked):
         text = "; ".join(question.text for question in event.questions)
         return {
             "tool_name": SDK_TOOL,
-            "input": sdk_input(event.questions),
+            "input": to_sdk_input(event.questions),
             "permission_suggestions": [],
             "blocked_path": None,
             "decision_reason": "The model asks the user.",
@@ -90,16 +90,16 @@ def _about(event: Asked) -> Raw:
         "rules": list(event.rules),
         "preview": event.preview,
         "sandbox": event.sandbox,
-        "outside": event.outside,
+        "outside": event.unsandboxed,
         "asked_paths": list(event.asked_paths),
         "allowed_paths": list(event.allowed_paths),
     }
-    what = "run this again outside the sandbox" if event.outside else f"use {event.name}"
+    what = "run this again outside the sandbox" if event.unsandboxed else f"use {event.name}"
     return {
         "tool_name": event.name,
         "input": event.args,
-        "permission_suggestions": [] if event.outside else suggestions(event.rules),
-        "blocked_path": _path(event),
+        "permission_suggestions": [] if event.unsandboxed else suggest_updates(event.rules),
+        "blocked_path": _path_of(event),
         "decision_reason": event.reason,
         "title": f"Odin asks to {what}",
         "display_name": event.name,
@@ -108,29 +108,29 @@ def _about(event: Asked) -> Raw:
     }
 
 
-def _path(event: PermissionAsked) -> str | None:
+def _path_of(event: PermissionAsked) -> str | None:
     """The file it is about, when it is about one."""
     if event.asked_paths:
         return event.asked_paths[0]
     return event.subject if event.subject.startswith("/") and "command" not in event.args else None
 
 
-def _answer(event: Asked, given: Raw) -> Op:
+def _make_answer(event: PendingQuestion, given: Raw) -> Op:
     allow, changed = given.get("behavior") == "allow", given.get("updatedInput")
     if isinstance(event, QuestionsAsked):
         if not allow and given.get("interrupt") is True:
             return Interrupt()
-        answers = sdk_answers(event.questions, changed) if allow else ()
+        answers = parse_sdk_answers(event.questions, changed) if allow else ()
         return AnswerQuestions(event.ask_id, answers, cancelled=not allow, by="sdk")
-    return Answer(
+    return AnswerPermission(
         event.ask_id,
         allow=allow,
         reason=str(given.get("message") or ""),
-        args=_object(changed) if isinstance(changed, dict) else None,
+        args=_to_object(changed) if isinstance(changed, dict) else None,
         by="sdk",
         interrupt=given.get("interrupt") is True,
     )
 
 
-def _object(value: Any) -> Raw:
+def _to_object(value: Any) -> Raw:
     return cast("Raw", value) if isinstance(value, dict) else {}

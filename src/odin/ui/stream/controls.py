@@ -8,13 +8,13 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import Mode
 from odin.core.op import SetModel, SetPermissionMode
-from odin.ui.stream.hookcalls import HookCalls
-from odin.ui.stream.updates import apply
+from odin.ui.stream.hookcalls import HookRequests
+from odin.ui.stream.updates import apply_update
 
 Raw = dict[str, Any]
 
 
-class Controls:
+class ControlRequests:
     """Answers control requests. `mode` is that of the next prompt that names none; `warn` tells the client a thing."""
 
     def __init__(
@@ -23,7 +23,7 @@ class Controls:
         info: SessionInfo,
         mode: Mode,
         *,
-        hooks: HookCalls,
+        hooks: HookRequests,
         interrupt: Callable[[], Awaitable[None]],
         warn: Callable[[str], None],
     ) -> None:
@@ -34,37 +34,37 @@ class Controls:
         self._hooks = hooks
         self._stop = interrupt
         self._warn = warn
-        self._known: dict[str, Callable[[Raw], Awaitable[Raw]]] = {
+        self._handlers: dict[str, Callable[[Raw], Awaitable[Raw]]] = {
             "initialize": self._initialize,
             "interrupt": self._interrupt,
             "set_permission_mode": self._set_permission_mode,
             "set_model": self._set_model,
-            "get_context_usage": self._context_usage,
-            "mcp_status": self._mcp_status,
+            "get_context_usage": self._get_context_usage,
+            "mcp_status": self._get_mcp_status,
         }
 
     async def answer(self, request_id: str, request: Raw) -> Raw:
         """The response to a request, whatever became of it."""
         subtype = str(request.get("subtype"))
-        control = self._known.get(subtype)
+        control = self._handlers.get(subtype)
         try:
             if control is None:
                 raise UsageError(f"Odin does not support the control request {subtype!r}.")
             response = {"subtype": "success", "request_id": request_id, "response": await control(request)}
         except OdinError as error:
-            response = {"subtype": "error", "request_id": request_id, "error": error.sentence()}
+            response = {"subtype": "error", "request_id": request_id, "error": error.describe()}
         return {"type": "control_response", "response": response}
 
-    async def update(self, wanted: Raw) -> None:
+    async def apply_permission_update(self, wanted: Raw) -> None:
         """A change of permissions that came with an answer. What cannot be done is said and holds nothing up."""
         if wanted.get("type") != "setMode":
-            for said in await apply(self._client, wanted):
+            for said in await apply_update(self._client, wanted):
                 self._warn(said)
             return
         try:
             await self._set_permission_mode(wanted)
         except OdinError as error:
-            self._warn(error.sentence())
+            self._warn(error.describe())
 
     async def _initialize(self, request: Raw) -> Raw:
         hooks: Any = request.get("hooks")
@@ -77,7 +77,7 @@ class Controls:
         return {
             "commands": [
                 {"name": item.name, "description": item.description, "argumentHint": item.hint}
-                for item in await self._client.commands()
+                for item in await self._client.list_commands()
             ],
             "agents": [],
             "output_style": "default",
@@ -104,8 +104,8 @@ class Controls:
         await self._client.submit(SetModel(str(request.get("model") or self._info.model)))
         return {}
 
-    async def _context_usage(self, request: Raw) -> Raw:
-        report = await self._client.context()
+    async def _get_context_usage(self, request: Raw) -> Raw:
+        report = await self._client.report_context()
         used, limit = report.used, report.limit
         return {
             "categories": [{"name": part.source, "tokens": part.tokens, "color": "blue"} for part in report.parts],
@@ -123,5 +123,5 @@ class Controls:
             "gridRows": [],
         }
 
-    async def _mcp_status(self, request: Raw) -> Raw:
+    async def _get_mcp_status(self, request: Raw) -> Raw:
         return {"mcpServers": []}

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from odin.core.event import CallStreamed
-from odin.core.message import AssistantMessage, StopReason, Text, Thinking, Usage
+from odin.core.message import ReplyMessage, StopReason, Text, Thinking, Usage
 
 Raw = dict[str, Any]
 
 
-def usage_fields(usage: Usage) -> Raw:
+def to_usage_fields(usage: Usage) -> Raw:
     """Token counts under the names SDK users know. Reasoning is a part of the output there."""
     return {
         "input_tokens": usage.input,
@@ -22,7 +22,7 @@ def usage_fields(usage: Usage) -> Raw:
     }
 
 
-def content_blocks(message: AssistantMessage) -> list[Raw]:
+def to_content_blocks(message: ReplyMessage) -> list[Raw]:
     """The parts of a reply as SDK content blocks."""
     blocks: list[Raw] = []
     for part in message.parts:
@@ -35,7 +35,7 @@ def content_blocks(message: AssistantMessage) -> list[Raw]:
     return blocks
 
 
-def new_message_id() -> str:
+def make_message_id() -> str:
     return f"msg_{os.urandom(12).hex()}"
 
 
@@ -47,37 +47,37 @@ class PartialReply:
     """
 
     def __init__(self, model: str) -> None:
-        self.id = new_message_id()
+        self.id = make_message_id()
         self._model = model
         self._started = False
         self._count = 0
-        self._prose: tuple[str, int] | None = None
+        self._open_block: tuple[str, int] | None = None
         self._calls: dict[str, int] = {}
         self._written: set[str] = set()
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         return self._started
 
-    def text(self, text: str) -> Iterator[Raw]:
-        yield from self._enter("text", {"type": "text", "text": ""})
-        yield self._delta({"type": "text_delta", "text": text})
+    def add_text(self, text: str) -> Iterator[Raw]:
+        yield from self._enter_block("text", {"type": "text", "text": ""})
+        yield self._make_delta({"type": "text_delta", "text": text})
 
-    def thinking(self, text: str) -> Iterator[Raw]:
-        yield from self._enter("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-        yield self._delta({"type": "thinking_delta", "thinking": text})
+    def add_thinking(self, text: str) -> Iterator[Raw]:
+        yield from self._enter_block("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+        yield self._make_delta({"type": "thinking_delta", "thinking": text})
 
-    def call(self, event: CallStreamed) -> Iterator[Raw]:
+    def add_call(self, event: CallStreamed) -> Iterator[Raw]:
         """A piece of a call. One that arrives whole is written in one piece."""
         index = self._calls.get(event.call_id)
         if index is None:
             if event.call_id in self._written:
                 return
-            yield from self._leave()
-            index = self._calls[event.call_id] = self._next()
+            yield from self._leave_block()
+            index = self._calls[event.call_id] = self._take_index()
             block: Raw = {"type": "tool_use", "id": event.call_id, "name": event.name, "input": {}}
-            yield from self._open(index, block)
-        fragment = event.json
+            yield from self._start_block(index, block)
+        fragment = event.json_delta
         if event.done and not fragment and event.call_id not in self._written:
             fragment = msgspec.json.encode(event.args).decode()
         if fragment:
@@ -89,27 +89,27 @@ class PartialReply:
             del self._calls[event.call_id]
             yield {"type": "content_block_stop", "index": index}
 
-    def whole(self, message: AssistantMessage) -> Iterator[Raw]:
+    def add_whole(self, message: ReplyMessage) -> Iterator[Raw]:
         """A finished reply of which nothing was streamed."""
         for part in message.parts:
             if isinstance(part, Text):
-                yield from self.text(part.text)
+                yield from self.add_text(part.text)
             elif isinstance(part, Thinking):
-                yield from self.thinking(part.text)
+                yield from self.add_thinking(part.text)
             else:
-                yield from self.call(CallStreamed(part.id, part.name, done=True, args=part.args))
+                yield from self.add_call(CallStreamed(part.id, part.name, done=True, args=part.args))
 
     def finish(self, stop: StopReason, usage: Usage) -> Iterator[Raw]:
-        yield from self._leave()
+        yield from self._leave_block()
         for index in self._calls.values():
             yield {"type": "content_block_stop", "index": index}
         self._calls.clear()
-        yield from self._start()
+        yield from self._start_message()
         delta = {"stop_reason": stop, "stop_sequence": None}
-        yield {"type": "message_delta", "delta": delta, "usage": usage_fields(usage)}
+        yield {"type": "message_delta", "delta": delta, "usage": to_usage_fields(usage)}
         yield {"type": "message_stop"}
 
-    def _start(self) -> Iterator[Raw]:
+    def _start_message(self) -> Iterator[Raw]:
         if self._started:
             return
         self._started = True
@@ -123,31 +123,31 @@ class PartialReply:
                 "content": [],
                 "stop_reason": None,
                 "stop_sequence": None,
-                "usage": usage_fields(Usage()),
+                "usage": to_usage_fields(Usage()),
             },
         }
 
-    def _enter(self, kind: str, block: Raw) -> Iterator[Raw]:
+    def _enter_block(self, kind: str, block: Raw) -> Iterator[Raw]:
         """Be in a text or thinking block of this kind, opening one if need be."""
-        if self._prose is not None and self._prose[0] == kind:
+        if self._open_block is not None and self._open_block[0] == kind:
             return
-        yield from self._leave()
-        self._prose = (kind, self._next())
-        yield from self._open(self._prose[1], block)
+        yield from self._leave_block()
+        self._open_block = (kind, self._take_index())
+        yield from self._start_block(self._open_block[1], block)
 
-    def _leave(self) -> Iterator[Raw]:
-        if self._prose is not None:
-            yield {"type": "content_block_stop", "index": self._prose[1]}
-            self._prose = None
+    def _leave_block(self) -> Iterator[Raw]:
+        if self._open_block is not None:
+            yield {"type": "content_block_stop", "index": self._open_block[1]}
+            self._open_block = None
 
-    def _open(self, index: int, block: Raw) -> Iterator[Raw]:
-        yield from self._start()
+    def _start_block(self, index: int, block: Raw) -> Iterator[Raw]:
+        yield from self._start_message()
         yield {"type": "content_block_start", "index": index, "content_block": block}
 
-    def _next(self) -> int:
+    def _take_index(self) -> int:
         self._count += 1
         return self._count - 1
 
-    def _delta(self, delta: Raw) -> Raw:
-        assert self._prose is not None
-        return {"type": "content_block_delta", "index": self._prose[1], "delta": delta}
+    def _make_delta(self, delta: Raw) -> Raw:
+        assert self._open_block is not None
+        return {"type": "content_block_delta", "index": self._open_block[1], "delta": delta}

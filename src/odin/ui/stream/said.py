@@ -8,7 +8,7 @@ from msgspec import Struct
 from odin.core.attachment import Attachment
 
 
-class Said(Struct, frozen=True):
+class UserContent(Struct, frozen=True):
     """`left_out` are the kinds of blocks that no prompt can hold."""
 
     text: str
@@ -16,23 +16,23 @@ class Said(Struct, frozen=True):
     left_out: tuple[str, ...] = ()
 
 
-def said(content: str | list[dict[str, Any]]) -> Said:
+def parse_content(content: str | list[dict[str, Any]]) -> UserContent:
     if isinstance(content, str):
-        return Said(content)
+        return UserContent(content)
     texts: list[str] = []
     attached: list[Attachment] = []
     left_out: list[str] = []
     for block in content:
         if block.get("type") == "text":
             texts.append(str(block.get("text", "")))
-        elif (image := _image(block, len(attached) + 1)) is not None:
+        elif (image := _parse_image(block, len(attached) + 1)) is not None:
             attached.append(image)
         else:
             left_out.append(str(block.get("type")))
-    return Said("\n".join(texts), tuple(attached), tuple(left_out))
+    return UserContent("\n".join(texts), tuple(attached), tuple(left_out))
 
 
-def _image(block: dict[str, Any], number: int) -> Attachment | None:
+def _parse_image(block: dict[str, Any], number: int) -> Attachment | None:
     """The picture in a block that brings its bytes along; one that is only named by an address is not fetched."""
     source = block.get("source")
     if block.get("type") != "image" or not isinstance(source, dict):

@@ -20,24 +20,24 @@ from odin.core.event import (
     PermissionAnswered,
     PermissionAsked,
     PromptDropped,
-    PromptJoined,
+    PromptInjected,
     QuestionsAnswered,
     QuestionsAsked,
     TurnEnded,
     TurnStarted,
 )
 from odin.core.op import Interrupt, Prompt
-from odin.ui.ending import READER_GONE, exit_code
-from odin.ui.pipes import Output
-from odin.ui.stopping import Stopping
-from odin.ui.stream.asking import Asking
-from odin.ui.stream.controls import Controls
-from odin.ui.stream.hookcalls import HookCalls
-from odin.ui.stream.messages import Raw, Translator, new_uuid
-from odin.ui.stream.said import said as said_in
+from odin.ui.ending import EXIT_READER_GONE, exit_code_of
+from odin.ui.pipes import PipeWriter
+from odin.ui.stopping import StopSignals
+from odin.ui.stream.asking import PermissionRequests
+from odin.ui.stream.controls import ControlRequests
+from odin.ui.stream.hookcalls import HookRequests
+from odin.ui.stream.messages import Raw, StreamTranslator, make_uuid
+from odin.ui.stream.said import parse_content as said_in
 
 
-async def run_stream(
+async def run_stream_json(
     client: Client,
     *,
     out: TextIO | None,
@@ -52,50 +52,50 @@ async def run_stream(
     `default_mode` is the mode of a prompt that names none; `replay_prompts` echoes every prompt that was taken.
     """
     if out is None:
-        return READER_GONE
-    info = await client.info()
-    events = client.events()
-    translator = Translator(info, partial=include_partial)
+        return EXIT_READER_GONE
+    info = await client.get_info()
+    events = client.stream_events()
+    translator = StreamTranslator(info, partial=include_partial)
     out.flush()
-    output = Output(out.fileno())
-    with Stopping(client) as stopping:
-        stream = _Stream(client, info, translator, output, default_mode, replay_prompts, stopping.see)
-        stopping.asked.add_done_callback(lambda _: stream.stop())
-        stopping.gone.add_done_callback(lambda _: stream.leave())
+    output = PipeWriter(out.fileno())
+    with StopSignals(client) as stopping:
+        stream = _StreamServer(client, info, translator, output, default_mode, replay_prompts, stopping.handle_event)
+        stopping.requested.add_done_callback(lambda _: stream.stop())
+        stopping.abandoned.add_done_callback(lambda _: stream.finish())
         code = await stream.serve(events, lines_in, prompt)
         if not output.broken.done():
             drained = asyncio.ensure_future(output.drain())
-            await asyncio.wait({drained, stopping.gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({drained, stopping.abandoned}, return_when=asyncio.FIRST_COMPLETED)
             drained.cancel()
     output.close()
-    return stopping.code or (READER_GONE if output.broken.done() else code)
+    return stopping.code or (EXIT_READER_GONE if output.broken.done() else code)
 
 
-class _Line(Struct):
+class _InputLine(Struct):
     """One line of the client; which fields matter depends on the type."""
 
     type: str
     request_id: str = ""
     request: dict[str, Any] = {}
     response: dict[str, Any] = {}
-    message: "_Said | None" = None
+    message: "_InputContent | None" = None
     uuid: str | None = None
     mode: str | None = None
 
 
-class _Said(Struct):
+class _InputContent(Struct):
     content: str | list[dict[str, Any]]
 
 
-class _Stream:
+class _StreamServer:
     """One client of one session, for as long as the process lives."""
 
     def __init__(
         self,
         client: Client,
         info: SessionInfo,
-        translator: Translator,
-        output: Output,
+        translator: StreamTranslator,
+        output: PipeWriter,
         mode: Mode,
         replay: bool,
         watch: Callable[[Envelope], None],
@@ -106,35 +106,37 @@ class _Stream:
         self._output = output
         self._replay = replay
         self._watch = watch
-        self._reads = False
-        self._stops = False
+        self._is_reading = False
+        self._is_stopping = False
         self._prompts: set[str] = set()
         self._running = ""
         self._interrupts_next = False
-        self._hooks = HookCalls(client, self._send)
-        self._controls = Controls(client, info, mode, hooks=self._hooks, interrupt=self._interrupt, warn=self._warn)
-        self._asking = Asking(client, self._send, self._controls.update)
+        self._hooks = HookRequests(client, self._send)
+        self._controls = ControlRequests(
+            client, info, mode, hooks=self._hooks, interrupt=self._interrupt, warn=self._warn
+        )
+        self._permissions = PermissionRequests(client, self._send, self._controls.apply_permission_update)
         self._code = 0
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lines: asyncio.Queue[tuple[_Line | str, int] | None] = asyncio.Queue()
-        self._states = _wanted_states()
+        self._lines: asyncio.Queue[tuple[_InputLine | str, int] | None] = asyncio.Queue()
+        self._state_fields = _read_state_wish()
 
     async def serve(
         self, events: AsyncIterator[Envelope], lines: AsyncIterator[bytes] | None, prompt: Prompt | None
     ) -> int:
         """Until there is nothing more to do or nobody to do it for. The exit code is that of the last result."""
-        self._output.broken.add_done_callback(lambda _: self.leave())
-        self._reads = self._asking.open = lines is not None
+        self._output.broken.add_done_callback(lambda _: self.finish())
+        self._is_reading = self._permissions.is_open = lines is not None
         try:
             self._spawn(self._pump(events))
             if prompt is not None:
                 await self._submit_prompt(prompt)
             if lines is not None:
                 self._spawn(self._read(lines))
-                self._spawn(self._work())
-            self._settle()
+                self._spawn(self._handle_lines())
+            self._finish_if_done()
             await self._done
         finally:
             for task in self._tasks:
@@ -146,25 +148,25 @@ class _Stream:
 
         What waits rests in the log until the session is resumed.
         """
-        self._stops = True
+        self._is_stopping = True
         self._prompts &= {self._running}
-        self._settle()
+        self._finish_if_done()
 
-    def leave(self) -> None:
+    def finish(self) -> None:
         if not self._done.done():
             self._done.set_result(None)
 
-    def _settle(self) -> None:
+    def _finish_if_done(self) -> None:
         """Leave when all that was asked for is done."""
-        if not self._prompts and (self._stops or not self._reads):
-            self.leave()
+        if not self._prompts and (self._is_stopping or not self._is_reading):
+            self.finish()
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._report_failure)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _report_failure(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if task.cancelled() or self._done.done():
             return
@@ -179,19 +181,19 @@ class _Stream:
     async def _pump(self, events: AsyncIterator[Envelope]) -> None:
         async for envelope in events:
             self._watch(envelope)
-            for message in self._translator.messages(envelope):
+            for message in self._translator.translate(envelope):
                 self._send(message)
             await self._follow(envelope)
-        self.leave()
+        self.finish()
 
     async def _follow(self, envelope: Envelope) -> None:
         event = envelope.event
         if isinstance(event, PermissionAsked | QuestionsAsked):
-            await self._asking.ask(event, envelope.agent)
+            await self._permissions.ask(event, envelope.agent)
         elif isinstance(event, PermissionAnswered | QuestionsAnswered):
-            self._asking.take_back(event.ask_id)
-        elif isinstance(event, PromptDropped | PromptJoined):
-            self._forget(event.id)
+            self._permissions.cancel(event.ask_id)
+        elif isinstance(event, PromptDropped | PromptInjected):
+            self._finish_prompt(event.id)
         elif isinstance(event, TurnStarted) and not envelope.agent:
             self._running = event.id
             if self._interrupts_next:
@@ -199,23 +201,23 @@ class _Stream:
                 await self._client.submit(Interrupt("keep"))
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._running = ""
-            self._code = 0 if event.reason == "interrupted" else exit_code(event)
-            self._asking.take_all_back()
-            self._forget(event.id)
+            self._code = 0 if event.reason == "interrupted" else exit_code_of(event)
+            self._permissions.cancel_all()
+            self._finish_prompt(event.id)
 
-    def _forget(self, prompt_id: str) -> None:
+    def _finish_prompt(self, prompt_id: str) -> None:
         """A prompt needs nothing more."""
         self._prompts.discard(prompt_id)
         if not self._prompts:
             self._tell_state("idle")
-        self._settle()
+        self._finish_if_done()
 
     def _tell_state(self, state: str) -> None:
-        if self._states is not None:
-            self._send(self._translator.note("session_state_changed", state=state, **self._states))
+        if self._state_fields is not None:
+            self._send(self._translator.make_note("session_state_changed", state=state, **self._state_fields))
 
     def _warn(self, text: str) -> None:
-        self._send(self._translator.note("warning", text=text))
+        self._send(self._translator.make_note("warning", text=text))
 
     async def _interrupt(self) -> None:
         """Stop what runs, or what was just submitted and is about to. What waits has a result of its own to get."""
@@ -232,59 +234,59 @@ class _Stream:
         async for line in lines:
             number += 1
             if line.strip():
-                await self._sort(line, number)
+                await self._route_line(line, number)
         self._hooks.close()
-        await self._asking.close()
+        await self._permissions.close()
         self._lines.put_nowait(None)
 
-    async def _sort(self, line: bytes, number: int) -> None:
+    async def _route_line(self, line: bytes, number: int) -> None:
         try:
-            said = msgspec.json.decode(line, type=_Line)
+            said = msgspec.json.decode(line, type=_InputLine)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._lines.put_nowait((f"is not a message: {error}", number))
             return
         if said.type != "control_response":
             self._lines.put_nowait((said, number))
-        elif not self._hooks.answered(said.response):
-            await self._asking.answered(said.response)
+        elif not self._hooks.take_answer(said.response):
+            await self._permissions.take_answer(said.response)
 
-    async def _work(self) -> None:
+    async def _handle_lines(self) -> None:
         while (item := await self._lines.get()) is not None:
-            await self._take(*item)
-        self._reads = False
-        self._settle()
+            await self._handle_line(*item)
+        self._is_reading = False
+        self._finish_if_done()
 
-    async def _take(self, said: _Line | str, number: int) -> None:
+    async def _handle_line(self, said: _InputLine | str, number: int) -> None:
         if isinstance(said, str):
-            self._complain(number, said)
+            self._report_input_error(number, said)
         elif said.type == "user":
-            await self._take_prompt(said, number)
+            await self._handle_prompt(said, number)
         elif said.type == "control_request":
             self._send(await self._controls.answer(said.request_id, said.request))
         elif said.type not in ("control_cancel_request", "keep_alive"):
-            self._complain(number, f"has the unknown type {said.type!r}.")
+            self._report_input_error(number, f"has the unknown type {said.type!r}.")
 
-    def _complain(self, number: int, what: str) -> None:
-        self._send(self._translator.note("input_error", line=number, error=f"Line {number} of the input {what}"))
+    def _report_input_error(self, number: int, what: str) -> None:
+        self._send(self._translator.make_note("input_error", line=number, error=f"Line {number} of the input {what}"))
 
-    async def _take_prompt(self, said: _Line, number: int) -> None:
+    async def _handle_prompt(self, said: _InputLine, number: int) -> None:
         if said.message is None:
-            self._complain(number, "is a user line without a message.")
+            self._report_input_error(number, "is a user line without a message.")
             return
         words = said_in(said.message.content)
         if words.left_out:
             self._warn(f"Left out of the prompt: {', '.join(words.left_out)}.")
-        prompt_id = said.uuid if said.uuid and said.uuid not in self._prompts else new_uuid()
+        prompt_id = said.uuid if said.uuid and said.uuid not in self._prompts else make_uuid()
         if self._replay:
             message = {"role": "user", "content": said.message.content}
             echo = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
             self._send({**echo, "session_id": self._info.session, "uuid": prompt_id})
         try:
-            mode = mode_named(said.mode) if said.mode else self._controls.mode
+            mode = parse_mode(said.mode) if said.mode else self._controls.mode
         except UsageError as error:
             self._refuse(prompt_id, error)
             return
-        await self._submit_prompt(Prompt(prompt_id, words.text, mode, lane="queue", attached=words.attached))
+        await self._submit_prompt(Prompt(prompt_id, words.text, mode, delivery="queue", attachments=words.attached))
 
     async def _submit_prompt(self, prompt: Prompt) -> None:
         if not self._prompts:
@@ -297,12 +299,12 @@ class _Stream:
 
     def _refuse(self, prompt_id: str, error: OdinError) -> None:
         """A prompt that cannot be taken has its result too."""
-        self._send(self._translator.failure(error.sentence(), error.kind, prompt_id))
+        self._send(self._translator.make_failure(error.describe(), error.kind, prompt_id))
         self._code = error.exit_code
-        self._forget(prompt_id)
+        self._finish_prompt(prompt_id)
 
 
-def mode_named(name: str) -> Mode:
+def parse_mode(name: str) -> Mode:
     """`ask`, `plan`, `edit`, with or without `_mode`."""
     full = name if name.endswith("_mode") else f"{name}_mode"
     if full not in get_args(Mode):
@@ -310,7 +312,7 @@ def mode_named(name: str) -> Mode:
     return cast("Mode", full)
 
 
-def _wanted_states() -> Raw | None:
+def _read_state_wish() -> Raw | None:
     """SDK clients that want to be told when the session is idle say so in the environment; else they are not."""
     if os.environ.get("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"):
         return {}

@@ -20,43 +20,43 @@ from textual.widget import Widget
 from odin.core.attachment import Attachment
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, Lane, Mode, TurnEnded, TurnStarted
+from odin.core.event import Delivery, Envelope, Mode, TurnEnded, TurnStarted
 from odin.core.op import Interrupt, Op, Prompt
-from odin.core.screen import ScreenSettings, ThemeName
+from odin.core.screen import ThemeSetting, TuiSettings
 from odin.core.sessions import Sessions
-from odin.ui.notify import Notifier, lend_title
-from odin.ui.troubles import Troubles
+from odin.ui.notify import Notifier, restore_title_on_suspend
+from odin.ui.troubles import ErrorLog
 from odin.ui.tui import looking
-from odin.ui.tui.asking import Asking
-from odin.ui.tui.beginning import AskTrust, Beginning, OpenSetup
-from odin.ui.tui.commands.table import Commands
+from odin.ui.tui.asking import DialogQueue
+from odin.ui.tui.beginning import LoadSetup, LoadTrust, Startup
+from odin.ui.tui.commands.table import CommandTable
 from odin.ui.tui.composer.composer import Composer
-from odin.ui.tui.composer.pasting import cleaned
-from odin.ui.tui.composer.writing import Writing
-from odin.ui.tui.following import Following
-from odin.ui.tui.frames import Frames
+from odin.ui.tui.composer.pasting import clean_text
+from odin.ui.tui.composer.writing import InputPanel
+from odin.ui.tui.following import SessionFollower
+from odin.ui.tui.frames import FrameTimer
 from odin.ui.tui.keys import KeyTable
-from odin.ui.tui.leaving import Twice
-from odin.ui.tui.looks import theme_for, worth_asking
-from odin.ui.tui.palette import DARK, LIGHT, palette
+from odin.ui.tui.leaving import DoublePress
+from odin.ui.tui.looks import should_query_background, theme_name_of
+from odin.ui.tui.palette import DARK, LIGHT, make_palette
 from odin.ui.tui.panels.activity import ActivityLine
-from odin.ui.tui.panels.board import Board
-from odin.ui.tui.panels.facts import Facts
+from odin.ui.tui.panels.board import PanelUpdater
+from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.side import SidePanel
 from odin.ui.tui.panels.status import StatusLine
-from odin.ui.tui.panels.toasts import Level, Toasts
+from odin.ui.tui.panels.toasts import ToastLevel, Toasts
 from odin.ui.tui.panels.todos import TodoPanel
-from odin.ui.tui.story.stories import Stories
+from odin.ui.tui.story.stories import TranscriptModels
 from odin.ui.tui.terminal.driver import OdinDriver, redraw
-from odin.ui.tui.terminal.replies import ANSWERS, BackgroundTold
-from odin.ui.tui.transcript import Transcript
+from odin.ui.tui.terminal.replies import BACKGROUND_QUERY, BackgroundReported
+from odin.ui.tui.transcript import TranscriptView
 from odin.ui.tui.view.searchbar import SearchBar
-from odin.ui.tui.watching import Watcher
+from odin.ui.tui.watching import SessionObserver
 
-RESIZED_S = 0.15
+RESIZE_SETTLE_S = 0.15
 """How long a window must have kept its size before everything is drawn for it."""
 
-ESCAPES_S = 0.6
+DOUBLE_ESCAPE_S = 0.6
 """How quickly Esc has to be pressed twice to go back in the conversation."""
 
 MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
@@ -65,7 +65,7 @@ Connect = Callable[[], Awaitable[Sessions]]
 """Opens the session, here or on another machine. The screen is drawn before it is called."""
 
 
-class Conversation(Screen[None]):
+class MainScreen(Screen[None]):
     """The screen below all dialogs. Keys belong to the composer from the beginning."""
 
     AUTO_FOCUS = "#composer"
@@ -80,8 +80,8 @@ class OdinApp(App[int], inherit_bindings=False):
     Screen { layout: vertical; background: $background; }
     Dialog { background: $background 0%; }
     #middle { height: 1fr; layers: base above; }
-    Transcript { width: 1fr; height: 1fr; }
-    Writing, Composer { min-width: 12; }
+    TranscriptView { width: 1fr; height: 1fr; }
+    InputPanel, Composer { min-width: 12; }
     ToastRack { dock: top; align: right top; margin: 0 1; }
     Toast { max-width: 90%; padding: 0 1; margin: 0; background: $panel; color: $foreground; }
     Screen.-low TodoPanel, Screen.-flat TodoPanel { display: none; }
@@ -92,70 +92,76 @@ class OdinApp(App[int], inherit_bindings=False):
     def __init__(
         self,
         connect: Connect,
-        settings: ScreenSettings | None = None,
+        settings: TuiSettings | None = None,
         *,
         first: str = "",
         mode: Mode | None = None,
         draft: str = "",
         clock: Callable[[], float] = time.time,
         driver_class: type[Driver] | None = None,
-        setup: OpenSetup | None = None,
-        trust: AskTrust | None = None,
+        setup: LoadSetup | None = None,
+        trust: LoadTrust | None = None,
     ) -> None:
         super().__init__(driver_class=driver_class)
-        self.beginning = Beginning(self, trust, setup)
+        self.startup = Startup(self, trust, setup)
         self.failure: BaseException | None = None
         self.ending = asyncio.Event()
         self._end_code = 0
-        self._begun = False
-        self.transcript_wanted = False
-        self._leaving = Twice()
-        self._escapes = Twice(ESCAPES_S)
+        self._is_started = False
+        self.prints_transcript = False
+        self._quit_press = DoublePress()
+        self._escape_press = DoublePress(DOUBLE_ESCAPE_S)
         self.clock = clock
-        self.settings = settings or ScreenSettings()
+        self.settings = settings or TuiSettings()
         self._connect = connect
         self._first = first
         self._draft = draft
         self._mode: Mode = mode or "edit_mode"
-        self.mode_given = mode is not None
+        self.is_mode_chosen = mode is not None
         self._sessions: Sessions | None = None
         self.info: SessionInfo | None = None
         self.executing = False
-        self.stories = Stories()
+        self.transcripts = TranscriptModels()
         self.agent = ""
-        self.board = Board(self)
+        self.panel_updater = PanelUpdater(self)
         self.side = SidePanel(id="side")
         self.todos = TodoPanel(id="todos")
         self.notifier = Notifier(self, self.settings)
-        self.last_key = 0.0
-        self.catching_up = False
-        self.troubles = Troubles()
-        self.commands = Commands(self)
-        self.watchers: list[Watcher] = [self.board, self.notifier, Asking(self), self.troubles, *self.commands.watchers]
+        self.last_key_at = 0.0
+        self.is_catching_up = False
+        self.error_log = ErrorLog()
+        self.commands = CommandTable(self)
+        self.observers: list[SessionObserver] = [
+            self.panel_updater,
+            self.notifier,
+            DialogQueue(self),
+            self.error_log,
+            *self.commands.observers,
+        ]
         self._toasts = Toasts(self)
-        self._frames = Frames(self, self._draw)
-        self._resized: Timer | None = None
-        self.following = Following(self)
+        self._frame_timer = FrameTimer(self, self._draw)
+        self._redraw_timer: Timer | None = None
+        self.follower = SessionFollower(self)
         self.register_theme(DARK)
         self.register_theme(LIGHT)
-        self.look: ThemeName = self.settings.theme
-        self.theme = theme_for(self.look)
-        self.palette = palette(self.current_theme)
+        self.theme_choice: ThemeSetting = self.settings.theme
+        self.theme = theme_name_of(self.theme_choice)
+        self.palette = make_palette(self.current_theme)
         self.keys = KeyTable(self.settings.keys)
-        self.writing = Writing(self.keys, self, id="writing")
+        self.input_panel = InputPanel(self.keys, self, id="writing")
         self.typed_ahead: list[str] = []
 
     def get_default_screen(self) -> Screen[None]:
-        return Conversation(id="_default")
+        return MainScreen(id="_default")
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="middle"):
-            yield Transcript(self.keys, self.palette, self.settings.diff, clock=self.clock, id="transcript")
+            yield TranscriptView(self.keys, self.palette, self.settings.diff, clock=self.clock, id="transcript")
             yield self.side
         yield SearchBar(id="search")
         yield self.todos
         yield ActivityLine(id="activity")
-        yield self.writing
+        yield self.input_panel
         yield StatusLine(id="status")
 
     @property
@@ -167,17 +173,17 @@ class OdinApp(App[int], inherit_bindings=False):
         return found
 
     @property
-    def transcript(self) -> Transcript:
-        return self.query_one(Transcript)
+    def transcript(self) -> TranscriptView:
+        return self.query_one(TranscriptView)
 
     @property
     def composer(self) -> Composer:
-        return self.writing.composer
+        return self.input_panel.composer
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> SessionFacts:
         """What is known of the session beside its conversation."""
-        return self.board.facts
+        return self.panel_updater.facts
 
     @property
     def mode(self) -> Mode:
@@ -187,7 +193,7 @@ class OdinApp(App[int], inherit_bindings=False):
     @mode.setter
     def mode(self, mode: Mode) -> None:
         self._mode = mode
-        self.wake()
+        self.request_frame()
 
     @property
     def sessions(self) -> Sessions:
@@ -203,16 +209,16 @@ class OdinApp(App[int], inherit_bindings=False):
     # --- the session ---
 
     def on_mount(self) -> None:
-        self.transcript.show(self.stories[""])
-        self.transcript.brush.failed = self._not_painted
+        self.transcript.show(self.transcripts[""])
+        self.transcript.render_cache.on_failure = self._record_paint_error
         self.composer.focus()
         if self._draft:
             self.composer.text = self._draft
         self.call_after_refresh(self._ask_background)
-        lend_title(self, self.notifier)
-        self.side.find_place()
-        self.transcript_wanted = self.settings.transcript_on_exit
-        self._begun = True
+        restore_title_on_suspend(self, self.notifier)
+        self.side.update_placement()
+        self.prints_transcript = self.settings.transcript_on_exit
+        self._is_started = True
         if self.ending.is_set():
             self.exit(self._end_code)
         else:
@@ -220,18 +226,18 @@ class OdinApp(App[int], inherit_bindings=False):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste):
-            self.last_key = time.monotonic()
+            self.last_key_at = time.monotonic()
         await super().on_event(event)
 
     def on_app_focus(self) -> None:
-        self.notifier.focus_changed(True)
+        self.notifier.record_focus(True)
 
     def on_app_blur(self) -> None:
-        self.notifier.focus_changed(False)
+        self.notifier.record_focus(False)
 
     def on_unmount(self) -> None:
-        self.notifier.restore()
-        self.following.stop()
+        self.notifier.restore_title()
+        self.follower.stop()
 
     def _fatal_error(self) -> None:
         """Textual would print a traceback with all variables in it, keys included. Whoever ran us tells of it."""
@@ -251,56 +257,56 @@ class OdinApp(App[int], inherit_bindings=False):
         """Somebody outside wants it to end; what a person began before that goes on."""
         self.ending.set()
         self._end_code = code
-        if self._begun and not self._exit:
+        if self._is_started and not self._exit:
             self.exit(code)
 
     async def _open(self) -> None:
         # Textual starts tasks eagerly where Python can; the engine was made for the usual way.
         asyncio.get_running_loop().set_task_factory(None)
-        await self.beginning.settle()
+        await self.startup.run_dialogs()
         self._sessions = await self._connect()
-        await self.enter()
-        await self.writing.begin(self._first)
+        await self.show_session()
+        await self.input_panel.begin(self._first)
 
-    async def enter(self) -> None:
+    async def show_session(self) -> None:
         """Show the session that is open now, from its beginning."""
         client = self.client
-        self.info = await client.info()
-        if not self.mode_given:
+        self.info = await client.get_info()
+        if not self.is_mode_chosen:
             self.mode = self.info.mode
-        self.mode_given = False
-        self.stories = Stories()
+        self.is_mode_chosen = False
+        self.transcripts = TranscriptModels()
         self.agent = ""
         self.executing = False
-        self.transcript.show(self.stories[""], cwd=self.info.cwd)
-        for watcher in self.watchers:
-            watcher.enter(client, self.info)
-        self.following.stop()
+        self.transcript.show(self.transcripts[""], cwd=self.info.cwd)
+        for watcher in self.observers:
+            watcher.enter_session(client, self.info)
+        self.follower.stop()
         shot = await client.snapshot()
-        self.following.begin(client, shot.seq, working=shot.executing)
+        self.follower.start(client, shot.seq, is_working=shot.executing)
 
-    def see(self, envelope: Envelope, *, live: bool) -> None:
+    def handle_session_event(self, envelope: Envelope, *, live: bool) -> None:
         """Something happened in the session that is shown; not `live` is what did before this app looked."""
         event = envelope.event
-        self.stories.see(envelope)
+        self.transcripts.apply(envelope)
         if not envelope.agent and isinstance(event, TurnStarted | TurnEnded):
             self.executing = isinstance(event, TurnStarted)
-        for watcher in self.watchers:
-            watcher.see(envelope, live)
-        self.wake()
+        for watcher in self.observers:
+            watcher.handle_event(envelope, live)
+        self.request_frame()
 
-    def _not_painted(self, error: Exception) -> None:
-        self.troubles.keep(self.clock(), "screen", "".join(traceback.format_exception(error)))
+    def _record_paint_error(self, error: Exception) -> None:
+        self.error_log.add(self.clock(), "screen", "".join(traceback.format_exception(error)))
 
     def on_resize(self) -> None:
         """A terminal may have lost what it showed on its way to a size that it had before: all is drawn once more."""
-        self.side.find_place()
-        self.wake()
-        if self._resized is not None:
-            self._resized.stop()
-        self._resized = self.set_timer(RESIZED_S, self._after_resize)
+        self.side.update_placement()
+        self.request_frame()
+        if self._redraw_timer is not None:
+            self._redraw_timer.stop()
+        self._redraw_timer = self.set_timer(RESIZE_SETTLE_S, self._redraw_after_resize)
 
-    def _after_resize(self) -> None:
+    def _redraw_after_resize(self) -> None:
         """In a storm of sizes the last one may not have come: the terminal is asked."""
         driver = self._driver
         columns, rows = driver._get_terminal_size() if isinstance(driver, OdinDriver) else self.size
@@ -309,30 +315,30 @@ class OdinApp(App[int], inherit_bindings=False):
         else:
             redraw(self)
 
-    def wake(self) -> None:
+    def request_frame(self) -> None:
         """Something changed: draw it with the next frame."""
-        self._frames.wake()
+        self._frame_timer.request_frame()
 
     def _draw(self) -> None:
         self.transcript.sync()
-        for watcher in self.watchers:
-            watcher.frame()
+        for watcher in self.observers:
+            watcher.draw_frame()
 
     # --- asking for things ---
 
-    async def ask(self, op: Op) -> bool:
+    async def submit(self, op: Op) -> bool:
         """Submit it; what cannot be done is said and nothing else happens."""
         try:
             return await self.client.submit(op)
         except OdinError as error:
-            self.tell(error.sentence(), "error")
+            self.show_toast(error.describe(), "error")
             return False
 
-    def tell(self, text: str, level: Level = "info") -> None:
+    def show_toast(self, text: str, level: ToastLevel = "info") -> None:
         """A short notice that goes away by itself; an error can be looked at again later."""
         if level == "error":
-            self.troubles.keep(self.clock(), "refused", text)
-        self._toasts.tell(text, level)
+            self.error_log.add(self.clock(), "refused", text)
+        self._toasts.show(text, level)
 
     def clear_notifications(self) -> None:
         """Textual leaves the places of its notices empty where they were, one row each."""
@@ -341,72 +347,74 @@ class OdinApp(App[int], inherit_bindings=False):
 
     def copy_to_clipboard(self, text: str) -> None:
         """Only words are copied: what steers a terminal would do so where they are pasted."""
-        super().copy_to_clipboard(cleaned(text))
+        super().copy_to_clipboard(clean_text(text))
 
-    def set_look(self, look: ThemeName) -> None:
+    def choose_theme(self, look: ThemeSetting) -> None:
         """Colours for a dark or a light background, for as long as the app runs; `auto` asks the terminal again."""
-        self.look = look
-        self._wear(theme_for(look))
+        self.theme_choice = look
+        self._apply_theme(theme_name_of(look))
         self._ask_background()
 
     def _ask_background(self) -> None:
-        if worth_asking(self.look) and not self.is_headless:
-            ANSWERS.ask(self.notifier.write)
+        if should_query_background(self.theme_choice) and not self.is_headless:
+            BACKGROUND_QUERY.ask(self.notifier.write)
 
-    def on_background_told(self, message: BackgroundTold) -> None:
-        if self.look == "auto":
-            self._wear(theme_for("light" if message.light else "dark"))
+    def on_background_reported(self, message: BackgroundReported) -> None:
+        if self.theme_choice == "auto":
+            self._apply_theme(theme_name_of("light" if message.light else "dark"))
 
-    def _wear(self, theme: str) -> None:
+    def _apply_theme(self, theme: str) -> None:
         if theme == self.theme:
             return
         self.theme = theme
-        self.palette = palette(self.current_theme)
-        self.transcript.recolour(self.palette, self.settings.diff)
-        self.wake()
+        self.palette = make_palette(self.current_theme)
+        self.transcript.set_palette(self.palette, self.settings.diff)
+        self.request_frame()
 
-    async def prompt(self, text: str, lane: Lane | None = None, attached: Sequence[Attachment] = ()) -> bool:
-        return await self.ask(Prompt(os.urandom(6).hex(), text, self.mode, lane=lane, attached=tuple(attached)))
+    async def send_prompt(self, text: str, lane: Delivery | None = None, attached: Sequence[Attachment] = ()) -> bool:
+        return await self.submit(
+            Prompt(os.urandom(6).hex(), text, self.mode, delivery=lane, attachments=tuple(attached))
+        )
 
     async def run_command(self, name: str, rest: str = "", attached: Sequence[Attachment] = ()) -> bool:
         """Do a command of the app's own; False when there is none of that name. Raises OdinError when it is refused."""
         return await self.commands.run(name, rest, attached)
 
-    def do(self, doing: Coroutine[Any, Any, object]) -> None:
+    def run_in_background(self, doing: Coroutine[Any, Any, object]) -> None:
         """Have something done while the app goes on; what cannot be done is said."""
-        self.run_worker(self._guarded(doing), exit_on_error=True)
+        self.run_worker(self._run_and_report(doing), exit_on_error=True)
 
-    async def _guarded(self, doing: Coroutine[Any, Any, object]) -> None:
+    async def _run_and_report(self, doing: Coroutine[Any, Any, object]) -> None:
         try:
             await doing
         except OdinError as error:
-            self.tell(error.sentence(), "error")
+            self.show_toast(error.describe(), "error")
 
     # --- windows ---
 
     def action_models(self) -> None:
-        self.do(self.run_command("models"))
+        self.run_in_background(self.run_command("models"))
 
     def action_servers(self) -> None:
-        self.do(self.run_command("mcp"))
+        self.run_in_background(self.run_command("mcp"))
 
     def action_diagnostics(self) -> None:
-        self.do(self.run_command("diagnostics"))
+        self.run_in_background(self.run_command("diagnostics"))
 
     def action_errors(self) -> None:
-        self.do(self.run_command("errors"))
+        self.run_in_background(self.run_command("errors"))
 
     def action_help(self) -> None:
-        self.do(self.run_command("help"))
+        self.run_in_background(self.run_command("help"))
 
     def action_stats(self) -> None:
-        self.do(self.run_command("stats"))
+        self.run_in_background(self.run_command("stats"))
 
     def action_rewind(self) -> None:
-        self.commands.moving.choose_rewind()
+        self.commands.navigation.choose_rewind()
 
     def action_contents(self) -> None:
-        self.commands.moving.show_contents()
+        self.commands.navigation.show_contents()
 
     # --- keys ---
 
@@ -415,51 +423,51 @@ class OdinApp(App[int], inherit_bindings=False):
         if self.settings.vim and self.composer.has_focus:
             self.screen.set_focus(self.transcript)  # at once: the next key is already meant for it
         elif self.executing:
-            await self.ask(Interrupt())
+            await self.submit(Interrupt())
         elif not self.composer.has_focus:
             self.composer.focus()
-        elif not self.composer.text and self._escapes.press():
+        elif not self.composer.text and self._escape_press.press():
             await self.run_action("rewind")
 
     def action_setup(self) -> None:
         """Show again what a first run shows."""
-        self.run_worker(self.beginning.welcome(), exit_on_error=True)
+        self.run_worker(self.startup.show_onboarding(), exit_on_error=True)
 
     def action_next_mode(self) -> None:
         self.mode = MODES[(MODES.index(self.mode) + 1) % len(MODES)]
-        self.mode_given = True
+        self.is_mode_chosen = True
 
     def action_queue(self) -> None:
-        self.writing.go_to_queue()
+        self.input_panel.focus_queue()
 
     async def action_permissions(self) -> None:
-        await self.writing.next_permission_mode()
+        await self.input_panel.switch_permission_mode()
 
     async def action_leave(self) -> None:
         """Ctrl+C: copy what is selected; else clear the prompt; else stop the work. Twice, and we go."""
         if selected := self.screen.get_selected_text():
             self.copy_to_clipboard(selected)
             self.screen.clear_selection()
-            self.tell("Copied.")
+            self.show_toast("Copied.")
         elif self.composer.text:
-            self.composer.put_away()
-        elif self._leaving.press():
+            self.composer.clear_draft()
+        elif self._quit_press.press():
             self.exit(0)
         else:
             if self.executing:
-                await self.ask(Interrupt())
-            self.tell(f"{self.keys.shown('leave')} once more leaves Odin.")
+                await self.submit(Interrupt())
+            self.show_toast(f"{self.keys.label_of('leave')} once more leaves Odin.")
 
-    def interrupted(self) -> None:
+    def handle_interrupt(self) -> None:
         """Somebody sent us SIGINT: the same as the key, unless it was meant for an editor that has the terminal."""
         if not self._exit and getattr(self._driver, "holding", False):
             self.call_next(self.run_action, "leave")
 
     async def action_quit(self) -> None:
-        if self._leaving.press():
+        if self._quit_press.press():
             self.exit(0)
         else:
-            self.tell(f"{self.keys.shown('quit')} once more leaves Odin.")
+            self.show_toast(f"{self.keys.label_of('quit')} once more leaves Odin.")
 
     def action_end_of_input(self) -> None:
         if not self.composer.text:
@@ -476,13 +484,13 @@ class OdinApp(App[int], inherit_bindings=False):
 
     def action_side_panel(self) -> None:
         self.side.toggle()
-        self.wake()
+        self.request_frame()
 
     def action_look(self) -> None:
-        looking.look(self)
+        looking.focus_cards(self)
 
     def action_next_agent(self) -> None:
-        looking.next_agent(self)
+        looking.show_next_agent(self)
 
     def action_show_agent(self, agent: str) -> None:
         looking.go_to_agent(self, agent)
@@ -490,8 +498,8 @@ class OdinApp(App[int], inherit_bindings=False):
     def action_show_change(self, call_id: str) -> None:
         looking.go_to_change(self, call_id)
 
-    def on_transcript_edit(self, message: Transcript.Edit) -> None:
-        self.do(self.commands.moving.fork(message.turn))
+    def on_transcript_view_edit_requested(self, message: TranscriptView.EditRequested) -> None:
+        self.run_in_background(self.commands.navigation.fork(message.turn))
 
     def action_page_up(self) -> None:
         self.transcript.scroll_page_up(animate=False)

@@ -7,10 +7,10 @@ from typing import Any
 from textual.app import App
 
 FRAME_S = 1 / 30
-SLOWEST_S = 0.25
+MAX_PAUSE_S = 0.25
 
 
-class Frames:
+class FrameTimer:
     """Everything that changes between two frames is drawn at once.
 
     A frame that takes long, because the machine is busy or the screen large, is followed by a pause of twice its time:
@@ -20,24 +20,24 @@ class Frames:
     def __init__(self, app: App[Any], draw: Callable[[], None]) -> None:
         self._app = app
         self._draw = draw
-        self._coming = False
-        self._began = 0.0
-        self._next = 0.0
+        self._is_scheduled = False
+        self._started_at = 0.0
+        self._next_at = 0.0
 
-    def wake(self) -> None:
+    def request_frame(self) -> None:
         """Something changed: draw it with the next frame."""
-        if not self._coming:
-            self._coming = True
-            self._app.set_timer(max(FRAME_S, self._next - time.perf_counter()), self._frame)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._app.set_timer(max(FRAME_S, self._next_at - time.perf_counter()), self._draw_frame)
 
-    def _frame(self) -> None:
-        self._coming = False
+    def _draw_frame(self) -> None:
+        self._is_scheduled = False
         if not self._app.is_running:
             return
-        self._began = time.perf_counter()
+        self._started_at = time.perf_counter()
         self._draw()
-        self._app.call_after_refresh(self._drawn)
+        self._app.call_after_refresh(self._schedule_pause)
 
-    def _drawn(self) -> None:
+    def _schedule_pause(self) -> None:
         now = time.perf_counter()
-        self._next = now + min(2 * (now - self._began), SLOWEST_S)
+        self._next_at = now + min(2 * (now - self._started_at), MAX_PAUSE_S)

@@ -11,36 +11,36 @@ from typing import TextIO
 from rich.console import Console
 
 from odin.ui.tui.paint.canvas import Canvas
-from odin.ui.tui.paint.painter import paint
+from odin.ui.tui.paint.painter import paint_block
 from odin.ui.tui.palette import Palette
-from odin.ui.tui.story.block import Block
+from odin.ui.tui.story.block import TranscriptBlock
 
-TWICE_S = 2.0
+DOUBLE_PRESS_S = 2.0
 """How soon the second press of a key has to follow the first."""
 
-_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+_EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-class Twice:
+class DoublePress:
     """Tells a second press from a first one."""
 
-    def __init__(self, seconds: float = TWICE_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = DOUBLE_PRESS_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._pressed = -seconds - 1
+        self._pressed_at = -seconds - 1
 
     def press(self) -> bool:
         """True when this is the second press in time; the next one is a first one again."""
         now = self._clock()
-        second = now - self._pressed <= self._seconds
-        self._pressed = -self._seconds - 1 if second else now
+        second = now - self._pressed_at <= self._seconds
+        self._pressed_at = -self._seconds - 1 if second else now
         return second
 
     def forget(self) -> None:
-        self._pressed = -self._seconds - 1
+        self._pressed_at = -self._seconds - 1
 
 
-class Signals:
+class ExitSignals:
     """Ends the app on the signals that ask for it, and lets an interrupt be what Ctrl+C is.
 
     They are taken until the process ends. A window that is closed sends more than one, and the second must not tear
@@ -51,10 +51,10 @@ class Signals:
         self._loop = asyncio.get_running_loop()
         self._end = end
         self._interrupt = interrupt
-        for number in (*_ENDINGS, signal.SIGINT):
-            signal.signal(number, self._take)
+        for number in (*_EXIT_SIGNALS, signal.SIGINT):
+            signal.signal(number, self._handle)
 
-    def _take(self, number: int, _: object) -> None:
+    def _handle(self, number: int, _: object) -> None:
         with contextlib.suppress(RuntimeError):
             if number == signal.SIGINT:
                 self._loop.call_soon_threadsafe(self._interrupt)
@@ -64,11 +64,11 @@ class Signals:
 
 def ignore_signals() -> None:
     """For the very last moments, when Python has given up its handlers and nothing is left to be stopped."""
-    for number in (*_ENDINGS, signal.SIGINT):
+    for number in (*_EXIT_SIGNALS, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
-def print_transcript(blocks: list[Block], palette: Palette, out: TextIO) -> None:
+def print_transcript(blocks: list[TranscriptBlock], palette: Palette, out: TextIO) -> None:
     """The conversation as ordinary lines, for the ordinary scrollback."""
     plain = bool(os.environ.get("NO_COLOR")) or not out.isatty()
     width = 100
@@ -79,6 +79,6 @@ def print_transcript(blocks: list[Block], palette: Palette, out: TextIO) -> None
     )
     canvas = Canvas(width, palette)
     for block in blocks:
-        for strip in paint(block, canvas):
+        for strip in paint_block(block, canvas):
             out.write((strip.text if plain else strip.render(console)).rstrip() + "\n")
     out.flush()

@@ -16,12 +16,12 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.ui.tui.panels.facts import LOOPING
+from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
 
-CRASHED = "Odin was killed or crashed in the middle of this turn."
+CRASH_MESSAGE = "Odin was killed or crashed in the middle of this turn."
 
 
-class LeftOpen:
+class DanglingWork:
     """Told of the past event by event. What it has ended is not ended once more when the session says so later."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class LeftOpen:
         self._looping = False
         self._ended: set[tuple[str, str]] = set()
 
-    def see(self, envelope: Envelope) -> None:
+    def apply(self, envelope: Envelope) -> None:
         event, agent = envelope.event, envelope.agent
         if isinstance(event, TurnStarted):
             self._turns[agent] = event.id
@@ -46,24 +46,24 @@ class LeftOpen:
         elif isinstance(event, SpawnFinished):
             self._spawns.pop(event.id, None)
         elif isinstance(event, LoopChanged):
-            self._looping = event.state in LOOPING
+            self._looping = event.state in ACTIVE_LOOP_STATES
 
-    def endings(self) -> Iterator[tuple[AnyEvent, str]]:
+    def make_end_events(self) -> Iterator[tuple[AnyEvent, str]]:
         """For a session in which nothing runs now: an event for everything that is open, sub-agents first."""
         for agent, turn in sorted(self._turns.items(), reverse=True):
-            yield self._end(TurnEnded(turn, "aborted", error=CRASHED), turn), agent
+            yield self._record_end(TurnEnded(turn, "aborted", error=CRASH_MESSAGE), turn), agent
         for agent in self._agents:
-            yield self._end(AgentEnded(agent, "aborted"), agent), ""
+            yield self._record_end(AgentEnded(agent, "aborted"), agent), ""
         for spawn, agent in self._spawns.items():
-            yield self._end(SpawnFinished(spawn, "stopped"), spawn), agent
+            yield self._record_end(SpawnFinished(spawn, "stopped"), spawn), agent
         if self._looping:
             yield LoopChanged("idle", reason="Odin was killed or crashed."), ""
 
-    def _end(self, event: AnyEvent, what: str) -> AnyEvent:
+    def _record_end(self, event: AnyEvent, what: str) -> AnyEvent:
         self._ended.add((type(event).__name__, what))
         return event
 
-    def ended_already(self, envelope: Envelope) -> bool:
+    def has_ended(self, envelope: Envelope) -> bool:
         event = envelope.event
         what = event.id if isinstance(event, TurnEnded | AgentEnded | SpawnFinished) else ""
         return (type(event).__name__, what) in self._ended

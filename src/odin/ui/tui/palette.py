@@ -72,7 +72,7 @@ class Palette:
     agents: tuple[Style, ...]
 
 
-def palette(theme: Theme) -> Palette:
+def make_palette(theme: Theme) -> Palette:
     """The styles that go with a theme."""
     dark = theme.dark
     return Palette(

@@ -6,16 +6,16 @@ from typing import Any
 from msgspec import Struct
 
 from odin.core.event import Mode
-from odin.core.screen import ScreenSettings
-from odin.ui.ending import farewell
+from odin.core.screen import TuiSettings
+from odin.ui.ending import format_resume_hint
 from odin.ui.tui.app import Connect, OdinApp
-from odin.ui.tui.leaving import Signals, print_transcript
-from odin.ui.tui.palette import palette
+from odin.ui.tui.leaving import ExitSignals, print_transcript
+from odin.ui.tui.palette import make_palette
 from odin.ui.tui.terminal.driver import OdinDriver
 from odin.ui.tui.terminal.restore import Terminal
 
 
-class Ended(Struct, frozen=True):
+class AppResult(Struct, frozen=True):
     """How the app ended. With a `failure` it was not the person who ended it."""
 
     code: int
@@ -24,25 +24,25 @@ class Ended(Struct, frozen=True):
 
 
 async def run_app(
-    connect: Connect, settings: ScreenSettings, *, first: str = "", mode: Mode | None = None, **more: Any
-) -> Ended:
+    connect: Connect, settings: TuiSettings, *, first: str = "", mode: Mode | None = None, **more: Any
+) -> AppResult:
     """The app, until it is left. The session is whatever `connect` gives; whoever gave it also closes it."""
     terminal = Terminal()
     terminal.repair()
     app = OdinApp(connect, settings, first=first, mode=mode, driver_class=OdinDriver, **more)
-    Signals(app.end, app.interrupted)
+    ExitSignals(app.end, app.handle_interrupt)
     try:
         code = await app.run_async(mouse=settings.mouse)
     finally:
         driver: Any = app._driver
-        if driver is None or driver.left:
+        if driver is None or driver.has_left:
             terminal.restore()
         else:
             terminal.leave()
-    if app.transcript_wanted and app.failure is None:
-        print_transcript(app.stories[""].blocks, palette(app.current_theme), sys.stdout)
+    if app.prints_transcript and app.failure is None:
+        print_transcript(app.transcripts[""].blocks, make_palette(app.current_theme), sys.stdout)
     session = app.info.session if app.info is not None else ""
-    asked = bool(app.stories[""].blocks)
-    sys.stdout.write(farewell(session, asked))
+    asked = bool(app.transcripts[""].blocks)
+    sys.stdout.write(format_resume_hint(session, asked))
     sys.stdout.flush()
-    return Ended(code if code is not None else 1, session, app.failure)
+    return AppResult(code if code is not None else 1, session, app.failure)

@@ -10,15 +10,15 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from odin.core.screen import DiffStyle
-from odin.ui.tui.keys import KeyTable, pressed
-from odin.ui.tui.paint.painter import copied, foldable, folded, next_fold
+from odin.ui.tui.keys import KeyTable, dispatch_key
+from odin.ui.tui.paint.painter import can_fold, choose_fold, copy_text_of, is_folded
 from odin.ui.tui.palette import Palette
-from odin.ui.tui.story.block import AnswerBlock, Block, EndBlock, PromptBlock
-from odin.ui.tui.story.story import Story
-from odin.ui.tui.view.search import Search, highlighted, line_of
+from odin.ui.tui.story.block import AnswerBlock, EndBlock, PromptBlock, TranscriptBlock
+from odin.ui.tui.story.story import TranscriptModel
+from odin.ui.tui.view.search import TranscriptSearch, highlight_matches, line_of
 from odin.ui.tui.view.searchbar import SearchBar
-from odin.ui.tui.view.selecting import word_at
-from odin.ui.tui.view.surface import Surface
+from odin.ui.tui.view.selecting import find_word
+from odin.ui.tui.view.surface import SelectableBlockView
 from odin.ui.tui.view.view import MARGIN
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 
-class Transcript(Surface):
+class TranscriptView(SelectableBlockView):
     """`cursor` is the card that keys work on; it has a mark in the margin while the conversation has the focus."""
 
-    class Edit(Message):
+    class EditRequested(Message):
         """The person wants to say this prompt in another way and to go on from there."""
 
         def __init__(self, turn: str) -> None:
@@ -51,39 +51,39 @@ class Transcript(Surface):
         else:
             super().__init__(palette, diff, clock=clock, id=id)
         self._keys = keys
-        self._search = Search()
-        self._unfolded: tuple[Block, bool | None] | None = None
-        self.cursor: Block | None = None
+        self._search = TranscriptSearch()
+        self._auto_unfolded: tuple[TranscriptBlock, bool | None] | None = None
+        self.cursor: TranscriptBlock | None = None
 
     @property
     def _odin(self) -> "OdinApp":
         return cast("OdinApp", self.app)
 
-    def show(self, story: Story, *, cwd: str | None = None, title: str = "") -> None:
+    def show(self, story: TranscriptModel, *, cwd: str | None = None, title: str = "") -> None:
         self.cursor = None
         self._search.clear()
         super().show(story, cwd=cwd, title=title)
 
     # --- drawing ---
 
-    def margin(self, block: Block, place: int) -> Segment:
+    def draw_margin(self, block: TranscriptBlock, place: int) -> Segment:
         if block is self.cursor and self.has_focus and place:
             return Segment("▌ ", self.palette.cursor)
-        return super().margin(block, place)
+        return super().draw_margin(block, place)
 
-    def plain(self, block: Block) -> bool:
+    def is_plain(self, block: TranscriptBlock) -> bool:
         return not self._search.words and not (block is self.cursor and self.has_focus)
 
-    def decorated(self, strip: Strip, block: Block, place: int) -> Strip:
+    def decorate(self, strip: Strip, block: TranscriptBlock, place: int) -> Strip:
         words, here = self._search.words, self._search.here
         if not words:
             return strip
-        current = here is not None and here[0] is block and line_of(self.lines(block), words, here[1]) == place
-        return highlighted(strip, words, self.palette.match_here if current else self.palette.match)
+        current = here is not None and here[0] is block and line_of(self.lines_of(block), words, here[1]) == place
+        return highlight_matches(strip, words, self.palette.match_here if current else self.palette.match)
 
     def on_focus(self) -> None:
         if self.cursor not in self._index:
-            self.cursor = self._last_seen()
+            self.cursor = self._find_last_visible()
         self.refresh()
 
     def on_blur(self) -> None:
@@ -91,50 +91,50 @@ class Transcript(Surface):
 
     # --- cards ---
 
-    def _cards(self) -> list[Block]:
+    def _list_cards(self) -> list[TranscriptBlock]:
         return [block for block in self.blocks if not (isinstance(block, EndBlock) and not block.error)]
 
-    def _last_seen(self) -> Block | None:
-        cards = set(self._cards())
-        return next((block for block in reversed(self.in_view()) if block in cards), None)
+    def _find_last_visible(self) -> TranscriptBlock | None:
+        cards = set(self._list_cards())
+        return next((block for block in reversed(self.list_visible()) if block in cards), None)
 
-    def _step(self, step: int) -> None:
-        cards = self._cards()
+    def _step_cursor(self, step: int) -> None:
+        cards = self._list_cards()
         if not cards:
             return
         if self.cursor in cards:
             place = cards.index(self.cursor) + step
         else:
-            here = self._last_seen()
+            here = self._find_last_visible()
             place = cards.index(here) if here is not None else len(cards) - 1
         self.point_at(cards[max(0, min(place, len(cards) - 1))])
 
-    def point_at(self, block: Block) -> None:
+    def point_at(self, block: TranscriptBlock) -> None:
         """The card that keys work on, in view."""
         self.cursor = block
         self.reveal(block)
 
     def action_next_card(self) -> None:
-        self._step(1)
+        self._step_cursor(1)
 
     def action_previous_card(self) -> None:
-        self._step(-1)
+        self._step_cursor(-1)
 
     def action_first_card(self) -> None:
-        cards = self._cards()
+        cards = self._list_cards()
         if cards:
             self.point_at(cards[0])
 
     def action_last_card(self) -> None:
-        cards = self._cards()
+        cards = self._list_cards()
         if cards:
             self.cursor = cards[-1]
             self.to_end()
 
-    def toggle(self, block: Block) -> None:
+    def toggle(self, block: TranscriptBlock) -> None:
         """Fold it, or unfold it; its head stays where it is unless what comes to light would have no room."""
-        if foldable(block):
-            block.folded = next_fold(block)
+        if can_fold(block):
+            block.folded = choose_fold(block)
             if self.following and not block.folded:
                 self.following = False
             self.repaint([block], keep=block)
@@ -147,16 +147,16 @@ class Transcript(Surface):
 
     def action_fold_all(self) -> None:
         """Unfold all, or fold all when there is nothing left to unfold."""
-        blocks = [block for block in self.blocks if foldable(block)]
-        fold = not any(folded(block) for block in blocks)
+        blocks = [block for block in self.blocks if can_fold(block)]
+        fold = not any(is_folded(block) for block in blocks)
         for block in blocks:
             block.folded = fold
         self.repaint(blocks, keep=self.cursor)
 
     def action_copy_card(self) -> None:
         if self.cursor is not None:
-            self._odin.copy_to_clipboard(copied(self.cursor))
-            self._odin.tell("Copied.")
+            self._odin.copy_to_clipboard(copy_text_of(self.cursor))
+            self._odin.show_toast("Copied.")
 
     def action_edit_prompt(self) -> None:
         """The prompt under the cursor, or the one that led to what is there."""
@@ -165,7 +165,7 @@ class Transcript(Surface):
         before = self.blocks[: self._index[self.cursor] + 1]
         prompt = next((block for block in reversed(before) if isinstance(block, PromptBlock)), None)
         if prompt is not None:
-            self.post_message(self.Edit(prompt.key))
+            self.post_message(self.EditRequested(prompt.key))
 
     def action_write(self) -> None:
         self._odin.composer.focus()
@@ -182,14 +182,14 @@ class Transcript(Surface):
     # --- searching ---
 
     def action_search(self) -> None:
-        self.screen.query_one(SearchBar).open(self._searched)
+        self.screen.query_one(SearchBar).open(self._update_search)
 
-    def _searched(self, words: str, done: bool) -> None:
+    def _update_search(self, words: str, done: bool) -> None:
         """Other words were typed; with `done` they are final."""
         bar = self.screen.query_one(SearchBar)
-        self._search.look_for(words, self.story.blocks)
-        self._find(1)
-        bar.tell(self._search.count)
+        self._search.search_for(words, self.story.blocks)
+        self._find_match(1)
+        bar.show_count(self._search.count_label)
         if done:
             self.focus()
             if not words:
@@ -197,51 +197,51 @@ class Transcript(Surface):
         self.refresh()
 
     def action_next_match(self) -> None:
-        self._next_match(1)
+        self._go_to_match(1)
 
     def action_previous_match(self) -> None:
-        self._next_match(-1)
+        self._go_to_match(-1)
 
-    def _next_match(self, step: int) -> None:
+    def _go_to_match(self, step: int) -> None:
         here = self._search.here
-        self._search.look_for(self._search.words, self.story.blocks)
+        self._search.search_for(self._search.words, self.story.blocks)
         self._search.here = here
-        self._find(step)
-        self.screen.query_one(SearchBar).tell(self._search.count)
+        self._find_match(step)
+        self.screen.query_one(SearchBar).show_count(self._search.count_label)
 
-    def _find(self, step: int) -> None:
-        found = self._search.next(step, self.in_view())
+    def _find_match(self, step: int) -> None:
+        found = self._search.find_next(step, self.list_visible())
         if found is None:
             self._fold_again(None)
             return
         block, number = found
         self._fold_again(block)
-        if foldable(block) and (folded(block) or block.folded is None):
-            self._unfolded = block, block.folded
+        if can_fold(block) and (is_folded(block) or block.folded is None):
+            self._auto_unfolded = block, block.folded
             block.folded = False
             self.repaint([block])
         self.cursor = block
-        self.reveal(block, line_of(self.lines(block), self._search.words, number))
+        self.reveal(block, line_of(self.lines_of(block), self._search.words, number))
 
-    def _fold_again(self, block: Block | None) -> None:
+    def _fold_again(self, block: TranscriptBlock | None) -> None:
         """What was unfolded only to show a place in it is folded as before when that is elsewhere."""
-        if self._unfolded is not None and self._unfolded[0] is not block:
-            last, before = self._unfolded
-            self._unfolded = None
+        if self._auto_unfolded is not None and self._auto_unfolded[0] is not block:
+            last, before = self._auto_unfolded
+            self._auto_unfolded = None
             last.folded = before
             self.repaint([last])
 
     # --- keys and mouse ---
 
     async def _on_key(self, event: events.Key) -> None:
-        if self._search.words and self._keys.name(event.key, "everywhere") == "stop":
+        if self._search.words and self._keys.find_action(event.key, "everywhere") == "stop":
             event.stop()
             event.prevent_default()
             self._search.clear()
-            self._unfolded = None
+            self._auto_unfolded = None
             self.screen.query_one(SearchBar).close()
             self.refresh()
-        elif not await pressed(self, self._keys, event, "transcript"):
+        elif not await dispatch_key(self, self._keys, event, "transcript"):
             await super()._on_key(event)
 
     def on_click(self, event: events.Click) -> None:
@@ -263,11 +263,11 @@ class Transcript(Surface):
         if found is None:
             return
         block, place = found
-        lines = self.lines(block)
+        lines = self.lines_of(block)
         text = lines[place].text if place < len(lines) else ""
         cells = [lines[place].index_to_cell_position(index) for index in range(len(text))] if text else []
         index = next((i for i in range(len(cells) - 1, -1, -1) if cells[i] <= x - MARGIN), -1)
-        span = word_at(text, index)
+        span = find_word(text, index)
         if span is not None:
             line = self.scroll_offset.y + y
             selection = Selection(Offset(span[0] + MARGIN, line), Offset(span[1] + MARGIN, line))

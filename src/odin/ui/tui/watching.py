@@ -6,17 +6,17 @@ from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope
 
 
-class Watcher(Protocol):
+class SessionObserver(Protocol):
     """One that shows something of the session."""
 
-    def enter(self, client: Client, info: SessionInfo) -> None:
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
         """Another session is shown from now on; whatever was known of the one before is over."""
         ...
 
-    def see(self, envelope: Envelope, live: bool) -> None:
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
         """One event of any agent. `live` is false for what happened before this app looked."""
         ...
 
-    def frame(self) -> None:
+    def draw_frame(self) -> None:
         """Draw what has changed; called some thirty times a second while things happen, never when nothing does."""
         ...

@@ -5,15 +5,15 @@ not known and therefore asked about. There is one file per family; `judge` puts 
 first command.
 """
 
-from odin.policy.command.harmless.redirects import harmless_redirect
-from odin.policy.command.harmless.steps import Step, steps
-from odin.policy.command.shapes import Simple
+from odin.policy.command.harmless.redirects import is_read_only_redirect
+from odin.policy.command.harmless.steps import CommandStep, locate_steps
+from odin.policy.command.shapes import SimpleCommand
 
-__all__ = ["Step", "harmless", "harmless_redirect", "steps"]
+__all__ = ["CommandStep", "is_read_only_redirect", "is_step_read_only", "locate_steps"]
 
 
-def harmless(simple: Simple, cwd: str, root: str) -> bool:
+def is_step_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
     """Whether one command only looks, and only at what lies inside the root."""
-    from odin.policy.command.harmless.judge import only_looks
+    from odin.policy.command.harmless.judge import is_command_read_only
 
-    return only_looks(simple, cwd, root)
+    return is_command_read_only(simple, cwd, root)

@@ -3,12 +3,18 @@
 import re
 from collections.abc import Callable, Sequence
 
-from odin.policy.command.gitconfig import tame
-from odin.policy.command.harmless.options import Check, Known, Taken, anything, nothing
-from odin.policy.command.harmless.place import Place
-from odin.policy.command.shapes import named
-from odin.policy.confidential import confidential
-from odin.policy.paths import contains, is_folder, joined, real
+from odin.policy.command.gitconfig import has_safe_git_config
+from odin.policy.command.harmless.options import (
+    OperandCheck,
+    ParsedOptions,
+    ReadOnlyCommand,
+    has_any_operands,
+    has_no_operands,
+)
+from odin.policy.command.harmless.place import ReadScope
+from odin.policy.command.shapes import split_names
+from odin.policy.confidential import is_secret_path
+from odin.policy.paths import contains, is_folder, join_path, resolve_path
 
 _NO_SIGNATURES = r"(?s)(?!.*%[-+ ]?G)(?!.*signature).*"
 """A format with %G, also written %+G, makes git call a signature program."""
@@ -45,108 +51,114 @@ _LOG_LONG = (
 )
 
 
-def _revisions(taken: Taken, place: Place) -> bool:
+def _check_revisions(parsed: ParsedOptions, scope: ReadScope) -> bool:
     """Names of commits or paths; both must stay inside when read as a path, or git would compare any two files."""
-    lines = (value.rpartition(":")[2] for value in taken.values("L"))
-    return not any(map(confidential, lines)) and all(_revision(word, place) for word in taken.operands)
+    lines = (value.rpartition(":")[2] for value in parsed.values_of("L"))
+    return not any(map(is_secret_path, lines)) and all(_is_safe_revision(word, scope) for word in parsed.operands)
 
 
-def _revision(word: str, place: Place) -> bool:
-    return place.within(word) and not confidential(word.rpartition(":")[2])
+def _is_safe_revision(word: str, scope: ReadScope) -> bool:
+    return scope.is_within(word) and not is_secret_path(word.rpartition(":")[2])
 
 
-def _diff(taken: Taken, place: Place) -> bool:
+def _check_diff(parsed: ParsedOptions, scope: ReadScope) -> bool:
     """With --no-index git compares two files of its own accord, and shows them whatever they are."""
-    if taken.has("no-index") and not all(
-        place.shows(word) and not is_folder(joined(place.cwd, word)) for word in taken.operands
+    if parsed.has("no-index") and not all(
+        scope.allows_content(word) and not is_folder(join_path(scope.cwd, word)) for word in parsed.operands
     ):
         return False
-    return _revisions(taken, place)
+    return _check_revisions(parsed, scope)
 
 
-def _up_to(most: int) -> Check:
-    return lambda taken, place: len(taken.operands) <= most and _revisions(taken, place)
+def _make_limit_check(most: int) -> OperandCheck:
+    return lambda taken, place: len(taken.operands) <= most and _check_revisions(taken, place)
 
 
 _LISTING = ("list", "l", "contains", "no-contains", "merged", "no-merged", "points-at", "with", "without")
 
 
-def _listed(taken: Taken, place: Place) -> bool:
+def _check_listing(parsed: ParsedOptions, scope: ReadScope) -> bool:
     """Without one of these options, an operand of `git branch` and `git tag` is made."""
-    return (not taken.operands or taken.has(*_LISTING)) and _revisions(taken, place)
+    return (not parsed.operands or parsed.has(*_LISTING)) and _check_revisions(parsed, scope)
 
 
-def _grep(taken: Taken, place: Place) -> bool:
-    paths = taken.operands if taken.has("e") else taken.operands[1:]
-    if not taken.has("e") and (not taken.operands or taken.led_by_glob):
+def _check_grep(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    paths = parsed.operands if parsed.has("e") else parsed.operands[1:]
+    if not parsed.has("e") and (not parsed.operands or parsed.starts_with_glob):
         return False
-    return all(_revision(word, place) for word in paths)
+    return all(_is_safe_revision(word, scope) for word in paths)
 
 
-def _reflog(taken: Taken, place: Place) -> bool:
-    return not set(taken.operands) & {"expire", "delete", "drop", "write", "migrate"} and _revisions(taken, place)
+def _check_reflog(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    return not set(parsed.operands) & {"expire", "delete", "drop", "write", "migrate"} and _check_revisions(
+        parsed, scope
+    )
 
 
-def _config(taken: Taken, place: Place) -> bool:
-    if taken.has("get", "get-all", "get-regexp"):
-        return 1 <= len(taken.operands) <= 2
-    if taken.has("l", "list"):
-        return not taken.operands
-    operands = taken.operands[1:] if taken.operands[:1] == ["get"] else taken.operands
+def _check_config(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    if parsed.has("get", "get-all", "get-regexp"):
+        return 1 <= len(parsed.operands) <= 2
+    if parsed.has("l", "list"):
+        return not parsed.operands
+    operands = parsed.operands[1:] if parsed.operands[:1] == ["get"] else parsed.operands
     return len(operands) == 1 and ("." in operands[0] or operands == ["list"])
 
 
-def _first_is(*allowed: str) -> Check:
+def _make_first_check(*allowed: str) -> OperandCheck:
     """For commands that have commands of their own: the first operand is one of these, and no other follows."""
     return lambda taken, place: len(taken.operands) == 1 and taken.operands[0] in allowed
 
 
-def _remote(taken: Taken, place: Place) -> bool:
+def _check_remote(parsed: ParsedOptions, scope: ReadScope) -> bool:
     """To show a remote, git asks it, unless -n says not to."""
-    verb, rest = taken.operands[:1], taken.operands[1:]
+    verb, rest = parsed.operands[:1], parsed.operands[1:]
     if verb == ["show"]:
-        return not rest or taken.has("n")
+        return not rest or parsed.has("n")
     return not verb or (verb == ["get-url"] and len(rest) == 1)
 
 
-def _stash(taken: Taken, place: Place) -> bool:
-    verb, rest = taken.operands[:1], taken.operands[1:]
-    return verb in (["list"], ["show"]) and len(rest) <= int(verb == ["show"]) and _revisions(taken, place)
+def _check_stash(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    verb, rest = parsed.operands[:1], parsed.operands[1:]
+    return verb in (["list"], ["show"]) and len(rest) <= int(verb == ["show"]) and _check_revisions(parsed, scope)
 
 
-def _hashed(taken: Taken, place: Place) -> bool:
-    return bool(taken.operands) and all(place.shows(word) for word in taken.operands)
+def _check_hash_object(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    return bool(parsed.operands) and all(scope.allows_content(word) for word in parsed.operands)
 
 
-def _objects(taken: Taken, place: Place) -> bool:
-    words = taken.operands
-    if taken.has("batch-check", "batch-all-objects", "unordered", "buffer"):
-        return not words and taken.has("batch-check")
-    typed = len(words) == 2 and words[0] in ("blob", "tree", "commit", "tag") and not taken.options
-    return (typed or (len(words) == 1 and bool(taken.options))) and _revision(words[-1], place)
+def _check_cat_file(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    words = parsed.operands
+    if parsed.has("batch-check", "batch-all-objects", "unordered", "buffer"):
+        return not words and parsed.has("batch-check")
+    typed = len(words) == 2 and words[0] in ("blob", "tree", "commit", "tag") and not parsed.options
+    return (typed or (len(words) == 1 and bool(parsed.options))) and _is_safe_revision(words[-1], scope)
 
 
 _REFS_LONG = (
     "sort= format= contains? no-contains? merged? no-merged? points-at= ignore-case omit-empty color? no-color abbrev? "
 )
-_DIFF = Known(_diff, _DIFF_SHORT, _DIFF_LONG + "cached staged merge-base no-index", values=_NO_SIGNATURES)
-_LOG = Known(_revisions, _DIFF_SHORT + "n:iEFPgL:", _LOG_LONG, number=True, values=_NO_SIGNATURES)
-_DIFF_TREE = Known(
-    _revisions,
+_DIFF = ReadOnlyCommand(
+    _check_diff, _DIFF_SHORT, _DIFF_LONG + "cached staged merge-base no-index", value_pattern=_NO_SIGNATURES
+)
+_LOG = ReadOnlyCommand(
+    _check_revisions, _DIFF_SHORT + "n:iEFPgL:", _LOG_LONG, takes_number=True, value_pattern=_NO_SIGNATURES
+)
+_DIFF_TREE = ReadOnlyCommand(
+    _check_revisions,
     _DIFF_SHORT + "v",
     _DIFF_LONG + "cached no-commit-id always pretty? format= merge-base",
-    values=_NO_SIGNATURES,
+    value_pattern=_NO_SIGNATURES,
 )
-_BLAME = Known(
-    _revisions,
+_BLAME = ReadOnlyCommand(
+    _check_revisions,
     "L:lsefnwbtcpM?C?",
     "line-porcelain porcelain incremental show-name show-number show-email date= since= ignore-rev= ignore-revs-file@ "
     "abbrev= color-lines color-by-age first-parent root show-stats minimal",
 )
 
-KNOWN: dict[str, Known] = {
-    "status": Known(
-        _revisions,
+GIT_COMMANDS: dict[str, ReadOnlyCommand] = {
+    "status": ReadOnlyCommand(
+        _check_revisions,
         "sbvu?z",
         "short branch porcelain? long verbose show-stash untracked-files? ignored? ahead-behind no-ahead-behind "
         "ignore-submodules? column? no-column renames no-renames find-renames? null",
@@ -158,111 +170,127 @@ KNOWN: dict[str, Known] = {
     "diff-tree": _DIFF_TREE,
     "diff-index": _DIFF_TREE,
     "diff-files": _DIFF_TREE,
-    "branch": Known(
-        _listed,
+    "branch": ReadOnlyCommand(
+        _check_listing,
         "arvqli",
         "all remotes verbose show-current list column? no-column " + _REFS_LONG,
-        values=_NO_SIGNATURES,
+        value_pattern=_NO_SIGNATURES,
     ),
-    "tag": Known(_listed, "ln?i", "list column? no-column " + _REFS_LONG, values=_NO_SIGNATURES),
-    "for-each-ref": Known(_revisions, "", "count= exclude= include-root-refs " + _REFS_LONG, values=_NO_SIGNATURES),
-    "show-ref": Known(_revisions, "qds", "heads branches tags head hash? dereference verify abbrev? quiet exists"),
-    "symbolic-ref": Known(_up_to(1), "q", "short quiet no-recurse"),
-    "rev-parse": Known(
-        _revisions,
+    "tag": ReadOnlyCommand(
+        _check_listing, "ln?i", "list column? no-column " + _REFS_LONG, value_pattern=_NO_SIGNATURES
+    ),
+    "for-each-ref": ReadOnlyCommand(
+        _check_revisions, "", "count= exclude= include-root-refs " + _REFS_LONG, value_pattern=_NO_SIGNATURES
+    ),
+    "show-ref": ReadOnlyCommand(
+        _check_revisions, "qds", "heads branches tags head hash? dereference verify abbrev? quiet exists"
+    ),
+    "symbolic-ref": ReadOnlyCommand(_make_limit_check(1), "q", "short quiet no-recurse"),
+    "rev-parse": ReadOnlyCommand(
+        _check_revisions,
         "q",
         "show-toplevel abbrev-ref? short? verify quiet is-inside-work-tree is-inside-git-dir is-bare-repository "
         "is-shallow-repository show-prefix show-cdup git-dir symbolic-full-name symbolic all branches? tags? remotes? "
         "git-common-dir absolute-git-dir show-superproject-working-tree show-object-format? git-path= revs-only "
         "no-revs flags no-flags sq not default= path-format= disambiguate= since= until= after= before= glob= exclude=",
     ),
-    "rev-list": Known(
-        _revisions,
+    "rev-list": ReadOnlyCommand(
+        _check_revisions,
         "n:i",
         _WALK_LONG + "objects no-object-names disk-usage? header no-commit-header",
-        number=True,
-        values=_NO_SIGNATURES,
+        takes_number=True,
+        value_pattern=_NO_SIGNATURES,
     ),
-    "ls-files": Known(
-        _revisions,
+    "ls-files": ReadOnlyCommand(
+        _check_revisions,
         "cdmostkuzvfix:",
         "cached deleted modified others stage unmerged killed ignored exclude= exclude-standard full-name "
         "error-unmatch eol directory no-empty-directory deduplicate with-tree= abbrev? debug",
     ),
-    "ls-tree": Known(_revisions, "drtlz", "name-only name-status long full-name full-tree abbrev? object-only format="),
+    "ls-tree": ReadOnlyCommand(
+        _check_revisions, "drtlz", "name-only name-status long full-name full-tree abbrev? object-only format="
+    ),
     "blame": _BLAME,
     "annotate": _BLAME,
-    "describe": Known(
-        _revisions,
+    "describe": ReadOnlyCommand(
+        _check_revisions,
         "",
         "tags all always long abbrev= match= exclude= first-parent contains candidates= exact-match debug",
     ),
-    "shortlog": Known(
-        _revisions,
+    "shortlog": ReadOnlyCommand(
+        _check_revisions,
         "snecw?",
         "summary numbered email committer group= format= " + _WALK_LONG,
-        number=True,
-        values=_NO_SIGNATURES,
+        takes_number=True,
+        value_pattern=_NO_SIGNATURES,
     ),
-    "name-rev": Known(_revisions, "", "tags refs= exclude= all name-only no-undefined always"),
-    "merge-base": Known(_revisions, "a", "all is-ancestor fork-point octopus independent"),
-    "cherry": Known(_up_to(3), "v", "abbrev? verbose"),
-    "show-branch": Known(
-        _revisions, "rag", "remotes all current topo-order date-order sparse more= list sha1-name no-name"
+    "name-rev": ReadOnlyCommand(_check_revisions, "", "tags refs= exclude= all name-only no-undefined always"),
+    "merge-base": ReadOnlyCommand(_check_revisions, "a", "all is-ancestor fork-point octopus independent"),
+    "cherry": ReadOnlyCommand(_make_limit_check(3), "v", "abbrev? verbose"),
+    "show-branch": ReadOnlyCommand(
+        _check_revisions, "rag", "remotes all current topo-order date-order sparse more= list sha1-name no-name"
     ),
-    "cat-file": Known(_objects, "ptse", "batch-check? batch-all-objects unordered buffer"),
-    "count-objects": Known(nothing, "vH", "verbose human-readable"),
-    "grep": Known(
-        _grep,
+    "cat-file": ReadOnlyCommand(_check_cat_file, "ptse", "batch-check? batch-all-objects unordered buffer"),
+    "count-objects": ReadOnlyCommand(has_no_operands, "vH", "verbose human-readable"),
+    "grep": ReadOnlyCommand(
+        _check_grep,
         "niIwlLcEFGPhHopWqvazre:A:B:C:m:",
         "line-number ignore-case word-regexp files-with-matches files-without-match name-only count heading break "
         "no-color color? show-function function-context cached full-name extended-regexp basic-regexp "
         "fixed-strings perl-regexp invert-match only-matching column quiet text max-depth= max-count= threads= and or "
         "not all-match after-context= before-context= context= null recursive no-recursive",
-        number=True,
+        takes_number=True,
     ),
-    "check-ignore": Known(_revisions, "vnqz", "verbose non-matching no-index quiet"),
-    "check-attr": Known(_revisions, "az", "all cached"),
-    "reflog": Known(_reflog, _DIFF_SHORT + "n:iEFPg", _LOG_LONG, number=True, values=_NO_SIGNATURES),
-    "config": Known(
-        _config,
+    "check-ignore": ReadOnlyCommand(_check_revisions, "vnqz", "verbose non-matching no-index quiet"),
+    "check-attr": ReadOnlyCommand(_check_revisions, "az", "all cached"),
+    "reflog": ReadOnlyCommand(
+        _check_reflog, _DIFF_SHORT + "n:iEFPg", _LOG_LONG, takes_number=True, value_pattern=_NO_SIGNATURES
+    ),
+    "config": ReadOnlyCommand(
+        _check_config,
         "lz",
         "get get-all get-regexp list local global system worktree show-origin show-scope name-only null includes "
         "no-includes type= bool int bool-or-int path expiry-date default= all",
     ),
-    "remote": Known(_remote, "vn", "verbose all push"),
-    "submodule": Known(lambda taken, place: taken.operands in ([], ["status"]), "q", "quiet recursive cached"),
-    "bisect": Known(_first_is("log")),
-    "fsck": Known(
-        nothing,
+    "remote": ReadOnlyCommand(_check_remote, "vn", "verbose all push"),
+    "submodule": ReadOnlyCommand(
+        lambda taken, place: taken.operands in ([], ["status"]), "q", "quiet recursive cached"
+    ),
+    "bisect": ReadOnlyCommand(_make_first_check("log")),
+    "fsck": ReadOnlyCommand(
+        has_no_operands,
         "v",
         "full no-full strict dangling no-dangling unreachable connectivity-only name-objects root tags cache "
         "no-reflogs verbose progress no-progress",
     ),
-    "range-diff": Known(
-        _revisions,
+    "range-diff": ReadOnlyCommand(
+        _check_revisions,
         _DIFF_SHORT,
         _DIFF_LONG + "creation-factor= no-dual-color left-only right-only",
-        values=_NO_SIGNATURES,
+        value_pattern=_NO_SIGNATURES,
     ),
-    "hash-object": Known(_hashed, "t:", "no-filters"),
-    "stripspace": Known(nothing, "s", "strip-comments"),
-    "patch-id": Known(nothing, "", "stable unstable verbatim"),
-    "check-ref-format": Known(lambda taken, place: len(taken.operands) == 1, "", "branch normalize allow-onelevel"),
-    "check-mailmap": Known(anything),
-    "worktree": Known(_first_is("list"), "vz", "porcelain verbose"),
-    "stash": Known(
-        _stash,
+    "hash-object": ReadOnlyCommand(_check_hash_object, "t:", "no-filters"),
+    "stripspace": ReadOnlyCommand(has_no_operands, "s", "strip-comments"),
+    "patch-id": ReadOnlyCommand(has_no_operands, "", "stable unstable verbatim"),
+    "check-ref-format": ReadOnlyCommand(
+        lambda taken, place: len(taken.operands) == 1, "", "branch normalize allow-onelevel"
+    ),
+    "check-mailmap": ReadOnlyCommand(has_any_operands),
+    "worktree": ReadOnlyCommand(_make_first_check("list"), "vz", "porcelain verbose"),
+    "stash": ReadOnlyCommand(
+        _check_stash,
         "pn:",
         "patch stat? name-only name-status oneline shortstat numstat format= date=",
-        number=True,
-        values=_NO_SIGNATURES,
+        takes_number=True,
+        value_pattern=_NO_SIGNATURES,
     ),
-    "var": Known(_up_to(1)),
-    "notes": Known(lambda taken, place: taken.operands[:1] in ([], ["list"], ["show"]) and _revisions(taken, place)),
+    "var": ReadOnlyCommand(_make_limit_check(1)),
+    "notes": ReadOnlyCommand(
+        lambda taken, place: taken.operands[:1] in ([], ["list"], ["show"]) and _check_revisions(taken, place)
+    ),
 }
 
-_GLOBAL = named(
+_GLOBAL_OPTIONS = split_names(
     "--no-pager -P --no-optional-locks --literal-pathspecs --glob-pathspecs --noglob-pathspecs --icase-pathspecs "
     "--no-replace-objects"
 )
@@ -270,30 +298,39 @@ _SETTING = re.compile(
     r"color\.\w+=\w+|core\.quotepath=\w+|log\.showsignature=false|diff\.(renames|noprefix|context|algorithm)=\w+|core\.pager=(cat)?|pager\.\w+=(false|cat)?|advice\.\w+=\w+",
     re.I,
 )
-_TOLD = (["--version"], ["version"], ["-v"], ["--help"], ["help"], ["help", "-a"], ["help", "-g"], ["--exec-path"])
+_HELP_CALLS = (
+    ["--version"],
+    ["version"],
+    ["-v"],
+    ["--help"],
+    ["help"],
+    ["help", "-a"],
+    ["help", "-g"],
+    ["--exec-path"],
+)
 
 
-def git(words: Sequence[str], place: Place) -> bool:
-    if list(words) in _TOLD or (len(words) == 2 and words[0] in KNOWN and words[1] == "-h"):
+def check_git(words: Sequence[str], scope: ReadScope) -> bool:
+    if list(words) in _HELP_CALLS or (len(words) == 2 and words[0] in GIT_COMMANDS and words[1] == "-h"):
         return True
     rest = list(words)
     while rest:
-        if rest[0] in _GLOBAL:
+        if rest[0] in _GLOBAL_OPTIONS:
             rest.pop(0)
         elif rest[0] == "-c" and len(rest) > 1 and _SETTING.fullmatch(rest[1]):
             del rest[:2]
         elif rest[0] == "-C" and len(rest) > 1:
-            found = real(rest[1], place.cwd)
-            if not rest[1] or found is None or not contains(place.root, found) or not is_folder(found):
+            found = resolve_path(rest[1], scope.cwd)
+            if not rest[1] or found is None or not contains(scope.root, found) or not is_folder(found):
                 return False
-            place = Place(found, place.root)
+            scope = ReadScope(found, scope.root)
             del rest[:2]
         else:
             break
-    known = KNOWN.get(rest[0]) if rest else None
+    known = GIT_COMMANDS.get(rest[0]) if rest else None
     if rest[:1] == ["stash"] and rest[1:2] not in (["list"], ["show"]):
         return False  # an option in front of it may mean `stash push`
-    return known is not None and known.accepts(rest[1:], place) and tame(place.cwd, place.root)
+    return known is not None and known.accepts(rest[1:], scope) and has_safe_git_config(scope.cwd, scope.root)
 
 
-GIT: dict[str, Callable[[Sequence[str], Place], bool]] = {"git": git}
+GIT_CHECKS: dict[str, Callable[[Sequence[str], ReadScope], bool]] = {"git": check_git}

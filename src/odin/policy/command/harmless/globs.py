@@ -5,21 +5,21 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import translate
 
-from odin.policy.command.harmless.options import Globbed
-from odin.policy.command.shapes import Word
+from odin.policy.command.harmless.options import GlobMatch
+from odin.policy.command.shapes import ShellWord
 
 _MAX_MATCHES = 500
-_MAX_ENTRIES = 5_000
+_MAX_GLOB_ENTRIES = 5_000
 _MAX_PARTS = 6
 _MAGIC = re.compile(r"[*?\[]")
 _BRACKETS = re.compile(r"\[[^/]*\]")
 
 
-class TooMany(Exception):
+class TooManyMatches(Exception):
     """There is more to look at than is worth it."""
 
 
-def fill(words: Sequence[Word], cwd: str) -> list[str] | None:
+def expand_globs(words: Sequence[ShellWord], cwd: str) -> list[str] | None:
     """The words with patterns replaced by what they match, and by themselves, which is what is left without a match.
 
     None when that is too much to look at.
@@ -30,30 +30,30 @@ def fill(words: Sequence[Word], cwd: str) -> list[str] | None:
             texts.append(word.text)
             continue
         try:
-            found = matches(word.text, cwd)
-        except TooMany:
+            found = find_matches(word.text, cwd)
+        except TooManyMatches:
             return None
-        texts.extend(Globbed(name) for name in found)
-        texts.append(Globbed(word.text) if found else word.text)
+        texts.extend(GlobMatch(name) for name in found)
+        texts.append(GlobMatch(word.text) if found else word.text)
     return texts
 
 
-def matches(pattern: str, cwd: str) -> list[str]:
+def find_matches(pattern: str, cwd: str) -> list[str]:
     """All paths that a shell may put in place of this pattern. Raises TooMany."""
     parts = pattern.split("/")
     if len(parts) > _MAX_PARTS:
-        raise TooMany
+        raise TooManyMatches
     start = "/" if pattern.startswith("/") else ""
-    budget = [_MAX_ENTRIES]
+    budget = [_MAX_GLOB_ENTRIES]
     found: list[str] = []
-    for name in _walk(start, [part for part in parts if part], cwd, budget):
+    for name in _walk_pattern(start, [part for part in parts if part], cwd, budget):
         found.append(name + "/" if pattern.endswith("/") else name)
         if len(found) > _MAX_MATCHES:
-            raise TooMany
+            raise TooManyMatches
     return found
 
 
-def _walk(prefix: str, parts: Sequence[str], cwd: str, budget: list[int]) -> Iterator[str]:
+def _walk_pattern(prefix: str, parts: Sequence[str], cwd: str, budget: list[int]) -> Iterator[str]:
     if not parts:
         yield prefix
         return
@@ -62,20 +62,20 @@ def _walk(prefix: str, parts: Sequence[str], cwd: str, budget: list[int]) -> Ite
     if not _MAGIC.search(part):
         here = f"{prefix}{glue}{part}"
         if os.path.lexists(here if here.startswith("/") else f"{cwd}/{here}"):
-            yield from _walk(here, rest, cwd, budget)
+            yield from _walk_pattern(here, rest, cwd, budget)
         return
     fits = re.compile(translate(_BRACKETS.sub("*", part).replace("[", "[[]")))
-    for name in _listing(prefix if prefix.startswith("/") else f"{cwd}/{prefix}", budget):
+    for name in _list_folder(prefix if prefix.startswith("/") else f"{cwd}/{prefix}", budget):
         if (not name.startswith(".") or part.startswith(".")) and fits.match(name):
-            yield from _walk(f"{prefix}{glue}{name}", rest, cwd, budget)
+            yield from _walk_pattern(f"{prefix}{glue}{name}", rest, cwd, budget)
 
 
-def _listing(folder: str, budget: list[int]) -> list[str]:
+def _list_folder(folder: str, budget: list[int]) -> list[str]:
     try:
         found = os.listdir(folder)  # noqa: PTH208 (only names are needed)
     except (OSError, ValueError):
         return []
     budget[0] -= len(found) + 1
     if budget[0] < 0:
-        raise TooMany
+        raise TooManyMatches
     return found

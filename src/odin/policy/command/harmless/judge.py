@@ -5,39 +5,47 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from odin.policy.command.harmless.expressions import EXPRESSIONS
-from odin.policy.command.harmless.files import FILES
-from odin.policy.command.harmless.git import GIT
-from odin.policy.command.harmless.globs import fill
-from odin.policy.command.harmless.options import Globbed, Known
-from odin.policy.command.harmless.place import Place
-from odin.policy.command.harmless.programs import PROGRAMS
-from odin.policy.command.harmless.redirects import harmless_redirect
-from odin.policy.command.harmless.search import SEARCH
-from odin.policy.command.harmless.system import SYSTEM
-from odin.policy.command.harmless.text import TEXT
-from odin.policy.command.harmless.tools import asks_a_tool
-from odin.policy.command.shapes import Redirect, Simple, Word, named
-from odin.policy.paths import contains, real
+from odin.policy.command.harmless.expressions import EXPRESSION_CHECKS
+from odin.policy.command.harmless.files import FILE_COMMANDS
+from odin.policy.command.harmless.git import GIT_CHECKS
+from odin.policy.command.harmless.globs import expand_globs
+from odin.policy.command.harmless.options import GlobMatch, ReadOnlyCommand
+from odin.policy.command.harmless.place import ReadScope
+from odin.policy.command.harmless.programs import PROGRAM_COMMANDS
+from odin.policy.command.harmless.redirects import is_read_only_redirect
+from odin.policy.command.harmless.search import SEARCH_COMMANDS
+from odin.policy.command.harmless.system import SYSTEM_COMMANDS
+from odin.policy.command.harmless.text import TEXT_COMMANDS
+from odin.policy.command.harmless.tools import find_tool_check
+from odin.policy.command.shapes import Redirect, ShellWord, SimpleCommand, split_names
+from odin.policy.paths import contains, resolve_path
 
-LISTS: dict[str, Known] = {**FILES, **TEXT, **SYSTEM, **SEARCH, **PROGRAMS}
-_CHECKS = {**EXPRESSIONS, **GIT}
+READ_ONLY_COMMANDS: dict[str, ReadOnlyCommand] = {
+    **FILE_COMMANDS,
+    **TEXT_COMMANDS,
+    **SYSTEM_COMMANDS,
+    **SEARCH_COMMANDS,
+    **PROGRAM_COMMANDS,
+}
+_WORD_CHECKS = {**EXPRESSION_CHECKS, **GIT_CHECKS}
 
-_BUILTINS = named("echo printf [ [[ test pwd true false : cd command type umask ulimit exit time help jobs times dirs")
-_VARIABLES = re.compile(
+_BUILTINS = split_names(
+    "echo printf [ [[ test pwd true false : cd command type umask ulimit exit time help jobs times dirs"
+)
+_SAFE_ASSIGNMENTS = re.compile(
     r"(LANG|LANGUAGE|LC_[A-Z]+|TZ|NO_COLOR|FORCE_COLOR|CLICOLOR|TERM|COLUMNS|LINES|CI)=[\w.,:@+-]*"
     r"|TZ=[A-Za-z]+(/[A-Za-z_+-]+){1,2}|((GIT_|MAN)?PAGER)=(cat)?|GIT_(OPTIONAL_LOCKS|TERMINAL_PROMPT)=0"
 )
 _DURATION = re.compile(r"\d{1,6}(\.\d{1,6})?[smh]?")
 _MAX_WRAPPERS = 4
-_EXPLAINED = named(
+_HELPFUL_PROGRAMS = split_names(
     "cp mv rm mkdir rmdir touch ln chmod chown chgrp install split csplit truncate tee dd mktemp xargs env tar zip "
     "pkill patch python3 python node curl wget rsync make cmake"
 )
 """Programs that do something, and can be asked how they do it."""
 
-_NOT_FOLLOWING = named("echo ls stat file du find readlink")
-_HELPERS: dict[str, tuple[str, ...]] = {
+_NOT_FOLLOWING = split_names("echo ls stat file du find readlink")
+_HELPER_PROGRAMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("egrep", "fgrep"), ("grep",)),
     **dict.fromkeys(("npm", "npx"), ("node",)),
     **dict.fromkeys(("zcat", "gunzip"), ("gzip",)),
@@ -48,71 +56,71 @@ _HELPERS: dict[str, tuple[str, ...]] = {
 """Commands that run others, and which those are: they must be the system's as well."""
 
 
-def only_looks(simple: Simple, cwd: str, root: str) -> bool:
+def is_command_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
     """Whether one command only looks, and only at what lies inside the root."""
     if simple.nested:
         return False
-    place = Place(cwd, root if cwd == root else real(root, "/") or root)
-    if not all(harmless_redirect(item) or _reads(item, place) for item in simple.redirects):
+    place = ReadScope(cwd, root if cwd == root else resolve_path(root, "/") or root)
+    if not all(is_read_only_redirect(item) or _is_input_redirect(item, place) for item in simple.redirects):
         return False
     words = list(simple.words)
     if words and words[0].text == "cd":
         return len(words) == 2  # where it leads has been judged by `steps`
-    while words and words[0].literal and "=" in words[0].text and _VARIABLES.fullmatch(words[0].text):
+    while words and words[0].literal and "=" in words[0].text and _SAFE_ASSIGNMENTS.fullmatch(words[0].text):
         words.pop(0)
-    return _command(words, place, _MAX_WRAPPERS)
+    return _check_command(words, place, _MAX_WRAPPERS)
 
 
-def _reads(redirect: Redirect, place: Place) -> bool:
+def _is_input_redirect(redirect: Redirect, scope: ReadScope) -> bool:
     """A file inside as the input, or a text that stands in the command itself."""
     if not redirect.target.literal or redirect.fd not in ("", "0"):
         return False
     if redirect.op == "<<<":
         return True
-    return redirect.op == "<" and redirect.target.text != "-" and place.shows(redirect.target.text)
+    return redirect.op == "<" and redirect.target.text != "-" and scope.allows_content(redirect.target.text)
 
 
-def _command(words: Sequence[Word], place: Place, wrappers: int) -> bool:
+def _check_command(words: Sequence[ShellWord], scope: ReadScope, wrappers: int) -> bool:
     if not words or not words[0].literal or any(word.expands for word in words):
         return False
-    name = _plain_name(words[0].text, place)
-    if not _on_path(name, place):
+    name = _strip_system_folder(words[0].text, scope)
+    if not _is_system_program(name, scope):
         return False
-    inner = _unwrapped(name, words[1:])
+    inner = _unwrap(name, words[1:])
     if inner is not None:
-        return wrappers > 0 and _command(inner, place, wrappers - 1)
-    texts = fill(words[1:], place.cwd)
-    if texts is None or not all(_stays(text, name, place) for text in texts if isinstance(text, Globbed)):
+        return wrappers > 0 and _check_command(inner, scope, wrappers - 1)
+    texts = expand_globs(words[1:], scope.cwd)
+    if texts is None or not all(_may_use_match(text, name, scope) for text in texts if isinstance(text, GlobMatch)):
         return False
-    return _known(name, texts, place)
+    return _is_known(name, texts, scope)
 
 
-def _stays(text: str, name: str, place: Place) -> bool:
+def _may_use_match(text: str, name: str, scope: ReadScope) -> bool:
     """Whether a name that a pattern stands for may be used. Some show a link as a link, and judge that themselves."""
-    return place.lies(text) if name in _NOT_FOLLOWING else place.holds(text)
+    return scope.allows_name(text) if name in _NOT_FOLLOWING else scope.allows_path(text)
 
 
-def _known(name: str, texts: Sequence[str], place: Place) -> bool:
-    known = LISTS.get(name)
-    if known is not None and known.accepts(texts, place):
+def _is_known(name: str, texts: Sequence[str], scope: ReadScope) -> bool:
+    known = READ_ONLY_COMMANDS.get(name)
+    if known is not None and known.accepts(texts, scope):
         return True
-    check = _CHECKS.get(name) or asks_a_tool(name)
-    if check is not None and check(texts, place):
+    check = _WORD_CHECKS.get(name) or find_tool_check(name)
+    if check is not None and check(texts, scope):
         return True
-    return _asked_for_help(name, texts)
+    return _is_help_request(name, texts)
 
 
-def _asked_for_help(name: str, texts: Sequence[str]) -> bool:
+def _is_help_request(name: str, texts: Sequence[str]) -> bool:
     """Programs that are known print how they are used, and do nothing else, when that is all they are asked."""
     if list(texts) not in (["--help"], ["--version"]) or name in _BUILTINS:
         return False
-    return name in LISTS or name in _CHECKS or name in _EXPLAINED
+    return name in READ_ONLY_COMMANDS or name in _WORD_CHECKS or name in _HELPFUL_PROGRAMS
 
 
 # --- commands that run the command behind them ---
 
 
-def _unwrapped(name: str, words: Sequence[Word]) -> Sequence[Word] | None:
+def _unwrap(name: str, words: Sequence[ShellWord]) -> Sequence[ShellWord] | None:
     """The words behind a wrapper that changes nothing about them, or None when this is not one."""
     texts = [word.text for word in words]
     match name:
@@ -159,27 +167,27 @@ def _skip(texts: Sequence[str], valued: str, alone: str) -> int:
 # --- what a name means ---
 
 
-def _plain_name(name: str, place: Place) -> str:
+def _strip_system_folder(name: str, scope: ReadScope) -> str:
     """`/usr/bin/ls` is `ls`, unless the project is the whole system."""
     folder, _, last = name.rpartition("/")
-    return last if folder in ("/bin", "/usr/bin") and not contains(place.root, f"{folder}/") else name
+    return last if folder in ("/bin", "/usr/bin") and not contains(scope.root, f"{folder}/") else name
 
 
-def _on_path(name: str, place: Place) -> bool:
+def _is_system_program(name: str, scope: ReadScope) -> bool:
     """Whether the name means the system's program: no folder of the search path inside the project has one like it."""
     if "/" in name:
         return False
     if name in _BUILTINS:
         return True
-    suspects = _suspect_folders(os.environ.get("PATH", ""), place.cwd, place.root)
-    meant = (name, *_HELPERS.get(name, ()))
+    suspects = _find_suspect_folders(os.environ.get("PATH", ""), scope.cwd, scope.root)
+    meant = (name, *_HELPER_PROGRAMS.get(name, ()))
     return not any(os.path.lexists(f"{folder}/{one}") for folder in suspects for one in meant)
 
 
 @lru_cache(maxsize=256)
-def _suspect_folders(search: str, cwd: str, root: str) -> tuple[str, ...]:
+def _find_suspect_folders(search: str, cwd: str, root: str) -> tuple[str, ...]:
     """The folders of the search path that the project could have filled."""
-    found = ((folder, real(folder or ".", cwd)) for folder in search.split(":"))
+    found = ((folder, resolve_path(folder or ".", cwd)) for folder in search.split(":"))
     return tuple(
         path or cwd for folder, path in found if not folder.startswith("/") or not path or contains(root, path)
     )

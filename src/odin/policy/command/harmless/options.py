@@ -11,16 +11,16 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from odin.policy.command.harmless.place import Place
+from odin.policy.command.harmless.place import ReadScope
 
 
-class Globbed(str):
+class GlobMatch(str):
     """A word that the shell puts in place of a pattern. It may be an operand, but never the value of an option."""
 
     __slots__ = ()
 
 
-class Taken(Struct):
+class ParsedOptions(Struct):
     """A command line with its options taken off: which were there, with their values, and what is left."""
 
     options: list[tuple[str, str]]
@@ -30,19 +30,19 @@ class Taken(Struct):
         return any(name in names for name, _ in self.options)
 
     @property
-    def led_by_glob(self) -> bool:
+    def starts_with_glob(self) -> bool:
         """Whether the first operand is not certain: which of its names a pattern puts first is up to the shell."""
-        return bool(self.operands) and isinstance(self.operands[0], Globbed)
+        return bool(self.operands) and isinstance(self.operands[0], GlobMatch)
 
-    def values(self, *names: str) -> list[str]:
+    def values_of(self, *names: str) -> list[str]:
         return [value for name, value in self.options if name in names]
 
 
-Check = Callable[[Taken, Place], bool]
+OperandCheck = Callable[[ParsedOptions, ReadScope], bool]
 """Judges what is left when every option is known."""
 
 
-class Known(Struct, frozen=True):
+class ReadOnlyCommand(Struct, frozen=True):
     """One command that may run: its harmless options and what its operands must be.
 
     `number` when it takes `-5`; `values` is what every value of an option must match; `first` when what follows the
@@ -50,32 +50,32 @@ class Known(Struct, frozen=True):
     that an option with a value must stand alone.
     """
 
-    check: Check
+    check: OperandCheck
     short: str = ""
     long: str = ""
-    number: bool = False
-    values: str = ""
-    first: bool = False
-    apart: bool = False
+    takes_number: bool = False
+    value_pattern: str = ""
+    options_first: bool = False
+    is_unbundled: bool = False
 
-    def accepts(self, words: Sequence[str], place: Place) -> bool:
-        taken = take(self, words, place)
-        return taken is not None and self.check(taken, place)
+    def accepts(self, words: Sequence[str], scope: ReadScope) -> bool:
+        taken = parse_options(self, words, scope)
+        return taken is not None and self.check(taken, scope)
 
 
 @lru_cache(maxsize=512)
-def _short_options(spec: str) -> dict[str, str]:
+def _parse_short_options(spec: str) -> dict[str, str]:
     return dict(re.findall(r"([^:?@])([:?@]?)", spec))
 
 
 @lru_cache(maxsize=512)
-def _long_options(spec: str) -> dict[str, str]:
+def _parse_long_options(spec: str) -> dict[str, str]:
     return {name.rstrip("=?@"): name[len(name.rstrip("=?@")) :] for name in spec.split()}
 
 
-def take(known: Known, words: Sequence[str], place: Place) -> Taken | None:
+def parse_options(known: ReadOnlyCommand, words: Sequence[str], scope: ReadScope) -> ParsedOptions | None:
     """The options and operands; None when an option is not known to be harmless."""
-    taken = Taken([], [])
+    taken = ParsedOptions([], [])
     rest = list(reversed(words))
     while rest:
         word = rest.pop()
@@ -84,61 +84,67 @@ def take(known: Known, words: Sequence[str], place: Place) -> Taken | None:
             break
         if not word.startswith("-") or word == "-":
             taken.operands.append(word)
-        elif isinstance(word, Globbed) or (known.first and taken.operands) or (known.apart and _glued(word, known)):
-            return None
-        elif known.number and word[1:].isascii() and word[1:].isdigit():
-            taken.options.append(("number", word[1:]))
-        elif not (
-            _long(word[2:], known, rest, taken) if word.startswith("--") else _bundle(word[1:], known, rest, taken)
+        elif (
+            isinstance(word, GlobMatch)
+            or (known.options_first and taken.operands)
+            or (known.is_unbundled and _is_glued(word, known))
         ):
             return None
-    return taken if _values_fit(known, taken, place) else None
+        elif known.takes_number and word[1:].isascii() and word[1:].isdigit():
+            taken.options.append(("number", word[1:]))
+        elif not (
+            _parse_long(word[2:], known, rest, taken)
+            if word.startswith("--")
+            else _parse_bundle(word[1:], known, rest, taken)
+        ):
+            return None
+    return taken if _are_values_valid(known, taken, scope) else None
 
 
-def _glued(word: str, known: Known) -> bool:
+def _is_glued(word: str, known: ReadOnlyCommand) -> bool:
     """Whether an option that takes a value has anything but a number in the same word."""
-    options = _short_options(known.short)
+    options = _parse_short_options(known.short)
     valued = not word.startswith("--") and any(options.get(letter) for letter in word[1:])
     return valued and re.fullmatch(r"-.\d*", word, re.ASCII) is None
 
 
-def _long(text: str, known: Known, rest: list[str], taken: Taken) -> bool:
+def _parse_long(text: str, known: ReadOnlyCommand, rest: list[str], parsed: ParsedOptions) -> bool:
     name, equals, value = text.partition("=")
-    kind = _long_options(known.long).get(name)
+    kind = _parse_long_options(known.long).get(name)
     if kind is None or (equals and kind in ("", "==")):
         return False
     for _ in range(2 if kind == "==" else int(kind in ("=", "@") and not equals)):
-        if not rest or isinstance(rest[-1], Globbed):
+        if not rest or isinstance(rest[-1], GlobMatch):
             return False
         value = rest.pop()
-    taken.options.append((name, value))
+    parsed.options.append((name, value))
     return True
 
 
-def _bundle(letters: str, known: Known, rest: list[str], taken: Taken) -> bool:
+def _parse_bundle(letters: str, known: ReadOnlyCommand, rest: list[str], parsed: ParsedOptions) -> bool:
     """Short options, which may stand together: `-la`, `-n5`, `-rn5`."""
-    options = _short_options(known.short)
+    options = _parse_short_options(known.short)
     for index, letter in enumerate(letters):
         kind = options.get(letter)
         if kind is None:
             return False
         value = letters[index + 1 :] if kind else ""
         if kind in (":", "@") and not value:
-            if not rest or isinstance(rest[-1], Globbed):
+            if not rest or isinstance(rest[-1], GlobMatch):
                 return False
             value = rest.pop()
-        taken.options.append((letter, value))
+        parsed.options.append((letter, value))
         if kind:
             return True
     return bool(letters)
 
 
-def _values_fit(known: Known, taken: Taken, place: Place) -> bool:
-    for name, value in taken.options:
-        if known.values and value and re.fullmatch(known.values, value) is None:
+def _are_values_valid(known: ReadOnlyCommand, parsed: ParsedOptions, scope: ReadScope) -> bool:
+    for name, value in parsed.options:
+        if known.value_pattern and value and re.fullmatch(known.value_pattern, value) is None:
             return False
-        kind = (_short_options(known.short) if len(name) == 1 else _long_options(known.long)).get(name, "")
-        if kind == "@" and not place.shows(value):
+        kind = (_parse_short_options(known.short) if len(name) == 1 else _parse_long_options(known.long)).get(name, "")
+        if kind == "@" and not scope.allows_content(value):
             return False
     return True
 
@@ -146,28 +152,28 @@ def _values_fit(known: Known, taken: Taken, place: Place) -> bool:
 # --- what operands may be ---
 
 
-def nothing(taken: Taken, place: Place) -> bool:
-    return not taken.operands
+def has_no_operands(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    return not parsed.operands
 
 
-def anything(taken: Taken, place: Place) -> bool:
+def has_any_operands(parsed: ParsedOptions, scope: ReadScope) -> bool:
     return True
 
 
-def names(taken: Taken, place: Place) -> bool:
-    return all("/" not in word for word in taken.operands)
+def has_only_names(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    return all("/" not in word for word in parsed.operands)
 
 
-def held(taken: Taken, place: Place) -> bool:
+def has_inside_paths(parsed: ParsedOptions, scope: ReadScope) -> bool:
     """Paths of which only the outside is shown: names, sizes, dates."""
-    return all(place.holds(word) for word in taken.operands)
+    return all(scope.allows_path(word) for word in parsed.operands)
 
 
-def shown(taken: Taken, place: Place) -> bool:
+def has_readable_files(parsed: ParsedOptions, scope: ReadScope) -> bool:
     """Files whose content is shown."""
-    return all(place.shows(word) for word in taken.operands)
+    return all(scope.allows_content(word) for word in parsed.operands)
 
 
-def one_shown(taken: Taken, place: Place) -> bool:
+def has_one_readable_file(parsed: ParsedOptions, scope: ReadScope) -> bool:
     """`uniq IN OUT` and its kin write their second operand."""
-    return len(taken.operands) <= 1 and shown(taken, place)
+    return len(parsed.operands) <= 1 and has_readable_files(parsed, scope)

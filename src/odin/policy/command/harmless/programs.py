@@ -3,33 +3,33 @@
 import re
 from functools import cache
 
-from odin.policy.command.harmless.options import Known, Taken
-from odin.policy.command.harmless.place import Place
-from odin.policy.command.shapes import named
+from odin.policy.command.harmless.options import ParsedOptions, ReadOnlyCommand
+from odin.policy.command.harmless.place import ReadScope
+from odin.policy.command.shapes import split_names
 
 _MAX_PROGRAM = 400
 
 # --- sed: no `w`, `r`, `e`, no text that runs on into the next line ---
 
-_MARKS = ("/", r"\|", "#", ",", ":", "@", "!", "%", "_")
+_SED_MARKS = ("/", r"\|", "#", ",", ":", "@", "!", "%", "_")
 
 
-def _sed_pattern(mark: str) -> str:
+def _build_sed_pattern(mark: str) -> str:
     """A pattern up to its mark. Versions disagree about a mark between square brackets, so none may stand there."""
     listed = rf"\[\^?(?:[^\]\[\\\n{mark}]|\\[A-Za-z]|\[:[a-z]+:\])+\]"
     return rf"(?:[^{mark}\\\n\[]|\\[^\n]|{listed})*"
 
 
-def _sed_text(mark: str) -> str:
+def _build_sed_text(mark: str) -> str:
     return rf"(?:[^{mark}\\\n]|\\[^\n])*"
 
 
-_SED_CHOSEN = "|".join(rf"\\{mark}{_sed_pattern(mark)}{mark}" for mark in _MARKS[1:])
-_SED_ADDRESS = rf"(?:\d+(?:~\d+)?|\$|/{_sed_pattern('/')}/[IM]{{0,2}}|{_SED_CHOSEN})"
+_SED_CHOSEN = "|".join(rf"\\{mark}{_build_sed_pattern(mark)}{mark}" for mark in _SED_MARKS[1:])
+_SED_ADDRESS = rf"(?:\d+(?:~\d+)?|\$|/{_build_sed_pattern('/')}/[IM]{{0,2}}|{_SED_CHOSEN})"
 _SED_RANGE = rf"(?:{_SED_ADDRESS}(?:\s*,\s*(?:{_SED_ADDRESS}|[+~]\d+))?\s*!?\s*)?"
 _SED_SWAP = "|".join(
-    rf"s{mark}{_sed_pattern(mark)}{mark}{_sed_text(mark)}{mark}[gpiIM\d]{{0,6}}|y{mark}{_sed_text(mark)}{mark}{_sed_text(mark)}{mark}"
-    for mark in _MARKS
+    rf"s{mark}{_build_sed_pattern(mark)}{mark}{_build_sed_text(mark)}{mark}[gpiIM\d]{{0,6}}|y{mark}{_build_sed_text(mark)}{mark}{_build_sed_text(mark)}{mark}"
+    for mark in _SED_MARKS
 )
 _SED_COMMAND = rf"(?:{_SED_RANGE}(?:[pdPDgGhHxnN=]|[qQl]\d*|{_SED_SWAP}))"
 _SED_COMMANDS = rf"{_SED_COMMAND}(?:\s*[;\n]\s*{_SED_COMMAND})*\s*;?\s*"
@@ -42,7 +42,7 @@ _SED_ADDED = rf"{_SED_RANGE}[aic]\s*[^\\\s][^\\\n]*"
 
 
 @cache
-def _sed_program() -> re.Pattern[str]:
+def _compile_sed_program() -> re.Pattern[str]:
     """It takes longer to make than all the others together, and most sessions never need it."""
     return re.compile(rf"\s*{_SED_JOINED}{_SED_STEP}(?:\s*[;\n]\s*{_SED_STEP})*\s*;?\s*|\s*{_SED_ADDED}")
 
@@ -52,19 +52,19 @@ _SED_GROWS = re.compile("[Ggxs]")
 """With `D` a line that was put in is read again: where lines can be put in, that may never end."""
 
 
-def _sed(taken: Taken, place: Place) -> bool:
-    scripts = taken.values("e", "expression")
-    files = taken.operands if scripts else taken.operands[1:]
-    if not scripts and taken.led_by_glob:
+def _check_sed(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    scripts = parsed.values_of("e", "expression")
+    files = parsed.operands if scripts else parsed.operands[1:]
+    if not scripts and parsed.starts_with_glob:
         return False
-    scripts = scripts or taken.operands[:1]
+    scripts = scripts or parsed.operands[:1]
     if any(map(_SED_AGAIN.search, scripts)) and any(map(_SED_GROWS.search, scripts)):
         return False
-    return bool(scripts) and all(map(_prints, scripts)) and all(place.shows(word) for word in files)
+    return bool(scripts) and all(map(_is_printing_sed, scripts)) and all(scope.allows_content(word) for word in files)
 
 
-def _prints(script: str) -> bool:
-    return len(script) <= _MAX_PROGRAM and _sed_program().fullmatch(script) is not None
+def _is_printing_sed(script: str) -> bool:
+    return len(script) <= _MAX_PROGRAM and _compile_sed_program().fullmatch(script) is not None
 
 
 # --- awk: fields, numbers, sums and texts; nothing that opens, pipes or calls the system ---
@@ -74,14 +74,14 @@ _AWK_TOKEN = re.compile(
     r"|\*=|(?P<mark>[{}()\[\]$;,+\-*/%!~<>?:=])"
 )
 _AWK_REGEX = re.compile(r"/(?:[^/\\\n\[\]]|\\[^\n]|\[\^?(?:[^\]\[\\\n/]|\\[A-Za-z.]|\[:[a-z]+:\])+\])+/")
-_AWK_FUNCTIONS = named(
+_AWK_FUNCTIONS = split_names(
     "length substr index split sub gsub match toupper tolower int sprintf sqrt exp log sin cos atan2 rand srand gensub "
     "strtonum systime strftime mktime asort asorti"
 )
-_AWK_CONTROL = named("if for")
-_AWK_KEYWORDS = _AWK_CONTROL | named("BEGIN END print printf else in next exit delete break continue")
-_AWK_SPECIAL = named("NR NF FNR FS OFS ORS RS RSTART RLENGTH SUBSEP FILENAME OFMT IGNORECASE")
-_AWK_RESERVED = named(
+_AWK_CONTROL = split_names("if for")
+_AWK_KEYWORDS = _AWK_CONTROL | split_names("BEGIN END print printf else in next exit delete break continue")
+_AWK_SPECIAL = split_names("NR NF FNR FS OFS ORS RS RSTART RLENGTH SUBSEP FILENAME OFMT IGNORECASE")
+_AWK_RESERVED = split_names(
     "getline system close fflush func function return nextfile while do switch case default include load namespace "
     "extension"
 )
@@ -93,17 +93,17 @@ _AWK_CALL = re.compile(r"\s*\(")
 _AWK_VALUE = r"(NR|NF|FNR|FS|OFS|ORS|RS|[a-z]\w*)=([^\\]|\\[tn|.\\])*|[^=]*|="
 
 
-def _awk(taken: Taken, place: Place) -> bool:
-    program, files = taken.operands[:1], taken.operands[1:]
+def _check_awk(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    program, files = parsed.operands[:1], parsed.operands[1:]
     return (
         bool(program)
-        and not taken.led_by_glob
-        and _Awk(program[0]).only_prints()
-        and all(place.shows(word) for word in files)
+        and not parsed.starts_with_glob
+        and _AwkProgram(program[0]).is_print_only()
+        and all(scope.allows_content(word) for word in files)
     )
 
 
-class _Awk:
+class _AwkProgram:
     """Reads a program token by token, all of which must be known.
 
     A `/` either divides or begins a regular expression, which may hold anything. So `before` says what the token in
@@ -117,7 +117,7 @@ class _Awk:
         self.braces = 0
         self.parens: list[bool] = []
 
-    def only_prints(self) -> bool:
+    def is_print_only(self) -> bool:
         at = 0
         while at < len(self.program) <= _MAX_PROGRAM:
             slash = self.program[at] == "/"
@@ -128,14 +128,14 @@ class _Awk:
                 self.before = ""
             else:
                 token = _AWK_TOKEN.match(self.program, at)
-                if token is not None and not self._known(token):
+                if token is not None and not self._check_token(token):
                     return False
             if token is None:
                 return False
             at = token.end()
         return len(self.program) <= _MAX_PROGRAM and not self.braces and not self.parens
 
-    def _known(self, token: "re.Match[str]") -> bool:
+    def _check_token(self, token: "re.Match[str]") -> bool:
         text = token[0]
         if text.isspace():
             if "\n" in text and self.before == "operand":
@@ -143,24 +143,24 @@ class _Awk:
             return True
         control, self.control = self.control, text in _AWK_CONTROL
         if token["name"]:
-            return self._name(text, token.end())
+            return self._check_name(text, token.end())
         if text == ">" and self.braces and not self.parens:
             return False
         self.braces += (text == "{") - (text == "}")
         if text == "(":
             self.parens.append(control)
         closes = not self.parens.pop() if text == ")" and self.parens else text in ("]", "}", ")")
-        self.before = self._after(text, token["number"] is not None, closes=closes)
+        self.before = self._derive_state(text, token["number"] is not None, closes=closes)
         return self.braces >= 0
 
-    def _after(self, text: str, number: bool, *, closes: bool) -> str:
+    def _derive_state(self, text: str, number: bool, *, closes: bool) -> str:
         if text in (")", "]"):
             return "operand" if closes else ""
         if number:
             return "operand"
         return "" if text[0] == '"' or text in ("$", "++", "--") else "operator"
 
-    def _name(self, name: str, end: int) -> bool:
+    def _check_name(self, name: str, end: int) -> bool:
         """A known name. A `print` between parentheses can write from there; what is called must be a known function."""
         self.before = ""
         if name == "for" and _AWK_FOR.match(self.program, end) is None:
@@ -177,7 +177,7 @@ class _Awk:
 
 # --- jq: it can neither write nor run, but it can show the environment and read modules ---
 
-_JQ_NAMES = named(
+_JQ_NAMES = split_names(
     "length utf8bytelength not keys keys_unsorted values has in map map_values path del getpath to_entries "
     "from_entries with_entries select empty error add any all flatten range floor sqrt pow log tostring tonumber type "
     "infinite nan isinfinite isnan sort sort_by group_by min max min_by max_by unique unique_by reverse contains "
@@ -188,7 +188,7 @@ _JQ_NAMES = named(
     "reduce foreach null true false try catch def abs round ceil tojson walk trim ltrim rtrim csv "
     "tsv html uri sh base64 base64d text json"
 )
-_JQ_REVEALING = named(
+_JQ_REVEALING = split_names(
     "env input inputs debug stderr import include modulemeta halt halt_error input_filename get_search_list"
 )
 _JQ_TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -197,19 +197,19 @@ _JQ_NAME = re.compile(r"(?<![.$\w])[A-Za-z_]\w*")
 _JQ_KEY = re.compile(r"\s*[:,}]")
 
 
-def _jq(taken: Taken, place: Place) -> bool:
-    program, files = taken.operands[:1], taken.operands[1:]
+def _check_jq(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    program, files = parsed.operands[:1], parsed.operands[1:]
     return (
         bool(program)
-        and not taken.led_by_glob
-        and _only_filters(program[0])
-        and all(place.shows(word) for word in files)
+        and not parsed.starts_with_glob
+        and _is_filter_only(program[0])
+        and all(scope.allows_content(word) for word in files)
     )
 
 
-def _only_filters(program: str) -> bool:
+def _is_filter_only(program: str) -> bool:
     """Whether every name is a known function, or the name of a field. A quote in a comment would not begin a text."""
-    bare = _JQ_TEXT.sub(_inserted, program)
+    bare = _JQ_TEXT.sub(_extract_insertions, program)
     if len(program) > _MAX_PROGRAM or any(odd in bare for odd in ("\\", "::", "ENV", "$_", "#")):
         return False
     for found in _JQ_NAME.finditer(bare):
@@ -219,22 +219,25 @@ def _only_filters(program: str) -> bool:
     return bare.count('"') % 2 == 0
 
 
-def _inserted(text: "re.Match[str]") -> str:
+def _extract_insertions(text: "re.Match[str]") -> str:
     """What a text would put into itself, without the text. A backslash stays when that is not certain."""
     parts = _JQ_INSERTED.findall(text[1])
     return " , ".join(parts) + " " if len(parts) == text[1].count("\\(") else "\\"
 
 
-PROGRAMS: dict[str, Known] = {
-    "sed": Known(
-        _sed,
+PROGRAM_COMMANDS: dict[str, ReadOnlyCommand] = {
+    "sed": ReadOnlyCommand(
+        _check_sed,
         "nErsuze:",
         "quiet silent regexp-extended expression= separate unbuffered posix null-data",
-        first=True,
+        options_first=True,
     ),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), Known(_awk, "F:v:", values=_AWK_VALUE, first=True)),
-    "jq": Known(
-        _jq,
+    **dict.fromkeys(
+        ("awk", "gawk", "mawk", "nawk"),
+        ReadOnlyCommand(_check_awk, "F:v:", value_pattern=_AWK_VALUE, options_first=True),
+    ),
+    "jq": ReadOnlyCommand(
+        _check_jq,
         "rcesnMSjaCR",
         "raw-output compact-output exit-status slurp null-input monochrome-output color-output sort-keys join-output "
         "ascii-output raw-input tab indent= arg== argjson== stream seq",

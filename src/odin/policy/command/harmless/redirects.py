@@ -3,7 +3,7 @@
 from odin.policy.command.shapes import Redirect
 
 
-def harmless_redirect(redirect: Redirect) -> bool:
+def is_read_only_redirect(redirect: Redirect) -> bool:
     """Into the null device, or one stream into another. Nothing else that writes is harmless."""
     target = redirect.target
     if not target.literal:

@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 
 from odin.policy.command.ruinous.targets import Harm
-from odin.policy.command.survey import Survey
+from odin.policy.command.survey import CommandAnalysis
 
-_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
-_CHANGES = "it throws away changes that are not committed"
-_FORCED = {"-f", "--force", "--discard-changes"}
+_GIT_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
+_UNCOMMITTED_HARM = "it throws away changes that are not committed"
+_FORCE_OPTIONS = {"-f", "--force", "--discard-changes"}
 
 
-def discarded(seen: Survey) -> Harm:
+def find_discard_harm(analysis: CommandAnalysis) -> Harm:
     """What would be lost, as the end of a sentence, or ""."""
-    return next((why for part in seen.parts if part.name == "git" and (why := _git(part.texts[1:]))), "")
+    return next((why for part in analysis.commands if part.name == "git" and (why := _check_git(part.texts[1:]))), "")
 
 
-def _git(texts: Sequence[str]) -> Harm:
+def _check_git(texts: Sequence[str]) -> Harm:
     rest = list(texts)
     while rest and rest[0].startswith("-"):
-        rest = rest[2:] if rest[0] in _VALUED else rest[1:]
+        rest = rest[2:] if rest[0] in _GIT_VALUED else rest[1:]
     verb, given = (rest[0] if rest else ""), set(rest[1:])
     letters = {letter for text in given if text.startswith("-") and not text.startswith("--") for letter in text}
     match verb:
@@ -27,10 +27,10 @@ def _git(texts: Sequence[str]) -> Harm:
         case "stash" if given & {"drop", "clear"}:
             return "it throws away changes that were put aside"
         case "reset" if given & {"--hard", "--merge", "--keep"}:
-            return _CHANGES
-        case "checkout" | "switch" if given & {*_FORCED, "--", "."}:
-            return _CHANGES
+            return _UNCOMMITTED_HARM
+        case "checkout" | "switch" if given & {*_FORCE_OPTIONS, "--", "."}:
+            return _UNCOMMITTED_HARM
         case "restore" if not ("S" in letters or "--staged" in given) or "W" in letters or "--worktree" in given:
-            return _CHANGES
+            return _UNCOMMITTED_HARM
         case _:
             return ""

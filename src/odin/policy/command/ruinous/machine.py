@@ -3,157 +3,157 @@
 import os
 import re
 
-from odin.policy.command.ruinous.removal import Check, operands, options
+from odin.policy.command.ruinous.removal import HarmCheck, operands_of, options_of
 from odin.policy.command.ruinous.targets import Harm
-from odin.policy.command.ruinous.values import Place, forms
-from odin.policy.command.shapes import Word, named
-from odin.policy.command.survey import Part, Survey
+from odin.policy.command.ruinous.values import ExpansionContext, expand_word
+from odin.policy.command.shapes import ShellWord, split_names
+from odin.policy.command.survey import CommandAnalysis, ExtractedCommand
 
-_DISKS = re.compile(
+_DISK_PATH = re.compile(
     r"/dev/(?:(?:sd|hd|vd|xvd)[a-z*?\[]|nvme\d|nvme[*?\[]|mmcblk|r?disk\d|disk/|mapper/|dm-|md\d|sr\d|zd\d|nbd\d|loop\d"
     r"|block/|k?mem$|port$|mtd|pmem|root$)"
 )
-_ENDERS = named("shutdown reboot poweroff halt stop-computer restart-computer")
-_DISK = "it overwrites a disk"
-_END = "it stops the machine"
-_ASKING = named("--help --version -h -V")
+_SHUTDOWN_PROGRAMS = split_names("shutdown reboot poweroff halt stop-computer restart-computer")
+_DISK_HARM = "it overwrites a disk"
+_SHUTDOWN_HARM = "it stops the machine"
+_HELP_OPTIONS = split_names("--help --version -h -V")
 
 
 def is_disk(text: str) -> bool:
     if "/dev/" not in text and not text.startswith("/"):
         return False
-    return _DISKS.match("/" + os.path.normpath(text).lstrip("/")) is not None
+    return _DISK_PATH.match("/" + os.path.normpath(text).lstrip("/")) is not None
 
 
-def disk_redirect(seen: Survey, place: Place) -> Harm:
-    for redirect in seen.writes:
-        for form in forms(Part(()), redirect.target, place):
+def check_disk_redirect(analysis: CommandAnalysis, context: ExpansionContext) -> Harm:
+    for redirect in analysis.writes:
+        for form in expand_word(ExtractedCommand(()), redirect.target, context):
             if is_disk(form):
-                return _DISK
+                return _DISK_HARM
             if form == "/proc/sysrq-trigger":
-                return _END
+                return _SHUTDOWN_HARM
     return ""
 
 
-def _names_disk(part: Part, word: Word, place: Place) -> bool:
-    return any(is_disk(form) for form in forms(part, word, place))
+def _is_disk_word(part: ExtractedCommand, word: ShellWord, context: ExpansionContext) -> bool:
+    return any(is_disk(form) for form in expand_word(part, word, context))
 
 
-def _dump(part: Part, place: Place) -> Harm:
+def _check_dd(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     for word in part.words[1:]:
         target = word.text.removeprefix("of=")
-        if target != word.text and _names_disk(part, Word(target, word.expands, word.glob), place):
-            return _DISK
+        if target != word.text and _is_disk_word(part, ShellWord(target, word.expands, word.glob), context):
+            return _DISK_HARM
     return ""
 
 
-def _onto_disk(part: Part, place: Place) -> Harm:
+def _check_disk_target(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     if "/proc/sysrq-trigger" in part.texts:
-        return _END
-    return _DISK if any(_names_disk(part, word, place) for word in part.words[1:]) else ""
+        return _SHUTDOWN_HARM
+    return _DISK_HARM if any(_is_disk_word(part, word, context) for word in part.words[1:]) else ""
 
 
-def _copied(part: Part, place: Place) -> Harm:
+def _check_copy(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     """cp, install and mv write their last operand."""
-    words = operands(part.words[1:])
-    return _DISK if words and _names_disk(part, words[-1], place) else ""
+    words = operands_of(part.words[1:])
+    return _DISK_HARM if words and _is_disk_word(part, words[-1], context) else ""
 
 
-def _wipe(part: Part, place: Place) -> Harm:
-    return _onto_disk(part, place) if options(part.words[1:]) & {"a", "o", "--all", "--offset"} else ""
+def _check_wipefs(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    return _check_disk_target(part, context) if options_of(part.words[1:]) & {"a", "o", "--all", "--offset"} else ""
 
 
-def _format(part: Part, place: Place) -> Harm:
-    if _asks(part):
+def _check_format(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    if _is_help_request(part):
         return ""
     return "it formats a disk"
 
 
-def _asks(part: Part) -> bool:
+def _is_help_request(part: ExtractedCommand) -> bool:
     """A question to the program itself."""
-    return bool(part.texts[1:]) and set(part.texts[1:]) <= _ASKING
+    return bool(part.texts[1:]) and set(part.texts[1:]) <= _HELP_OPTIONS
 
 
-def _with_words(words: str, why: str) -> Check:
-    wanted = named(words)
+def _make_word_check(words: str, why: str) -> HarmCheck:
+    wanted = split_names(words)
 
-    def check(part: Part, place: Place) -> Harm:
+    def check(part: ExtractedCommand, context: ExpansionContext) -> Harm:
         return why if wanted & set(part.texts[1:]) else ""
 
     return check
 
 
-def _drive(part: Part, place: Place) -> Harm:
+def _check_drive(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     return "it formats a disk" if any(re.fullmatch(r"[A-Za-z]:\\?", text) for text in part.texts[1:]) else ""
 
 
-def _windows(part: Part, place: Place) -> Harm:
+def _check_windows_delete(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     switches = {text.casefold() for text in part.texts[1:]}
     return "it removes a whole tree" if switches & {"/s", "/f", "-recurse"} else ""
 
 
-def _kill(part: Part, place: Place) -> Harm:
+def _check_kill(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     return "it ends every process of the user" if "-1" in part.texts[2:] else ""
 
 
-def _end(part: Part, place: Place) -> Harm:
-    return "" if _asks(part) or "-c" in part.texts else _END
+def _check_shutdown(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    return "" if _is_help_request(part) or "-c" in part.texts else _SHUTDOWN_HARM
 
 
-def _runlevel(part: Part, place: Place) -> Harm:
-    return _END if {"0", "6"} & set(part.texts[1:]) else ""
+def _check_runlevel(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    return _SHUTDOWN_HARM if {"0", "6"} & set(part.texts[1:]) else ""
 
 
-def _crontab(part: Part, place: Place) -> Harm:
-    return "it removes all scheduled jobs" if options(part.words[1:]) & {"r"} else ""
+def _check_crontab(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    return "it removes all scheduled jobs" if options_of(part.words[1:]) & {"r"} else ""
 
 
-_DISK_CHANGES = "it changes the partitions or the contents of a disk"
+_PARTITION_HARM = "it changes the partitions or the contents of a disk"
 
-MACHINE: dict[str, Check] = {
-    "dd": _dump,
-    "dcfldd": _dump,
-    "tee": _onto_disk,
-    "truncate": _onto_disk,
-    "shred": _onto_disk,
-    "blkdiscard": _onto_disk,
-    "mkswap": _onto_disk,
-    "cp": _copied,
-    "install": _copied,
-    "wipefs": _wipe,
-    "parted": _with_words("mklabel mktable rm mkpart resizepart", _DISK_CHANGES),
-    "sgdisk": _with_words("-Z -z --zap --zap-all -o --clear", _DISK_CHANGES),
-    "sfdisk": _with_words("--delete --wipe", _DISK_CHANGES),
-    "cryptsetup": _with_words("luksFormat erase luksErase reencrypt", _DISK_CHANGES),
-    "badblocks": _with_words("-w -n -wsv -nsv", _DISK_CHANGES),
-    "nvme": _with_words("format sanitize", _DISK_CHANGES),
-    "hdparm": _with_words("--security-erase --security-erase-enhanced --trim-sector-ranges", _DISK_CHANGES),
-    "zpool": _with_words("destroy labelclear", _DISK_CHANGES),
-    "zfs": _with_words("destroy", _DISK_CHANGES),
-    "diskutil": _with_words("eraseDisk eraseVolume zeroDisk secureErase partitionDisk", _DISK_CHANGES),
-    **dict.fromkeys(("lvremove", "vgremove", "pvremove"), _format),
-    "diskpart": _format,
-    "newfs": _format,
-    "mke2fs": _format,
-    "format": _drive,
-    "format.com": _drive,
-    "del": _windows,
-    "erase": _windows,
-    "rmdir": _windows,
-    "rd": _windows,
-    "vssadmin": _with_words("delete Delete", "it removes the backups of the system"),
-    "kill": _kill,
-    "killall5": _end,
-    "systemctl": _with_words("poweroff reboot halt kexec emergency rescue", _END),
-    "loginctl": _with_words("poweroff reboot halt", _END),
-    "kexec": _with_words("-e --exec", _END),
-    "init": _runlevel,
-    "telinit": _runlevel,
-    "crontab": _crontab,
-    **dict.fromkeys(_ENDERS, _end),
+MACHINE_CHECKS: dict[str, HarmCheck] = {
+    "dd": _check_dd,
+    "dcfldd": _check_dd,
+    "tee": _check_disk_target,
+    "truncate": _check_disk_target,
+    "shred": _check_disk_target,
+    "blkdiscard": _check_disk_target,
+    "mkswap": _check_disk_target,
+    "cp": _check_copy,
+    "install": _check_copy,
+    "wipefs": _check_wipefs,
+    "parted": _make_word_check("mklabel mktable rm mkpart resizepart", _PARTITION_HARM),
+    "sgdisk": _make_word_check("-Z -z --zap --zap-all -o --clear", _PARTITION_HARM),
+    "sfdisk": _make_word_check("--delete --wipe", _PARTITION_HARM),
+    "cryptsetup": _make_word_check("luksFormat erase luksErase reencrypt", _PARTITION_HARM),
+    "badblocks": _make_word_check("-w -n -wsv -nsv", _PARTITION_HARM),
+    "nvme": _make_word_check("format sanitize", _PARTITION_HARM),
+    "hdparm": _make_word_check("--security-erase --security-erase-enhanced --trim-sector-ranges", _PARTITION_HARM),
+    "zpool": _make_word_check("destroy labelclear", _PARTITION_HARM),
+    "zfs": _make_word_check("destroy", _PARTITION_HARM),
+    "diskutil": _make_word_check("eraseDisk eraseVolume zeroDisk secureErase partitionDisk", _PARTITION_HARM),
+    **dict.fromkeys(("lvremove", "vgremove", "pvremove"), _check_format),
+    "diskpart": _check_format,
+    "newfs": _check_format,
+    "mke2fs": _check_format,
+    "format": _check_drive,
+    "format.com": _check_drive,
+    "del": _check_windows_delete,
+    "erase": _check_windows_delete,
+    "rmdir": _check_windows_delete,
+    "rd": _check_windows_delete,
+    "vssadmin": _make_word_check("delete Delete", "it removes the backups of the system"),
+    "kill": _check_kill,
+    "killall5": _check_shutdown,
+    "systemctl": _make_word_check("poweroff reboot halt kexec emergency rescue", _SHUTDOWN_HARM),
+    "loginctl": _make_word_check("poweroff reboot halt", _SHUTDOWN_HARM),
+    "kexec": _make_word_check("-e --exec", _SHUTDOWN_HARM),
+    "init": _check_runlevel,
+    "telinit": _check_runlevel,
+    "crontab": _check_crontab,
+    **dict.fromkeys(_SHUTDOWN_PROGRAMS, _check_shutdown),
 }
 
 
-def formats(part: Part, place: Place) -> Harm:
+def check_mkfs(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     """mkfs in all its spellings."""
-    return _format(part, place) if part.name.startswith("mkfs") else ""
+    return _check_format(part, context) if part.name.startswith("mkfs") else ""

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.policy.command.feeding import loose_words
-from odin.policy.command.shapes import Word, named
-from odin.policy.command.survey import Part, Survey
+from odin.policy.command.feeding import split_loose_words
+from odin.policy.command.shapes import ShellWord, split_names
+from odin.policy.command.survey import CommandAnalysis, ExtractedCommand
 from odin.policy.command.wrappers import SHELLS
 
-SOME = "\1"
+SOME_VALUE = "\1"
 """Stands for something that is not empty, and not known."""
-UNKNOWN = "\0"
+UNKNOWN_VALUE = "\0"
 _STAR = "\2"
 _DOLLAR = "\3"
 
@@ -24,8 +24,8 @@ _HERE = re.compile(
 )
 _TOPLEVEL = re.compile(r"\$\(\s*git rev-parse --show-toplevel\s*\)|`\s*git rev-parse --show-toplevel\s*`")
 _GIT_FOLDER = re.compile(r"\$\(\s*git rev-parse --(?:absolute-)?git-dir\s*\)|`\s*git rev-parse --git-dir\s*`")
-_LED = re.compile(r"\$\(\s*cd\s+([\w./~-]+)\s*(?:&&|;)\s*pwd\s*\)")
-_SAID = re.compile(
+_CD_PATH = re.compile(r"\$\(\s*cd\s+([\w./~-]+)\s*(?:&&|;)\s*pwd\s*\)")
+_PRINTED_PATH = re.compile(
     r"(?:\$\(|`)\s*(?:echo(?:\s+-[neE]+)?|printf(?:\s+['\"]?%s(?:\\n)?['\"]?)?|realpath|readlink\s+-\w+)"
     r"\s+['\"]?([\w./~*-]+)['\"]?\s*(?:\)|`)"
 )
@@ -34,13 +34,13 @@ _IN_FOLDER = re.compile(r"(?:\$\(|`)\s*dirname\s+[\w.-]+\s*(?:\)|`)")
 _DEFAULT = re.compile(r"\$\{\w+:?[-=]([^{}]+)\}")
 _NEVER_EMPTY = re.compile(r"\$\{\w+:?\?[^}]*\}")
 _VARIABLE = re.compile(r"\$(\w+|[@*])|\$\{(\w+|[@*])[^}]*\}")
-_UNSEEN = re.compile(r"\$\([^)]*\)|`[^`]*`|\$[@*#?!$-]")
+_UNKNOWN_EXPANSION = re.compile(r"\$\([^)]*\)|`[^`]*`|\$[@*#?!$-]")
 _MAX_FORMS = 64
 _POSITIONAL = [*"@*0123456789"]
-_PRINTERS = named("echo printf")
+_PRINTERS = split_names("echo printf")
 
 
-class Place(Struct, frozen=True):
+class ExpansionContext(Struct, frozen=True):
     """Where a command is judged: the project, the folder it starts in, and the values that its variables may have."""
 
     root: str
@@ -49,27 +49,27 @@ class Place(Struct, frozen=True):
     values: dict[str, tuple[str, ...]]
 
 
-def place_of(seen: Survey, root: str, cwd: str) -> Place:
+def context_of(analysis: CommandAnalysis, root: str, cwd: str) -> ExpansionContext:
     values: dict[str, tuple[str, ...]] = {}
-    for name, word in seen.given:
+    for name, word in analysis.assigned_words:
         _add(values, name, [word])
-    for part in seen.parts:
-        if part.name in seen.functions or part.name == "set" or part.name in SHELLS:
+    for part in analysis.commands:
+        if part.name in analysis.functions or part.name == "set" or part.name in SHELLS:
             for name in _POSITIONAL:
                 _add(values, name, part.words[1:])
         elif part.name in ("read", "mapfile", "readarray"):
             for word in part.words[1:]:
-                _add(values, word.text, _readable(part, seen))
-    return Place(root, cwd or root, str(Path("~").expanduser()), values)
+                _add(values, word.text, _find_readable_words(part, analysis))
+    return ExpansionContext(root, cwd or root, str(Path("~").expanduser()), values)
 
 
-def _add(values: dict[str, tuple[str, ...]], name: str, words: "list[Word] | tuple[Word, ...]") -> None:
-    texts = [_kept(word) for word in words if "=" not in word.text][:_MAX_FORMS]
+def _add(values: dict[str, tuple[str, ...]], name: str, words: "list[ShellWord] | tuple[ShellWord, ...]") -> None:
+    texts = [_freeze_value(word) for word in words if "=" not in word.text][:_MAX_FORMS]
     if texts:
         values[name] = (*values.get(name, ()), *texts)
 
 
-def _kept(word: Word) -> str:
+def _freeze_value(word: ShellWord) -> str:
     """A value in which nothing is replaced any more, if the shell has nothing to replace in it."""
     if word.expands:
         return word.text
@@ -77,61 +77,67 @@ def _kept(word: Word) -> str:
     return f"./{text}" if text.startswith("~") else text
 
 
-def _readable(part: Part, seen: Survey) -> list[Word]:
+def _find_readable_words(part: ExtractedCommand, analysis: CommandAnalysis) -> list[ShellWord]:
     """What `read` may put into a variable: anything that is printed or written out in the same line."""
-    texts = list(part.fed)
-    if seen.script is not None:
-        redirects = [item for simple in seen.script.commands for item in simple.redirects]
-        texts += [item.target.text for item in redirects if item.op == "<<<"] + list(seen.script.bodies)
-    words = [word for text in texts for word in loose_words(text)]
-    words += [word for other in seen.parts if other.name in _PRINTERS for word in other.words[1:]]
-    if any(other.texts in (("ls",), ("ls", "-A"), ("ls", "-a"), ("ls", "-1"), ("find", ".")) for other in seen.parts):
-        words.append(Word("*", glob=True))
+    texts = list(part.stdin_texts)
+    if analysis.script is not None:
+        redirects = [item for simple in analysis.script.commands for item in simple.redirects]
+        texts += [item.target.text for item in redirects if item.op == "<<<"] + list(analysis.script.bodies)
+    words = [word for text in texts for word in split_loose_words(text)]
+    words += [word for other in analysis.commands if other.name in _PRINTERS for word in other.words[1:]]
+    if any(
+        other.texts in (("ls",), ("ls", "-A"), ("ls", "-a"), ("ls", "-1"), ("find", ".")) for other in analysis.commands
+    ):
+        words.append(ShellWord("*", glob=True))
     return words
 
 
-def forms(part: Part, word: Word, place: Place) -> list[str]:
+def expand_word(part: ExtractedCommand, word: ShellWord, context: ExpansionContext) -> list[str]:
     """What the shell may make of a word, where the unknown is marked as such."""
     text = word.text if word.glob or word.expands else word.text.replace("*", _STAR)
     if not word.expands:
         return [f"./{text}" if text.startswith("~") else text]
     made = [text]
     for _ in range(4):
-        made = [form for item in made for form in _with_values(item, place)][:_MAX_FORMS]
-    made = [form for item in made for form in _braced(_placed(item, part, place))][:_MAX_FORMS]
-    return [_UNSEEN.sub(UNKNOWN, _VARIABLE.sub(UNKNOWN, form)).replace(_DOLLAR, "$") for form in made]
+        made = [form for item in made for form in _with_values(item, context)][:_MAX_FORMS]
+    made = [form for item in made for form in _expand_braces(_expand_folders(item, part, context))][:_MAX_FORMS]
+    return [
+        _UNKNOWN_EXPANSION.sub(UNKNOWN_VALUE, _VARIABLE.sub(UNKNOWN_VALUE, form)).replace(_DOLLAR, "$") for form in made
+    ]
 
 
-def _placed(text: str, part: Part, place: Place) -> str:
+def _expand_folders(text: str, part: ExtractedCommand, context: ExpansionContext) -> str:
     """The folders that a word names by a variable or by a command."""
-    here = absolute("", part.folder, place)
-    text = _SAID.sub(lambda found: found[1], text)
-    text = _LED.sub(lambda found: absolute(_at_home(found[1], place), part.folder, place) or SOME, text)
-    text = _PARENT.sub(lambda _: f"{here}/.." if here else SOME, text)
-    text = _HOME.sub(lambda _: place.home, text)
-    text = _TOPLEVEL.sub(lambda _: place.root, text)
-    text = _GIT_FOLDER.sub(lambda _: f"{place.root}/.git", text)
-    text = _HERE.sub(lambda _: here or SOME, text)
+    here = make_absolute("", part.folder, context)
+    text = _PRINTED_PATH.sub(lambda found: found[1], text)
+    text = _CD_PATH.sub(
+        lambda found: make_absolute(_expand_home(found[1], context), part.folder, context) or SOME_VALUE, text
+    )
+    text = _PARENT.sub(lambda _: f"{here}/.." if here else SOME_VALUE, text)
+    text = _HOME.sub(lambda _: context.home, text)
+    text = _TOPLEVEL.sub(lambda _: context.root, text)
+    text = _GIT_FOLDER.sub(lambda _: f"{context.root}/.git", text)
+    text = _HERE.sub(lambda _: here or SOME_VALUE, text)
     text = _IN_FOLDER.sub(".", _LISTED.sub("*", text))
     if re.fullmatch(r"~[\w.-]+(/.*)?", text):
-        text = re.sub(r"^~[\w.-]+", lambda _: place.home, text)
-    return _NEVER_EMPTY.sub(SOME, _DEFAULT.sub(lambda found: _at_home(found[1].strip("'\""), place), text))
+        text = re.sub(r"^~[\w.-]+", lambda _: context.home, text)
+    return _NEVER_EMPTY.sub(SOME_VALUE, _DEFAULT.sub(lambda found: _expand_home(found[1].strip("'\""), context), text))
 
 
-def _at_home(text: str, place: Place) -> str:
-    return place.home + text[1:] if text == "~" or text.startswith("~/") else text
+def _expand_home(text: str, context: ExpansionContext) -> str:
+    return context.home + text[1:] if text == "~" or text.startswith("~/") else text
 
 
-def _with_values(text: str, place: Place) -> list[str]:
+def _with_values(text: str, context: ExpansionContext) -> list[str]:
     """The text with the first variable whose value is known replaced by each of its values."""
     for found in _VARIABLE.finditer(text):
-        known = place.values.get(found[1] or found[2], ())
+        known = context.values.get(found[1] or found[2], ())
         if known and found[0] not in known:
             return [text[: found.start()] + value + text[found.end() :] for value in dict.fromkeys(known)]
     return [text]
 
 
-def _braced(text: str) -> list[str]:
+def _expand_braces(text: str) -> list[str]:
     made = [text]
     for _ in range(4):
         grown: list[str] = []
@@ -145,12 +151,12 @@ def _braced(text: str) -> list[str]:
     return made
 
 
-def absolute(text: str, folder: str | None, place: Place) -> str | None:
+def make_absolute(text: str, folder: str | None, context: ExpansionContext) -> str | None:
     """The full path that a text means in a folder; None when the folder is not known."""
     if not text.startswith("/"):
         if folder is None:
             return None
-        start = place.home + folder[1:] if folder.startswith("~") else folder
-        text = os.path.join(place.cwd, start, text)  # noqa: PTH118 (either may be a full path, which then wins)
+        start = context.home + folder[1:] if folder.startswith("~") else folder
+        text = os.path.join(context.cwd, start, text)  # noqa: PTH118 (either may be a full path, which then wins)
     path = os.path.normpath(text)
     return "/" + path.lstrip("/")

@@ -8,28 +8,28 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import SessionNotFound, UsageError
 from odin.core.event import Envelope, Redone, Rewound
 from odin.core.op import Redo, Rewind
-from odin.ui.commands.exporting import wanted_export
-from odin.ui.commands.rewind import told
-from odin.ui.terminal import visible
-from odin.ui.tui.composer.draft import Draft
-from odin.ui.tui.panels.amounts import tilde
+from odin.ui.commands.exporting import parse_export
+from odin.ui.commands.rewind import describe_rewind
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.composer.draft import PromptDraft
+from odin.ui.tui.panels.amounts import shorten_home
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 
-class MovingCommands:
+class NavigationCommands:
     """Also told of what happens: what a rewind did to files is said when it is done, whoever asked for it."""
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
 
-    def table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
+    def build_table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
         return {
-            "new": self._new,
+            "new": self._start_new,
             "resume": self._resume,
             "fork": self._fork,
-            "sessions": self._sessions,
+            "sessions": self._show_sessions,
             "rename": self._rename,
             "delete": self._delete,
             "export": self._export,
@@ -37,53 +37,53 @@ class MovingCommands:
 
     # --- as a watcher ---
 
-    def enter(self, client: Client, info: SessionInfo) -> None:
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
         return None
 
-    def see(self, envelope: Envelope, live: bool) -> None:
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
         event = envelope.event
         if live and isinstance(event, Rewound | Redone):
             cwd = self._app.info.cwd if self._app.info else "."
-            self._app.tell(told(event, cwd).rstrip(), "warn" if event.kept else "info")
+            self._app.show_toast(describe_rewind(event, cwd).rstrip(), "warn" if event.skipped_files else "info")
 
-    def frame(self) -> None:
+    def draw_frame(self) -> None:
         return None
 
     # --- other sessions ---
 
-    async def _new(self, rest: str) -> None:
-        async with self._app.writing.sending.held():
-            await self._app.sessions.new()
-            await self._app.enter()
+    async def _start_new(self, rest: str) -> None:
+        async with self._app.input_panel.submit_queue.pause():
+            await self._app.sessions.open_new()
+            await self._app.show_session()
 
     async def _resume(self, rest: str) -> None:
         if rest:
-            await self.go_to(rest)
+            await self.resume_session(rest)
         else:
             self.choose_session()
 
-    async def go_to(self, session: str) -> None:
+    async def resume_session(self, session: str) -> None:
         """Whatever is wrong with it, the session that is open stays."""
-        async with self._app.writing.sending.held():
+        async with self._app.input_panel.submit_queue.pause():
             await self._app.sessions.resume(session)
-            await self._app.enter()
+            await self._app.show_session()
         shot = await self._app.client.snapshot()
         count = "1 prompt" if len(shot.messages) == 1 else f"{len(shot.messages)} prompts"
-        self._app.tell(f"Resumed {visible(shot.title or 'a session without a title')}, {count}.")
+        self._app.show_toast(f"Resumed {escape_hidden(shot.title or 'a session without a title')}, {count}.")
 
     def choose_session(self, words: str = "") -> None:
         from odin.ui.tui.dialogs.sessions import SessionPicker
 
-        self._app.push_screen(SessionPicker(words), self._session_chosen)
+        self._app.push_screen(SessionPicker(words), self._open_choice)
 
-    def _session_chosen(self, answer: str | None) -> None:
+    def _open_choice(self, answer: str | None) -> None:
         if answer:
             verb, _, session = answer.rpartition(" ")
-            self._app.do(self.fork(session=session) if verb else self._open(session))
+            self._app.run_in_background(self.fork(session=session) if verb else self._open_session(session))
 
-    async def _open(self, session: str) -> None:
+    async def _open_session(self, session: str) -> None:
         if self._app.info is None or session != self._app.info.session:
-            await self.go_to(session)
+            await self.resume_session(session)
 
     async def _fork(self, rest: str) -> None:
         turn = ""
@@ -101,49 +101,49 @@ class MovingCommands:
 
         When the other one cannot be copied it is the one that is open.
         """
-        async with self._app.writing.sending.held():
+        async with self._app.input_panel.submit_queue.pause():
             here = self._app.client
             try:
-                if session and session != (await here.info()).session:
+                if session and session != (await here.get_info()).session:
                     await self._app.sessions.resume(session)
                 _, left = await self._app.sessions.fork(turn)
             finally:
                 if self._app.client is not here:
-                    await self._app.enter()
-        self.give(left)
-        self._app.tell("This is now a copy. The original stays as it was.")
+                    await self._app.show_session()
+        self.edit_prompt(left)
+        self._app.show_toast("This is now a copy. The original stays as it was.")
 
-    def give(self, text: str) -> None:
+    def edit_prompt(self, text: str) -> None:
         """A prompt that came back, to be edited."""
         if text:
-            self._app.composer.give_back(Draft(text))
+            self._app.composer.restore_draft(PromptDraft(text))
         self._app.composer.focus()
 
-    async def _sessions(self, rest: str) -> None:
+    async def _show_sessions(self, rest: str) -> None:
         self.choose_session(rest)
 
     async def _rename(self, rest: str) -> None:
         if not rest:
             raise UsageError("/rename needs a title.", "Write /rename TITLE.")
-        await self._app.sessions.rename((await self._app.client.info()).session, rest)
-        self._app.tell(f"This session is now called {visible(rest)}")
+        await self._app.sessions.rename((await self._app.client.get_info()).session, rest)
+        self._app.show_toast(f"This session is now called {escape_hidden(rest)}")
 
     async def _delete(self, rest: str) -> None:
         """A whole id deletes it; anything else is looked for in the list, where deleting is asked about."""
         if not rest:
             raise UsageError("/delete needs the id of a session.", "/sessions lists them.")
-        if not any(item.id == rest for item in await self._app.sessions.list()):
+        if not any(item.id == rest for item in await self._app.sessions.list_sessions()):
             self.choose_session(rest)
             return
         await self._app.sessions.delete(rest)
-        self._app.tell(f"Deleted session {rest}.")
+        self._app.show_toast(f"Deleted session {rest}.")
 
     async def _export(self, rest: str) -> None:
-        form, path = wanted_export(rest.split())
-        info = await self._app.client.info()
+        form, path = parse_export(rest.split())
+        info = await self._app.client.get_info()
         there = str(Path(info.cwd, Path(path).expanduser())) if path else ""
         written = await self._app.sessions.export(info.session, form, there)
-        self._app.tell(f"Written to {visible(tilde(written))}")
+        self._app.show_toast(f"Written to {escape_hidden(shorten_home(written))}")
 
     # --- back in this one ---
 
@@ -152,26 +152,26 @@ class MovingCommands:
 
         def chosen(turn: str | None) -> None:
             if turn:
-                self._app.do(self.fork(turn))
+                self._app.run_in_background(self.fork(turn))
 
         self._app.push_screen(ContentsDialog(self._app.transcript.blocks), chosen)
 
     def choose_rewind(self) -> None:
         from odin.ui.tui.dialogs.rewind import RewindPicker
 
-        self._app.push_screen(RewindPicker(), self._prompt_chosen)
+        self._app.push_screen(RewindPicker(), self._choose_rewind_scope)
 
-    def _prompt_chosen(self, turn: str | None) -> None:
+    def _choose_rewind_scope(self, turn: str | None) -> None:
         if turn == "redo":
-            self._app.do(self._redo())
+            self._app.run_in_background(self._redo())
         elif turn:
-            from odin.ui.tui.dialogs.rewind import HowPicker, wanted
+            from odin.ui.tui.dialogs.rewind import RewindScopePicker, make_rewind
 
             def chosen(how: str | None) -> None:
                 if how:
-                    self._app.do(self.rewind(wanted(turn, how)))
+                    self._app.run_in_background(self.rewind(make_rewind(turn, how)))
 
-            self._app.push_screen(HowPicker(turn), chosen)
+            self._app.push_screen(RewindScopePicker(turn), chosen)
 
     async def _redo(self) -> None:
         await self._app.client.submit(Redo())
@@ -182,4 +182,4 @@ class MovingCommands:
         if text is None:
             raise SessionNotFound("This prompt is no longer in the conversation.")
         if await self._app.client.submit(op) and op.chat:
-            self.give(text)
+            self.edit_prompt(text)

@@ -7,59 +7,59 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, PermissionModeChanged
 from odin.core.op import RemoveRule
-from odin.ui.commands.rules import HOW, numbered, wanted
-from odin.ui.commands.strictness import Strictness
+from odin.ui.commands.rules import RULES_USAGE, find_rule, parse_rule
+from odin.ui.commands.strictness import PermissionModeSwitch
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 
-class PermittingCommands:
+class PermissionCommands:
     """Also told of what happens: the mode may be changed by somebody else."""
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
-        self._strictness: Strictness | None = None
+        self._mode_switch: PermissionModeSwitch | None = None
 
-    def table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
+    def build_table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
         return {
-            "permissions": lambda rest: self._say("/permissions", rest),
-            "yolo": lambda rest: self._say("/yolo", rest),
-            "rules": self._rules,
+            "permissions": lambda rest: self._switch_mode("/permissions", rest),
+            "yolo": lambda rest: self._switch_mode("/yolo", rest),
+            "rules": self._handle_rules,
         }
 
     # --- as a watcher ---
 
-    def enter(self, client: Client, info: SessionInfo) -> None:
-        self._strictness = Strictness(client, info.permission_mode)
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
+        self._mode_switch = PermissionModeSwitch(client, info.permission_mode)
 
-    def see(self, envelope: Envelope, live: bool) -> None:
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
         """What was changed in an earlier run holds no longer."""
         event = envelope.event
-        if live and isinstance(event, PermissionModeChanged) and not envelope.agent and self._strictness is not None:
-            self._strictness.changed(event.mode)
+        if live and isinstance(event, PermissionModeChanged) and not envelope.agent and self._mode_switch is not None:
+            self._mode_switch.record_mode(event.mode)
 
-    def frame(self) -> None:
+    def draw_frame(self) -> None:
         return None
 
     # --- how much is asked ---
 
-    async def _say(self, command: str, rest: str) -> None:
-        if self._strictness is not None:
-            self._app.tell(await self._strictness.command(command, rest))
+    async def _switch_mode(self, command: str, rest: str) -> None:
+        if self._mode_switch is not None:
+            self._app.show_toast(await self._mode_switch.run_command(command, rest))
 
     # --- rules ---
 
-    async def _rules(self, rest: str) -> None:
+    async def _handle_rules(self, rest: str) -> None:
         verb, _, more = rest.partition(" ")
         if not verb:
             from odin.ui.tui.dialogs.rules import RulesDialog
 
             self._app.push_screen(RulesDialog())
         elif verb == "add":
-            await self._app.client.submit(wanted(more))
+            await self._app.client.submit(parse_rule(more))
         elif verb == "remove":
-            found = numbered(await self._app.client.rules(), more.strip())
+            found = find_rule(await self._app.client.list_rules(), more.strip())
             await self._app.client.submit(RemoveRule(found.number))
         else:
-            raise UsageError(f"/rules does not know {verb!r}.", HOW)
+            raise UsageError(f"/rules does not know {verb!r}.", RULES_USAGE)

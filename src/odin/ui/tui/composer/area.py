@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.document._document import Location, Selection
 from textual.widgets import TextArea
 
-from odin.ui.tui.composer.draft import Draft, Piece, Pieces
+from odin.ui.tui.composer.draft import DraftPart, DraftParts, PromptDraft
 from odin.ui.tui.composer.label import theme_of
 
 UNFOLD_CHARS = 20_000
@@ -29,7 +29,7 @@ class DraftArea(TextArea):
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
-        self.pieces = Pieces()
+        self.draft_parts = DraftParts()
         super().__init__(
             id=id, soft_wrap=True, tab_behavior="focus", show_line_numbers=False, highlight_cursor_line=False
         )
@@ -37,12 +37,12 @@ class DraftArea(TextArea):
         self.match_cursor_bracket = False
 
     @property
-    def draft(self) -> Draft:
-        return self.pieces.draft(self.text)
+    def draft(self) -> PromptDraft:
+        return self.draft_parts.build_draft(self.text)
 
-    def load(self, draft: Draft) -> None:
+    def load(self, draft: PromptDraft) -> None:
         """Show this draft in the place of what is there, with the cursor at its end."""
-        self.pieces.load(draft.pieces)
+        self.draft_parts.load(draft.parts)
         self.load_text(draft.text)
         self.move_cursor(self.document.end)
 
@@ -53,39 +53,39 @@ class DraftArea(TextArea):
     # --- labels are one piece ---
 
     def validate_selection(self, selection: Selection) -> Selection:
-        start = self._outside(selection.start, self.selection.start)
-        end = start if selection.is_empty else self._outside(selection.end, self.selection.end)
+        start = self._move_outside_label(selection.start, self.selection.start)
+        end = start if selection.is_empty else self._move_outside_label(selection.end, self.selection.end)
         return selection if (start, end) == tuple(selection) else Selection(start, end)
 
-    def _outside(self, to: Location, was: Location) -> Location:
+    def _move_outside_label(self, to: Location, was: Location) -> Location:
         """Where a cursor that would stand inside of a label stands instead, coming from there."""
         row, column = to
-        for first, last, _ in self._spans(row):
+        for first, last, _ in self._find_labels(row):
             if first < column < last:
                 if was == (row, last) or (was > (row, first) and column - first < last - column):
                     return row, first
                 return row, last
         return to
 
-    def _spans(self, row: int) -> list[tuple[int, int, Piece]]:
-        return list(self.pieces.spans(self.document[row])) if row < self.document.line_count else []
+    def _find_labels(self, row: int) -> list[tuple[int, int, DraftPart]]:
+        return list(self.draft_parts.find_labels(self.document[row])) if row < self.document.line_count else []
 
     def get_cursor_left_location(self) -> Location:
-        return self._outside(super().get_cursor_left_location(), self.cursor_location)
+        return self._move_outside_label(super().get_cursor_left_location(), self.cursor_location)
 
     def get_cursor_right_location(self) -> Location:
-        return self._outside(super().get_cursor_right_location(), self.cursor_location)
+        return self._move_outside_label(super().get_cursor_right_location(), self.cursor_location)
 
     def get_cursor_word_left_location(self) -> Location:
-        return self._outside(super().get_cursor_word_left_location(), self.cursor_location)
+        return self._move_outside_label(super().get_cursor_word_left_location(), self.cursor_location)
 
     def get_cursor_word_right_location(self) -> Location:
-        return self._outside(super().get_cursor_word_right_location(), self.cursor_location)
+        return self._move_outside_label(super().get_cursor_word_right_location(), self.cursor_location)
 
     def unfold(self, at: Location) -> bool | None:
         """Put a paste in the place of its label there. None when there is none, False when it is too long for that."""
         row, column = at
-        for first, last, piece in self._spans(row):
+        for first, last, piece in self._find_labels(row):
             if first <= column < last and piece.text:
                 if len(piece.text) > UNFOLD_CHARS:
                     return False
@@ -108,7 +108,7 @@ class DraftArea(TextArea):
         if "@" in line.plain:
             for found in _MENTION.finditer(line.plain):
                 line.stylize(Style(color=theme.primary), found.start(), found.end())
-        for first, last, _ in self.pieces.spans(line.plain):
+        for first, last, _ in self.draft_parts.find_labels(line.plain):
             line.stylize(Style(color=theme.accent, bold=True), first, last)
         return line
 

@@ -9,27 +9,27 @@ from textual.theme import Theme
 from textual.widget import Widget
 
 from odin.core.event import Mode
-from odin.ui.terminal import visible
+from odin.ui.terminal import escape_hidden
 from odin.ui.tui.keys import KeyTable
 
-WORDS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
+MODE_WORDS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
 BYPASS = "bypassPermissions"
 
 
-def title(theme: Theme, mode: Mode, permission: str) -> Text:
+def make_title(theme: Theme, mode: Mode, permission: str) -> Text:
     """The mode as a word in its colour, and the permission mode where it is not the usual one."""
     colour = {"ask_mode": theme.success, "plan_mode": theme.secondary, "edit_mode": theme.accent}[mode]
-    text = Text(WORDS[mode], style=Style(color=colour, bold=True))
+    text = Text(MODE_WORDS[mode], style=Style(color=colour, bold=True))
     if permission == BYPASS:
         text.append(" · nothing is asked", Style(color=theme.error, bold=True))
     elif permission not in ("", "default"):
-        text.append(f" · {visible(permission)}", Style(color=theme.warning))
+        text.append(f" · {escape_hidden(permission)}", Style(color=theme.warning))
     return text
 
 
-def subtitle(text: str, keys: KeyTable, *, searching: bool, editing: bool) -> str:
+def make_subtitle(text: str, keys: KeyTable, *, searching: bool, editing: bool) -> str:
     """What Enter will do, where that is not simply to send."""
-    send, stop = keys.shown("send"), keys.shown("stop")
+    send, stop = keys.label_of("send"), keys.label_of("stop")
     if searching:
         return f"finding an earlier prompt: {send} takes it, {stop} leaves"
     if editing:

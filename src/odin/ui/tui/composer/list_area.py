@@ -2,59 +2,59 @@
 
 from collections.abc import Sequence
 
-from odin.ui.completing import Choice
-from odin.ui.tui.composer.draft import Draft
-from odin.ui.tui.composer.history import History
+from odin.ui.completing import CompletionItem
+from odin.ui.tui.composer.draft import PromptDraft
+from odin.ui.tui.composer.history import PromptHistory
 from odin.ui.tui.composer.paste_area import PasteArea
 from odin.ui.tui.composer.popup import Popup
-from odin.ui.tui.composer.suggesting import Suggesting
+from odin.ui.tui.composer.suggesting import ComposerCompleter
 from odin.ui.tui.keys import KeyTable
 
-_FOUND = 50
+_MAX_MATCHES = 50
 
 
 class ListArea(PasteArea):
     """While an earlier prompt is being found, the text is what is sought, and the draft is laid aside."""
 
     def __init__(self, keys: KeyTable, popup: Popup, *, id: str | None = None) -> None:
-        self.past = History()
+        self.prompt_history = PromptHistory()
         self.popup = popup
-        self.suggesting = Suggesting(self._offer)
+        self.completer = ComposerCompleter(self._offer_items)
         self.searching = False
-        self._found: Sequence[Draft] = ()
-        self._aside = Draft()
-        self._shown = 0
+        self._history_matches: Sequence[PromptDraft] = ()
+        self._saved_draft = PromptDraft()
+        self._load_count = 0
         super().__init__(keys, id=id)
 
-    def show(self, draft: Draft) -> None:
+    def show_draft(self, draft: PromptDraft) -> None:
         """This draft in the place of what is there. Nothing is offered for what nobody has typed."""
-        self._shown += 1
-        self.suggesting.close()
+        self._load_count += 1
+        self.completer.close()
         self.load(draft)
-        self.changed()
+        self.update_border()
 
-    def changed(self) -> None:
+    def update_border(self) -> None:
         """The text is another one; for those who say something about it."""
 
     def send(self) -> None:
         """Send what is written, in the usual way."""
 
-    def pasted(self) -> None:
-        self.suggesting.close()
-        self.changed()
+    def handle_pasted(self) -> None:
+        self.completer.close()
+        self.update_border()
         if self.searching:
-            self._find()
+            self._find_in_history()
 
-    def typed(self) -> None:
+    def handle_typed(self) -> None:
         """The text is another one, because of a key."""
-        self.changed()
+        self.update_border()
         if self.searching:
-            self._find()
+            self._find_in_history()
         else:
             row, column = self.cursor_location
-            self.suggesting.update(self.document[row], column, first=row == 0)
+            self.completer.update(self.document[row], column, first=row == 0)
 
-    def _offer(self, choices: Sequence[Choice], *, again: bool = False) -> None:
+    def _offer_items(self, choices: Sequence[CompletionItem], *, again: bool = False) -> None:
         if choices and self.is_mounted:
             self.popup.offer(choices, self.region, again=again)
         else:
@@ -77,44 +77,44 @@ class ListArea(PasteArea):
     def action_choose(self) -> None:
         """Take what is chosen in the list into the text."""
         if self.searching:
-            self._take_found()
-        elif (choice := self.popup.chosen) is not None:
-            self._take(choice)
+            self._take_match()
+        elif (choice := self.popup.selected) is not None:
+            self._insert_item(choice)
 
     def action_choose_and_send(self) -> None:
         """The same; what is a whole command by that, or was one before, is sent."""
-        choice = self.popup.chosen
+        choice = self.popup.selected
         if self.searching or choice is None:
             self.action_choose()
-        elif self._whole(choice):
-            self.suggesting.close()
+        elif self._is_complete(choice):
+            self.completer.close()
             self.send()
         else:
-            self._take(choice)
-            if choice.runs:
+            self._insert_item(choice)
+            if choice.is_runnable:
                 self.send()
 
-    def _whole(self, choice: Choice) -> bool:
+    def _is_complete(self, choice: CompletionItem) -> bool:
         """Whether there is nothing to complete: the word is one already, or an argument that may be left out."""
-        want = self.suggesting.wanted
-        if want is None or self.suggesting.complete():
+        want = self.completer.target
+        if want is None or self.completer.is_complete():
             return True
-        return want.letters == choice.shown or (want.kind == "argument" and not want.letters)
+        return want.letters == choice.label or (want.kind == "argument" and not want.letters)
 
-    def _take(self, choice: Choice) -> None:
-        want = self.suggesting.wanted
+    def _insert_item(self, choice: CompletionItem) -> None:
+        want = self.completer.target
         if want is None:
             return
         row = self.cursor_location[0]
         self.replace(choice.insert, (row, want.start), (row, want.end))
         self.move_cursor((row, want.start + len(choice.insert)))
-        self.suggesting.close()
+        self.completer.close()
 
-    def choose(self, number: int) -> None:
+    def choose_item(self, number: int) -> None:
         """Somebody clicked on it."""
         self.popup.at = number
         self.action_choose()
-        self.typed()
+        self.handle_typed()
         self.focus()
 
     # --- finding an earlier prompt ---
@@ -123,24 +123,24 @@ class ListArea(PasteArea):
         if self.searching:
             self.popup.move(1)
             return
-        self._aside = self.draft
-        self.searching, self.may_fold = True, False
-        self.show(Draft())
-        self._find()
+        self._saved_draft = self.draft
+        self.searching, self.can_fold = True, False
+        self.show_draft(PromptDraft())
+        self._find_in_history()
 
     def end_search(self) -> None:
         """What was laid aside is here again."""
-        self.searching, self.may_fold = False, True
-        self.show(self._aside)
+        self.searching, self.can_fold = False, True
+        self.show_draft(self._saved_draft)
 
-    def _find(self) -> None:
-        self._found = self.past.search(self.text, _FOUND)
-        self._offer([Choice(" ".join(draft.text[:300].split()), "") for draft in self._found])
+    def _find_in_history(self) -> None:
+        self._history_matches = self.prompt_history.search(self.text, _MAX_MATCHES)
+        self._offer_items([CompletionItem(" ".join(draft.text[:300].split()), "") for draft in self._history_matches])
 
-    def _take_found(self) -> None:
+    def _take_match(self) -> None:
         at = self.popup.at
-        if self.popup.open and at < len(self._found):
-            found = self._found[at]
-            self.past.add(self._aside)
-            self._aside = found
+        if self.popup.open and at < len(self._history_matches):
+            found = self._history_matches[at]
+            self.prompt_history.add(self._saved_draft)
+            self._saved_draft = found
         self.end_search()

@@ -3,38 +3,38 @@
 from textual.message import Message
 
 from odin.core.client import QueuedPrompt
-from odin.core.event import Lane, Mode
-from odin.ui.tui.composer.draft import Draft
-from odin.ui.tui.panels.toasts import Level
+from odin.core.event import Delivery, Mode
+from odin.ui.tui.composer.draft import PromptDraft
+from odin.ui.tui.panels.toasts import ToastLevel
 
 
-class Sent(Message, namespace="composer"):
+class DraftSent(Message, namespace="composer"):
     """The person sends what is written; `lane` is how it gets in while Odin works, None for the usual way."""
 
-    def __init__(self, draft: Draft, lane: Lane | None, mode: Mode) -> None:
+    def __init__(self, draft: PromptDraft, lane: Delivery | None, mode: Mode) -> None:
         super().__init__()
         self.draft = draft
-        self.lane: Lane | None = lane
+        self.lane: Delivery | None = lane
         self.mode: Mode = mode
 
 
-class Saved(Message, namespace="composer"):
+class QueuedPromptEdited(Message, namespace="composer"):
     """A prompt that waits is to be this from now on."""
 
-    def __init__(self, prompt: QueuedPrompt, draft: Draft, mode: Mode) -> None:
+    def __init__(self, prompt: QueuedPrompt, draft: PromptDraft, mode: Mode) -> None:
         super().__init__()
         self.prompt = prompt
         self.draft = draft
         self.mode: Mode = mode
 
 
-class Told(Message, namespace="composer"):
+class ToastRequested(Message, namespace="composer"):
     """Something to say to the person."""
 
-    def __init__(self, text: str, level: Level = "info") -> None:
+    def __init__(self, text: str, level: ToastLevel = "info") -> None:
         super().__init__()
         self.text = text
-        self.level: Level = level
+        self.level: ToastLevel = level
 
 
 class ModeChosen(Message, namespace="composer"):

@@ -7,33 +7,33 @@ from pathlib import Path
 
 from odin.core.attachment import MAX_IMAGE_BYTES, Attachment
 from odin.core.errors import UsageError
-from odin.core.picture import picture_kind
+from odin.core.picture import detect_image_kind
 
 FOLD_LINES = 10
 FOLD_CHARS = 1_000
-MOST_CHARS = 2_000_000
+MAX_CHARS = 2_000_000
 """More than this is no prompt; no model could read it."""
 
-_PATHS_CHARS = 8_192
-_ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+_MAX_PATHS_CHARS = 8_192
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """With plain ends of lines and nothing in it that could steer a terminal."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROL.sub("", _ESCAPES.sub("", text))
 
 
-def folds(text: str) -> bool:
+def should_fold(text: str) -> bool:
     """Whether it is too long to be shown among what is written."""
     return len(text) > FOLD_CHARS or text.count("\n") >= FOLD_LINES
 
 
-def too_long(text: str) -> str:
+def explain_too_long(text: str) -> str:
     """Why it is not taken, as a sentence; empty when it is."""
-    if len(text) <= MOST_CHARS:
+    if len(text) <= MAX_CHARS:
         return ""
     return (
         f"What you pasted has {len(text):,} characters, more than any model can read, so it was left out. "
@@ -41,32 +41,32 @@ def too_long(text: str) -> str:
     )
 
 
-def picture_paths(text: str) -> list[str]:
+def find_image_paths(text: str) -> list[str]:
     """The paths of pictures that this paste consists of; none when anything else is in it.
 
     Terminals paste what is dropped on them: quoted, escaped or as an address, one or several.
     """
     text = text.strip()
-    if not text or len(text) > _PATHS_CHARS or not any(ending in text.casefold() for ending in _ENDINGS):
+    if not text or len(text) > _MAX_PATHS_CHARS or not any(ending in text.casefold() for ending in _IMAGE_SUFFIXES):
         return []
-    for words in (_words(text), _lines(text)):
-        paths = [_path(word) for word in words]
-        if paths and all(path.startswith(("/", "~/", "./", "../")) and _named(path) for path in paths):
+    for words in (_split_path_words(text), _split_path_lines(text)):
+        paths = [_parse_path(word) for word in words]
+        if paths and all(path.startswith(("/", "~/", "./", "../")) and _has_image_suffix(path) for path in paths):
             return paths
     return []
 
 
-def _named(path: str) -> bool:
-    return path.casefold().endswith(_ENDINGS)
+def _has_image_suffix(path: str) -> bool:
+    return path.casefold().endswith(_IMAGE_SUFFIXES)
 
 
-def _lines(text: str) -> list[str]:
+def _split_path_lines(text: str) -> list[str]:
     """One path a line, with spaces as they are."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     return [] if any("\\" in line or line[0] in "'\"" for line in lines) else lines
 
 
-def _words(text: str) -> list[str]:
+def _split_path_words(text: str) -> list[str]:
     import shlex
 
     try:
@@ -75,7 +75,7 @@ def _words(text: str) -> list[str]:
         return []
 
 
-def _path(word: str) -> str:
+def _parse_path(word: str) -> str:
     if not word.casefold().startswith("file:"):
         return word
     from urllib.parse import unquote, urlsplit
@@ -83,7 +83,7 @@ def _path(word: str) -> str:
     return unquote(urlsplit(word).path)
 
 
-def read_picture(path: str) -> Attachment:
+def read_image(path: str) -> Attachment:
     """The picture in a file of this machine, with its bytes. Raises UsageError; meant for a thread of its own."""
     name = Path(path).name
     try:
@@ -93,23 +93,23 @@ def read_picture(path: str) -> Attachment:
             if not stat.S_ISREG(info.st_mode):
                 raise UsageError(f"{name} is not a file.")
             if info.st_size > MAX_IMAGE_BYTES:
-                raise UsageError(_too_large(name, info.st_size))
+                raise UsageError(_explain_too_large(name, info.st_size))
             data = file.read(MAX_IMAGE_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{name} cannot be read ({error.strerror}).") from error
-    return picture_from(data, name)
+    return make_image(data, name)
 
 
-def picture_from(data: bytes, name: str) -> Attachment:
+def make_image(data: bytes, name: str) -> Attachment:
     """Raises UsageError when these bytes are no picture that a model takes."""
     if len(data) > MAX_IMAGE_BYTES:
-        raise UsageError(_too_large(name, len(data)))
-    kind = picture_kind(data[:12])
+        raise UsageError(_explain_too_large(name, len(data)))
+    kind = detect_image_kind(data[:12])
     if not kind:
         raise UsageError(f"{name} is no picture that models take (PNG, JPEG, GIF or WebP).")
     return Attachment(name, data=data, media_type=f"image/{kind}", name=name)
 
 
-def _too_large(name: str, size: int) -> str:
+def _explain_too_large(name: str, size: int) -> str:
     most = MAX_IMAGE_BYTES // 1_000_000
     return f"{name} has {size / 1e6:.1f} MB; a picture may have {most} MB. Make it smaller first."

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from odin.core.client import QueuedPrompt
-from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptJoined, PromptQueued, TurnEnded, TurnStarted
+from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnEnded, TurnStarted
 
 
-class Waiting:
+class QueuedPrompts:
     """In the order in which they are taken. One that rests was left by an earlier run or an interrupt.
 
     Those of an earlier run are `resting`: they follow the next prompt. What an interrupt laid down has to be sent by
@@ -15,10 +15,10 @@ class Waiting:
 
     def __init__(self) -> None:
         self._prompts: dict[str, QueuedPrompt] = {}
-        self._resting: set[str] = set()
-        self._laid_down: set[str] = set()
+        self._left_over: set[str] = set()
+        self._paused: set[str] = set()
         self._running = False
-        self._lived = False
+        self._is_live = False
 
     def __len__(self) -> int:
         return len(self._prompts)
@@ -28,51 +28,53 @@ class Waiting:
         return tuple(self._prompts.values())
 
     @property
-    def resting(self) -> tuple[QueuedPrompt, ...]:
-        return tuple(prompt for prompt in self._prompts.values() if prompt.id in self._resting)
+    def left_over(self) -> tuple[QueuedPrompt, ...]:
+        return tuple(prompt for prompt in self._prompts.values() if prompt.id in self._left_over)
 
-    def rests(self, prompt: str) -> bool:
-        return prompt in self._resting or prompt in self._laid_down
+    def is_paused(self, prompt: str) -> bool:
+        return prompt in self._left_over or prompt in self._paused
 
-    def lay_down(self, prompts: Iterable[str]) -> None:
+    def pause(self, prompts: Iterable[str]) -> None:
         """The session says that these are not begun by themselves."""
-        self._laid_down = set(prompts) & self._prompts.keys()
+        self._paused = set(prompts) & self._prompts.keys()
 
     def find(self, prompt: str) -> QueuedPrompt | None:
         return self._prompts.get(prompt)
 
-    def see(self, envelope: Envelope, live: bool) -> bool:
+    def apply(self, envelope: Envelope, live: bool) -> bool:
         """Whether this event changed anything."""
         event = envelope.event
         if envelope.agent:
             return False
-        if live and self._running and not self._lived:
-            self._resting.clear()
-        self._lived = self._lived or live
+        if live and self._running and not self._is_live:
+            self._left_over.clear()
+        self._is_live = self._is_live or live
         if isinstance(event, TurnStarted | TurnEnded):
             self._running = isinstance(event, TurnStarted)
         if isinstance(event, PromptQueued):
-            self._prompts[event.id] = _waiting(event, envelope.ts)
+            self._prompts[event.id] = _make_queued(event, envelope.ts)
             if not live:
-                self._resting.add(event.id)
+                self._left_over.add(event.id)
         elif isinstance(event, PromptChanged):
             if event.id not in self._prompts:
                 return False
-            self._prompts[event.id] = _waiting(event, self._prompts[event.id].timestamp)
+            self._prompts[event.id] = _make_queued(event, self._prompts[event.id].timestamp)
             if live:
-                self._awake(event.id)
-        elif isinstance(event, PromptDropped | PromptJoined | TurnStarted):
-            self._awake(event.id)
+                self._clear_pause(event.id)
+        elif isinstance(event, PromptDropped | PromptInjected | TurnStarted):
+            self._clear_pause(event.id)
             return self._prompts.pop(event.id, None) is not None
         else:
             return False
         return True
 
-    def _awake(self, prompt: str) -> None:
-        self._resting.discard(prompt)
-        self._laid_down.discard(prompt)
+    def _clear_pause(self, prompt: str) -> None:
+        self._left_over.discard(prompt)
+        self._paused.discard(prompt)
 
 
-def _waiting(event: PromptQueued | PromptChanged, since: float) -> QueuedPrompt:
-    read = event.text if event.shown else ""
-    return QueuedPrompt(event.id, event.shown or event.text, event.mode, since, event.lane, read, event.attached)
+def _make_queued(event: PromptQueued | PromptChanged, since: float) -> QueuedPrompt:
+    read = event.text if event.display_text else ""
+    return QueuedPrompt(
+        event.id, event.display_text or event.text, event.mode, since, event.delivery, read, event.attachments
+    )

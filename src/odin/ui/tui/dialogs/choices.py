@@ -14,13 +14,13 @@ from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
-from odin.ui.tui.palette import palette
+from odin.ui.tui.palette import make_palette
 
 _GAP = 2
-_NARROW = 70
+_NARROW_WIDTH = 70
 
 
-class Choice(Struct, frozen=True):
+class DialogChoice(Struct, frozen=True):
     """`name` is the action; `key` is shown before the label, of which a narrow screen shows the short one."""
 
     name: str
@@ -29,10 +29,10 @@ class Choice(Struct, frozen=True):
     short: str = ""
 
 
-class Choices(Widget):
+class ChoiceBar(Widget):
     """None of them is chosen at first, so that a stray Enter means nothing."""
 
-    DEFAULT_CSS = "Choices { width: 100%; height: auto; }"
+    DEFAULT_CSS = "ChoiceBar { width: 100%; height: auto; }"
 
     current: reactive[int] = reactive(-1)
 
@@ -41,11 +41,11 @@ class Choices(Widget):
             super().__init__()
             self.name = name
 
-    def __init__(self, choices: Sequence[Choice] = (), *, id: str | None = None) -> None:
+    def __init__(self, choices: Sequence[DialogChoice] = (), *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._choices = tuple(choices)
 
-    def offer(self, choices: Sequence[Choice], current: int = -1) -> None:
+    def offer(self, choices: Sequence[DialogChoice], current: int = -1) -> None:
         self._choices = tuple(choices)
         self.current = current
         self.refresh(layout=True)
@@ -62,32 +62,32 @@ class Choices(Widget):
         first = 0 if by > 0 else len(self._choices) - 1
         self.current = first if self.current < 0 else (self.current + by) % len(self._choices)
 
-    def rows(self, width: int) -> int:
-        return len(self._laid(width))
+    def count_rows(self, width: int) -> int:
+        return len(self._lay_out_rows(width))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return max(self.rows(width), 1)
+        return max(self.count_rows(width), 1)
 
-    def _laid(self, width: int) -> list[list[tuple[int, int, str]]]:
+    def _lay_out_rows(self, width: int) -> list[list[tuple[int, int, str]]]:
         """The rows: of each choice its number, where it begins and what is written."""
         rows: list[list[tuple[int, int, str]]] = [[]]
         at = 0
         for number, choice in enumerate(self._choices):
-            label = choice.short if choice.short and width < _NARROW else choice.label
+            label = choice.short if choice.short and width < _NARROW_WIDTH else choice.label
             text = f" {choice.key} {label} " if choice.key else f" {label} "
             if rows[-1] and at + len(text) > width:
                 rows.append([])
                 at = 0
             rows[-1].append((number, at, text))
-            at += len(text) + (_GAP if width >= _NARROW else 1)
+            at += len(text) + (_GAP if width >= _NARROW_WIDTH else 1)
         return rows
 
     def render_line(self, y: int) -> Strip:
         base = self.rich_style
-        rows = self._laid(self.size.width)
+        rows = self._lay_out_rows(self.size.width)
         if y >= len(rows):
             return Strip.blank(self.size.width, base)
-        colours = palette(cast("App[object]", self.app).current_theme)
+        colours = make_palette(cast("App[object]", self.app).current_theme)
         segments: list[Segment] = []
         at = 0
         for number, start, text in rows[y]:
@@ -102,7 +102,7 @@ class Choices(Widget):
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def on_click(self, event: events.Click) -> None:
-        rows = self._laid(self.size.width)
+        rows = self._lay_out_rows(self.size.width)
         if event.y >= len(rows):
             return
         for number, start, text in rows[event.y]:

@@ -7,25 +7,25 @@ from typing import ClassVar
 from rich.text import Text
 
 from odin.core.errors import UsageError
-from odin.ui.terminal import visible
-from odin.ui.tui.dialogs.hints import Act
-from odin.ui.tui.dialogs.picker import Picker
-from odin.ui.tui.dialogs.rows import Drawn
-from odin.ui.tui.paint.foreign import foreign
-from odin.ui.tui.story.block import AnswerBlock, Block, PromptBlock
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.dialogs.hints import DialogAction
+from odin.ui.tui.dialogs.picker import PickerDialog
+from odin.ui.tui.dialogs.rows import RowContent
+from odin.ui.tui.paint.foreign import sanitize
+from odin.ui.tui.story.block import AnswerBlock, PromptBlock, TranscriptBlock
 
 
-class ContentsDialog(Picker[PromptBlock]):
+class ContentsDialog(PickerDialog[PromptBlock]):
     """In the order in which they were asked, the last one marked. Gives the key of the one to fork at."""
 
-    PLACES = ("contents", "list", "dialog")
-    HEAD = "Contents"
-    EMPTY = "Nothing was asked here yet."
-    TYPING = False
-    ENTER = "go there"
-    ACTS: ClassVar[tuple[Act, ...]] = (Act("fork_there", "edit it in a copy of this session"),)
+    KEY_SCOPES = ("contents", "list", "dialog")
+    HEADING = "Contents"
+    EMPTY_TEXT = "Nothing was asked here yet."
+    STARTS_IN_FILTER = False
+    ENTER_LABEL = "go there"
+    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (DialogAction("fork_there", "edit it in a copy of this session"),)
 
-    def __init__(self, blocks: Sequence[Block]) -> None:
+    def __init__(self, blocks: Sequence[TranscriptBlock]) -> None:
         super().__init__()
         self._blocks = blocks
 
@@ -39,19 +39,19 @@ class ContentsDialog(Picker[PromptBlock]):
     def text_of(self, item: PromptBlock) -> str:
         return item.text.casefold()
 
-    def draw(self, item: PromptBlock) -> Drawn:
-        line = Text().append("↳ " if item.joined else "", self.colours.dim)
-        line.append(visible(" ".join(item.text.split())) or "(continued)", self.colours.text)
+    def draw(self, item: PromptBlock) -> RowContent:
+        line = Text().append("↳ " if item.is_injected else "", self.palette.dim)
+        line.append(escape_hidden(" ".join(item.text.split())) or "(continued)", self.palette.text)
         return line, (time.strftime("%H:%M", time.localtime(item.ts)), item.mode.removesuffix("_mode"))
 
-    async def about(self, item: PromptBlock) -> Text:
-        text = Text().append(f"{foreign(item.text.strip()) or '(continued)'}\n", self.colours.user)
-        answer = self._answer_to(item)
+    async def describe(self, item: PromptBlock) -> Text:
+        text = Text().append(f"{sanitize(item.text.strip()) or '(continued)'}\n", self.palette.user)
+        answer = self._find_answer(item)
         if answer:
-            text.append(f"\n{foreign(answer)}", self.colours.text)
+            text.append(f"\n{sanitize(answer)}", self.palette.text)
         return text
 
-    def _answer_to(self, item: PromptBlock) -> str:
+    def _find_answer(self, item: PromptBlock) -> str:
         """The last words before the next prompt, as far as there is room for them."""
         at = self._blocks.index(item)
         found = ""
@@ -69,6 +69,6 @@ class ContentsDialog(Picker[PromptBlock]):
     async def act(self, name: str, item: PromptBlock | None) -> None:
         if item is None:
             return
-        if item.joined or item.continues:
+        if item.is_injected or item.is_continuation:
             raise UsageError("This was no prompt of its own.", "Choose the one before it.")
         self.dismiss(item.key)

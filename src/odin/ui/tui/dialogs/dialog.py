@@ -6,15 +6,15 @@ from textual import events
 from textual.screen import ModalScreen
 from textual.widgets import Input, TextArea
 
-from odin.ui.tui.keynames import writes
-from odin.ui.tui.keys import Where
+from odin.ui.tui.keynames import is_typing_key
+from odin.ui.tui.keys import KeyScope
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 Result = TypeVar("Result")
 
-_STILL = ("leave", "suspend", "redraw")
+_GLOBAL_ACTIONS = ("leave", "suspend", "redraw")
 """What the keys that work everywhere do in a dialog, too."""
 
 
@@ -25,7 +25,7 @@ class Dialog(ModalScreen[Result | None], inherit_bindings=False):
     hold in it, the strongest first; the names of their keys are actions of the dialog.
     """
 
-    PLACES: ClassVar[tuple[Where, ...]] = ("dialog",)
+    KEY_SCOPES: ClassVar[tuple[KeyScope, ...]] = ("dialog",)
     DEFAULT_CSS = """
     Dialog {
         align: center bottom;
@@ -48,17 +48,17 @@ class Dialog(ModalScreen[Result | None], inherit_bindings=False):
         """The app this is a dialog of."""
         return cast("OdinApp", self.app)
 
-    def named(self, key: str) -> str:
+    def find_key_action(self, key: str) -> str:
         """What this key does here, or "". Where a line is being written, what writes it does nothing else."""
-        if writes(key) and isinstance(self.focused, Input | TextArea):
+        if is_typing_key(key) and isinstance(self.focused, Input | TextArea):
             return ""
         keys = self.odin.keys
-        return next((name for place in self.PLACES if (name := keys.name(key, place))), "")
+        return next((name for place in self.KEY_SCOPES if (name := keys.find_action(key, place))), "")
 
     async def on_key(self, event: events.Key) -> None:
-        name = self.named(event.key)
-        everywhere = self.odin.keys.name(event.key, "everywhere")
-        if name or everywhere in _STILL:
+        name = self.find_key_action(event.key)
+        everywhere = self.odin.keys.find_action(event.key, "everywhere")
+        if name or everywhere in _GLOBAL_ACTIONS:
             event.stop()
             event.prevent_default()
             await self.run_action(name or f"app.{everywhere}")

@@ -6,7 +6,7 @@ from textual import events
 from textual.binding import Binding
 from textual.widgets import Input
 
-_EDITING = {
+_EDIT_ACTIONS = {
     key: binding.action
     for binding in Input.BINDINGS
     if isinstance(binding, Binding)
@@ -15,7 +15,7 @@ _EDITING = {
 }
 
 
-class Line(Input):
+class LineInput(Input):
     """What changes the line is done in the order of the keys; Textual's bindings are overtaken by letters after them.
 
     Enter is left to whoever asked for the line. Nothing blinks.
@@ -25,7 +25,7 @@ class Line(Input):
         self.cursor_blink = False
 
     async def _on_key(self, event: events.Key) -> None:
-        action = _EDITING.get(event.key)
+        action = _EDIT_ACTIONS.get(event.key)
         if action is None:
             await super()._on_key(event)
             return
@@ -34,20 +34,20 @@ class Line(Input):
         await self.run_action(action)
 
 
-class Field(Line):
+class DialogInput(LineInput):
     """The dialog sees its keys first."""
 
     DEFAULT_CSS = """
-    Field { height: 1; border: none; padding: 0; background: $surface; }
-    Field:focus { border: none; background-tint: $foreground 0%; }
+    DialogInput { height: 1; border: none; padding: 0; background: $surface; }
+    DialogInput:focus { border: none; background-tint: $foreground 0%; }
     """
 
     def __init__(self, on_key: Callable[[events.Key], bool], placeholder: str, *, id: str) -> None:
         super().__init__(placeholder=placeholder, id=id, compact=True, select_on_focus=False)
-        self._on_key_first = on_key
+        self._key_filter = on_key
 
     async def _on_key(self, event: events.Key) -> None:
-        if self._on_key_first(event):
+        if self._key_filter(event):
             event.stop()
             event.prevent_default()
         else:

@@ -7,17 +7,17 @@ from msgspec import Struct
 from rich.text import Text
 
 from odin.core.client import CustomCommand
-from odin.core.commands import BUILT_INS, BuiltIn
-from odin.ui.terminal import visible
-from odin.ui.tui.dialogs.picker import Picker
-from odin.ui.tui.dialogs.rows import Drawn
-from odin.ui.tui.keynames import spelled
-from odin.ui.tui.keys import Key, Where
+from odin.core.commands import SLASH_COMMANDS, SlashCommand
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.dialogs.picker import PickerDialog
+from odin.ui.tui.dialogs.rows import RowContent
+from odin.ui.tui.keynames import format_key
+from odin.ui.tui.keys import KeyAction, KeyScope
 
 _LEFT, _NARROW = 20, 12
 _WIDE = 70
 
-_PLACES: dict[Where, str] = {
+_SCOPE_TITLES: dict[KeyScope, str] = {
     "everywhere": "Everywhere",
     "composer": "In the prompt",
     "transcript": "In the conversation",
@@ -43,91 +43,99 @@ _PLACES: dict[Where, str] = {
     "stats": "In the statistics",
 }
 
-_FIRST: tuple[Where, ...] = ("composer", "everywhere", "transcript", "permission", "questions", "popup", "queue")
+_SCOPE_ORDER: tuple[KeyScope, ...] = (
+    "composer",
+    "everywhere",
+    "transcript",
+    "permission",
+    "questions",
+    "popup",
+    "queue",
+)
 
-Kind = Literal["key", "command", "custom"]
+HelpKind = Literal["key", "command", "custom"]
 
 
-class Entry(Struct, frozen=True):
+class HelpEntry(Struct, frozen=True):
     """One line of the help. `left` is the key or the command, `name` what it is called in the settings."""
 
-    kind: Kind
-    left: str
-    what: str
+    kind: HelpKind
+    label: str
+    summary: str
     name: str
-    more: str = ""
+    details: str = ""
 
 
-class HelpDialog(Picker[Entry]):
+class HelpDialog(PickerDialog[HelpEntry]):
     """Type to find a key or a command. Enter takes a command to the prompt."""
 
-    HEAD = "Help"
-    EMPTY = "Nothing fits these words."
-    ENTER = "take a command to the prompt"
-    BESIDE = "always"
+    HEADING = "Help"
+    EMPTY_TEXT = "Nothing fits these words."
+    ENTER_LABEL = "take a command to the prompt"
+    DETAIL = "always"
 
-    async def load(self) -> Sequence[Entry]:
-        custom = await self.odin.client.commands()
-        return [*_keys(self.odin.keys.keys), *_commands(BUILT_INS), *_custom(custom)]
+    async def load(self) -> Sequence[HelpEntry]:
+        custom = await self.odin.client.list_commands()
+        return [*_list_keys(self.odin.keys.keys), *_list_commands(SLASH_COMMANDS), *_list_custom_commands(custom)]
 
-    def text_of(self, item: Entry) -> str:
-        return f"{item.kind} {item.left} {item.what} {item.name} {item.more}".casefold()
+    def text_of(self, item: HelpEntry) -> str:
+        return f"{item.kind} {item.label} {item.summary} {item.name} {item.details}".casefold()
 
-    def draw(self, item: Entry) -> Drawn:
-        colours = self.colours
+    def draw(self, item: HelpEntry) -> RowContent:
+        colours = self.palette
         room = _LEFT if self.size.width >= _WIDE else _NARROW
-        line = Text(f"{item.left:<{room}} ", colours.accent if item.kind == "key" else colours.user)
-        line.append(item.what, colours.text)
+        line = Text(f"{item.label:<{room}} ", colours.accent if item.kind == "key" else colours.user)
+        line.append(item.summary, colours.text)
         return line, ()
 
-    async def about(self, item: Entry) -> Text:
-        colours = self.colours
-        text = Text().append(f"{item.left}\n", colours.strong)
-        text.append(f"{item.what}\n", colours.text)
-        if item.more:
-            text.append(f"\n{item.more}\n", colours.dim)
+    async def describe(self, item: HelpEntry) -> Text:
+        colours = self.palette
+        text = Text().append(f"{item.label}\n", colours.strong)
+        text.append(f"{item.summary}\n", colours.text)
+        if item.details:
+            text.append(f"\n{item.details}\n", colours.dim)
         return text
 
-    async def choose(self, item: Entry) -> None:
+    async def choose(self, item: HelpEntry) -> None:
         self.dismiss(f"/{item.name} " if item.kind != "key" else None)
 
 
-def place_of(where: Where) -> str:
+def describe_scope(where: KeyScope) -> str:
     """In which part of the screen a key works."""
-    return _PLACES.get(where, f"In the {where}")
+    return _SCOPE_TITLES.get(where, f"In the {where}")
 
 
-def _place(key: Key) -> int:
-    return _FIRST.index(key.where) if key.where in _FIRST else len(_FIRST)
+def _rank_scope(key: KeyAction) -> int:
+    return _SCOPE_ORDER.index(key.scope) if key.scope in _SCOPE_ORDER else len(_SCOPE_ORDER)
 
 
-def _keys(keys: Iterable[Key]) -> list[Entry]:
+def _list_keys(keys: Iterable[KeyAction]) -> list[HelpEntry]:
     """What is used most comes first: the prompt, then what works everywhere, then the other parts of the screen."""
-    found: list[Entry] = []
-    for key in sorted(keys, key=_place):
-        each = [spelled(one.strip()) for one in key.keys.split(",") if one.strip()]
+    found: list[HelpEntry] = []
+    for key in sorted(keys, key=_rank_scope):
+        each = [format_key(one.strip()) for one in key.keys.split(",") if one.strip()]
         also = f"Also {', '.join(each[1:])}. " if len(each) > 1 else ""
         named = f'tui.keys {{"{key.name}": "…"}} gives it another key.'
-        more = f"{also}{place_of(key.where)}. Its name is {key.name}: {named}"
-        found.append(Entry("key", each[0] if each else "(no key)", key.what, key.name, more))
+        more = f"{also}{describe_scope(key.scope)}. Its name is {key.name}: {named}"
+        found.append(HelpEntry("key", each[0] if each else "(no key)", key.description, key.name, more))
     return found
 
 
-def _commands(commands: Iterable[BuiltIn]) -> list[Entry]:
-    found: list[Entry] = []
+def _list_commands(commands: Iterable[SlashCommand]) -> list[HelpEntry]:
+    found: list[HelpEntry] = []
     for command in commands:
         also = ", ".join(f"/{name}" for name in command.aliases)
         more = f"Also {also}." if also else ""
-        found.append(Entry("command", f"/{command.name} {command.hint}".rstrip(), command.help, command.name, more))
+        found.append(HelpEntry("command", f"/{command.name} {command.hint}".rstrip(), command.help, command.name, more))
     return found
 
 
-def _custom(commands: Iterable[CustomCommand]) -> list[Entry]:
+def _list_custom_commands(commands: Iterable[CustomCommand]) -> list[HelpEntry]:
     return [
-        Entry(
+        HelpEntry(
             "custom",
-            visible(f"/{command.name} {command.hint}".rstrip()),
-            visible(command.description) or "A command of your own.",
+            escape_hidden(f"/{command.name} {command.hint}".rstrip()),
+            escape_hidden(command.description) or "A command of your own.",
             command.name,
             f"From the {command.source}.",
         )

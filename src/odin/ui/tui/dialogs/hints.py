@@ -7,10 +7,10 @@ from rich.style import Style
 from rich.text import Text
 from textual.widgets import Static
 
-from odin.ui.tui.dialogs.colours import colours_of
+from odin.ui.tui.dialogs.colours import palette_of
 
 
-class Act(NamedTuple):
+class DialogAction(NamedTuple):
     """Something that can be done in a dialog. `name` is that of its key."""
 
     name: str
@@ -27,19 +27,19 @@ class Hints(Static):
     def __init__(self) -> None:
         super().__init__("", markup=False)
         self._labels: Sequence[tuple[str, str, str]] = ()
-        self._before = ""
+        self._question = ""
 
     def show(self, labels: Sequence[tuple[str, str, str]], before: str = "") -> None:
         """Triples of an act's name, its key as people write it and what it does."""
-        self._labels, self._before = labels, before
-        self._lay()
+        self._labels, self._question = labels, before
+        self._show_labels()
 
     def on_resize(self) -> None:
-        self._lay()
+        self._show_labels()
 
-    def _lay(self) -> None:
-        colours, room = colours_of(self), self.size.width
-        line = Text(self._before, colours.warn)
+    def _show_labels(self) -> None:
+        colours, room = palette_of(self), self.size.width
+        line = Text(self._question, colours.warn)
         used = line.cell_len
         for name, key, label in self._labels:
             click = Style.from_meta({"@click": f"screen.do({name!r})"}) if name else Style()

@@ -11,15 +11,15 @@ from msgspec import Struct
 from odin.core.errors import UsageError
 from odin.core.event import PermissionAsked
 from odin.core.rule import RememberScope
-from odin.ui.question.editing import shown, understood
-from odin.ui.question.permission import offered
-from odin.ui.telling import SCOPES
-from odin.ui.terminal import visible
+from odin.ui.question.editing import format_arguments, parse_edited_arguments
+from odin.ui.question.permission import list_offered_rules
+from odin.ui.telling import SCOPE_WORDS
+from odin.ui.terminal import escape_hidden
 
-_SCOPES: tuple[RememberScope, ...] = ("session", "project", "user")
+_RULE_SCOPES: tuple[RememberScope, ...] = ("session", "project", "user")
 
 
-class Lasting(Struct):
+class RuleDraft(Struct):
     """A rule that is about to be remembered, in the words that are on the screen."""
 
     rules: tuple[str, ...]
@@ -31,42 +31,42 @@ class Lasting(Struct):
     def text(self) -> str:
         return self.rules[self.number]
 
-    def turn(self, by: int) -> str:
+    def switch(self, by: int) -> str:
         """Another of the rules on offer."""
         self.number = (self.number + by) % len(self.rules)
         return self.text
 
-    def widen(self) -> None:
+    def switch_scope(self) -> None:
         """The next scope, and after the widest the narrowest."""
-        self.scope = _SCOPES[(_SCOPES.index(self.scope) + 1) % len(_SCOPES)]
+        self.scope = _RULE_SCOPES[(_RULE_SCOPES.index(self.scope) + 1) % len(_RULE_SCOPES)]
 
-    def label(self) -> str:
+    def format_label(self) -> str:
         verb = "Allow it" if self.allow else "Deny it"
         place = f" (rule {self.number + 1} of {len(self.rules)})" if len(self.rules) > 1 else ""
-        return f"{verb} and remember {SCOPES[self.scope]}{place}:"
+        return f"{verb} and remember {SCOPE_WORDS[self.scope]}{place}:"
 
 
-def lasting(ask: PermissionAsked, *, allow: bool, scope: RememberScope) -> Lasting:
-    return Lasting(offered(ask), allow, scope)
+def make_rule_draft(ask: PermissionAsked, *, allow: bool, scope: RememberScope) -> RuleDraft:
+    return RuleDraft(list_offered_rules(ask), allow, scope)
 
 
-class Editable(Struct, frozen=True):
+class ArgumentsForm(Struct, frozen=True):
     """The arguments as text. `name` is the one argument that is edited as it is; "" when all are, as JSON."""
 
     name: str
     text: str
 
 
-def editable(args: Mapping[str, Any]) -> Editable:
+def make_form(args: Mapping[str, Any]) -> ArgumentsForm:
     """A command is edited as it is, as long as everything in it can be seen; all else as JSON without hidden signs."""
     strings = [name for name, value in args.items() if isinstance(value, str)]
     name = "command" if "command" in strings else strings[0] if len(args) == len(strings) == 1 else ""
-    if name and _all_seen(args[name]):
-        return Editable(name, args[name])
-    return Editable("", "".join(_spelled(char) for char in shown(args).rstrip("\n")))
+    if name and _is_all_visible(args[name]):
+        return ArgumentsForm(name, args[name])
+    return ArgumentsForm("", "".join(_escape_char(char) for char in format_arguments(args).rstrip("\n")))
 
 
-def edited(args: Mapping[str, Any], form: Editable, text: str) -> dict[str, Any]:
+def parse_form(args: Mapping[str, Any], form: ArgumentsForm, text: str) -> dict[str, Any]:
     """The arguments with what was made of them. Raises UsageError, with the place where JSON is wrong."""
     if form.name:
         if not text.strip():
@@ -75,11 +75,11 @@ def edited(args: Mapping[str, Any], form: Editable, text: str) -> dict[str, Any]
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
-        raise NotJson(error) from None
-    return understood(text)
+        raise InvalidJson(error) from None
+    return parse_edited_arguments(text)
 
 
-class NotJson(UsageError):
+class InvalidJson(UsageError):
     """Says where, from 0, so that the cursor can be put there."""
 
     def __init__(self, error: json.JSONDecodeError) -> None:
@@ -87,7 +87,7 @@ class NotJson(UsageError):
         self.place = (error.lineno - 1, error.colno - 1)
 
 
-def instead(ask: PermissionAsked, args: dict[str, Any]) -> PermissionAsked:
+def replace_arguments(ask: PermissionAsked, args: dict[str, Any]) -> PermissionAsked:
     """The question about changed arguments. What was known of the others does not hold for them."""
     command = args.get("command")
     return msgspec.structs.replace(
@@ -102,9 +102,9 @@ def instead(ask: PermissionAsked, args: dict[str, Any]) -> PermissionAsked:
     )
 
 
-def _all_seen(text: str) -> bool:
-    return all(visible(line) == line for line in re.sub(" +", " ", text).split("\n"))
+def _is_all_visible(text: str) -> bool:
+    return all(escape_hidden(line) == line for line in re.sub(" +", " ", text).split("\n"))
 
 
-def _spelled(char: str) -> str:
-    return char if char == "\n" or visible(char) == char else json.dumps(char)[1:-1]
+def _escape_char(char: str) -> str:
+    return char if char == "\n" or escape_hidden(char) == char else json.dumps(char)[1:-1]

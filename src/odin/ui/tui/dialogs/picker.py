@@ -10,71 +10,71 @@ from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
 from odin.core.errors import OdinError
-from odin.ui.tui.dialogs.colours import colours_of
+from odin.ui.tui.dialogs.colours import palette_of
 from odin.ui.tui.dialogs.dialog import Dialog
-from odin.ui.tui.dialogs.field import Field
-from odin.ui.tui.dialogs.hints import Act, Hints
-from odin.ui.tui.dialogs.rows import Drawn, Rows
-from odin.ui.tui.keys import Where
-from odin.ui.tui.paint.foreign import foreign
+from odin.ui.tui.dialogs.field import DialogInput
+from odin.ui.tui.dialogs.hints import DialogAction, Hints
+from odin.ui.tui.dialogs.rows import RowContent, Rows
+from odin.ui.tui.keys import KeyScope
+from odin.ui.tui.paint.foreign import sanitize
 from odin.ui.tui.palette import Palette
 
-LEAST_HEIGHT = 14
+MIN_HEIGHT = 14
 
 Item = TypeVar("Item")
-Yes = Callable[[], Awaitable[None]]
-Text_ = Callable[[str], Awaitable[None]]
+ConfirmedAction = Callable[[], Awaitable[None]]
+EntryAction = Callable[[str], Awaitable[None]]
 
 
-class Picker(Dialog[str], Generic[Item]):
+class PickerDialog(Dialog[str], Generic[Item]):
     """`HEAD` stands above; with `TYPING` the keyboard begins in the line to type in, else in the list.
 
     A subclass loads its items, says which fit some words, draws one and does what is chosen.
     """
 
-    PLACES: ClassVar[tuple[Where, ...]] = ("list", "dialog")
-    HEAD = ""
-    EMPTY = "There is nothing here."
-    TYPING: ClassVar[bool] = True
-    NARROWS: ClassVar[bool] = True
-    BESIDE: ClassVar[Literal["always", "where there is room", "never"]] = "where there is room"
-    ACTS: ClassVar[tuple[Act, ...]] = ()
-    ENTER = "choose"
+    KEY_SCOPES: ClassVar[tuple[KeyScope, ...]] = ("list", "dialog")
+    HEADING = ""
+    EMPTY_TEXT = "There is nothing here."
+    STARTS_IN_FILTER: ClassVar[bool] = True
+    CAN_FILTER: ClassVar[bool] = True
+    DETAIL: ClassVar[Literal["always", "where there is room", "never"]] = "where there is room"
+    ACTIONS: ClassVar[tuple[DialogAction, ...]] = ()
+    ENTER_LABEL = "choose"
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (90, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-low"), (18, "-high")]  # noqa: RUF012
     DEFAULT_CSS = """
-    Picker > .panel { height: 85%; }
-    Picker.-low > .panel { max-height: 100%; height: 100%; }
-    Picker .line { height: 1; }
-    Picker .line > .title { width: auto; padding-right: 2; }
-    Picker .line > Field { width: 1fr; }
-    Picker #entry { display: none; }
-    Picker.entering #entry { display: block; }
-    Picker.entering #filter { display: none; }
-    Picker #body { height: 1fr; layout: horizontal; }
-    Picker #beside { width: 45%; padding: 0 1; border-left: solid $primary 40%; scrollbar-size-vertical: 1; }
-    Picker.-narrow #body { layout: vertical; }
-    Picker.-narrow #beside { width: 100%; height: 40%; border-left: none; border-top: solid $primary 40%; padding: 0; }
-    Picker.-narrow.-low #beside { display: none; }
-    Picker.-narrow.-low.telling #beside { display: block; height: 4; }
-    Picker.alone #beside { display: none; }
-    Picker #beside { scrollbar-background: $surface; scrollbar-background-hover: $surface; }
-    Picker #about { width: 100%; height: auto; }
+    PickerDialog > .panel { height: 85%; }
+    PickerDialog.-low > .panel { max-height: 100%; height: 100%; }
+    PickerDialog .line { height: 1; }
+    PickerDialog .line > .title { width: auto; padding-right: 2; }
+    PickerDialog .line > DialogInput { width: 1fr; }
+    PickerDialog #entry { display: none; }
+    PickerDialog.entering #entry { display: block; }
+    PickerDialog.entering #filter { display: none; }
+    PickerDialog #body { height: 1fr; layout: horizontal; }
+    PickerDialog #beside { width: 45%; padding: 0 1; border-left: solid $primary 40%; scrollbar-size-vertical: 1; }
+    PickerDialog.-narrow #body { layout: vertical; }
+    PickerDialog.-narrow #beside { width: 100%; height: 40%; border-left: none; border-top: solid $primary 40%; padding: 0; }
+    PickerDialog.-narrow.-low #beside { display: none; }
+    PickerDialog.-narrow.-low.telling #beside { display: block; height: 4; }
+    PickerDialog.alone #beside { display: none; }
+    PickerDialog #beside { scrollbar-background: $surface; scrollbar-background-hover: $surface; }
+    PickerDialog #about { width: 100%; height: auto; }
     """
 
     def __init__(self, words: str = "") -> None:
         super().__init__()
-        self._words = words
-        self._all: Sequence[Item] = ()
-        self._loaded = False
-        self._yes: Yes | None = None
-        self._entered: Text_ | None = None
-        self._in_list = False
-        self.rows: Rows[Item] = Rows(self.draw, self._key)
+        self._initial_filter = words
+        self._items: Sequence[Item] = ()
+        self._is_loaded = False
+        self._confirmed_action: ConfirmedAction | None = None
+        self._entry_action: EntryAction | None = None
+        self._was_in_list = False
+        self.rows: Rows[Item] = Rows(self.draw, self._take_field_key)
         self.hints = Hints()
-        self.filter = Field(self._key, "type to narrow the list", id="filter")
-        self.entry = Field(self._key_in_entry, "", id="entry")
-        self._about = Static("", id="about", markup=False)
+        self.filter = DialogInput(self._take_field_key, "type to narrow the list", id="filter")
+        self.entry = DialogInput(self._take_entry_key, "", id="entry")
+        self._detail = Static("", id="about", markup=False)
 
     # --- for subclasses ---
 
@@ -85,10 +85,10 @@ class Picker(Dialog[str], Generic[Item]):
         """What the words that are typed are looked for in, in small letters."""
         raise NotImplementedError
 
-    def draw(self, item: Item) -> Drawn:
+    def draw(self, item: Item) -> RowContent:
         raise NotImplementedError
 
-    async def about(self, item: Item) -> Text:
+    async def describe(self, item: Item) -> Text:
         """What stands beside the list while it is marked."""
         return Text()
 
@@ -98,7 +98,7 @@ class Picker(Dialog[str], Generic[Item]):
     async def act(self, name: str, item: Item | None) -> None:
         """Do one of `ACTS`."""
 
-    def narrowed(self, items: Sequence[Item], words: str) -> Sequence[Item]:
+    def filter_items(self, items: Sequence[Item], words: str) -> Sequence[Item]:
         wanted = words.casefold().split()
         if not wanted:
             return items
@@ -107,95 +107,95 @@ class Picker(Dialog[str], Generic[Item]):
     # --- the parts ---
 
     @property
-    def colours(self) -> Palette:
-        return colours_of(self)
+    def palette(self) -> Palette:
+        return palette_of(self)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
             with Horizontal(classes="line"):
-                yield Static(self.HEAD, classes="title", markup=False)
+                yield Static(self.HEADING, classes="title", markup=False)
                 yield self.filter
                 yield self.entry
             with Container(id="body"):
                 yield self.rows
                 with VerticalScroll(id="beside", can_focus=False):
-                    yield self._about
+                    yield self._detail
             yield self.hints
 
     def on_mount(self) -> None:
-        self.set_class(self.BESIDE == "never", "alone")
-        self.set_class(self.BESIDE == "always", "telling")
-        if not self.TYPING:
-            self.filter.placeholder = f"{self.odin.keys.shown('list_narrow')} to narrow the list"
-        self.filter.value = self._words
-        self.filter.cursor_position = len(self._words)
-        (self.filter if self.TYPING else self.rows).focus()
+        self.set_class(self.DETAIL == "never", "alone")
+        self.set_class(self.DETAIL == "always", "telling")
+        if not self.STARTS_IN_FILTER:
+            self.filter.placeholder = f"{self.odin.keys.label_of('list_narrow')} to narrow the list"
+        self.filter.value = self._initial_filter
+        self.filter.cursor_position = len(self._initial_filter)
+        (self.filter if self.STARTS_IN_FILTER else self.rows).focus()
         self._show_hints()
         self.run_worker(self.reload, group="load", exclusive=True)
 
     async def reload(self, mark: int = 0) -> None:
         """Load the items anew. What cannot be loaded is said."""
         try:
-            self._all = await self.load()
+            self._items = await self.load()
         except OdinError as error:
-            self.odin.tell(error.sentence(), "error")
-        self._loaded = True
-        self.rows.empty = self.EMPTY
+            self.odin.show_toast(error.describe(), "error")
+        self._is_loaded = True
+        self.rows.empty = self.EMPTY_TEXT
         self._find_height()
         self.narrow(mark)
 
     def _find_height(self) -> None:
         """A short list takes little room. It stays as tall as it is while it is narrowed."""
-        wanted = max(len(self._all) + 3, LEAST_HEIGHT)
+        wanted = max(len(self._items) + 3, MIN_HEIGHT)
         low = wanted >= self.size.height * 85 // 100
         self.query_one(".panel").styles.height = None if low else wanted
 
     def narrow(self, mark: int = 0) -> None:
         """Show those that fit what is typed."""
-        self.rows.show(self.narrowed(self._all, self.filter.value), mark)
+        self.rows.show(self.filter_items(self._items, self.filter.value), mark)
 
     @property
-    def everything(self) -> Sequence[Item]:
-        return self._all
+    def all_items(self) -> Sequence[Item]:
+        return self._items
 
     # --- what happens ---
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        if event.input is self.filter and self._loaded:
+        if event.input is self.filter and self._is_loaded:
             self.narrow()
 
     def on_rows_marked(self) -> None:
-        self.run_worker(self._show_about, group="about", exclusive=True)
+        self.run_worker(self._show_detail, group="about", exclusive=True)
 
-    async def _show_about(self) -> None:
+    async def _show_detail(self) -> None:
         item = self.rows.marked
         if item is None:
-            self._about.update("")
+            self._detail.update("")
             return
         try:
-            text = await self.about(item)
+            text = await self.describe(item)
         except OdinError as error:
-            text = Text(foreign(error.sentence()), self.colours.bad)
-        self._about.update(text)
+            text = Text(sanitize(error.describe()), self.palette.bad)
+        self._detail.update(text)
 
     def on_rows_chosen(self) -> None:
         self._choose()
 
     def action_do(self, name: str) -> None:
         """One of the labels below was clicked."""
-        self._do(name)
+        self._perform(name)
 
-    def _do(self, name: str) -> bool:
+    def _perform(self, name: str) -> bool:
         """What a key or a click means. False when there is no such thing here."""
-        if name in {act.name for act in self.ACTS}:
-            self._work(self.act(name, self.rows.marked))
+        if name in {act.name for act in self.ACTIONS}:
+            self._run_and_report(self.act(name, self.rows.marked))
             return True
-        doing = self._doings().get(name)
+        doing = self._build_actions().get(name)
         if doing is not None:
             doing()
         return doing is not None
 
-    def _doings(self) -> dict[str, Callable[[], object]]:
+    def _build_actions(self) -> dict[str, Callable[[], object]]:
         rows = self.rows
         found: dict[str, Callable[[], object]] = {
             "close": self.action_close,
@@ -205,13 +205,13 @@ class Picker(Dialog[str], Generic[Item]):
             "back": self._end_entry,
             "list_up": lambda: rows.move(-1),
             "list_down": lambda: rows.move(1),
-            "list_page_up": lambda: rows.move(-rows.page),
-            "list_page_down": lambda: rows.move(rows.page),
+            "list_page_up": lambda: rows.move(-rows.page_size),
+            "list_page_down": lambda: rows.move(rows.page_size),
             "list_first": lambda: rows.move_to(0),
             "list_last": lambda: rows.move_to(len(rows.items) - 1),
             "list_choose": self._choose,
         }
-        if self.NARROWS:
+        if self.CAN_FILTER:
             found["list_narrow"] = self.filter.focus
             found["list_other"] = (rows if self.filter.has_focus else self.filter).focus
         return found
@@ -219,90 +219,90 @@ class Picker(Dialog[str], Generic[Item]):
     def _choose(self) -> None:
         item = self.rows.marked
         if item is not None:
-            self._work(self.choose(item))
+            self._run_and_report(self.choose(item))
 
-    def _work(self, doing: Awaitable[None]) -> None:
+    def _run_and_report(self, doing: Awaitable[None]) -> None:
         async def guarded() -> None:
             try:
                 await doing
             except OdinError as error:
-                self.odin.tell(error.sentence(), "error")
+                self.odin.show_toast(error.describe(), "error")
 
         self.run_worker(guarded, group="work")
 
     # --- keys ---
 
-    def _key(self, event: events.Key) -> bool:
-        if self._question(event):
+    def _take_field_key(self, event: events.Key) -> bool:
+        if self._answer_question(event):
             return True
-        name = self.named(event.key)
-        if name == "close" and self.filter.has_focus and not self.TYPING:
+        name = self.find_key_action(event.key)
+        if name == "close" and self.filter.has_focus and not self.STARTS_IN_FILTER:
             self.filter.value = ""
             self.rows.focus()
             return True
-        return bool(name) and self._do(name)
+        return bool(name) and self._perform(name)
 
     # --- questions ---
 
-    def ask_whether(self, question: str, yes: Yes) -> None:
+    def ask_whether(self, question: str, yes: ConfirmedAction) -> None:
         """Do it only when the person says so."""
-        self._yes = yes
+        self._confirmed_action = yes
         keys = self.odin.keys
-        self.hints.show([(name, keys.shown(name), name) for name in ("yes", "no")], question)
+        self.hints.show([(name, keys.label_of(name), name) for name in ("yes", "no")], question)
 
-    def _question(self, event: events.Key) -> bool:
-        if self._yes is None:
+    def _answer_question(self, event: events.Key) -> bool:
+        if self._confirmed_action is None:
             return False
-        self._answer(yes=self.odin.keys.name(event.key, "confirm") == "yes")
+        self._answer(yes=self.odin.keys.find_action(event.key, "confirm") == "yes")
         return True
 
     def _answer(self, *, yes: bool) -> None:
-        act, self._yes = self._yes, None
+        act, self._confirmed_action = self._confirmed_action, None
         self._show_hints()
         if yes and act is not None:
-            self._work(act())
+            self._run_and_report(act())
 
-    def ask_for(self, what: str, value: str, entered: Text_) -> None:
+    def ask_for(self, what: str, value: str, entered: EntryAction) -> None:
         """Let the person write a line."""
-        self._entered = entered
-        self._in_list = self.focused is self.rows
+        self._entry_action = entered
+        self._was_in_list = self.focused is self.rows
         self.entry.placeholder = what
         self.entry.value = value
         self.entry.cursor_position = len(value)
         self.add_class("entering")
         self.entry.focus()
         keys = self.odin.keys
-        self.hints.show([("confirm", keys.shown("confirm"), what), ("back", keys.shown("back"), "leave it")])
+        self.hints.show([("confirm", keys.label_of("confirm"), what), ("back", keys.label_of("back"), "leave it")])
 
-    def _key_in_entry(self, event: events.Key) -> bool:
-        name = self.odin.keys.name(event.key, "step")
-        return name in ("confirm", "back") and self._do(name)
+    def _take_entry_key(self, event: events.Key) -> bool:
+        name = self.odin.keys.find_action(event.key, "step")
+        return name in ("confirm", "back") and self._perform(name)
 
     def _take_entry(self) -> None:
-        entered, value = self._entered, self.entry.value.strip()
+        entered, value = self._entry_action, self.entry.value.strip()
         self._end_entry()
         if entered is not None and value:
-            self._work(entered(value))
+            self._run_and_report(entered(value))
 
     def _end_entry(self) -> None:
-        self._entered = None
+        self._entry_action = None
         self.remove_class("entering")
-        (self.rows if self._in_list else self.filter).focus()
+        (self.rows if self._was_in_list else self.filter).focus()
         self._show_hints()
 
     def action_close(self) -> None:
-        if self._entered is not None:
+        if self._entry_action is not None:
             self._end_entry()
-        elif self._yes is not None:
+        elif self._confirmed_action is not None:
             self._answer(yes=False)
         else:
             self.dismiss(None)
 
     def _show_hints(self) -> None:
-        acts = [Act("list_choose", self.ENTER)] if self.ENTER else []
-        acts += self.ACTS
-        if not self.TYPING and self.NARROWS:
-            acts.append(Act("list_narrow", "narrow"))
+        acts = [DialogAction("list_choose", self.ENTER_LABEL)] if self.ENTER_LABEL else []
+        acts += self.ACTIONS
+        if not self.STARTS_IN_FILTER and self.CAN_FILTER:
+            acts.append(DialogAction("list_narrow", "narrow"))
         keys = self.odin.keys
-        acts.append(Act("close", "close"))
-        self.hints.show([(act.name, keys.shown(act.name, typing=self.TYPING), act.label) for act in acts])
+        acts.append(DialogAction("close", "close"))
+        self.hints.show([(act.name, keys.label_of(act.name, typing=self.STARTS_IN_FILTER), act.label) for act in acts])

@@ -10,27 +10,27 @@ from textual.widgets import Input, Static
 
 from odin.core.event import QuestionsAsked
 from odin.core.op import AnswerQuestions
-from odin.ui.terminal import folded, visible
-from odin.ui.tui.dialogs.asked import AskedDialog
-from odin.ui.tui.dialogs.choices import Choice, Choices
-from odin.ui.tui.dialogs.field import Line
-from odin.ui.tui.dialogs.page import Page
-from odin.ui.tui.dialogs.permission_page import words
-from odin.ui.tui.dialogs.questions_draft import Draft
-from odin.ui.tui.paint.canvas import Canvas, blank
+from odin.ui.terminal import escape_hidden, wrap_words
+from odin.ui.tui.dialogs.asked import RequestDialog
+from odin.ui.tui.dialogs.choices import ChoiceBar, DialogChoice
+from odin.ui.tui.dialogs.field import LineInput
+from odin.ui.tui.dialogs.page import TextPage
+from odin.ui.tui.dialogs.permission_page import paint_sentence
+from odin.ui.tui.dialogs.questions_draft import AnswersDraft
+from odin.ui.tui.paint.canvas import Canvas, make_blank
 
-Give = Callable[[AnswerQuestions], Awaitable[str]]
+SubmitAnswers = Callable[[AnswerQuestions], Awaitable[str]]
 """Hands the answers in; gives a sentence when they were refused."""
 
-OWN = "In your own words"
+OWN_WORDS = "In your own words"
 
 
-class QuestionsDialog(AskedDialog):
+class QuestionsDialog(RequestDialog):
     def __init__(
         self,
         ask: QuestionsAsked,
         agent: str,
-        give: Give,
+        give: SubmitAnswers,
         *,
         waiting: int = 0,
         deadline: float = 0,
@@ -38,114 +38,131 @@ class QuestionsDialog(AskedDialog):
     ) -> None:
         super().__init__(ask.ask_id, waiting=waiting, deadline=deadline, keep=keep)
         self._agent = agent
-        self._give = give
-        self._draft = Draft(ask.questions)
+        self._submit_answers = give
+        self._draft = AnswersDraft(ask.questions)
         self._writing = False
-        self._warned = False
-        self._lines: dict[int, int] = {}
+        self._is_warned = False
+        self._option_lines: dict[int, int] = {}
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
             yield Static(id="who", classes="title", markup=False)
-            yield Page(self.canvas, id="about")
-            yield Line(id="line", compact=True, select_on_focus=False)
+            yield TextPage(self.make_canvas, id="about")
+            yield LineInput(id="line", compact=True, select_on_focus=False)
             yield Static(id="said", markup=False)
-            yield Choices(id="answers")
+            yield ChoiceBar(id="answers")
 
     def on_mount(self) -> None:
         self._show()
 
-    def became_ready(self) -> None:
+    def handle_ready(self) -> None:
         self._show()
 
     # --- what is shown ---
 
     def retitle(self) -> None:
         draft = self._draft
-        who = f"The sub-agent {visible(self._agent)}" if self._agent else "Odin"
-        if draft.reviewing:
+        who = f"The sub-agent {escape_hidden(self._agent)}" if self._agent else "Odin"
+        if draft.is_reviewing:
             text = "Your answers"
         else:
             several = len(draft.questions) > 1
             text = f"{who} asks" + (f" ({draft.number + 1} of {len(draft.questions)})" if several else "")
-            text += f": {visible(draft.question.header)}" if draft.question.header else ""
-        self.query_one("#who", Static).update(text + self.circumstances())
+            text += f": {escape_hidden(draft.question.header)}" if draft.question.header else ""
+        self.query_one("#who", Static).update(text + self.describe_wait())
 
     def _show(self, said: str = "") -> None:
         """Draw it all again, as the draft is now."""
         draft, line = self._draft, self.query_one("#line", Input)
-        self._writing = not draft.reviewing and (self._writing or not draft.question.options)
+        self._writing = not draft.is_reviewing and (self._writing or not draft.question.options)
         if self._writing and not line.display:
-            line.value = draft.own
+            line.value = draft.own_words
             line.cursor_position = len(line.value)
         line.display = self._writing
-        (line if self._writing else self.query_one(Page)).focus()
+        (line if self._writing else self.query_one(TextPage)).focus()
         self.query_one("#said", Static).update(said)
-        self.query_one(Choices).offer(self._choices() if self.ready else ())
+        self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
         self.retitle()
-        self.query_one(Page).show(self._page)
+        self.query_one(TextPage).show(self._paint_page)
         self._fit()
 
-    def _choices(self) -> Sequence[Choice]:
+    def _list_choices(self) -> Sequence[DialogChoice]:
         draft, keys = self._draft, self.odin.keys
-        back = (Choice("previous_question", keys.shown("previous_question"), "Back"),) if draft.number else ()
-        enter = keys.shown("settle")
-        cancel = Choice(
-            "cancel", keys.shown("cancel"), "Cancel all" if len(draft.questions) > 1 else "Cancel", "Cancel"
+        back = (DialogChoice("previous_question", keys.label_of("previous_question"), "Back"),) if draft.number else ()
+        enter = keys.label_of("settle")
+        cancel = DialogChoice(
+            "cancel", keys.label_of("cancel"), "Cancel all" if len(draft.questions) > 1 else "Cancel", "Cancel"
         )
-        if draft.reviewing:
-            return Choice("settle", enter, "Send them"), *back, cancel
+        if draft.is_reviewing:
+            return DialogChoice("settle", enter, "Send them"), *back, cancel
         last = draft.number + 1 == len(draft.questions)
         word = "Answer" if len(draft.questions) == 1 else "Review" if last else "Next"
         if self._writing:
-            leave = Choice("list", keys.shown("back"), "Back to the list") if draft.question.options else cancel
-            return Choice("settle", keys.shown("confirm"), word), leave
-        on = Choice("settle", enter, word)
-        own = Choice("own_words", keys.shown("own_words"), OWN, "Own words")
-        several = (Choice("toggle_option", keys.shown("toggle_option"), "Choose"),) if draft.question.multiple else ()
+            leave = (
+                DialogChoice("list", keys.label_of("back"), "Back to the list") if draft.question.options else cancel
+            )
+            return DialogChoice("settle", keys.label_of("confirm"), word), leave
+        on = DialogChoice("settle", enter, word)
+        own = DialogChoice("own_words", keys.label_of("own_words"), OWN_WORDS, "Own words")
+        several = (
+            (DialogChoice("toggle_option", keys.label_of("toggle_option"), "Choose"),)
+            if draft.question.multiple
+            else ()
+        )
         return on, *several, own, *back, cancel
 
-    def _page(self, canvas: Canvas) -> list[Strip]:
-        self._lines = {}
-        return self._review(canvas) if self._draft.reviewing else self._question(canvas)
+    def _paint_page(self, canvas: Canvas) -> list[Strip]:
+        self._option_lines = {}
+        return self._paint_review(canvas) if self._draft.is_reviewing else self._paint_question(canvas)
 
-    def _question(self, canvas: Canvas) -> list[Strip]:
+    def _paint_question(self, canvas: Canvas) -> list[Strip]:
         draft, colours = self._draft, canvas.palette
-        strips = [row for line in draft.question.text.split("\n") for row in words(canvas, visible(line))]
+        strips = [
+            row for line in draft.question.text.split("\n") for row in paint_sentence(canvas, escape_hidden(line))
+        ]
         if not draft.question.options:
             return strips
-        strips.append(blank())
+        strips.append(make_blank())
         for number, option in enumerate(draft.question.options):
             default = "" if number or draft.question.multiple else " (default)"
-            self._row(strips, canvas, number, visible(option.label) + default)
+            self._paint_row(strips, canvas, number, escape_hidden(option.label) + default)
             if option.detail:
-                for row in folded(visible(option.detail), canvas.width - 8).split("\n"):
-                    self._lines[len(strips)] = number
-                    strips.append(canvas.row((f"        {row}", colours.dim)))
-        self._row(strips, canvas, len(draft.question.options), f"{OWN} …" if not draft.own else visible(draft.own))
+                for row in wrap_words(escape_hidden(option.detail), canvas.width - 8).split("\n"):
+                    self._option_lines[len(strips)] = number
+                    strips.append(canvas.paint_row((f"        {row}", colours.dim)))
+        self._paint_row(
+            strips,
+            canvas,
+            len(draft.question.options),
+            f"{OWN_WORDS} …" if not draft.own_words else escape_hidden(draft.own_words),
+        )
         return strips
 
-    def _row(self, strips: list[Strip], canvas: Canvas, number: int, text: str) -> None:
+    def _paint_row(self, strips: list[Strip], canvas: Canvas, number: int, text: str) -> None:
         draft, colours = self._draft, canvas.palette
         here = number == draft.cursor and not self._writing
         own = number == len(draft.question.options)
-        chosen = bool(draft.own) if own else draft.picked(number)
+        chosen = bool(draft.own_words) if own else draft.is_picked(number)
         box = ("[x] " if chosen else "[ ] ") if draft.question.multiple else ("● " if chosen else "○ ")
-        self._lines[len(strips)] = number
+        self._option_lines[len(strips)] = number
         key = "  " if own else f"{number + 1} "
         style = colours.cursor if here else colours.text
-        strips.append(canvas.row(("› " if here else "  ", colours.accent), (key, colours.dim), (box + text, style)))
+        strips.append(
+            canvas.paint_row(("› " if here else "  ", colours.accent), (key, colours.dim), (box + text, style))
+        )
 
-    def _review(self, canvas: Canvas) -> list[Strip]:
+    def _paint_review(self, canvas: Canvas) -> list[Strip]:
         draft, colours = self._draft, canvas.palette
         strips: list[Strip] = []
         for number, question in enumerate(draft.questions):
-            self._lines[len(strips)] = number
+            self._option_lines[len(strips)] = number
             here = "› " if number == draft.cursor else "  "
-            title = visible(question.header or question.text)
-            strips.append(canvas.row((here, colours.accent), (f"{number + 1} {title}", colours.dim)))
-            for row in words(canvas, "    " + visible(", ".join(draft.answer(number)) or "(the first)")):
-                self._lines[len(strips)] = number
+            title = escape_hidden(question.header or question.text)
+            strips.append(canvas.paint_row((here, colours.accent), (f"{number + 1} {title}", colours.dim)))
+            for row in paint_sentence(
+                canvas, "    " + escape_hidden(", ".join(draft.answer_of(number)) or "(the first)")
+            ):
+                self._option_lines[len(strips)] = number
                 strips.append(row)
         return strips
 
@@ -154,21 +171,21 @@ class QuestionsDialog(AskedDialog):
 
     def _fit(self) -> None:
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
-        used = 1 + max(self.query_one(Choices).rows(width), 1) + self._writing
+        used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self._writing
         for name in ("#who", "#said"):
             part = self.query_one(name, Static)
             text = str(part.content)
             part.display = bool(text)
-            used += folded(text, width).count("\n") + 1 if text else 0
-        page = self.query_one(Page)
-        page.styles.height = max(min(page.rows(width), max(height - 1 - used, 2)), 1)
-        at = [line for line, number in self._lines.items() if number == self._draft.cursor]
+            used += wrap_words(text, width).count("\n") + 1 if text else 0
+        page = self.query_one(TextPage)
+        page.styles.height = max(min(page.count_rows(width), max(height - 1 - used, 2)), 1)
+        at = [line for line, number in self._option_lines.items() if number == self._draft.cursor]
         if at and not self._writing:
             self.call_after_refresh(self._reveal, at[0], at[-1])
 
     def _reveal(self, first: int, last: int) -> None:
         """Called after the next drawing; the dialog may be gone by then."""
-        page = next(iter(self.query(Page)), None)
+        page = next(iter(self.query(TextPage)), None)
         if page is None:
             return
         top, rows = page.scroll_offset.y, page.size.height
@@ -179,28 +196,28 @@ class QuestionsDialog(AskedDialog):
 
     # --- keys and clicks ---
 
-    async def take(self, event: events.Key) -> None:
-        name = self._named(event.key)
+    async def take_key(self, event: events.Key) -> None:
+        name = self._find_step_action(event.key)
         if name:
             event.stop()
             event.prevent_default()
-            await self._do(name)
+            await self._perform(name)
 
-    def _named(self, key: str) -> str:
+    def _find_step_action(self, key: str) -> str:
         keys = self.odin.keys
         if self._writing:
-            name = keys.name(key, "step")
+            name = keys.find_action(key, "step")
             leaves = "list" if name == "back" and self._draft.question.options else ""
-            cancels = not self._draft.question.options and keys.name(key, "questions") == "cancel"
+            cancels = not self._draft.question.options and keys.find_action(key, "questions") == "cancel"
             return "settle" if name == "confirm" else leaves or ("cancel" if cancels else "")
         if len(key) == 1 and key.isdecimal() and key != "0":
             return f"pick({int(key) - 1})"
-        return keys.name(key, "questions") or self.scrolling(key)
+        return keys.find_action(key, "questions") or self.find_scroll_action(key)
 
-    async def _do(self, name: str) -> None:
-        if not self.given:
+    async def _perform(self, name: str) -> None:
+        if not self.is_answered:
             if name != "cancel":
-                self._warned = False
+                self._is_warned = False
             await self.run_action(name)
 
     def action_next_option(self) -> None:
@@ -216,9 +233,9 @@ class QuestionsDialog(AskedDialog):
     async def action_pick(self, number: int) -> None:
         """An option by its number or by a click: several are switched, one is the answer."""
         draft = self._draft
-        if draft.reviewing:
+        if draft.is_reviewing:
             if number < len(draft.questions):
-                self._go(number)
+                self._go_to_question(number)
         elif number == len(draft.question.options):
             self.action_own_words()
         elif number < len(draft.question.options):
@@ -228,76 +245,76 @@ class QuestionsDialog(AskedDialog):
                 self._show()
             else:
                 draft.settle()
-                await self._on()
+                await self._advance()
 
     def action_toggle_option(self) -> None:
         draft = self._draft
-        if draft.reviewing:
+        if draft.is_reviewing:
             return
-        if draft.at_own_words:
+        if draft.is_at_own_words:
             self.action_own_words()
         else:
             draft.toggle(draft.cursor)
             self._show()
 
     def action_own_words(self) -> None:
-        if not self._draft.reviewing:
+        if not self._draft.is_reviewing:
             self._draft.cursor = len(self._draft.question.options)
             self._writing = True
             self._show()
 
     def action_list(self) -> None:
-        self._draft.write(self.query_one("#line", Input).value.strip())
+        self._draft.write_own_words(self.query_one("#line", Input).value.strip())
         self._writing = False
         self._show()
 
     def action_previous_question(self) -> None:
         if self._draft.number:
-            self._go(self._draft.number - 1)
+            self._go_to_question(self._draft.number - 1)
 
-    def _go(self, number: int) -> None:
+    def _go_to_question(self, number: int) -> None:
         self._writing = False
         self.query_one("#line", Input).display = False
-        self._draft.go(number)
+        self._draft.go_to(number)
         self._show()
 
     async def action_settle(self) -> None:
         draft = self._draft
-        if draft.reviewing:
-            await self._send(AnswerQuestions(self.ask_id, draft.answers()))
+        if draft.is_reviewing:
+            await self._send(AnswerQuestions(self.ask_id, draft.list_answers()))
         elif self._writing:
             typed = self.query_one("#line", Input).value.strip()
-            draft.write(typed)
+            draft.write_own_words(typed)
             if typed or not draft.question.options:
-                await self._on()
+                await self._advance()
             else:
                 self._writing = False
                 self._show()
-        elif draft.at_own_words and not draft.own:
+        elif draft.is_at_own_words and not draft.own_words:
             self.action_own_words()
         else:
             draft.settle()
-            await self._on()
+            await self._advance()
 
-    async def _on(self) -> None:
+    async def _advance(self) -> None:
         """To the next question; a single one needs no second look."""
         if len(self._draft.questions) == 1:
-            await self._send(AnswerQuestions(self.ask_id, self._draft.answers()))
+            await self._send(AnswerQuestions(self.ask_id, self._draft.list_answers()))
         else:
-            self._go(self._draft.number + 1)
+            self._go_to_question(self._draft.number + 1)
 
     async def action_cancel(self) -> None:
-        if self._draft.touched and len(self._draft.questions) > 1 and not self._warned:
-            self._warned = True
-            self._show(f"{self.odin.keys.shown('cancel')} again cancels all of them; your answers are lost.")
+        if self._draft.is_touched and len(self._draft.questions) > 1 and not self._is_warned:
+            self._is_warned = True
+            self._show(f"{self.odin.keys.label_of('cancel')} again cancels all of them; your answers are lost.")
             return
         await self._send(AnswerQuestions(self.ask_id, cancelled=True))
 
     async def _send(self, answer: AnswerQuestions) -> None:
-        self.given = True
-        refused = await self._give(answer)
+        self.is_answered = True
+        refused = await self._submit_answers(answer)
         if refused:
-            self.given = False
-            self._show(visible(refused))
+            self.is_answered = False
+            self._show(escape_hidden(refused))
         elif self.is_current:
             self.dismiss(None)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from odin.core.event import Question
 
 
-class Draft:
+class AnswersDraft:
     """`number` is the question the person is at; one more than there are means looking at all answers again.
 
     `cursor` is the option they are at; one more than there are means their own words.
@@ -16,10 +16,10 @@ class Draft:
         self.number = 0
         self.cursor = 0
         self._picked: list[list[int]] = [[] for _ in questions]
-        self._own = [""] * len(questions)
+        self._own_words = [""] * len(questions)
 
     @property
-    def reviewing(self) -> bool:
+    def is_reviewing(self) -> bool:
         return self.number >= len(self.questions)
 
     @property
@@ -27,30 +27,30 @@ class Draft:
         return self.questions[self.number]
 
     @property
-    def own(self) -> str:
-        return self._own[self.number]
+    def own_words(self) -> str:
+        return self._own_words[self.number]
 
     @property
-    def at_own_words(self) -> bool:
-        return not self.reviewing and self.cursor >= len(self.question.options)
+    def is_at_own_words(self) -> bool:
+        return not self.is_reviewing and self.cursor >= len(self.question.options)
 
     @property
-    def touched(self) -> bool:
+    def is_touched(self) -> bool:
         """Whether there is something that a cancel would lose."""
-        return any(self._picked) or any(self._own)
+        return any(self._picked) or any(self._own_words)
 
-    def picked(self, option: int) -> bool:
+    def is_picked(self, option: int) -> bool:
         return option in self._picked[self.number]
 
     def move(self, by: int) -> None:
-        rows = len(self.questions) if self.reviewing else len(self.question.options) + 1
+        rows = len(self.questions) if self.is_reviewing else len(self.question.options) + 1
         self.cursor = (self.cursor + by) % rows
 
     def toggle(self, option: int) -> None:
         """Choose an option; where only one counts, in the place of another."""
         mine = self._picked[self.number]
         if not self.question.multiple:
-            self._picked[self.number], self._own[self.number] = [option], ""
+            self._picked[self.number], self._own_words[self.number] = [option], ""
         elif option in mine:
             mine.remove(option)
         else:
@@ -59,28 +59,28 @@ class Draft:
 
     def settle(self) -> None:
         """Where nothing is chosen yet, or only one can be, the option under the cursor is the answer."""
-        if self.at_own_words:
+        if self.is_at_own_words:
             return
-        if not self.question.multiple or not (self._picked[self.number] or self.own):
+        if not self.question.multiple or not (self._picked[self.number] or self.own_words):
             self.toggle(self.cursor)
 
-    def write(self, words: str) -> None:
+    def write_own_words(self, words: str) -> None:
         """An answer in the person's own words; where several count, beside what is chosen."""
-        self._own[self.number] = words
+        self._own_words[self.number] = words
         if words and not self.question.multiple:
             self._picked[self.number] = []
 
-    def go(self, number: int) -> None:
+    def go_to(self, number: int) -> None:
         self.number = max(0, min(number, len(self.questions)))
-        mine = [] if self.reviewing else self._picked[self.number]
+        mine = [] if self.is_reviewing else self._picked[self.number]
         self.cursor = mine[0] if mine else 0
-        if not self.reviewing and self.own and not mine:
+        if not self.is_reviewing and self.own_words and not mine:
             self.cursor = len(self.question.options)
 
-    def answer(self, number: int) -> tuple[str, ...]:
+    def answer_of(self, number: int) -> tuple[str, ...]:
         """What was answered; nothing means the first option."""
         chosen = [self.questions[number].options[option].label for option in self._picked[number]]
-        return (*chosen, self._own[number]) if self._own[number] else tuple(chosen)
+        return (*chosen, self._own_words[number]) if self._own_words[number] else tuple(chosen)
 
-    def answers(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(self.answer(number) for number in range(len(self.questions)))
+    def list_answers(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(self.answer_of(number) for number in range(len(self.questions)))

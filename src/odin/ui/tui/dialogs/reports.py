@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from odin.ui.commands.spending import context_text, usage_text
-from odin.ui.commands.state import DOCTOR, NO_SERVERS, SERVERS, facts
-from odin.ui.terminal import visible
-from odin.ui.tui.dialogs.reading import Reading
+from odin.ui.commands.spending import format_context, format_usage
+from odin.ui.commands.state import DOCTOR_HINT, NO_LANGUAGE_SERVERS, NO_MCP_SERVERS, list_facts
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.dialogs.reading import ReportDialog
 from odin.ui.tui.palette import Palette
-from odin.ui.tui.panels.amounts import tilde
+from odin.ui.tui.panels.amounts import shorten_home
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 _BAR = 60
 
 
-def context(app: "OdinApp") -> Reading:
+def make_context_report(app: "OdinApp") -> ReportDialog:
     async def write(colours: Palette, columns: int) -> Text:
-        report = await app.client.context()
-        lines = context_text(report).splitlines()
+        report = await app.client.report_context()
+        lines = format_context(report).splitlines()
         text = Text().append(f"{lines[0]}\n", colours.strong)
         if report.limit:
             room = min(_BAR, columns)
@@ -35,47 +35,47 @@ def context(app: "OdinApp") -> Reading:
             text.append(f"{line}\n", colours.text if line.startswith("  ") else colours.dim)
         return text
 
-    return Reading("What fills the window", write)
+    return ReportDialog("What fills the window", write)
 
 
-def usage(app: "OdinApp") -> Reading:
+def make_usage_report(app: "OdinApp") -> ReportDialog:
     async def write(colours: Palette, columns: int) -> Text:
-        return Text(usage_text(await app.client.snapshot(), await app.client.info()), colours.text)
+        return Text(format_usage(await app.client.snapshot(), await app.client.get_info()), colours.text)
 
-    return Reading("What this session has spent", write)
+    return ReportDialog("What this session has spent", write)
 
 
-def servers(app: "OdinApp") -> Reading:
+def make_servers_report(app: "OdinApp") -> ReportDialog:
     async def write(colours: Palette, columns: int) -> Text:
-        return Text(SERVERS, colours.text)
+        return Text(NO_MCP_SERVERS, colours.text)
 
-    return Reading("MCP servers", write)
+    return ReportDialog("MCP servers", write)
 
 
-def diagnostics(app: "OdinApp") -> Reading:
+def make_diagnostics_report(app: "OdinApp") -> ReportDialog:
     """What is not as it should be, and what one would want to know then."""
 
     async def write(colours: Palette, columns: int) -> Text:
-        info = await app.client.info()
+        info = await app.client.get_info()
         text = Text()
         if info.notice:
-            text.append(f"{visible(info.notice)}\n\n", colours.warn)
+            text.append(f"{escape_hidden(info.notice)}\n\n", colours.warn)
         if info.warnings:
             text.append(f"{len(info.warnings)} {'warning' if len(info.warnings) == 1 else 'warnings'}\n", colours.warn)
             for warning in info.warnings:
-                text.append(f"• {visible(warning)}\n", colours.text)
+                text.append(f"• {escape_hidden(warning)}\n", colours.text)
         else:
             text.append("No warnings.\n", colours.good)
-        count = app.troubles.count
-        key = app.keys.shown("errors")
+        count = app.error_log.count
+        key = app.keys.label_of("errors")
         many = "1 error" if count == 1 else f"{count} errors"
         errors = f"{many} since Odin was started; {key} shows them." if count else "No errors since Odin was started."
         text.append(f"\n{errors}\n\n", colours.bad if count else colours.text)
-        for name, value in facts(info):
+        for name, value in list_facts(info):
             text.append(f"{name:<16}", colours.dim)
-            text.append(f"{visible(tilde(value))}\n", colours.text)
-        text.append(f"\n{NO_SERVERS}\n", colours.dim)
-        text.append(DOCTOR, colours.dim)
+            text.append(f"{escape_hidden(shorten_home(value))}\n", colours.text)
+        text.append(f"\n{NO_LANGUAGE_SERVERS}\n", colours.dim)
+        text.append(DOCTOR_HINT, colours.dim)
         return text
 
-    return Reading("Diagnostics", write)
+    return ReportDialog("Diagnostics", write)

@@ -11,15 +11,15 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from odin.ui.terminal import width as columns_of
-from odin.ui.tui.dialogs.colours import app_of, colours_of
+from odin.ui.terminal import width_of as columns_of
+from odin.ui.tui.dialogs.colours import app_of, palette_of
 
 Item = TypeVar("Item")
 
-Drawn = tuple[Text, Sequence[str]]
+RowContent = tuple[Text, Sequence[str]]
 """A row: what it is about, and more about it for the right edge, the most important first."""
 
-OnKey = Callable[[events.Key], bool]
+KeyFilter = Callable[[events.Key], bool]
 
 
 class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
@@ -44,10 +44,10 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
     class Chosen(Message):
         """The marked row is what the person wants."""
 
-    def __init__(self, draw: Callable[[Item], Drawn], on_key: OnKey) -> None:
+    def __init__(self, draw: Callable[[Item], RowContent], on_key: KeyFilter) -> None:
         super().__init__()
-        self._draw = draw
-        self._on_key_first = on_key
+        self._draw_item = draw
+        self._key_filter = on_key
         self._items: Sequence[Item] = ()
         self.mark = 0
         self.empty = ""
@@ -83,7 +83,7 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
             self.post_message(self.Marked())
 
     @property
-    def page(self) -> int:
+    def page_size(self) -> int:
         return max(self.size.height - 1, 1)
 
     def _follow_mark(self) -> None:
@@ -105,14 +105,14 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
         room = self.scrollable_content_region.width
         inner = room - 1
         if index >= len(self._items):
-            said = Text(self.empty if not index else "", colours_of(self).dim, end="")
+            said = Text(self.empty if not index else "", palette_of(self).dim, end="")
             said.truncate(room, overflow="ellipsis", pad=True)
             return Strip(said.render(app_of(self).console), room).apply_style(style)
         marked = index == self.mark
-        colours = colours_of(self)
+        colours = palette_of(self)
         line = Text("› " if marked else "  ", colours.accent, end="")
-        left, right = self._draw(self._items[index])
-        end = _fitting(right, inner - 2 - min(columns_of(left.plain), inner // 2) - 2)
+        left, right = self._draw_item(self._items[index])
+        end = _join_fitting(right, inner - 2 - min(columns_of(left.plain), inner // 2) - 2)
         left = left.copy()
         left.truncate(max(inner - 2 - columns_of(end) - (2 if end else 0), 1), overflow="ellipsis", pad=bool(end))
         line.append_text(left)
@@ -127,7 +127,7 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
     # --- keys and the mouse ---
 
     async def _on_key(self, event: events.Key) -> None:
-        if self._on_key_first(event):
+        if self._key_filter(event):
             event.stop()
             event.prevent_default()
 
@@ -142,7 +142,7 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
             self.move_to(index)
 
 
-def _fitting(words: Sequence[str], room: int) -> str:
+def _join_fitting(words: Sequence[str], room: int) -> str:
     """As many of them as there is room for."""
     kept: list[str] = []
     for word in filter(None, words):

@@ -12,13 +12,13 @@ from odin.core.errors import UsageError
 from odin.core.event import Envelope, RuleAdded, RuleRemoved
 from odin.core.op import AddRule, RemoveRule
 from odin.core.rule import RuleLine
-from odin.ui.terminal import visible
-from odin.ui.tui.composer.outside import editor_command, run_outside
-from odin.ui.tui.dialogs.hints import Act
-from odin.ui.tui.dialogs.newrule import NewRule
-from odin.ui.tui.dialogs.picker import Picker
-from odin.ui.tui.dialogs.rows import Drawn
-from odin.ui.tui.panels.amounts import tilde
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.composer.outside import choose_editor, run_in_terminal
+from odin.ui.tui.dialogs.hints import DialogAction
+from odin.ui.tui.dialogs.newrule import NewRuleDialog
+from odin.ui.tui.dialogs.picker import PickerDialog
+from odin.ui.tui.dialogs.rows import RowContent
+from odin.ui.tui.panels.amounts import shorten_home
 
 _LAYERS = {
     "default": "Built in. A rule of yours that says otherwise is stronger.",
@@ -29,64 +29,64 @@ _LAYERS = {
 }
 
 
-class RulesDialog(Picker[RuleLine]):
+class RulesDialog(PickerDialog[RuleLine]):
     """Follows the rules while it is open: it is told of each that comes or goes."""
 
-    PLACES = ("rules", "list", "dialog")
-    HEAD = "Rules"
-    EMPTY = "There are no rules beside the defaults."
-    TYPING = False
-    ENTER = ""
-    ACTS: ClassVar[tuple[Act, ...]] = (
-        Act("add_rule", "add"),
-        Act("remove_rule", "delete"),
-        Act("open_rule", "open the file"),
+    KEY_SCOPES = ("rules", "list", "dialog")
+    HEADING = "Rules"
+    EMPTY_TEXT = "There are no rules beside the defaults."
+    STARTS_IN_FILTER = False
+    ENTER_LABEL = ""
+    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
+        DialogAction("add_rule", "add"),
+        DialogAction("remove_rule", "delete"),
+        DialogAction("open_rule", "open the file"),
     )
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.odin.watchers.append(self)
+        self.odin.observers.append(self)
 
     def on_unmount(self) -> None:
-        self.odin.watchers.remove(self)
+        self.odin.observers.remove(self)
 
     # --- what happens meanwhile ---
 
-    def enter(self, client: Client, info: SessionInfo) -> None:
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
         self.run_worker(self.reload, group="load", exclusive=True)
 
-    def see(self, envelope: Envelope, live: bool) -> None:
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
         if live and isinstance(envelope.event, RuleAdded | RuleRemoved):
             self.run_worker(partial(self.reload, self.rows.mark), group="load", exclusive=True)
 
-    def frame(self) -> None:
+    def draw_frame(self) -> None:
         return None
 
     # --- the list ---
 
     async def load(self) -> Sequence[RuleLine]:
-        return await self.odin.client.rules()
+        return await self.odin.client.list_rules()
 
     def text_of(self, item: RuleLine) -> str:
         return f"{item.layer} {item.action} {item.text} {item.source}".casefold()
 
-    def draw(self, item: RuleLine) -> Drawn:
-        colours = self.colours
+    def draw(self, item: RuleLine) -> RowContent:
+        colours = self.palette
         style = {"allow": colours.good, "ask": colours.warn, "deny": colours.bad}[item.action]
         line = Text().append(f"{item.number or '–':>3} ", colours.dim)
         line.append(f"{item.action:<6}", style)
-        line.append(visible(item.text), colours.text)
-        return line, (item.layer, visible(tilde(item.source)))
+        line.append(escape_hidden(item.text), colours.text)
+        return line, (item.layer, escape_hidden(shorten_home(item.source)))
 
-    async def about(self, item: RuleLine) -> Text:
-        colours = self.colours
-        text = Text().append(f"{item.action} {visible(item.text)}\n\n", colours.strong)
+    async def describe(self, item: RuleLine) -> Text:
+        colours = self.palette
+        text = Text().append(f"{item.action} {escape_hidden(item.text)}\n\n", colours.strong)
         text.append(f"{_LAYERS.get(item.layer, '')}\n", colours.text)
         if item.source:
             text.append("\nwritten in\n", colours.dim)
-            text.append(f"{visible(tilde(item.source))}\n", colours.text)
+            text.append(f"{escape_hidden(shorten_home(item.source))}\n", colours.text)
         text.append("\n")
-        text.append(f"Number {item.number}." if item.number else _fixed(item), colours.dim)
+        text.append(f"Number {item.number}." if item.number else _explain_fixed(item), colours.dim)
         return text
 
     async def choose(self, item: RuleLine) -> None:
@@ -96,27 +96,27 @@ class RulesDialog(Picker[RuleLine]):
 
     async def act(self, name: str, item: RuleLine | None) -> None:
         if name == "add_rule":
-            self.odin.push_screen(NewRule(), self._added)
+            self.odin.push_screen(NewRuleDialog(), self._add_entered)
         elif item is None:
             return
         elif name == "open_rule":
             await self._open(item)
         elif not item.number:
-            raise UsageError(_fixed(item))
+            raise UsageError(_explain_fixed(item))
         else:
-            short = visible(item.text)[:40]
+            short = escape_hidden(item.text)[:40]
             self.ask_whether(f"Take back “{item.action} {short}”?", lambda: self._remove(item))
 
-    def _added(self, rule: AddRule | None) -> None:
+    def _add_entered(self, rule: AddRule | None) -> None:
         if rule is not None:
-            self._work(self._add(rule))
+            self._run_and_report(self._add(rule))
 
     async def _add(self, rule: AddRule) -> None:
         await self.odin.client.submit(rule)
         await self.reload(self.rows.mark)
 
     async def _remove(self, item: RuleLine) -> None:
-        known = {rule.number: rule for rule in await self.odin.client.rules()}
+        known = {rule.number: rule for rule in await self.odin.client.list_rules()}
         if known.get(item.number) != item:
             raise UsageError("The rules have changed meanwhile; nothing was removed.", "Choose it again.")
         await self.odin.client.submit(RemoveRule(item.number))
@@ -126,14 +126,14 @@ class RulesDialog(Picker[RuleLine]):
         path = Path(item.source).expanduser()
         if not item.source or not path.is_file():
             raise UsageError("This rule is in no file.")
-        await run_outside(self.odin, [*editor_command(), str(path)])
-        self.odin.tell("What you changed in the file holds from the next session on.")
+        await run_in_terminal(self.odin, [*choose_editor(), str(path)])
+        self.odin.show_toast("What you changed in the file holds from the next session on.")
 
 
-def _fixed(item: RuleLine) -> str:
+def _explain_fixed(item: RuleLine) -> str:
     """Why a rule without a number cannot be removed here."""
     if item.layer == "default":
         return "This rule is built in and cannot be removed; one of yours that says otherwise is stronger."
     if item.source:
-        return f"This rule is part of {visible(tilde(item.source))}; take it out of that file."
+        return f"This rule is part of {escape_hidden(shorten_home(item.source))}; take it out of that file."
     return "This rule was given when Odin was started; it ends with this run."

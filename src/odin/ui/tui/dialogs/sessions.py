@@ -9,34 +9,34 @@ from rich.text import Text
 
 from odin.core.errors import OdinError
 from odin.core.sessions import SessionMatch, SessionPreview, SessionSummary
-from odin.ui.commands.spending import usd
-from odin.ui.picking import when
-from odin.ui.terminal import visible
-from odin.ui.tui.dialogs.ages import age
-from odin.ui.tui.dialogs.hints import Act
-from odin.ui.tui.dialogs.picker import Picker
-from odin.ui.tui.dialogs.rows import Drawn
-from odin.ui.tui.paint.foreign import foreign
+from odin.ui.commands.spending import format_usd
+from odin.ui.picking import format_time
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.dialogs.ages import format_age
+from odin.ui.tui.dialogs.hints import DialogAction
+from odin.ui.tui.dialogs.picker import PickerDialog
+from odin.ui.tui.dialogs.rows import RowContent
+from odin.ui.tui.paint.foreign import sanitize
 
-SEARCH_AFTER_S = 0.3
-SEARCH_LETTERS = 3
-SEARCH_AT_MOST_S = 30
-FOUND = 50
-PREVIEWS = 40
+SEARCH_DELAY_S = 0.3
+MIN_SEARCH_LETTERS = 3
+SEARCH_TIMEOUT_S = 30
+MAX_MATCHES = 50
+MAX_PREVIEWS = 40
 
 
-class SessionPicker(Picker[SessionSummary]):
+class SessionPicker(PickerDialog[SessionSummary]):
     """Newest first. Words are looked for in titles and prompts at once, and a moment later in everything said."""
 
-    PLACES = ("sessions", "list", "dialog")
-    HEAD = "Sessions"
-    EMPTY = "There is no such session here."
-    ENTER = "open"
-    ACTS: ClassVar[tuple[Act, ...]] = (
-        Act("rename_session", "rename"),
-        Act("copy_session", "copy"),
-        Act("export_session", "export"),
-        Act("delete_session", "delete"),
+    KEY_SCOPES = ("sessions", "list", "dialog")
+    HEADING = "Sessions"
+    EMPTY_TEXT = "There is no such session here."
+    ENTER_LABEL = "open"
+    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
+        DialogAction("rename_session", "rename"),
+        DialogAction("copy_session", "copy"),
+        DialogAction("export_session", "export"),
+        DialogAction("delete_session", "delete"),
     )
 
     def __init__(self, words: str = "") -> None:
@@ -47,22 +47,22 @@ class SessionPicker(Picker[SessionSummary]):
         self._searching = ""
 
     @property
-    def _here(self) -> str:
+    def _current_id(self) -> str:
         return self.odin.info.session if self.odin.info else ""
 
     async def load(self) -> Sequence[SessionSummary]:
-        found = [item for item in await self.odin.sessions.list() if item.turns or item.id == self._here]
-        self._texts = {item.id: _text(item) for item in found}
+        found = [item for item in await self.odin.sessions.list_sessions() if item.turns or item.id == self._current_id]
+        self._texts = {item.id: _search_text_of(item) for item in found}
         return found
 
     # --- finding ---
 
     def text_of(self, item: SessionSummary) -> str:
-        return self._texts.get(item.id) or _text(item)
+        return self._texts.get(item.id) or _search_text_of(item)
 
-    def narrowed(self, items: Sequence[SessionSummary], words: str) -> Sequence[SessionSummary]:
+    def filter_items(self, items: Sequence[SessionSummary], words: str) -> Sequence[SessionSummary]:
         """Those that fit by title or prompt, then those in which the words were said elsewhere."""
-        fitting = super().narrowed(items, words)
+        fitting = super().filter_items(items, words)
         if not words.strip():
             return fitting
         if words.strip() != self._searching:
@@ -73,66 +73,66 @@ class SessionPicker(Picker[SessionSummary]):
 
     async def _search(self, words: str) -> None:
         """In everything that was said. A search that goes on for too long is given up."""
-        if len(words) < SEARCH_LETTERS:
+        if len(words) < MIN_SEARCH_LETTERS:
             return
-        await asyncio.sleep(SEARCH_AFTER_S)
+        await asyncio.sleep(SEARCH_DELAY_S)
         try:
-            async with asyncio.timeout(SEARCH_AT_MOST_S):
+            async with asyncio.timeout(SEARCH_TIMEOUT_S):
                 found = await self.odin.sessions.search(words)
         except (OdinError, TimeoutError):
             return
         if self.filter.value.strip() == words:
             self._searching = words
-            self._matches = {match.session.id: match for match in found[:FOUND]}
+            self._matches = {match.session.id: match for match in found[:MAX_MATCHES]}
             self.narrow(self.rows.mark)
 
     # --- looking ---
 
-    def draw(self, item: SessionSummary) -> Drawn:
-        colours = self.colours
-        title = visible(" ".join((item.title or item.first or "(nothing asked)").split()))
+    def draw(self, item: SessionSummary) -> RowContent:
+        colours = self.palette
+        title = escape_hidden(" ".join((item.title or item.first or "(nothing asked)").split()))
         line = Text().append(title, colours.text)
         match = self._matches.get(item.id)
         if match is not None and match.where not in ("title", "prompt"):
-            line.append(f"  {visible(' '.join(match.snippet.split()))}", colours.dim)
-        mark = "this one" if item.id == self._here else "open elsewhere" if item.locked else ""
+            line.append(f"  {escape_hidden(' '.join(match.snippet.split()))}", colours.dim)
+        mark = "this one" if item.id == self._current_id else "open elsewhere" if item.locked else ""
         prompts = f"{item.turns} {'prompt' if item.turns == 1 else 'prompts'}"
-        cost = usd(item.cost_usd) if item.cost_usd else ""
-        model = visible(item.model.rpartition("/")[2])
+        cost = format_usd(item.cost_usd) if item.cost_usd else ""
+        model = escape_hidden(item.model.rpartition("/")[2])
         return line, (
             mark,
-            age(self.odin.clock() - item.modified),
+            format_age(self.odin.clock() - item.modified),
             prompts,
             "copy" if item.forked_from else "",
             cost,
             model,
         )
 
-    async def about(self, item: SessionSummary) -> Text:
+    async def describe(self, item: SessionSummary) -> Text:
         preview = self._previews.get(item.id)
         if preview is None:
             await asyncio.sleep(0.03)
             preview = await self.odin.sessions.preview(item.id)
-            if len(self._previews) >= PREVIEWS:
+            if len(self._previews) >= MAX_PREVIEWS:
                 self._previews.clear()
             self._previews[item.id] = preview
-        colours = self.colours
+        colours = self.palette
         text = Text()
-        text.append(f"{visible(item.title or item.first or '(nothing asked)')}\n", colours.strong)
-        text.append(f"{item.id} · {when(item.modified)}\n", colours.dim)
-        if item.locked and item.id != self._here:
-            text.append(f"Open elsewhere: {visible(item.locked)}\n", colours.warn)
+        text.append(f"{escape_hidden(item.title or item.first or '(nothing asked)')}\n", colours.strong)
+        text.append(f"{item.id} · {format_time(item.modified)}\n", colours.dim)
+        if item.locked and item.id != self._current_id:
+            text.append(f"Open elsewhere: {escape_hidden(item.locked)}\n", colours.warn)
         if item.forked_from:
-            text.append(f"Copied from {visible(item.forked_from)}\n", colours.dim)
+            text.append(f"Copied from {escape_hidden(item.forked_from)}\n", colours.dim)
         match = self._matches.get(item.id)
         if match is not None:
-            text.append(f"\nFound ({match.where}): {visible(' '.join(match.snippet.split()))}\n", colours.accent)
+            text.append(f"\nFound ({match.where}): {escape_hidden(' '.join(match.snippet.split()))}\n", colours.accent)
         if preview.earlier:
             text.append("\n…\n", colours.dim)
         for exchange in preview.exchanges:
-            text.append(f"\n› {foreign(exchange.prompt.strip())}\n", colours.user)
+            text.append(f"\n› {sanitize(exchange.prompt.strip())}\n", colours.user)
             if exchange.answer:
-                text.append(f"{foreign(exchange.answer.strip())}\n", colours.text)
+                text.append(f"{sanitize(exchange.answer.strip())}\n", colours.text)
         return text
 
     # --- doing ---
@@ -147,11 +147,11 @@ class SessionPicker(Picker[SessionSummary]):
         if name == "rename_session":
             self.ask_for("give it this title", title, lambda text: self._rename(item, text))
         elif name == "delete_session":
-            short = visible(" ".join(title.split()))[:40]
+            short = escape_hidden(" ".join(title.split()))[:40]
             self.ask_whether(f"Delete “{short}” for good?", lambda: self._delete(item))
         elif name == "export_session":
             written = await self.odin.sessions.export(item.id, "markdown")
-            self.odin.tell(f"Written to {visible(written)}")
+            self.odin.show_toast(f"Written to {escape_hidden(written)}")
         else:
             self.dismiss(f"fork {item.id}")
 
@@ -165,5 +165,5 @@ class SessionPicker(Picker[SessionSummary]):
         await self.reload(self.rows.mark)
 
 
-def _text(item: SessionSummary) -> str:
+def _search_text_of(item: SessionSummary) -> str:
     return f"{item.id}\n{item.title}\n{item.first}\n{item.original}".casefold()

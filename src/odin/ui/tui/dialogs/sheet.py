@@ -17,16 +17,16 @@ class Sheet(VerticalScroll, inherit_bindings=False):
 class SheetDialog(Dialog[str]):
     """A dialog with one sheet."""
 
-    PLACES = ("reading", "dialog")
+    KEY_SCOPES = ("reading", "dialog")
 
     @property
-    def plain(self) -> str:
+    def plain_text(self) -> str:
         """The text, for whoever copies it."""
         return ""
 
     def action_read_copy(self) -> None:
-        self.odin.copy_to_clipboard(self.plain)
-        self.odin.tell("Copied.")
+        self.odin.copy_to_clipboard(self.plain_text)
+        self.odin.show_toast("Copied.")
 
     def action_read_close(self) -> None:
         self.action_close()
@@ -38,10 +38,10 @@ class SheetDialog(Dialog[str]):
         self._scroll(-1)
 
     def action_read_page_down(self) -> None:
-        self._scroll(self._page)
+        self._scroll(self._page_size)
 
     def action_read_page_up(self) -> None:
-        self._scroll(-self._page)
+        self._scroll(-self._page_size)
 
     def action_read_first(self) -> None:
         self.query_one(Sheet).scroll_home(animate=False)
@@ -50,7 +50,7 @@ class SheetDialog(Dialog[str]):
         self.query_one(Sheet).scroll_end(animate=False)
 
     @property
-    def _page(self) -> int:
+    def _page_size(self) -> int:
         return max(self.query_one(Sheet).size.height - 1, 1)
 
     def _scroll(self, by: int) -> None:

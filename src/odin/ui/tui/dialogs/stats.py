@@ -9,12 +9,24 @@ from textual.widgets import Static
 
 from odin.core.errors import OdinError
 from odin.core.usage import UsageReport, UsageRow
-from odin.ui.commands.stats import BY, NOTHING, SCOPES, VIEWS, Scope, View, calls, cost, overview, table, unpriced
-from odin.ui.terminal import visible
-from odin.ui.tui.dialogs.colours import colours_of
+from odin.ui.commands.stats import (
+    NO_USAGE,
+    STATS_SCOPES,
+    STATS_VIEWS,
+    VIEW_GROUPINGS,
+    StatsScope,
+    StatsView,
+    format_calls,
+    format_overview,
+    format_row_cost,
+    format_table,
+    format_unpriced,
+)
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.dialogs.colours import palette_of
 from odin.ui.tui.dialogs.hints import Hints
 from odin.ui.tui.dialogs.sheet import Sheet, SheetDialog
-from odin.ui.tui.dialogs.tabs import Tab, Tabs
+from odin.ui.tui.dialogs.tabs import TabBar, TabLabel
 from odin.ui.tui.palette import Palette
 
 
@@ -39,21 +51,21 @@ class StatsDialog(SheetDialog):
     """Tab changes whose it is, the arrows what is shown, a letter the time. Everything can be clicked, too."""
 
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-low"), (18, "-high")]  # noqa: RUF012
-    PLACES = ("stats", "reading", "dialog")
+    KEY_SCOPES = ("stats", "reading", "dialog")
     DEFAULT_CSS = """
     StatsDialog > .panel { height: 85%; }
     StatsDialog.-low > .panel { max-height: 100%; height: 100%; }
-    StatsDialog.-low Tabs { margin-bottom: 0; }
+    StatsDialog.-low TabBar { margin-bottom: 0; }
     StatsDialog Sheet { height: 1fr; }
     StatsDialog #text { width: 100%; height: auto; }
     """
 
-    def __init__(self, scope: Scope = "session", view: View = "overview", days: int = 0) -> None:
+    def __init__(self, scope: StatsScope = "session", view: StatsView = "overview", days: int = 0) -> None:
         super().__init__()
-        self.scope: Scope = scope
-        self.view: View = view
+        self.scope: StatsScope = scope
+        self.view: StatsView = view
         self.days = days
-        self._tabs = Tabs()
+        self._tabs = TabBar()
         self._hints = Hints()
 
     def compose(self) -> ComposeResult:
@@ -66,13 +78,15 @@ class StatsDialog(SheetDialog):
     def on_mount(self) -> None:
         self.query_one("#scroll").focus()
         keys = self.odin.keys
-        what = " ".join(_ARROWS.get(key, key) for key in map(keys.shown, ("stats_previous", "stats_next")))
-        when = " ".join(keys.shown(item.name) for item in _RANGES)
-        close = ("close", keys.shown("close"), "close")
-        self._hints.show([("scope", keys.shown("stats_scope"), "whose"), ("", what, "what"), ("", when, "when"), close])
+        what = " ".join(_ARROWS.get(key, key) for key in map(keys.label_of, ("stats_previous", "stats_next")))
+        when = " ".join(keys.label_of(item.name) for item in _RANGES)
+        close = ("close", keys.label_of("close"), "close")
+        self._hints.show(
+            [("scope", keys.label_of("stats_scope"), "whose"), ("", what, "what"), ("", when, "when"), close]
+        )
 
     def on_resize(self) -> None:
-        self._changed()
+        self._show_selection()
 
     # --- keys and clicks ---
 
@@ -80,13 +94,13 @@ class StatsDialog(SheetDialog):
         self._pick("session" if self.scope == "project" else "project")
 
     def action_stats_next(self) -> None:
-        self._turn(1)
+        self._switch_view(1)
 
     def action_stats_previous(self) -> None:
-        self._turn(-1)
+        self._switch_view(-1)
 
-    def _turn(self, by: int) -> None:
-        self._pick(VIEWS[(VIEWS.index(self.view) + by) % len(VIEWS)])
+    def _switch_view(self, by: int) -> None:
+        self._pick(STATS_VIEWS[(STATS_VIEWS.index(self.view) + by) % len(STATS_VIEWS)])
 
     def action_stats_today(self) -> None:
         self._pick("today")
@@ -104,7 +118,7 @@ class StatsDialog(SheetDialog):
         self._pick("all")
 
     @property
-    def plain(self) -> str:
+    def plain_text(self) -> str:
         return str(self.query_one("#text", Static).content)
 
     def action_do(self, name: str) -> None:
@@ -117,66 +131,66 @@ class StatsDialog(SheetDialog):
 
     def _pick(self, name: str) -> None:
         """A tab, by what stands on it."""
-        for scope in SCOPES:
+        for scope in STATS_SCOPES:
             self.scope = scope if name == scope else self.scope
-        for view in VIEWS:
+        for view in STATS_VIEWS:
             self.view = view if name == view else self.view
         for item in _RANGES:
             self.days = item.days if name == item.label else self.days
-        self._changed()
+        self._show_selection()
 
     # --- the report ---
 
-    def _changed(self) -> None:
+    def _show_selection(self) -> None:
         self._tabs.show(
             [
-                [Tab(name, name == self.scope) for name in SCOPES],
-                [Tab(name, name == self.view) for name in VIEWS],
-                [Tab(item.label, item.days == self.days) for item in _RANGES],
+                [TabLabel(name, name == self.scope) for name in STATS_SCOPES],
+                [TabLabel(name, name == self.view) for name in STATS_VIEWS],
+                [TabLabel(item.label, item.days == self.days) for item in _RANGES],
             ]
         )
         self.run_worker(self._fill, exclusive=True)
 
     async def _fill(self) -> None:
-        colours = colours_of(self)
+        colours = palette_of(self)
         session = self.odin.info.session if self.scope == "session" and self.odin.info else ""
         try:
-            report = await self.odin.sessions.usage(BY[self.view], days=self.days, session=session)
+            report = await self.odin.sessions.report_usage(VIEW_GROUPINGS[self.view], days=self.days, session=session)
             whole = self.view == "overview"
-            text = _overview(report, colours) if whole else _table(report, colours, self.size.width - 4)
+            text = _render_overview(report, colours) if whole else _render_table(report, colours, self.size.width - 4)
         except OdinError as error:
-            text = Text(error.sentence(), colours.bad)
+            text = Text(error.describe(), colours.bad)
         self.query_one("#text", Static).update(text)
 
 
-def _overview(report: UsageReport, colours: Palette) -> Text:
+def _render_overview(report: UsageReport, colours: Palette) -> Text:
     total = report.total
     if not total.calls:
-        return Text(NOTHING, colours.dim)
+        return Text(NO_USAGE, colours.dim)
     text = Text()
-    for name, value in overview(total):
+    for name, value in format_overview(total):
         text.append(f"{name:<16}", colours.dim)
         text.append(f"{value}\n", colours.text)
     if len(report.rows) > 1:
         text.append("\nwhat for\n", colours.dim)
         for row in report.rows:
-            text.append(f"{visible(row.name):<16}", colours.text)
-            text.append(f"{calls(row)}, {cost(row)}\n", colours.text)
-    return _unpriced(text, total, colours)
+            text.append(f"{escape_hidden(row.name):<16}", colours.text)
+            text.append(f"{format_calls(row)}, {format_row_cost(row)}\n", colours.text)
+    return _append_unpriced(text, total, colours)
 
 
-def _table(report: UsageReport, colours: Palette, columns: int) -> Text:
+def _render_table(report: UsageReport, colours: Palette, columns: int) -> Text:
     if not report.rows:
-        return Text(NOTHING, colours.dim)
-    head, *rows, total = table(report, columns)
+        return Text(NO_USAGE, colours.dim)
+    head, *rows, total = format_table(report, columns)
     text = Text(f"{head}\n", colours.dim)
     for line in rows:
         text.append(f"{line}\n", colours.text)
     text.append(f"{total}\n", colours.strong)
-    return _unpriced(text, report.total, colours)
+    return _append_unpriced(text, report.total, colours)
 
 
-def _unpriced(text: Text, total: UsageRow, colours: Palette) -> Text:
-    if told := unpriced(total):
+def _append_unpriced(text: Text, total: UsageRow, colours: Palette) -> Text:
+    if told := format_unpriced(total):
         text.append(f"\n{told}\n", colours.warn)
     return text

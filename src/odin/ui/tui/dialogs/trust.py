@@ -8,20 +8,20 @@ from textual.containers import Vertical
 from textual.strip import Strip
 from textual.widgets import Static
 
-from odin.core.trust import Wish
-from odin.ui.question.trust import MOST, page
-from odin.ui.terminal import folded
-from odin.ui.tui.dialogs.choices import Choice, Choices
-from odin.ui.tui.dialogs.guarded import Guarded
-from odin.ui.tui.dialogs.page import Page
+from odin.core.trust import TrustRequest
+from odin.ui.question.trust import MAX_LINES, format_trust_page
+from odin.ui.terminal import wrap_words
+from odin.ui.tui.dialogs.choices import ChoiceBar, DialogChoice
+from odin.ui.tui.dialogs.guarded import DebouncedDialog
+from odin.ui.tui.dialogs.page import TextPage
 from odin.ui.tui.paint.canvas import Canvas
-from odin.ui.tui.palette import palette
+from odin.ui.tui.palette import make_palette
 
-TITLE = "This folder brings settings of its own, which count only when you trust it:"
-TOO_MUCH = "That is too much to look through here: `odin trust` lists all of it."
+TRUST_TITLE = "This folder brings settings of its own, which count only when you trust it:"
+TOO_MUCH_TO_SHOW = "That is too much to look through here: `odin trust` lists all of it."
 
 
-class TrustDialog(Guarded[bool]):
+class TrustDialog(DebouncedDialog[bool]):
     """True when the person trusts the folder."""
 
     DEFAULT_CSS = """
@@ -29,47 +29,47 @@ class TrustDialog(Guarded[bool]):
     TrustDialog #said { color: $warning; }
     """
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: TrustRequest) -> None:
         super().__init__()
         self._wish = wish
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
-            yield Static(TITLE, classes="title", markup=False)
-            yield Page(self._canvas, id="about")
-            yield Static(TOO_MUCH if self._too_much else "", id="said", markup=False)
-            yield Choices(id="answers")
+            yield Static(TRUST_TITLE, classes="title", markup=False)
+            yield TextPage(self._make_canvas, id="about")
+            yield Static(TOO_MUCH_TO_SHOW if self._is_too_much else "", id="said", markup=False)
+            yield ChoiceBar(id="answers")
 
     @property
-    def _too_much(self) -> bool:
-        return max(len(self._wish.starts), len(self._wish.allows)) > MOST
+    def _is_too_much(self) -> bool:
+        return max(len(self._wish.starts), len(self._wish.allows)) > MAX_LINES
 
     def on_mount(self) -> None:
-        self.query_one(Page).show(self._page)
-        self.query_one(Page).focus()
+        self.query_one(TextPage).show(self._paint_page)
+        self.query_one(TextPage).focus()
         self._fit()
 
-    def became_ready(self) -> None:
-        self.query_one(Choices).offer(self._choices(), current=0)
+    def handle_ready(self) -> None:
+        self.query_one(ChoiceBar).offer(self._list_choices(), current=0)
         self._fit()
 
-    def _choices(self) -> Sequence[Choice]:
+    def _list_choices(self) -> Sequence[DialogChoice]:
         keys = self.odin.keys
-        no = Choice("no", keys.shown("no"), "Go on without them", "Without")
-        yes = Choice("yes", keys.shown("yes"), "Trust it as it is now", "Trust it")
-        return (no,) if self._too_much else (no, yes)
+        no = DialogChoice("no", keys.label_of("no"), "Go on without them", "Without")
+        yes = DialogChoice("yes", keys.label_of("yes"), "Trust it as it is now", "Trust it")
+        return (no,) if self._is_too_much else (no, yes)
 
-    def _canvas(self, width: int) -> Canvas:
-        return Canvas(width, palette(self.odin.current_theme))
+    def _make_canvas(self, width: int) -> Canvas:
+        return Canvas(width, make_palette(self.odin.current_theme))
 
-    def _page(self, canvas: Canvas) -> list[Strip]:
+    def _paint_page(self, canvas: Canvas) -> list[Strip]:
         wish = self._wish
-        text = page(
+        text = format_trust_page(
             folder=wish.folder, changed=wish.changed, starts=wish.starts, allows=wish.allows, columns=canvas.width
         )
-        rows = [row for line in text.rstrip("\n").split("\n") for row in folded(line, canvas.width + 1).split("\n")]
+        rows = [row for line in text.rstrip("\n").split("\n") for row in wrap_words(line, canvas.width + 1).split("\n")]
         ours = canvas.palette.dim
-        return [canvas.row((row, canvas.palette.strong if row[2:4] in ("| ", ": ") else ours)) for row in rows]
+        return [canvas.paint_row((row, canvas.palette.strong if row[2:4] in ("| ", ": ") else ours)) for row in rows]
 
     def on_resize(self) -> None:
         self._fit()
@@ -77,28 +77,34 @@ class TrustDialog(Guarded[bool]):
     def _fit(self) -> None:
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
         said = self.query_one("#said", Static)
-        said.display = self._too_much
-        used = 1 + folded(TITLE, width).count("\n") + 1 + max(self.query_one(Choices).rows(width), 1) + said.display * 2
-        about = self.query_one(Page)
-        about.styles.height = max(min(about.rows(width), height - used - 1), 1)
+        said.display = self._is_too_much
+        used = (
+            1
+            + wrap_words(TRUST_TITLE, width).count("\n")
+            + 1
+            + max(self.query_one(ChoiceBar).count_rows(width), 1)
+            + said.display * 2
+        )
+        about = self.query_one(TextPage)
+        about.styles.height = max(min(about.count_rows(width), height - used - 1), 1)
 
-    async def take(self, event: events.Key) -> None:
+    async def take_key(self, event: events.Key) -> None:
         keys = self.odin.keys
-        closes = keys.name(event.key, "dialog") == "close"
-        name = keys.name(event.key, "confirm") or ("no" if closes else keys.name(event.key, "answers"))
+        closes = keys.find_action(event.key, "dialog") == "close"
+        name = keys.find_action(event.key, "confirm") or ("no" if closes else keys.find_action(event.key, "answers"))
         if name:
             event.stop()
             event.prevent_default()
             await self.run_action(name)
 
     def action_next_answer(self) -> None:
-        self.query_one(Choices).move(1)
+        self.query_one(ChoiceBar).move(1)
 
     def action_previous_answer(self) -> None:
-        self.query_one(Choices).move(-1)
+        self.query_one(ChoiceBar).move(-1)
 
     def action_take_answer(self) -> None:
-        if name := self.query_one(Choices).chosen:
+        if name := self.query_one(ChoiceBar).chosen:
             self._answer(name)
 
     def action_yes(self) -> None:
@@ -108,4 +114,4 @@ class TrustDialog(Guarded[bool]):
         self._answer("no")
 
     def _answer(self, name: str) -> None:
-        self.dismiss(name == "yes" and not self._too_much)
+        self.dismiss(name == "yes" and not self._is_too_much)

@@ -10,101 +10,103 @@ from textual.strip import Strip
 from textual.widgets import Input, Static
 
 from odin.core.errors import OdinError
-from odin.core.setup import Found, Setup
-from odin.ui.terminal import folded, visible
-from odin.ui.tui.dialogs.choices import Choice, Choices
-from odin.ui.tui.dialogs.field import Line
-from odin.ui.tui.dialogs.guarded import Guarded
-from odin.ui.tui.dialogs.page import Page
-from odin.ui.tui.dialogs.permission_page import words
-from odin.ui.tui.paint.canvas import Canvas, blank
-from odin.ui.tui.palette import palette
-from odin.ui.tui.panels.amounts import tilde
+from odin.core.setup import ModelOption, Setup
+from odin.ui.terminal import escape_hidden, wrap_words
+from odin.ui.tui.dialogs.choices import ChoiceBar, DialogChoice
+from odin.ui.tui.dialogs.field import LineInput
+from odin.ui.tui.dialogs.guarded import DebouncedDialog
+from odin.ui.tui.dialogs.page import TextPage
+from odin.ui.tui.dialogs.permission_page import paint_sentence
+from odin.ui.tui.paint.canvas import Canvas, make_blank
+from odin.ui.tui.palette import make_palette
+from odin.ui.tui.panels.amounts import shorten_home
 
-Step = Literal["list", "provider", "key"]
+OnboardingStep = Literal["list", "provider", "key"]
 
-WELCOME = "Odin works with a model of your choice. Found here:"
-PROVIDERS = "Whose key is it?"
-_KINDS = {"key": "a key in", "stored": "a key in", "server": "on this machine,", "planner": ""}
+MODELS_TITLE = "Odin works with a model of your choice. Found here:"
+PROVIDERS_TITLE = "Whose key is it?"
+_KIND_WORDS = {"key": "a key in", "stored": "a key in", "server": "on this machine,", "planner": ""}
 
 
-class WelcomeDialog(Guarded[Found]):
+class OnboardingDialog(DebouncedDialog[ModelOption]):
     """Gives what was chosen, after it was written down, or None. Nobody is asked over the network unless it is wanted.
 
     Going without a model is never written down: it is no reason to leave a key aside that is set later.
     """
 
     DEFAULT_CSS = """
-    WelcomeDialog > .panel { max-height: 100%; }
-    WelcomeDialog Input { background: $panel; border: none; height: 1; padding: 0; }
-    WelcomeDialog #said { color: $warning; }
+    OnboardingDialog > .panel { max-height: 100%; }
+    OnboardingDialog Input { background: $panel; border: none; height: 1; padding: 0; }
+    OnboardingDialog #said { color: $warning; }
     """
 
     def __init__(self, setup: Setup, *, again: bool = False) -> None:
         super().__init__()
         self._setup = setup
-        self._again = again
-        self._found: list[Found] = []
-        self._step: Step = "list"
+        self._is_reopened = again
+        self._options: list[ModelOption] = []
+        self._step: OnboardingStep = "list"
         self._cursor = 0
         self._provider = ""
-        self._busy = False
-        self._lines: dict[int, int] = {}
+        self._is_busy = False
+        self._option_lines: dict[int, int] = {}
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
             yield Static("Welcome to Odin", classes="title", markup=False)
-            yield Page(self._canvas, id="about")
-            yield Line(id="line", compact=True, password=True)
+            yield TextPage(self._make_canvas, id="about")
+            yield LineInput(id="line", compact=True, password=True)
             yield Static(id="said", markup=False)
-            yield Choices(id="answers")
+            yield ChoiceBar(id="answers")
 
     def on_mount(self) -> None:
-        self.run_worker(self._begin())
+        self.run_worker(self._load_options())
 
-    async def _begin(self) -> None:
-        self._found = list(await self._setup.found())
+    async def _load_options(self) -> None:
+        self._options = list(await self._setup.find_options())
         self._show()
 
-    def became_ready(self) -> None:
+    def handle_ready(self) -> None:
         self._show()
 
     # --- what is shown ---
 
-    def _canvas(self, width: int) -> Canvas:
-        return Canvas(width, palette(self.odin.current_theme))
+    def _make_canvas(self, width: int) -> Canvas:
+        return Canvas(width, make_palette(self.odin.current_theme))
 
     def _show(self, said: str = "") -> None:
         line = self.query_one("#line", Input)
         line.display = self._step == "key"
-        (line if line.display else self.query_one(Page)).focus()
+        (line if line.display else self.query_one(TextPage)).focus()
         self.query_one("#said", Static).update(said)
-        self.query_one(Choices).offer(self._choices() if self.ready else ())
-        self.query_one(Page).show(self._page)
+        self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
+        self.query_one(TextPage).show(self._paint_page)
         self._fit()
 
-    def _choices(self) -> Sequence[Choice]:
-        shown = self.odin.keys.shown
+    def _list_choices(self) -> Sequence[DialogChoice]:
+        shown = self.odin.keys.label_of
         if self._step == "list":
-            leave = ("Close", "") if self._again else ("Without a model", "Without")
+            leave = ("Close", "") if self._is_reopened else ("Without a model", "Without")
             return (
-                Choice("welcome_use", shown("welcome_use"), "Use it"),
-                Choice("welcome_key", shown("welcome_key"), "Enter a key", "Key"),
-                Choice("welcome_look", shown("welcome_look"), "Look for servers on this machine", "Servers"),
-                Choice("welcome_back", shown("welcome_back"), *leave),
+                DialogChoice("welcome_use", shown("welcome_use"), "Use it"),
+                DialogChoice("welcome_key", shown("welcome_key"), "Enter a key", "Key"),
+                DialogChoice("welcome_look", shown("welcome_look"), "Look for servers on this machine", "Servers"),
+                DialogChoice("welcome_back", shown("welcome_back"), *leave),
             )
         if self._step == "key":
-            store = Choice("welcome_use", shown("confirm"), "Store it")
-            return store, Choice("welcome_back", shown("back"), "Back")
-        use = Choice("welcome_use", shown("welcome_use"), "This one")
-        return use, Choice("welcome_back", shown("welcome_back"), "Back")
+            store = DialogChoice("welcome_use", shown("confirm"), "Store it")
+            return store, DialogChoice("welcome_back", shown("back"), "Back")
+        use = DialogChoice("welcome_use", shown("welcome_use"), "This one")
+        return use, DialogChoice("welcome_back", shown("welcome_back"), "Back")
 
-    def _page(self, canvas: Canvas) -> list[Strip]:
-        self._lines = {}
+    def _paint_page(self, canvas: Canvas) -> list[Strip]:
+        self._option_lines = {}
         if self._step == "key":
-            return words(canvas, f"The key of {visible(self._provider)}. It is not shown, and stored for you alone:")
-        strips = [*words(canvas, WELCOME if self._step == "list" else PROVIDERS), blank()]
-        for number, (name, detail) in enumerate(self._rows()):
+            return paint_sentence(
+                canvas, f"The key of {escape_hidden(self._provider)}. It is not shown, and stored for you alone:"
+            )
+        strips = [*paint_sentence(canvas, MODELS_TITLE if self._step == "list" else PROVIDERS_TITLE), make_blank()]
+        for number, (name, detail) in enumerate(self._list_rows()):
             here = number == self._cursor
             row = [
                 ("› " if here else "  ", canvas.palette.accent),
@@ -112,18 +114,18 @@ class WelcomeDialog(Guarded[Found]):
                 (name, canvas.palette.cursor if here else canvas.palette.text),
             ]
             fits = len(name) + len(detail) + 6 <= canvas.width
-            below = [canvas.row((f"    {detail}", canvas.palette.dim))] if detail and not fits else []
+            below = [canvas.paint_row((f"    {detail}", canvas.palette.dim))] if detail and not fits else []
             if fits:
                 row.append((f"  {detail}", canvas.palette.dim))
-            for strip in (canvas.row(*row), *below):
-                self._lines[len(strips)] = number
+            for strip in (canvas.paint_row(*row), *below):
+                self._option_lines[len(strips)] = number
                 strips.append(strip)
         return strips
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def _list_rows(self) -> list[tuple[str, str]]:
         if self._step == "provider":
-            return [(visible(name), "") for name in self._setup.providers]
-        return [_told(found) for found in self._found]
+            return [(escape_hidden(name), "") for name in self._setup.providers]
+        return [_describe_option(found) for found in self._options]
 
     def on_resize(self) -> None:
         self._fit()
@@ -133,35 +135,35 @@ class WelcomeDialog(Guarded[Found]):
         said = self.query_one("#said", Static)
         text = str(said.content)
         said.display = bool(text)
-        used = 2 + max(self.query_one(Choices).rows(width), 1) + self.query_one("#line", Input).display
-        used += folded(text, width).count("\n") + 1 if text else 0
-        about = self.query_one(Page)
-        about.styles.height = max(min(about.rows(width), height - used - 1), 1)
-        at = next((line for line, number in self._lines.items() if number == self._cursor), 0)
+        used = 2 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self.query_one("#line", Input).display
+        used += wrap_words(text, width).count("\n") + 1 if text else 0
+        about = self.query_one(TextPage)
+        about.styles.height = max(min(about.count_rows(width), height - used - 1), 1)
+        at = next((line for line, number in self._option_lines.items() if number == self._cursor), 0)
         self.call_after_refresh(about.scroll_to, y=max(at - about.size.height // 2, 0), animate=False)
 
     # --- keys and clicks ---
 
-    async def take(self, event: events.Key) -> None:
-        name = self._named(event.key)
+    async def take_key(self, event: events.Key) -> None:
+        name = self._find_step_action(event.key)
         if name:
             event.stop()
             event.prevent_default()
-            await self._do(name)
+            await self._perform(name)
 
-    def _named(self, key: str) -> str:
+    def _find_step_action(self, key: str) -> str:
         keys = self.odin.keys
         if self._step == "key":
-            return {"confirm": "welcome_use", "back": "welcome_back"}.get(keys.name(key, "step"), "")
+            return {"confirm": "welcome_use", "back": "welcome_back"}.get(keys.find_action(key, "step"), "")
         if len(key) == 1 and key.isdecimal() and key != "0":
             return f"pick({int(key) - 1})"
-        name = keys.name(key, "welcome")
+        name = keys.find_action(key, "welcome")
         if name in ("welcome_key", "welcome_look") and self._step != "list":
             return ""
-        return name or self.scrolling(key)
+        return name or self.find_scroll_action(key)
 
-    async def _do(self, name: str) -> None:
-        if not self._busy:
+    async def _perform(self, name: str) -> None:
+        if not self._is_busy:
             await self.run_action(name)
 
     def action_welcome_next(self) -> None:
@@ -171,11 +173,11 @@ class WelcomeDialog(Guarded[Found]):
         self._move(-1)
 
     def _move(self, by: int) -> None:
-        self._cursor = (self._cursor + by) % max(len(self._rows()), 1)
+        self._cursor = (self._cursor + by) % max(len(self._list_rows()), 1)
         self._show()
 
     async def action_pick(self, number: int) -> None:
-        if number < len(self._rows()):
+        if number < len(self._list_rows()):
             self._cursor = number
             await self.action_welcome_use()
 
@@ -183,75 +185,80 @@ class WelcomeDialog(Guarded[Found]):
         if self._step == "provider":
             self._provider = self._setup.providers[self._cursor]
             self.query_one("#line", Input).value = ""
-            self._go("key")
+            self._go_to_step("key")
         elif self._step == "key":
-            await self._store()
-        elif self._found:
-            await self._choose(self._found[self._cursor])
+            await self._store_key()
+        elif self._options:
+            await self._choose(self._options[self._cursor])
 
     def action_welcome_key(self) -> None:
-        self._go("provider")
+        self._go_to_step("provider")
 
-    def _go(self, step: Step, said: str = "") -> None:
+    def _go_to_step(self, step: OnboardingStep, said: str = "") -> None:
         self._step, self._cursor = step, 0
         self._show(said)
 
     async def action_welcome_back(self) -> None:
         if self._step != "list":
             self.query_one("#line", Input).value = ""
-            self._go("list" if self._step == "provider" else "provider")
+            self._go_to_step("list" if self._step == "provider" else "provider")
         else:
             self.dismiss(None)
 
     async def action_welcome_look(self) -> None:
         """Ask the servers of this machine, because the person wants it."""
-        self._busy = True
+        self._is_busy = True
         self._show("Looking for servers on this machine …")
         try:
-            servers = await self._setup.servers()
+            servers = await self._setup.find_local_servers()
         except OdinError as error:
-            self._show(visible(error.sentence()))
+            self._show(escape_hidden(error.describe()))
             return
         finally:
-            self._busy = False
-        known = {one.ref for one in self._found}
+            self._is_busy = False
+        known = {one.ref for one in self._options}
         new = [one for one in servers if one.ref not in known]
-        keys = [one for one in self._found if one.kind != "planner"]
-        self._found = [*keys, *new, *(one for one in self._found if one.kind == "planner")]
+        keys = [one for one in self._options if one.kind != "planner"]
+        self._options = [*keys, *new, *(one for one in self._options if one.kind == "planner")]
         self._cursor = len(keys) if new else 0
         self._show("" if servers else "No server answered on this machine.")
 
-    async def _store(self) -> None:
+    async def _store_key(self) -> None:
         line = self.query_one("#line", Input)
         key, line.value = line.value.strip(), ""
         if not key:
-            self._show(f"The key is empty. Paste one, or go back with {self.odin.keys.shown('back')}.")
+            self._show(f"The key is empty. Paste one, or go back with {self.odin.keys.label_of('back')}.")
             return
         try:
             found = await self._setup.store_key(self._provider, key)
         except OdinError as error:
-            self._show(visible(error.sentence()))
+            self._show(escape_hidden(error.describe()))
             return
-        self._found = [found, *(one for one in self._found if one.ref != found.ref)]
-        self._go("list", f"Stored in {visible(tilde(self._setup.keys_file))}; nobody but you can read that file.")
+        self._options = [found, *(one for one in self._options if one.ref != found.ref)]
+        self._go_to_step(
+            "list",
+            f"Stored in {escape_hidden(shorten_home(self._setup.keys_file))}; nobody but you can read that file.",
+        )
 
-    async def _choose(self, found: Found) -> None:
+    async def _choose(self, found: ModelOption) -> None:
         if found.kind == "planner":
             self.dismiss(found)
             return
         if not found.ref:
-            self._show(f"No model of {visible(found.name)} is known: choose one with /model.")
+            self._show(f"No model of {escape_hidden(found.name)} is known: choose one with /model.")
             return
         try:
-            await self._setup.choose(found.ref)
+            await self._setup.choose_model(found.ref)
         except OdinError as error:
-            self._show(visible(error.sentence()))
+            self._show(escape_hidden(error.describe()))
             return
         self.dismiss(found)
 
 
-def _told(found: Found) -> tuple[str, str]:
+def _describe_option(found: ModelOption) -> tuple[str, str]:
     """A way to a model in words: which model, and where it was found."""
     if found.kind == "planner":
-        return "Without a model", visible(f"{found.name}: {found.detail}" if found.detail else found.name)
-    return visible(found.ref or found.name), " ".join(filter(None, (_KINDS[found.kind], visible(found.detail))))
+        return "Without a model", escape_hidden(f"{found.name}: {found.detail}" if found.detail else found.name)
+    return escape_hidden(found.ref or found.name), " ".join(
+        filter(None, (_KIND_WORDS[found.kind], escape_hidden(found.detail)))
+    )

@@ -6,10 +6,10 @@ from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 
-from odin.ui.tui.paint.foreign import foreign, only_colours
+from odin.ui.tui.paint.foreign import keep_colors, sanitize
 
-_PARTS = re.compile(r"\x1b\[([0-9;:]*)m")
-_DIGITS = 6
+_STYLE_CODES = re.compile(r"\x1b\[([0-9;:]*)m")
+_MAX_DIGITS = 6
 """No code needs more, and Python refuses to read a number of thousands."""
 _ATTRIBUTES = {
     1: Style(bold=True),
@@ -21,19 +21,19 @@ _ATTRIBUTES = {
 }
 
 
-class Pen:
+class AnsiPen:
     """What holds at a place of the output: a colour and how letters look."""
 
     def __init__(self, base: Style) -> None:
         self._base = base
         self.style = base
 
-    def read(self, codes: str) -> None:
-        numbers = [int(part[:_DIGITS] or 0) for part in re.split("[;:]", codes)]
+    def read_codes(self, codes: str) -> None:
+        numbers = [int(part[:_MAX_DIGITS] or 0) for part in re.split("[;:]", codes)]
         while numbers:
-            self._one(numbers.pop(0), numbers)
+            self._apply_code(numbers.pop(0), numbers)
 
-    def _one(self, code: int, rest: list[int]) -> None:
+    def _apply_code(self, code: int, rest: list[int]) -> None:
         if code == 0:
             self.style = self._base
         elif code in _ATTRIBUTES:
@@ -44,12 +44,12 @@ class Pen:
         elif code == 39 and self._base.color is not None:
             self.style += Style(color=self._base.color)
         elif code in (38, 48):
-            colour = _extended(rest)
+            colour = _parse_extended_color(rest)
             if code == 38 and colour is not None:
                 self.style += Style(color=colour)
 
 
-def _extended(rest: list[int]) -> Color | None:
+def _parse_extended_color(rest: list[int]) -> Color | None:
     """A colour of 256 or of all; what was read is taken from `rest`."""
     kind = rest.pop(0) if rest else 0
     if kind == 5 and rest:
@@ -60,18 +60,18 @@ def _extended(rest: list[int]) -> Color | None:
     return None
 
 
-def coloured(text: str, base: Style) -> list[list[Segment]]:
+def parse_ansi(text: str, base: Style) -> list[list[Segment]]:
     """The lines of an output with its own colours upon `base`."""
     if "\x1b" not in text:
-        return [[Segment(line, base)] if line else [] for line in foreign(text).split("\n")]
-    pen = Pen(base)
+        return [[Segment(line, base)] if line else [] for line in sanitize(text).split("\n")]
+    pen = AnsiPen(base)
     lines: list[list[Segment]] = []
-    for line in only_colours(text).split("\n"):
+    for line in keep_colors(text).split("\n"):
         found: list[Segment] = []
-        for number, piece in enumerate(_PARTS.split(line)):
+        for number, piece in enumerate(_STYLE_CODES.split(line)):
             if number % 2:
-                pen.read(piece)
+                pen.read_codes(piece)
             elif piece:
-                found.append(Segment(foreign(piece), pen.style))
+                found.append(Segment(sanitize(piece), pen.style))
         lines.append(found)
     return lines

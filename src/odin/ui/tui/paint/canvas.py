@@ -11,13 +11,13 @@ from rich.text import Text
 from textual.strip import Strip
 
 from odin.core.screen import DiffStyle
-from odin.ui.tui.paint.gallery import Gallery
+from odin.ui.tui.paint.gallery import ThumbnailCache
 from odin.ui.tui.palette import Palette
 
 Line = list[Segment]
 
 
-def _console() -> Console:
+def _make_console() -> Console:
     return Console(width=80, force_terminal=True, color_system="truecolor", legacy_windows=False, _environ={})
 
 
@@ -27,14 +27,14 @@ class Canvas:
 
     width: int
     palette: Palette
-    diff: DiffStyle = "auto"
+    diff_style: DiffStyle = "auto"
     now: float = 0.0
     cwd: str = ""
     home: str = ""
-    gallery: Gallery = field(default_factory=Gallery)
-    console: Console = field(default_factory=_console)
+    thumbnails: ThumbnailCache = field(default_factory=ThumbnailCache)
+    console: Console = field(default_factory=_make_console)
 
-    def wrapped(self, text: Text, width: int) -> list[Line]:
+    def wrap(self, text: Text, width: int) -> list[Line]:
         """A text broken between words."""
         if not text.plain:
             return [[]]
@@ -47,24 +47,24 @@ class Canvas:
             line.rstrip()
             line.end = ""
             plain = not line.spans
-            lines.append([Segment(line.plain, base)] if plain and line.plain else _segments(line, self.console))
+            lines.append([Segment(line.plain, base)] if plain and line.plain else _render_segments(line, self.console))
         return lines
 
-    def text(self, text: str, style: Style, indent: int = 0) -> list[Strip]:
+    def paint_text(self, text: str, style: Style, indent: int = 0) -> list[Strip]:
         """Plain text broken between words, some cells from the left."""
-        return indented(self.wrapped(Text(text, style=style), self.width - indent), indent)
+        return indent_lines(self.wrap(Text(text, style=style), self.width - indent), indent)
 
-    def row(self, *pieces: tuple[str, Style | None]) -> Strip:
+    def paint_row(self, *pieces: tuple[str, Style | None]) -> Strip:
         """One line, cut with a mark where the canvas ends."""
         strip = Strip([Segment(text, style) for text, style in pieces if text])
-        return strip if strip.cell_length <= self.width else cut(strip, self.width)
+        return strip if strip.cell_length <= self.width else truncate_strip(strip, self.width)
 
 
-def _segments(line: Text, console: Console) -> Line:
+def _render_segments(line: Text, console: Console) -> Line:
     return [segment for segment in line.render(console) if segment.text]
 
 
-def hard_wrapped(line: Line, width: int) -> list[Line]:
+def wrap_cells(line: Line, width: int) -> list[Line]:
     """A line cut into what fits, wherever that is; code and output keep their spaces. Each letter is looked at once."""
     width = max(width, 2)
     if sum(segment.cell_length for segment in line) <= width:
@@ -74,7 +74,7 @@ def hard_wrapped(line: Line, width: int) -> list[Line]:
     for text, style, _ in line:
         start = 0
         while start < len(text):
-            end, used = _fitting(text, start, room)
+            end, used = _fit_cells(text, start, room)
             if end > start:
                 lines[-1].append(Segment(text[start:end], style))
                 start, room = end, room - used
@@ -84,17 +84,17 @@ def hard_wrapped(line: Line, width: int) -> list[Line]:
     return lines
 
 
-_STRETCH = (1, 4)
+_LETTERS_PER_CELL = (1, 4)
 """Letters looked at for each cell there is room for. More of them in one place are only marks above each other."""
 
 
-def _fitting(text: str, start: int, room: int) -> tuple[int, int]:
+def _fit_cells(text: str, start: int, room: int) -> tuple[int, int]:
     """Where a text has to be cut so that this part of it takes no more than `room` cells, and how many it takes."""
     part = text[start : start + room]
     if part.isascii():
         return start + len(part), len(part)
     end = used = 0
-    for stretch in _STRETCH:
+    for stretch in _LETTERS_PER_CELL:
         end = used = 0
         part = text[start : start + max(room, 2) * stretch]
         for _, last, cells in split_graphemes(part)[0]:
@@ -104,28 +104,28 @@ def _fitting(text: str, start: int, room: int) -> tuple[int, int]:
     return start + end, used
 
 
-def cut(strip: Strip, width: int) -> Strip:
+def truncate_strip(strip: Strip, width: int) -> Strip:
     return Strip([*strip.crop(0, max(width - 1, 0)), Segment("…")])
 
 
-def strips(lines: Iterable[Line]) -> list[Strip]:
+def make_strips(lines: Iterable[Line]) -> list[Strip]:
     return [Strip(line) for line in lines]
 
 
-def indented(lines: Iterable[Line], indent: int, style: Style | None = None) -> list[Strip]:
+def indent_lines(lines: Iterable[Line], indent: int, style: Style | None = None) -> list[Strip]:
     space = [Segment(" " * indent, style)] if indent else []
-    return [Strip([*space, *line]) if line else blank() for line in lines]
+    return [Strip([*space, *line]) if line else make_blank() for line in lines]
 
 
-def prefixed(lines: Sequence[Line], first: Line, rest: Line) -> list[Line]:
+def prefix_lines(lines: Sequence[Line], first: Line, rest: Line) -> list[Line]:
     """Lines that begin with something: a bullet before the first, spaces before the others."""
     return [[*(rest if number else first), *line] for number, line in enumerate(lines)]
 
 
-def blank() -> Strip:
+def make_blank() -> Strip:
     return Strip([])
 
 
 def with_gap(lines: Iterable[Strip]) -> list[Strip]:
     """Lines with an empty one above them, which is how blocks stand apart."""
-    return [blank(), *lines]
+    return [make_blank(), *lines]

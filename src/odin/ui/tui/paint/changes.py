@@ -6,11 +6,11 @@ from typing import Literal
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
-_COMPARED = 400
+_MAX_COMPARED = 400
 """Longer lines are not compared word by word."""
 
-_ALIKE = 0.5
-_TRIED = 6
+_MIN_RATIO = 0.5
+_MAX_CANDIDATES = 6
 """Lines that are looked at to find the one that a line became."""
 
 Sign = Literal[" ", "-", "+"]
@@ -18,7 +18,7 @@ Span = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Row:
+class DiffRow:
     """One line of a hunk with its numbers, 0 where it is not, and the places of its words that changed."""
 
     sign: Sign
@@ -29,90 +29,90 @@ class Row:
 
 
 @dataclass(slots=True)
-class Hunk:
-    rows: list[Row]
+class DiffHunk:
+    rows: list[DiffRow]
     skipped: int = 0
     """Lines between the hunk before, or the beginning of the file, and this one."""
 
 
 @dataclass(slots=True)
-class Changes:
+class FileDiff:
     path: str
-    hunks: list[Hunk]
-    rest: str = ""
+    hunks: list[DiffHunk]
+    trailer: str = ""
     """What follows the diff: that it was cut."""
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         return sum(len(hunk.rows) for hunk in self.hunks)
 
     @property
-    def added(self) -> int:
+    def added_count(self) -> int:
         return sum(row.sign == "+" for hunk in self.hunks for row in hunk.rows)
 
     @property
-    def removed(self) -> int:
+    def removed_count(self) -> int:
         return sum(row.sign == "-" for hunk in self.hunks for row in hunk.rows)
 
 
-def looks_like_diff(text: str) -> bool:
+def is_diff(text: str) -> bool:
     return text.startswith("--- ") and "\n@@ -" in text[:4000]
 
 
-def read_changes(text: str) -> list[Changes]:
+def parse_diff(text: str) -> list[FileDiff]:
     """The files of a diff. What belongs to none of its hunks is what is said at its end."""
-    reader = _Reader()
+    reader = _DiffParser()
     for line in text.rstrip("\n").split("\n"):
         reader.read(line)
-    for changes in reader.found:
+    for changes in reader.files:
         for hunk in changes.hunks:
             _mark_words(hunk.rows)
-    return reader.found
+    return reader.files
 
 
-class _Reader:
+class _DiffParser:
     """A hunk says how long it is: a line that went may look like the head of another file and is none."""
 
     def __init__(self) -> None:
-        self.found: list[Changes] = []
+        self.files: list[FileDiff] = []
         self._old = self._new = self._old_left = self._new_left = 0
 
     def read(self, line: str) -> None:
         sign = line[:1]
         if (sign == "-" and self._old_left) or (sign == "+" and self._new_left):
-            self._row(sign, line[1:])
+            self._add_row(sign, line[1:])
         elif sign in (" ", "") and self._old_left and self._new_left:
-            self._row(" ", line[1:])
+            self._add_row(" ", line[1:])
         elif line.startswith("--- "):
-            self.found.append(Changes(line[4:], []))
+            self.files.append(FileDiff(line[4:], []))
             self._old = 0
-        elif line.startswith("+++ ") and self.found:
-            self.found[-1].path = line[4:]
-        elif self.found:
-            self._between(line)
+        elif line.startswith("+++ ") and self.files:
+            self.files[-1].path = line[4:]
+        elif self.files:
+            self._read_header(line)
 
-    def _row(self, sign: str, text: str) -> None:
+    def _add_row(self, sign: str, text: str) -> None:
         went, came = sign != "+", sign != "-"
-        row = Row("+" if not went else "-" if not came else " ", text, self._old * went, self._new * came)
-        self.found[-1].hunks[-1].rows.append(row)
+        row = DiffRow("+" if not went else "-" if not came else " ", text, self._old * went, self._new * came)
+        self.files[-1].hunks[-1].rows.append(row)
         self._old, self._new = self._old + went, self._new + came
         self._old_left, self._new_left = self._old_left - went, self._new_left - came
 
-    def _between(self, line: str) -> None:
+    def _read_header(self, line: str) -> None:
         head = _HUNK.match(line)
-        changes = self.found[-1]
+        changes = self.files[-1]
         if head:
             start = int(head[1])
-            changes.hunks.append(Hunk([], max(start - max(self._old, 1), 0)))
+            changes.hunks.append(DiffHunk([], max(start - max(self._old, 1), 0)))
             self._old, self._new = start, int(head[3])
             self._old_left, self._new_left = int(head[2] or 1), int(head[4] or 1)
         elif line.strip() and not line.startswith("\\"):
-            changes.rest = f"{changes.rest}\n{line}".strip()
+            changes.trailer = f"{changes.trailer}\n{line}".strip()
 
 
-def runs(rows: list[Row]) -> list[list[Row]]:
+def group_rows(rows: list[DiffRow]) -> list[list[DiffRow]]:
     """Rows in groups: what went and what came in its place together, what stayed by itself."""
-    groups: list[list[Row]] = []
+    groups: list[list[DiffRow]] = []
     for row in rows:
         last = groups[-1][-1] if groups else None
         joins = last is not None and (row.sign == last.sign or (last.sign == "-" and row.sign == "+"))
@@ -123,34 +123,36 @@ def runs(rows: list[Row]) -> list[list[Row]]:
     return groups
 
 
-def _mark_words(rows: list[Row]) -> None:
-    for group in runs(rows):
+def _mark_words(rows: list[DiffRow]) -> None:
+    for group in group_rows(rows):
         gone = [row for row in group if row.sign == "-"]
         came = [row for row in group if row.sign == "+"]
         first = 0
         for old in gone:
-            found = next((i for i in range(first, min(first + _TRIED, len(came))) if _compare(old, came[i])), None)
+            found = next(
+                (i for i in range(first, min(first + _MAX_CANDIDATES, len(came))) if _compare(old, came[i])), None
+            )
             first = first if found is None else found + 1
 
 
-def _compare(old: Row, new: Row) -> bool:
+def _compare(old: DiffRow, new: DiffRow) -> bool:
     """Marks the words that differ, when the lines have enough in common for that to help."""
-    if max(len(old.text), len(new.text)) > _COMPARED:
+    if max(len(old.text), len(new.text)) > _MAX_COMPARED:
         return False
     from difflib import SequenceMatcher
 
     before, after = _WORD.findall(old.text), _WORD.findall(new.text)
     matcher = SequenceMatcher(None, before, after, autojunk=False)
-    if matcher.real_quick_ratio() < _ALIKE or matcher.quick_ratio() < _ALIKE or matcher.ratio() < _ALIKE:
+    if matcher.real_quick_ratio() < _MIN_RATIO or matcher.quick_ratio() < _MIN_RATIO or matcher.ratio() < _MIN_RATIO:
         return False
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag != "equal":
-            old.words += _span(before, a, b)
-            new.words += _span(after, c, d)
+            old.words += _spans_of(before, a, b)
+            new.words += _spans_of(after, c, d)
     return True
 
 
-def _span(words: list[str], first: int, last: int) -> list[Span]:
+def _spans_of(words: list[str], first: int, last: int) -> list[Span]:
     start = sum(map(len, words[:first]))
     size = sum(map(len, words[first:last]))
     return [(start, start + size)] if size else []

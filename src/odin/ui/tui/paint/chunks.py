@@ -14,101 +14,101 @@ _ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _DELIMITER = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$")
 
-LINES = 60
+CUT_LINES = 60
 """A list, a paragraph or code may be cut between two lines when it is longer than that."""
-MOST_LINES = 200
-MOST_CHARS = 6_000
-LONGEST_LINE = 2_000
+MAX_LINES = 200
+MAX_CHARS = 6_000
+MAX_LINE_CHARS = 2_000
 """Longer lines are cut into lines, so that one that never ends is not painted again and again."""
 
-Kind = Literal["words", "code"]
+ChunkKind = Literal["words", "code"]
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class MarkdownChunk:
     """`glued` to the one before: it belongs to the same list, paragraph or code. `language` is that of code."""
 
-    kind: Kind
+    kind: ChunkKind
     text: str
     language: str = ""
-    glued: bool = False
+    is_continuation: bool = False
 
 
-class Splitter:
+class MarkdownSplitter:
     """Takes text as it comes; `take` gives the pieces that are final, `rest` what is not."""
 
     def __init__(self) -> None:
         self._pending = ""
         self._lines: list[str] = []
-        self._glued = False
+        self._is_continuation = False
         self._fence = ""
         self._language = ""
         self._inner = ""
         self._chars = 0
-        self._done: list[Chunk] = []
+        self._done: list[MarkdownChunk] = []
 
     def feed(self, text: str) -> None:
         self._pending += text
         *whole, self._pending = self._pending.split("\n")
         for line in whole:
-            self._long(line, ended=True)
-        if len(self._pending) > LONGEST_LINE:
-            self._pending = self._long(self._pending, ended=False)
+            self._add_long_line(line, ended=True)
+        if len(self._pending) > MAX_LINE_CHARS:
+            self._pending = self._add_long_line(self._pending, ended=False)
 
-    def take(self) -> list[Chunk]:
+    def take_done(self) -> list[MarkdownChunk]:
         done, self._done = self._done, []
         return done
 
-    def rest(self) -> list[Chunk]:
+    def peek_rest(self) -> list[MarkdownChunk]:
         """What is not final yet, as it would be if nothing more came."""
-        last = Splitter()
-        last._lines, last._glued, last._chars = list(self._lines), self._glued, self._chars
+        last = MarkdownSplitter()
+        last._lines, last._is_continuation, last._chars = list(self._lines), self._is_continuation, self._chars
         last._fence, last._language, last._inner = self._fence, self._language, self._inner
         if self._pending:
-            last._line(self._pending)
-        last._end()
+            last._add_line(self._pending)
+        last._end_chunk()
         return last._done
 
-    def _long(self, line: str, ended: bool) -> str:
+    def _add_long_line(self, line: str, ended: bool) -> str:
         """The line, in several when it is very long; what is left when it has not ended."""
-        while len(line) > LONGEST_LINE:
-            place = line.rfind(" ", LONGEST_LINE // 2, LONGEST_LINE) + 1 or LONGEST_LINE
-            self._line(line[:place])
+        while len(line) > MAX_LINE_CHARS:
+            place = line.rfind(" ", MAX_LINE_CHARS // 2, MAX_LINE_CHARS) + 1 or MAX_LINE_CHARS
+            self._add_line(line[:place])
             line = line[place:]
         if ended:
-            self._line(line.removesuffix("\r"))
+            self._add_line(line.removesuffix("\r"))
             return ""
         return line
 
-    def _line(self, line: str) -> None:
+    def _add_line(self, line: str) -> None:
         if self._fence:
-            self._code(line)
+            self._add_code_line(line)
             return
         opened = _FENCE.match(line)
         if opened and not self._inner and not (opened[1] and self._is_list()):
-            self._end()
-            self._fence, self._language, self._glued = opened[2], opened[3], False
+            self._end_chunk()
+            self._fence, self._language, self._is_continuation = opened[2], opened[3], False
             return
         if self._lines and not self._inner:
             self._cut_before(line)
         self._append(line)
         self._watch_inner(line)
         if _HEADING.match(line) and len(self._lines) == 1:
-            self._end()
+            self._end_chunk()
 
     def _append(self, line: str) -> None:
         self._lines.append(line)
         self._chars += len(line)
 
-    def _code(self, line: str) -> None:
+    def _add_code_line(self, line: str) -> None:
         stripped = line.strip()
         if stripped.startswith(self._fence) and not stripped.strip(self._fence[0]):
-            self._end()
+            self._end_chunk()
             self._fence = self._language = ""
             return
         count = len(self._lines)
         fresh = bool(line) and not line[0].isspace() and self._lines[-1:] == [""]
-        if self._is_long(count, fresh) or self._chars > MOST_CHARS:
+        if self._is_long(count, fresh) or self._chars > MAX_CHARS:
             self._emit("code", glued_next=True)
         self._append(line)
 
@@ -142,25 +142,27 @@ class Splitter:
     def _is_long(self, count: int, good_place: bool) -> bool:
         """Whether it is to be cut here; at a good place earlier than at a bad one."""
         if good_place:
-            return count >= LINES or self._chars > MOST_CHARS
-        return count >= MOST_LINES or self._chars > 2 * MOST_CHARS
+            return count >= CUT_LINES or self._chars > MAX_CHARS
+        return count >= MAX_LINES or self._chars > 2 * MAX_CHARS
 
     def _is_table(self) -> bool:
         return len(self._lines) > 1 and "|" in self._lines[0] and _DELIMITER.match(self._lines[1]) is not None
 
-    def _end(self) -> None:
+    def _end_chunk(self) -> None:
         """The piece ends here. Code that is empty is shown: a fence has been opened."""
-        if self._lines or (self._fence and not self._glued):
+        if self._lines or (self._fence and not self._is_continuation):
             self._emit("code" if self._fence else "words")
-        self._glued = False
+        self._is_continuation = False
 
-    def _emit(self, kind: Kind, glued_next: bool = False) -> None:
+    def _emit(self, kind: ChunkKind, glued_next: bool = False) -> None:
         lines, self._lines = self._lines, []
         header = lines[:2] if kind == "words" and glued_next and _is_table_head(lines) else []
         text = "\n".join(lines)
         if kind == "code" or text.strip():
-            self._done.append(Chunk(kind, text if kind == "code" else text.rstrip(), self._language, self._glued))
-        self._glued = glued_next
+            self._done.append(
+                MarkdownChunk(kind, text if kind == "code" else text.rstrip(), self._language, self._is_continuation)
+            )
+        self._is_continuation = glued_next
         self._lines = header
         self._chars = 0
         self._inner = ""
@@ -170,7 +172,7 @@ def _is_table_head(lines: list[str]) -> bool:
     return len(lines) > 1 and "|" in lines[0] and _DELIMITER.match(lines[1]) is not None
 
 
-def mended(text: str) -> str:
+def close_open_markup(text: str) -> str:
     """Words that are still being written, with what was opened in their last lines closed: nothing jumps later."""
     last = text.rsplit("\n\n", 1)[-1]
     if not last.rsplit("\n", 1)[-1].strip("` "):

@@ -12,12 +12,12 @@ from rich.syntax import PygmentsSyntaxTheme
 
 from odin.ui.tui.paint.canvas import Line
 
-MOST_CHARS = 200_000
+MAX_CHARS = 200_000
 """More than that is shown without colours."""
 
 
 @lru_cache(maxsize=64)
-def lexer_named(language: str) -> Lexer | None:
+def find_lexer_by_name(language: str) -> Lexer | None:
     try:
         return get_lexer_by_name(language, stripnl=False, ensurenl=False) if language else None
     except ClassNotFound:
@@ -25,7 +25,7 @@ def lexer_named(language: str) -> Lexer | None:
 
 
 @lru_cache(maxsize=64)
-def lexer_for(name: str) -> Lexer | None:
+def find_lexer_by_file(name: str) -> Lexer | None:
     """By the name of a file, or by its ending alone."""
     try:
         return get_lexer_for_filename(name, stripnl=False, ensurenl=False) if name else None
@@ -34,24 +34,24 @@ def lexer_for(name: str) -> Lexer | None:
 
 
 @lru_cache(maxsize=4)
-def _theme(name: str) -> PygmentsSyntaxTheme:
+def _load_theme(name: str) -> PygmentsSyntaxTheme:
     return PygmentsSyntaxTheme(name)
 
 
 @lru_cache(maxsize=2048)
-def _style(theme: str, token: Any) -> Style:
+def _style_of(theme: str, token: Any) -> Style:
     """How a token looks, without the theme's own background."""
-    style = _theme(theme).get_style_for_token(token)
+    style = _load_theme(theme).get_style_for_token(token)
     return Style(color=style.color, bold=style.bold or None, italic=style.italic or None)
 
 
-def highlighted(code: str, lexer: Lexer | None, theme: str, plain: Style) -> list[Line]:
+def highlight_code(code: str, lexer: Lexer | None, theme: str, plain: Style) -> list[Line]:
     """The lines of the code; as many as it has."""
-    if lexer is None or len(code) > MOST_CHARS:
+    if lexer is None or len(code) > MAX_CHARS:
         return [[Segment(line, plain)] if line else [] for line in code.split("\n")]
     lines: list[Line] = [[]]
     for token, text in lexer.get_tokens(code):
-        style = _style(theme, token)
+        style = _style_of(theme, token)
         first, *others = text.split("\n")
         if first:
             lines[-1].append(Segment(first, style))

@@ -2,9 +2,9 @@
 
 import re
 
-from odin.ui.terminal import harmless
+from odin.ui.terminal import escape_control
 
-_TURNING = {
+_HIDDEN_CHARS = {
     code: ascii(chr(code))[1:-1]
     for code in (
         *(0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180E, 0x200B, 0x200E, 0x200F, 0x3164, 0xFEFF, 0xFFA0),
@@ -19,48 +19,48 @@ _TURNING = {
 The last are letters that nobody sees and a model reads.
 """
 
-_JOINED = re.compile(
+_JOINED_EMOJI = re.compile(
     "(?:[^\u200d\\s][\ufe0f\U0001f3fb-\U0001f3ff]?)?(?:\u200d+(?:[^\u200d\\s][\ufe0f\U0001f3fb-\U0001f3ff]?)?)+"
 )
-_FAMILY = 4
+_MAX_JOINED = 4
 """No picture of Unicode joins more."""
 
 _TAB = 4
 _SEQUENCE = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-~]"
 )
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_COLOR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
-def foreign(text: str) -> str:
+def sanitize(text: str) -> str:
     """Keeps its lines; control and direction characters are spelled out, tabs are spaces."""
     if text.isascii() and text.isprintable():
         return text
     if "\t" in text:
         text = "\n".join(line.expandtabs(_TAB) for line in text.split("\n"))
     if "\u200d" in text:
-        text = _JOINED.sub(_joined, text)
-    return harmless(text.replace("\r\n", "\n").translate(_TURNING))
+        text = _JOINED_EMOJI.sub(_split_joined, text)
+    return escape_control(text.replace("\r\n", "\n").translate(_HIDDEN_CHARS))
 
 
-def _joined(found: re.Match[str]) -> str:
+def _split_joined(found: re.Match[str]) -> str:
     """A family of a few stays one picture; letters that are joined would be counted as one and take more."""
     parts = found[0].split("\u200d")
-    picture = len(parts) <= _FAMILY and all(part and part[0] >= "\u2190" for part in parts)
+    picture = len(parts) <= _MAX_JOINED and all(part and part[0] >= "\u2190" for part in parts)
     return found[0] if picture else "".join(parts)
 
 
-def one_line(text: str) -> str:
+def sanitize_line(text: str) -> str:
     """The same as one line, with single spaces."""
-    return foreign(" ".join(text.split()))
+    return sanitize(" ".join(text.split()))
 
 
-def only_colours(text: str) -> str:
+def keep_colors(text: str) -> str:
     """What a command printed, without everything that steers a terminal but its colours."""
     if "\x1b" not in text:
         return text
-    return _SEQUENCE.sub(lambda found: found[0] if _COLOUR.fullmatch(found[0]) else "", text)
+    return _SEQUENCE.sub(lambda found: found[0] if _COLOR.fullmatch(found[0]) else "", text)
 
 
-def without_colours(text: str) -> str:
+def strip_escapes(text: str) -> str:
     return _SEQUENCE.sub("", text) if "\x1b" in text else text

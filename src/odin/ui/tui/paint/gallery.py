@@ -4,47 +4,47 @@ from pathlib import Path
 
 from odin.core.message import Image
 
-ROWS = 16
-COLUMNS = 60
-MOST_BYTES = 20_000_000
-MOST_PIXELS = 60_000_000
-KEPT = 40
+MAX_THUMBNAIL_ROWS = 16
+MAX_THUMBNAIL_COLUMNS = 60
+MAX_IMAGE_FILE_BYTES = 20_000_000
+MAX_IMAGE_PIXELS = 60_000_000
+MAX_THUMBNAILS = 40
 
 Pixels = list[list[tuple[int, int, int]]]
-Key = tuple[str, int]
+ThumbnailKey = tuple[str, int]
 
 
-class Gallery:
+class ThumbnailCache:
     """The small copies of pictures, by file and width. What is not known yet is `wanted`; `load` runs in a thread."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, Pixels | None] = {}
-        self.wanted: set[Key] = set()
+        self._known: dict[ThumbnailKey, Pixels | None] = {}
+        self.missing: set[ThumbnailKey] = set()
 
     def find(self, image: Image, width: int) -> Pixels | None:
-        key = image.path, min(width, COLUMNS)
+        key = image.path, min(width, MAX_THUMBNAIL_COLUMNS)
         if key not in self._known:
-            self.wanted.add(key)
+            self.missing.add(key)
         return self._known.get(key)
 
-    def keep(self, key: Key, pixels: Pixels | None) -> None:
-        self.wanted.discard(key)
+    def store(self, key: ThumbnailKey, pixels: Pixels | None) -> None:
+        self.missing.discard(key)
         self._known[key] = pixels
-        while len(self._known) > KEPT:
+        while len(self._known) > MAX_THUMBNAILS:
             del self._known[next(iter(self._known))]
 
 
-def load(path: str, width: int) -> Pixels | None:
+def load_thumbnail(path: str, width: int) -> Pixels | None:
     """The picture in as many pixels as it gets, or None when it cannot be shown."""
     try:
         from PIL import Image as Pillow
 
-        if Path(path).stat().st_size > MOST_BYTES:
+        if Path(path).stat().st_size > MAX_IMAGE_FILE_BYTES:
             return None
         with Pillow.open(path) as picture:
-            if picture.width * picture.height > MOST_PIXELS:
+            if picture.width * picture.height > MAX_IMAGE_PIXELS:
                 return None
-            picture.thumbnail((width, ROWS * 2))
+            picture.thumbnail((width, MAX_THUMBNAIL_ROWS * 2))
             small = picture.convert("RGB")
     except Exception:
         return None

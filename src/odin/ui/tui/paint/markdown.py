@@ -9,95 +9,95 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from odin.ui.tui.paint.canvas import Canvas, Line, hard_wrapped, prefixed
-from odin.ui.tui.paint.code import highlighted, lexer_named
-from odin.ui.tui.paint.foreign import foreign
-from odin.ui.tui.paint.table import Table, table_lines
+from odin.ui.tui.paint.canvas import Canvas, Line, prefix_lines, wrap_cells
+from odin.ui.tui.paint.code import find_lexer_by_name, highlight_code
+from odin.ui.tui.paint.foreign import sanitize
+from odin.ui.tui.paint.table import MarkdownTable, paint_table
 
 _BULLETS = "•◦▪"
-_PLAIN = re.compile(r"[^\W\d_][^\x00-\x1f\\`*_\[\]<>&|~]*(?:\n[^\W\d_][^\x00-\x1f\\`*_\[\]<>&|~]*)*")
+_PLAIN_TEXT = re.compile(r"[^\W\d_][^\x00-\x1f\\`*_\[\]<>&|~]*(?:\n[^\W\d_][^\x00-\x1f\\`*_\[\]<>&|~]*)*")
 """Lines that begin with a letter and have nothing in them that could mean anything: no parser is asked about those."""
 
 
 @lru_cache(maxsize=1)
-def _parser() -> MarkdownIt:
+def _get_parser() -> MarkdownIt:
     """Without HTML and without hidden definitions of links: what the model wrote is what is seen."""
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     return parser.disable(["reference", "html_block", "html_inline"])
 
 
-def markdown_lines(text: str, canvas: Canvas) -> list[Line]:
-    if _PLAIN.fullmatch(text) and "  \n" not in text:
-        words = foreign("\n".join(line.strip(" ") for line in text.split("\n")))
-        return canvas.wrapped(Text(words, style=canvas.palette.text, end=""), canvas.width)
-    return parsed_lines(text, canvas)
+def paint_markdown(text: str, canvas: Canvas) -> list[Line]:
+    if _PLAIN_TEXT.fullmatch(text) and "  \n" not in text:
+        words = sanitize("\n".join(line.strip(" ") for line in text.split("\n")))
+        return canvas.wrap(Text(words, style=canvas.palette.text, end=""), canvas.width)
+    return paint_parsed(text, canvas)
 
 
-def parsed_lines(text: str, canvas: Canvas) -> list[Line]:
-    return _Page(canvas, text.split("\n")).blocks(_parser().parse(text), canvas.width, 0)
+def paint_parsed(text: str, canvas: Canvas) -> list[Line]:
+    return _MarkdownPainter(canvas, text.split("\n")).paint_blocks(_get_parser().parse(text), canvas.width, 0)
 
 
-def code_lines(code: str, language: str, canvas: Canvas, width: int) -> list[Line]:
+def paint_code(code: str, language: str, canvas: Canvas, width: int) -> list[Line]:
     """Code on its own ground; a line that is too long goes on in the next one, with a mark before it."""
     palette = canvas.palette
     ground = palette.code_block
     room = max(width - 4, 4)
     lines: list[Line] = []
-    for line in highlighted(foreign(code), lexer_named(language.lower()), palette.code, palette.text):
-        for number, piece in enumerate(hard_wrapped(line, room)):
+    for line in highlight_code(sanitize(code), find_lexer_by_name(language.lower()), palette.code, palette.text):
+        for number, piece in enumerate(wrap_cells(line, room)):
             used = sum(segment.cell_length for segment in piece)
             row = [Segment("↪ " if number else "  ", palette.dim), *piece, Segment(" " * max(width - 2 - used, 0))]
             lines.append(list(Segment.apply_style(row, ground)))
     return lines
 
 
-class _Page:
+class _MarkdownPainter:
     def __init__(self, canvas: Canvas, source: list[str]) -> None:
         self._canvas = canvas
         self._palette = canvas.palette
         self._source = source
 
-    def blocks(self, tokens: list[Token], width: int, depth: int) -> list[Line]:
+    def paint_blocks(self, tokens: list[Token], width: int, depth: int) -> list[Line]:
         """Blocks below each other, apart where the source has an empty line between them."""
         lines: list[Line] = []
         index = 0
         while index < len(tokens):
             token = tokens[index]
             end = _end_of(tokens, index)
-            if lines and token.map and self._blank_before(token.map[0]):
+            if lines and token.map and self._has_blank_before(token.map[0]):
                 lines.append([])
-            lines += self._block(tokens[index : end + 1], width, depth)
+            lines += self._paint_block(tokens[index : end + 1], width, depth)
             index = end + 1
         return lines
 
-    def _blank_before(self, line: int) -> bool:
+    def _has_blank_before(self, line: int) -> bool:
         return 0 < line <= len(self._source) and not self._source[line - 1].strip(" >\t")
 
-    def _block(self, tokens: list[Token], width: int, depth: int) -> list[Line]:
+    def _paint_block(self, tokens: list[Token], width: int, depth: int) -> list[Line]:
         palette, token = self._palette, tokens[0]
         match token.type:
             case "heading_open":
                 style = palette.heading if token.tag in ("h1", "h2") else palette.strong
-                return self._canvas.wrapped(self._inline(tokens[1], style), width)
+                return self._canvas.wrap(self._render_inline(tokens[1], style), width)
             case "paragraph_open":
-                return self._canvas.wrapped(self._inline(tokens[1], palette.text), width)
+                return self._canvas.wrap(self._render_inline(tokens[1], palette.text), width)
             case "fence" | "code_block":
                 language = token.info.split()[0] if token.info.split() else ""
-                return code_lines(token.content.removesuffix("\n"), language, self._canvas, width)
+                return paint_code(token.content.removesuffix("\n"), language, self._canvas, width)
             case "blockquote_open":
                 bar = [Segment("▎ ", palette.dim)]
-                return prefixed(self.blocks(tokens[1:-1], max(width - 2, 8), depth), bar, bar)
+                return prefix_lines(self.paint_blocks(tokens[1:-1], max(width - 2, 8), depth), bar, bar)
             case "bullet_list_open" | "ordered_list_open":
-                return self._list(tokens, width, depth)
+                return self._paint_list(tokens, width, depth)
             case "table_open":
-                return self._table(tokens, width)
+                return self._paint_table(tokens, width)
             case "hr":
                 return [[Segment("─" * min(width, 40), palette.dim)]]
             case _:
-                shown = foreign(token.content)
-                return self._canvas.wrapped(Text(shown, style=palette.text), width) if shown else []
+                shown = sanitize(token.content)
+                return self._canvas.wrap(Text(shown, style=palette.text), width) if shown else []
 
-    def _list(self, tokens: list[Token], width: int, depth: int) -> list[Line]:
+    def _paint_list(self, tokens: list[Token], width: int, depth: int) -> list[Line]:
         ordered = tokens[0].type == "ordered_list_open"
         number = int(tokens[0].attrs.get("start", 1))
         lines: list[Line] = []
@@ -106,16 +106,16 @@ class _Page:
             end = _end_of(tokens, index)
             mark = f"{number}. " if ordered else f"{_BULLETS[min(depth, len(_BULLETS) - 1)]} "
             room = max(width - len(mark), 8)
-            item = self.blocks(tokens[index + 1 : end], room, depth + 1) or [[]]
+            item = self.paint_blocks(tokens[index + 1 : end], room, depth + 1) or [[]]
             start = tokens[index].map
-            if lines and start and self._blank_before(start[0]) and len(item) > 1:
+            if lines and start and self._has_blank_before(start[0]) and len(item) > 1:
                 lines.append([])
-            lines += prefixed(item, [Segment(mark, self._palette.accent)], [Segment(" " * len(mark))])
+            lines += prefix_lines(item, [Segment(mark, self._palette.accent)], [Segment(" " * len(mark))])
             number += 1
             index = end + 1
         return lines
 
-    def _table(self, tokens: list[Token], width: int) -> list[Line]:
+    def _paint_table(self, tokens: list[Token], width: int) -> list[Line]:
         rows: list[list[Text]] = []
         aligned: list[str] = []
         head = False
@@ -125,29 +125,29 @@ class _Page:
             elif token.type in ("th_open", "td_open"):
                 head = token.type == "th_open"
                 style = self._palette.strong if head else self._palette.text
-                rows[-1].append(self._inline(tokens[number + 1], style))
+                rows[-1].append(self._render_inline(tokens[number + 1], style))
                 if head:
                     aligned.append(str(token.attrs.get("style", "")).removeprefix("text-align:"))
-        return table_lines(Table(rows, aligned), self._canvas, width)
+        return paint_table(MarkdownTable(rows, aligned), self._canvas, width)
 
-    def _inline(self, token: Token, style: Style) -> Text:
+    def _render_inline(self, token: Token, style: Style) -> Text:
         text = Text(style=style, end="")
         styles = [Style.null()]
         addresses: list[str] = []
         for child in token.children or []:
             match child.type:
                 case "text":
-                    text.append(foreign(child.content), styles[-1])
+                    text.append(sanitize(child.content), styles[-1])
                 case "code_inline":
-                    text.append(foreign(child.content), styles[-1] + self._palette.inline_code)
+                    text.append(sanitize(child.content), styles[-1] + self._palette.inline_code)
                 case "softbreak" | "hardbreak":
                     text.append("\n")
                 case "image":
-                    alt, address = foreign(child.content) or "picture", foreign(str(child.attrs.get("src", "")))
+                    alt, address = sanitize(child.content) or "picture", sanitize(str(child.attrs.get("src", "")))
                     text.append(f"[image: {alt}]", self._palette.dim)
                     text.append(f" ({address})", self._palette.dim)
                 case "link_open":
-                    addresses.append(foreign(str(child.attrs.get("href", ""))))
+                    addresses.append(sanitize(str(child.attrs.get("href", ""))))
                     styles.append(styles[-1] + self._palette.link)
                     addresses.append(str(len(text)))
                 case "link_close":
@@ -160,7 +160,7 @@ class _Page:
                 case "strong_close" | "em_close" | "s_close":
                     styles.pop()
                 case _:
-                    text.append(foreign(child.content), styles[-1])
+                    text.append(sanitize(child.content), styles[-1])
         return text
 
 

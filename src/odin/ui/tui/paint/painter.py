@@ -5,10 +5,10 @@ from typing import Any
 
 from textual.strip import Strip
 
-from odin.ui.tui.paint.answer import AnswerPaint
-from odin.ui.tui.paint.calls import cuts_call, folds_call, paint_call
-from odin.ui.tui.paint.canvas import Canvas, blank
-from odin.ui.tui.paint.output import SHORT
+from odin.ui.tui.paint.answer import AnswerPainter
+from odin.ui.tui.paint.calls import is_call_cut, paint_call, should_fold_call
+from odin.ui.tui.paint.canvas import Canvas, make_blank
+from odin.ui.tui.paint.output import SHORT_OUTPUT
 from odin.ui.tui.paint.rest import (
     LONG_PROMPT,
     paint_agent,
@@ -23,20 +23,20 @@ from odin.ui.tui.paint.thinking import paint_thinking
 from odin.ui.tui.story.block import (
     AgentBlock,
     AnswerBlock,
-    Block,
     CallBlock,
     CommandBlock,
     EndBlock,
     NoticeBlock,
     ProcessBlock,
     PromptBlock,
+    ReasoningBlock,
     SummaryBlock,
-    ThinkingBlock,
+    TranscriptBlock,
 )
 
-_PAINTERS: dict[type[Block], Callable[[Any, Canvas, bool], list[Strip]]] = {
+_PAINTERS: dict[type[TranscriptBlock], Callable[[Any, Canvas, bool], list[Strip]]] = {
     PromptBlock: paint_prompt,
-    ThinkingBlock: paint_thinking,
+    ReasoningBlock: paint_thinking,
     CallBlock: paint_call,
     CommandBlock: paint_command,
     AgentBlock: paint_agent,
@@ -45,10 +45,10 @@ _PAINTERS: dict[type[Block], Callable[[Any, Canvas, bool], list[Strip]]] = {
     SummaryBlock: paint_summary,
     EndBlock: paint_end,
 }
-_FOLDABLE = (ThinkingBlock, SummaryBlock, CommandBlock, CallBlock, AgentBlock, ProcessBlock)
+_FOLDABLE = (ReasoningBlock, SummaryBlock, CommandBlock, CallBlock, AgentBlock, ProcessBlock)
 
 
-class Painted:
+class PaintedBlock:
     """The lines of one block as it was painted last, and what helps to paint it again when it has grown."""
 
     __slots__ = ("_growing", "folded", "lines", "version")
@@ -57,79 +57,79 @@ class Painted:
         self.version = -1
         self.folded: bool | None = None
         self.lines: list[Strip] = []
-        self._growing: AnswerPaint | None = None
+        self._growing: AnswerPainter | None = None
 
-    def holds(self, block: Block) -> bool:
+    def is_current(self, block: TranscriptBlock) -> bool:
         return self.version == block.version and self.folded == block.folded
 
-    def paint(self, block: Block, canvas: Canvas) -> list[Strip]:
+    def paint(self, block: TranscriptBlock, canvas: Canvas) -> list[Strip]:
         """The lines of the block, the empty one above it included."""
         if isinstance(block, AnswerBlock):
             if self._growing is None or not self._growing.fits(block.text):
-                self._growing = AnswerPaint()
+                self._growing = AnswerPainter()
             self.lines = self._growing.paint(block, canvas)
         else:
-            self.lines = _PAINTERS[type(block)](block, canvas, folded(block))
+            self.lines = _PAINTERS[type(block)](block, canvas, is_folded(block))
         self.version, self.folded = block.version, block.folded
         return self.lines
 
-    def give_up(self, block: Block, canvas: Canvas, error: Exception) -> list[Strip]:
+    def paint_error(self, block: TranscriptBlock, canvas: Canvas, error: Exception) -> list[Strip]:
         """One line instead of a block whose painter failed: the log has it whole, and would fail on every resume."""
         self._growing = None
         words = f"This cannot be shown ({type(error).__name__}). The session's log and /export have it."
-        self.lines = [blank(), canvas.row((words, canvas.palette.bad))]
+        self.lines = [make_blank(), canvas.paint_row((words, canvas.palette.bad))]
         self.version, self.folded = block.version, block.folded
         return self.lines
 
 
-def paint(block: Block, canvas: Canvas) -> list[Strip]:
+def paint_block(block: TranscriptBlock, canvas: Canvas) -> list[Strip]:
     """The lines of a block, the empty one above it included."""
-    return Painted().paint(block, canvas)
+    return PaintedBlock().paint(block, canvas)
 
 
-def folded(block: Block) -> bool:
+def is_folded(block: TranscriptBlock) -> bool:
     """Whether only its first lines are shown: what the person chose, else what suits the kind."""
     if block.folded is not None:
         return block.folded
     if isinstance(block, CallBlock):
-        return folds_call(block)
+        return should_fold_call(block)
     if isinstance(block, ProcessBlock):
         return block.status != "failed"
-    return isinstance(block, ThinkingBlock | SummaryBlock | CommandBlock | AgentBlock | PromptBlock)
+    return isinstance(block, ReasoningBlock | SummaryBlock | CommandBlock | AgentBlock | PromptBlock)
 
 
-def foldable(block: Block) -> bool:
+def can_fold(block: TranscriptBlock) -> bool:
     return isinstance(block, _FOLDABLE) or (isinstance(block, PromptBlock) and block.text.count("\n") >= LONG_PROMPT)
 
 
-def next_fold(block: Block) -> bool:
+def choose_fold(block: TranscriptBlock) -> bool:
     """What it becomes when somebody folds or unfolds it: what is shown in part is shown as a whole first."""
-    if isinstance(block, CallBlock) and cuts_call(block):
+    if isinstance(block, CallBlock) and is_call_cut(block):
         return False
-    return not folded(block)
+    return not is_folded(block)
 
 
-def estimate(block: Block, width: int) -> int:
+def estimate_height(block: TranscriptBlock, width: int) -> int:
     """About how many lines it will take, for blocks that nobody looks at yet."""
     width = max(width, 1)
     if isinstance(block, AnswerBlock | PromptBlock):
         return 2 + block.text.count("\n") + len(block.text) // width
     if isinstance(block, EndBlock):
         return 2 if block.error or block.duration_ms >= 1_000 or block.tokens >= 1_000 else 0
-    if isinstance(block, CallBlock) and block.over and not folded(block):
+    if isinstance(block, CallBlock) and block.is_over and not is_folded(block):
         shown = block.view or block.result
         lines = shown.count("\n") + 1
-        return 2 + (lines if block.folded is False else min(lines, SHORT))
+        return 2 + (lines if block.folded is False else min(lines, SHORT_OUTPUT))
     return 2
 
 
-def searchable(block: Block) -> str:
+def search_text_of(block: TranscriptBlock) -> str:
     """All text of a block, also what is folded away."""
-    if isinstance(block, AnswerBlock | PromptBlock | ThinkingBlock | NoticeBlock | SummaryBlock):
+    if isinstance(block, AnswerBlock | PromptBlock | ReasoningBlock | NoticeBlock | SummaryBlock):
         return block.text
     if isinstance(block, CallBlock):
         args = "\n".join(str(value) for value in block.args.values())
-        return f"{block.name} {block.description}\n{args}\n{block.view or block.result}\n{block.why}"
+        return f"{block.name} {block.description}\n{args}\n{block.view or block.result}\n{block.explanation}"
     if isinstance(block, CommandBlock):
         return f"{block.command}\n{block.output}"
     if isinstance(block, AgentBlock):
@@ -139,7 +139,7 @@ def searchable(block: Block) -> str:
     return f"{block.error} {block.hint}" if isinstance(block, EndBlock) else ""
 
 
-def copied(block: Block) -> str:
+def copy_text_of(block: TranscriptBlock) -> str:
     """What a person means when they copy a block."""
     if isinstance(block, CallBlock):
         return block.view or block.result or str(block.args.get("command", "")) or block.description
@@ -149,4 +149,4 @@ def copied(block: Block) -> str:
         return block.answer or block.task
     if isinstance(block, ProcessBlock):
         return block.output or block.command
-    return searchable(block).strip()
+    return search_text_of(block).strip()

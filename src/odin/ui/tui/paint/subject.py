@@ -3,28 +3,28 @@
 from typing import Any
 
 from odin.ui.tui.paint.canvas import Canvas
-from odin.ui.tui.paint.foreign import one_line, without_colours
+from odin.ui.tui.paint.foreign import sanitize_line, strip_escapes
 from odin.ui.tui.story.block import CallBlock
 
-_TELLING = ("command", "description", "path", "pattern", "query", "url", "name", "id", "prompt")
+_SUBJECT_ARGUMENTS = ("command", "description", "path", "pattern", "query", "url", "name", "id", "prompt")
 """Arguments by which people know a call, wherever a tool has one whose name contains such a word."""
 
 
-def subject(block: CallBlock, canvas: Canvas) -> str:
-    return from_here(one_line(block.description) or _from_args(block.args), canvas)
+def describe_call(block: CallBlock, canvas: Canvas) -> str:
+    return shorten_paths(sanitize_line(block.description) or _from_args(block.args), canvas)
 
 
 def _from_args(args: dict[str, Any]) -> str:
-    for word in _TELLING:
+    for word in _SUBJECT_ARGUMENTS:
         for name, value in args.items():
             if word in name and isinstance(value, str) and value.strip():
-                return one_line(value)
+                return sanitize_line(value)
             if word in name and isinstance(value, list) and value and all(isinstance(item, str) for item in value):  # pyright: ignore[reportUnknownVariableType]
-                return one_line(", ".join(value))  # pyright: ignore[reportUnknownArgumentType]
-    return next((one_line(value) for value in args.values() if isinstance(value, str) and value.strip()), "")
+                return sanitize_line(", ".join(value))  # pyright: ignore[reportUnknownArgumentType]
+    return next((sanitize_line(value) for value in args.values() if isinstance(value, str) and value.strip()), "")
 
 
-def from_here(text: str, canvas: Canvas) -> str:
+def shorten_paths(text: str, canvas: Canvas) -> str:
     """Paths in a text as seen from the working directory, or from home."""
     if canvas.cwd and canvas.cwd != "/":
         if text == canvas.cwd:
@@ -35,9 +35,9 @@ def from_here(text: str, canvas: Canvas) -> str:
     return text
 
 
-def outcome(block: CallBlock, about: str, canvas: Canvas) -> str:
+def describe_outcome(block: CallBlock, about: str, canvas: Canvas) -> str:
     """What came of a call in a few words: what its note says beyond the subject, else the first line of its result."""
-    note = from_here(one_line(block.note), canvas)
+    note = shorten_paths(sanitize_line(block.note), canvas)
     if note:
         if about not in note:
             note = note.replace("'", "") if about in note.replace("'", "") else note
@@ -49,7 +49,7 @@ def outcome(block: CallBlock, about: str, canvas: Canvas) -> str:
             said = said[1:-1]
         if said and said != about:
             return said
-    lines = without_colours(block.result).strip().split("\n")
-    first = one_line(lines[0])
+    lines = strip_escapes(block.result).strip().split("\n")
+    first = sanitize_line(lines[0])
     more = f" (+{len(lines) - 1} lines)" if len(lines) > 1 else ""
     return first + more if first else ""

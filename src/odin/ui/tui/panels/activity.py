@@ -3,18 +3,18 @@
 from rich.text import Text
 from textual.timer import Timer
 
-from odin.ui.terminal import width as width_of
-from odin.ui.tui.panels.amounts import lasted
-from odin.ui.tui.panels.panel import Panel, Row, beside, piece
+from odin.ui.terminal import width_of as width_of
+from odin.ui.tui.panels.amounts import format_seconds
+from odin.ui.tui.panels.panel import Panel, PanelRow, align_sides, make_text
 
-MARKS = "·∙•∙"
-STEP_S = 0.5
+ACTIVITY_MARKS = "·∙•∙"
+MARK_S = 0.5
 """How long the mark stays as it is when something happens all the time."""
 TICK_S = 1.0
 """How often both are looked at while something runs and nothing happens. When nothing runs, no clock ticks."""
 
-ROOM_FOR_KEYS = 50
-WORTH_TELLING_S = 5
+MIN_WIDTH_FOR_KEYS = 50
+MIN_SHOWN_S = 5
 
 
 class ActivityLine(Panel):
@@ -29,10 +29,10 @@ class ActivityLine(Panel):
         self._timer: Timer | None = None
 
     def sync(self) -> None:
-        self._tick_if(self.facts.agents.busy)
+        self._set_ticking(self.facts.agents.busy)
         super().sync()
 
-    def _tick_if(self, busy: bool) -> None:
+    def _set_ticking(self, busy: bool) -> None:
         if busy and self._timer is None:
             self._timer = self.set_interval(TICK_S, self._tick)
         elif not busy and self._timer is not None:
@@ -44,43 +44,49 @@ class ActivityLine(Panel):
         self.sync()
         self.odin.side.sync()
 
-    def rows(self, width: int) -> list[Row]:
-        return [Row(beside(self._said(), self._keys(width), width))]
+    def build_rows(self, width: int) -> list[PanelRow]:
+        return [PanelRow(align_sides(self._format_activity(), self._format_keys(width), width))]
 
-    def _said(self) -> Text:
+    def _format_activity(self) -> Text:
         colours = self.palette
         if self.odin.info is None:
-            return piece("  opening the session", colours.dim)
+            return make_text("  opening the session", colours.dim)
         agents = self.facts.agents
         now = self.odin.clock()
-        words = agents.of(self.odin.agent).words(now)
+        words = agents.activity_of(self.odin.agent).describe(now)
         mark = (
-            MARKS[int(now / STEP_S) % len(MARKS)] if words.busy else "?" if words.asking else "!" if words.bad else " "
+            ACTIVITY_MARKS[int(now / MARK_S) % len(ACTIVITY_MARKS)]
+            if words.is_busy
+            else "?"
+            if words.is_asking
+            else "!"
+            if words.is_failure
+            else " "
         )
-        style = colours.warn if words.asking else colours.bad if words.bad else colours.accent
-        loud = words.busy or words.asking or words.bad
-        said = Text.assemble((f"{mark} ", style), piece(words.what, style if loud else colours.dim))
-        for more in (words.beside, self._others()):
+        style = colours.warn if words.is_asking else colours.bad if words.is_failure else colours.accent
+        loud = words.is_busy or words.is_asking or words.is_failure
+        said = Text.assemble((f"{mark} ", style), make_text(words.text, style if loud else colours.dim))
+        for more in (words.detail, self._format_others()):
             if more:
-                said.append_text(piece(f" · {more}", colours.dim))
+                said.append_text(make_text(f" · {more}", colours.dim))
         return said
 
-    def _others(self) -> str:
+    def _format_others(self) -> str:
         agents = self.facts.agents
-        others = [line for line in agents.working if line.id != self.odin.agent]
+        others = [line for line in agents.running if line.id != self.odin.agent]
         if not others:
             return ""
-        asking = sum(line.asks for line in others)
+        asking = sum(line.is_asking for line in others)
         count = f"{len(others)} {'agent' if len(others) == 1 else 'agents'} at work"
         return f"{count}, {asking} waiting for you" if asking else count
 
-    def _keys(self, width: int) -> Text:
+    def _format_keys(self, width: int) -> Text:
         colours, keys = self.palette, self.odin.keys
         main = self.facts.agents.main
         if not main.busy:
-            return piece(f"{keys.shown('help')} help", colours.dim) if width >= ROOM_FOR_KEYS else Text("")
-        stop = f"{keys.shown('stop')} stops"
-        took = self.odin.clock() - main.turn_since if main.turn else 0.0
-        if took >= WORTH_TELLING_S and width >= ROOM_FOR_KEYS:
-            stop = f"{lasted(took)} in all · {stop}"
-        return piece(f"  {stop}" if width_of(stop) + 12 < width else "", colours.dim)
+            return make_text(f"{keys.label_of('help')} help", colours.dim) if width >= MIN_WIDTH_FOR_KEYS else Text("")
+        stop = f"{keys.label_of('stop')} stops"
+        took = self.odin.clock() - main.turn_started if main.is_in_turn else 0.0
+        if took >= MIN_SHOWN_S and width >= MIN_WIDTH_FOR_KEYS:
+            stop = f"{format_seconds(took)} in all · {stop}"
+        return make_text(f"  {stop}" if width_of(stop) + 12 < width else "", colours.dim)

@@ -22,13 +22,13 @@ from odin.core.event import (
     UsageRecorded,
     Warned,
 )
-from odin.ui.tui.panels.facts import Facts
+from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.panel import Panel
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
-NEWS = (
+REFRESH_EVENTS = (
     Compacted,
     CompactionChanged,
     ContextSummarized,
@@ -44,68 +44,68 @@ NEWS = (
 )
 """After these the session is asked again how full the window is and which branch is checked out."""
 
-ASK_AGAIN_S = 0.5
+REFRESH_S = 0.5
 
 
-class Board:
+class PanelUpdater:
     """A watcher. It asks the session at most twice a second, one question at a time, and never when nothing happens."""
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
-        self.facts = Facts()
+        self.facts = SessionFacts()
         self._client: Client | None = None
-        self._stale = False
-        self._asking = False
-        self._key_stale = False
+        self._is_stale = False
+        self._is_refreshing = False
+        self._is_key_stale = False
 
-    def enter(self, client: Client, info: SessionInfo) -> None:
-        self.facts = Facts(info)
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
+        self.facts = SessionFacts(info)
         self._client = client
-        self._stale = self._key_stale = True
-        self._app.wake()
+        self._is_stale = self._is_key_stale = True
+        self._app.request_frame()
 
-    def see(self, envelope: Envelope, live: bool) -> None:
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
         event = envelope.event
-        self.facts.see(envelope, live)
-        if isinstance(event, NEWS):
-            self._stale = True
+        self.facts.apply(envelope, live)
+        if isinstance(event, REFRESH_EVENTS):
+            self._is_stale = True
         if isinstance(event, ModelChanged):
-            self._key_stale = True
+            self._is_key_stale = True
         if live and isinstance(event, Warned) and event.level == "error":
-            self._app.tell(event.text, "error")
+            self._app.show_toast(event.text, "error")
 
     @property
-    def at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether everything there is to know is known and shown."""
-        return not (self._stale or self._asking)
+        return not (self._is_stale or self._is_refreshing)
 
-    def frame(self) -> None:
-        if self._stale and not self._asking and self._client is not None:
-            self._stale, self._asking = False, True
-            self._app.run_worker(partial(self._ask, self._client), exit_on_error=False)
-        if self._key_stale and self._client is not None and self._app.side.wanted:
-            self._key_stale = False
-            self._app.run_worker(partial(self._ask_key, self._client), exit_on_error=False)
+    def draw_frame(self) -> None:
+        if self._is_stale and not self._is_refreshing and self._client is not None:
+            self._is_stale, self._is_refreshing = False, True
+            self._app.run_worker(partial(self._refresh_info, self._client), exit_on_error=False)
+        if self._is_key_stale and self._client is not None and self._app.side.is_wanted:
+            self._is_key_stale = False
+            self._app.run_worker(partial(self._refresh_key, self._client), exit_on_error=False)
         for panel in self._app.query(Panel):
             panel.sync()
 
-    async def _ask(self, client: Client) -> None:
+    async def _refresh_info(self, client: Client) -> None:
         with contextlib.suppress(OdinError, OSError):
-            info, context = await client.info(), await client.context()
+            info, context = await client.get_info(), await client.report_context()
             if client is self._client:
-                self.facts.answered(info, context)
-        self._app.wake()
-        self._app.set_timer(ASK_AGAIN_S, self._may_ask)
+                self.facts.update(info, context)
+        self._app.request_frame()
+        self._app.set_timer(REFRESH_S, self._allow_refresh)
 
-    def _may_ask(self) -> None:
-        self._asking = False
-        if self._stale:
-            self._app.wake()
+    def _allow_refresh(self) -> None:
+        self._is_refreshing = False
+        if self._is_stale:
+            self._app.request_frame()
 
-    async def _ask_key(self, client: Client) -> None:
+    async def _refresh_key(self, client: Client) -> None:
         """How the model is reached, in the words of the session: by which key, or without any."""
         with contextlib.suppress(OdinError, OSError):
-            choices = await client.models()
+            choices = await client.list_models()
             if client is self._client:
-                self.facts.key = next((one.note for one in choices if one.ref == self.facts.chosen), "")
-        self._app.wake()
+                self.facts.key_note = next((one.note for one in choices if one.ref == self.facts.chosen_model), "")
+        self._app.request_frame()

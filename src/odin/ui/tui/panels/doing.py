@@ -16,25 +16,25 @@ from odin.core.event import (
     QuestionsAnswered,
     QuestionsAsked,
     Replied,
+    ReplyRolledBack,
     RequestProgressed,
     RequestStarted,
     RetryScheduled,
-    RolledBack,
+    StatusUpdated,
     ThinkingEnded,
     ThinkingStarted,
     ToolEnded,
     ToolStarted,
     TurnEnded,
     TurnStarted,
-    Updated,
 )
-from odin.ui.activity import ACTIVITIES, WAITS
-from odin.ui.terminal import visible
-from odin.ui.tui.paint.words import duration
-from odin.ui.tui.panels.amounts import counted, lasted
+from odin.ui.activity import ACTIVITY_WORDS, TIMED_ACTIVITIES
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.paint.words import format_duration
+from odin.ui.tui.panels.amounts import format_count, format_seconds
 
-CHARS_A_TOKEN = 4
-_ENDINGS = {
+CHARS_PER_TOKEN = 4
+_END_WORDS = {
     "end_turn": "done",
     "interrupted": "stopped",
     "aborted": "stopped",
@@ -47,46 +47,46 @@ _ENDINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ActivityText:
     """What is said about it. `busy` asks for motion; `asking` says that a person is waited for; `bad` that it failed.
 
     `beside` is what is told where there is room.
     """
 
-    what: str = ""
-    beside: str = ""
-    busy: bool = False
-    asking: bool = False
-    bad: bool = False
+    text: str = ""
+    detail: str = ""
+    is_busy: bool = False
+    is_asking: bool = False
+    is_failure: bool = False
 
 
 @dataclass(slots=True)
-class Doing:
+class AgentActivity:
     """The state of one agent. Times are those of the events."""
 
-    turn: bool = False
-    turn_since: float = 0.0
+    is_in_turn: bool = False
+    turn_started: float = 0.0
     what: str = ""
     since: float = 0.0
     thinking: bool = False
     chars: int = 0
-    until: float = 0.0
+    retry_at: float = 0.0
     attempt: str = ""
-    because: str = ""
-    compacting: float | None = None
-    ended: str = ""
+    retry_reason: str = ""
+    compacting_since: float | None = None
+    outcome: str = ""
     took_s: float = 0.0
     tools: dict[str, tuple[str, float]] = field(default_factory=dict[str, tuple[str, float]])
     queued: set[str] = field(default_factory=set[str])
     names: dict[str, str] = field(default_factory=dict[str, str])
-    asks: dict[str, tuple[str, float]] = field(default_factory=dict[str, tuple[str, float]])
+    questions: dict[str, tuple[str, float]] = field(default_factory=dict[str, tuple[str, float]])
 
     @property
     def busy(self) -> bool:
-        return self.turn or self.compacting is not None
+        return self.is_in_turn or self.compacting_since is not None
 
-    def see(self, envelope: Envelope) -> None:
-        step = _STEPS.get(type(envelope.event))
+    def apply(self, envelope: Envelope) -> None:
+        step = _ACTIVITY_HANDLERS.get(type(envelope.event))
         if step is not None:
             step(self, envelope.event, envelope.ts)
 
@@ -96,136 +96,142 @@ class Doing:
 
     # --- turns ---
 
-    def _turn_started(self, event: TurnStarted, ts: float) -> None:
-        self._over()
-        self.turn, self.turn_since, self.ended = True, ts, ""
+    def _start_turn(self, event: TurnStarted, ts: float) -> None:
+        self._reset()
+        self.is_in_turn, self.turn_started, self.outcome = True, ts, ""
         self._begin("starting", ts)
 
-    def _turn_ended(self, event: TurnEnded, ts: float) -> None:
-        self._over()
-        self.ended = _ENDINGS.get(event.reason, event.reason)
+    def _end_turn(self, event: TurnEnded, ts: float) -> None:
+        self._reset()
+        self.outcome = _END_WORDS.get(event.reason, event.reason)
         self.took_s = event.duration_ms / 1000
 
-    def _over(self) -> None:
-        self.turn, self.what, self.thinking, self.chars = False, "", False, 0
-        self._no_wait()
+    def _reset(self) -> None:
+        self.is_in_turn, self.what, self.thinking, self.chars = False, "", False, 0
+        self._clear_wait()
         self.tools.clear()
         self.queued.clear()
         self.names.clear()
-        self.asks.clear()
+        self.questions.clear()
 
-    def _no_wait(self) -> None:
-        self.until, self.attempt, self.because = 0.0, "", ""
+    def _clear_wait(self) -> None:
+        self.retry_at, self.attempt, self.retry_reason = 0.0, "", ""
 
     # --- the model ---
 
-    def _activity(self, event: ActivityChanged, ts: float) -> None:
-        if event.activity not in WAITS:
-            self._no_wait()
-        if event.activity in ACTIVITIES:
+    def _change_activity(self, event: ActivityChanged, ts: float) -> None:
+        if event.activity not in TIMED_ACTIVITIES:
+            self._clear_wait()
+        if event.activity in ACTIVITY_WORDS:
             if event.activity != "streaming":
                 self.thinking = False
-            self._begin(ACTIVITIES[event.activity], ts)
+            self._begin(ACTIVITY_WORDS[event.activity], ts)
         elif event.activity == "executing":
             self._begin("running tools", ts)
 
-    def _request(self, event: RequestStarted, ts: float) -> None:
+    def _start_request(self, event: RequestStarted, ts: float) -> None:
         self.chars, self.thinking = 0, False
         self._begin("asking the model", ts)
 
-    def _progress(self, event: RequestProgressed, ts: float) -> None:
+    def _record_progress(self, event: RequestProgressed, ts: float) -> None:
         self.chars = event.chars
 
-    def _rolled_back(self, event: RolledBack, ts: float) -> None:
+    def _rollback_reply(self, event: ReplyRolledBack, ts: float) -> None:
         self.chars, self.thinking = 0, False
 
-    def _thinks(self, event: ThinkingStarted, ts: float) -> None:
+    def _start_thinking(self, event: ThinkingStarted, ts: float) -> None:
         self.thinking = True
         self._begin("thinking", ts)
 
-    def _thought(self, event: ThinkingEnded, ts: float) -> None:
+    def _end_thinking(self, event: ThinkingEnded, ts: float) -> None:
         self.thinking = False
-        self._begin(ACTIVITIES["streaming"], ts)
+        self._begin(ACTIVITY_WORDS["streaming"], ts)
 
-    def _retry(self, event: RetryScheduled, ts: float) -> None:
-        self.until = ts + event.delay_s
+    def _schedule_retry(self, event: RetryScheduled, ts: float) -> None:
+        self.retry_at = ts + event.delay_s
         self.attempt = f"retry {event.attempt}/{event.attempts}"
-        self.because = _sentence(event.error)
+        self.retry_reason = _first_line_of(event.error)
         self._begin(self.attempt, ts)
 
-    def _updated(self, event: Updated, ts: float) -> None:
-        self._begin(visible(event.text), ts)
+    def _show_update(self, event: StatusUpdated, ts: float) -> None:
+        self._begin(escape_hidden(event.text), ts)
 
-    def _compaction(self, event: CompactionChanged, ts: float) -> None:
-        self.compacting = ts if event.status == "started" or not event.final else None
+    def _change_compaction(self, event: CompactionChanged, ts: float) -> None:
+        self.compacting_since = ts if event.status == "started" or not event.final else None
 
     # --- tools ---
 
-    def _replied(self, event: Replied, ts: float) -> None:
+    def _record_reply(self, event: Replied, ts: float) -> None:
         """Tools are called what the model called them, as their cards do."""
         self.names = {call.id: call.name for call in event.message.calls}
 
-    def _queue(self, event: CallQueued, ts: float) -> None:
+    def _queue_call(self, event: CallQueued, ts: float) -> None:
         self.queued.add(event.call_id)
 
-    def _tool(self, event: ToolStarted, ts: float) -> None:
+    def _start_tool(self, event: ToolStarted, ts: float) -> None:
         self.queued.discard(event.call_id)
-        said = event.description or _subject(event.args)
+        said = event.description or _subject_of(event.args)
         name = self.names.get(event.call_id, event.name)
-        self.tools[event.call_id] = (visible(f"{name} {said}".strip()), ts)
+        self.tools[event.call_id] = (escape_hidden(f"{name} {said}".strip()), ts)
 
-    def _tool_over(self, event: ToolEnded | CallDiscarded, ts: float) -> None:
+    def _end_tool(self, event: ToolEnded | CallDiscarded, ts: float) -> None:
         self.queued.discard(event.call_id)
         self.tools.pop(event.call_id, None)
-        if not self.tools and self.turn:
+        if not self.tools and self.is_in_turn:
             self._begin("", ts)
             self._begin("going on", ts)
 
-    def _asked(self, event: PermissionAsked | QuestionsAsked, ts: float) -> None:
+    def _add_question(self, event: PermissionAsked | QuestionsAsked, ts: float) -> None:
         about = event.name if isinstance(event, PermissionAsked) else ""
-        self.asks[event.ask_id] = (f"may it use {visible(about)}?" if about else "it has a question", ts)
+        self.questions[event.ask_id] = (f"may it use {escape_hidden(about)}?" if about else "it has a question", ts)
 
-    def _answered(self, event: PermissionAnswered | QuestionsAnswered, ts: float) -> None:
-        self.asks.pop(event.ask_id, None)
+    def _remove_question(self, event: PermissionAnswered | QuestionsAnswered, ts: float) -> None:
+        self.questions.pop(event.ask_id, None)
 
     # --- words ---
 
-    def words(self, now: float) -> Words:
+    def describe(self, now: float) -> ActivityText:
         """What to say at this moment."""
-        if self.asks:
-            about, since = next(iter(self.asks.values()))
-            more = f" (+{len(self.asks) - 1})" if len(self.asks) > 1 else ""
-            return Words(f"waiting for your answer: {about}{more}", lasted(now - since), asking=True)
+        if self.questions:
+            about, since = next(iter(self.questions.values()))
+            more = f" (+{len(self.questions) - 1})" if len(self.questions) > 1 else ""
+            return ActivityText(f"waiting for your answer: {about}{more}", format_seconds(now - since), is_asking=True)
         if self.tools:
-            return self._tool_words(now)
-        if self.until:
-            left = max(math.ceil(self.until - now), 0)
-            asked = "the server asks to wait: " if self.what == ACTIVITIES["cooling"] else ""
-            return Words(f"{asked}{self.attempt} in {left} s", self.because, busy=True)
-        if self.turn:
-            return Words(f"{self.what} {lasted(now - self.since)}", self._arrived(), busy=True)
-        if self.compacting is not None:
-            return Words(f"{ACTIVITIES['compacting']} {lasted(now - self.compacting)}", busy=True)
-        if self.ended:
-            took = f" in {duration(self.took_s)}" if self.took_s >= 1 and self.ended == "done" else ""
-            return Words(f"{self.ended}{took}", bad=self.ended == "failed")
-        return Words()
+            return self._describe_tools(now)
+        if self.retry_at:
+            left = max(math.ceil(self.retry_at - now), 0)
+            asked = "the server asks to wait: " if self.what == ACTIVITY_WORDS["cooling"] else ""
+            return ActivityText(f"{asked}{self.attempt} in {left} s", self.retry_reason, is_busy=True)
+        if self.is_in_turn:
+            return ActivityText(
+                f"{self.what} {format_seconds(now - self.since)}", self._format_received(), is_busy=True
+            )
+        if self.compacting_since is not None:
+            return ActivityText(
+                f"{ACTIVITY_WORDS['compacting']} {format_seconds(now - self.compacting_since)}", is_busy=True
+            )
+        if self.outcome:
+            took = f" in {format_duration(self.took_s)}" if self.took_s >= 1 and self.outcome == "done" else ""
+            return ActivityText(f"{self.outcome}{took}", is_failure=self.outcome == "failed")
+        return ActivityText()
 
-    def _tool_words(self, now: float) -> Words:
+    def _describe_tools(self, now: float) -> ActivityText:
         count = len(self.tools)
         waiting = f"{len(self.queued)} waiting" if self.queued else ""
         oldest = min(since for _, since in self.tools.values())
         if count == 1:
             ((name, _),) = self.tools.values()
-            return Words(f"running {name} {lasted(now - oldest)}", waiting, busy=True)
+            return ActivityText(f"running {name} {format_seconds(now - oldest)}", waiting, is_busy=True)
         names = ", ".join(name for name, _ in self.tools.values())
-        return Words(f"running {count} tools {lasted(now - oldest)}", f"{waiting} · {names}".strip(" ·"), busy=True)
+        return ActivityText(
+            f"running {count} tools {format_seconds(now - oldest)}", f"{waiting} · {names}".strip(" ·"), is_busy=True
+        )
 
-    def _arrived(self) -> str:
-        return f"about {counted(max(self.chars // CHARS_A_TOKEN, 1))} tokens" if self.chars else ""
+    def _format_received(self) -> str:
+        return f"about {format_count(max(self.chars // CHARS_PER_TOKEN, 1))} tokens" if self.chars else ""
 
 
-def _subject(args: dict[str, Any]) -> str:
+def _subject_of(args: dict[str, Any]) -> str:
     """What a call is about, in its own words."""
     for name in ("command", "file_path", "path", "pattern", "url", "query"):
         value = args.get(name)
@@ -234,29 +240,29 @@ def _subject(args: dict[str, Any]) -> str:
     return ""
 
 
-def _sentence(error: str) -> str:
-    return visible(error.strip().split("\n")[0])
+def _first_line_of(error: str) -> str:
+    return escape_hidden(error.strip().split("\n")[0])
 
 
-_STEPS: dict[type[Any], Callable[[Doing, Any, float], None]] = {
-    TurnStarted: Doing._turn_started,
-    TurnEnded: Doing._turn_ended,
-    ActivityChanged: Doing._activity,
-    RequestStarted: Doing._request,
-    RequestProgressed: Doing._progress,
-    RolledBack: Doing._rolled_back,
-    ThinkingStarted: Doing._thinks,
-    ThinkingEnded: Doing._thought,
-    RetryScheduled: Doing._retry,
-    Updated: Doing._updated,
-    CompactionChanged: Doing._compaction,
-    Replied: Doing._replied,
-    CallQueued: Doing._queue,
-    ToolStarted: Doing._tool,
-    ToolEnded: Doing._tool_over,
-    CallDiscarded: Doing._tool_over,
-    PermissionAsked: Doing._asked,
-    QuestionsAsked: Doing._asked,
-    PermissionAnswered: Doing._answered,
-    QuestionsAnswered: Doing._answered,
+_ACTIVITY_HANDLERS: dict[type[Any], Callable[[AgentActivity, Any, float], None]] = {
+    TurnStarted: AgentActivity._start_turn,
+    TurnEnded: AgentActivity._end_turn,
+    ActivityChanged: AgentActivity._change_activity,
+    RequestStarted: AgentActivity._start_request,
+    RequestProgressed: AgentActivity._record_progress,
+    ReplyRolledBack: AgentActivity._rollback_reply,
+    ThinkingStarted: AgentActivity._start_thinking,
+    ThinkingEnded: AgentActivity._end_thinking,
+    RetryScheduled: AgentActivity._schedule_retry,
+    StatusUpdated: AgentActivity._show_update,
+    CompactionChanged: AgentActivity._change_compaction,
+    Replied: AgentActivity._record_reply,
+    CallQueued: AgentActivity._queue_call,
+    ToolStarted: AgentActivity._start_tool,
+    ToolEnded: AgentActivity._end_tool,
+    CallDiscarded: AgentActivity._end_tool,
+    PermissionAsked: AgentActivity._add_question,
+    QuestionsAsked: AgentActivity._add_question,
+    PermissionAnswered: AgentActivity._remove_question,
+    QuestionsAnswered: AgentActivity._remove_question,
 }

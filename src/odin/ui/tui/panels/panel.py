@@ -11,16 +11,16 @@ from textual import events
 from textual.strip import Strip
 from textual.widget import Widget
 
-from odin.ui.terminal import shorten, visible, width
+from odin.ui.terminal import escape_hidden, shorten, width_of
 from odin.ui.tui.palette import Palette
-from odin.ui.tui.panels.facts import Facts
+from odin.ui.tui.panels.facts import SessionFacts
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PanelRow:
     """One row. `click` is what a click on it does: an action of the app, with its arguments."""
 
     text: Text
@@ -36,14 +36,14 @@ class Panel(Widget, can_focus=False):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._rows: list[Row] = []
+        self._rows: list[PanelRow] = []
 
     @property
     def odin(self) -> "OdinApp":
         return cast("OdinApp", self.app)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> SessionFacts:
         return self.odin.facts
 
     @property
@@ -51,13 +51,13 @@ class Panel(Widget, can_focus=False):
         return self.odin.palette
 
     @abstractmethod
-    def rows(self, width: int) -> list[Row]:
+    def build_rows(self, width: int) -> list[PanelRow]:
         """What is to be seen now, in this many columns."""
         ...
 
     def sync(self) -> None:
         """Draw it again if it says something else."""
-        rows = self.rows(max(self.content_size.width or self.odin.size.width - 2, 1)) if self.display else []
+        rows = self.build_rows(max(self.content_size.width or self.odin.size.width - 2, 1)) if self.display else []
         if rows != self._rows:
             self._rows = rows
             self.fit(len(rows))
@@ -88,17 +88,17 @@ class Panel(Widget, can_focus=False):
                 await done
 
 
-def piece(text: str, style: Style, room: int = 0) -> Text:
+def make_text(text: str, style: Style, room: int = 0) -> Text:
     """Foreign text as it may be shown: one line, nothing hidden in it, cut where there is no more room."""
-    plain = visible(text)
+    plain = escape_hidden(text)
     return Text.assemble((shorten(plain, room) if room else plain, style), no_wrap=True, end="")
 
 
-def beside(left: Text, right: Text, room: int) -> Text:
+def align_sides(left: Text, right: Text, room: int) -> Text:
     """Both in one row, the right one at its end. What is too much is cut from the left one."""
-    gap = room - width(left.plain) - width(right.plain)
+    gap = room - width_of(left.plain) - width_of(right.plain)
     if gap < 1 and right.plain:
         left = left.copy()
-        left.truncate(max(room - width(right.plain) - 1, 0), overflow="ellipsis")
-        gap = room - width(left.plain) - width(right.plain)
+        left.truncate(max(room - width_of(right.plain) - 1, 0), overflow="ellipsis")
+        gap = room - width_of(left.plain) - width_of(right.plain)
     return Text.assemble(left, " " * max(gap, 0), right, no_wrap=True, end="")

@@ -7,18 +7,18 @@ from textual.message import Message
 from textual.widget import Widget
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
-from odin.core.event import Envelope, Mode, PromptJoined, TurnEnded
+from odin.core.event import Envelope, Mode, PromptInjected, TurnEnded
 from odin.core.op import ChangePrompt, DropPrompt
-from odin.ui.terminal import visible
-from odin.ui.tui.composer.label import WORDS, theme_of
-from odin.ui.tui.composer.waiting import Waiting
-from odin.ui.tui.keys import KeyTable, pressed
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.composer.label import MODE_WORDS, theme_of
+from odin.ui.tui.composer.waiting import QueuedPrompts
+from odin.ui.tui.keys import KeyTable, dispatch_key
 
-ROWS = 5
-_APPEAR_S = 0.08
+MAX_ROWS = 5
+_SHOW_DELAY_S = 0.08
 """What is taken at once waits for a moment, too; that is not shown."""
 
-_MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
+_MODE_CYCLE: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
 
 
 class QueuePanel(Widget, can_focus=True):
@@ -34,7 +34,7 @@ class QueuePanel(Widget, can_focus=True):
     }
     """
 
-    class Changing(Message):
+    class ChangeRequested(Message):
         """Ask this of the session; `done` is what to say when it was done."""
 
         def __init__(self, op: ChangePrompt | DropPrompt, done: str = "") -> None:
@@ -42,22 +42,22 @@ class QueuePanel(Widget, can_focus=True):
             self.op = op
             self.done = done
 
-    class Editing(Message):
+    class EditRequested(Message):
         def __init__(self, prompt: QueuedPrompt) -> None:
             super().__init__()
             self.prompt = prompt
 
-    class Left(Message):
+    class Exited(Message):
         """The person goes back to writing."""
 
-    class Joined(Message):
+    class Injected(Message):
         """So many prompts that waited joined the conversation when the work was interrupted."""
 
         def __init__(self, count: int) -> None:
             super().__init__()
             self.count = count
 
-    class Taken(Message):
+    class Removed(Message):
         """A prompt waits no longer."""
 
         def __init__(self, prompt: str) -> None:
@@ -67,102 +67,112 @@ class QueuePanel(Widget, can_focus=True):
     def __init__(self, keys: KeyTable, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._keys = keys
-        self._at = 0
-        self._changed = False
-        self._joined = 0
-        self._ask = False
+        self._cursor = 0
+        self._is_changed = False
+        self._injected_count = 0
+        self._is_paused_stale = False
         self._client: Client | None = None
-        self.waiting = Waiting()
+        self.queued = QueuedPrompts()
 
     # --- what happens ---
 
-    def enter(self, client: Client, info: SessionInfo) -> None:
-        self.waiting = Waiting()
-        self._changed = True
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
+        self.queued = QueuedPrompts()
+        self._is_changed = True
         self._client = client
 
-    def see(self, envelope: Envelope, live: bool) -> None:
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
         event = envelope.event
         if live and isinstance(event, TurnEnded) and event.reason != "end_turn" and not envelope.agent:
-            self._ask = len(self.waiting) > 0
-        known = {prompt.id for prompt in self.waiting.prompts} if isinstance(event, PromptJoined) else set[str]()
-        if not self.waiting.see(envelope, live):
+            self._is_paused_stale = len(self.queued) > 0
+        known = {prompt.id for prompt in self.queued.prompts} if isinstance(event, PromptInjected) else set[str]()
+        if not self.queued.apply(envelope, live):
             return
-        self._changed = True
-        if isinstance(event, PromptJoined) and live and not event.turn and event.id in known:
-            self._joined += 1
+        self._is_changed = True
+        if isinstance(event, PromptInjected) and live and not event.turn and event.id in known:
+            self._injected_count += 1
         prompt = getattr(event, "id", "")
-        if prompt and self.waiting.find(prompt) is None:
-            self.post_message(self.Taken(prompt))
+        if prompt and self.queued.find(prompt) is None:
+            self.post_message(self.Removed(prompt))
 
-    def frame(self) -> None:
-        if self._joined:
-            self.post_message(self.Joined(self._joined))
-            self._joined = 0
-        if self._ask and self._client is not None:
-            self._ask = False
-            self.run_worker(self._ask_what_rests(self._client), exit_on_error=False)
-        if not self._changed:
+    def draw_frame(self) -> None:
+        if self._injected_count:
+            self.post_message(self.Injected(self._injected_count))
+            self._injected_count = 0
+        if self._is_paused_stale and self._client is not None:
+            self._is_paused_stale = False
+            self.run_worker(self._refresh_paused(self._client), exit_on_error=False)
+        if not self._is_changed:
             return
-        self._changed = False
-        if len(self.waiting) and not self.display:
-            self.set_timer(_APPEAR_S, self._draw)
+        self._is_changed = False
+        if len(self.queued) and not self.display:
+            self.set_timer(_SHOW_DELAY_S, self._update_display)
         else:
-            self._draw()
+            self._update_display()
 
-    async def _ask_what_rests(self, client: Client) -> None:
+    async def _refresh_paused(self, client: Client) -> None:
         """After an interrupt some may rest; which ones only the session knows."""
         queue = (await client.snapshot()).queue
         if client is self._client:
-            self.waiting.lay_down(prompt.id for prompt in queue if prompt.rests)
-            self._draw()
+            self.queued.pause(prompt.id for prompt in queue if prompt.paused)
+            self._update_display()
 
-    def newest(self) -> QueuedPrompt | None:
-        return self.waiting.prompts[-1] if len(self.waiting) else None
+    def get_newest(self) -> QueuedPrompt | None:
+        return self.queued.prompts[-1] if len(self.queued) else None
 
-    def _draw(self) -> None:
-        count = len(self.waiting)
+    def _update_display(self) -> None:
+        count = len(self.queued)
         if not count and self.has_focus:
-            self.post_message(self.Left())
-        self._at = max(0, min(self._at, count - 1))
+            self.post_message(self.Exited())
+        self._cursor = max(0, min(self._cursor, count - 1))
         self.display = count > 0
         self.refresh(layout=True)
 
     # --- how it looks ---
 
-    def _window(self) -> range:
-        count = len(self.waiting)
-        first = min(max(self._at - ROWS + 1, 0), max(count - ROWS, 0)) if self.has_focus else 0
-        return range(first, min(first + ROWS, count))
+    def _compute_window(self) -> range:
+        count = len(self.queued)
+        first = min(max(self._cursor - MAX_ROWS + 1, 0), max(count - MAX_ROWS, 0)) if self.has_focus else 0
+        return range(first, min(first + MAX_ROWS, count))
 
     def render(self) -> Text:
-        theme, prompts, window = theme_of(self), self.waiting.prompts, self._window()
+        theme, prompts, window = theme_of(self), self.queued.prompts, self._compute_window()
         dim = Style(dim=True)
-        lines = [self._line(at, prompts[at]) for at in window]
+        lines = [self._format_row(at, prompts[at]) for at in window]
         hidden = len(prompts) - len(window)
         note = f"{hidden} more · " if hidden else ""
-        last = f"{note}{self._help()}" if self.has_focus else f"{note}{self._keys.shown('queue')} changes what waits"
+        last = (
+            f"{note}{self._format_help()}"
+            if self.has_focus
+            else f"{note}{self._keys.label_of('queue')} changes what waits"
+        )
         lines.append(Text(last, style=dim, no_wrap=True, overflow="ellipsis", end=""))
         for line in lines:
             line.truncate(max(self.size.width, 10), overflow="ellipsis")
         return Text("\n", style=Style(color=theme.foreground), end="").join(lines)
 
-    def _line(self, at: int, prompt: QueuedPrompt) -> Text:
+    def _format_row(self, at: int, prompt: QueuedPrompt) -> Text:
         theme = theme_of(self)
-        here = self.has_focus and at == self._at
+        here = self.has_focus and at == self._cursor
         line = Text(no_wrap=True, end="").append("› " if here else "  ", Style(color=theme.accent))
         line.append(f"{at + 1} ", Style(dim=not here, bold=here))
-        line.append(f"{WORDS[prompt.mode]:<5}", Style(color=theme.secondary))
-        if how := "rests" if self.waiting.rests(prompt.id) else "" if prompt.lane == "queue" else prompt.lane:
+        line.append(f"{MODE_WORDS[prompt.mode]:<5}", Style(color=theme.secondary))
+        if (
+            how := "rests"
+            if self.queued.is_paused(prompt.id)
+            else ""
+            if prompt.delivery == "queue"
+            else prompt.delivery
+        ):
             line.append(f"{how} ", Style(color=theme.warning))
         text = prompt.body.strip()
-        line.append(visible(text.split("\n", 1)[0]) + (" …" if "\n" in text else ""), Style(bold=here))
+        line.append(escape_hidden(text.split("\n", 1)[0]) + (" …" if "\n" in text else ""), Style(bold=here))
         return line
 
-    def _help(self) -> str:
+    def _format_help(self) -> str:
         names = ("queue_edit", "queue_drop", "queue_steer", "queue_mode", "queue_send", "queue_leave")
         words = ("edit", "drop", "steer", "mode", "send", "back")
-        return "  ".join(f"{self._keys.shown(name)} {word}" for name, word in zip(names, words, strict=True))
+        return "  ".join(f"{self._keys.label_of(name)} {word}" for name, word in zip(names, words, strict=True))
 
     def on_focus(self) -> None:
         self.refresh(layout=True)
@@ -173,14 +183,14 @@ class QueuePanel(Widget, can_focus=True):
     # --- keys and mouse ---
 
     async def _on_key(self, event: events.Key) -> None:
-        await pressed(self, self._keys, event, "queue")
+        await dispatch_key(self, self._keys, event, "queue")
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
-        window = self._window()
+        window = self._compute_window()
         row = event.y - self.gutter.top
         if 0 <= row < len(window):
-            self._at = window[row]
+            self._cursor = window[row]
             self.focus()
             if event.chain > 1:
                 self.action_queue_edit()
@@ -188,41 +198,41 @@ class QueuePanel(Widget, can_focus=True):
 
     @property
     def _prompt(self) -> QueuedPrompt | None:
-        prompts = self.waiting.prompts
-        return prompts[self._at] if self._at < len(prompts) else None
+        prompts = self.queued.prompts
+        return prompts[self._cursor] if self._cursor < len(prompts) else None
 
-    def choose_last(self) -> None:
-        self._at = max(len(self.waiting) - 1, 0)
+    def select_last(self) -> None:
+        self._cursor = max(len(self.queued) - 1, 0)
 
     def action_queue_up(self) -> None:
-        self._at = max(self._at - 1, 0)
+        self._cursor = max(self._cursor - 1, 0)
         self.refresh()
 
     def action_queue_down(self) -> None:
-        self._at = max(min(self._at + 1, len(self.waiting) - 1), 0)
+        self._cursor = max(min(self._cursor + 1, len(self.queued) - 1), 0)
         self.refresh()
 
     def action_queue_edit(self) -> None:
         if (prompt := self._prompt) is not None:
-            self.post_message(self.Editing(prompt))
+            self.post_message(self.EditRequested(prompt))
 
     def action_queue_drop(self) -> None:
         if (prompt := self._prompt) is not None:
-            self.post_message(self.Changing(DropPrompt(prompt.id)))
+            self.post_message(self.ChangeRequested(DropPrompt(prompt.id)))
 
     def action_queue_steer(self) -> None:
         if (prompt := self._prompt) is not None:
             done = "It is told before anything else is begun."
-            self.post_message(self.Changing(ChangePrompt(prompt.id, lane="steer"), done))
+            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, delivery="steer"), done))
 
     def action_queue_send(self) -> None:
         if (prompt := self._prompt) is not None:
-            self.post_message(self.Changing(ChangePrompt(prompt.id, lane="queue")))
+            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, delivery="queue")))
 
     def action_queue_mode(self) -> None:
         if (prompt := self._prompt) is not None:
-            mode = _MODES[(_MODES.index(prompt.mode) + 1) % len(_MODES)]
-            self.post_message(self.Changing(ChangePrompt(prompt.id, mode=mode)))
+            mode = _MODE_CYCLE[(_MODE_CYCLE.index(prompt.mode) + 1) % len(_MODE_CYCLE)]
+            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, mode=mode)))
 
     def action_queue_leave(self) -> None:
-        self.post_message(self.Left())
+        self.post_message(self.Exited())

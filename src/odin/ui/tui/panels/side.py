@@ -2,10 +2,10 @@
 
 from textual import events
 
-from odin.ui.tui.panels.panel import Panel, Row
-from odin.ui.tui.panels.sections import Sections
+from odin.ui.tui.panels.panel import Panel, PanelRow
+from odin.ui.tui.panels.sections import SideSections
 
-ROOM_BESIDE = 130
+DOCKED_WIDTH = 130
 """Columns from which on the panel stands beside the conversation; with fewer it lies over it."""
 
 
@@ -22,33 +22,33 @@ class SidePanel(Panel):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.chosen: bool | None = None
+        self.user_choice: bool | None = None
 
     @property
-    def wanted(self) -> bool:
-        return self.chosen if self.chosen is not None else self.odin.settings.side_panel and self._room
+    def is_wanted(self) -> bool:
+        return self.user_choice if self.user_choice is not None else self.odin.settings.side_panel and self._has_room
 
     @property
-    def stands(self) -> bool:
+    def is_docked(self) -> bool:
         """Whether it stands beside the conversation, always in sight."""
-        return self.wanted and self._room
+        return self.is_wanted and self._has_room
 
     @property
-    def _room(self) -> bool:
-        return self.odin.size.width >= ROOM_BESIDE
+    def _has_room(self) -> bool:
+        return self.odin.size.width >= DOCKED_WIDTH
 
     def toggle(self) -> None:
-        self.chosen = not self.wanted
-        self.find_place()
+        self.user_choice = not self.is_wanted
+        self.update_placement()
 
-    def find_place(self) -> None:
+    def update_placement(self) -> None:
         """Be where there is room now: beside the conversation, over it, or nowhere."""
-        self.display = self.wanted
-        self.set_class(not self._room, "-over")
+        self.display = self.is_wanted
+        self.set_class(not self._has_room, "-over")
         self.sync()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.find_place()
+        self.update_placement()
 
-    def rows(self, width: int) -> list[Row]:
-        return Sections(self.facts, self.palette, width, self.odin.agent, self.odin.clock()).rows()
+    def build_rows(self, width: int) -> list[PanelRow]:
+        return SideSections(self.facts, self.palette, width, self.odin.agent, self.odin.clock()).build_rows()

@@ -6,13 +6,13 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from odin.ui.tui.paint.foreign import foreign
+from odin.ui.tui.paint.foreign import sanitize
 
-Level = Literal["info", "warn", "error"]
-MOST = 3
-SECONDS: dict[Level, float] = {"info": 4.0, "warn": 6.0, "error": 10.0}
-LONGEST = 400
-_SEVERITIES: dict[Level, Literal["information", "warning", "error"]] = {
+ToastLevel = Literal["info", "warn", "error"]
+MAX_TOASTS = 3
+TOAST_SECONDS: dict[ToastLevel, float] = {"info": 4.0, "warn": 6.0, "error": 10.0}
+MAX_TOAST_CHARS = 400
+_SEVERITIES: dict[ToastLevel, Literal["information", "warning", "error"]] = {
     "info": "information",
     "warn": "warning",
     "error": "error",
@@ -21,11 +21,11 @@ _SEVERITIES: dict[Level, Literal["information", "warning", "error"]] = {
 
 class _Toast(Struct, frozen=True):
     text: str
-    level: Level
+    level: ToastLevel
     ends: float
 
 
-class Rack(Protocol):
+class ToastHost(Protocol):
     """What Textual's app can do with notices."""
 
     def notify(
@@ -45,36 +45,36 @@ class Rack(Protocol):
 class Toasts:
     """The same words are not shown twice at once; of more than a few the oldest goes."""
 
-    def __init__(self, rack: Rack, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rack = rack
+    def __init__(self, host: ToastHost, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host = host
         self._clock = clock
-        self._shown: list[_Toast] = []
-        self._again = False
+        self._visible: list[_Toast] = []
+        self._is_scheduled = False
 
-    def tell(self, text: str, level: Level = "info") -> None:
+    def show(self, text: str, level: ToastLevel = "info") -> None:
         now = self._clock()
-        said = foreign(text).strip()
-        said = said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
-        self._shown = [toast for toast in self._shown if toast.ends > now]
-        if not said or any(toast.text == said for toast in self._shown):
+        said = sanitize(text).strip()
+        said = said if len(said) <= MAX_TOAST_CHARS else f"{said[:MAX_TOAST_CHARS]}…"
+        self._visible = [toast for toast in self._visible if toast.ends > now]
+        if not said or any(toast.text == said for toast in self._visible):
             return
-        toast = _Toast(said, level, now + SECONDS[level])
-        full = len(self._shown) >= MOST
-        self._shown = [*self._shown[-(MOST - 1) :], toast]
+        toast = _Toast(said, level, now + TOAST_SECONDS[level])
+        full = len(self._visible) >= MAX_TOASTS
+        self._visible = [*self._visible[-(MAX_TOASTS - 1) :], toast]
         if not full:
-            self._put(toast, now)
-        elif not self._again:
-            self._again = True
-            self._rack.call_later(self._put_again)
+            self._show_toast(toast, now)
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            self._host.call_later(self._show_again)
 
-    def _put_again(self) -> None:
+    def _show_again(self) -> None:
         """Those that stay, after those that were on their way have come and gone."""
-        self._again = False
+        self._is_scheduled = False
         now = self._clock()
-        self._rack.clear_notifications()
-        for toast in self._shown:
+        self._host.clear_notifications()
+        for toast in self._visible:
             if toast.ends > now:
-                self._put(toast, now)
+                self._show_toast(toast, now)
 
-    def _put(self, toast: _Toast, now: float) -> None:
-        self._rack.notify(toast.text, severity=_SEVERITIES[toast.level], timeout=toast.ends - now, markup=False)
+    def _show_toast(self, toast: _Toast, now: float) -> None:
+        self._host.notify(toast.text, severity=_SEVERITIES[toast.level], timeout=toast.ends - now, markup=False)

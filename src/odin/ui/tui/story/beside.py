@@ -14,40 +14,48 @@ from odin.core.event import (
     SpawnStarted,
     Warned,
 )
-from odin.ui.telling import retry_line
-from odin.ui.tui.story.block import AgentBlock, Block, CommandBlock, NoticeBlock, ProcessBlock, SummaryBlock, kept
-from odin.ui.tui.story.calls import Calls
-from odin.ui.tui.story.page import Page
+from odin.ui.telling import format_retry
+from odin.ui.tui.story.block import (
+    AgentBlock,
+    CommandBlock,
+    NoticeBlock,
+    ProcessBlock,
+    SummaryBlock,
+    TranscriptBlock,
+    shorten_output,
+)
+from odin.ui.tui.story.calls import CallBlocks
+from odin.ui.tui.story.page import BlockList
 
 
-class Beside:
-    def __init__(self, page: Page, calls: Calls) -> None:
-        self._page = page
+class NoticeBlocks:
+    def __init__(self, blocks: BlockList, calls: CallBlocks) -> None:
+        self._blocks = blocks
         self._calls = calls
         self._retry: tuple[NoticeBlock, RetryScheduled] | None = None
         self._processes: dict[str, ProcessBlock] = {}
         self.agents: dict[str, AgentBlock] = {}
-        self._gone: list[tuple[str, list[Block], NoticeBlock]] = []
+        self._rewound: list[tuple[str, list[TranscriptBlock], NoticeBlock]] = []
 
-    def notice(self, text: str, level: Literal["info", "warn", "error"] = "info") -> NoticeBlock:
-        return self._page.add(NoticeBlock(key=self._page.key("notice"), text=text, level=level))
+    def add_notice(self, text: str, level: Literal["info", "warn", "error"] = "info") -> NoticeBlock:
+        return self._blocks.add(NoticeBlock(key=self._blocks.make_key("notice"), text=text, level=level))
 
-    def warned(self, event: Warned) -> None:
-        self.notice(event.text, event.level)
+    def add_warning(self, event: Warned) -> None:
+        self.add_notice(event.text, event.level)
 
-    def context_added(self, event: ContextAdded) -> None:
+    def add_context(self, event: ContextAdded) -> None:
         if not event.command:
             return
-        block = self._calls.command_over(event.id)
+        block = self._calls.pop_command(event.id)
         if block is None:
-            block = self._page.add(CommandBlock(key=self._page.key("command"), command=event.command))
-        block.output, block.live, block.tail = kept(event.content), False, []
-        self._page.touch(block)
+            block = self._blocks.add(CommandBlock(key=self._blocks.make_key("command"), command=event.command))
+        block.output, block.live, block.tail = shorten_output(event.content), False, []
+        self._blocks.touch(block)
 
-    def compacted(self, event: Compacted) -> None:
-        self._page.add(
+    def add_summary(self, event: Compacted) -> None:
+        self._blocks.add(
             SummaryBlock(
-                key=self._page.key("summary"),
+                key=self._blocks.make_key("summary"),
                 text=event.text,
                 tokens_before=event.tokens_before,
                 tokens_after=event.tokens_after,
@@ -56,16 +64,16 @@ class Beside:
 
     # --- retries: one notice, however many ---
 
-    def retry(self, event: RetryScheduled) -> None:
+    def show_retry(self, event: RetryScheduled) -> None:
         if self._retry is None:
-            self._retry = self.notice(retry_line(event), "warn"), event
+            self._retry = self.add_notice(format_retry(event), "warn"), event
             return
         notice = self._retry[0]
         self._retry = notice, event
-        notice.text = retry_line(event)
-        self._page.touch(notice)
+        notice.text = format_retry(event)
+        self._blocks.touch(notice)
 
-    def tried(self, then: str) -> None:
+    def close_retry(self, then: str) -> None:
         """The model has answered, or it never will: what is said about the tries is in the past from here on."""
         if self._retry is None:
             return
@@ -73,57 +81,59 @@ class Beside:
         self._retry = None
         times = f"{event.attempt} {'time' if event.attempt == 1 else 'times'}"
         notice.text, notice.level = f"It failed {times} ({event.error.rstrip('.')}), then {then}.", "info"
-        self._page.touch(notice)
+        self._blocks.touch(notice)
 
     # --- work elsewhere ---
 
-    def spawn_started(self, event: SpawnStarted) -> None:
+    def start_process(self, event: SpawnStarted) -> None:
         block = ProcessBlock(key=event.id, command=event.command, description=event.description)
-        self._processes[event.id] = self._page.add(block)
+        self._processes[event.id] = self._blocks.add(block)
 
-    def spawn_finished(self, event: SpawnFinished) -> None:
+    def end_process(self, event: SpawnFinished) -> None:
         block = self._processes.pop(event.id, None)
         if block is not None:
-            block.status, block.code, block.output = event.status, event.code, kept(event.output)
-            block.ended = self._page.now
-            self._page.touch(block)
+            block.status, block.code, block.output = event.status, event.code, shorten_output(event.output)
+            block.ended = self._blocks.now
+            self._blocks.touch(block)
 
-    def agent_started(self, event: AgentStarted) -> None:
-        self.agents[event.id] = self._page.add(AgentBlock(key=event.id, task=event.task, mode=event.mode))
+    def start_agent(self, event: AgentStarted) -> None:
+        self.agents[event.id] = self._blocks.add(AgentBlock(key=event.id, task=event.task, mode=event.mode))
 
-    def agent_ended(self, event: AgentEnded) -> None:
+    def end_agent(self, event: AgentEnded) -> None:
         block = self.agents.get(event.id)
         if block is not None:
-            block.reason, block.answer, block.ended, block.doing = event.reason, event.text, self._page.now, ""
-            self._page.touch(block)
+            block.reason, block.answer, block.ended, block.doing = event.reason, event.text, self._blocks.now, ""
+            self._blocks.touch(block)
 
-    def agent_did(self, agent: str, what: str, calls: int) -> None:
+    def record_agent(self, agent: str, what: str, calls: int) -> None:
         block = self.agents.get(agent)
         if block is not None:
             block.doing = what or block.doing
             block.calls += calls
-            self._page.touch(block)
+            self._blocks.touch(block)
 
     # --- going back ---
 
-    def rewound(self, event: Rewound) -> list[Block]:
+    def rewind(self, event: Rewound) -> list[TranscriptBlock]:
         """The conversation from that prompt on goes, and is kept for as long as it may come back."""
         files = len(event.changes)
         put_back = f"{files} {'file' if files == 1 else 'files'} put back" if files else "no file had changed"
         back = put_back if event.files else "files left as they are"
-        gone = self._page.cut(event.turn) if event.chat else []
-        left = f"; {len(event.kept)} left alone because somebody else changed them" if event.kept else ""
-        notice = self.notice(f"Went back to before that prompt; {back}{left}. /redo takes this back.")
-        self._gone.append((event.id, gone, notice))
+        gone = self._blocks.cut(event.turn) if event.chat else []
+        left = (
+            f"; {len(event.skipped_files)} left alone because somebody else changed them" if event.skipped_files else ""
+        )
+        notice = self.add_notice(f"Went back to before that prompt; {back}{left}. /redo takes this back.")
+        self._rewound.append((event.id, gone, notice))
         return gone
 
-    def redone(self, event: Redone) -> None:
-        found = next((item for item in reversed(self._gone) if item[0] == event.id), None)
+    def redo(self, event: Redone) -> None:
+        found = next((item for item in reversed(self._rewound) if item[0] == event.id), None)
         if found is not None:
-            self._gone.remove(found)
-            self._page.put_back(found[1], found[2])
-        self.notice("The rewind was taken back.")
+            self._rewound.remove(found)
+            self._blocks.put_back(found[1], found[2])
+        self.add_notice("The rewind was taken back.")
 
-    def no_way_back(self) -> None:
+    def forget_rewinds(self) -> None:
         """Something new was said: what was taken back can no longer return."""
-        self._gone.clear()
+        self._rewound.clear()

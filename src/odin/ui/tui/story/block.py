@@ -12,13 +12,13 @@ from odin.core.message import Image
 CallState = Literal["writing", "queued", "asking", "running", "success", "error", "cancelled", "denied", "discarded"]
 """A call that is `queued` may run and waits for its turn; nothing moves on the screen before it is `running`."""
 
-OVER: frozenset[CallState] = frozenset(("success", "error", "cancelled", "denied", "discarded"))
-KEPT_OUTPUT = 60_000
+END_STATES: frozenset[CallState] = frozenset(("success", "error", "cancelled", "denied", "discarded"))
+MAX_OUTPUT = 60_000
 """Characters of one result that are kept for the screen; its head and its tail when there are more."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Block:
+class TranscriptBlock:
     """`key` names it within its story. `folded` is what the person chose; None leaves it to the kind of block."""
 
     key: str
@@ -30,63 +30,63 @@ class Block:
         self.version += 1
 
     @property
-    def moving(self) -> bool:
+    def is_animated(self) -> bool:
         """Whether it looks different with every second that passes."""
         return False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class PromptBlock(Block):
+class PromptBlock(TranscriptBlock):
     """What a person said. `joined` into a running turn; `continues`: nobody said anything new."""
 
     text: str
     mode: Mode
-    joined: bool = False
-    continues: bool = False
+    is_injected: bool = False
+    is_continuation: bool = False
     images: tuple[Image, ...] = ()
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class WordsBlock(Block):
+class StreamedBlock(TranscriptBlock):
     """Words of the model, which may still be arriving: pieces are put together only when somebody looks."""
 
     _text: str = ""
-    _pieces: list[str] = field(default_factory=list[str])
+    _chunks: list[str] = field(default_factory=list[str])
     live: bool = False
 
     @property
     def text(self) -> str:
-        if self._pieces:
-            self._text = "".join([self._text, *self._pieces])
-            self._pieces = []
+        if self._chunks:
+            self._text = "".join([self._text, *self._chunks])
+            self._chunks = []
         return self._text
 
     @text.setter
     def text(self, text: str) -> None:
-        self._text, self._pieces = text, []
+        self._text, self._chunks = text, []
 
     def append(self, text: str) -> None:
-        self._pieces.append(text)
+        self._chunks.append(text)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class ThinkingBlock(WordsBlock):
+class ReasoningBlock(StreamedBlock):
     """`live` while it is thought; then `seconds` is how long it took, 0 when nobody knows."""
 
     seconds: float = 0.0
 
     @property
-    def moving(self) -> bool:
+    def is_animated(self) -> bool:
         return self.live
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class AnswerBlock(WordsBlock):
+class AnswerBlock(StreamedBlock):
     interrupted: bool = False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class CallBlock(Block):
+class CallBlock(TranscriptBlock):
     """One call of a tool. `chars` counts what has arrived of arguments that are still being written.
 
     `tail` is what it printed last. `view` is what people see of the result, a diff or a list; where there is none it is
@@ -109,24 +109,24 @@ class CallBlock(Block):
     note: str = ""
     for_user: str = ""
     images: tuple[Image, ...] = ()
-    early: bool = False
-    asked: dict[str, Any] | None = None
+    is_speculative: bool = False
+    original_args: dict[str, Any] | None = None
     changed_by: str = ""
     redacted: tuple[str, ...] = ()
     background: bool = False
-    why: str = ""
+    explanation: str = ""
 
     @property
-    def over(self) -> bool:
-        return self.state in OVER
+    def is_over(self) -> bool:
+        return self.state in END_STATES
 
     @property
-    def moving(self) -> bool:
+    def is_animated(self) -> bool:
         return self.state == "running"
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class CommandBlock(Block):
+class CommandBlock(TranscriptBlock):
     """A command of the person's own, `!make test`."""
 
     command: str
@@ -135,12 +135,12 @@ class CommandBlock(Block):
     live: bool = True
 
     @property
-    def moving(self) -> bool:
+    def is_animated(self) -> bool:
         return self.live
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class AgentBlock(Block):
+class AgentBlock(TranscriptBlock):
     """A sub-agent at work. `doing` is what it did last, `answer` the beginning of what it found."""
 
     task: str
@@ -152,12 +152,12 @@ class AgentBlock(Block):
     ended: float = 0.0
 
     @property
-    def moving(self) -> bool:
+    def is_animated(self) -> bool:
         return not self.reason
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class ProcessBlock(Block):
+class ProcessBlock(TranscriptBlock):
     """A process in the background. `status` is empty while it runs."""
 
     command: str
@@ -169,7 +169,7 @@ class ProcessBlock(Block):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class NoticeBlock(Block):
+class NoticeBlock(TranscriptBlock):
     """One calm sentence about something beside the answer."""
 
     text: str
@@ -177,7 +177,7 @@ class NoticeBlock(Block):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class SummaryBlock(Block):
+class SummaryBlock(TranscriptBlock):
     """The older part of the conversation was replaced by this for the model; the person still sees it all above."""
 
     text: str
@@ -186,7 +186,7 @@ class SummaryBlock(Block):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class EndBlock(Block):
+class EndBlock(TranscriptBlock):
     """How a turn ended, when there is more to say than that it did."""
 
     reason: str
@@ -198,10 +198,10 @@ class EndBlock(Block):
     duration_ms: int = 0
 
 
-def kept(text: str) -> str:
+def shorten_output(text: str) -> str:
     """The text without its middle when it is longer than a screen could need."""
-    if len(text) <= KEPT_OUTPUT:
+    if len(text) <= MAX_OUTPUT:
         return text
-    half = KEPT_OUTPUT // 2
+    half = MAX_OUTPUT // 2
     left = text.count("\n", half, len(text) - half)
     return f"{text[:half]}\n… {left:,} lines are not shown here …\n{text[-half:]}"

@@ -18,15 +18,15 @@ from odin.core.event import (
     MessageRemoved,
     PermissionAnswered,
     PermissionAsked,
-    PromptJoined,
+    PromptInjected,
     QuestionsAnswered,
     QuestionsAsked,
     Redone,
     Replied,
     ReplyDiscarded,
+    ReplyRolledBack,
     RetryScheduled,
     Rewound,
-    RolledBack,
     SpawnFinished,
     SpawnStarted,
     TextStreamed,
@@ -40,18 +40,18 @@ from odin.core.event import (
     TurnStarted,
     Warned,
 )
-from odin.ui.telling import Telling
-from odin.ui.tui.story.beside import Beside
-from odin.ui.tui.story.block import AgentBlock, Block, CallBlock, CommandBlock, EndBlock, PromptBlock
-from odin.ui.tui.story.calls import Calls
-from odin.ui.tui.story.page import Page
-from odin.ui.tui.story.reply import Reply
+from odin.ui.telling import EventLines
+from odin.ui.tui.story.beside import NoticeBlocks
+from odin.ui.tui.story.block import AgentBlock, CallBlock, CommandBlock, EndBlock, PromptBlock, TranscriptBlock
+from odin.ui.tui.story.calls import CallBlocks
+from odin.ui.tui.story.page import BlockList
+from odin.ui.tui.story.reply import ReplyBlocks
 
-_TOLD_ON_CARDS = (ToolEnded, Warned, RetryScheduled)
+_SHOWN_ON_CARDS = (ToolEnded, Warned, RetryScheduled)
 """Of these the story has something better than a line."""
 
 
-class Story:
+class TranscriptModel:
     """`blocks` in the order of the screen. `take` tells what changed since it was last asked.
 
     A story that has seen a session live and one that has seen only its log are the same, but for what the log does not
@@ -59,125 +59,125 @@ class Story:
     """
 
     def __init__(self) -> None:
-        self._page = Page()
-        self._calls = Calls(self._page)
-        self._reply = Reply(self._page, self._calls)
-        self._beside = Beside(self._page, self._calls)
-        self._telling = Telling()
-        self._messages: list[list[Block]] = []
-        self._steps: dict[type[AnyEvent], Callable[[Any], object]] = {
-            TurnStarted: self._turn_started,
-            PromptJoined: self._prompt_joined,
-            TurnEnded: self._turn_ended,
-            Replied: self._replied,
-            MessageRemoved: self._message_removed,
-            ThinkingStarted: self._reply.thinking_started,
-            ThinkingStreamed: self._reply.thinking_streamed,
-            ThinkingEnded: self._reply.thinking_ended,
-            TextStreamed: self._reply.text_streamed,
-            CallStreamed: self._reply.call_streamed,
-            RolledBack: self._reply.taken_back,
-            ReplyDiscarded: self._reply.taken_back,
-            CallQueued: self._calls.queued,
-            CallSpeculated: self._calls.begun_early,
-            CallDiscarded: self._calls.discarded,
-            ToolStarted: self._calls.started,
-            ToolProgressed: self._calls.progressed,
-            ToolEnded: self._calls.ended,
-            PermissionAsked: self._calls.asked,
-            QuestionsAsked: self._calls.asked,
-            PermissionAnswered: self._calls.answered,
-            QuestionsAnswered: self._calls.answered,
-            HookRan: self._calls.hooked,
-            ContextAdded: self._beside.context_added,
-            Compacted: self._beside.compacted,
-            Warned: self._beside.warned,
-            RetryScheduled: self._beside.retry,
-            SpawnStarted: self._beside.spawn_started,
-            SpawnFinished: self._beside.spawn_finished,
-            AgentStarted: self._beside.agent_started,
-            AgentEnded: self._beside.agent_ended,
-            Rewound: self._beside.rewound,
-            Redone: self._beside.redone,
+        self._block_list = BlockList()
+        self._calls = CallBlocks(self._block_list)
+        self._reply = ReplyBlocks(self._block_list, self._calls)
+        self._notices = NoticeBlocks(self._block_list, self._calls)
+        self._event_lines = EventLines()
+        self._messages: list[list[TranscriptBlock]] = []
+        self._handlers: dict[type[AnyEvent], Callable[[Any], object]] = {
+            TurnStarted: self._start_turn,
+            PromptInjected: self._inject_prompt,
+            TurnEnded: self._end_turn,
+            Replied: self._finish_reply,
+            MessageRemoved: self._remove_message,
+            ThinkingStarted: self._reply.start_thinking,
+            ThinkingStreamed: self._reply.append_thinking,
+            ThinkingEnded: self._reply.end_thinking,
+            TextStreamed: self._reply.append_text,
+            CallStreamed: self._reply.update_call,
+            ReplyRolledBack: self._reply.rollback,
+            ReplyDiscarded: self._reply.rollback,
+            CallQueued: self._calls.queue,
+            CallSpeculated: self._calls.speculate,
+            CallDiscarded: self._calls.discard,
+            ToolStarted: self._calls.start,
+            ToolProgressed: self._calls.record_progress,
+            ToolEnded: self._calls.end,
+            PermissionAsked: self._calls.mark_asking,
+            QuestionsAsked: self._calls.mark_asking,
+            PermissionAnswered: self._calls.mark_answered,
+            QuestionsAnswered: self._calls.mark_answered,
+            HookRan: self._calls.record_hook,
+            ContextAdded: self._notices.add_context,
+            Compacted: self._notices.add_summary,
+            Warned: self._notices.add_warning,
+            RetryScheduled: self._notices.show_retry,
+            SpawnStarted: self._notices.start_process,
+            SpawnFinished: self._notices.end_process,
+            AgentStarted: self._notices.start_agent,
+            AgentEnded: self._notices.end_agent,
+            Rewound: self._notices.rewind,
+            Redone: self._notices.redo,
         }
 
-    def see(self, envelope: Envelope) -> None:
+    def apply(self, envelope: Envelope) -> None:
         event = envelope.event
-        self._page.now = envelope.ts
-        step = self._steps.get(type(event))
+        self._block_list.now = envelope.ts
+        step = self._handlers.get(type(event))
         if step is not None:
             step(event)
-        line = self._telling.line(envelope)
-        if line and not isinstance(event, _TOLD_ON_CARDS):
-            self._beside.notice(line.removeprefix(f"[{envelope.agent}] "))
+        line = self._event_lines.format_line(envelope)
+        if line and not isinstance(event, _SHOWN_ON_CARDS):
+            self._notices.add_notice(line.removeprefix(f"[{envelope.agent}] "))
 
     @property
-    def blocks(self) -> list[Block]:
-        return self._page.blocks
+    def blocks(self) -> list[TranscriptBlock]:
+        return self._block_list.blocks
 
-    def take(self) -> tuple[set[Block], bool]:
+    def take_changes(self) -> tuple[set[TranscriptBlock], bool]:
         """The blocks that changed or came, and whether blocks went or moved; it is forgotten with this."""
-        return self._page.take()
+        return self._block_list.take_changes()
 
-    def touch(self, block: Block) -> None:
+    def touch(self, block: TranscriptBlock) -> None:
         """It is to be painted again."""
-        self._page.touch(block)
+        self._block_list.touch(block)
 
-    def call(self, call_id: str) -> CallBlock | None:
+    def find_call(self, call_id: str) -> CallBlock | None:
         """The card of a call that is still in the conversation."""
-        known = self._calls.known(call_id)
+        known = self._calls.find(call_id)
         if known is not None:
             return known
         calls = (block for block in reversed(self.blocks) if isinstance(block, CallBlock))
         return next((block for block in calls if block.key == call_id), None)
 
-    def command(self, id: str, command: str) -> None:
+    def add_command(self, id: str, command: str) -> None:
         """A command that this front end was asked to run; what it prints comes as events."""
-        self._calls.command(id, CommandBlock(key=f"command-{id}", command=command))
+        self._calls.add_command(id, CommandBlock(key=f"command-{id}", command=command))
 
-    def agent_did(self, agent: str, what: str, calls: int = 0) -> None:
+    def record_agent(self, agent: str, what: str, calls: int = 0) -> None:
         """A sub-agent that this story started did something."""
-        self._beside.agent_did(agent, what, calls)
+        self._notices.record_agent(agent, what, calls)
 
     @property
     def agents(self) -> list[AgentBlock]:
         """The sub-agents that this story started."""
-        return list(self._beside.agents.values())
+        return list(self._notices.agents.values())
 
     # --- prompts and turns ---
 
-    def _turn_started(self, event: TurnStarted) -> None:
-        self._reply.over()
-        self._beside.no_way_back()
+    def _start_turn(self, event: TurnStarted) -> None:
+        self._reply.end()
+        self._notices.forget_rewinds()
         prompt = PromptBlock(
             key=event.id,
-            text=event.shown or event.text,
+            text=event.display_text or event.text,
             mode=event.mode,
-            continues=event.continues,
+            is_continuation=event.continues,
             images=event.images,
         )
-        self._page.add(prompt)
+        self._block_list.add(prompt)
         if not event.continues:
             self._messages.append([prompt])
 
-    def _prompt_joined(self, event: PromptJoined) -> None:
-        text = event.shown or event.text
-        prompt = PromptBlock(key=event.id, text=text, mode=event.mode, joined=True, images=event.images)
-        self._messages.append([self._page.add(prompt)])
+    def _inject_prompt(self, event: PromptInjected) -> None:
+        text = event.display_text or event.text
+        prompt = PromptBlock(key=event.id, text=text, mode=event.mode, is_injected=True, images=event.images)
+        self._messages.append([self._block_list.add(prompt)])
 
-    def _replied(self, event: Replied) -> None:
-        self._beside.tried("the model answered")
-        parts = self._reply.finished(event)
+    def _finish_reply(self, event: Replied) -> None:
+        self._notices.close_retry("the model answered")
+        parts = self._reply.finish(event)
         if event.message.text.strip() or event.message.calls:
             self._messages.append(parts)
 
-    def _turn_ended(self, event: TurnEnded) -> None:
-        self._beside.tried("it was stopped" if event.reason in ("interrupted", "aborted") else "Odin gave up")
-        self._reply.over()
+    def _end_turn(self, event: TurnEnded) -> None:
+        self._notices.close_retry("it was stopped" if event.reason in ("interrupted", "aborted") else "Odin gave up")
+        self._reply.end()
         self._calls.end_all()
-        self._page.add(
+        self._block_list.add(
             EndBlock(
-                key=self._page.key("end"),
+                key=self._block_list.make_key("end"),
                 reason=event.reason,
                 error=event.error,
                 hint=event.hint,
@@ -188,11 +188,11 @@ class Story:
             )
         )
 
-    def _message_removed(self, event: MessageRemoved) -> None:
+    def _remove_message(self, event: MessageRemoved) -> None:
         """The newest message that is still there goes, with what became of its calls."""
-        there = set(self._page.blocks)
+        there = set(self._block_list.blocks)
         while self._messages:
             gone = there.intersection(self._messages.pop())
             if gone:
-                self._page.drop(gone)
+                self._block_list.drop(gone)
                 return

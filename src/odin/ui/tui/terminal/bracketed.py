@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-BEGIN, END = "\x1b[200~", "\x1b[201~"
-MOST_CHARS = 20_000_000
+PASTE_BEGIN, PASTE_END = "\x1b[200~", "\x1b[201~"
+MAX_PASTE_CHARS = 20_000_000
 """What follows is only passed over; so much is refused anyway."""
 
 
-class Pastes:
+class PasteParser:
     """Tells keys from pastes, also when their marks come in pieces."""
 
     def __init__(self) -> None:
@@ -15,22 +15,22 @@ class Pastes:
         self._size = 0
         self._held = ""
 
-    def take(self, data: str) -> Iterator[tuple[str, bool]]:
+    def split(self, data: str) -> Iterator[tuple[str, bool]]:
         """The parts of what arrived, in order, each with whether it is a whole paste."""
         data, self._held = self._held + data, ""
         while data:
             if self._parts is None:
-                keys, begun, data = data.partition(BEGIN)
+                keys, begun, data = data.partition(PASTE_BEGIN)
                 if not begun:
-                    keys, self._held = _cut(keys, BEGIN, least=3)
+                    keys, self._held = _hold_back(keys, PASTE_BEGIN, least=3)
                 if keys:
                     yield keys, False
                 if begun:
                     self._parts, self._size = [], 0
                 continue
-            text, ended, rest = _pasted(data)
+            text, ended, rest = _split_paste(data)
             if not ended:
-                text, self._held = _cut(text, END)
+                text, self._held = _hold_back(text, PASTE_END)
             self._keep(text)
             if ended:
                 whole, self._parts = "".join(self._parts), None
@@ -38,22 +38,22 @@ class Pastes:
             data = rest
 
     def _keep(self, text: str) -> None:
-        if self._parts is not None and self._size <= MOST_CHARS:
+        if self._parts is not None and self._size <= MAX_PASTE_CHARS:
             self._parts.append(text)
             self._size += len(text)
 
 
-def _pasted(data: str) -> tuple[str, str, str]:
+def _split_paste(data: str) -> tuple[str, str, str]:
     """What was pasted, its end mark and what follows. An end mark inside of what is pasted ends nothing.
 
     Whoever wrote it there wants what is behind it to be taken for keys; the real mark comes with it.
     """
-    before, begun, after = data.partition(BEGIN)
-    text, ended, rest = before.rpartition(END)
-    return (text, ended, rest + begun + after) if ended else data.partition(END)
+    before, begun, after = data.partition(PASTE_BEGIN)
+    text, ended, rest = before.rpartition(PASTE_END)
+    return (text, ended, rest + begun + after) if ended else data.partition(PASTE_END)
 
 
-def _cut(text: str, mark: str, least: int = 1) -> tuple[str, str]:
+def _hold_back(text: str, mark: str, least: int = 1) -> tuple[str, str]:
     """Without what may be the beginning of a mark, at least so many characters of it, and that.
 
     Esc alone, or with a bracket, is never held back: those are keys.

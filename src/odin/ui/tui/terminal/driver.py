@@ -15,13 +15,13 @@ from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
 from odin.ui.tui.terminal.replies import ReplyParser
-from odin.ui.tui.terminal.restore import in_front, open_terminal
-from odin.ui.tui.terminal.typeahead import typed_lines
+from odin.ui.tui.terminal.restore import is_foreground, open_terminal
+from odin.ui.tui.terminal.typeahead import read_typeahead
 
 PATIENCE_S = 3.0
 """How long a terminal may take nothing before what is to be drawn is dropped: a session waits for no screen."""
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 """How often the reader looks whether it shall end, and whether an Esc was a key or began a sequence."""
 
 
@@ -32,20 +32,20 @@ class TerminalFile:
     `back` is called, in the writer's thread, when a terminal that stood still takes something again.
     """
 
-    def __init__(self, back: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-        self._own = open_terminal()
-        self._back = back
-        self._failed = failed
-        self._gone = False
-        self._still = False
+    def __init__(self, on_recovery: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
+        self._fd = open_terminal()
+        self._on_recovery = on_recovery
+        self._on_failure = on_failure
+        self._is_gone = False
+        self._is_stalled = False
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether what was written last did not arrive."""
-        return self._gone or self._still
+        return self._is_gone or self._is_stalled
 
     def fileno(self) -> int:
-        return sys.__stderr__.fileno() if sys.__stderr__ is not None else self._own
+        return sys.__stderr__.fileno() if sys.__stderr__ is not None else self._fd
 
     def isatty(self) -> bool:
         return True
@@ -57,25 +57,25 @@ class TerminalFile:
         try:
             self._write(text)
         except Exception as error:
-            self._gone = True
-            self._failed(error)
+            self._is_gone = True
+            self._on_failure(error)
         return len(text)
 
     def _write(self, text: str) -> None:
         data = memoryview(text.encode("utf-8", "replace"))
-        while data and not self._gone:
+        while data and not self._is_gone:
             try:
-                if not select.select([], [self._own], [], 0 if self._still else PATIENCE_S)[1]:
-                    self._still = True
+                if not select.select([], [self._fd], [], 0 if self._is_stalled else PATIENCE_S)[1]:
+                    self._is_stalled = True
                     break
-                data = data[os.write(self._own, data[:4096]) :]
+                data = data[os.write(self._fd, data[:4096]) :]
             except BlockingIOError:
                 continue
             except (OSError, ValueError):
-                self._gone = True
-            if self._still:
-                self._still = False
-                self._back()
+                self._is_gone = True
+            if self._is_stalled:
+                self._is_stalled = False
+                self._on_recovery()
 
 
 class OdinDriver(LinuxDriver):
@@ -86,23 +86,23 @@ class OdinDriver(LinuxDriver):
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)  # pyright: ignore[reportUnknownMemberType]
         self._loop = asyncio.get_running_loop()
-        self._terminal = TerminalFile(self._draw_all, self._failed)
+        self._terminal = TerminalFile(self._draw_all, self._report_failure)
         self._file = cast(Any, self._terminal)
         self._started = False
-        self._continued = False
+        self._is_continued = False
         self.holding = False
 
     @property
-    def left(self) -> bool:
+    def has_left(self) -> bool:
         """Whether the terminal has been told everything that gives it back."""
-        return not self.holding and not self._terminal.lost
+        return not self.holding and not self._terminal.is_lost
 
     # --- having the terminal ---
 
     def start_application_mode(self) -> None:
         if not self._started:
             self._started = True
-            cast(Any, self._app).typed_ahead = typed_lines(self.fileno)
+            cast(Any, self._app).typed_ahead = read_typeahead(self.fileno)
         self.holding = True
         super().start_application_mode()
 
@@ -124,7 +124,7 @@ class OdinDriver(LinuxDriver):
         """
         if cast(Any, self._app).ending.is_set():
             return
-        if not self._continued and self.attrs_before is not None:
+        if not self._is_continued and self.attrs_before is not None:
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self.fileno, termios.TCSANOW, self.attrs_before)
         super().resume_application_mode()
@@ -153,7 +153,7 @@ class OdinDriver(LinuxDriver):
         self._loop.call_soon_threadsafe(self._stop)
 
     def _sigcont_application(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._go_on)
+        self._loop.call_soon_threadsafe(self._continue)
 
     def _stop(self) -> None:
         if self._auto_restart and self.holding:
@@ -162,20 +162,20 @@ class OdinDriver(LinuxDriver):
             self._must_signal_resume = True
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """Continued by `fg`; or by `bg`, which ends at once; or after somebody stopped us without asking."""
         if not self._auto_restart or cast(Any, self._app).ending.is_set():
             return
-        if not in_front(self.fileno):
+        if not is_foreground(self.fileno):
             os.kill(os.getpid(), signal.SIGSTOP)
             return
         if self.holding:
             self.suspend_application_mode()
-        self._continued = True
+        self._is_continued = True
         try:
             self.resume_application_mode()
         finally:
-            self._continued = False
+            self._is_continued = False
 
     # --- reading ---
 
@@ -185,14 +185,14 @@ class OdinDriver(LinuxDriver):
         except (OSError, EOFError):
             self._loop.call_soon_threadsafe(cast(Any, self._app).end, 128 + signal.SIGHUP)
         except BaseException as error:
-            self._failed(error)
+            self._report_failure(error)
 
     def run_input_thread(self) -> None:
         """Raises EOFError or OSError when the terminal is gone. What is no UTF-8 is shown as such."""
         parser = ReplyParser(self._debug)
         decode = getincrementaldecoder("utf-8")("replace").decode
         while not self.exit_event.is_set():
-            if select.select([self.fileno], [], [], _LOOK_S)[0]:
+            if select.select([self.fileno], [], [], _POLL_S)[0]:
                 data = os.read(self.fileno, 4096)
                 if not data:
                     raise EOFError
@@ -201,7 +201,7 @@ class OdinDriver(LinuxDriver):
             for message in parser.tick():
                 self.process_message(message)
 
-    def _failed(self, error: BaseException) -> None:
+    def _report_failure(self, error: BaseException) -> None:
         """From any thread."""
         self._loop.call_soon_threadsafe(cast(Any, self._app).fail, error)
 

@@ -12,23 +12,25 @@ from textual import events
 from textual._xterm_parser import XTermParser
 from textual.message import Message
 
-from odin.ui.tui.terminal.bracketed import Pastes
+from odin.ui.tui.terminal.bracketed import PasteParser
 
-ASK = "\x1b]11;?\x1b\\"
+BACKGROUND_REQUEST = "\x1b]11;?\x1b\\"
 PATIENCE_S = 5.0
 """How long an answer may take. Afterwards what looks like one is what somebody types."""
 
-_ANSWER = re.compile("\x1b\\]11;rgb:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})(?:\x1b\\\\|\x07)")
-_BEGINNING = re.compile("\x1b\\](?:1(?:1(?:;[rgb:0-9a-fA-F/]{0,18}\x1b?)?)?)?\\Z")
+_BACKGROUND_REPLY = re.compile(
+    "\x1b\\]11;rgb:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})(?:\x1b\\\\|\x07)"
+)
+_REPLY_START = re.compile("\x1b\\](?:1(?:1(?:;[rgb:0-9a-fA-F/]{0,18}\x1b?)?)?)?\\Z")
 
-_ALT = re.compile("\x1b([\rac-eg-zA-NQ-WYZ0-9_.,<>/?=+*-])")
+_ALT_KEY = re.compile("\x1b([\rac-eg-zA-NQ-WYZ0-9_.,<>/?=+*-])")
 """The rest begins longer sequences, or is known to Textual: Alt+B and Alt+F go by words."""
 
-_TYPED = 64
+_MAX_TYPED = 64
 """More at once was not typed."""
 
 
-class BackgroundTold(Message):
+class BackgroundReported(Message):
     """The terminal said what is behind its text."""
 
     def __init__(self, light: bool) -> None:
@@ -36,7 +38,7 @@ class BackgroundTold(Message):
         self.light = light
 
 
-class Answers:
+class BackgroundQuery:
     """Takes the answers out of what arrives, also when they come in pieces."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,21 +48,21 @@ class Answers:
 
     def ask(self, write: Callable[[str], None]) -> None:
         self._until = self._clock() + PATIENCE_S
-        write(ASK)
+        write(BACKGROUND_REQUEST)
 
-    def take(self, data: str) -> tuple[str, list[bool]]:
+    def extract(self, data: str) -> tuple[str, list[bool]]:
         """What is left of it, and for each answer whether the background is light."""
         data, self._held = self._held + data, ""
         if self._clock() >= self._until:
             return data, []
-        told = [_light(*found.groups()) for found in _ANSWER.finditer(data)]
-        data = _ANSWER.sub("", data)
-        if begun := _BEGINNING.search(data):
+        told = [_is_light(*found.groups()) for found in _BACKGROUND_REPLY.finditer(data)]
+        data = _BACKGROUND_REPLY.sub("", data)
+        if begun := _REPLY_START.search(data):
             data, self._held = data[: begun.start()], begun[0]
         return data, told
 
 
-ANSWERS = Answers()
+BACKGROUND_QUERY = BackgroundQuery()
 """Of the one terminal there is."""
 
 
@@ -69,20 +71,20 @@ class ReplyParser(XTermParser):
 
     def __init__(self, debug: bool = False) -> None:
         super().__init__(debug)
-        self._pastes = Pastes()
+        self._pastes = PasteParser()
 
     def feed(self, data: str) -> Iterable[Message]:
         if not data:
             yield from super().feed(data)
-        for part, pasted in self._pastes.take(data):
+        for part, pasted in self._pastes.split(data):
             if pasted:
                 yield events.Paste(part)
             else:
-                yield from self._keys(part)
+                yield from self._feed_keys(part)
 
-    def _keys(self, data: str) -> Iterable[Message]:
-        rest, told = ANSWERS.take(data)
-        yield from (BackgroundTold(light) for light in told)
+    def _feed_keys(self, data: str) -> Iterable[Message]:
+        rest, told = BACKGROUND_QUERY.extract(data)
+        yield from (BackgroundReported(light) for light in told)
         if rest:
             yield from super().feed(with_alt(rest))
 
@@ -92,12 +94,12 @@ def with_alt(data: str) -> str:
 
     It is written as terminals do that can say it clearly. What Textual knows already is left as it is.
     """
-    if "\x1b" not in data or len(data) > _TYPED:
+    if "\x1b" not in data or len(data) > _MAX_TYPED:
         return data
-    return _ALT.sub(lambda found: f"\x1b[{ord(found[1])};3u", data)
+    return _ALT_KEY.sub(lambda found: f"\x1b[{ord(found[1])};3u", data)
 
 
-def _light(red: str, green: str, blue: str) -> bool:
+def _is_light(red: str, green: str, blue: str) -> bool:
     """The parts of a colour come in hexadecimal digits, as many as the terminal likes."""
     parts = [int(part, 16) / (16 ** len(part) - 1) for part in (red, green, blue)]
     return 0.299 * parts[0] + 0.587 * parts[1] + 0.114 * parts[2] > 0.5

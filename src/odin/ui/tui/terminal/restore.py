@@ -25,9 +25,9 @@ class Terminal:
     """Where the app draws. `repair` undoes what a killed app may have left behind; `restore` what this one did."""
 
     def __init__(self) -> None:
-        self._in = _fileno(sys.__stdin__)
-        _come_to_the_front(self._in)
-        self._attributes = _attributes(self._in)
+        self._in = _fileno_of(sys.__stdin__)
+        _wait_for_foreground(self._in)
+        self._attributes = _get_attributes(self._in)
 
     def repair(self) -> None:
         """An Odin that was killed could not give the terminal back: typing that is not echoed is mended here."""
@@ -37,19 +37,19 @@ class Terminal:
         found[0] |= termios.ICRNL | termios.IXON
         found[3] |= termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN
         self._write(LEAVE + RESET)
-        _set(self._in, found)
+        _set_attributes(self._in, found)
 
     def restore(self) -> None:
         """Safe to call more than once, and when the terminal is gone. What somebody else uses now is left alone."""
-        if not in_front(self._in):
+        if not is_foreground(self._in):
             return
         self._write(RESET)
         if self._attributes is not None:
-            _set(self._in, self._attributes)
+            _set_attributes(self._in, self._attributes)
 
     def leave(self) -> None:
         """For ends in which the app could not take its screen away itself."""
-        if in_front(self._in):
+        if is_foreground(self._in):
             self._write(POP_TITLE + LEAVE)
             self.restore()
 
@@ -67,13 +67,16 @@ def open_terminal() -> int:
 
     Without a controlling terminal, as under some supervisors, the one that is read from is opened by its name.
     """
-    for name in ("/dev/tty", *(_name(_fileno(stream)) for stream in (sys.__stdin__, sys.__stderr__, sys.__stdout__))):
+    for name in (
+        "/dev/tty",
+        *(_tty_name_of(_fileno_of(stream)) for stream in (sys.__stdin__, sys.__stderr__, sys.__stdout__)),
+    ):
         with contextlib.suppress(OSError):
             return os.open(name, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     return -1
 
 
-def in_front(fd: int) -> bool:
+def is_foreground(fd: int) -> bool:
     """Whether the terminal is ours now. A shell gives it to one job at a time."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
@@ -81,35 +84,35 @@ def in_front(fd: int) -> bool:
         return True
 
 
-def _come_to_the_front(fd: int) -> None:
+def _wait_for_foreground(fd: int) -> None:
     """Started with `&`: wait as other programs do, until `fg`. Raises UsageError where no shell could say so."""
-    if not in_front(fd):
+    if not is_foreground(fd):
         os.kill(os.getpid(), signal.SIGTTIN)
-    if not in_front(fd):
+    if not is_foreground(fd):
         raise UsageError("Odin was started in the background, where nobody can type.", "Use -p for a single prompt.")
 
 
-def _name(fd: int) -> str:
+def _tty_name_of(fd: int) -> str:
     try:
         return os.ttyname(fd)
     except OSError:
         return ""
 
 
-def _fileno(stream: Any) -> int:
+def _fileno_of(stream: Any) -> int:
     try:
         return stream.fileno()
     except (AttributeError, OSError, ValueError):
         return -1
 
 
-def _attributes(fd: int) -> list[Any] | None:
+def _get_attributes(fd: int) -> list[Any] | None:
     try:
         return termios.tcgetattr(fd)
     except (termios.error, OSError):
         return None
 
 
-def _set(fd: int, attributes: list[Any]) -> None:
+def _set_attributes(fd: int, attributes: list[Any]) -> None:
     with contextlib.suppress(termios.error, OSError):
         termios.tcsetattr(fd, termios.TCSANOW, attributes)

@@ -4,10 +4,10 @@ import os
 import select
 import termios
 
-_MOST_BYTES = 100_000
+_MAX_BYTES = 100_000
 
 
-def typed_lines(fd: int) -> list[str]:
+def read_typeahead(fd: int) -> list[str]:
     """The whole lines that wait there; each was ended with Enter, which the app could not tell from Ctrl+J later.
 
     What was typed behind the last Enter stays where it is, and comes to the app as keys.
@@ -16,7 +16,7 @@ def typed_lines(fd: int) -> list[str]:
     try:
         if not os.isatty(fd) or not termios.tcgetattr(fd)[3] & termios.ICANON:
             return []
-        while len(data) < _MOST_BYTES and select.select([fd], [], [], 0)[0]:
+        while len(data) < _MAX_BYTES and select.select([fd], [], [], 0)[0]:
             part = os.read(fd, 4096)
             if not part:
                 break

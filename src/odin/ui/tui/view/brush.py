@@ -7,16 +7,16 @@ from textual.strip import Strip
 
 from odin.core.screen import DiffStyle
 from odin.ui.tui.paint.canvas import Canvas
-from odin.ui.tui.paint.gallery import Gallery
-from odin.ui.tui.paint.painter import Painted, estimate
+from odin.ui.tui.paint.gallery import ThumbnailCache
+from odin.ui.tui.paint.painter import PaintedBlock, estimate_height
 from odin.ui.tui.palette import Palette
-from odin.ui.tui.story.block import Block
+from odin.ui.tui.story.block import TranscriptBlock
 
-KEPT_LINES = 8_000
+MAX_CACHED_LINES = 8_000
 """Lines that are kept; those of blocks that nobody looked at for longest are made again when they come into view."""
 
 
-class Brush:
+class RenderCache:
     """The canvas that blocks are painted on, the same for all of them until it is changed.
 
     `failed` is told of a block whose painter failed; a line stands in its place.
@@ -28,63 +28,67 @@ class Brush:
         self.width = 0
         self.cwd = ""
         self.home = ""
-        self.gallery = Gallery()
+        self.thumbnails = ThumbnailCache()
         self._console = Console(
             width=80, force_terminal=True, color_system="truecolor", legacy_windows=False, _environ={}
         )
-        self._painted: dict[Block, Painted] = {}
+        self._painted: dict[TranscriptBlock, PaintedBlock] = {}
         self._lines = 0
-        self.failed: Callable[[Exception], None] = lambda error: None
+        self.on_failure: Callable[[Exception], None] = lambda error: None
 
-    def recolour(self, palette: Palette, diff: DiffStyle) -> None:
+    def set_palette(self, palette: Palette, diff: DiffStyle) -> None:
         self._palette, self._diff = palette, diff
-        self.forget()
+        self.clear()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self._painted.clear()
         self._lines = 0
 
-    def drop(self, block: Block) -> None:
+    def invalidate(self, block: TranscriptBlock) -> None:
         """It looks different now, though nothing happened to it."""
         painted = self._painted.get(block)
         if painted is not None:
             painted.version = -1
 
-    def height(self, block: Block) -> int:
+    def height_of(self, block: TranscriptBlock) -> int:
         """How high it is, or about how high it will be."""
         painted = self._painted.get(block)
-        return len(painted.lines) if painted is not None and painted.holds(block) else estimate(block, self.width)
+        return (
+            len(painted.lines)
+            if painted is not None and painted.is_current(block)
+            else estimate_height(block, self.width)
+        )
 
-    def is_painted(self, block: Block) -> bool:
+    def is_painted(self, block: TranscriptBlock) -> bool:
         painted = self._painted.get(block)
-        return painted is not None and painted.holds(block)
+        return painted is not None and painted.is_current(block)
 
-    def lines(self, block: Block, now: float) -> list[Strip]:
-        painted = self._painted.pop(block, None) or Painted()
+    def lines_of(self, block: TranscriptBlock, now: float) -> list[Strip]:
+        painted = self._painted.pop(block, None) or PaintedBlock()
         before = len(painted.lines)
         self._painted[block] = painted
-        if not painted.holds(block):
-            canvas = self._canvas(now)
+        if not painted.is_current(block):
+            canvas = self._make_canvas(now)
             try:
                 painted.paint(block, canvas)
             except Exception as error:
-                painted.give_up(block, canvas, error)
-                self.failed(error)
+                painted.paint_error(block, canvas, error)
+                self.on_failure(error)
             self._lines += len(painted.lines) - before
         return painted.lines
 
-    def shown(self, block: Block, now: float) -> list[Strip]:
+    def shown_lines_of(self, block: TranscriptBlock, now: float) -> list[Strip]:
         """The lines that were painted last, to which the heights belong, though more may have happened since."""
         painted = self._painted.get(block)
-        return painted.lines if painted is not None and painted.lines else self.lines(block, now)
+        return painted.lines if painted is not None and painted.lines else self.lines_of(block, now)
 
-    def tidy(self, shown: int) -> None:
+    def evict(self, shown: int) -> None:
         """Let go of what is too much, never of the last `shown` blocks that were looked at."""
-        while self._lines > KEPT_LINES and len(self._painted) > shown:
+        while self._lines > MAX_CACHED_LINES and len(self._painted) > shown:
             block = next(iter(self._painted))
             self._lines -= len(self._painted.pop(block).lines)
 
-    def _canvas(self, now: float) -> Canvas:
+    def _make_canvas(self, now: float) -> Canvas:
         return Canvas(
             max(self.width, 8),
             self._palette,
@@ -92,6 +96,6 @@ class Brush:
             now=now,
             cwd=self.cwd,
             home=self.home,
-            gallery=self.gallery,
+            thumbnails=self.thumbnails,
             console=self._console,
         )

@@ -6,10 +6,10 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
-_KEPT = 400
+_MAX_LINES = 400
 
 
-class Drawn:
+class LineCache:
     """By the number of the line; one counts only as long as it is drawn from the same strip."""
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Drawn:
         self._lines.clear()
         self._ground = None
 
-    def ground(self, widget: Widget) -> Style:
+    def style_of(self, widget: Widget) -> Style:
         """The colours of the widget itself, which are dear to ask for."""
         if self._ground is None:
             self._ground = widget.rich_style
@@ -31,7 +31,7 @@ class Drawn:
         if found is not None and found[0] is strip:
             return found[1]
         drawn = draw()
-        if len(self._lines) >= _KEPT:
+        if len(self._lines) >= _MAX_LINES:
             self._lines.clear()
         self._lines[line] = strip, drawn
         return drawn

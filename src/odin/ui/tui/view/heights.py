@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 
-class Heights:
+class BlockHeights:
     """Changes are added up when somebody asks where something is, from the first that changed."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Heights:
     def __getitem__(self, index: int) -> int:
         return self._heights[index]
 
-    def begin(self, heights: Sequence[int]) -> None:
+    def reset(self, heights: Sequence[int]) -> None:
         self._heights = list(heights)
         self._first = 0
 
@@ -35,7 +35,7 @@ class Heights:
         self._first = min(self._first, index)
         return True
 
-    def _settle(self) -> list[int]:
+    def _update_tops(self) -> list[int]:
         if self._first < len(self._heights) or len(self._tops) != len(self._heights) + 1:
             first = min(self._first, len(self._tops) - 1)
             self._tops[first:] = accumulate(self._heights[first:], initial=self._tops[first])
@@ -44,19 +44,19 @@ class Heights:
 
     @property
     def total(self) -> int:
-        return self._settle()[-1]
+        return self._update_tops()[-1]
 
-    def top(self, index: int) -> int:
-        return self._settle()[index]
+    def top_of(self, index: int) -> int:
+        return self._update_tops()[index]
 
-    def at(self, line: int) -> int:
+    def find_block(self, line: int) -> int:
         """The block that this line belongs to; -1 when there is none."""
-        tops = self._settle()
+        tops = self._update_tops()
         return bisect_right(tops, line) - 1 if 0 <= line < tops[-1] else -1
 
-    def within(self, top: int, rows: int) -> range:
+    def find_range(self, top: int, rows: int) -> range:
         """The blocks of which something is between these lines."""
-        tops = self._settle()
+        tops = self._update_tops()
         first = max(bisect_right(tops, top) - 1, 0)
         last = bisect_left(tops, top + max(rows, 1))
         return range(first, min(last, len(self._heights)))

@@ -7,31 +7,31 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from odin.ui.tui.paint.painter import searchable
-from odin.ui.tui.story.block import Block
+from odin.ui.tui.paint.painter import search_text_of
+from odin.ui.tui.story.block import TranscriptBlock
 
 
-class Search:
+class TranscriptSearch:
     """`words` is what is looked for; `here` the block and which of its places is the current one."""
 
     def __init__(self) -> None:
         self.words = ""
-        self.here: tuple[Block, int] | None = None
-        self._places: list[tuple[Block, int]] = []
+        self.here: tuple[TranscriptBlock, int] | None = None
+        self._places: list[tuple[TranscriptBlock, int]] = []
 
-    def look_for(self, words: str, blocks: Sequence[Block]) -> None:
+    def search_for(self, words: str, blocks: Sequence[TranscriptBlock]) -> None:
         self.words = words.casefold()
         self._places = []
         if self.words:
             for block in blocks:
-                count = searchable(block).casefold().count(self.words)
+                count = search_text_of(block).casefold().count(self.words)
                 self._places += [(block, number) for number in range(count)]
         self.here = None
 
     def clear(self) -> None:
-        self.look_for("", ())
+        self.search_for("", ())
 
-    def next(self, step: int, near: Sequence[Block]) -> tuple[Block, int] | None:
+    def find_next(self, step: int, near: Sequence[TranscriptBlock]) -> tuple[TranscriptBlock, int] | None:
         """The place after the current one, round and round; the first one is the next of the blocks in `near`."""
         if not self._places:
             return None
@@ -45,7 +45,7 @@ class Search:
         return self.here
 
     @property
-    def count(self) -> str:
+    def count_label(self) -> str:
         if not self.words:
             return ""
         if not self._places:
@@ -67,7 +67,7 @@ def line_of(lines: Sequence[Strip], words: str, number: int) -> int:
     return max(last, 0)
 
 
-def highlighted(strip: Strip, words: str, style: Style) -> Strip:
+def highlight_matches(strip: Strip, words: str, style: Style) -> Strip:
     """The line with all its places of the words marked."""
     text = strip.text.casefold()
     if words not in text or len(text) != len(strip.text):
@@ -80,12 +80,12 @@ def highlighted(strip: Strip, words: str, style: Style) -> Strip:
     found: list[Segment] = []
     start = 0
     for segment in strip:
-        found += _pieces(segment, start, cuts, style)
+        found += _split_segment(segment, start, cuts, style)
         start += len(segment.text)
     return Strip(found, strip.cell_length)
 
 
-def _pieces(segment: Segment, start: int, cuts: list[tuple[int, int]], style: Style) -> list[Segment]:
+def _split_segment(segment: Segment, start: int, cuts: list[tuple[int, int]], style: Style) -> list[Segment]:
     end = start + len(segment.text)
     places = sorted({start, end, *(place for cut in cuts for place in cut if start < place < end)})
     pieces: list[Segment] = []

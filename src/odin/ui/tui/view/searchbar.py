@@ -8,12 +8,12 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
-from odin.ui.tui.dialogs.field import Line
+from odin.ui.tui.dialogs.field import LineInput
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
-Heard = Callable[[str, bool], None]
+SearchListener = Callable[[str, bool], None]
 """Told what is looked for, and whether that is final."""
 
 
@@ -30,19 +30,19 @@ class SearchBar(Horizontal):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._heard: Heard | None = None
+        self._listener: SearchListener | None = None
 
     def compose(self) -> ComposeResult:
         yield Static("/ ", id="sign", markup=False)
-        yield Line(placeholder="Search the conversation", compact=True)
+        yield LineInput(placeholder="Search the conversation", compact=True)
         yield Static("", id="found", markup=False)
 
-    def open(self, heard: Heard) -> None:
-        self._heard = heard
+    def open(self, listener: SearchListener) -> None:
+        self._listener = listener
         self.add_class("-open")
         field = self.query_one(Input)
         field.value = ""
-        self.tell("")
+        self.show_count("")
         field.focus()
 
     def close(self) -> None:
@@ -52,21 +52,21 @@ class SearchBar(Horizontal):
     def is_open(self) -> bool:
         return self.has_class("-open")
 
-    def tell(self, found: str) -> None:
+    def show_count(self, found: str) -> None:
         self.query_one("#found", Static).update(found)
 
-    def _say(self, words: str, done: bool) -> None:
-        if self.is_open and self._heard is not None:
-            self._heard(words, done)
+    def _tell_listener(self, words: str, done: bool) -> None:
+        if self.is_open and self._listener is not None:
+            self._listener(words, done)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         if self.query_one(Input).has_focus:
-            self._say(event.value, False)
+            self._tell_listener(event.value, False)
 
     def on_key(self, event: events.Key) -> None:
-        name = cast("OdinApp", self.app).keys.name(event.key, "search")
+        name = cast("OdinApp", self.app).keys.find_action(event.key, "search")
         if name:
             event.stop()
             event.prevent_default()
-            self._say(self.query_one(Input).value if name == "search_done" else "", True)
+            self._tell_listener(self.query_one(Input).value if name == "search_done" else "", True)

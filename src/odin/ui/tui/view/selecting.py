@@ -9,23 +9,23 @@ from textual.geometry import Offset
 from textual.selection import Selection
 from textual.strip import Strip
 
-from odin.ui.tui.story.block import Block
+from odin.ui.tui.story.block import TranscriptBlock
 
 
-class Spot(NamedTuple):
+class BlockSpot(NamedTuple):
     """A place in the conversation: a line of a block, and how far into it."""
 
-    block: Block
+    block: TranscriptBlock
     line: int
     x: int
 
 
-class Picked(NamedTuple):
-    start: Spot | None
-    end: Spot | None
+class BlockSelection(NamedTuple):
+    start: BlockSpot | None
+    end: BlockSpot | None
 
 
-def word_at(text: str, index: int) -> tuple[int, int] | None:
+def find_word(text: str, index: int) -> tuple[int, int] | None:
     """Where the word begins and ends that stands there."""
     for found in re.finditer(r"[\w./:@~+-]+", text):
         if found.start() <= index < found.end():
@@ -33,7 +33,7 @@ def word_at(text: str, index: int) -> tuple[int, int] | None:
     return None
 
 
-def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
+def style_selection(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
     """The strip with the selected part of it in the colours of what is selected."""
     text = strip.text
     start, end = span[0], len(text) if span[1] == -1 else min(span[1], len(text))
@@ -53,7 +53,7 @@ def cut_out(text: str, selection: Selection, line: int, margin: int) -> str:
     return text[start:].rstrip() if span[1] == -1 else text[start : max(span[1] - margin, 0)]
 
 
-def moved(selection: Selection, start: int | None, end: int | None) -> Selection:
+def move_selection(selection: Selection, start: int | None, end: int | None) -> Selection:
     """The selection on other lines."""
     first = Offset(selection.start.x, start) if selection.start is not None and start is not None else selection.start
     last = Offset(selection.end.x, end) if selection.end is not None and end is not None else selection.end

@@ -1,0 +1,149 @@
+"""What every wire format promises, whichever server is asked."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from odin.core.errors import AuthFailed, BadReply, BadRequest, ModelNotFound, Overloaded, RateLimited, StreamCut
+from odin.core.message import Message, PromptMessage
+from odin.core.provider import Provider, Request
+from odin.providers import anthropic, openai_chat, openai_responses
+from odin.providers.http import HttpClient
+from odin.testing import ScriptedServer, call, fault, reply, say
+
+from .histories import TOOLS, askable, histories, open_end
+from .servers import collect, reply_of
+
+PROMPT = (PromptMessage("hi"),)
+LOCAL = "http://127.0.0.1:8080/v1/chat/completions"
+MISTRAL = "https://api.mistral.ai/v1/chat/completions"
+
+
+@dataclass(frozen=True)
+class Wire:
+    """One wire format: who speaks it, what a request looks like in it, and where it is sent."""
+
+    name: str
+    model: str
+    provider: Callable[..., Provider]
+    encode: Callable[[Request], bytes]
+    path: str
+
+    @asynccontextmanager
+    async def open(self, server: ScriptedServer) -> AsyncGenerator[Provider]:
+        http = HttpClient({})
+        url = server.url if self.name == "anthropic" else server.openai_url
+        try:
+            yield self.provider(name=self.name, base_url=url, api_key="k", http=http, idle_timeout=5)
+        finally:
+            await http.close()
+
+
+ANTHROPIC = Wire(
+    "anthropic",
+    "claude-sonnet-4-5",
+    anthropic.AnthropicProvider,
+    lambda request: anthropic.encode_request(request, "here"),
+    "/v1/messages",
+)
+CHAT = Wire(
+    "chat",
+    "gpt-4.1",
+    openai_chat.ChatProvider,
+    lambda request: openai_chat.encode_request(request, LOCAL),
+    "/v1/chat/completions",
+)
+MISTRALS_CHAT = Wire(
+    "mistral",
+    "m",
+    openai_chat.ChatProvider,
+    lambda request: openai_chat.encode_request(request, MISTRAL),
+    "/v1/chat/completions",
+)
+RESPONSES = Wire(
+    "responses",
+    "gpt-5",
+    openai_responses.ResponsesProvider,
+    lambda request: openai_responses.encode_request(request, "here"),
+    "/v1/responses",
+)
+WIRES = (ANTHROPIC, CHAT, RESPONSES)
+
+
+def named(wire: Wire) -> str:
+    return wire.name
+
+
+@pytest.mark.parametrize("wire", [*WIRES, MISTRALS_CHAT], ids=named)
+@settings(max_examples=60, deadline=None)
+@given(histories)
+def test_each_request_continues_the_bytes_of_the_one_before(wire: Wire, history: tuple[Message, ...]) -> None:
+    bodies = [wire.encode(Request(wire.model, part, ("a", "b"), TOOLS)) for part in askable(history)]
+    for earlier, later in pairwise(bodies):
+        assert later.startswith(open_end(earlier))
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=named)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(histories)
+def test_any_history_is_legal(wire: Wire, history: tuple[Message, ...]) -> None:
+    async def ask() -> None:
+        async with wire.open(server) as provider:
+            for part in askable(history):
+                await collect(provider, Request(wire.model, part, ("system",), TOOLS))
+
+    with ScriptedServer([say("ok")], repeat=True) as server:
+        asyncio.run(ask())
+        assert server.rejected == []
+
+
+FAILURES: list[tuple[Any, type[Exception]]] = [
+    (say("never").error(after=2), Overloaded),
+    (say("never").cut(events=1), StreamCut),
+    (say("never").cut(bytes=40), StreamCut),
+    (say("never").cut(), StreamCut),
+    (say("never").garble(after=1), BadReply),
+    (fault(401), AuthFailed),
+    (fault(400, message="bad"), BadRequest),
+    (fault(500), Overloaded),
+    (fault(200, body="<html>hello</html>"), BadReply),
+]
+OWN_FAILURES: list[tuple[Wire, Any, type[Exception]]] = [
+    (ANTHROPIC, say("never").error(after=2, type="rate_limit_error", message="slow"), RateLimited),
+    (ANTHROPIC, say("never").cut(events=3), StreamCut),
+    (ANTHROPIC, say("never").cut(events=2, reset=True), StreamCut),
+    (ANTHROPIC, say("never").unfinished(3), StreamCut),
+    (ANTHROPIC, say("never").garble(after=2), BadReply),
+    (ANTHROPIC, fault(401, message="invalid x-api-key"), AuthFailed),
+    (ANTHROPIC, fault(404, message="model: x"), ModelNotFound),
+    (ANTHROPIC, fault(529), Overloaded),
+    (RESPONSES, say("never").cut(events=3), StreamCut),
+    (RESPONSES, say("never").unfinished(1), StreamCut),
+    (RESPONSES, say("never").garble(after=2), BadReply),
+    (RESPONSES, fault(404, code="model_not_found", message="The model `x` does not exist"), ModelNotFound),
+]
+
+
+@pytest.mark.parametrize(
+    ("wire", "turn", "error"), [*((wire, *failure) for wire in WIRES for failure in FAILURES), *OWN_FAILURES]
+)
+async def test_failures_are_named(wire: Wire, turn: Any, error: type[Exception]) -> None:
+    with ScriptedServer([turn]) as server:
+        async with wire.open(server) as provider:
+            with pytest.raises(error):
+                await collect(provider, Request(wire.model, PROMPT))
+        assert [request.path for request in server.requests] == [wire.path]
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=named)
+async def test_one_byte_at_a_time(wire: Wire) -> None:
+    with ScriptedServer([reply("grüße", [call("Read", {"file_path": "/世界"})], "hm").trickle()]) as server:
+        async with wire.open(server) as provider:
+            message, _ = await reply_of(provider, Request(wire.model, PROMPT, (), TOOLS))
+    assert (message.text, message.calls[0].args) == ("grüße", {"file_path": "/世界"})
