@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from odin.context.files import FileCache, Fingerprint
+from odin.context.file_cache import FileCache, Fingerprint
 from odin.context.settings import CacheSettings, EvictionPolicy
 
 FEW, MANY = 500, 50_000

@@ -40,7 +40,7 @@ DENIED = ("Bash(git push:*)", "Bash(curl:*)", "Read(secrets/**)")
 
 def rows() -> list[Row]:
     from odin.core.tool import Subject
-    from odin.policy.rules import Policy
+    from odin.policy.policy import Policy
 
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["git", "init", "-q", folder], check=True)

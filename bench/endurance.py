@@ -95,7 +95,7 @@ async def _child_resume(project: str, state: str, session: str) -> dict[str, flo
 def _child_append(folder: str) -> dict[str, float]:
     """Recording one event, early and late in a session: append, fold, publish. All kinds of events count alike, and
     processor time is taken, so that none can hide behind the others and the disk is left out."""
-    from odin.bus.hub import EventBus
+    from odin.engine.event_bus import EventBus
     from odin.engine.recorder import Recorder
     from odin.session.state import SessionState
     from odin.session.store import SessionStore

@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from odin.app.finding import FileFinder
-from odin.tools.searching.ripgrep import find_ripgrep
+from odin.tools.file_finder import FileFinder
+from odin.tools.ripgrep import find_ripgrep
 from row import Row
 from tree import WORDS
 

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from random import Random
 from typing import Any, NamedTuple
 
-from odin.tools.files.text import DecodedText, decode
+from odin.tools.files import DecodedText, decode
 
 LARGEST = 4_000_000
 _COMPARED = 6000

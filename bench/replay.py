@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from gitread import ABSENT, LINK, REGULAR, SUBMODULE, Change, Commit, Repository
 from odin.testing import ScriptedCall, SeenRequest, Turn, reply, say
-from odin.tools.reading.formats import is_plain_text
+from odin.tools.read import is_plain_text
 from phrasing import Call, Lines, Unsayable, created, modified
 from worktree import Worktree
 

@@ -18,8 +18,8 @@ from odin.core.event import AnyEvent, Envelope, Replied, TextStreamed, ToolEnded
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.palette import DARK, make_palette
-from odin.ui.tui.story.story import TranscriptModel
 from odin.ui.tui.transcript import TranscriptView
+from odin.ui.tui.transcript_model import TranscriptModel
 from row import Row, table
 
 SIZE = (120, 40)

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.core.tool import Tool, ToolContext
-from odin.policy.process.runner import ProcessRunner
+from odin.sandbox.runner import ProcessRunner
 from odin.tools.glob import GlobTool
 from odin.tools.grep import GrepTool
-from odin.tools.searching.ripgrep import find_ripgrep
+from odin.tools.ripgrep import find_ripgrep
 from row import Row
 from tree import RARE, source_tree
 

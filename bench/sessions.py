@@ -15,7 +15,7 @@ from odin.session.index import INDEX_NAME, SessionIndex
 from odin.session.log import LOG_FORMAT, LogHeader
 from odin.session.search import search_sessions
 from odin.session.store import LOG_NAME, SessionStore
-from odin.tools.searching.ripgrep import find_ripgrep
+from odin.tools.ripgrep import find_ripgrep
 from row import Row
 
 SESSIONS = 5_000

@@ -14,22 +14,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from odin.app import build_standard_registry
-from odin.bus.names import BUS_NAMES, sources_of
-from odin.cli import build_parser
-from odin.cli.completions import parser_of
-from odin.cli.main import COMMANDS
-from odin.cli.parser import make_formatter
-from odin.config.describe import build_schema, build_table
+from odin.commands import build_parser
+from odin.commands.command_line import make_formatter
+from odin.commands.completions import parser_of
+from odin.commands.main import COMMANDS
+from odin.config.schema import build_schema, build_table
 from odin.core import event, op
-from odin.core.commands import SLASH_COMMANDS
 from odin.core.registry import ALIASES
+from odin.core.slash_commands import SLASH_COMMANDS
+from odin.engine.event_bus import BUS_NAMES, sources_of
 from odin.tools.agent import AgentTool
 from odin.tools.context_summarizer import ContextSummarizerTool
-from odin.tools.web_fetch import WebFetchTool
-from odin.tools.web_search import WebSearchTool
+from odin.tools.web import WebFetchTool, WebSearchTool
 from odin.ui.tui.dialogs.help import describe_scope
-from odin.ui.tui.keynames import format_key
-from odin.ui.tui.keys import KEYS, KeyScope
+from odin.ui.tui.keys import KEYS, KeyScope, format_key
 from record import as_picture, as_text
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,10 +17,10 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from odin.app.host import open_switcher
+from odin.app.sessions import open_switcher
 from odin.config import Options
-from odin.core.screen import ThemeSetting, TuiSettings
-from odin.core.sessions import Sessions
+from odin.core.client import Sessions
+from odin.core.tui_settings import ThemeSetting, TuiSettings
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, reply, say
 from odin.ui.tui.app import OdinApp
 

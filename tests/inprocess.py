@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from odin.cli import run
+from odin.commands import run
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT, signal.SIGWINCH, signal.SIGPIPE)
 

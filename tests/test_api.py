@@ -14,7 +14,7 @@ import pytest
 import odin
 from odin.core.errors import AuthFailed, Interrupted, RateLimited, UnknownMode, UsageError
 from odin.core.provider import Chunk, Request, StopChunk, TextChunk, UsageChunk
-from odin.engine.local import LocalClient
+from odin.engine.client import LocalClient
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing import Usage as Tokens
 

@@ -31,7 +31,7 @@ from claude_agent_sdk import (
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 from claude_agent_sdk.types import PermissionRuleValue
 
-from odin.cli import build_parser
+from odin.commands import build_parser
 from odin.testing import ScriptedServer, call, fault, reply, say
 
 Configure = Callable[..., ClaudeAgentOptions]

@@ -19,9 +19,9 @@ from odin.config import (
     load,
     make_private_folder,
 )
-from odin.config.describe import build_schema, build_table
-from odin.config.keys import ConfigKeys
 from odin.config.layers import USER_ONLY_KEYS
+from odin.config.schema import build_schema, build_table
+from odin.config.settings import ConfigKeys
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, StateUnwritable, UnknownMode, UsageError
 

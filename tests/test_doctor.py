@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odin.app.doctor import examine
+from odin.commands.doctor import examine
 
 from .conftest import Run
 

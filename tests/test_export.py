@@ -28,7 +28,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, Usage
-from odin.session.export.richtext import render_markdown
+from odin.session.export.html import render_markdown
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog
 from tests.pictures import png
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from odin.app import catalogue, finding
-from odin.app.catalogue import PathIndex
-from odin.app.finding import FileFinder
-from odin.app.ranking import PathSearch, Superseded, fold_case
 from odin.core.event import CachedFile
 from odin.testing import say
+from odin.tools import file_finder, path_index
+from odin.tools.file_finder import FileFinder
+from odin.tools.path_index import PathIndex, PathSearch, Superseded, fold_case
 from tests.engine.conftest import Start, start
 
 __all__ = ["start"]
@@ -165,7 +164,7 @@ class TestOddTrees:
         assert await settled(finder, "a") == ()
 
     async def test_without_ripgrep(self, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(catalogue, "find_ripgrep", lambda: None)
+        monkeypatch.setattr(path_index, "find_ripgrep", lambda: None)
         finder = make("src/a.py", "skip/a.py")
         (tmp_path / "tree" / ".gitignore").write_text("skip/\n")
         assert await settled(finder, "a.py") == ("src/a.py",)
@@ -188,7 +187,7 @@ class TestTime:
         (tmp_path / "tree" / "ab.py").write_text("")
         (tmp_path / "tree" / "a.py").unlink()
         assert await finder("a") == ()
-        monkeypatch.setattr(finding, "FRESH_S", 0.0)
+        monkeypatch.setattr(file_finder, "FRESH_S", 0.0)
         assert await settled(finder, "a") == ("ab.py",)
 
     async def test_a_newer_question_ends_an_older_one(self) -> None:
@@ -222,7 +221,7 @@ class TestTime:
         endless = tmp_path / "rg"
         endless.write_text("#!/bin/sh\nwhile :; do printf 'a/b.py\\0'; sleep 0.01; done\n")
         endless.chmod(0o755)
-        monkeypatch.setattr(catalogue, "find_ripgrep", lambda: str(endless))
+        monkeypatch.setattr(path_index, "find_ripgrep", lambda: str(endless))
         finder = make("x.py")
         async with asyncio.timeout(20):
             while not await finder("b.py") and not finder.is_walking:

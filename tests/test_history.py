@@ -47,7 +47,7 @@ SPOILED = {
         "tool.replace_file = lambda target, data, before: right(target, data + b'!', before)\n"
     ),
     "byte order marks are lost": (
-        "from odin.tools.files.text import Decoded; right = Decoded.encode\n"
+        "from odin.tools.files import Decoded; right = Decoded.encode\n"
         "Decoded.encode = lambda self, text: right(self, text).removeprefix(b'\\xef\\xbb\\xbf')\n"
     ),
 }

@@ -60,7 +60,7 @@ def modules() -> list[Path]:
 
 
 def dotted(path: Path) -> str:
-    """`policy.rules` for policy/rules.py, `policy` for its __init__.py, `__init__` for the package's own."""
+    """`policy.rules` for policy/policy.py, `policy` for its __init__.py, `__init__` for the package's own."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
@@ -124,7 +124,7 @@ def test_every_module_keeps_to_the_table():
         ("engine.loop", "from odin.tools.read import Read"),
         ("engine.loop", "from odin import config"),
         ("ui.print", "from odin.session.log import SessionLog"),
-        ("config.keys", "from odin.providers.catalog import lookup"),
+        ("config.keys", "from odin.models.catalog import lookup"),
         ("config.keys", "from odin.policy import rules"),
         ("app", "def late():\n    from odin.ui.print import run"),
         ("testing.server", "from odin.config import load"),
@@ -141,8 +141,8 @@ def test_a_breach_is_found(here: str, source: str):
         ("policy.rules", "from odin.policy.modes import spec_of\nfrom odin.core.tool import Kind"),
         ("config.keys", "from odin.providers.settings import ProviderSettings\nfrom odin.policy.modes import mode_of"),
         ("cli", "from odin import __version__\nfrom odin.ui import print"),
-        ("tools.read", "from odin.context.files import FileCache"),
-        ("app", "import odin.engine.loop"),
+        ("tools.read", "from odin.context.file_cache import FileCache"),
+        ("app", "import odin.engine.turn"),
     ],
 )
 def test_what_is_allowed_is_no_breach(here: str, source: str):

@@ -5,8 +5,8 @@ import os
 import re
 from pathlib import Path
 
-from odin.app.logfile import append_entry
-from odin.cli.places import FOLDER_FLAGS
+from odin.app.crash_log import append_entry
+from odin.commands.command_line import FOLDER_FLAGS
 from odin.config import get_cache_dir, get_config_dir, get_state_dir
 from odin.testing import ScriptedServer, call, say
 from tests.table import each

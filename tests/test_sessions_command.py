@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from odin.cli import run
-from odin.cli.main import COMMANDS
-from odin.cli.parser import EPILOG
+from odin.commands import run
+from odin.commands.command_line import EPILOG
+from odin.commands.main import COMMANDS
 from odin.session.lock import LockHolder, get_host_name, lock_file_of
 from odin.session.log import read_log
 from odin.session.state import SessionState

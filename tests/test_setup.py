@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.host import open_switcher
-from odin.app.setup import Onboarding
+from odin.app.sessions import open_switcher
 from odin.config import Options
-from odin.config.edit import insert_key, set_key
+from odin.config.user_files import insert_key, set_key
 from odin.core.errors import ConfigError, UsageError
+from odin.core.onboarding import ModelOption, Setup
 from odin.core.op import SetModel
-from odin.core.setup import ModelOption, Setup
+from odin.models.onboarding import Onboarding
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer
 from tests.providers.servers import Line, listening

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.cli import run
+from odin.commands import run
 from odin.testing import ScriptedServer, Turn, call, say
 
 from .conftest import Run

@@ -14,11 +14,10 @@ import pytest
 from odin.app.usage import UsagePeriod, period_of_last_days, report_usage
 from odin.core.event import Envelope, TurnStarted, UsageRecorded
 from odin.core.message import Usage
-from odin.core.spent import UsageTotals
-from odin.session.fork import fork_session
+from odin.core.usage import UsageTotals
 from odin.session.index import INDEX_NAME
+from odin.session.lifecycle import delete_session, fork_session
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog
-from odin.session.remove import delete_session
 from odin.session.store import SessionStore
 from odin.session.usage import LEDGER_NAME, keep_usage, read_usage, usage_of
 from tests.conftest import Run

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odin.config import Options
     from odin.core.errors import OdinError
     from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
-    from odin.ui.typed import (
+    from odin.ui.stream_json.types import (
         AssistantMessage,
         Message,
         ResultMessage,
@@ -43,7 +43,7 @@ _EXPORTS_BY_MODULE = {
     "odin.config": "Options",
     "odin.core.errors": "OdinError",
     "odin.core.tool": "Args Subject Tool ToolContext ToolOutput",
-    "odin.ui.typed": "AssistantMessage Message ResultMessage StreamEvent SystemMessage TextBlock ThinkingBlock "
+    "odin.ui.stream_json.types": "AssistantMessage Message ResultMessage StreamEvent SystemMessage TextBlock ThinkingBlock "
     "ToolProgress ToolResultBlock ToolUseBlock UserMessage",
 }
 

@@ -38,15 +38,15 @@ from odin.core.event import (
 )
 from odin.core.message import ToolCall, Usage
 from odin.core.op import AddRule, CancelCompaction, Compact, DropPrompt, Interrupt, Prompt, QueuePolicy, RemoveRule
+from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry
-from odin.core.rule import RememberScope, RuleAction, RuleLine
 from odin.core.tool import Tool
 from odin.policy.modes import mode_of
-from odin.ui.deciding import Allow, CanUseTool, Deny, Hook, HookTable, decide, make_callback_hooks
-from odin.ui.ending import describe_ending
-from odin.ui.stream.messages import StreamTranslator
-from odin.ui.typed import Message, ResultMessage, to_typed
+from odin.ui.callbacks import Allow, CanUseTool, Deny, Hook, HookTable, decide, make_callback_hooks
+from odin.ui.exit import describe_ending
+from odin.ui.stream_json.translator import StreamTranslator
+from odin.ui.stream_json.types import Message, ResultMessage, to_typed
 
 __all__ = [
     "Allow",

@@ -13,7 +13,7 @@ def main() -> int:
         return 0
     gc.disable()  # nothing that is loaded goes away again; `run` switches it on
     try:
-        from odin.cli import run
+        from odin.commands import run
 
         return run(sys.argv[1:])
     except KeyboardInterrupt:

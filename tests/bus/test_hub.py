@@ -2,7 +2,6 @@ import asyncio
 import re
 from pathlib import Path
 
-from odin.bus.hub import EventBus
 from odin.core import errors
 from odin.core.event import (
     ActivityChanged,
@@ -16,6 +15,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import Op
+from odin.engine.event_bus import EventBus
 
 
 def envelope(event: AnyEvent, seq: int = 0) -> Envelope:

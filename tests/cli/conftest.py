@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.cli import run
+from odin.commands import run
 from odin.session.store import SessionStore
 
 Here = Callable[..., tuple[int, str, str]]

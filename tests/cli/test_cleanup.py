@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.cleanup import CACHE_FILES, Cleanup, Retention, seconds_of
+from odin.commands.cleanup import CACHE_FILES, Cleanup, Retention, seconds_of
 from odin.core.errors import UsageError
 from odin.session.store import SessionStore
 from tests.session.logs import opened, turn, write

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from odin.cli.completions import list_commands
-from odin.cli.main import COMMANDS, SHORTHANDS
-from odin.cli.parser import Parser
+from odin.commands.command_line import Parser
+from odin.commands.completions import list_commands
+from odin.commands.main import COMMANDS, SHORTHANDS
 from odin.session.store import SessionStore
 from tests.session.logs import opened, turn, write
 from tests.ui.pseudo import ODIN

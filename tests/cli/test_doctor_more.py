@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.answering import probe_models
-from odin.config.keys import ConfigKeys
+from odin.config.settings import ConfigKeys
+from odin.models.availability import probe_models
 from odin.testing import ScriptedServer, say
 from tests.conftest import Run
 

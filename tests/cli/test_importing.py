@@ -8,9 +8,9 @@ import pytest
 
 from odin.core.message import PromptMessage, ReplyMessage, ToolMessage
 from odin.session.log import read_log
+from odin.session.messages import NO_PROMPT, NO_RESULT, read_json_lines
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
-from odin.session.transcript import NO_PROMPT, NO_RESULT, read_json_lines
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run
 

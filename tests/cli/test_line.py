@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import odin.cli.main as main
-from odin.app.logfile import MAX_LOG_BYTES, append_entry, log_crash, log_path, log_unhandled_errors
-from odin.cli.main import COMMANDS, SHORTHANDS
-from odin.cli.parser import EPILOG
-from odin.cli.places import FOLDER_FLAGS, extract_folder_flags
+import odin.commands.main as main
+from odin.app.crash_log import MAX_LOG_BYTES, append_entry, log_crash, log_path, log_unhandled_errors
+from odin.commands.command_line import EPILOG, FOLDER_FLAGS, extract_folder_flags
+from odin.commands.main import COMMANDS, SHORTHANDS
 from odin.core.errors import UsageError
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, say

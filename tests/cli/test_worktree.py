@@ -140,7 +140,7 @@ def test_what_is_secret_stays_hidden_from_commands_in_it(
 
     from odin.app.sandbox import LazySandbox
     from odin.config import load
-    from odin.policy.confine.layout import plan_layout
+    from odin.sandbox.layout import plan_layout
 
     here("worktree", "add", "fix")
     for name in ("sessions", "checkpoints", "logs"):

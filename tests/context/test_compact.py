@@ -1,16 +1,18 @@
 """What stays of a long conversation, what a summariser reads of it, and what is noted down without one."""
 
-from odin.context.compact import (
+from odin.compaction.measure import count_message_tokens, tokens_of
+from odin.compaction.prune import select_prunable
+from odin.compaction.summary import (
+    HEADINGS,
     SummaryFacts,
     build_local_summary,
     collect_quotes,
     find_tail_start,
+    find_weakness,
     merge_facts,
+    parse_sections,
     split_into_portions,
 )
-from odin.context.headings import HEADINGS, find_weakness, parse_sections
-from odin.context.prune import select_prunable
-from odin.context.size import count_message_tokens, tokens_of
 from odin.core.event import CachedFile, Todo
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.context.files import FileCache, FileEntry, Fingerprint, count_lines, hash_bytes, take_fingerprint
+from odin.context.file_cache import FileCache, FileEntry, Fingerprint, count_lines, hash_bytes, take_fingerprint
 from odin.context.settings import CacheSettings
 from odin.core.event import CachedFile
 

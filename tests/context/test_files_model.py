@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from odin.context.files import FileCache, take_fingerprint
+from odin.context.file_cache import FileCache, take_fingerprint
 from odin.context.settings import CacheSettings
 
 MAX_ENTRIES, MAX_BYTES, MAX_FILE, MAX_SEGMENTS = 4, 40, 20, 3

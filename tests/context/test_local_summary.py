@@ -1,6 +1,6 @@
 """The summary that is made when no model can make one: everything in it is known."""
 
-from odin.context.compact import SummaryFacts, build_local_summary, parse_sections
+from odin.compaction.summary import SummaryFacts, build_local_summary, parse_sections
 from odin.core.event import CachedFile, Todo
 from odin.core.message import (
     Message,

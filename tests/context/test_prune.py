@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from odin.context.prune import select_prunable
+from odin.compaction.prune import select_prunable
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 
 LONG = "some words of a file " * 100

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from odin.context.size import IMAGE_TOKENS, TokenEstimator, count_message_tokens, tokens_of
+from odin.compaction.measure import IMAGE_TOKENS, TokenEstimator, count_message_tokens, tokens_of
 from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 
 PROSE = "The quick brown fox jumps over the lazy dog while nobody is looking at it. " * 50

@@ -3,9 +3,9 @@
 import io
 from typing import Any, cast
 
-from odin.core.commands import SLASH_COMMANDS, find_slash_command, is_reserved
-from odin.ui.chat import chat, sessions
-from odin.ui.chat.commands import MODE_COMMANDS, PlainCommands
+from odin.core.slash_commands import SLASH_COMMANDS, find_slash_command, is_reserved
+from odin.ui.plain import commands, repl
+from odin.ui.plain.commands import MODE_COMMANDS, PlainCommands
 from tests.table import each
 
 ASKED_FOR = ("new", "resume", "compact", "export", "models", "mcp", "rules", "stats", "help", "loop", "diagnostics")
@@ -19,8 +19,8 @@ class _Held:
 def plain_names() -> set[str]:
     """Every command that plain mode knows."""
     table = PlainCommands(cast("Any", _Held()), "default", "edit_mode", io.StringIO(), lambda: None)
-    leaving = {name for name in chat._EXIT_WORDS if name.startswith("/")}
-    return {*table.list_names(), *MODE_COMMANDS, *sessions.SESSION_COMMANDS, *leaving}
+    leaving = {name for name in repl._EXIT_WORDS if name.startswith("/")}
+    return {*table.list_names(), *MODE_COMMANDS, *commands.SESSION_COMMANDS, *leaving}
 
 
 @each("name", [*ASKED_FOR, *ALSO])

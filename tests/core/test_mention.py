@@ -2,8 +2,8 @@
 
 import pytest
 
-from odin.core.attachment import Attachment
-from odin.core.mention import MAX_MENTIONS, find_mentions
+from odin.core.message import Attachment
+from odin.tools.mentions import MAX_MENTIONS, find_mentions
 from tests.table import each
 
 

@@ -13,7 +13,7 @@ from odin.core.passages import (
     select_fitting,
     words_of,
 )
-from odin.core.reading import CollectedContext, PageQuestion
+from odin.core.small_jobs import CollectedContext, PageQuestion
 
 TEXT = "# A\n\nfirst\n\n## B\n\nsecond\nline\n\n```py\nx = 1\n\ny = 2\n```\n\n| a |\n| - |\n\n## C\n\nlast"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from odin.core.picture import BrokenImage, ImageHeader, detect_image_kind, read_image_header
+from odin.core.image_header import BrokenImage, ImageHeader, detect_image_kind, read_image_header
 from tests import pictures
 
 SAMPLES = {

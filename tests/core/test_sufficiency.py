@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.job import SUFFICIENCY_JOB
-from odin.core.sufficiency import (
+from odin.core.small_jobs import (
+    SUFFICIENCY_JOB,
     SUFFICIENCY_SCHEMA,
     LineRange,
     Sufficiency,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from odin.checkpoints.store import CheckpointStore
 from odin.core.client import Snapshot
 from odin.core.event import (
     Envelope,
@@ -29,8 +30,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Usage
-from odin.engine.closing import find_dangling
-from odin.session.files.checkpoints import CheckpointStore
+from odin.engine.recovery import find_dangling
 from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer

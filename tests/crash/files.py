@@ -9,11 +9,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from odin.checkpoints.file_state import decode_path, is_same_state, state_of
+from odin.checkpoints.project_listing import hash_file
+from odin.checkpoints.rewind import CHANGED_IN_BACKGROUND, plan_restore, restore_files
+from odin.checkpoints.store import CheckpointStore
 from odin.core.event import CallDiscarded, Envelope, FileChange, FilesChanged, FileState, Redone, Rewound
-from odin.engine.files.rewind import CHANGED_IN_BACKGROUND, plan_restore, restore_files
-from odin.session.files.checkpoints import CheckpointStore
-from odin.session.files.filestate import decode_path, is_same_state, state_of
-from odin.session.files.listing import hash_file
 from odin.session.state import SessionState
 
 from .model import Model

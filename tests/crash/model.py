@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from odin.testing import Turn, call, fault, reply, say
-from odin.testing.script import ScriptedCall
-from odin.testing.seen import SeenRequest
+from odin.testing.script import ScriptedCall, SeenRequest
 
 WORDS = "The quick brown fox jumps over the lazy dog and writes it down. "
 

@@ -49,7 +49,7 @@ from odin.core.op import (
 )
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, Turn, call, fault, reply, say
-from odin.testing.seen import SeenRequest
+from odin.testing.script import SeenRequest
 from odin.testing.strict import IssuedIds
 
 Api = Literal["anthropic", "openai"]

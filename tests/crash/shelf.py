@@ -17,8 +17,8 @@ from odin.app.sessions import ProjectSessions
 from odin.core.errors import SessionNotFound, UsageError
 from odin.core.event import Envelope
 from odin.session.index import INDEX_NAME, SessionIndex
+from odin.session.lifecycle import sweep_leftovers
 from odin.session.log import read_header, read_log
-from odin.session.remove import sweep_leftovers
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
 from odin.session.usage import read_usage

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.bus.hub import EventBus
+from odin.checkpoints.store import CheckpointStore
 from odin.core.errors import StateUnwritable
 from odin.core.event import (
     AnyEvent,
@@ -22,12 +22,12 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
+from odin.engine.event_bus import EventBus
 from odin.engine.recorder import Recorder
-from odin.session.files.checkpoints import CheckpointStore
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, read_log
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer, Turn, call, say
-from odin.testing.seen import SeenRequest
+from odin.testing.script import SeenRequest
 
 from ..conftest import Run
 from .cramped import Order
@@ -283,7 +283,7 @@ def test_a_checkpoint_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) 
         "import resource, sys\n"
         "from pathlib import Path\n"
         "from odin.core.errors import StateUnwritable\n"
-        "from odin.session.files.checkpoints import CheckpointStore\n"
+        "from odin.checkpoints.store import CheckpointStore\n"
         "store = CheckpointStore(Path(sys.argv[1]))\n"
         "small = store.keep(b'small')\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from odin.testing import ScriptedServer, Turn, call, say
-from odin.testing.seen import SeenRequest
+from odin.testing.script import SeenRequest
 
 from ..policy.processes import alive, wait_until
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import odin.tools.files.change
+import odin.tools.edit
+from odin.checkpoints.store import CheckpointStore
 from odin.core.event import CheckpointSaved, TurnEnded
-from odin.session.files.checkpoints import CheckpointStore
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, call, say
 
@@ -56,14 +56,14 @@ async def test_how_to_undo_a_change_is_on_the_disk_before_the_change(
     file = workspace / "a.txt"
     file.write_text("the earlier text\n")
     seen: list[tuple[bool, bool]] = []
-    right = odin.tools.files.change.replace_file
+    right = odin.tools.edit.replace_file
 
     def looked(*args: object) -> int:
         said = b'"type":"FilesSaved"' in disk.logs[-1]
         seen.append((said, disk.holds(b"the earlier text\n")))
         return right(*args)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(odin.tools.files.change, "replace_file", looked)
+    monkeypatch.setattr(odin.tools.edit, "replace_file", looked)
     read = call("Read", {"file_path": str(file)})
     edit = call("EditTool", {"file_path": str(file), "old_string": "earlier", "new_string": "later"})
     talk = await start([read, edit, say("done")])

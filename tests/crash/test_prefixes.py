@@ -21,7 +21,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.message import ToolMessage
-from odin.engine.closing import find_dangling
+from odin.engine.recovery import find_dangling
 from odin.session.log import SessionLog, read_header, read_log
 from odin.session.state import SessionState
 from odin.session.thread import INTERRUPTED, NOT_STARTED

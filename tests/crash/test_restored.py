@@ -28,7 +28,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import AddRule, AnswerPermission, Prompt, SetPermissionMode, SetTitle
-from odin.engine.closing import CRASH_ERROR
+from odin.engine.recovery import CRASH_ERROR
 from odin.session.log import read_log
 from odin.session.store import SessionStore
 from odin.session.thread import INTERRUPTED, NOT_STARTED
@@ -338,7 +338,7 @@ def test_what_a_person_wrote_long_after_a_killed_edit_is_not_taken_back(
 
 DIES_BEFORE_IT_IS_TOLD = """
 import os, signal, sys
-from odin.engine.files.checkpointer import Checkpointer
+from odin.checkpoints.checkpointer import Checkpointer
 Checkpointer._left = lambda *told: os.kill(os.getpid(), signal.SIGKILL)
 from odin.entry import main
 sys.exit(main())

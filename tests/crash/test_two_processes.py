@@ -16,11 +16,11 @@ from odin.config import Options
 from odin.core.errors import SessionLocked
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.op import Prompt
+from odin.session.lifecycle import delete_session
 from odin.session.log import read_log
-from odin.session.remove import delete_session
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, Turn, say
-from odin.testing.seen import SeenRequest
+from odin.testing.script import SeenRequest
 
 from ..conftest import Run
 

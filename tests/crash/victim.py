@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from odin.app.host import SessionSwitcher, open_switcher
+from odin.app.sessions import SessionSwitcher, open_switcher
 from odin.config import Options
 from odin.core.client import Client
 from odin.core.errors import OdinError

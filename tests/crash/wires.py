@@ -6,7 +6,7 @@ from typing import Any
 from odin.core.message import Message
 from odin.core.provider import Request, ToolSpec
 from odin.providers import anthropic, openai_chat, openai_responses
-from odin.testing import anthropic_rules, chat_rules, responses_rules
+from odin.testing import anthropic_api, chat_api, responses_api
 from odin.testing.strict import IssuedIds, RequestRefused, parse_body
 
 NOBODY = frozenset[str]()
@@ -17,25 +17,25 @@ Check = Callable[[dict[str, Any], IssuedIds, frozenset[str]], None]
 _WIRES: dict[str, tuple[Callable[[Request], bytes], Check, str, int]] = {
     "anthropic": (
         lambda request: anthropic.encode_request(request, "anthropic"),
-        anthropic_rules.check_request,
+        anthropic_api.check_request,
         "claude-sonnet-4-5",
         0,
     ),
     "anthropic, thinking": (
         lambda request: anthropic.encode_request(request, "anthropic"),
-        anthropic_rules.check_request,
+        anthropic_api.check_request,
         "claude-sonnet-4-5",
         2000,
     ),
     "chat": (
         lambda request: openai_chat.encode_request(request, "https://example.org/v1", "openai"),
-        chat_rules.check_request,
+        chat_api.check_request,
         "gpt-4.1",
         0,
     ),
     "responses": (
         lambda request: openai_responses.encode_request(request, "openai"),
-        responses_rules.check_request,
+        responses_api.check_request,
         "gpt-5",
         2000,
     ),

@@ -7,21 +7,20 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from odin.bus.hub import EventBus
 from odin.core.event import AnyEvent, Mode, PermissionAsked
-from odin.core.hook import NO_VERDICT, HookCall, HookPoint, HookVerdict
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
-from odin.core.redaction import Redact, redact_nothing
+from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
 from odin.core.registry import Registry
 from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
-from odin.engine.asker import Approvals
-from odin.engine.call.admitted import CallScope
-from odin.engine.call.gate import CallPipeline
-from odin.engine.call.guard import RepetitionGuard
-from odin.engine.call.hooking import HookInbox
+from odin.engine.approvals import Approvals
+from odin.engine.call import CallPipeline
+from odin.engine.call_types import CallScope
+from odin.engine.event_bus import EventBus
+from odin.engine.hooks import HookInbox
 from odin.engine.recorder import Recorder
-from odin.policy.rules import Policy
+from odin.engine.repetition import RepetitionGuard
+from odin.policy.policy import Policy
 from odin.session.state import SessionState
 
 Saying = Callable[[HookCall], HookVerdict]

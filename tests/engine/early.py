@@ -7,9 +7,9 @@ from pathlib import Path
 from threading import Event as Gate
 from typing import Any
 
+from odin.checkpoints.file_state import state_of
+from odin.checkpoints.project_listing import hash_file
 from odin.core.event import AnyEvent, CallDiscarded, FileState, TurnEnded
-from odin.session.files.filestate import state_of
-from odin.session.files.listing import hash_file
 from odin.testing import call, reply
 from odin.testing.script import Turn
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.core.event import (
     Mode,
     NoteAdded,
@@ -16,12 +16,10 @@ from odin.core.event import (
     ToolStarted,
     Warned,
 )
-from odin.core.hook import HookCall, HookVerdict
 from odin.core.op import AnswerPermission
-from odin.core.redaction import RedactedText
-from odin.core.rule import RuleAction
+from odin.core.policy import HookCall, HookVerdict, RedactedText, RuleAction
 from odin.core.tool import Kind, Subject, ToolContext, ToolOutput
-from odin.policy.rules import Policy, Verdict
+from odin.policy.policy import Policy, Verdict
 from odin.tools.delete import DeleteTool
 
 from .bench import Bench, Run, Said, Saying

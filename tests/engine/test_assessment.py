@@ -3,7 +3,7 @@
 import pytest
 
 from odin.core.event import ExitReason
-from odin.engine.assessment import (
+from odin.engine.loop_mode import (
     CATEGORIES,
     MAX_ITERATIONS,
     LoopAction,

@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from odin.app.attaching import AttachmentReader
-from odin.core.attachment import Attachment
+from odin.app.attachments import AttachmentReader
 from odin.core.errors import EmptyPrompt, UsageError
 from odin.core.event import (
     Compacted,
@@ -23,9 +22,10 @@ from odin.core.event import (
     TurnStarted,
     Warned,
 )
+from odin.core.message import Attachment
 from odin.core.op import ChangePrompt, Compact, Interrupt, Prompt
 from odin.testing import call, say
-from odin.testing.seen import SeenRequest
+from odin.testing.script import SeenRequest
 from tests import pictures
 
 from .conftest import Start, Talk

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.replay.replay import ReplayOptions, format_report, replay_session
-from odin.core.attachment import Attachment
 from odin.core.event import PromptInjected, ResultsPruned, ToolEnded, TurnStarted
-from odin.core.message import Image, PromptMessage, ReplyMessage, Text
+from odin.core.message import Attachment, Image, PromptMessage, ReplyMessage, Text
 from odin.core.op import Prompt, Redo, Rewind
-from odin.session.shrink import IMAGE_REMOVED, find_paths_in_view
+from odin.replay.replay import ReplayOptions, format_report, replay_session
+from odin.session.history import IMAGE_REMOVED, find_paths_in_view
 from odin.session.thread import Thread
 from odin.testing import ScriptedServer, call, say
 from tests import pictures

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odin.core.event import ToolEnded, ToolStarted, TurnEnded
-from odin.engine.call.guard import RepetitionGuard
+from odin.engine.repetition import RepetitionGuard
 from odin.testing import call, reply, say
 
 from .conftest import Start

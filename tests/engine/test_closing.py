@@ -9,7 +9,7 @@ from odin.core.event import (
     QuestionsAnswered,
     QuestionsAsked,
 )
-from odin.engine.closing import find_dangling
+from odin.engine.recovery import find_dangling
 from odin.session.state import SessionState
 
 

@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from odin.compaction.worker import PAUSED_TURNS
 from odin.core.event import Compacted, CompactionChanged, ResultsPruned, UsageRecorded, Warned
 from odin.core.op import CancelCompaction, Compact
-from odin.engine.compact.shrinking import PAUSED_TURNS
 from odin.testing import ScriptedServer, call, fault, say
-from odin.testing.script import Turn
-from odin.testing.seen import SeenRequest
+from odin.testing.script import SeenRequest, Turn
 
 from .conftest import Start, Talk
 

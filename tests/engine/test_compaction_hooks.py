@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from odin.compaction.worker import PAUSED_TURNS
 from odin.core.event import CompactionChanged, ToolStarted
 from odin.core.op import CancelCompaction, Compact, Interrupt
-from odin.engine.compact.shrinking import PAUSED_TURNS
 from odin.testing import ScriptedServer, call, say
 
 from .conftest import Start

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from odin.compaction import worker
+from odin.compaction.worker import compacted_event_of
 from odin.core.event import (
     Compacted,
     CompactionChanged,
@@ -19,11 +21,8 @@ from odin.core.event import (
 )
 from odin.core.message import Usage
 from odin.core.op import CancelCompaction, Compact, Interrupt, Rewind
-from odin.engine.compact import shrinking
-from odin.engine.compact.condensing import compacted_event_of
 from odin.testing import ScriptedServer, call, reply, say
-from odin.testing.script import Turn
-from odin.testing.seen import SeenRequest
+from odin.testing.script import SeenRequest, Turn
 
 from .conftest import Start
 from .test_compaction import GOOD, WINDOW, Model, is_summary, prompts, text_of, windowed
@@ -216,7 +215,7 @@ async def test_a_summary_that_is_just_as_long_is_not_used(start: Start, monkeypa
         event = compacted_event_of(*args)
         return replace(event, tokens_after=event.tokens_before)
 
-    monkeypatch.setattr(shrinking, "compacted_event_of", as_long)
+    monkeypatch.setattr(worker, "compacted_event_of", as_long)
     server = ScriptedServer(Model(lambda seen, number: say(f"Answer {number}. {FILLER}"))).start()
     talk = await start(None, server=server, config=windowed(100_000))
     for number in range(3):

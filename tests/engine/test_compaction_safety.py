@@ -16,8 +16,7 @@ from odin.core.op import Compact, Interrupt, Redo, Rewind
 from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer, call, say
-from odin.testing.script import Turn
-from odin.testing.seen import SeenRequest
+from odin.testing.script import SeenRequest, Turn
 
 from .conftest import Start, Talk
 from .hookkit import hook, new_kit

@@ -5,15 +5,13 @@ from typing import Any
 
 import pytest
 
-from odin.app.preview import MAX_BYTES, MAX_CHARS, MAX_LINES, preview_change
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.core.tool import Tool
-from odin.tools.append_file import AppendFileTool
+from odin.tools.change_preview import MAX_BYTES, MAX_CHARS, MAX_LINES, preview_change
 from odin.tools.delete import DeleteTool
-from odin.tools.edit import EditTool
+from odin.tools.edit import EditTool, MultiEditTool
 from odin.tools.ls import LSTool
-from odin.tools.multi_edit import MultiEditTool
-from odin.tools.write_file import WriteFileTool
+from odin.tools.write_file import AppendFileTool, WriteFileTool
 
 
 async def shown(tool: Tool[Any], **args: Any) -> str:

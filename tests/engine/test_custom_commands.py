@@ -11,7 +11,7 @@ import pytest
 from odin.core.client import CustomCommand
 from odin.core.event import PromptChanged, PromptInjected, PromptQueued, RequestStarted, TurnStarted, Warned
 from odin.core.op import ChangePrompt, Interrupt, Prompt
-from odin.session.digest import index_entry_of
+from odin.session.index import index_entry_of
 from odin.testing import ScriptedServer, say
 
 from .conftest import Start

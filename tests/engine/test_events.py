@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from odin.api import error_of
-from odin.bus.names import BUS_NAMES, EVENT_NAMES, name_of, sources_of
 from odin.core import errors
 from odin.core.errors import UsageError
 from odin.core.event import (
@@ -31,6 +30,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.op import AnswerPermission, Op
+from odin.engine.event_bus import BUS_NAMES, EVENT_NAMES, name_of, sources_of
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start

@@ -10,20 +10,20 @@ from typing import Any, ClassVar
 import pytest
 
 from odin.app import open_session
-from odin.bus.hub import EventBus
 from odin.config import Options
 from odin.core.event import AnyEvent, PermissionAnswered, PermissionAsked, ToolEnded, ToolProgressed
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.registry import Registry
 from odin.core.tool import Args, Kind, Subject, Tool, ToolContext, ToolOutput
-from odin.engine.asker import Approvals
-from odin.engine.call.admitted import CallScope
-from odin.engine.call.bound import MAX_CHARS, MAX_LINES, bound_text
-from odin.engine.call.gate import AfterStep, BeforeStep, CallPipeline
-from odin.engine.call.guard import RepetitionGuard
+from odin.engine.approvals import Approvals
+from odin.engine.call import AfterStep, BeforeStep, CallPipeline
+from odin.engine.call_types import CallScope
+from odin.engine.event_bus import EventBus
 from odin.engine.recorder import Recorder
-from odin.policy.rules import Policy
+from odin.engine.repetition import RepetitionGuard
+from odin.engine.results import MAX_CHARS, MAX_LINES, bound_text
+from odin.policy.policy import Policy
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer, call, reply, say
 

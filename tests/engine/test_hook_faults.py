@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odin.core.event import HookRan, ToolStarted
-from odin.core.hook import CallbackHook
+from odin.core.policy import CallbackHook
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run
 

@@ -10,7 +10,7 @@ from odin.core.errors import PromptBlocked, TurnHalted
 from odin.core.event import PermissionAnswered, TurnEnded
 from odin.core.op import Interrupt
 from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
-from odin.engine.turnhooks import MAX_CONTINUES
+from odin.engine.hooks import MAX_CONTINUES
 from odin.testing import call, fault, say
 
 from .conftest import Start, Talk

@@ -10,7 +10,7 @@ import pytest
 
 from odin.core.event import Compacted, ResultsPruned, ToolEnded
 from odin.testing import call, fault, reply, say
-from odin.testing.seen import SeenRequest
+from odin.testing.script import SeenRequest
 from tests import pictures
 
 from .conftest import Start

@@ -8,7 +8,7 @@ import pytest
 
 from odin.core.event import ToolEnded, UsageRecorded
 from odin.core.message import Usage
-from odin.core.sufficiency import SUFFICIENCY_SCHEMA, EditQuestion, LineRange, PlannedEdit, Sufficiency
+from odin.core.small_jobs import SUFFICIENCY_SCHEMA, EditQuestion, LineRange, PlannedEdit, Sufficiency
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start, Talk

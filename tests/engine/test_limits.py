@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from odin.bus.hub import EventBus
 from odin.core.event import ActivityChanged, Envelope, NoteAdded, ToolEnded, TurnEnded, TurnStarted
+from odin.engine.event_bus import EventBus
 from odin.engine.recorder import Recorder
 from odin.session.state import SessionState
 from odin.testing import call, fault, reply, say

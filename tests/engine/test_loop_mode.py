@@ -23,9 +23,8 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import Interrupt, Prompt, SetLoop, SetPermissionMode
-from odin.engine.assessment import DEFAULT_TARGET
-from odin.session.looping import LOOP_ENDED_BY_RESUME
-from odin.session.state import SessionState
+from odin.engine.loop_mode import DEFAULT_TARGET
+from odin.session.state import LOOP_ENDED_BY_RESUME, SessionState
 from odin.testing import ScriptedServer, call, fault, say
 
 from .conftest import Start, Talk

@@ -11,8 +11,8 @@ import pytest
 from odin.core.errors import UsageError
 from odin.core.event import ContextAdded, PermissionAsked, ToolProgressed, ToolStarted
 from odin.core.op import RunUserShell
-from odin.engine.local import LocalClient
-from odin.policy.process.runner import CommandResult, ProcessRunner
+from odin.engine.client import LocalClient
+from odin.sandbox.runner import CommandResult, ProcessRunner
 from odin.testing import call, say
 
 from .conftest import Start, Talk

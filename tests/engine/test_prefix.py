@@ -12,7 +12,7 @@ from odin.core.event import ReplyDiscarded, RetryScheduled, TextStreamed, ToolSt
 from odin.core.op import AddContext
 from odin.engine import agent
 from odin.testing import ScriptedServer, call, fault, reply, say
-from odin.testing.seen import SeenRequest
+from odin.testing.script import SeenRequest
 
 from .conftest import Start
 from .test_recovery import APIS, told

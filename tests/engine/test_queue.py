@@ -37,10 +37,10 @@ from odin.core.op import (
     SetPermissionMode,
     SetTitle,
 )
-from odin.engine.local import LocalClient
+from odin.engine.client import LocalClient
 from odin.session.thread import CONTINUE_PROMPT
 from odin.testing import call, say
-from odin.ui.commands.waiting import format_queue
+from odin.ui.slash_commands.prompts import format_queue
 
 from .conftest import Start, Talk
 

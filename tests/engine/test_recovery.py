@@ -19,7 +19,7 @@ from odin.core.event import (
 )
 from odin.core.message import Usage
 from odin.testing import ScriptedServer, call, fault, reply, say
-from odin.testing.seen import SeenRequest
+from odin.testing.script import SeenRequest
 
 from .conftest import Start
 

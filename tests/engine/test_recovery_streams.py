@@ -21,7 +21,7 @@ from odin.core.event import (
 )
 from odin.core.message import Usage
 from odin.core.op import Interrupt, Prompt
-from odin.engine.retry import RetryPolicy
+from odin.engine.stream import RetryPolicy
 from odin.testing import call, fault, reply, retry_after, say
 
 from .conftest import Start

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odin.app.host import open_switcher
+from odin.app.sessions import open_switcher
 from odin.config import Options
 from odin.core.event import ModelChanged, SessionOpened
 from odin.core.op import Prompt, SetModel, SetPermissionMode

@@ -7,8 +7,9 @@ import pytest
 
 from odin.core.event import PermissionAsked, ToolEnded
 from odin.core.op import AnswerPermission
-from odin.policy.confine.layout import SandboxSession
-from odin.policy.sandbox import Sandbox, SandboxOptions
+from odin.sandbox.layout import SandboxSession
+from odin.sandbox.probe import SandboxOptions
+from odin.sandbox.sandbox import Sandbox
 from odin.testing import call, say
 
 from .conftest import Start, Talk

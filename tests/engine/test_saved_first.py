@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-import odin.engine.files.rewind
-import odin.tools.files.change
+import odin.checkpoints.rewind
+import odin.tools.edit
 from odin.core.event import Redone, Rewound
 from odin.core.op import Redo, Rewind
 from odin.testing import call, say
@@ -55,8 +55,8 @@ async def test_the_log_says_so_before_a_file_is_touched(
         log = next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl")).read_text()
         known.append((file.read_text(), log.count("FilesSaved"), log.count("FilesLeft")))
 
-    before(monkeypatch, odin.tools.files.change, "replace_file", look)
-    before(monkeypatch, odin.engine.files.rewind, "restore_files", look)
+    before(monkeypatch, odin.tools.edit, "replace_file", look)
+    before(monkeypatch, odin.checkpoints.rewind, "restore_files", look)
     talk = await edited(start, file)
     await gone(talk, Rewind("p1"))
     await gone(talk, Redo())
@@ -68,7 +68,7 @@ async def test_what_changes_at_the_very_moment_is_left_alone(
 ) -> None:
     file = workspace / "a"
     talk = await edited(start, file)
-    before(monkeypatch, odin.engine.files.rewind, "restore_files", lambda: file.write_text("mine\n"))
+    before(monkeypatch, odin.checkpoints.rewind, "restore_files", lambda: file.write_text("mine\n"))
     rewound = await gone(talk, Rewind("p1"))
     assert file.read_text() == "mine\n"
     assert [file.reason for file in rewound.skipped_files] == ["somebody changed it at this very moment"]

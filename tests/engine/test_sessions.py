@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from odin.app.host import SessionSwitcher, open_switcher
+from odin.app.sessions import SessionSwitcher, open_switcher
 from odin.config import Options
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionLocked, SessionNotFound, UsageError
 from odin.core.event import Envelope, SessionSwitched, TurnEnded

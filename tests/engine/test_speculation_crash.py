@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from odin.checkpoints.rewind import OUT_OF_BOUNDS
 from odin.core.event import CallDiscarded, Envelope, Warned
-from odin.engine.early.takeback import OUT_OF_BOUNDS
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, say
 

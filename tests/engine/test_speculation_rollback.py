@@ -21,8 +21,8 @@ from odin.core.event import (
     TurnEnded,
     Warned,
 )
-from odin.core.hook import CallbackHook
 from odin.core.op import Interrupt, Rewind, SetPermissionMode
+from odin.core.policy import CallbackHook
 from odin.testing import call, say
 from odin.testing.script import Turn
 

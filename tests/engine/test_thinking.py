@@ -22,7 +22,7 @@ from odin.core.event import (
 from odin.core.message import Thinking
 from odin.core.op import Compact, Continue, Interrupt, Prompt, RemoveLastMessage, Rewind, SetModel
 from odin.core.provider import ThinkingChunk
-from odin.engine.thoughts import ReasoningStream
+from odin.engine.stream import ReasoningStream
 from odin.testing import ScriptedServer, call, reply, say
 
 from .conftest import Start, Talk

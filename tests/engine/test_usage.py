@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odin.app.usage import UsagePeriod, report_usage
-from odin.context.headings import HEADINGS
+from odin.compaction.summary import HEADINGS
 from odin.core.client import ContextReport
 from odin.core.event import Compacted, UsageRecorded
 from odin.core.message import Usage

@@ -16,7 +16,7 @@ from odin.core.event import (
 )
 from odin.core.op import Continue, Prompt
 from odin.engine import agent as agent_module
-from odin.engine.local import LocalClient
+from odin.engine.client import LocalClient
 from odin.testing import call, reply, say
 from tests.policy.processes import alive, gone, pids_in
 

@@ -8,7 +8,7 @@ import pytest
 
 from odin.core.event import ContextSummarized, PermissionAsked, ToolEnded, UsageRecorded
 from odin.core.op import AddContext, AnswerPermission
-from odin.session.summary import SUMMARIZED_RESULT
+from odin.session.history import SUMMARIZED_RESULT
 from odin.testing import SeenRequest, Turn, call, fault, reply, say
 from tests.engine.conftest import Start, Talk
 from tests.tools.site import Site, open_site

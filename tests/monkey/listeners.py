@@ -6,7 +6,7 @@ from typing import Any
 
 from odin.core.client import Client
 from odin.core.event import Envelope
-from odin.core.hook import CallbackHook
+from odin.core.policy import CallbackHook
 
 
 class Reader:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from odin.context.headings import HEADINGS
+from odin.compaction.summary import HEADINGS
 from odin.testing import ScriptedCall, SeenRequest, Turn, Usage, fault, reply, say
 
 WORDS = ("yes", "no", "file", "done", "größer", "文件", "\x1b[31mred\x1b[0m", "a\x00b", "‮", "👩‍👩‍👧", "\r\n")

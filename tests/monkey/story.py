@@ -41,8 +41,7 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import ReplyMessage, ToolMessage, Usage
-from odin.session.digest import IndexEntry, index_entry_of
-from odin.session.index import SessionIndex
+from odin.session.index import IndexEntry, SessionIndex, index_entry_of
 from odin.session.log import read_header, read_log
 from odin.session.state import SessionState
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from odin.core.tool import SandboxProfile
-from odin.policy.confine.layout import SandboxSession
-from odin.policy.process.runner import CommandResult, ProcessRunner
-from odin.policy.sandbox import Sandbox, SandboxOptions
+from odin.sandbox.layout import SandboxSession
+from odin.sandbox.probe import SandboxOptions
+from odin.sandbox.runner import CommandResult, ProcessRunner
+from odin.sandbox.sandbox import Sandbox
 
 LOOK = SandboxProfile(writes=False)
 WRITE = SandboxProfile(writes=True)

@@ -7,12 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from odin.policy.confine.blocked import describe_denial
-from odin.policy.confine.bubblewrap import BUBBLEWRAP_VARIANTS, build_bubblewrap_argv
-from odin.policy.confine.landlock import list_readable
-from odin.policy.confine.layout import SandboxLayout, SandboxSession, plan_layout
-from odin.policy.confine.planted import list_protected_files
-from odin.policy.confine.proof import (
+from odin.sandbox.backends import BUBBLEWRAP_VARIANTS, build_bubblewrap_argv, list_readable
+from odin.sandbox.layout import SandboxLayout, SandboxSession, list_protected_files, plan_layout
+from odin.sandbox.probe import (
     ProbeResult,
     SandboxCandidate,
     SandboxOptions,
@@ -21,6 +18,7 @@ from odin.policy.confine.proof import (
     load_probe,
     save_probe,
 )
+from odin.sandbox.sandbox import describe_denial
 from tests.table import each
 
 NOTHING = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=(), protected=(), hidden=(), visible=())

@@ -13,8 +13,8 @@ import pytest
 
 from odin.core.event import Mode
 from odin.core.tool import Kind, SandboxProfile, Subject
-from odin.policy.process.runner import ProcessRunner
-from odin.policy.rules import Policy
+from odin.policy.policy import Policy
+from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday import make_repository
 
 CORPUS = Path(__file__).parent / "corpus"

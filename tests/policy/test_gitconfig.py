@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from odin.core.tool import SandboxProfile
-from odin.policy.command.gitconfig import has_safe_git_config
-from odin.policy.command.gitindex import list_submodules
-from odin.policy.process.runner import ProcessRunner
-from odin.policy.shell import is_read_only
+from odin.policy.commands.analysis import is_read_only
+from odin.policy.commands.git_config import has_safe_git_config, list_submodules
+from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday import make_repository
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from odin.core.tool import Subject
-from odin.policy.command.grammar import parse_command
-from odin.policy.command.harmless import locate_steps
-from odin.policy.command.harmless.git import GIT_COMMANDS
-from odin.policy.command.harmless.judge import READ_ONLY_COMMANDS
-from odin.policy.command.harmless.options import _parse_long_options, _parse_short_options
-from odin.policy.rules import Policy
-from odin.policy.shell import is_read_only
+from odin.policy.commands.analysis import is_read_only
+from odin.policy.commands.parser import parse_command
+from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
+from odin.policy.commands.readonly.git import GIT_COMMANDS
+from odin.policy.commands.readonly.options import _parse_long_options, _parse_short_options
+from odin.policy.commands.readonly.scope import locate_steps
+from odin.policy.policy import Policy
 from tests.policy.everyday import EVERYDAY, make_repository
 
 
@@ -727,9 +727,9 @@ def test_secrets_are_not_printed_by_a_search_of_the_whole_tree(repo: Path):
 
 
 def test_a_tree_that_is_too_large_to_look_at_is_a_question(repo: Path, monkeypatch: pytest.MonkeyPatch):
-    from odin.policy.command.harmless import place
+    from odin.policy.commands.readonly import scope
 
-    monkeypatch.setattr(place, "_MAX_ENTRIES", 3)
+    monkeypatch.setattr(scope, "_MAX_ENTRIES", 3)
     assert not harmless("grep -rn KEY .", repo)
     assert harmless("grep -n KEY README.md", repo)
 

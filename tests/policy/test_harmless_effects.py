@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 from odin.core.tool import SandboxProfile
-from odin.policy.command.harmless.git import GIT_COMMANDS
-from odin.policy.command.harmless.judge import READ_ONLY_COMMANDS
-from odin.policy.command.harmless.options import _parse_long_options, _parse_short_options
-from odin.policy.process.runner import ProcessRunner
-from odin.policy.shell import is_read_only
+from odin.policy.commands.analysis import is_read_only
+from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
+from odin.policy.commands.readonly.git import GIT_COMMANDS
+from odin.policy.commands.readonly.options import _parse_long_options, _parse_short_options
+from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday import EVERYDAY, make_repository
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy.shell import is_read_only
+from odin.policy.commands.analysis import is_read_only
 from tests.policy.everyday import make_repository
 
 

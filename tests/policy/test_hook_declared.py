@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from odin.core.hook import CallbackHook
-from odin.policy.hook.declared import DEFAULT_TIMEOUT, HOOK_EVENTS, HookFilters, make_callback_hook, parse_hooks
+from odin.core.policy import CallbackHook
+from odin.policy.hooks.declaration import DEFAULT_TIMEOUT, HOOK_EVENTS, HookFilters, make_callback_hook, parse_hooks
 from tests.table import each
 
 

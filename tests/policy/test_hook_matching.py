@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from odin.core.hook import HookCall
-from odin.policy.hook.declared import HOOK_EVENTS, HookFilters, HookSpec
-from odin.policy.hook.matching import match_hook
+from odin.core.policy import HookCall
+from odin.policy.hooks.declaration import HOOK_EVENTS, HookFilters, HookSpec, match_hook
 from tests.table import each
 
 ROOT = "/srv/project"

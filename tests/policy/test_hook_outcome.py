@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from odin.core.hook import NO_VERDICT, HookCall, HookPoint, HookVerdict
-from odin.policy.hook.declared import HookSpec
-from odin.policy.hook.outcome import MAX_TEXT_CHARS, interpret_callback, interpret_program, merge_verdicts
-from odin.policy.process.runner import CapturedOutput
+from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict
+from odin.policy.hooks.declaration import HookSpec
+from odin.policy.hooks.outcome import MAX_TEXT_CHARS, interpret_callback, interpret_program, merge_verdicts
+from odin.sandbox.runner import CapturedOutput
 from tests.table import each
 
 

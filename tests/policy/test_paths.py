@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from odin.policy import paths
-from odin.policy.command.reach import find_outside_word, is_outside_word
-from odin.policy.confidential import is_secret_path
-from odin.policy.shell import analyze_command
+from odin.policy.commands.analysis import analyze_command, find_outside_word, is_outside_word
+from odin.policy.protected_files import is_secret_path
 from tests.table import each
 
 

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.policy.process.output import HeadTailBuffer
-from odin.policy.process.plain import AnsiStripper, decode_output, strip_ansi
+from odin.sandbox.output import AnsiStripper, HeadTailBuffer, decode_output, strip_ansi
 from tests.table import each
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.policy.command.grammar import MAX_COMMAND_CHARS, ShellWord, Unparseable, examine_command, parse_command
-from odin.policy.shell import CommandAnalysis, analyze_command
+from odin.policy.commands.analysis import analyze_command
+from odin.policy.commands.parser import examine_command, parse_command
+from odin.policy.commands.syntax import MAX_COMMAND_CHARS, CommandAnalysis, ShellWord, Unparseable
 from tests.table import each
 
 
@@ -552,5 +553,5 @@ def test_deep_nesting_ends(opening: str):
 
 
 def test_the_parser_is_not_loaded_before_it_is_needed(tmp_path: Path):
-    code = "import sys, odin.policy.rules; assert not [n for n in sys.modules if n.startswith('tree_sitter')]"
+    code = "import sys, odin.policy.policy; assert not [n for n in sys.modules if n.startswith('tree_sitter')]"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)

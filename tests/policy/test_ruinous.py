@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.tool import Subject
-from odin.policy.command.ruinous import find_harm, find_risk
-from odin.policy.rules import Policy
-from odin.policy.shell import analyze_command
+from odin.policy.commands.analysis import analyze_command
+from odin.policy.commands.destructive.check import find_harm, find_risk
+from odin.policy.policy import Policy
 from tests.table import each
 
 ROOT = "/ws/project"

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from odin.core.tool import Subject
-from odin.policy.command.ruinous import find_harm
-from odin.policy.rules import Policy
-from odin.policy.shell import analyze_command
+from odin.policy.commands.analysis import analyze_command
+from odin.policy.commands.destructive.check import find_harm
+from odin.policy.policy import Policy
 from tests.table import each
 
 ROOT = "/ws/proj"

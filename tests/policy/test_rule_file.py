@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from odin.core.errors import ConfigError, UsageError
-from odin.policy.rule.book import RuleSet
-from odin.policy.rule.file import RuleFile
+from odin.policy.rules.rule_file import RuleFile
+from odin.policy.rules.rule_set import RuleSet
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_reader_never_sees_half_a_file_and_nothing_is_left_behind(path: Path, 
 
 def test_many_processes_lose_no_rule(path: Path, workspace: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from odin.policy.rule.file import RuleFile\n"
+        "import sys; from pathlib import Path; from odin.policy.rules.rule_file import RuleFile\n"
         "file = RuleFile(Path(sys.argv[1]), sys.argv[2])\n"
         "for n in range(10): file.add(f'Bash({sys.argv[3]}-{n})', 'allow', 'user')\n"
     )

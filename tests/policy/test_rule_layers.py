@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from odin.core.errors import UsageError
-from odin.core.rule import RuleLayer
+from odin.core.policy import RuleLayer
 from odin.core.tool import Kind, Subject
-from odin.policy.rule.book import LAYERS, RuleSet
-from odin.policy.rule.rule import Rule, rule_of
-from odin.policy.rules import Policy, Verdict
+from odin.policy.policy import Policy, Verdict
+from odin.policy.rules.rule import Rule, rule_of
+from odin.policy.rules.rule_set import LAYERS, RuleSet
 from tests.table import each
 
 Said = tuple[Any, Any, str]

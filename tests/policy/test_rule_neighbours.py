@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odin.core.tool import Kind, Subject
-from odin.policy.rules import Policy
+from odin.policy.policy import Policy
 
 COMMANDS = (
     "npm test",

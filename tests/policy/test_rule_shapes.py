@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from odin.core.tool import Subject
-from odin.policy.rule.book import RuleSet
-from odin.policy.rule.shapes import RuleReader
-from odin.policy.rules import Policy
+from odin.policy.policy import Policy
+from odin.policy.rules.rule_file import RuleReader
+from odin.policy.rules.rule_set import RuleSet
 from tests.table import each
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.tool import Kind, Subject
-from odin.policy.rule.book import RuleSet
-from odin.policy.rules import Policy
+from odin.policy.policy import Policy
+from odin.policy.rules.rule_set import RuleSet
 
 
 def offered(root: Path, command: str, **settings: Any) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from odin.core.event import Mode
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
 from odin.policy.modes import PERMISSION_MODES, mode_of
-from odin.policy.rules import Policy, Verdict
+from odin.policy.policy import Policy, Verdict
 from tests.table import each
 
 PATHS = Path(__file__).parents[3] / "shared" / "safety" / "paths.json"

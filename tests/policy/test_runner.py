@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy.process import output
-from odin.policy.process.environment import build_command_environment, build_git_settings
-from odin.policy.process.output import HeadTailBuffer
-from odin.policy.process.runner import ProcessRunner
+from odin.sandbox import output
+from odin.sandbox.environment import build_command_environment, build_git_settings
+from odin.sandbox.output import HeadTailBuffer
+from odin.sandbox.runner import ProcessRunner
 
 STUBBORN = "trap '' TERM INT HUP"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy.confine.choice import find_landlock_abi
-from odin.policy.process.guard import SandboxUnavailable
+from odin.sandbox.backends import find_landlock_abi
+from odin.sandbox.runner import SandboxUnavailable
 
 from .processes import alive, folder_of
 from .sandboxes import LOOK, OUTSIDE, WRITE, Place

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy.confine.choice import find_landlock_abi
-from odin.policy.confine.layout import SandboxSession, build_programs_path, plan_layout
-from odin.policy.confine.proof import load_probe
-from odin.policy.process.guard import SandboxUnavailable
-from odin.policy.sandbox import Sandbox, SandboxOptions
+from odin.sandbox.backends import find_landlock_abi
+from odin.sandbox.layout import SandboxSession, build_programs_path, plan_layout
+from odin.sandbox.probe import SandboxOptions, load_probe
+from odin.sandbox.runner import SandboxUnavailable
+from odin.sandbox.sandbox import Sandbox
 
 from .processes import running, wait_until
 from .sandboxes import LOOK, WRITE, Place
@@ -315,9 +315,9 @@ KILLED = """
 import asyncio, os, sys
 from pathlib import Path
 from odin.core.tool import Confinement
-from odin.policy.confine.layout import Session
-from odin.policy.process.runner import ProcessRunner
-from odin.policy.sandbox import Sandbox, Wanted
+from odin.sandbox.layout import Session
+from odin.sandbox.runner import ProcessRunner
+from odin.sandbox.sandbox import Sandbox, Wanted
 
 async def main(use, root, words):
     env = {**os.environ, "HOME": root}

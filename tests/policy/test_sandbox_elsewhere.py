@@ -17,9 +17,9 @@ PROGRAM = """
 import asyncio, json, os, sys
 from pathlib import Path
 from odin.core.tool import Confinement
-from odin.policy.confine.layout import Session
-from odin.policy.process.runner import ProcessRunner
-from odin.policy.sandbox import Sandbox, Wanted
+from odin.sandbox.layout import Session
+from odin.sandbox.runner import ProcessRunner
+from odin.sandbox.sandbox import Sandbox, Wanted
 
 async def main(use, folder):
     root, beside = folder / "project", folder / "beside"
@@ -42,7 +42,7 @@ asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
 """
 
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-_CAN = "import os, sys, odin.policy.sandbox; sys.exit(not os.access(sys.executable, os.X_OK))"
+_CAN = "import os, sys, odin.sandbox.sandbox; sys.exit(not os.access(sys.executable, os.X_OK))"
 INSIDE = ["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--unshare-net", "--die-with-parent"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy.confine.gitplace import find_git_folders
+from odin.sandbox.layout import find_git_folders
 
 from .sandboxes import LOOK, WRITE, Place
 

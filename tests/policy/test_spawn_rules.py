@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from odin.core.tool import Subject
-from odin.policy.rules import Policy
+from odin.policy.policy import Policy
 
 
 def verdict(name: str, command: str, **rules: Any) -> str:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy.process.runner import ProcessRunner
-from odin.policy.process.watchdog import Watchdog
+from odin.sandbox.orphans import Watchdog
+from odin.sandbox.runner import ProcessRunner
 
 from .processes import alive, gone, pids_in, wait_until
 
 PROGRAM = """
 import asyncio, sys
-from odin.policy.process.runner import ProcessRunner
+from odin.sandbox.runner import ProcessRunner
 
 async def main():
     runner = ProcessRunner(linger=0.05)

@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 
 from odin.core.tool import Subject
-from odin.policy.rule.wildcard import compile_wildcard
-from odin.policy.rules import Policy
+from odin.policy.policy import Policy
+from odin.policy.rules.pattern import compile_wildcard
 from tests.table import each
 
 MEANT = [

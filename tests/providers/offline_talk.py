@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import Request
 from odin.core.reply import ReplyBuilder
 from odin.core.tool import Tool, ToolContext
-from odin.policy.process.runner import ProcessRunner
 from odin.providers.offline import OfflinePlanner
+from odin.sandbox.runner import ProcessRunner
 from odin.tools import ToolDeps, build_standard_tools
 
 MAX_STEPS = 80

@@ -7,14 +7,21 @@ import pytest
 from odin.core.errors import ConfigError, NoUsableKeys
 from odin.core.message import PromptMessage, Usage
 from odin.core.provider import Request
+from odin.models.catalog import (
+    PRESETS,
+    ModelTable,
+    connect_model,
+    find_default_ref,
+    lookup_model,
+    parse_ref,
+    resolve_endpoint,
+)
 from odin.providers.anthropic import AnthropicProvider
-from odin.providers.catalog import PRESETS, connect_model, find_default_ref, lookup_model, parse_ref, resolve_endpoint
-from odin.providers.exchange import WireProvider
 from odin.providers.http import HttpClient
-from odin.providers.known import ModelTable
 from odin.providers.openai_chat import ChatProvider
 from odin.providers.openai_responses import ResponsesProvider
 from odin.providers.settings import ModelSettings, ProviderSettings
+from odin.providers.wire import WireProvider
 from odin.testing import ScriptedServer, say
 from tests.table import each
 
@@ -281,7 +288,7 @@ async def test_a_connected_provider_answers() -> None:
 
 def test_asking_one_provider_does_not_load_the_others() -> None:
     code = (
-        "import sys; from odin.providers.catalog import connect; from odin.providers.http import Http\n"
+        "import sys; from odin.models.catalog import connect; from odin.providers.http import Http\n"
         "connect('openai/x', {}, {'OPENAI_BASE_URL': 'http://x/v1'}, Http({}))\n"
         "loaded = {name for name in sys.modules if name.startswith('odin.providers.')}\n"
         "heavy = {'http.client', 'urllib.request', 'email', 'json', 'zlib', 'hashlib', 'ipaddress', 'httpx2', 'h11'}\n"

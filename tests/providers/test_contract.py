@@ -13,18 +13,20 @@ from odin.core.errors import BadRequest, ProviderError
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import CallChunk, Chunk, Provider, Request, StopChunk, TextChunk, ToolSpec, ToolStyle
 from odin.core.reply import Reply, ReplyBuilder
-from odin.providers.adaptive import AdaptiveTools
-from odin.providers.contract import JsonContract, fit_tools_to_window
-from odin.providers.contract_reply import ExplanationReader, make_call_id
-from odin.providers.contract_request import (
+from odin.providers.http import HttpClient
+from odin.providers.json_contract import (
+    ExplanationReader,
+    JsonContract,
     build_contract_schema,
     build_instructions,
     find_repeated_tools,
+    fit_tools_to_window,
     flatten_messages,
     list_editable_lines,
+    make_call_id,
 )
-from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider
+from odin.providers.tool_adapters import AdaptiveTools
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, reply, say
 
 READ = ToolSpec(

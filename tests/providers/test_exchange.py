@@ -16,7 +16,7 @@ from odin.core.errors import (
 )
 from odin.core.message import PromptMessage
 from odin.core.provider import Request, StopChunk, TextChunk, UsageChunk, WaitChunk
-from odin.providers import exchange
+from odin.providers import wire
 from odin.providers.http import HttpClient
 from odin.providers.openai_chat import ChatProvider
 from odin.testing import ScriptedServer, fault, retry_after, say
@@ -156,7 +156,7 @@ async def test_waiting_for_the_first_byte_is_bounded() -> None:
 
 
 async def test_a_known_stop_needs_no_proper_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "TRAILER_WAIT", 0.05)
+    monkeypatch.setattr(wire, "TRAILER_WAIT", 0.05)
 
     async def play(line: Line) -> None:
         await line.request()

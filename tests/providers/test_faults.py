@@ -19,9 +19,9 @@ from odin.core.errors import (
     StreamCut,
     StreamStalled,
 )
-from odin.providers import faults
+from odin.providers import errors
 from odin.providers.address import Route, parse_address
-from odin.providers.faults import (
+from odin.providers.errors import (
     ApiErrorInfo,
     Peer,
     make_not_streamed_error,
@@ -130,7 +130,7 @@ AT_HOME = Route(parse_address("http://127.0.0.1:11434/v1"))
     "error",
     [
         *(
-            faults.make_unreachable_error(route, error)
+            errors.make_unreachable_error(route, error)
             for route in (STRAIGHT, BY_PROXY, AT_HOME)
             for error in (
                 TimeoutError(),
@@ -140,20 +140,20 @@ AT_HOME = Route(parse_address("http://127.0.0.1:11434/v1"))
                 OSError(),
             )
         ),
-        faults.make_unreachable_error(STRAIGHT, ssl.SSLError()),
-        faults.make_tls_error(STRAIGHT, ssl.SSLCertVerificationError()),
-        faults.make_certificate_error("ca.pem", "SSL_CERT_FILE"),
-        faults.make_proxy_error(BY_PROXY, 407, "Login"),
-        faults.make_proxy_error(BY_PROXY, 503, ""),
-        faults.make_header_timeout_error(HERE, 5),
-        faults.make_idle_timeout_error(HERE, 5),
-        faults.make_cut_error(HERE),
-        faults.make_closed_error(HERE),
-        faults.make_protocol_error(HERE, "no status"),
-        faults.make_web_page_error(PEER),
+        errors.make_unreachable_error(STRAIGHT, ssl.SSLError()),
+        errors.make_tls_error(STRAIGHT, ssl.SSLCertVerificationError()),
+        errors.make_certificate_error("ca.pem", "SSL_CERT_FILE"),
+        errors.make_proxy_error(BY_PROXY, 407, "Login"),
+        errors.make_proxy_error(BY_PROXY, 503, ""),
+        errors.make_header_timeout_error(HERE, 5),
+        errors.make_idle_timeout_error(HERE, 5),
+        errors.make_cut_error(HERE),
+        errors.make_closed_error(HERE),
+        errors.make_protocol_error(HERE, "no status"),
+        errors.make_web_page_error(PEER),
         make_not_streamed_error(PEER, b"[]"),
-        faults.make_bad_event_error(PEER, b"{"),
-        faults.make_incomplete_error(PEER),
+        errors.make_bad_event_error(PEER, b"{"),
+        errors.make_incomplete_error(PEER),
         *(make_status_error(PEER, 429, {"retry-after": wait}, b"") for wait in ("0", "5", "soon")),
     ],
     ids=lambda error: str(error)[:60],
@@ -184,15 +184,15 @@ def test_a_rate_limit_says_how_long(headers: dict[str, str], sentence: str) -> N
 
 def test_the_setting_that_ends_a_wait_is_named() -> None:
     stalled: tuple[StreamStalled, ...] = (
-        faults.make_idle_timeout_error(HERE, 90),
-        faults.make_header_timeout_error(HERE, 120),
+        errors.make_idle_timeout_error(HERE, 90),
+        errors.make_header_timeout_error(HERE, 120),
     )
     assert ["idle_timeout" in error.hint for error in stalled] == [True, False]
     assert ["header_timeout" in error.hint for error in stalled] == [False, True]
     cuts: tuple[StreamCut, ...] = (
-        faults.make_cut_error(HERE),
-        faults.make_closed_error(HERE),
-        faults.make_incomplete_error(PEER),
+        errors.make_cut_error(HERE),
+        errors.make_closed_error(HERE),
+        errors.make_incomplete_error(PEER),
     )
     assert all("Try again" in error.hint and "timeout" not in error.hint for error in cuts)
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from odin.core.message import Usage
-from odin.providers.catalog import lookup_model
-from odin.providers.known import ModelTable
+from odin.models.catalog import ModelTable, lookup_model
 from odin.providers.settings import ModelSettings, ProviderSettings
 from odin.testing import ScriptedServer, reply
 from tests.conftest import Run

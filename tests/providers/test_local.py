@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from odin.core.provider import ModelInfo
-from odin.providers.local import PORTS, LocalServer, discover_servers, probe_server, read_ports
+from odin.models.local_servers import PORTS, LocalServer, discover_servers, probe_server, read_ports
 from odin.providers.settings import ModelSettings
 from odin.testing import ScriptedServer
 

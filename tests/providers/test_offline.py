@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult, Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ToolSpec, UsageChunk
 from odin.core.reply import ReplyBuilder
-from odin.providers.offline import OfflinePlanner
+from odin.providers.offline import OfflinePlanner, stream_reply
 from odin.providers.offline.grammar import parse_prompt
-from odin.providers.offline.planner import stream_reply
+from odin.providers.offline.task import STOPPED
 from odin.providers.offline.turn import MAX_STEPS
-from odin.providers.offline.wording import STOPPED
 from tests.providers.offline_talk import Talk
 from tests.providers.test_offline_grammar import PHRASES
 from tests.table import each

@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.providers.offline.grammar import parse_prompt
-from odin.providers.offline.quotes import protect_quotes
+from odin.providers.offline.language import TEST_GLOBS, compile_template, first_words_of, protect_quotes
 from odin.providers.offline.task import LAST_FILE, LAST_PLACE, LAST_TERM, PlannerTask, make_entry_ref
-from odin.providers.offline.template import compile_template, first_words_of
-from odin.providers.offline.vocabulary import TEST_GLOBS
 from tests.table import each
 
 PYTHON = ("**/*.py", "**/*.pyi")

@@ -7,17 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.job import SUFFICIENCY_JOB, SUMMARY_JOB, TITLE_JOB
 from odin.core.message import PromptMessage
 from odin.core.provider import Request, TextChunk
-from odin.core.sufficiency import EditQuestion, PlannedEdit, Sufficiency
-from odin.providers.offline import JOB_SUFFICIENCY, JOB_SUMMARY, JOB_TITLE, make_offline_summary, make_offline_title
+from odin.core.small_jobs import SUFFICIENCY_JOB, SUMMARY_JOB, TITLE_JOB, EditQuestion, PlannedEdit, Sufficiency
+from odin.providers.offline import (
+    JOB_SUFFICIENCY,
+    JOB_SUMMARY,
+    JOB_TITLE,
+    make_offline_summary,
+    make_offline_title,
+    stream_reply,
+)
+from odin.providers.offline.command_plans import find_test_command as command_for
+from odin.providers.offline.command_plans import tally_of
+from odin.providers.offline.edit_plans import build_word_edits
 from odin.providers.offline.jobs import judge_edit, parse_edit_question
-from odin.providers.offline.outline import extract_first_paragraph, outline_of
-from odin.providers.offline.plan_run import find_test_command as command_for
-from odin.providers.offline.plan_run import tally_of
-from odin.providers.offline.planner import stream_reply
-from odin.providers.offline.rewrite import build_word_edits
+from odin.providers.offline.read_plans import extract_first_paragraph, outline_of
 
 
 def answer(request: Request) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from odin.core.errors import ContextOverflow
-from odin.providers.faults import ApiErrorInfo, Peer, make_api_error
+from odin.providers.errors import ApiErrorInfo, Peer, make_api_error
 from tests.table import each
 
 PEER = Peer("p", "http://127.0.0.1/v1", "m")

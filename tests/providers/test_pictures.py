@@ -13,14 +13,14 @@ import pytest
 from odin.core.errors import BadRequest
 from odin.core.message import Image, Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import Provider, Request
+from odin.models.catalog import lookup_model
 from odin.providers import anthropic, openai_chat, openai_responses
-from odin.providers.catalog import lookup_model
-from odin.providers.contract_request import flatten_messages
 from odin.providers.http import HttpClient
-from odin.providers.pictures import MAX_IMAGE_CHARS, MAX_IMAGES, ImageBudget
+from odin.providers.image_budget import MAX_IMAGE_CHARS, MAX_IMAGES, ImageBudget
+from odin.providers.json_contract import flatten_messages
 from odin.providers.settings import ModelSettings, ProviderSettings
 from odin.testing import ScriptedServer, fault, say
-from odin.testing.seen import Api, SeenRequest
+from odin.testing.script import Api, SeenRequest
 from tests import pictures
 
 from .histories import TOOLS, open_end

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.provider import ToolSpec
-from odin.providers.callsieve import TextCallFilter
-from odin.providers.textcalls import TextCalls, find_calls
+from odin.providers.text_calls import TextCallFilter, TextCalls, find_calls
 from tests.table import each
 
 OFFERED = ("Read", "Grep", "EditTool", "WriteFile", "ExecuteCommand", "LS")

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from odin.app import open_session
-from odin.app.replay.saving import save_recording
 from odin.config import Options
 from odin.core.event import TextStreamed, ToolStarted
 from odin.core.op import AnswerPermission, Prompt, Rewind
+from odin.replay.recording import save_recording
 from odin.testing import ScriptedServer, call, fault, reply, say
 from tests.engine.conftest import Talk
 

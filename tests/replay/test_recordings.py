@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.replay.replay import ReplayOptions, format_report, replay_session
+from odin.replay.replay import ReplayOptions, format_report, replay_session
 from tests.replay.record import RECORDINGS, SCENES
 
 KEPT = sorted(path.name for path in RECORDINGS.iterdir() if (path / "session.jsonl").is_file())

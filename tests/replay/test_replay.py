@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from odin.app.replay.replay import ReplayOptions, ReplayReport, format_report, replay_session
 from odin.core.event import PermissionAsked, PromptQueued, TextStreamed, ToolStarted, TurnStarted
 from odin.core.op import AnswerPermission, Interrupt, Prompt, Redo, Rewind, SetBudget, SetTitle
+from odin.replay.replay import ReplayOptions, ReplayReport, format_report, replay_session
 from odin.session.store import SessionStore
 from odin.testing import call, reply, say
 from tests.conftest import Run

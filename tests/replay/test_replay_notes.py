@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.replay.recording import find_recording
-from odin.app.replay.replay import ReplayOptions, _note_summaries, replay_session
 from odin.core.errors import LogDamaged
 from odin.core.event import Compacted, Envelope
 from odin.core.op import AnswerQuestions
+from odin.replay.recording import find_recording
+from odin.replay.replay import ReplayOptions, _note_summaries, replay_session
 from odin.session.store import SessionStore
 from odin.testing import call, say
 from tests.engine.conftest import Start

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from odin.policy.rules import Policy
+from odin.policy.policy import Policy
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -4,18 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from odin.context.archive import write_history, write_results
-from odin.context.compact import (
+from odin.compaction.prune import write_history, write_results
+from odin.compaction.summary import (
     SummaryFacts,
     body_of,
     build_local_summary,
     build_summary_block,
     collect_quotes,
     merge_facts,
+    parse_sections,
     render_message,
+    render_sections,
     split_into_portions,
 )
-from odin.context.headings import parse_sections, render_sections
 from odin.core.event import CachedFile, Todo
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult
 from tests.table import each

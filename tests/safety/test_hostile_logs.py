@@ -10,6 +10,7 @@ import pytest
 
 from odin.app.export import export_session
 from odin.app.sessions import ProjectSessions
+from odin.checkpoints.store import CheckpointLost, CheckpointStore
 from odin.core.errors import LogDamaged, OdinError
 from odin.core.event import (
     AnyEvent,
@@ -27,7 +28,6 @@ from odin.core.event import (
     SessionOpened,
     TitleSet,
 )
-from odin.session.files.checkpoints import CheckpointLost, CheckpointStore
 from odin.session.log import LOG_FORMAT, LogHeader, read_header
 from odin.session.store import LOG_NAME, SessionStore
 from odin.testing import call, say

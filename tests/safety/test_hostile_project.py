@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from odin.app.usage import UsageReport, UsageRow
-from odin.cli.usage import format_csv
+from odin.commands.usage import format_csv
 from odin.config import load
 from odin.context.instructions import load_instructions
+from odin.core.usage import UsageReport, UsageRow
 
 
 def configured(home: Path, workspace: Path, user: dict[str, Any], project: dict[str, Any]) -> Any:

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.app.replay.replay import ReplayOptions, ReplayReport, format_report, replay_session
-from odin.app.replay.saving import save_recording
 from odin.core.errors import OdinError
 from odin.core.event import AnyEvent, Envelope, Replied, SessionOpened, ToolEnded, ToolStarted, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text, ToolCall
+from odin.replay.recording import save_recording
+from odin.replay.replay import ReplayOptions, ReplayReport, format_report, replay_session
 from odin.session.log import LOG_FORMAT, LogHeader
 from odin.testing import call, say
 from tests.engine.conftest import Start

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from odin.checkpoints.project_listing import ListingLimits, ListingStopped, ProjectLister
+from odin.checkpoints.store import CheckpointStore, prune_store, sha256_of
 from odin.core.errors import StateUnwritable
-from odin.session.files.checkpoints import CheckpointStore, sha256_of
-from odin.session.files.listing import ListingLimits, ListingStopped, ProjectLister
-from odin.session.files.prune import prune_store
 
 MANY = {f"file {number}": f"content {number}\n".encode() * number for number in range(60)}
 

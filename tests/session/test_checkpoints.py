@@ -8,12 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odin.checkpoints.file_state import decode_path, encode_path
+from odin.checkpoints.project_listing import ListingLimits, ListingStopped, ProjectLister, ProjectListing
+from odin.checkpoints.store import (
+    DAY_S,
+    CheckpointLost,
+    CheckpointManifest,
+    CheckpointStore,
+    prune_if_due,
+    prune_store,
+    sha256_of,
+)
 from odin.core.errors import StateUnwritable
 from odin.core.event import FileState
-from odin.session.files.checkpoints import CheckpointLost, CheckpointManifest, CheckpointStore, sha256_of
-from odin.session.files.filestate import decode_path, encode_path
-from odin.session.files.listing import ListingLimits, ListingStopped, ProjectLister, ProjectListing
-from odin.session.files.prune import DAY_S, prune_if_due, prune_store
 
 
 @pytest.fixture

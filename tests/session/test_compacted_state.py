@@ -21,7 +21,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.message import Image, PromptMessage, ReplyMessage, ToolMessage, ToolResult
-from odin.session.shrink import SUMMARY_OPENING, find_paths_in_view, is_pruned
+from odin.session.history import SUMMARY_OPENING, find_paths_in_view, is_pruned
 from odin.session.state import SessionState
 
 from .test_state import assert_legal, ended, reply, wrap

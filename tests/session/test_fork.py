@@ -7,7 +7,7 @@ import pytest
 from odin.core.errors import UsageError
 from odin.core.event import PromptChanged, PromptDropped, PromptQueued, Redone, Rewound, ToolEnded
 from odin.core.message import Image
-from odin.session.fork import fork_session
+from odin.session.lifecycle import fork_session
 from odin.session.log import read_header, read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore

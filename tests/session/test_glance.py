@@ -4,10 +4,10 @@ from pathlib import Path
 
 import msgspec
 
+from odin.core.client import Exchange
 from odin.core.event import AnyEvent, Envelope, PromptInjected, Replied, TurnStarted
 from odin.core.message import ReplyMessage, Text
-from odin.core.sessions import Exchange
-from odin.session.glance import EXCHANGE_CHARS, MAX_EXCHANGES, PREVIEW_BYTES, preview_session
+from odin.session.search import EXCHANGE_CHARS, MAX_EXCHANGES, PREVIEW_BYTES, preview_session
 
 
 def line(event: AnyEvent, agent: str = "", ts: float = 1.0) -> bytes:

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnEnded, TurnStarted
-from odin.session import prompts
-from odin.session.prompts import read_recent_prompts
+from odin.session import search
+from odin.session.search import read_recent_prompts
 from odin.session.store import LOG_NAME
 
 
@@ -45,7 +45,7 @@ def test_only_what_a_person_said_as_it_was_typed(tmp_path: Path) -> None:
 
 
 def test_only_the_end_of_a_long_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompts, "TAIL_BYTES", 2_000)
+    monkeypatch.setattr(search, "TAIL_BYTES", 2_000)
     write(tmp_path, "20260101000000000", *(started(f"number {number}") for number in range(100)))
     found = read_recent_prompts(tmp_path, 200)
     assert found[0] == "number 99"

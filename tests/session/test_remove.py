@@ -8,8 +8,8 @@ import pytest
 
 from odin.core.errors import SessionLocked, SessionNotFound, UsageError
 from odin.session.index import SessionIndex
+from odin.session.lifecycle import DELETED_PREFIX, delete_session, sweep_leftovers
 from odin.session.lock import LockHolder, get_host_name
-from odin.session.remove import DELETED_PREFIX, delete_session, sweep_leftovers
 from odin.session.store import SessionStore
 
 from .logs import opened, turn, write

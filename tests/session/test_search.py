@@ -7,7 +7,7 @@ import pytest
 from odin.core.event import AnyEvent, Compacted, ContextSummarized, PromptInjected, ToolEnded
 from odin.session.search import make_snippet, search_sessions
 from odin.session.store import SessionStore
-from odin.tools.searching.ripgrep import find_ripgrep
+from odin.tools.ripgrep import find_ripgrep
 
 from .logs import opened, titled, turn, write
 

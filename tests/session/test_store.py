@@ -7,11 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from odin.core.client import SessionSummary
 from odin.core.errors import SessionNotFound, UsageError
 from odin.core.event import AnyEvent, Compacted, ModelChanged, PromptQueued, Redone, Rewound, TurnEnded, TurnStarted
-from odin.core.sessions import SessionSummary
-from odin.session.digest import index_entry_of
-from odin.session.index import INDEX_NAME, SessionIndex
+from odin.session.index import INDEX_NAME, SessionIndex, index_entry_of
 from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore

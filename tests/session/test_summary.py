@@ -14,8 +14,8 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.message import PromptMessage, ToolMessage
+from odin.session.history import SUMMARIZED_RESULT
 from odin.session.state import SessionState
-from odin.session.summary import SUMMARIZED_RESULT
 
 from .test_state import assert_legal, ended, reply, turn_events, wrap
 

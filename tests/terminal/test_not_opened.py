@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.host import open_switcher
+from odin.app.sessions import open_switcher
 from odin.config import Options
 from odin.core.op import SetTitle
 from tests.terminal.emulator import terminal

@@ -137,7 +137,7 @@ def test_suspended_and_brought_back(workspace: Path) -> None:
 
 FAILS = """
 import asyncio, sys
-from odin.cli import main
+from odin.commands import main
 from odin.ui.chat import chat
 
 def broken(self, envelope):

@@ -102,7 +102,7 @@ def test_a_terminal_that_stands_still_holds_nothing_up(workspace: Path) -> None:
 
 FAILS = """
 import asyncio, sys
-from odin.core.screen import ScreenSettings
+from odin.core.tui_settings import ScreenSettings
 from odin.ui.tui.run import run_app
 
 async def connect():

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.tools import ToolDeps, build_standard_tools
-from odin.tools.artifact import MAX_BYTES
+from odin.tools.artifacts import MAX_BYTES
 from tests.tools.toolbox import Toolbox
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from odin.tools.files import temporary
-from odin.tools.files.atomic import replace_file
-from odin.tools.files.path import Refusal
-from odin.tools.files.temporary import is_temporary
+from odin.tools import atomic_write
+from odin.tools.atomic_write import is_temporary, replace_file
+from odin.tools.files import Refusal
 from tests.tools.toolbox import Toolbox
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +21,8 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files
 
 LIMITED = """
 import resource, sys
-from odin.tools.files.atomic import replace_file
-from odin.tools.files.path import Refusal
+from odin.tools.atomic_write import replace_file
+from odin.tools.files import Refusal
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 target = sys.argv[1]
 with open(target, "rb") as file:
@@ -162,7 +161,7 @@ def test_leftovers_of_dead_processes_go_and_those_in_use_stay(box: Toolbox) -> N
     alive = box.write(f".c.txt.odin-{os.getpid()}-1a2d", b"half")
     copy = box.write(f".d.txt.odin-copy-{dead.pid}-1a2e", b"the only whole text")
     users = [box.write(name, b"x") for name in (".odin-notes", "a.odin-1-2", f"x.odin-{dead.pid}-1a2f")]
-    temporary._swept.clear()
+    atomic_write._swept.clear()
     with open(held) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         replace_file(str(box.folder / "new.txt"), b"x", None)

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.context.settings import CacheSettings
-from odin.tools import ToolDeps, build_standard_tools
-from odin.tools.files import path
+from odin.tools import ToolDeps, build_standard_tools, files
 from tests.tools.toolbox import Toolbox
 
 _opened: list[str] = []
@@ -180,7 +179,7 @@ async def test_a_huge_file_is_hashed_once(box: Toolbox, monkeypatch: pytest.Monk
     for module in ("files.path", "read"):
         monkeypatch.setattr(f"odin.tools.{module}.WHOLE_BYTES", 5000)
     name = thousand(box)
-    assert Path(name).stat().st_size > path.WHOLE_BYTES
+    assert Path(name).stat().st_size > files.WHOLE_BYTES
     first = await box.ok("Read", file_path=name, offset=900, limit=50)
     with opened() as files:
         again = await box.ok("Read", file_path=name, offset=900, limit=50)

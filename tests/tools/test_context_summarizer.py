@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from odin.core.errors import Overloaded
-from odin.core.job import CONTEXT_SUMMARY_JOB, SmallJob
 from odin.core.message import PromptMessage
 from odin.core.provider import Request
-from odin.core.reading import CollectedContext
+from odin.core.small_jobs import CONTEXT_SUMMARY_JOB, CollectedContext, SmallJob
 from odin.core.tool import CollectedItem, ToolOutput
 from odin.providers.offline.jobs import do_job
 from odin.tools.context_summarizer import MAX_INPUT, SHORT_CHARS, ContextSummarizerTool

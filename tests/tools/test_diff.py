@@ -4,7 +4,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.tools.files.diff import compare, lines_of
+from odin.tools.diff import compare, lines_of
 
 texts = st.lists(st.sampled_from(["a", "b", "", "c\x0cd", "long line"]), max_size=25).flatmap(
     lambda rows: st.sampled_from(["\n".join(rows), "".join(f"{row}\n" for row in rows)])

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.tools.files import change
-from odin.tools.files.atomic import replace_file
-from odin.tools.files.path import Refusal
-from odin.tools.files.replace import Edit, EditBuffer
+from odin.tools.atomic_write import replace_file
+from odin.tools.files import Refusal
+from odin.tools.replacement import Edit, EditBuffer
 from tests.tools.toolbox import Toolbox
 
 
@@ -80,7 +79,7 @@ async def test_a_change_between_reading_and_replacing_is_refused(box: Toolbox, m
         Path(path).write_text("theirs\n")
         return replace_file(target, data, before)
 
-    monkeypatch.setattr(change, "replace_file", meddle)
+    monkeypatch.setattr(edit, "replace_file", meddle)
     assert "changed on disk" in await box.refused("EditTool", file_path=path, old_string="x", new_string="y")
     assert Path(path).read_text() == "theirs\n"
     assert os.listdir(box.folder) == ["a.txt"], "no temporary file is left"

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.engine.call.bound import bound_text
-from odin.tools.files.diff import compare
+from odin.engine.results import bound_text
+from odin.tools.diff import compare
 from odin.tools.read import LINE_CHARS, number_lines
 from tests.tools.toolbox import Toolbox
 

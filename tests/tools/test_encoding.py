@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.tools.files.encoding import recognize_encoding
-from odin.tools.files.text import decode
+from odin.tools.encoding import recognize_encoding
+from odin.tools.files import decode
 from tests.tools.toolbox import Toolbox
 
 CHINESE = "// 读取配置文件，如果文件不存在则返回默认值\nint count = 1;\n"

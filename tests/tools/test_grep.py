@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from odin.tools.files.seen import remember_lines
+from odin.tools.file_state import remember_lines
 from odin.tools.glob import GlobTool
 from odin.tools.grep import GrepTool
-from odin.tools.searching.search import LineHit
+from odin.tools.search import LineHit
 from tests.tools.toolbox import Toolbox
 
 
@@ -174,8 +174,8 @@ async def test_ignore_files_of_the_folders_above_hold(box: Toolbox) -> None:
 
 
 async def test_a_flood_is_stopped_and_shows_the_first_by_path(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odin.tools.searching.search._LINES_BYTES", 200_000)
-    monkeypatch.setattr("odin.tools.searching.search._FIRST_BYTES", 100_000)
+    monkeypatch.setattr("odin.tools.search._LINES_BYTES", 200_000)
+    monkeypatch.setattr("odin.tools.search._FIRST_BYTES", 100_000)
     for number in range(30):
         box.write(f"f{number:02}.txt", f"x{number} {'y' * 60}\n" * 400)
     rows = await lines(box, "x", head_limit=3)
@@ -185,7 +185,7 @@ async def test_a_flood_is_stopped_and_shows_the_first_by_path(box: Toolbox, monk
 
 
 async def test_a_range_far_down_in_a_flood(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odin.tools.searching.search._LINES_BYTES", 20_000)
+    monkeypatch.setattr("odin.tools.search._LINES_BYTES", 20_000)
     path = box.write("a.txt", "".join(f"x {number}\n" for number in range(1, 100_001)))
     assert await lines(box, "x", path=path, offset=99_000, limit=2) == ["a.txt:99000:x 99000", "a.txt:99001:x 99001"]
 
@@ -242,7 +242,7 @@ async def test_the_list_of_files_is_cut_loudly(box: Toolbox) -> None:
 
 
 async def test_an_endless_expression_is_stopped(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odin.tools.searching.search.SEARCH_SECONDS", 1.0)
+    monkeypatch.setattr("odin.tools.search.SEARCH_SECONDS", 1.0)
     box = Toolbox(workspace, without_ripgrep=True)
     box.write("a.txt", "a" * 60 + "!\n")
     assert "took longer than 1s" in await box.refused("Grep", pattern="(a+)+$")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.core.tool import ToolOutput
 from odin.tools.init_tool import InitTool
-from odin.tools.survey.page import BEGIN, END, write_project_page
-from odin.tools.survey.tree import MAX_DEPTH, scan_project
+from odin.tools.project_page import BEGIN, END, write_project_page
+from odin.tools.project_survey import MAX_DEPTH, scan_project
 from tests.tools.toolbox import Toolbox
 
 

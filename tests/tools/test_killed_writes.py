@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from odin.tools.files.temporary import is_temporary
+from odin.tools.atomic_write import is_temporary
 from tests.tools.killed_writer import WHOLE, fresh, states
 from tests.tools.toolbox import Toolbox
 

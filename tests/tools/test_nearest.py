@@ -1,6 +1,6 @@
 """What a model reads when its text is not there, or there more than once."""
 
-from odin.tools.files.nearest import find_nearest
+from odin.tools.replacement import find_nearest
 from tests.tools.toolbox import Toolbox
 
 CODE = """def first(x):

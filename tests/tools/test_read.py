@@ -1,7 +1,7 @@
 import os
 from pathlib import Path
 
-from odin.tools.files import path as tool_path
+from odin.tools import files as tool_path
 from tests.tools.toolbox import Toolbox
 
 

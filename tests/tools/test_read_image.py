@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.tools.reading.image import MAX_BYTES
+from odin.tools.images import MAX_BYTES
 from tests import pictures
 from tests.tools.toolbox import Toolbox
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.tools.files.path import Refusal
-from odin.tools.searching.query import SearchMode, SearchQuery
-from odin.tools.searching.ripgrep import build_ripgrep_argv, find_ripgrep
-from odin.tools.searching.scan import scan_files
-from odin.tools.searching.search import parse_counts, parse_lines, parse_paths
+from odin.tools.fallback_search import scan_files
+from odin.tools.files import Refusal
+from odin.tools.ripgrep import SearchMode, SearchQuery, build_ripgrep_argv, find_ripgrep
+from odin.tools.search import parse_counts, parse_lines, parse_paths
 from tests.tools.toolbox import Toolbox
 
 FOLDERS = ("", "", "a/", "src/", "src/gen/", "a/b/", ".hid/", "out/", "d-1/", "src/.hid/deep/")

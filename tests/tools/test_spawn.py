@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.policy.process import background, spawnlog
-from odin.policy.process.background import BackgroundProcess, BackgroundProcesses
+from odin.sandbox import background, output
+from odin.sandbox.background import BackgroundProcess, BackgroundProcesses
 from tests.policy.processes import alive, gone, pids_in
 from tests.tools.toolbox import Toolbox
 
@@ -146,7 +146,7 @@ async def test_a_folder_that_is_gone_is_said(box: Toolbox) -> None:
 
 
 async def test_the_log_keeps_the_newest_and_says_what_is_gone(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spawnlog, "LOG_LIMIT", 100_000)
+    monkeypatch.setattr(output, "LOG_LIMIT", 100_000)
     await box.ok("Spawn", command="for i in 1 2 3 4 5 6; do head -c 30000 /dev/zero | tr '\\0' $i; echo; done")
     spawned = await over(box)
     log, before = Path(spawned.log.path), Path(f"{spawned.log.path}.1")

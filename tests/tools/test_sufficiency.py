@@ -8,17 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.context.settings import CacheSettings, Validation
 from odin.core.errors import BadRequest, ConfigError, Overloaded
-from odin.core.job import SmallJob
 from odin.core.message import PromptMessage
 from odin.core.provider import Request, TextChunk
-from odin.core.sufficiency import EditQuestion, LineRange, PlannedEdit, Sufficiency
-from odin.providers.offline.planner import stream_reply
+from odin.core.small_jobs import EditQuestion, LineRange, PlannedEdit, SmallJob, Sufficiency
+from odin.providers.offline import stream_reply
 from odin.tools import ToolDeps, build_standard_tools
 from odin.tools.edit import EditTool
-from odin.tools.files.sufficiency import EditReviewer
+from odin.tools.edit_review import EditReviewer
 from tests.tools.toolbox import Toolbox
 
 Answer = Callable[[EditQuestion], Sufficiency | str]

@@ -9,18 +9,24 @@ from typing import Any
 import pytest
 
 from odin.core.errors import Overloaded
-from odin.core.job import WEB_ANSWER_JOB, SmallJob
 from odin.core.message import PromptMessage
 from odin.core.provider import Request
-from odin.core.reading import PageQuestion
+from odin.core.small_jobs import WEB_ANSWER_JOB, PageQuestion, SmallJob
 from odin.core.tool import Subject, ToolOutput
-from odin.policy.process.runner import ProcessRunner
-from odin.providers.fetch import WebFetcher
 from odin.providers.offline.jobs import do_job
-from odin.tools.web.address import InvalidUrl, normalize_url
-from odin.tools.web.charset import decode_page
-from odin.tools.web.page import _is_html, _needs_scripts  # pyright: ignore[reportPrivateUsage]
-from odin.tools.web_fetch import MAX_BYTES, MAX_FALLBACK_CHARS, MAX_MODEL_CHARS, WebFetchTool
+from odin.providers.web_fetch import WebFetcher
+from odin.sandbox.runner import ProcessRunner
+from odin.tools.web import (  # pyright: ignore[reportPrivateUsage]
+    MAX_BYTES,
+    MAX_FALLBACK_CHARS,
+    MAX_MODEL_CHARS,
+    InvalidUrl,
+    WebFetchTool,
+    _is_html,
+    _needs_scripts,
+    decode_page,
+    normalize_url,
+)
 from tests.providers.servers import chunked
 from tests.table import each
 from tests.tools.site import Site, open_site

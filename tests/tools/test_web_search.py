@@ -9,9 +9,9 @@ import pytest
 
 from odin.core.errors import ConfigError
 from odin.core.tool import Subject, ToolOutput
-from odin.providers.fetch import WebFetcher
-from odin.providers.search import make_engine
-from odin.tools.web_search import WebSearchTool
+from odin.providers.web_fetch import WebFetcher
+from odin.providers.web_search import make_engine
+from odin.tools.web import WebSearchTool
 from tests.tools.site import Site, open_site
 from tests.tools.toolbox import Toolbox
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.core.tool import Tool, ToolContext, ToolOutput
-from odin.policy.process.background import BackgroundProcesses
-from odin.policy.process.runner import ProcessRunner
+from odin.sandbox.background import BackgroundProcesses
+from odin.sandbox.runner import ProcessRunner
 from odin.tools import ToolDeps, build_standard_tools
 from odin.tools.glob import GlobTool
 from odin.tools.grep import GrepTool

@@ -15,10 +15,10 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from odin.app.host import open_switcher
+from odin.app.sessions import open_switcher
 from odin.config import Options, load
-from odin.core.screen import TuiSettings
-from odin.core.sessions import Sessions
+from odin.core.client import Sessions
+from odin.core.tui_settings import TuiSettings
 from odin.testing import ScriptedServer
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.dialogs import permission
@@ -188,7 +188,7 @@ def no_waiting_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pilot waits until the app has nothing to do, not until time has passed."""
     monkeypatch.setattr("textual.pilot.wait_for_idle", settled)
     monkeypatch.setattr("textual.app.wait_for_idle", settled)
-    monkeypatch.setattr("odin.ui.tui.dialogs.guarded.QUIET_S", 0.03)
+    monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", 0.03)
 
 
 OpenApp = Callable[..., AbstractAsyncContextManager[Stage]]

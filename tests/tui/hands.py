@@ -6,7 +6,7 @@ from typing import Any
 
 from textual import events
 
-from odin.core.commands import SLASH_COMMANDS
+from odin.core.slash_commands import SLASH_COMMANDS
 from odin.ui.tui.keys import KEYS
 from tests.tui.conftest import Stage
 

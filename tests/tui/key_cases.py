@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.core.client import RewindPlan, TurnRecord
+from odin.core.client import RewindPlan, SessionSummary, TurnRecord
 from odin.core.event import (
     AgentStarted,
     FileChange,
@@ -20,6 +20,7 @@ from odin.core.event import (
     TodosChanged,
     TurnStarted,
 )
+from odin.core.onboarding import ModelOption, TrustRequest
 from odin.core.op import (
     AddRule,
     AnswerPermission,
@@ -31,27 +32,17 @@ from odin.core.op import (
     RemoveRule,
     SetPermissionMode,
 )
-from odin.core.sessions import SessionSummary
-from odin.core.setup import ModelOption
-from odin.core.trust import TrustRequest
+from odin.ui.tui.blocks import CallBlock
 from odin.ui.tui.composer.draft import PromptDraft
-from odin.ui.tui.dialogs.choices import ChoiceBar
-from odin.ui.tui.dialogs.contents import ContentsDialog
-from odin.ui.tui.dialogs.errors import ErrorsDialog
 from odin.ui.tui.dialogs.help import HelpDialog
+from odin.ui.tui.dialogs.history import ContentsDialog, RewindPicker, RewindScopePicker
 from odin.ui.tui.dialogs.models import ModelPicker
-from odin.ui.tui.dialogs.newrule import NewRuleDialog
-from odin.ui.tui.dialogs.page import TextPage
-from odin.ui.tui.dialogs.reading import ReportDialog
-from odin.ui.tui.dialogs.rewind import RewindPicker, RewindScopePicker
-from odin.ui.tui.dialogs.rules import RulesDialog
+from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
+from odin.ui.tui.dialogs.reports import ErrorsDialog, ReportDialog, Sheet, StatsDialog
+from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
 from odin.ui.tui.dialogs.sessions import SessionPicker
-from odin.ui.tui.dialogs.sheet import Sheet
-from odin.ui.tui.dialogs.stats import StatsDialog
-from odin.ui.tui.dialogs.trust import TrustDialog
-from odin.ui.tui.dialogs.welcome import OnboardingDialog
-from odin.ui.tui.story.block import CallBlock
-from odin.ui.tui.view.searchbar import SearchBar
+from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
+from odin.ui.tui.search import SearchBar
 from tests.tui.conftest import Stage, all_painted
 from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_asking_pictures import COMMAND

@@ -11,17 +11,20 @@ from odin.core.client import (
     ContextPart,
     ContextReport,
     CustomCommand,
+    Exchange,
+    ExportFormat,
     LoopStatus,
     RewindPlan,
     SessionInfo,
+    SessionMatch,
+    SessionPreview,
+    SessionSummary,
     Snapshot,
 )
 from odin.core.event import ActivityChanged, AnyEvent, Envelope, TurnEnded, TurnStarted
-from odin.core.hook import CallbackHook
 from odin.core.message import Usage
 from odin.core.op import Op, Rewind
-from odin.core.rule import RuleLine
-from odin.core.sessions import Exchange, ExportFormat, SessionMatch, SessionPreview, SessionSummary
+from odin.core.policy import CallbackHook, RuleLine
 from odin.core.usage import UsageGrouping, UsageReport, UsageRow
 
 START = 1_700_000_000.0

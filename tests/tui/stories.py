@@ -5,9 +5,8 @@ from dataclasses import fields
 from typing import Any
 
 from odin.core.event import AnyEvent, Envelope, Warned
-from odin.ui.tui.story.block import CallBlock, PromptBlock, StreamedBlock, TranscriptBlock
-from odin.ui.tui.story.stories import TranscriptModels
-from odin.ui.tui.story.story import TranscriptModel
+from odin.ui.tui.blocks import CallBlock, PromptBlock, StreamedBlock, TranscriptBlock
+from odin.ui.tui.transcript_model import TranscriptModel, TranscriptModels
 
 _NOT_IN_THE_LOG = {"ts", "version", "folded", "seconds", "started", "ended", "printed", "_text", "_chunks"}
 

@@ -18,10 +18,9 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
-from odin.core.screen import TuiSettings
+from odin.core.tui_settings import TuiSettings
 from odin.testing import ScriptedCall, reply, say
-from odin.ui.tui.dialogs.asked import RequestDialog
-from odin.ui.tui.dialogs.dialog import Dialog
+from odin.ui.tui.dialogs.dialog import Dialog, RequestDialog
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_asking_pictures import COMMAND, EDIT, QUESTIONS

@@ -3,7 +3,7 @@
 import pytest
 
 from odin.core.event import Option, PermissionAsked, Question, QuestionsAsked, TurnStarted
-from odin.core.screen import TuiSettings
+from odin.core.tui_settings import TuiSettings
 from tests.tui.conftest import Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 

@@ -6,7 +6,7 @@ import pytest
 
 from odin.testing import call, say
 from odin.ui.tui.dialogs import permission
-from odin.ui.tui.dialogs.asked import RequestDialog
+from odin.ui.tui.dialogs.dialog import RequestDialog
 from tests.tui.conftest import OpenApp, Stage
 
 SCRIPT = [call("ExecuteCommand", {"command": "touch made"}, id="c1"), say("Done.")]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.commands import SLASH_COMMANDS
 from odin.core.errors import OdinError
 from odin.core.op import CancelCompaction, Compact, Prompt, RemoveLastMessage, SetLoop
+from odin.core.slash_commands import SLASH_COMMANDS
 from odin.testing import call, say
 from tests.tui.conftest import OpenApp, play
 from tests.tui.played import PlayedClient, PlayedSessions

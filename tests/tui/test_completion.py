@@ -8,8 +8,7 @@ import pytest
 from odin.core.client import CustomCommand
 from odin.core.op import Prompt
 from odin.testing import say
-from odin.ui.completing import find_target
-from odin.ui.fuzzy import score_match
+from odin.ui.completion import find_target, score_match
 from tests.tui.conftest import OpenApp, play
 from tests.tui.played import PlayedClient, PlayedSessions
 

@@ -292,7 +292,7 @@ async def test_what_is_typed_before_the_session_is_open_is_sent_in_order(
 
 
 async def test_lines_that_the_terminal_gathered_are_sent_once() -> None:
-    from odin.ui.tui.terminal.typeahead import read_typeahead
+    from odin.ui.tui.terminal.input import read_typeahead
 
     main, other = os.openpty()
     try:
@@ -335,7 +335,7 @@ async def test_the_editor_changes_the_prompt(monkeypatch: pytest.MonkeyPatch, tm
 @pytest.mark.parametrize("size", [(100, 30), (60, 20)])
 @pytest.mark.parametrize("theme", ["dark", "light"])
 async def test_pictures_of_writing(size: tuple[int, int], theme: str) -> None:
-    from odin.core.screen import TuiSettings
+    from odin.core.tui_settings import TuiSettings
 
     settings = TuiSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
     client = PlayedClient()
@@ -367,6 +367,6 @@ async def test_prompts_of_earlier_sessions_are_called_back(open_app: OpenApp) ->
     ],
 )
 def test_alt_as_plain_terminals_send_it(sent_by_terminal: str, key: str) -> None:
-    from odin.ui.tui.terminal.replies import ReplyParser
+    from odin.ui.tui.terminal.input import ReplyParser
 
     assert [event.key for event in ReplyParser().feed(sent_by_terminal) if isinstance(event, events.Key)] == [key]

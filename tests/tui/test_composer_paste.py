@@ -9,9 +9,8 @@ from textual import events
 
 from odin.core.op import Prompt
 from odin.testing import say
-from odin.ui.tui.composer.clipboard import read_clipboard
 from odin.ui.tui.composer.draft import DraftParts, PromptDraft, draft_of_prompt
-from odin.ui.tui.composer.pasting import MAX_CHARS, clean_text, find_image_paths
+from odin.ui.tui.composer.paste import MAX_CHARS, clean_text, find_image_paths, read_clipboard
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions
 
@@ -149,7 +148,7 @@ def test_paths_of_pictures(text: str, paths: list[str]) -> None:
 
 def test_the_draft_of_a_prompt_that_waits_has_its_pictures_again() -> None:
     pieces = DraftParts()
-    from odin.core.attachment import Attachment
+    from odin.core.message import Attachment
 
     first = Attachment("one.png", data=PNG, media_type="image/png")
     text = f"{pieces.add_image(first)} and"
@@ -188,7 +187,7 @@ async def test_a_picture_of_the_clipboard(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_text_of_the_clipboard_and_programs_that_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import odin.ui.tui.composer.clipboard as clipboard
+    import odin.ui.tui.composer.paste as clipboard
 
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":9"}
     program(tmp_path, "xclip", 'case "$*" in *TARGETS*) echo STRING;; *) printf words;; esac')
@@ -216,7 +215,7 @@ async def test_without_a_program_the_text_that_was_copied_in_the_app_is_pasted(
 
 
 def test_a_paste_is_taken_out_of_what_the_terminal_sends() -> None:
-    from odin.ui.tui.terminal.replies import ReplyParser
+    from odin.ui.tui.terminal.input import ReplyParser
 
     parser = ReplyParser()
     sent = f"a\x1b[200~{'x' * 5000}\x1b[31m\x1b[201~b\x1b[200~two\x1b[201~"

@@ -6,25 +6,19 @@ from typing import Any
 
 import pytest
 
-from odin.core.screen import TuiSettings
-from odin.core.trust import TrustRequest
-from odin.ui.tui.dialogs.choices import ChoiceBar
-from odin.ui.tui.dialogs.contents import ContentsDialog
+from odin.core.onboarding import TrustRequest
+from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.dialog import Dialog
-from odin.ui.tui.dialogs.errors import ErrorsDialog
 from odin.ui.tui.dialogs.help import HelpDialog
-from odin.ui.tui.dialogs.hints import Hints
+from odin.ui.tui.dialogs.history import ContentsDialog, RewindPicker, RewindScopePicker
 from odin.ui.tui.dialogs.models import ModelPicker
-from odin.ui.tui.dialogs.newrule import NewRuleDialog
+from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
-from odin.ui.tui.dialogs.reports import make_diagnostics_report
-from odin.ui.tui.dialogs.rewind import RewindPicker, RewindScopePicker
-from odin.ui.tui.dialogs.rules import RulesDialog
+from odin.ui.tui.dialogs.reports import ErrorsDialog, StatsDialog, make_diagnostics_report
+from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
 from odin.ui.tui.dialogs.sessions import SessionPicker
-from odin.ui.tui.dialogs.stats import StatsDialog
-from odin.ui.tui.dialogs.trust import TrustDialog
-from odin.ui.tui.dialogs.welcome import OnboardingDialog
+from odin.ui.tui.dialogs.widgets import ChoiceBar, Hints
 from odin.ui.tui.keys import KEYS
 from tests.tui.conftest import play
 from tests.tui.key_cases import QUESTIONS, Scene

@@ -22,7 +22,7 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.ui.tui.panels.doing import ActivityText, AgentActivity
+from odin.ui.tui.panels.agent_activity import ActivityText, AgentActivity
 
 
 def told(*events: Any, now: float) -> ActivityText:

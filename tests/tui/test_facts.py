@@ -32,11 +32,10 @@ from odin.core.event import (
     UsageRecorded,
 )
 from odin.core.message import Usage
+from odin.ui.tui.format import format_count, format_seconds, format_usd, model_name_of
 from odin.ui.tui.palette import DARK, make_palette
-from odin.ui.tui.panels.amounts import format_count, format_seconds, format_usd, model_name_of
-from odin.ui.tui.panels.edited import MAX_FILES
-from odin.ui.tui.panels.facts import SessionFacts
-from odin.ui.tui.panels.sections import SideSections
+from odin.ui.tui.panels.facts import MAX_FILES, SessionFacts
+from odin.ui.tui.panels.side import SideSections
 from odin.ui.tui.panels.status import lay_out, parts_of
 
 COLOURS = make_palette(DARK)

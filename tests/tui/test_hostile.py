@@ -13,20 +13,19 @@ from textual import events
 
 from odin.core.event import Envelope, PermissionAsked, SessionSwitched, TurnStarted
 from odin.core.op import AnswerPermission
-from odin.ui.notify import format_desktop_notification, format_title
+from odin.ui.notifications import format_desktop_notification, format_title
 from odin.ui.tui.dialogs.permission import PermissionDialog
-from odin.ui.tui.dialogs.permission_page import paint_request as permission_page
-from odin.ui.tui.leaving import print_transcript
+from odin.ui.tui.dialogs.permission_view import paint_request as permission_page
+from odin.ui.tui.lifecycle import print_transcript
 from odin.ui.tui.paint.canvas import Canvas, wrap_cells
-from odin.ui.tui.paint.foreign import sanitize
 from odin.ui.tui.paint.painter import paint_block
+from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.panels.facts import SessionFacts
-from odin.ui.tui.panels.sections import SideSections
+from odin.ui.tui.panels.side import SideSections
 from odin.ui.tui.panels.status import parts_of
-from odin.ui.tui.story.stories import TranscriptModels
-from odin.ui.tui.terminal.bracketed import PASTE_BEGIN, PASTE_END
-from odin.ui.tui.terminal.replies import ReplyParser
+from odin.ui.tui.terminal.input import PASTE_BEGIN, PASTE_END, ReplyParser
+from odin.ui.tui.transcript_model import TranscriptModels
 from tests.hostile import NASTY, Maker, event_types, steering
 from tests.tui.conftest import Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from odin.core.client import AvailableModel, ContextReport, CustomCommand
+from odin.core.client import AvailableModel, ContextReport, CustomCommand, Exchange, SessionPreview, SessionSummary
 from odin.core.errors import UsageError
 from odin.core.event import PermissionAsked, QuestionsAsked, SessionSwitched
-from odin.core.rule import RuleLine
-from odin.core.sessions import Exchange, SessionPreview, SessionSummary
+from odin.core.policy import RuleLine
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from tests.hostile import NASTY, Maker, event_types, steering
 from tests.tui.conftest import Stage, play

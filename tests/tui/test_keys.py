@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from odin.core.errors import UsageError
-from odin.core.screen import TuiSettings
+from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.help import HelpDialog, describe_scope
-from odin.ui.tui.keynames import format_key, is_typing_key, parse_key, split_keys
-from odin.ui.tui.keys import KEYS, KeyTable
+from odin.ui.tui.keys import KEYS, KeyTable, format_key, is_typing_key, parse_key, split_keys
 from tests.tui.conftest import play
 from tests.tui.key_cases import CASES, MORE, Case, Scene
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from odin.app.host import open_switcher
+from odin.app.sessions import open_switcher
 from odin.config import Options
+from odin.core.client import Sessions
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, Replied, SessionOpened, TextStreamed, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text
 from odin.core.op import Prompt
-from odin.core.screen import TuiSettings
-from odin.core.sessions import Sessions
+from odin.core.tui_settings import TuiSettings
 from odin.testing import ScriptedServer, say
-from odin.ui.troubles import ErrorLog
+from odin.ui.slash_commands.diagnostics import ErrorLog
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.keys import KEYS
 from tests.tui.conftest import OpenApp, Stage, play

@@ -16,8 +16,8 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.screen import TuiSettings
-from odin.ui.notify import Notifier, format_desktop_notification, format_title, sanitize_line
+from odin.core.tui_settings import TuiSettings
+from odin.ui.notifications import Notifier, format_desktop_notification, format_title, sanitize_line
 
 INFO = SessionInfo("s", "/srv/project", "m", "0.1.0", "edit_mode", "default", ())
 XTERM = {"TERM": "xterm-256color"}

@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.ui.tui.paint.answer import AnswerPainter
+from odin.ui.tui.blocks import AnswerBlock
+from odin.ui.tui.paint.answer import AnswerPainter, MarkdownSplitter, close_open_markup
 from odin.ui.tui.paint.canvas import Canvas
-from odin.ui.tui.paint.chunks import MarkdownSplitter, close_open_markup
 from odin.ui.tui.palette import DARK, make_palette
-from odin.ui.tui.story.block import AnswerBlock
 
 CANVAS = Canvas(60, make_palette(DARK))
 

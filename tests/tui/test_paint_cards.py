@@ -6,14 +6,7 @@ from pathlib import Path
 import pytest
 
 from odin.core.message import Image
-from odin.ui.tui.paint.ansi import parse_ansi
-from odin.ui.tui.paint.canvas import Canvas
-from odin.ui.tui.paint.changes import parse_diff
-from odin.ui.tui.paint.diff import SHORT_DIFF, paint_diff
-from odin.ui.tui.paint.gallery import ThumbnailCache, load_thumbnail
-from odin.ui.tui.paint.painter import choose_fold, is_folded, paint_block
-from odin.ui.tui.palette import DARK, make_palette
-from odin.ui.tui.story.block import (
+from odin.ui.tui.blocks import (
     AgentBlock,
     CallBlock,
     CallState,
@@ -25,6 +18,11 @@ from odin.ui.tui.story.block import (
     SummaryBlock,
     TranscriptBlock,
 )
+from odin.ui.tui.paint.canvas import Canvas, ThumbnailCache, load_thumbnail
+from odin.ui.tui.paint.diff import SHORT_DIFF, paint_diff, parse_diff
+from odin.ui.tui.paint.painter import choose_fold, is_folded, paint_block
+from odin.ui.tui.paint.sanitize import parse_ansi
+from odin.ui.tui.palette import DARK, make_palette
 from tests.pictures import png
 
 COLOURS = make_palette(DARK)

@@ -8,8 +8,8 @@ import pytest
 
 from odin.core.op import AnswerPermission
 from odin.testing import call, say
-from odin.ui.tui.dialogs.asked import RequestDialog
-from odin.ui.tui.dialogs.permission_panel import ArgumentsArea
+from odin.ui.tui.dialogs.dialog import RequestDialog
+from odin.ui.tui.dialogs.permission import ArgumentsArea
 from tests.tui.conftest import OpenApp, Stage
 
 TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="c1")

@@ -6,8 +6,15 @@ import pytest
 from textual.strip import Strip
 
 from odin.core.errors import UsageError
-from odin.ui.tui.dialogs.permission_draft import InvalidJson, RuleDraft, make_form, parse_form, replace_arguments
-from odin.ui.tui.dialogs.permission_page import paint_change, paint_request
+from odin.ui.tui.dialogs.permission_view import (
+    InvalidJson,
+    RuleDraft,
+    make_form,
+    paint_change,
+    paint_request,
+    parse_form,
+    replace_arguments,
+)
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.palette import DARK, make_palette
 from tests.tui.test_asking_pictures import COMMAND, DIFF, EDIT

@@ -19,15 +19,13 @@ from odin.core.event import (
 )
 from odin.core.op import AddRule, Redo, RemoveRule, Rewind, SetModel
 from odin.testing import call, fault, say
-from odin.ui.troubles import MAX_ERRORS_KEPT, ErrorLog, mask_secrets
-from odin.ui.tui.dialogs.contents import ContentsDialog
-from odin.ui.tui.dialogs.errors import ErrorsDialog
+from odin.ui.slash_commands.diagnostics import MAX_ERRORS_KEPT, ErrorLog, mask_secrets
 from odin.ui.tui.dialogs.help import HelpDialog
+from odin.ui.tui.dialogs.history import ContentsDialog, RewindPicker, RewindScopePicker
 from odin.ui.tui.dialogs.models import ModelPicker
-from odin.ui.tui.dialogs.newrule import NewRuleDialog
 from odin.ui.tui.dialogs.picker import PickerDialog
-from odin.ui.tui.dialogs.rewind import RewindPicker, RewindScopePicker
-from odin.ui.tui.dialogs.rules import RulesDialog
+from odin.ui.tui.dialogs.reports import ErrorsDialog
+from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_sessions_dialog import click_on

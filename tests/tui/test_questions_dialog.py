@@ -4,7 +4,7 @@ from typing import Any
 
 from odin.core.op import AnswerQuestions
 from odin.testing import call, say
-from odin.ui.tui.dialogs.asked import RequestDialog
+from odin.ui.tui.dialogs.dialog import RequestDialog
 from tests.tui.conftest import OpenApp, Stage
 from tests.tui.test_permission_dialog import asked, click, over, results
 

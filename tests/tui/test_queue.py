@@ -15,7 +15,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import ChangePrompt, DropPrompt, Op, Prompt
-from odin.core.screen import TuiSettings
+from odin.core.tui_settings import TuiSettings
 from odin.testing import call, say
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import PlayedClient, PlayedSessions

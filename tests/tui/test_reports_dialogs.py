@@ -6,8 +6,7 @@ import pytest
 
 from odin.core.event import Warned
 from odin.testing import say
-from odin.ui.tui.dialogs.reading import ReportDialog
-from odin.ui.tui.dialogs.stats import StatsDialog
+from odin.ui.tui.dialogs.reports import ReportDialog, StatsDialog
 from tests.tui.conftest import OpenApp, Stage, play
 from tests.tui.played import START, PlayedClient, PlayedSessions
 from tests.tui.test_sessions_dialog import click_on

@@ -7,13 +7,11 @@ import pytest
 
 from odin.core.event import Replied, ToolEnded, ToolStarted, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text, ToolCall
-from odin.core.screen import ThemeSetting
-from odin.core.trust import TrustRequest
-from odin.ui.tui.dialogs.contents import ContentsDialog
-from odin.ui.tui.dialogs.newrule import NewRuleDialog
-from odin.ui.tui.dialogs.rewind import RewindScopePicker
-from odin.ui.tui.dialogs.trust import TrustDialog
-from odin.ui.tui.dialogs.welcome import OnboardingDialog
+from odin.core.onboarding import TrustRequest
+from odin.core.tui_settings import ThemeSetting
+from odin.ui.tui.dialogs.history import ContentsDialog, RewindScopePicker
+from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
+from odin.ui.tui.dialogs.rules import NewRuleDialog
 from odin.ui.tui.panels.toasts import TOAST_SECONDS
 from tests.tui.conftest import SNAPSHOTS, Stage, play
 from tests.tui.key_cases import FakeSetup

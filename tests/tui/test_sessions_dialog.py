@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.sessions import SessionSummary
+from odin.core.client import SessionSummary
 from odin.testing import say
 from odin.ui.tui.dialogs.sessions import SessionPicker
 from tests.tui.conftest import OpenApp, Stage, play

@@ -12,8 +12,8 @@ from textual.signal import Signal
 
 from odin.core.event import TextStreamed, TurnStarted
 from odin.ui.tui.paint import markdown
+from odin.ui.tui.paint.answer import MAX_CHARS, MarkdownSplitter
 from odin.ui.tui.paint.canvas import Canvas, Line
-from odin.ui.tui.paint.chunks import MAX_CHARS, MarkdownSplitter
 from odin.ui.tui.palette import DARK, make_palette
 from tests.tui.conftest import play
 from tests.tui.played import PlayedClient, PlayedSessions
@@ -26,7 +26,7 @@ LATE = {
     "markdown_it",
     "odin.app",
     "odin.engine",
-    "odin.providers.exchange",
+    "odin.providers.wire",
     "odin.tools",
     "odin.ui.tui.dialogs.dialog",
     "odin.ui.tui.dialogs.permission",
@@ -46,7 +46,7 @@ LATE = {
 
 FIRST_PICTURE = """
 import asyncio, os, sys
-import odin.cli.screen
+import odin.commands.tui
 from odin.ui.tui.app import OdinApp
 
 async def connect():

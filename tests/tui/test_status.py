@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from odin.core.client import Sessions
 from odin.core.event import (
     ActivityChanged,
     CallQueued,
@@ -18,8 +19,7 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.message import Usage
-from odin.core.screen import TuiSettings
-from odin.core.sessions import Sessions
+from odin.core.tui_settings import TuiSettings
 from odin.testing import call, fault, retry_after, say
 from odin.ui.tui.app import OdinApp
 from tests.tui.conftest import OpenApp, Stage, play

@@ -42,7 +42,7 @@ from odin.core.event import (
 )
 from odin.core.event import CallAudit as Audit
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall
-from odin.ui.tui.story.block import (
+from odin.ui.tui.blocks import (
     AnswerBlock,
     CallBlock,
     NoticeBlock,
@@ -51,8 +51,7 @@ from odin.ui.tui.story.block import (
     ReasoningBlock,
     shorten_output,
 )
-from odin.ui.tui.story.stories import TranscriptModels
-from odin.ui.tui.story.story import TranscriptModel
+from odin.ui.tui.transcript_model import TranscriptModel, TranscriptModels
 from tests.tui.stories import story_of, told
 
 ASK = TurnStarted("t1", "Do it.", "edit_mode")

@@ -10,7 +10,7 @@ import pytest
 from odin.core.client import Client, Snapshot
 from odin.core.event import Warned
 from odin.session.log import read_log
-from odin.ui.tui.story.stories import TranscriptModels
+from odin.ui.tui.transcript_model import TranscriptModels
 from tests.monkey import monkey
 from tests.monkey.person import Person
 from tests.tui.stories import differences, stories_of

@@ -9,8 +9,7 @@ from rich.style import Style
 from textual.theme import Theme
 
 import odin.ui.tui
-from odin.ui.tui.looks import theme_name_of
-from odin.ui.tui.palette import DARK, LIGHT, make_palette
+from odin.ui.tui.palette import DARK, LIGHT, make_palette, theme_name_of
 
 TEXTS = ("text", "dim", "strong", "accent", "user", "good", "warn", "bad", "link", "cursor")
 

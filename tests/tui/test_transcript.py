@@ -20,7 +20,7 @@ from odin.core.event import (
 )
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall
 from odin.testing import call, say
-from odin.ui.tui.story.block import AnswerBlock, CallBlock, PromptBlock, ReasoningBlock
+from odin.ui.tui.blocks import AnswerBlock, CallBlock, PromptBlock, ReasoningBlock
 from odin.ui.tui.transcript import TranscriptView
 from tests.pictures import png
 from tests.tui.conftest import OpenApp, Stage, play

@@ -21,7 +21,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall, Usage
-from odin.core.screen import ThemeSetting, TuiSettings
+from odin.core.tui_settings import ThemeSetting, TuiSettings
 from tests.tui.conftest import play
 from tests.tui.played import PlayedClient, PlayedSessions
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from odin.testing import say
+from odin.ui.tui.blocks import EndBlock
 from odin.ui.tui.paint import painter
-from odin.ui.tui.story.block import EndBlock
 from tests.tui.conftest import OpenApp
 
 

@@ -2,9 +2,9 @@
 
 from odin.core.event import TurnStarted
 from odin.core.op import Interrupt
-from odin.core.screen import TuiSettings
+from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.help import HelpDialog
-from odin.ui.tui.view.searchbar import SearchBar
+from odin.ui.tui.search import SearchBar
 from tests.tui.conftest import play
 from tests.tui.key_cases import Scene, cursor, folds
 

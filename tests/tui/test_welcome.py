@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from odin.app.host import open_switcher
-from odin.app.setup import Onboarding
-from odin.app.trust import find_pending_trust
+from odin.app.sessions import open_switcher
+from odin.commands.trust import find_pending_trust
 from odin.config import Options
-from odin.core.screen import TuiSettings
-from odin.core.sessions import Sessions
+from odin.core.client import Sessions
+from odin.core.tui_settings import TuiSettings
+from odin.models.onboarding import Onboarding
 from odin.testing import ScriptedServer, say
 from odin.ui.tui.app import OdinApp
-from odin.ui.tui.dialogs.trust import TrustDialog
-from odin.ui.tui.dialogs.welcome import OnboardingDialog
+from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
 from tests.conftest import Run
 from tests.tui.conftest import Stage
 from tests.tui.test_asking_pictures import LOOKS, ready, shown

@@ -7,16 +7,16 @@ from typing import Any
 from textual.screen import Screen
 
 from odin.core.client import Client, SessionInfo
-from odin.core.commands import find_slash_command
 from odin.core.event import Envelope
 from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op, Prompt, RunUserShell
+from odin.core.slash_commands import find_slash_command
 from odin.session.log import read_log
+from odin.ui.tui.blocks import NoticeBlock
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
-from odin.ui.tui.story.block import NoticeBlock
-from odin.ui.tui.story.stories import TranscriptModels
-from odin.ui.tui.view.brush import RenderCache
+from odin.ui.tui.paint.painter import RenderCache
+from odin.ui.tui.transcript_model import TranscriptModels
 from tests.tui.conftest import Stage
 from tests.tui.hands import Hands
 from tests.tui.stories import differences, stories_of

@@ -9,11 +9,10 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from odin.core.client import Client
+from odin.core.client import Client, Sessions
 from odin.core.errors import OdinError
 from odin.core.event import Envelope
 from odin.core.op import Op
-from odin.core.sessions import Sessions
 
 Heard = Callable[[Op], None]
 

@@ -8,12 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from odin.core.commands import SLASH_COMMANDS
+from odin.core.slash_commands import SLASH_COMMANDS
 from odin.testing import ScriptedServer, call, fault, say
-from odin.ui.chat import chat, sessions
-from odin.ui.chat.commands import MODE_COMMANDS, PlainCommands
-from odin.ui.chat.looking import resolve_synonym
-from odin.ui.chat.screen import KEY_LINES, UNAVAILABLE_SENTENCES
+from odin.ui.plain import commands, repl
+from odin.ui.plain.commands import MODE_COMMANDS, PlainCommands
+from odin.ui.plain.info_commands import KEY_LINES, UNAVAILABLE_SENTENCES, resolve_synonym
 from tests.ui.pseudo import screen
 
 
@@ -23,7 +22,7 @@ class _Held:
 
 def known() -> set[str]:
     table = PlainCommands(cast("Any", _Held()), "default", "edit_mode", io.StringIO(), lambda: None)
-    return {*table.list_names(), *MODE_COMMANDS, *sessions.SESSION_COMMANDS, *chat._EXIT_WORDS, "/editor"}
+    return {*table.list_names(), *MODE_COMMANDS, *commands.SESSION_COMMANDS, *repl._EXIT_WORDS, "/editor"}
 
 
 def test_every_built_in_is_a_command_of_plain_mode_by_all_its_names() -> None:

@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from odin.core.sessions import SessionSummary
+from odin.core.client import SessionSummary
 from odin.testing import ScriptedServer, Turn, say
-from odin.ui.picking import format_session
+from odin.ui.slash_commands.sessions import format_session
 from odin.ui.terminal import width_of
 from tests.policy.processes import wait_until
 from tests.ui.pseudo import screen

@@ -13,8 +13,8 @@ from odin.core.client import Client
 from odin.core.event import PermissionAsked, TurnEnded
 from odin.core.op import AnswerPermission, Prompt
 from odin.testing import ScriptedServer, call, say
+from odin.ui.plain.questions import QuestionQueue
 from odin.ui.progress import ProgressLine
-from odin.ui.question.dialog import QuestionQueue
 
 
 class Desk:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.commands import SLASH_COMMANDS
-from odin.core.screen import TuiSettings
-from odin.ui.tui.keynames import format_key
-from odin.ui.tui.keys import KEYS
+from odin.core.slash_commands import SLASH_COMMANDS
+from odin.core.tui_settings import TuiSettings
+from odin.ui.tui.keys import KEYS, format_key
 
 ROOT = Path(__file__).parents[2]
 APP = (ROOT / "docs" / "app.md").read_text(encoding="utf-8")

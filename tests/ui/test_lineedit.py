@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.ui.question.lineedit import LineEditor, can_edit_line
+from odin.ui.plain.editors import LineEditor, can_edit_line
 from tests.table import each
 
 

@@ -33,7 +33,7 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall, Usage
-from odin.ui.stream.messages import Raw, StreamTranslator, make_uuid
+from odin.ui.stream_json.translator import Raw, StreamTranslator, make_uuid
 
 INFO = SessionInfo(
     session="s-1",

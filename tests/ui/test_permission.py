@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.event import PermissionAnswered, PermissionAsked
-from odin.ui.question.permission import (
+from odin.ui.plain.permission_prompt import (
     PREVIEW_LINES,
     PermissionReply,
     describe_answer_elsewhere,

@@ -7,8 +7,8 @@ import pytest
 
 from odin.core.event import Option, Question
 from odin.testing import ScriptedServer, Turn, call, reply, say
-from odin.ui.question.choosing import format_question
-from odin.ui.questions import parse_choice, parse_sdk_answers
+from odin.ui.callbacks import parse_choice, parse_sdk_answers
+from odin.ui.plain.question_flow import format_question
 from tests.table import each
 from tests.ui.pseudo import screen
 

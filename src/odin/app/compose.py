@@ -9,31 +9,28 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from odin import __version__
-from odin.app.attaching import AttachmentDeps as AttachMeans
-from odin.app.attaching import AttachmentReader
-from odin.app.branch import branch_of
-from odin.app.checkpoints import SessionCheckpoints
-from odin.app.chosen import InitialModel, choose_initial_model
-from odin.app.compaction import ContextBudgets
-from odin.app.fallback import ModelFallback
-from odin.app.finding import FileFinder
+from odin.app.attachments import AttachmentDeps as AttachMeans
+from odin.app.attachments import AttachmentReader
+from odin.app.crash_log import log_path
+from odin.app.git_context import GitContext, branch_of
 from odin.app.hooks import HookSet
-from odin.app.logfile import log_path
-from odin.app.models import ModelSelector
-from odin.app.opening import OpenedLog, Workspace, open_log, workspace_of
-from odin.app.preview import preview_change
-from odin.app.rules import load_rule_set, policy_of
+from odin.app.policy import (
+    build_redactor,
+    find_hidden_tools,
+    load_rule_set,
+    policy_of,
+    read_stored_keys,
+    warn_of_unknown_tools,
+)
 from odin.app.sandbox import LazySandbox
-from odin.app.secrets import build_redactor, read_stored_keys
-from odin.app.surroundings import GitContext
-from odin.app.toolset import find_hidden_tools, warn_of_unknown_tools
 from odin.app.web import WebAccess
-from odin.bus.hub import EventBus
+from odin.app.workspace import OpenedLog, Workspace, open_log, workspace_of
+from odin.checkpoints.session_checkpoints import SessionCheckpoints
+from odin.compaction.context_budget import ContextBudgets
 from odin.config import Options, get_home_dir
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache, LastWriters
 from odin.context.instructions import load_instructions, reload_odin_md
 from odin.context.prompt import SystemPrompt, SystemPromptSource
-from odin.context.writers import LastWriters
 from odin.core.client import ContextReport, SessionInfo
 from odin.core.compactor import Compactor
 from odin.core.event import CachedFile, Envelope, InstructionsChanged, Mode, SessionOpened
@@ -41,36 +38,37 @@ from odin.core.provider import ModelInfo, Provider
 from odin.core.registry import Registry
 from odin.core.text import to_valid_unicode
 from odin.core.tool import AskUser, Kind, Tool
+from odin.engine.admission import PlaceholderGuard
 from odin.engine.agent import Agent
-from odin.engine.asker import Approvals
+from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.budget import CostBudget
-from odin.engine.call.gate import BeforeStep, CallPipeline
-from odin.engine.call.hooking import HookInbox
-from odin.engine.call.standin import PlaceholderGuard
-from odin.engine.expanding import CommandExpander
-from odin.engine.kit import Planner, TurnDeps, TurnLimits
-from odin.engine.lesser import SmallModel
-from odin.engine.local import LocalClient
-from odin.engine.own_commands import UserShell
+from odin.engine.call import BeforeStep, CallPipeline
+from odin.engine.client import LocalClient
+from odin.engine.event_bus import EventBus
+from odin.engine.hooks import HookInbox, HookTasks, TurnHooks
+from odin.engine.prompts import CommandExpander
 from odin.engine.recorder import Recorder
-from odin.engine.retry import RetryPolicy
-from odin.engine.rulenews import RuleChanges
-from odin.engine.team import SubAgentRunner
-from odin.engine.titler import give_title
-from odin.engine.turnhooks import HookTasks, TurnHooks
-from odin.engine.wake import JobNotifier
+from odin.engine.small_model import SmallModel, give_title
+from odin.engine.stream import RetryPolicy
+from odin.engine.sub_agents import JobNotifier, SubAgentRunner
+from odin.engine.turn import Planner, TurnDeps, TurnLimits
+from odin.engine.user_shell import UserShell
+from odin.models.fallback import ModelFallback
+from odin.models.selection import InitialModel, ModelSelector, choose_initial_model
 from odin.policy.modes import mode_of, spec_of
-from odin.policy.process.background import BackgroundProcesses
-from odin.policy.process.runner import ProcessRunner
-from odin.session.grants import Grants, describe_resumed_grants
+from odin.sandbox.background import BackgroundProcesses
+from odin.sandbox.runner import ProcessRunner
 from odin.session.log import read_log
+from odin.session.permissions import Grants, describe_resumed_grants
 from odin.session.state import SessionState
 from odin.tools import ToolDeps, build_standard_tools
 from odin.tools.agent import AgentTool
+from odin.tools.change_preview import preview_change
+from odin.tools.file_finder import FileFinder
 
 if TYPE_CHECKING:
     from odin.context.library import CommandLibrary
-    from odin.engine.autopilot import LoopMode
+    from odin.engine.loop_mode import LoopMode
 
 SMALL_CONTEXT_WINDOW = 16_384
 """Models with a window up to this size get the short prompt."""
@@ -316,7 +314,7 @@ class _Composition:
             offered = registry.list_offered(spec_of(mode).allows_tool)
             specs = tuple(tool.build_spec() for tool in offered)
             if 0 < info.context <= MEDIUM_CONTEXT_WINDOW:
-                from odin.providers.contract import fit_tools_to_window
+                from odin.providers.json_contract import fit_tools_to_window
 
                 specs = fit_tools_to_window(specs, tuple(tool.build_spec(brief=True) for tool in offered), info.context)
             system = self._prompter.build_blocks(mode, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
@@ -398,12 +396,12 @@ class _Composition:
         )
 
     def _load_command_library(self) -> "CommandLibrary":
-        from odin.app.library import build_command_library
+        from odin.app.command_library import build_command_library
 
         return build_command_library(self._config, self._env)
 
     def _make_loop_mode(self) -> "LoopMode":
-        from odin.engine.autopilot import LoopMode
+        from odin.engine.loop_mode import LoopMode
 
         return LoopMode(self.recorder, self._kind_of)
 
@@ -412,7 +410,7 @@ class _Composition:
         return None if tool is None else tool.kind
 
     def _report_context(self) -> ContextReport:
-        from odin.engine.meter import build_context_report
+        from odin.compaction.context_report import build_context_report
 
         planner = self.get_planner(self.recorder.state.mode, self._main_agent.registry)
         limit, threshold, expected = self.compaction.measure_sizes(planner)

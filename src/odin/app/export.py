@@ -4,19 +4,17 @@ import contextlib
 import os
 from pathlib import Path
 
-from odin.app.secrets import build_redactor
+from odin.app.policy import build_redactor
 from odin.config import load
+from odin.core.client import ExportFormat
 from odin.core.errors import OdinError, StateUnwritable, UsageError
-from odin.core.redaction import Redact
-from odin.core.sessions import ExportFormat
+from odin.core.policy import Redact
 from odin.policy.secrets import Redactor
+from odin.session.export.entries import EXPORT_VERSION, build_entries, build_overview, write_json
 from odin.session.export.html import write_html
-from odin.session.export.jsonform import EXPORT_VERSION, write_json
 from odin.session.export.markdown import write_markdown
-from odin.session.export.overview import build_overview
-from odin.session.export.story import build_entries
 from odin.session.log import read_header, read_log
-from odin.tools.files.temporary import create_locked, make_sibling_name, sweep_leftovers
+from odin.tools.atomic_write import create_locked, make_sibling_name, sweep_leftovers
 
 EXPORT_FOLDER = "exports"
 _SUFFIXES: dict[ExportFormat, str] = {"markdown": ".md", "json": ".json", "html": ".html"}

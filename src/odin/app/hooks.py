@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from odin.config.keys import LayerDeclaration
+from odin.config.settings import LayerDeclaration
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent
-from odin.core.hook import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict
-from odin.core.redaction import Redact
-from odin.policy.process.runner import ProcessRunner
+from odin.core.policy import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict, Redact
+from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
-    from odin.policy.hook.hooks import SessionHooks
+    from odin.policy.hooks.session_hooks import SessionHooks
 
 
 class HookSet:
@@ -57,7 +56,7 @@ class HookSet:
         return NO_VERDICT if self._hooks is None else await self._hooks.fire(call)
 
     def add(self, hook: CallbackHook) -> None:
-        from odin.policy.hook.declared import make_callback_hook
+        from odin.policy.hooks.declaration import make_callback_hook
 
         try:
             self._load_hooks().add(make_callback_hook(hook))
@@ -66,7 +65,7 @@ class HookSet:
 
     def _add_declared(self, declarations: Sequence[LayerDeclaration]) -> None:
         """The user's hooks first, then the project's."""
-        from odin.policy.hook.declared import parse_hooks
+        from odin.policy.hooks.declaration import parse_hooks
 
         found = [(parse_hooks(item.value, item.source), item.layer == "project") for item in declarations]
         self.warnings = tuple(warning for one, _ in found for warning in one.warnings)
@@ -75,8 +74,7 @@ class HookSet:
 
     def _load_hooks(self) -> "SessionHooks":
         if self._hooks is None:
-            from odin.policy.hook.envelope import HookSession
-            from odin.policy.hook.hooks import SessionHooks
+            from odin.policy.hooks.session_hooks import HookSession, SessionHooks
 
             session = HookSession(**self._session_facts, permission_mode=self._permission_mode, model=self._model)
             self._hooks = SessionHooks((), session, self._runner, self._emit, self._redact, self._swapped)

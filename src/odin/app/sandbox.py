@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from odin.config import Config, get_cache_dir, get_config_dir, get_home_dir, get_state_dir
 
 if TYPE_CHECKING:
-    from odin.policy.confine.layout import SandboxSession
-    from odin.policy.confine.proof import ProbeResult, SandboxOptions
-    from odin.policy.sandbox import Sandbox
+    from odin.sandbox.layout import SandboxSession
+    from odin.sandbox.probe import ProbeResult, SandboxOptions
+    from odin.sandbox.sandbox import Sandbox
 
 PROBE_FILE = "sandbox.json"
 
@@ -34,7 +34,7 @@ class LazySandbox:
 
     def describe(self) -> str:
         """One line that says what commands run in."""
-        from odin.policy.confine.proof import describe_sandbox
+        from odin.sandbox.probe import describe_sandbox
 
         if self._sandbox is not None:
             return self._sandbox.describe()
@@ -44,7 +44,7 @@ class LazySandbox:
         """Why no command will run, when that is known."""
         if self._config.sandbox.backend in ("auto", "off"):
             return ""
-        from odin.policy.confine.proof import describe_problem
+        from odin.sandbox.probe import describe_problem
 
         return (
             self._sandbox.problem
@@ -53,20 +53,20 @@ class LazySandbox:
         )
 
     def _build_options(self) -> "SandboxOptions":
-        from odin.policy.confine.proof import SandboxOptions
+        from odin.sandbox.probe import SandboxOptions
 
         settings = self._config.sandbox
         return SandboxOptions(settings.backend, settings.network, settings.unsandboxed_commands)
 
     def _load_probe(self) -> "ProbeResult | None":
-        from odin.policy.confine.proof import compute_probe_key, load_probe
+        from odin.sandbox.probe import compute_probe_key, load_probe
 
         return load_probe(
             self._locate_probe_file(), lambda: compute_probe_key(self._build_options(), self._build_programs_path())
         )
 
     def _build_programs_path(self) -> str:
-        from odin.policy.confine.layout import build_programs_path
+        from odin.sandbox.layout import build_programs_path
 
         return build_programs_path(self._build_session())
 
@@ -75,18 +75,18 @@ class LazySandbox:
 
     def make_other(self, use: str) -> "Sandbox":
         """The same session's sandbox if the configuration asked for that one. Nothing is remembered of it."""
-        from odin.policy.confine.proof import SandboxOptions
-        from odin.policy.sandbox import Sandbox
+        from odin.sandbox.probe import SandboxOptions
+        from odin.sandbox.sandbox import Sandbox
 
         return Sandbox(self._build_session(), SandboxOptions(use, self._config.sandbox.network))
 
     def _make(self) -> "Sandbox":
-        from odin.policy.sandbox import Sandbox
+        from odin.sandbox.sandbox import Sandbox
 
         return Sandbox(self._build_session(), self._build_options(), self._locate_probe_file())
 
     def _build_session(self) -> "SandboxSession":
-        from odin.policy.confine.layout import SandboxSession
+        from odin.sandbox.layout import SandboxSession
 
         env = self._env
         home = os.path.realpath(get_home_dir(env))

@@ -9,9 +9,8 @@ import msgspec
 
 from odin.config import find_project_root, get_current_folder, get_state_dir
 from odin.core.errors import UsageError
-from odin.core.spent import UsageTotals
-from odin.core.usage import USAGE_GROUPINGS, UsageGrouping, UsageReport, UsageRow
-from odin.session.spending import day_of
+from odin.core.usage import USAGE_GROUPINGS, UsageGrouping, UsageReport, UsageRow, UsageTotals
+from odin.session.index import day_of
 from odin.session.store import SessionStore
 from odin.session.usage import UsageEntry, read_usage
 

@@ -6,7 +6,7 @@ from odin import __version__
 from odin.config import WebSettings
 from odin.core.errors import ConfigError
 from odin.core.tool import SearchEngine
-from odin.providers.fetch import WebFetcher
+from odin.providers.web_fetch import WebFetcher
 
 
 class WebAccess:
@@ -25,7 +25,7 @@ class WebAccess:
         wanted = settings.search
         if wanted.backend == "none":
             return None
-        from odin.providers.search import make_engine
+        from odin.providers.web_search import make_engine
 
         try:
             return make_engine(wanted.backend, self.fetch, url=wanted.url, key=wanted.api_key)

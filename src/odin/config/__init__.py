@@ -1,9 +1,7 @@
 """`odinconfig.json` in layers: defaults, the user's file, the project's, the environment, the flags."""
 
-from odin.config.checkpoints import CheckpointSettings
-from odin.config.keys import Config, Options, RetrySettings
 from odin.config.layers import load
-from odin.config.places import (
+from odin.config.paths import (
     CONFIG_NAME,
     INSTRUCTIONS_NAME,
     find_project_root,
@@ -14,8 +12,15 @@ from odin.config.places import (
     get_state_dir,
     make_private_folder,
 )
-from odin.config.sandbox import SandboxSettings
-from odin.config.web import SearchSettings, WebSettings
+from odin.config.settings import (
+    CheckpointSettings,
+    Config,
+    Options,
+    RetrySettings,
+    SandboxSettings,
+    SearchSettings,
+    WebSettings,
+)
 
 __all__ = [
     "CONFIG_NAME",

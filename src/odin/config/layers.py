@@ -12,13 +12,13 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from odin.config.keys import Config, ConfigKeys, LayerDeclaration
-from odin.config.places import CONFIG_NAME, find_project_root, get_config_dir
-from odin.config.read import ConfigValidator, VariablePolicy, parse_json_object, read_config_file
+from odin.config.paths import CONFIG_NAME, find_project_root, get_config_dir
+from odin.config.reader import ConfigValidator, VariablePolicy, parse_json_object, read_config_file
+from odin.config.settings import Config, ConfigKeys, LayerDeclaration
 from odin.config.trust import TrustStatus, evaluate_trust
 from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
-from odin.core.rule import RuleLayer
+from odin.core.policy import RuleLayer
 from odin.policy.modes import mode_of, permission_mode_of
 
 USER_ONLY_KEYS = ("providers", "web", "checkpoints", "sandbox", "tui", "system_header", "keep_env")

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from odin.context.shelf import MAX_BYTES, MarkdownFolder, is_typable, to_plain_line
+from odin.context.markdown_folder import MAX_BYTES, MarkdownFolder, is_typable, to_plain_line
 from odin.core.client import CommandSource, CustomCommand
-from odin.core.commands import is_reserved
+from odin.core.slash_commands import is_reserved
 from odin.core.text import to_valid_unicode
 
 PROJECT_FOLDERS = (".odin/commands", ".claude/commands")

@@ -8,10 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
 
-from odin.core.attachment import Attachment
-from odin.core.hook import HookPoint
-from odin.core.message import Image, ReplyMessage, Usage
-from odin.core.rule import RememberScope, RuleAction
+from odin.core.message import Attachment, Image, ReplyMessage, Usage
+from odin.core.policy import HookPoint, RememberScope, RuleAction
 
 Mode = Literal["ask_mode", "plan_mode", "edit_mode"]
 

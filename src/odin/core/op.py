@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from odin.core.attachment import Attachment
 from odin.core.event import CompactionProfile, Delivery, Mode
-from odin.core.rule import RememberScope, RuleAction
+from odin.core.message import Attachment
+from odin.core.policy import RememberScope, RuleAction
 
 
 class Prompt(Struct, frozen=True, tag=True):

@@ -1,5 +1,9 @@
-"""Text as it may be stored and sent: valid Unicode, whatever bytes the outside world put into it."""
+"""Text as it may be stored and sent: valid Unicode, whatever bytes the outside world put into it.
 
+A few of many names, for a line that a person or a model reads.
+"""
+
+from collections.abc import Iterable
 from typing import Any, cast
 
 
@@ -35,3 +39,10 @@ def _is_surrogate_escaped(text: str) -> bool:
 
 def _replace_surrogates(text: str) -> str:
     return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
+
+
+def join_some(items: Iterable[str], most: int) -> str:
+    """The first of them in a row, and how many more there are."""
+    found = list(items)
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.event import Mode, Question, Todo
-from odin.core.job import SmallJob
 from odin.core.message import Image
 from odin.core.provider import ToolSpec
+from odin.core.small_jobs import SmallJob
 
 Kind = Literal["read", "edit", "execute", "network", "talk"]
 

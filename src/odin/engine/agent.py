@@ -21,14 +21,11 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.op import ChangePrompt, Continue, Prompt, QueuePolicy
-from odin.engine.attaching import Attachments, NoAttachments
-from odin.engine.call.admitted import CallScope
-from odin.engine.call.guard import RepetitionGuard
-from odin.engine.inbox import PromptQueue
-from odin.engine.joining import LeftoverQueue, Steering
-from odin.engine.kit import TurnDeps
-from odin.engine.loop import AgentTurn
+from odin.engine.call_types import CallScope
+from odin.engine.prompts import Attachments, LeftoverQueue, NoAttachments, PromptQueue, Steering
 from odin.engine.recorder import Recorder
+from odin.engine.repetition import RepetitionGuard
+from odin.engine.turn import AgentTurn, TurnDeps
 
 MAX_SELF_STARTED_TURNS = 20
 """Turns in a row that an agent begins by itself. After that news waits for the next prompt."""

@@ -11,9 +11,9 @@ from typing import Protocol
 
 import msgspec
 
-from odin.bus.hub import EventBus
 from odin.core.errors import AgentShutdown, OdinError
 from odin.core.event import AnyEvent, CallSpeculated, CheckpointSaved, Envelope, ToolStarted, TurnEnded, TurnStarted
+from odin.engine.event_bus import EventBus
 from odin.session.state import SessionState
 
 _SYNCED_EVENTS = (TurnStarted, CheckpointSaved, TurnEnded)

@@ -8,10 +8,10 @@ from msgspec import Struct, field
 
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
-from odin.policy.command.harmless import CommandStep, is_step_read_only, locate_steps
-from odin.policy.command.shapes import ShellWord, SimpleCommand
+from odin.policy.commands.analysis import is_step_read_only
+from odin.policy.commands.readonly.scope import CommandStep, locate_steps
+from odin.policy.commands.syntax import CommandAnalysis, ShellWord, SimpleCommand
 from odin.policy.modes import ModeSpec
-from odin.policy.shell import CommandAnalysis
 
 _MAX_FOLDERS = 8
 _MAX_MATCHES = 1000
@@ -59,7 +59,7 @@ class PolicyCall(Struct, frozen=True):
         script = self.analysis.script if self.analysis is not None else None
         if script is None:
             return ""
-        from odin.policy.command.harmless.doubt import explain_doubt
+        from odin.policy.commands.readonly.check import explain_doubt
 
         return explain_doubt(script, self.find_steps(), self.is_step_read_only, every=not self.spec.allows_changes)
 

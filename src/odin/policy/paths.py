@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from odin.policy.untouchable import find_protected_name
+from odin.policy.protected_files import find_protected_name
 
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 _VIRTUAL_TREES = ("/proc", "/sys", "/dev")

@@ -1,15 +1,22 @@
-"""Secrets are taken out of what tools return, before it reaches the log or the model."""
+"""How secrets are recognised in a text: by their shape, by what they are assigned to, and by their known values.
+
+Secrets are taken out of what tools return, before it reaches the log or the model.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from odin.core.redaction import RedactedText
-from odin.policy.redaction import MIN_SECRET_CHARS
+from odin.core.policy import RedactedText
 
 if TYPE_CHECKING:
-    from odin.policy.redaction.value import KnownValues
+    from odin.policy.secret_patterns import KnownValues
+
+
+MIN_SECRET_CHARS = 8
+"""What is shorter is no secret."""
+
 
 _MAX_PASSES = 5
 """How often a text is looked at while something is found: what stood beside a secret may be one by itself."""
@@ -30,14 +37,14 @@ class Redactor:
 
     @cached_property
     def _values(self) -> "KnownValues":
-        from odin.policy.redaction.value import KnownValues
+        from odin.policy.secret_patterns import KnownValues
 
         return KnownValues(self._environ, self._known)
 
     def __call__(self, text: str) -> RedactedText:
         if len(text) < MIN_SECRET_CHARS:
             return RedactedText(text, ())
-        from odin.policy.redaction.finding import find_secrets, redact_spans
+        from odin.policy.secret_patterns import find_secrets, redact_spans
 
         found: dict[str, None] = {}
         for _ in range(_MAX_PASSES):

@@ -24,9 +24,9 @@ from odin.core.message import (
     Usage,
 )
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
-from odin.providers import faults
-from odin.providers.exchange import WireProvider
-from odin.providers.faults import ApiErrorInfo, Peer
+from odin.providers import errors
+from odin.providers.errors import ApiErrorInfo, Peer
+from odin.providers.image_budget import ImageBudget, ImageSelection, ShownContent
 from odin.providers.payload import (
     NO_OUTPUT,
     CallIdMap,
@@ -38,8 +38,8 @@ from odin.providers.payload import (
     may_replay,
     model_of_reply,
 )
-from odin.providers.pictures import ImageBudget, ImageSelection, ShownContent
 from odin.providers.sse import ServerEvent
+from odin.providers.wire import WireProvider
 
 API_VERSION = "2023-06-01"
 _REDACTED_PREFIX = "redacted:"
@@ -308,7 +308,7 @@ class _AnthropicReader:
             self.settled = self.done = True
         elif found.type == "error" or found.error is not None:
             error = found.error or _AnthropicError()
-            raise faults.make_reported_error(self._peer, ApiErrorInfo(error.message or "", error.type or ""))
+            raise errors.make_reported_error(self._peer, ApiErrorInfo(error.message or "", error.type or ""))
 
     def finish(self) -> Iterator[Chunk]:
         yield UsageChunk(self._build_usage())

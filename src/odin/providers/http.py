@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from odin.core.errors import ConfigError, ProviderError
-from odin.providers import faults
+from odin.providers import errors
 from odin.providers.address import Address, Route, find_route, parse_address
 from odin.providers.settings import DEFAULT_HEADER_TIMEOUT
 
@@ -148,10 +148,10 @@ class HttpResponse:
                     data = await self._read_raw()
             except TimeoutError:
                 self.discard()
-                raise faults.make_idle_timeout_error(self._route.to, timeout) from None
+                raise errors.make_idle_timeout_error(self._route.to, timeout) from None
             except ValueError as error:
                 self.discard()
-                raise faults.make_protocol_error(self._route.to, str(error)) from None
+                raise errors.make_protocol_error(self._route.to, str(error)) from None
             except BaseException:
                 self.discard()
                 raise
@@ -195,7 +195,7 @@ class HttpResponse:
             return self._decoder.feed(data) if self._decoder else data
         except ValueError as error:
             self.discard()
-            raise faults.make_protocol_error(self._route.to, str(error)) from None
+            raise errors.make_protocol_error(self._route.to, str(error)) from None
 
     async def _read_raw(self) -> bytes:
         """The next raw bytes of the body, nothing at its end; raises StreamCut when the connection ends first."""
@@ -205,7 +205,7 @@ class HttpResponse:
             return b""
         data = await self._wire.read_some(self._bytes_left or _HIGH_WATER)
         if not data and self._bytes_left is not None:
-            raise faults.make_cut_error(self._route.to)
+            raise errors.make_cut_error(self._route.to)
         if self._bytes_left is not None:
             self._bytes_left -= len(data)
         return data
@@ -231,7 +231,7 @@ class HttpResponse:
     async def _read_line(self) -> bytes:
         line = await self._wire.read_line(MAX_HEAD)
         if line is None:
-            raise faults.make_cut_error(self._route.to)
+            raise errors.make_cut_error(self._route.to)
         return line
 
 
@@ -315,10 +315,10 @@ class HttpClient:
                 return await self._read_response(wire, route, first)
         except TimeoutError:
             wire.abort()
-            raise faults.make_header_timeout_error(address, limit) from None
+            raise errors.make_header_timeout_error(address, limit) from None
         except ValueError as error:
             wire.abort()
-            raise faults.make_protocol_error(address, str(error)) from None
+            raise errors.make_protocol_error(address, str(error)) from None
         except BaseException:
             wire.abort()
             raise
@@ -335,7 +335,7 @@ class HttpClient:
                 response = await self.send(wire, method, address, headers or {}, body or b"")
                 return response.status, await response.read_all(timeout)
         except TimeoutError:
-            raise faults.make_header_timeout_error(address, timeout) from None
+            raise errors.make_header_timeout_error(address, timeout) from None
 
     async def close(self) -> None:
         for response in self._draining.values():
@@ -390,7 +390,7 @@ class HttpClient:
             if wire is not None:
                 wire.abort()
             if isinstance(error, OSError | UnicodeError):
-                raise faults.make_unreachable_error(route, error) from None
+                raise errors.make_unreachable_error(route, error) from None
             raise
 
     async def _dial(self, to: Address, context: ssl.SSLContext | None) -> HttpConnection:
@@ -420,7 +420,7 @@ class HttpClient:
         except ValueError:
             status, reason = 0, "it does not speak HTTP"
         if not 200 <= status < 300:
-            raise faults.make_proxy_error(route, status, reason)
+            raise errors.make_proxy_error(route, status, reason)
 
     async def _start_tls(self, wire: HttpConnection, to: Address) -> None:
         context = await self._get_tls_context(to)
@@ -469,18 +469,18 @@ class HttpClient:
         """The status line, or None when the connection ends before one byte of it."""
         line = await wire.read_line(MAX_HEAD)
         if line is None and await wire.read_some():
-            raise faults.make_cut_error(route.to)
+            raise errors.make_cut_error(route.to)
         return line
 
     async def _read_response(self, wire: HttpConnection, route: Route, first: bytes | None) -> HttpResponse:
         if first is None:
-            raise faults.make_closed_error(route.to)
+            raise errors.make_closed_error(route.to)
         status, _ = _parse_status(first)
         headers = await self._read_headers(wire, route)
         while 100 <= status < 200:
             line = await wire.read_line(MAX_HEAD)
             if line is None:
-                raise faults.make_cut_error(route.to)
+                raise errors.make_cut_error(route.to)
             first = line
             status, _ = _parse_status(first)
             headers = await self._read_headers(wire, route)
@@ -494,7 +494,7 @@ class HttpClient:
         while True:
             line = await wire.read_line(MAX_HEAD)
             if line is None:
-                raise faults.make_cut_error(route.to)
+                raise errors.make_cut_error(route.to)
             if not line:
                 return headers
             size += len(line)
@@ -555,7 +555,7 @@ def build_tls_context(env: Mapping[str, str]) -> ssl.SSLContext:
             else:
                 context.load_verify_locations(cafile=path)
         except (OSError, ssl.SSLError):
-            raise faults.make_certificate_error(path, name) from None
+            raise errors.make_certificate_error(path, name) from None
     if not named:
         context.load_default_certs()
     return context
@@ -597,4 +597,4 @@ def _make_decoder(encoding: str, address: Address) -> _Inflater | None:
         return None
     if name in ("gzip", "x-gzip", "deflate"):
         return _Inflater()
-    raise faults.make_protocol_error(address, f"its answer is compressed with {name}, which was not asked for")
+    raise errors.make_protocol_error(address, f"its answer is compressed with {name}, which was not asked for")

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from odin.core.message import PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
-from odin.providers import faults
-from odin.providers.exchange import WireProvider
-from odin.providers.faults import Peer
+from odin.providers import errors
+from odin.providers.errors import Peer
+from odin.providers.image_budget import ImageBudget, ImageSelection, ShownContent, make_data_url
 from odin.providers.payload import (
     CallIdMap,
     accepts_effort,
@@ -31,8 +31,8 @@ from odin.providers.payload import (
     may_replay,
     model_of_reply,
 )
-from odin.providers.pictures import ImageBudget, ImageSelection, ShownContent, make_data_url
 from odin.providers.sse import ServerEvent
+from odin.providers.wire import WireProvider
 
 _IMAGES_INTRO = "Images of the results above:"
 
@@ -306,7 +306,7 @@ class _ChatReader:
         self._has_received = True
         chunk = decode_event(_DECODER, event.data)
         if chunk.error or event.name == "error":
-            raise faults.make_reported_error(self._peer, faults.parse_error_body(event.data))
+            raise errors.make_reported_error(self._peer, errors.parse_error_body(event.data))
         self._model = model_of_reply(chunk.model, self._peer.model) if chunk.model else self._model
         if chunk.usage is not None:
             self._usage = chunk.usage
@@ -345,7 +345,7 @@ class _ChatReader:
 
     def _settle(self, reason: str) -> Iterator[Chunk]:
         if reason == "error":
-            raise faults.make_reported_error(self._peer, faults.ApiErrorInfo("the model failed", "server_error"))
+            raise errors.make_reported_error(self._peer, errors.ApiErrorInfo("the model failed", "server_error"))
         self.settled = True
         self._stop = _STOP_REASONS.get(reason, "end_turn")
         if self._stop != "max_tokens":

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from odin.core.message import PromptMessage, ReplyMessage, StopReason, Text, Thinking, ToolCall, ToolMessage, Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
-from odin.providers import faults
-from odin.providers.exchange import WireProvider
-from odin.providers.faults import ApiErrorInfo, Peer
+from odin.providers import errors
+from odin.providers.errors import ApiErrorInfo, Peer
+from odin.providers.image_budget import ImageBudget, ImageSelection, ShownContent, make_data_url
 from odin.providers.payload import (
     CallIdMap,
     accepts_effort,
@@ -30,8 +30,8 @@ from odin.providers.payload import (
     may_replay,
     model_of_reply,
 )
-from odin.providers.pictures import ImageBudget, ImageSelection, ShownContent, make_data_url
 from odin.providers.sse import ServerEvent
+from odin.providers.wire import WireProvider
 
 _MIN_OUTPUT_TOKENS = 16
 """The API refuses to be limited to fewer tokens than this."""
@@ -336,7 +336,7 @@ class _ResponsesReader:
         response = event.response or _ResponsesObject()
         if event.type in ("error", "response.failed", "response.error", "response.cancelled"):
             error = event.error or response.error or _ResponsesError(event.message, event.code)
-            raise faults.make_reported_error(
+            raise errors.make_reported_error(
                 self._peer, ApiErrorInfo(error.message or "", error.type or "", error.code or "")
             )
         self.settled = self.done = True

@@ -2,9 +2,16 @@
 
 ripgrep says which logs can match at all; whether one does is seen in its decoded events, because a log is JSON: a
 word may be written differently there, or be the name of a field.
+
+The end of a conversation at a glance: its last prompts and the words they were answered with.
+
+Only the end of the log is read, so a session of any length is shown at once. Nothing is decided by what it says.
+
+What was asked lately in a project, for whoever wants to say it again. Read from the ends of its newest logs.
 """
 
 import contextlib
+import os
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +20,7 @@ from typing import Literal
 
 import msgspec
 
+from odin.core.client import Exchange, SessionMatch, SessionPreview, SessionSummary
 from odin.core.event import (
     AnyEvent,
     Compacted,
@@ -24,9 +32,9 @@ from odin.core.event import (
     ToolEnded,
     TurnStarted,
 )
-from odin.core.sessions import SessionMatch, SessionSummary
 from odin.session.index import SessionIndex
-from odin.session.store import LOG_NAME
+from odin.session.log import is_session_id
+from odin.session.store import LOG_NAME, scan_logs
 
 MatchField = Literal["title", "prompt", "answer", "tool", "summary"]
 
@@ -160,3 +168,117 @@ def make_snippet(text: str, words: Sequence[str]) -> str:
     end = at + _AFTER
     cut = " ".join(text[start:end].split())
     return f"{'…' if start else ''}{cut}{'…' if end < len(text) else ''}"
+
+
+PREVIEW_BYTES = 512_000
+MAX_EXCHANGES = 6
+EXCHANGE_CHARS = 600
+"""Characters that are kept of a prompt, and of an answer."""
+
+_EXCHANGE_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptJoined"', b'"event":{"type":"Replied"')
+_exchange_decoder = msgspec.json.Decoder(Envelope)
+
+
+def preview_session(log: Path, session: str) -> SessionPreview:
+    """The last prompts of the session with this log; of sub-agents nothing is shown."""
+    lines, earlier = _read_tail(log)
+    found: list[Exchange] = []
+    for envelope in _decode_exchanges(lines):
+        event = envelope.event
+        if isinstance(event, TurnStarted | PromptInjected):
+            text = event.display_text or event.text
+            if text:
+                found.append(Exchange(_shorten_text(text), "", envelope.ts))
+        elif isinstance(event, Replied) and found and event.message.text.strip():
+            found[-1] = msgspec.structs.replace(found[-1], answer=_shorten_text(event.message.text))
+    return SessionPreview(session, tuple(found[-MAX_EXCHANGES:]), earlier or len(found) > MAX_EXCHANGES)
+
+
+def _read_tail(log: Path) -> tuple[list[bytes], bool]:
+    """The last lines, whole ones, and whether there are others before them."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        size = file.seek(0, 2)
+        start = max(0, size - PREVIEW_BYTES)
+        file.seek(start)
+        return file.read(PREVIEW_BYTES).split(b"\n")[1:], start > 0
+    return [], False
+
+
+def _decode_exchanges(lines: list[bytes]) -> Iterator[Envelope]:
+    for line in lines:
+        if any(mark in line[:400] for mark in _EXCHANGE_MARKS):
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeError):
+                envelope = _exchange_decoder.decode(line)
+                if not envelope.agent:
+                    yield envelope
+
+
+def _shorten_text(text: str) -> str:
+    return text if len(text) <= EXCHANGE_CHARS else text[:EXCHANGE_CHARS] + "…"
+
+
+MAX_LOGS = 30
+"""Logs that are looked at, the newest first."""
+
+TAIL_BYTES = 2_000_000
+"""How much of the end of one log is looked at."""
+
+MAX_PROMPT_CHARS = 100_000
+"""A longer prompt is not one that somebody typed."""
+
+_PROMPT_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptJoined"')
+_MARK_WITHIN_BYTES = 400
+
+
+class _PromptEvent(msgspec.Struct):
+    text: str = ""
+    shown: str = ""
+    continues: bool = False
+
+
+class _PromptLine(msgspec.Struct):
+    event: _PromptEvent
+    agent: str = ""
+
+
+_prompt_decoder = msgspec.json.Decoder(_PromptLine)
+
+
+def read_recent_prompts(folder: Path, most: int) -> tuple[str, ...]:
+    """As they were typed, the newest first, each once."""
+    found: dict[str, None] = {}
+    logs = sorted(scan_logs(folder), key=lambda log: -log[2].st_mtime_ns)
+    for session, path, info in logs[:MAX_LOGS]:
+        if not is_session_id(session):
+            continue
+        for prompt in reversed(list(_read_prompts(path, info.st_size))):
+            found.setdefault(prompt)
+            if len(found) >= most:
+                return tuple(found)
+    return tuple(found)
+
+
+def _read_prompts(path: str, size: int) -> Iterator[str]:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 (paths come as text)
+            if size > TAIL_BYTES:
+                file.seek(size - TAIL_BYTES, os.SEEK_SET)
+                file.readline(TAIL_BYTES)
+            for line in file.read(TAIL_BYTES).split(b"\n"):
+                prompt = _prompt_of(line)
+                if prompt:
+                    yield prompt
+    except OSError:
+        return
+
+
+def _prompt_of(line: bytes) -> str:
+    """What a person said in this line of a log; empty when it is anything else."""
+    if len(line) > 4 * MAX_PROMPT_CHARS or not any(mark in line[:_MARK_WITHIN_BYTES] for mark in _PROMPT_MARKS):
+        return ""
+    try:
+        found = _prompt_decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeError):
+        return ""
+    text = found.event.shown or found.event.text
+    return "" if found.agent or found.event.continues or len(text) > MAX_PROMPT_CHARS else text

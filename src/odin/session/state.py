@@ -1,4 +1,12 @@
-"""The state of a session: a fold over its events and nothing else.
+"""What a session has spent so far: all of it, by model and by agent.
+
+The prompts of a session that wait, in the order in which they came.
+
+Where loop mode stands, and what the calls of the round came to: nothing is kept of it while it is off.
+
+What has begun and not ended: after a crash, what the dead process left open.
+
+The state of a session: a fold over its events and nothing else.
 
 Any prefix of any log folds, and at every point the history it gives is one that every provider accepts: each tool call
 is followed by exactly one result, in the order of the calls.
@@ -8,38 +16,230 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from odin.core.client import QueuedPrompt, Snapshot, SubAgentRecord, TurnRecord
+from odin.core.client import LoopStatus, QueuedPrompt, Snapshot, SubAgentRecord, TurnRecord
 from odin.core.event import (
+    AgentEnded,
+    AgentStarted,
     AnyEvent,
     CachedFile,
+    CallStatus,
     ContextAdded,
     Envelope,
     ExitReason,
+    FilesChanged,
     InstructionsChanged,
+    LoopChanged,
     Mode,
     ModelChanged,
+    PermissionAnswered,
+    PermissionAsked,
+    PromptChanged,
+    PromptDropped,
+    PromptInjected,
+    PromptQueued,
+    QuestionsAnswered,
+    QuestionsAsked,
     Rewound,
     SessionOpened,
+    SpawnFinished,
+    SpawnStarted,
     TitleSet,
     Todo,
+    ToolEnded,
+    TurnEnded,
     TurnStarted,
     UsageRecorded,
 )
 from odin.core.message import Message, Usage
-from odin.core.rule import RuleAction
+from odin.core.policy import RuleAction
 from odin.core.tool import CollectedItem
+from odin.core.usage import UsageTotals
 from odin.session.conversation import MainConversation, ReadLog
-from odin.session.files.changes import FileHistory, RecordedChange
-from odin.session.grants import Grants
-from odin.session.looping import LoopModeState
-from odin.session.permitted import SessionPermissions
-from odin.session.roster import SubAgentThreads
-from odin.session.summary import results_of
-from odin.session.thread import Thread
-from odin.session.totals import SessionTotals
-from odin.session.unfinished import OpenWork
-from odin.session.waiting import PromptQueueState
+from odin.session.file_history import FileHistory, RecordedChange
+from odin.session.history import results_of
+from odin.session.permissions import Grants, SessionPermissions
+from odin.session.thread import SubAgentThreads, Thread
+
+
+class SessionTotals:
+    """The main agent has no name."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self.cost_usd = 0.0
+        self.by_model: dict[str, UsageTotals] = {}
+        self.by_agent: dict[str, UsageTotals] = {}
+
+    def add(self, event: UsageRecorded, agent: str) -> None:
+        self.usage += event.usage
+        self.cost_usd += event.cost_usd
+        spent = UsageTotals.from_event(event)
+        self.by_model[event.model] = self.by_model.get(event.model, UsageTotals()) + spent
+        self.by_agent[agent] = self.by_agent.get(agent, UsageTotals()) + spent
+
+
+class PromptQueueState:
+    def __init__(self) -> None:
+        self._prompts: dict[str, QueuedPrompt] = {}
+
+    @property
+    def prompts(self) -> tuple[QueuedPrompt, ...]:
+        return tuple(self._prompts.values())
+
+    def apply(self, envelope: Envelope) -> None:
+        step = _QUEUE_HANDLERS.get(type(envelope.event))
+        if step is not None:
+            step(self, envelope.event, envelope)
+
+    def _on_prompt_queued(self, event: PromptQueued, envelope: Envelope) -> None:
+        self._prompts[event.id] = _queued_prompt_of(event, envelope.ts)
+
+    def _on_prompt_changed(self, event: PromptChanged, envelope: Envelope) -> None:
+        if (known := self._prompts.get(event.id)) is not None:
+            self._prompts[event.id] = _queued_prompt_of(event, known.timestamp)
+
+    def _on_prompt_removed(self, event: PromptDropped | PromptInjected, envelope: Envelope) -> None:
+        self._prompts.pop(event.id, None)
+
+    def _on_turn_started(self, event: TurnStarted, envelope: Envelope) -> None:
+        if not envelope.agent:
+            self._prompts.pop(event.id, None)
+
+
+_QUEUE_HANDLERS: dict[type[AnyEvent], Callable[[PromptQueueState, Any, Envelope], None]] = {
+    PromptQueued: PromptQueueState._on_prompt_queued,
+    PromptChanged: PromptQueueState._on_prompt_changed,
+    PromptDropped: PromptQueueState._on_prompt_removed,
+    PromptInjected: PromptQueueState._on_prompt_removed,
+    TurnStarted: PromptQueueState._on_turn_started,
+}
+
+
+def _queued_prompt_of(event: PromptQueued | PromptChanged, since: float) -> QueuedPrompt:
+    """People see and change what was typed; what it stands for is kept beside it."""
+    read = event.text if event.display_text else ""
+    return QueuedPrompt(
+        event.id, event.display_text or event.text, event.mode, since, event.delivery, read, event.attachments
+    )
+
+
+LOOP_ENDED_BY_RESUME = "The session ended while it was on, and it does not go on by itself."
+
+_LOOP_OFF = LoopChanged("idle")
+
+
+class LoopCall(Struct, frozen=True):
+    """One call. Two with the same `digest` brought the same."""
+
+    name: str
+    status: CallStatus
+    fingerprint: int
+
+    @property
+    def is_success(self) -> bool:
+        return self.status == "success"
+
+    @property
+    def has_run(self) -> bool:
+        return self.status in ("success", "error")
+
+
+class LoopModeState:
+    """`calls` and `changed` are of all agents, since the main agent's turn began or loop mode was switched on."""
+
+    def __init__(self) -> None:
+        self._last = _LOOP_OFF
+        self.calls: list[LoopCall] = []
+        self.has_file_changes = False
+
+    @property
+    def status(self) -> LoopStatus:
+        last = self._last
+        return LoopStatus(last.state, last.goal, last.iteration, last.limit, last.reason)
+
+    @property
+    def is_active(self) -> bool:
+        return self.status.is_active
+
+    def apply(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, LoopChanged):
+            self._last = event
+            if not self.is_active:
+                self._clear()
+        elif self._last is _LOOP_OFF or not self.is_active:
+            return
+        elif isinstance(event, SessionOpened):
+            self._last = LoopChanged("idle", reason=LOOP_ENDED_BY_RESUME)
+            self._clear()
+        elif isinstance(event, TurnStarted):
+            if not envelope.agent:
+                self._clear()
+        elif isinstance(event, ToolEnded):
+            self.calls.append(LoopCall(event.name, event.status, hash((event.name, event.text))))
+        elif isinstance(event, FilesChanged):
+            self.has_file_changes = self.has_file_changes or bool(event.changes)
+
+    def _clear(self) -> None:
+        self.calls, self.has_file_changes = [], False
+
+
+class OpenWork:
+    """`turns` and `agents` map the name of an agent to what it is doing, the others an id to how it began."""
+
+    def __init__(self) -> None:
+        self.turns: dict[str, str] = {}
+        self.agents: dict[str, AgentStarted] = {}
+        self.questions: dict[str, tuple[PermissionAsked | QuestionsAsked, str]] = {}
+        self.spawns: dict[str, tuple[SpawnStarted, str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.turns or self.agents or self.questions or self.spawns)
+
+    def apply(self, event: AnyEvent, agent: str) -> None:
+        step = _OPEN_WORK_HANDLERS.get(type(event))
+        if step is not None:
+            step(self, event, agent)
+
+    def _on_turn_started(self, event: TurnStarted, agent: str) -> None:
+        self.turns[agent] = event.id
+
+    def _on_turn_ended(self, event: TurnEnded, agent: str) -> None:
+        self.turns.pop(agent, None)
+
+    def _on_agent_started(self, event: AgentStarted, agent: str) -> None:
+        self.agents[event.id] = event
+
+    def _on_agent_ended(self, event: AgentEnded, agent: str) -> None:
+        self.agents.pop(event.id, None)
+
+    def _on_asked(self, event: PermissionAsked | QuestionsAsked, agent: str) -> None:
+        self.questions[event.ask_id] = event, agent
+
+    def _on_answered(self, event: PermissionAnswered | QuestionsAnswered, agent: str) -> None:
+        self.questions.pop(event.ask_id, None)
+
+    def _on_spawn_started(self, event: SpawnStarted, agent: str) -> None:
+        self.spawns[event.id] = event, agent
+
+    def _on_spawn_finished(self, event: SpawnFinished, agent: str) -> None:
+        self.spawns.pop(event.id, None)
+
+
+_OPEN_WORK_HANDLERS: dict[type[AnyEvent], Callable[[OpenWork, Any, str], None]] = {
+    TurnStarted: OpenWork._on_turn_started,
+    TurnEnded: OpenWork._on_turn_ended,
+    AgentStarted: OpenWork._on_agent_started,
+    AgentEnded: OpenWork._on_agent_ended,
+    PermissionAsked: OpenWork._on_asked,
+    PermissionAnswered: OpenWork._on_answered,
+    QuestionsAsked: OpenWork._on_asked,
+    QuestionsAnswered: OpenWork._on_answered,
+    SpawnStarted: OpenWork._on_spawn_started,
+    SpawnFinished: OpenWork._on_spawn_finished,
+}
 
 
 class SessionState:

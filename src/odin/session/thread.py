@@ -1,13 +1,39 @@
-"""The conversation of one agent, as the messages its model is sent: valid for every provider at any moment."""
+"""The conversation of one agent, as the messages its model is sent: valid for every provider at any moment.
 
-from collections.abc import Iterable
+What each kind of event says to the thread of the agent it belongs to.
+
+The sub-agents that work in a session, each with its thread, and which numbers are taken for new ones.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from msgspec import Struct
 
-from odin.core.event import Compacted, PromptInjected, ResultsPruned, ToolEnded, TurnStarted
+from odin.core.client import SubAgentRecord
+from odin.core.event import (
+    AgentEnded,
+    AgentStarted,
+    AnyEvent,
+    Compacted,
+    ContextSummarized,
+    Envelope,
+    MessageRemoved,
+    NoteAdded,
+    PromptInjected,
+    Replied,
+    ReplyDiscarded,
+    ResultsPruned,
+    SessionOpened,
+    SpawnStarted,
+    TodosChanged,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
-from odin.session.shrink import compact_messages, prune_results
-from odin.session.summary import ContextSummary, apply_summaries, make_context_summary
+from odin.session.history import ContextSummary, apply_summaries, compact_messages, make_context_summary, prune_results
 
 CONTINUE_PROMPT = "Go on from where you stopped."
 """Stands where a conversation is continued that ends with the model's own words: no API answers those everywhere."""
@@ -203,3 +229,127 @@ class Thread:
     def interruption_text_of(self, call_id: str) -> str:
         """What the model reads of an open call whose turn is over."""
         return INTERRUPTED if call_id in self._started_calls else NOT_STARTED
+
+
+def is_thread_event(event: AnyEvent) -> bool:
+    """Whether a thread hears of it."""
+    return type(event) in _THREAD_HANDLERS
+
+
+def apply_thread_event(thread: Thread, event: AnyEvent) -> None:
+    step = _THREAD_HANDLERS.get(type(event))
+    if step is not None:
+        step(thread, event)
+
+
+def _on_turn_ended(thread: Thread, event: TurnEnded) -> None:
+    thread._close()
+
+
+def _on_replied(thread: Thread, event: Replied) -> None:
+    thread.add_reply(event.message)
+
+
+def _on_tool_started(thread: Thread, event: ToolStarted) -> None:
+    thread.mark_call_started(event.call_id)
+
+
+def _on_noted(thread: Thread, event: NoteAdded) -> None:
+    thread.add_note(event.text)
+
+
+def _on_reply_discarded(thread: Thread, event: ReplyDiscarded) -> None:
+    thread.seal()
+
+
+def _on_prompt_joined(thread: Thread, event: PromptInjected) -> None:
+    thread.inject(event)
+
+
+def _on_message_removed(thread: Thread, event: MessageRemoved) -> None:
+    thread.remove_last()
+
+
+def _on_context_summarized(thread: Thread, event: ContextSummarized) -> None:
+    """The pieces of context are the main agent's; the thread of another has no notes of them."""
+    thread.add_summary(event.calls, ())
+
+
+_THREAD_HANDLERS: dict[type[AnyEvent], Callable[[Thread, Any], None]] = {
+    TurnStarted: Thread.start,
+    TurnEnded: _on_turn_ended,
+    Replied: _on_replied,
+    ToolStarted: _on_tool_started,
+    ToolEnded: Thread.add_result,
+    NoteAdded: _on_noted,
+    ReplyDiscarded: _on_reply_discarded,
+    PromptInjected: _on_prompt_joined,
+    MessageRemoved: _on_message_removed,
+    ContextSummarized: _on_context_summarized,
+    ResultsPruned: Thread.prune,
+    Compacted: Thread.compact,
+}
+
+
+class SubAgentThreads:
+    """`count` is the highest number of an agent so far, `spawn_count` that of a background process."""
+
+    def __init__(self) -> None:
+        self.agent_count = 0
+        self.spawn_count = 0
+        self.threads: dict[str, Thread] = {}
+        self._records: dict[str, SubAgentRecord] = {}
+
+    @property
+    def records(self) -> tuple[SubAgentRecord, ...]:
+        return tuple(self._records.values())
+
+    def thread_of(self, agent: str) -> Thread:
+        found = self.threads.get(agent)
+        if found is None:
+            found = self.threads[agent] = Thread()
+        return found
+
+    def apply(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if envelope.agent:
+            self.agent_count = max(self.agent_count, _number_of(envelope.agent))
+            if is_thread_event(event):
+                apply_thread_event(self.thread_of(envelope.agent), event)
+        step = _SUB_AGENT_HANDLERS.get(type(event))
+        if step is not None:
+            step(self, event, envelope)
+
+    def _on_session_opened(self, event: SessionOpened, envelope: Envelope) -> None:
+        self._records.clear()
+
+    def _on_agent_started(self, event: AgentStarted, envelope: Envelope) -> None:
+        self.agent_count = max(self.agent_count + 1, _number_of(event.id))
+        self._records[event.id] = SubAgentRecord(event.id, event.task, event.mode)
+
+    def _on_agent_ended(self, event: AgentEnded, envelope: Envelope) -> None:
+        self._records.pop(event.id, None)
+        self.threads.pop(event.id, None)
+
+    def _on_todos_changed(self, event: TodosChanged, envelope: Envelope) -> None:
+        known = self._records.get(envelope.agent) if envelope.agent else None
+        if known is not None:
+            self._records[envelope.agent] = SubAgentRecord(known.id, known.task, known.mode, event.todos)
+
+    def _on_spawn_started(self, event: SpawnStarted, envelope: Envelope) -> None:
+        self.spawn_count = max(self.spawn_count, _number_of(event.id))
+
+
+_SUB_AGENT_HANDLERS: dict[type[AnyEvent], Callable[[SubAgentThreads, Any, Envelope], None]] = {
+    SessionOpened: SubAgentThreads._on_session_opened,
+    AgentStarted: SubAgentThreads._on_agent_started,
+    AgentEnded: SubAgentThreads._on_agent_ended,
+    TodosChanged: SubAgentThreads._on_todos_changed,
+    SpawnStarted: SubAgentThreads._on_spawn_started,
+}
+
+
+def _number_of(name: str) -> int:
+    """The number at the end of an id, so that new ids go past it also when the log has lost a line."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0

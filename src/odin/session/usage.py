@@ -12,10 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from odin.core.spent import UsageTotals
-from odin.session.digest import IndexEntry, index_entry_of
-from odin.session.index import SessionIndex
-from odin.session.spending import UsageBucket, UsageByBucket, parse_bucket
+from odin.core.usage import UsageTotals
+from odin.session.index import IndexEntry, SessionIndex, UsageBucket, UsageByBucket, index_entry_of, parse_bucket
 
 LEDGER_NAME = "usage.jsonl"
 

@@ -8,8 +8,18 @@ See docs/testing.md.
 """
 
 from odin.core.message import Usage
-from odin.testing.script import Script, ScriptedCall, Turn, call, fault, read_script, reply, retry_after, say
-from odin.testing.seen import SeenRequest
+from odin.testing.script import (
+    Script,
+    ScriptedCall,
+    SeenRequest,
+    Turn,
+    call,
+    fault,
+    read_script,
+    reply,
+    retry_after,
+    say,
+)
 from odin.testing.server import ScriptedServer
 
 __all__ = [

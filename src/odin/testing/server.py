@@ -1,23 +1,340 @@
-"""A model server on loopback that plays a script: real HTTP, three wire formats, no model."""
+"""The pages a client finds models on: the cloud's model list, and what each local server tells about itself.
+
+Decides the answer to one request: a page, a refusal, or the next turn of the script in the right wire format.
+
+A model server on loopback that plays a script: real HTTP, three wire formats, no model.
+"""
 
 import asyncio
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from io import FileIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
+from msgspec import Struct
 
-from odin.testing import strict
-from odin.testing.connection import ClientConnection
-from odin.testing.delivery import ServerAnswer
-from odin.testing.desk import Router, ServerBehavior
-from odin.testing.script import EmulatedServer, Player, Script, Turn
-from odin.testing.seen import Api, SeenRequest
-from odin.testing.wire import RawRequest
+from odin.testing import anthropic_api, chat_api, responses_api, strict
+from odin.testing.render import CacheMeter, MeteredPrompt, RenderedReply, prompt_of, render_reply, wants_contract
+from odin.testing.script import Api, EmulatedServer, Player, Script, SeenRequest, Turn
+from odin.testing.strict import IssuedIds, RequestRefused
+from odin.testing.transport import ClientConnection, RawRequest, ServerAnswer
+
+_DEFAULT_WINDOW = {"ollama": 4096, "llamacpp": 8192, "lmstudio": 4096, "vllm": 32768}
+_CREATED = 1_750_000_000
+_CREATED_AT = "2025-06-15T00:00:00Z"
+
+
+def find_page(
+    seen: SeenRequest,
+    local: EmulatedServer | None,
+    *,
+    models: Collection[str] | None,
+    window: int | None,
+    trained: int,
+    tools: bool,
+) -> dict[str, Any] | str:
+    """The page at this address, as JSON or as text. What such a server does not have is refused with 404."""
+    names = tuple(models or ("scripted-model",))
+    path = seen.path.partition("?")[0]
+    size = window or _DEFAULT_WINDOW.get(local or "", 0)
+    if (seen.method, path) == ("GET", "/v1/models"):
+        return _build_model_list(seen, local, names, size, trained)
+    if local == "ollama":
+        found = _build_ollama_page(seen, path, names, size, trained, tools)
+    elif local == "llamacpp":
+        found = _build_llamacpp_page(path, names, size)
+    elif local == "lmstudio":
+        found = _build_lmstudio_page(path, names, size, trained, tools)
+    elif local == "vllm" and path == "/health":
+        found = ""
+    else:
+        found = None
+    if found is None:
+        raise RequestRefused(
+            f"Invalid URL ({seen.method} {path})", status=404, type="invalid_request_error", code="unknown_url"
+        )
+    return found
+
+
+def _build_model_list(
+    seen: SeenRequest, local: EmulatedServer | None, names: tuple[str, ...], size: int, trained: int
+) -> dict[str, Any]:
+    if local is None and "anthropic-version" in seen.headers:
+        entries = [{"type": "model", "id": name, "display_name": name, "created_at": _CREATED_AT} for name in names]
+        return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+    entries = [_build_model_entry(name, local, size, trained) for name in names]
+    return {"object": "list", "data": entries}
+
+
+def _build_model_entry(name: str, local: EmulatedServer | None, size: int, trained: int) -> dict[str, Any]:
+    entry: dict[str, Any] = {"id": name, "object": "model", "created": _CREATED, "owned_by": local or "scripted"}
+    if local == "vllm":
+        entry |= {"root": name, "parent": None, "max_model_len": size, "permission": []}
+    elif local == "llamacpp":
+        entry["meta"] = {"vocab_type": 2, "n_vocab": 128256, "n_ctx_train": trained, "n_embd": 4096}
+    return entry
+
+
+def _build_ollama_page(
+    seen: SeenRequest, path: str, names: tuple[str, ...], size: int, trained: int, tools: bool
+) -> dict[str, Any] | str | None:
+    details = {"format": "gguf", "family": "llama", "parameter_size": "8B", "quantization_level": "Q4_K_M"}
+    listed = [
+        {"name": n, "model": n, "modified_at": _CREATED_AT, "size": 4, "digest": "0", "details": details} for n in names
+    ]
+    if path == "/":
+        return "Ollama is running"
+    if path == "/api/version":
+        return {"version": "0.12.0"}
+    if path == "/api/tags":
+        return {"models": listed}
+    if path == "/api/ps":
+        return {"models": [{**entry, "context_length": size} for entry in listed]}
+    if (seen.method, path) != ("POST", "/api/show"):
+        return None
+    wanted = _requested_model_of(seen.body)
+    if wanted not in names:
+        raise RequestRefused(f"model '{wanted}' not found", status=404)
+    return {
+        "modelfile": "",
+        "parameters": f"num_ctx                        {size}",
+        "template": "{{ .Prompt }}",
+        "details": details,
+        "model_info": {"general.architecture": "llama", "llama.context_length": trained},
+        "capabilities": ["completion", "tools"] if tools else ["completion"],
+    }
+
+
+def _requested_model_of(body: bytes) -> str:
+    try:
+        asked: Any = msgspec.json.decode(body)
+        return str(asked.get("model") or asked.get("name"))
+    except (msgspec.DecodeError, AttributeError) as error:
+        raise RequestRefused("invalid request", status=400) from error
+
+
+def _build_llamacpp_page(path: str, names: tuple[str, ...], size: int) -> dict[str, Any] | str | None:
+    if path == "/health":
+        return {"status": "ok"}
+    if path == "/props":
+        return {
+            "default_generation_settings": {"id": 0, "n_ctx": size, "params": {"n_predict": -1}},
+            "total_slots": 1,
+            "model_path": f"/models/{names[0]}.gguf",
+            "chat_template": "{{ messages }}",
+            "build_info": "b6000-scripted",
+        }
+    return None
+
+
+def _build_lmstudio_page(
+    path: str, names: tuple[str, ...], size: int, trained: int, tools: bool
+) -> dict[str, Any] | str | None:
+    if path != "/api/v0/models":
+        return None
+    entries = [
+        {
+            "id": name,
+            "object": "model",
+            "type": "llm",
+            "publisher": "scripted",
+            "arch": "llama",
+            "compatibility_type": "gguf",
+            "quantization": "Q4_K_M",
+            "state": "loaded",
+            "max_context_length": trained,
+            "loaded_context_length": size,
+            "capabilities": ["tool_use"] if tools else [],
+        }
+        for name in names
+    ]
+    return {"object": "list", "data": entries}
+
+
+_WIRE_FORMATS: dict[Api, Any] = {
+    "anthropic": anthropic_api,
+    "chat": chat_api,
+    "responses": responses_api,
+    "other": chat_api,
+}
+_RULES = {
+    "anthropic": anthropic_api.check_request,
+    "chat": chat_api.check_request,
+    "responses": responses_api.check_request,
+}
+_STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+_MAX_BODY = 32 * 1024 * 1024
+
+
+class ServerBehavior(Struct, frozen=True):
+    """What kind of server this is; `ScriptedServer` explains the fields."""
+
+    models: tuple[str, ...] | None = None
+    window: int | None = None
+    trained: int = 131072
+    local: EmulatedServer | None = None
+    tools: bool = True
+    strict: bool = True
+    accepts: frozenset[str] = frozenset()
+
+
+class Router:
+    def __init__(self, script: Script, behavior: ServerBehavior, rejected: list[tuple[SeenRequest, str]]) -> None:
+        self._script = script
+        self._behavior = behavior
+        self._rejected = rejected
+        self._meter = CacheMeter()
+        self._memory = IssuedIds()
+        self._number = 0
+        self._calls = 0
+
+    def answer(self, seen: SeenRequest) -> tuple[ServerAnswer, Turn]:
+        """The answer and the turn that says how it is to be delivered."""
+        try:
+            return self._decide(seen)
+        except Exception as error:  # a defect here must not leave the client waiting for ever
+            refused = RequestRefused(f"The scripted server failed: {type(error).__name__}: {error}", status=500)
+            return _make_refusal(seen.api, refused), Turn()
+
+    def _decide(self, seen: SeenRequest) -> tuple[ServerAnswer, Turn]:
+        try:
+            if seen.api == "other":
+                return self._answer_page(seen), Turn()
+            prompt = self._admit(seen)
+        except RequestRefused as refused:
+            if seen.api == "other":
+                return _make_refusal(_guess_api(seen), refused), Turn()
+            self._rejected.append((seen, str(refused)))
+            return _make_refusal(seen.api, refused), Turn()
+        turn = self._script.take_turn(seen)
+        if turn.is_fault:
+            return _make_fault(seen.api, turn), turn
+        return self._answer_turn(seen, turn, prompt), turn
+
+    def _answer_page(self, seen: SeenRequest) -> ServerAnswer:
+        manners = self._behavior
+        if manners.local is None and manners.strict:
+            strict.check_key(_guess_api(seen), seen.headers)
+        found = find_page(
+            seen,
+            manners.local,
+            models=manners.models,
+            window=manners.window,
+            trained=manners.trained,
+            tools=manners.tools,
+        )
+        return _make_json_answer(200, found) if isinstance(found, dict) else _make_text_answer(found)
+
+    def _admit(self, seen: SeenRequest) -> MeteredPrompt:
+        manners = self._behavior
+        if manners.strict and manners.local is None:
+            strict.check_headers(seen.api, seen.headers)
+        if len(seen.body) > _MAX_BODY:
+            raise RequestRefused("Request exceeds the maximum size", status=413)
+        if not seen.json:
+            strict.parse_body(seen.body)
+        prompt = prompt_of(seen.api, seen.json)
+        if manners.strict:
+            _RULES[seen.api](seen.json, self._memory, None if manners.local else manners.accepts)
+        strict.check_model(seen.api, seen.json, manners.models)
+        strict.check_window(seen.api, seen.json, prompt.tokens, manners.window, manners.local)
+        return prompt
+
+    def _answer_turn(self, seen: SeenRequest, turn: Turn, prompt: MeteredPrompt) -> ServerAnswer:
+        body = seen.json
+        said = render_reply(
+            turn,
+            number=self._take_number(seen),
+            model=seen.model,
+            prompt=self._meter.measure(seen.api, seen.model, prompt),
+            created=int(time.time()),
+            new_id=self._make_id_source(seen),
+            contract=wants_contract(body),
+        )
+        self._memory.learn(seen.api, said)
+        wire = _WIRE_FORMATS[seen.api]
+        if body.get("stream") is not True:
+            return _make_json_answer(
+                200, wire.build_reply(said, body) if seen.api == "responses" else wire.build_reply(said)
+            )
+        frames = _apply_faults(_encode_frames(seen.api, said, body), turn, wire)
+        return ServerAnswer(200, dict(_STREAM_HEADERS), frames, is_stream=True, ping=wire.PING)
+
+    def _take_number(self, seen: SeenRequest) -> int:
+        """A number whose ids are not in the request yet: a resumed conversation may come from another server."""
+        self._number += 1
+        while f"_{self._number:06d}".encode() in seen.body:
+            self._number += 1
+        return self._number
+
+    def _make_id_source(self, seen: SeenRequest) -> Callable[[], str]:
+        prefix = "toolu" if seen.api == "anthropic" else "call"
+
+        def new_id() -> str:
+            self._calls += 1
+            while f"{prefix}_{self._calls:04d}".encode() in seen.body:
+                self._calls += 1
+            return f"{prefix}_{self._calls:04d}"
+
+        return new_id
+
+
+def _encode_frames(api: Api, said: RenderedReply, body: dict[str, Any]) -> list[bytes]:
+    if api == "anthropic":
+        return anthropic_api.encode_frames(said)
+    if api == "responses":
+        return responses_api.encode_frames(said, body)
+    options = cast("dict[str, Any]", body.get("stream_options") or {})
+    return chat_api.encode_frames(said, options.get("include_usage") is True)
+
+
+def _apply_faults(frames: list[bytes], turn: Turn, wire: Any) -> list[bytes]:
+    """The events as the turn wants them: without an end, with a broken one among them, or ending in an error."""
+    if turn.missing:
+        frames = frames[: -turn.missing]
+    if turn.garbled_after is not None:
+        frames.insert(turn.garbled_after, wire.GARBLED)
+    if turn.fails is not None:
+        frames = [*frames[: turn.fails.after], *wire.encode_error_frames(turn.fails, turn.fails.after)]
+    return frames
+
+
+def _make_json_answer(status: int, value: dict[str, Any]) -> ServerAnswer:
+    return ServerAnswer(status, {"content-type": "application/json"}, [msgspec.json.encode(value)])
+
+
+def _make_text_answer(text: str) -> ServerAnswer:
+    return ServerAnswer(200, {"content-type": "text/plain; charset=utf-8"}, [text.encode()])
+
+
+def _make_refusal(api: Api, refused: RequestRefused) -> ServerAnswer:
+    body = _WIRE_FORMATS[api].build_error_body(refused.status, str(refused), refused.type, refused.code, refused.param)
+    return _make_json_answer(refused.status, body)
+
+
+def _make_fault(api: Api, turn: Turn) -> ServerAnswer:
+    body = turn.body
+    if body is None:
+        return _make_json_answer(
+            turn.status, _WIRE_FORMATS[api].build_error_body(turn.status, turn.message, turn.type, turn.code, None)
+        )
+    if isinstance(body, bytes):
+        raw, kind = body, "application/octet-stream"
+    elif isinstance(body, str):
+        raw, kind = body.encode(), "text/html" if body.lstrip().startswith("<") else "application/json"
+    else:
+        raw, kind = msgspec.json.encode(body), "application/json"
+    return ServerAnswer(turn.status, {"content-type": kind}, [raw])
+
+
+def _guess_api(seen: SeenRequest) -> Api:
+    """Which API's manners a request without an API of its own expects."""
+    return "anthropic" if "x-api-key" in seen.headers or "anthropic-version" in seen.headers else "chat"
+
 
 _APIS: dict[str, Api] = {
     "/v1/messages": "anthropic",

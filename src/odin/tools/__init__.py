@@ -6,34 +6,26 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.context.files import FileCache
-from odin.core.hook import Hooks, NoHooks
+from odin.context.file_cache import FileCache
+from odin.core.policy import Hooks, NoHooks
 from odin.core.tool import AskSmallModel, AskUser, CollectedItem, Fetch, SearchEngine, Tool
-from odin.policy.process.background import BackgroundProcesses
-from odin.policy.process.runner import ProcessRunner
-from odin.tools.append_file import AppendFileTool
-from odin.tools.artifact import ArtifactFolder
+from odin.sandbox.background import BackgroundProcesses
+from odin.sandbox.runner import ProcessRunner
+from odin.tools.artifacts import ArtifactFolder, ReadArtifactTool, SaveArtifactTool
 from odin.tools.context_summarizer import ContextSummarizerTool
 from odin.tools.delete import DeleteTool
-from odin.tools.edit import EditTool
+from odin.tools.edit import EditTool, MultiEditTool
 from odin.tools.execute_command import ExecuteCommandTool
 from odin.tools.glob import GlobTool
 from odin.tools.grep import GrepTool
 from odin.tools.init_tool import InitTool
 from odin.tools.ls import LSTool
-from odin.tools.multi_edit import MultiEditTool
 from odin.tools.question import QuestionTool
-from odin.tools.read import ReadTool
-from odin.tools.read_artifact import ReadArtifactTool
-from odin.tools.reading.formats import FormatReader
-from odin.tools.save_artifact import SaveArtifactTool
-from odin.tools.spawn import SpawnTool
-from odin.tools.spawn_status import SpawnStatusTool
-from odin.tools.spawn_stop import SpawnStopTool
+from odin.tools.read import FormatReader, ReadTool
+from odin.tools.spawn import SpawnStatusTool, SpawnStopTool, SpawnTool
 from odin.tools.todo_write import TodoWriteTool
-from odin.tools.web_fetch import WebFetchTool
-from odin.tools.web_search import WebSearchTool
-from odin.tools.write_file import WriteFileTool
+from odin.tools.web import WebFetchTool, WebSearchTool
+from odin.tools.write_file import AppendFileTool, WriteFileTool
 
 
 class ToolDeps(Struct, frozen=True):

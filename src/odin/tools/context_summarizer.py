@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.core.errors import OdinError
-from odin.core.hook import HookCall, Hooks, NoHooks
-from odin.core.job import CONTEXT_SUMMARY_JOB
-from odin.core.reading import CollectedContext
-from odin.core.some import join_some
+from odin.core.policy import HookCall, Hooks, NoHooks
+from odin.core.small_jobs import CONTEXT_SUMMARY_JOB, CollectedContext
+from odin.core.text import join_some
 from odin.core.tool import Args, AskSmallModel, CollectedItem, Tool, ToolContext, ToolOutput, fail
 
 KEPT_RESULTS = 2

@@ -7,10 +7,10 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.tools.files.drift import make_stale_refusal
-from odin.tools.files.path import FileTool, Refusal, open_regular, require_absolute, to_printable
+from odin.tools.file_state import make_stale_refusal
+from odin.tools.files import FileTool, Refusal, open_regular, require_absolute, to_printable
 
 _DeleteStatus = Literal["Deleted", "Already absent", "Blocked", "Failed", "Not attempted"]
 

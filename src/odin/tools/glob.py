@@ -1,9 +1,17 @@
-"""Glob: find files by name."""
+"""The newest of many files.
+
+Asking the system for the time of a file takes longer than listing it, so `read` runs in a thread and asks while the
+list is still being printed, and only the few that are shown are put in order.
+
+Glob: find files by name.
+"""
 
 import asyncio
 import functools
+import heapq
 import os
 import re
+import time
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Annotated
@@ -11,15 +19,51 @@ from typing import Annotated
 from msgspec import Meta
 
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.policy.process.runner import ProcessRunner
-from odin.tools.files.path import FileTool, Refusal, require_absolute, require_folder, to_printable
-from odin.tools.files.temporary import is_temporary
-from odin.tools.searching.kept import describe_hidden, split_hidden
-from odin.tools.searching.newest import NewestFiles, PathFilter
-from odin.tools.searching.pattern import compile_glob, extract_name_glob
-from odin.tools.searching.ripgrep import build_base_argv, find_ripgrep
-from odin.tools.searching.search import SEARCH_SECONDS, make_timeout_refusal
-from odin.tools.searching.walk import walk_files
+from odin.sandbox.runner import ProcessRunner
+from odin.tools.atomic_write import is_temporary
+from odin.tools.files import FileTool, Refusal, require_absolute, require_folder, to_printable
+from odin.tools.ripgrep import build_base_argv, find_ripgrep
+from odin.tools.search import SEARCH_SECONDS, describe_hidden, make_timeout_refusal, split_hidden
+from odin.tools.walk import compile_glob, extract_name_glob, walk_files
+
+PathFilter = Callable[[list[str]], Iterable[str]]
+"""Which of these are wanted."""
+
+
+class NewestFiles:
+    """Files with their times. `complete` is false when some were left out because it took too long."""
+
+    def __init__(self, seconds: float) -> None:
+        self.complete = True
+        self._deadline = time.monotonic() + seconds
+        self._dated: list[tuple[int, str]] = []
+
+    @property
+    def total(self) -> int:
+        return len(self._dated)
+
+    def list_newest(self, count: int) -> list[str]:
+        """The newest first; those of the same age by path."""
+        return [path for _, path in heapq.nsmallest(count, self._dated)]
+
+    def read_chunks(self, next_chunk: Callable[[], bytes | None], choose: PathFilter) -> None:
+        """Take paths that end with a NUL byte, in pieces of any size, until there is no further piece."""
+        rest = b""
+        while (piece := next_chunk()) is not None:
+            whole, found, rest = (rest + piece).rpartition(b"\0")
+            if found:
+                self.add_paths(choose(os.fsdecode(whole).split("\0")))
+
+    def add_paths(self, paths: Iterable[str]) -> None:
+        """Files that are gone meanwhile are left out."""
+        stat, keep = os.stat, self._dated.append
+        for path in paths:
+            try:
+                keep((-stat(path).st_mtime_ns, path))
+            except OSError:
+                continue
+        self.complete = self.complete and time.monotonic() < self._deadline
+
 
 MAX_SHOWN = 100
 _STOP_BYTES = 64_000_000

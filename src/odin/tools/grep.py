@@ -8,15 +8,22 @@ from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta, field
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput, hide_nothing
-from odin.policy.process.runner import ProcessRunner
-from odin.tools.files.path import FileTool, Refusal, make_missing_refusal, open_regular, require_absolute, to_printable
-from odin.tools.files.seen import remember_lines
-from odin.tools.searching.kept import describe_hidden, split_hidden
-from odin.tools.searching.query import SearchQuery
-from odin.tools.searching.ripgrep import find_ripgrep
-from odin.tools.searching.search import LineHit, SearchResult, count_matches, find_in_range, find_lines, find_paths
+from odin.sandbox.runner import ProcessRunner
+from odin.tools.file_state import remember_lines
+from odin.tools.files import FileTool, Refusal, make_missing_refusal, open_regular, require_absolute, to_printable
+from odin.tools.ripgrep import SearchQuery, find_ripgrep
+from odin.tools.search import (
+    LineHit,
+    SearchResult,
+    count_matches,
+    describe_hidden,
+    find_in_range,
+    find_lines,
+    find_paths,
+    split_hidden,
+)
 
 HEAD_LIMIT = 250
 SHOWN_CHARS = 30_000

@@ -4,13 +4,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from odin.context.files import FileCache, count_lines, hash_bytes, take_fingerprint
+from odin.context.file_cache import FileCache, count_lines, hash_bytes, take_fingerprint
 from odin.context.instructions import ODIN_MD
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.tools.files.atomic import replace_file
-from odin.tools.files.diff import compare
-from odin.tools.files.drift import make_stale_refusal
-from odin.tools.files.path import FileTool, Refusal, open_regular, read_whole, to_printable
+from odin.tools.atomic_write import replace_file
+from odin.tools.diff import compare
+from odin.tools.file_state import make_stale_refusal
+from odin.tools.files import FileTool, Refusal, open_regular, read_whole, to_printable
 
 
 class InitArgs(Args, frozen=True):
@@ -37,7 +37,7 @@ class InitTool(FileTool[InitArgs]):
     async def work(self, args: InitArgs, ctx: ToolContext) -> ToolOutput:
         import asyncio
 
-        from odin.tools.survey.page import write_project_page
+        from odin.tools.project_page import write_project_page
 
         before = self._read_current(ctx.cwd)
         part = await asyncio.to_thread(write_project_page, self._root)
@@ -76,7 +76,7 @@ class InitTool(FileTool[InitArgs]):
 
 def _insert_part(before: bytes | None, part: bytes, path: str) -> bytes:
     """The file with our part in it. Everything outside the markers is somebody's own and stays to the byte."""
-    from odin.tools.survey.page import BEGIN, END
+    from odin.tools.project_page import BEGIN, END
 
     if not before:
         return part

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from odin.context.files import FileCache
+from odin.context.file_cache import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
-from odin.tools.files.path import FileTool, require_absolute, require_folder, to_printable
-from odin.tools.files.temporary import is_temporary
-from odin.tools.searching.pattern import compile_glob
+from odin.tools.atomic_write import is_temporary
+from odin.tools.files import FileTool, require_absolute, require_folder, to_printable
+from odin.tools.walk import compile_glob
 
 MAX_SHOWN = 200
 

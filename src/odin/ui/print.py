@@ -9,12 +9,11 @@ import msgspec
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, ThinkingEnded, TurnEnded
 from odin.core.op import Prompt
-from odin.ui.ending import EXIT_READER_GONE, OUTPUT_CLOSED, describe_ending, exit_code_of
+from odin.ui.event_lines import EventLines
+from odin.ui.exit import EXIT_READER_GONE, OUTPUT_CLOSED, StopSignals, describe_ending, exit_code_of
 from odin.ui.pipes import PipeWriter
+from odin.ui.plain.questions import QuestionQueue
 from odin.ui.progress import ProgressLine
-from odin.ui.question.dialog import QuestionQueue
-from odin.ui.stopping import StopSignals
-from odin.ui.telling import EventLines
 from odin.ui.terminal import escape_control, write_line, write_text
 
 _MIN_THOUGHT_S = 1.0
@@ -91,7 +90,7 @@ async def run_json(
     verbose: bool = False,
 ) -> int:
     """Print the result message as one JSON object. An error is in it and on `err`."""
-    from odin.ui.stream.messages import StreamTranslator  # the text format starts faster without it
+    from odin.ui.stream_json.translator import StreamTranslator  # the text format starts faster without it
 
     run = _TurnRun(client, err, tty_in, verbose=verbose)
     if out is None:

@@ -1,9 +1,13 @@
-"""One line at the bottom of a terminal that says what is running and for how long."""
+"""What Odin is doing, in words that all front ends share.
+
+One line at the bottom of a terminal that says what is running and for how long.
+"""
 
 import asyncio
 import math
 import os
 import time
+from collections.abc import Mapping
 from typing import TextIO
 
 from odin.core.event import (
@@ -16,8 +20,21 @@ from odin.core.event import (
     ToolEnded,
     ToolStarted,
 )
-from odin.ui.activity import ACTIVITY_WORDS, TIMED_ACTIVITIES
 from odin.ui.terminal import escape_hidden, is_dumb, shorten, size_of, write_line, write_text
+
+ACTIVITY_WORDS: Mapping[str, str] = {
+    "connecting": "connecting to the model",
+    "waiting_headers": "waiting for the model",
+    "waiting_token": "waiting for the model",
+    "streaming": "the model is answering",
+    "compacting": "summarising the conversation",
+    "retrying": "waiting to try again",
+    "retrying_key": "trying another key",
+    "cooling": "waiting, as the model's server asks",
+    "verifying": "checking the work",
+}
+TIMED_ACTIVITIES = ("retrying", "cooling")
+"""Activities whose end is known: what is left of them is counted down."""
 
 
 class ProgressLine:

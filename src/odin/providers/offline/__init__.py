@@ -1,13 +1,27 @@
-"""The built-in planner for when no model is configured, and the stand-in for the lesser model."""
+"""The built-in planner for when no model is configured, and the stand-in for the lesser model.
 
+The offline planner: a provider that needs no model.
+
+It looks at the conversation it is given and nothing else, so the same history always gives the same reply. Every file
+and every command goes through the tools it was offered, with their permissions, in the same loop as a model's.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+
+from odin.core.message import Usage
+from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, UsageChunk
 from odin.providers.offline.jobs import (
     JOB_SUFFICIENCY,
     JOB_SUMMARY,
     JOB_TITLE,
+    do_job,
+    job_of,
     make_offline_summary,
     make_offline_title,
 )
-from odin.providers.offline.planner import OfflinePlanner
+from odin.providers.offline.results import make_call_ids
 
 __all__ = [
     "JOB_SUFFICIENCY",
@@ -17,3 +31,46 @@ __all__ = [
     "make_offline_summary",
     "make_offline_title",
 ]
+
+
+_CHUNK_CHARS = 240
+
+
+class OfflinePlanner:
+    name = "offline"
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        for piece in stream_reply(request):
+            yield piece
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def stream_reply(request: Request) -> Iterator[Chunk]:
+    """The pieces of one reply: calls, or the words of an answer, then the usage, which is none, and the stop."""
+    job = job_of(request)
+    if job:
+        yield from _stream_text(do_job(job, request))
+        return
+    # The grammar and the plans load with the first prompt, so that a session without a model opens as fast as one with.
+    from odin.providers.offline.turn import choose_move
+
+    move = choose_move(request)
+    if not move.calls:
+        yield from _stream_text(move.answer)
+        return
+    names = {spec.name.casefold(): spec.name for spec in request.tools}
+    ids = make_call_ids(request, len(move.calls))
+    for index, act in enumerate(move.calls):
+        name = names.get(act.tool.casefold(), act.tool)
+        yield CallChunk(index, ids[index], name, msgspec.json.encode(act.args).decode(), done=True)
+    yield UsageChunk(Usage())
+    yield StopChunk("tool_use", OfflinePlanner.name)
+
+
+def _stream_text(text: str) -> Iterator[Chunk]:
+    for start in range(0, len(text), _CHUNK_CHARS):
+        yield TextChunk(text[start : start + _CHUNK_CHARS])
+    yield UsageChunk(Usage())
+    yield StopChunk("end_turn", OfflinePlanner.name)

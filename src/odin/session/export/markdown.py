@@ -5,9 +5,14 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from odin.session.export.overview import SessionOverview
-from odin.session.export.story import AnswerEntry, CallEntry, PromptEntry, RemarkEntry, TodosEntry, TranscriptEntry
-from odin.session.export.words import (
+from odin.session.export.entries import (
+    AnswerEntry,
+    CallEntry,
+    PromptEntry,
+    RemarkEntry,
+    SessionOverview,
+    TodosEntry,
+    TranscriptEntry,
     describe_end,
     format_dollars,
     format_time,

@@ -1,4 +1,7 @@
-"""The terminal app: one screen for one session at a time. It is a client and nothing more."""
+"""When the screen is drawn: some thirty times a second while things happen, and never when nothing does.
+
+The terminal app: one screen for one session at a time. It is a client and nothing more.
+"""
 
 import asyncio
 import os
@@ -17,41 +20,71 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
-from odin.core.attachment import Attachment
-from odin.core.client import Client, SessionInfo
+from odin.core.client import Client, SessionInfo, Sessions
 from odin.core.errors import OdinError
 from odin.core.event import Delivery, Envelope, Mode, TurnEnded, TurnStarted
+from odin.core.message import Attachment
 from odin.core.op import Interrupt, Op, Prompt
-from odin.core.screen import ThemeSetting, TuiSettings
-from odin.core.sessions import Sessions
-from odin.ui.notify import Notifier, restore_title_on_suspend
-from odin.ui.troubles import ErrorLog
-from odin.ui.tui import looking
-from odin.ui.tui.asking import DialogQueue
-from odin.ui.tui.beginning import LoadSetup, LoadTrust, Startup
-from odin.ui.tui.commands.table import CommandTable
+from odin.core.tui_settings import ThemeSetting, TuiSettings
+from odin.ui.notifications import Notifier, restore_title_on_suspend
+from odin.ui.slash_commands.diagnostics import ErrorLog
+from odin.ui.tui import transcript
+from odin.ui.tui.commands import CommandTable
 from odin.ui.tui.composer.composer import Composer
-from odin.ui.tui.composer.pasting import clean_text
-from odin.ui.tui.composer.writing import InputPanel
-from odin.ui.tui.following import SessionFollower
-from odin.ui.tui.frames import FrameTimer
+from odin.ui.tui.composer.input_panel import InputPanel
+from odin.ui.tui.composer.paste import clean_text
+from odin.ui.tui.dialog_queue import DialogQueue
 from odin.ui.tui.keys import KeyTable
-from odin.ui.tui.leaving import DoublePress
-from odin.ui.tui.looks import should_query_background, theme_name_of
-from odin.ui.tui.palette import DARK, LIGHT, make_palette
-from odin.ui.tui.panels.activity import ActivityLine
-from odin.ui.tui.panels.board import PanelUpdater
+from odin.ui.tui.lifecycle import DoublePress, LoadSetup, LoadTrust, Startup
+from odin.ui.tui.palette import DARK, LIGHT, make_palette, should_query_background, theme_name_of
 from odin.ui.tui.panels.facts import SessionFacts
-from odin.ui.tui.panels.side import SidePanel
-from odin.ui.tui.panels.status import StatusLine
+from odin.ui.tui.panels.panel import PanelUpdater
+from odin.ui.tui.panels.side import SidePanel, TodoPanel
+from odin.ui.tui.panels.status import ActivityLine, StatusLine
 from odin.ui.tui.panels.toasts import ToastLevel, Toasts
-from odin.ui.tui.panels.todos import TodoPanel
-from odin.ui.tui.story.stories import TranscriptModels
+from odin.ui.tui.search import SearchBar
+from odin.ui.tui.session_follower import SessionFollower, SessionObserver
 from odin.ui.tui.terminal.driver import OdinDriver, redraw
-from odin.ui.tui.terminal.replies import BACKGROUND_QUERY, BackgroundReported
+from odin.ui.tui.terminal.input import BACKGROUND_QUERY, BackgroundReported
 from odin.ui.tui.transcript import TranscriptView
-from odin.ui.tui.view.searchbar import SearchBar
-from odin.ui.tui.watching import SessionObserver
+from odin.ui.tui.transcript_model import TranscriptModels
+
+FRAME_S = 1 / 30
+MAX_PAUSE_S = 0.25
+
+
+class FrameTimer:
+    """Everything that changes between two frames is drawn at once.
+
+    A frame that takes long, because the machine is busy or the screen large, is followed by a pause of twice its time:
+    whoever types must not wait behind pictures of a text that moves too fast to be read.
+    """
+
+    def __init__(self, app: App[Any], draw: Callable[[], None]) -> None:
+        self._app = app
+        self._draw = draw
+        self._is_scheduled = False
+        self._started_at = 0.0
+        self._next_at = 0.0
+
+    def request_frame(self) -> None:
+        """Something changed: draw it with the next frame."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._app.set_timer(max(FRAME_S, self._next_at - time.perf_counter()), self._draw_frame)
+
+    def _draw_frame(self) -> None:
+        self._is_scheduled = False
+        if not self._app.is_running:
+            return
+        self._started_at = time.perf_counter()
+        self._draw()
+        self._app.call_after_refresh(self._schedule_pause)
+
+    def _schedule_pause(self) -> None:
+        now = time.perf_counter()
+        self._next_at = now + min(2 * (now - self._started_at), MAX_PAUSE_S)
+
 
 RESIZE_SETTLE_S = 0.15
 """How long a window must have kept its size before everything is drawn for it."""
@@ -487,16 +520,16 @@ class OdinApp(App[int], inherit_bindings=False):
         self.request_frame()
 
     def action_look(self) -> None:
-        looking.focus_cards(self)
+        transcript.focus_cards(self)
 
     def action_next_agent(self) -> None:
-        looking.show_next_agent(self)
+        transcript.show_next_agent(self)
 
     def action_show_agent(self, agent: str) -> None:
-        looking.go_to_agent(self, agent)
+        transcript.go_to_agent(self, agent)
 
     def action_show_change(self, call_id: str) -> None:
-        looking.go_to_change(self, call_id)
+        transcript.go_to_change(self, call_id)
 
     def on_transcript_view_edit_requested(self, message: TranscriptView.EditRequested) -> None:
         self.run_in_background(self.commands.navigation.fork(message.turn))

@@ -1,15 +1,66 @@
-"""Every key of the app in one table: what it does, under which name it can be given another key, and where it works."""
+"""The names of keys: as Textual says them, as people write them, and whether there is such a key.
 
-from collections.abc import Mapping
+Every key of the app in one table: what it does, under which name it can be given another key, and where it works.
+
+A line to type in, in a dialog that has keys of its own.
+"""
+
+import string
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
+from textual import events
+from textual.binding import Binding
 from textual.events import Key as Key_
+from textual.keys import Keys, _character_to_key
 from textual.widget import Widget
+from textual.widgets import Input
 
 from odin.core.errors import UsageError
-from odin.ui.tui.keynames import format_key, is_typing_key, parse_key, split_keys
+
+_PUNCTUATION = {_character_to_key(char): char for char in string.punctuation}
+"""`slash` is `/`."""
+
+_DISPLAY_NAMES = {**_PUNCTUATION, "pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc", "delete": "Del"}
+_ALIASES = {"esc": "escape", "pgup": "pageup", "pgdn": "pagedown", "del": "delete", "return": "enter", "ins": "insert"}
+_MODIFIERS = ("ctrl", "alt", "shift", "super", "meta", "hyper")
+_KEY_NAMES = {key.value for key in Keys if key.value.isalnum() and len(key.value) > 1}
+
+
+def split_keys(keys: str) -> list[str]:
+    """The keys of a list that is separated by commas."""
+    return [one.strip() for one in keys.split(",") if one.strip()]
+
+
+def format_key(key: str) -> str:
+    """`ctrl+underscore` as `Ctrl+_`."""
+    words = [_DISPLAY_NAMES.get(word, word if len(word) == 1 else word.capitalize()) for word in key.split("+")]
+    if len(words) > 1 and len(words[-1]) == 1:
+        words[-1] = words[-1].upper()
+    return "+".join(words)
+
+
+def is_typing_key(key: str) -> bool:
+    """Whether this key writes a character, or goes to another place, in a line that is being written."""
+    return len(key) == 1 or key in _PUNCTUATION or key in ("space", "backspace", "home", "end", "left", "right")
+
+
+def parse_key(written: str) -> str:
+    """A key as a person wrote it, as it will come: `Ctrl+T` as `ctrl+t`, `/` as `slash`. Raises UsageError."""
+    *before, last = written.split("+")
+    modifiers = [word.strip().casefold() for word in before]
+    last = _character_to_key(last) if len(last) == 1 else _ALIASES.get(last.casefold(), last.casefold())
+    if len(last) == 1 and modifiers == ["shift"]:
+        modifiers, last = [], last.upper()
+    elif len(last) == 1 and modifiers:
+        last = last.casefold()
+    known = len(last) == 1 or last in _KEY_NAMES or last in _PUNCTUATION
+    if not known or any(word not in _MODIFIERS for word in modifiers):
+        raise UsageError(f"There is no key {written!r} (tui.keys).", "Write keys as f3, ctrl+t, alt+up or slash.")
+    return "+".join([*sorted(modifiers, key=_MODIFIERS.index), last])
+
 
 KeyScope = Literal[
     "everywhere",
@@ -252,3 +303,51 @@ async def dispatch_key(widget: Widget, table: KeyTable, event: Key_, where: KeyS
     event.prevent_default()
     await widget.run_action(action)
     return True
+
+
+_EDIT_ACTIONS = {
+    key: binding.action
+    for binding in Input.BINDINGS
+    if isinstance(binding, Binding)
+    for key in binding.key.split(",")
+    if key != "enter"
+}
+
+
+class LineInput(Input):
+    """What changes the line is done in the order of the keys; Textual's bindings are overtaken by letters after them.
+
+    Enter is left to whoever asked for the line. Nothing blinks.
+    """
+
+    def on_mount(self) -> None:
+        self.cursor_blink = False
+
+    async def _on_key(self, event: events.Key) -> None:
+        action = _EDIT_ACTIONS.get(event.key)
+        if action is None:
+            await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
+        await self.run_action(action)
+
+
+class DialogInput(LineInput):
+    """The dialog sees its keys first."""
+
+    DEFAULT_CSS = """
+    DialogInput { height: 1; border: none; padding: 0; background: $surface; }
+    DialogInput:focus { border: none; background-tint: $foreground 0%; }
+    """
+
+    def __init__(self, on_key: Callable[[events.Key], bool], placeholder: str, *, id: str) -> None:
+        super().__init__(placeholder=placeholder, id=id, compact=True, select_on_focus=False)
+        self._key_filter = on_key
+
+    async def _on_key(self, event: events.Key) -> None:
+        if self._key_filter(event):
+            event.stop()
+            event.prevent_default()
+        else:
+            await super()._on_key(event)

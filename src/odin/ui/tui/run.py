@@ -6,13 +6,12 @@ from typing import Any
 from msgspec import Struct
 
 from odin.core.event import Mode
-from odin.core.screen import TuiSettings
-from odin.ui.ending import format_resume_hint
+from odin.core.tui_settings import TuiSettings
+from odin.ui.exit import format_resume_hint
 from odin.ui.tui.app import Connect, OdinApp
-from odin.ui.tui.leaving import ExitSignals, print_transcript
+from odin.ui.tui.lifecycle import ExitSignals, print_transcript
 from odin.ui.tui.palette import make_palette
-from odin.ui.tui.terminal.driver import OdinDriver
-from odin.ui.tui.terminal.restore import Terminal
+from odin.ui.tui.terminal.driver import OdinDriver, Terminal
 
 
 class AppResult(Struct, frozen=True):

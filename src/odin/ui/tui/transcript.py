@@ -1,4 +1,7 @@
-"""The conversation: its story on the screen, and what keys and the mouse do with its cards."""
+"""The conversation: its story on the screen, and what keys and the mouse do with its cards.
+
+Looking at the conversation: moving among its cards, and at another agent's work.
+"""
 
 from typing import TYPE_CHECKING, cast
 
@@ -9,17 +12,15 @@ from textual.message import Message
 from textual.selection import Selection
 from textual.strip import Strip
 
-from odin.core.screen import DiffStyle
+from odin.core.tui_settings import DiffStyle
+from odin.ui.tui.block_view import MARGIN, SelectableBlockView, find_word
+from odin.ui.tui.blocks import AnswerBlock, EndBlock, PromptBlock, TranscriptBlock
 from odin.ui.tui.keys import KeyTable, dispatch_key
 from odin.ui.tui.paint.painter import can_fold, choose_fold, copy_text_of, is_folded
+from odin.ui.tui.paint.sanitize import sanitize_line
 from odin.ui.tui.palette import Palette
-from odin.ui.tui.story.block import AnswerBlock, EndBlock, PromptBlock, TranscriptBlock
-from odin.ui.tui.story.story import TranscriptModel
-from odin.ui.tui.view.search import TranscriptSearch, highlight_matches, line_of
-from odin.ui.tui.view.searchbar import SearchBar
-from odin.ui.tui.view.selecting import find_word
-from odin.ui.tui.view.surface import SelectableBlockView
-from odin.ui.tui.view.view import MARGIN
+from odin.ui.tui.search import SearchBar, TranscriptSearch, highlight_matches, line_of
+from odin.ui.tui.transcript_model import TranscriptModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -272,3 +273,47 @@ class TranscriptView(SelectableBlockView):
             line = self.scroll_offset.y + y
             selection = Selection(Offset(span[0] + MARGIN, line), Offset(span[1] + MARGIN, line))
             self.screen.selections = {self: selection}
+
+
+def focus_cards(app: "OdinApp") -> None:
+    """From the composer to the last card."""
+    app.transcript.focus()
+    if app.transcript.cursor is None:
+        app.transcript.action_last_card()
+
+
+def show_next_agent(app: "OdinApp") -> None:
+    """Show the work of the next agent; after the last one comes the main one again."""
+    app.agent = app.transcripts.find_next(app.agent)
+    show_agent(app)
+
+
+def show_agent(app: "OdinApp") -> None:
+    agent = app.agent
+    title = ""
+    if agent:
+        key = app.keys.label_of("next_agent")
+        task = next((block.task for block in app.transcripts[""].agents if block.key == agent), "")
+        title = f"{sanitize_line(agent)} at work: {sanitize_line(task)}  ({key}: the next one)"
+    app.transcript.show(app.transcripts[agent], title=title)
+
+
+def go_to_agent(app: "OdinApp", agent: str) -> None:
+    """Show the work of this one."""
+    if agent in app.transcripts:
+        app.agent = agent
+        show_agent(app)
+        app.request_frame()
+
+
+def go_to_change(app: "OdinApp", call_id: str) -> None:
+    """Show the card of the call that changed a file, in the story of whoever made it."""
+    for agent, story in app.transcripts.items():
+        block = next((block for block in reversed(story.blocks) if block.key == call_id), None)
+        if block is not None:
+            if agent != app.agent:
+                go_to_agent(app, agent)
+            app.transcript.focus()
+            app.transcript.point_at(block)
+            return
+    app.show_toast("What changed this file is not on the screen: a command did it, or it was rewound.")

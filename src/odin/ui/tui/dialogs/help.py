@@ -7,12 +7,11 @@ from msgspec import Struct
 from rich.text import Text
 
 from odin.core.client import CustomCommand
-from odin.core.commands import SLASH_COMMANDS, SlashCommand
+from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.dialogs.picker import PickerDialog
-from odin.ui.tui.dialogs.rows import RowContent
-from odin.ui.tui.keynames import format_key
-from odin.ui.tui.keys import KeyAction, KeyScope
+from odin.ui.tui.dialogs.widgets import RowContent
+from odin.ui.tui.keys import KeyAction, KeyScope, format_key
 
 _LEFT, _NARROW = 20, 12
 _WIDE = 70

@@ -6,11 +6,10 @@ from typing import ClassVar
 from rich.text import Text
 
 from odin.core.client import AvailableModel
-from odin.ui.commands.models import format_prices, format_window
+from odin.ui.slash_commands.usage import format_prices, format_window
 from odin.ui.terminal import escape_hidden
-from odin.ui.tui.dialogs.hints import DialogAction
 from odin.ui.tui.dialogs.picker import PickerDialog
-from odin.ui.tui.dialogs.rows import RowContent
+from odin.ui.tui.dialogs.widgets import DialogAction, RowContent
 
 TYPED_NOTE = "as you typed it"
 

@@ -10,13 +10,10 @@ from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
 from odin.core.errors import OdinError
-from odin.ui.tui.dialogs.colours import palette_of
 from odin.ui.tui.dialogs.dialog import Dialog
-from odin.ui.tui.dialogs.field import DialogInput
-from odin.ui.tui.dialogs.hints import DialogAction, Hints
-from odin.ui.tui.dialogs.rows import RowContent, Rows
-from odin.ui.tui.keys import KeyScope
-from odin.ui.tui.paint.foreign import sanitize
+from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent, Rows, palette_of
+from odin.ui.tui.keys import DialogInput, KeyScope
+from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette
 
 MIN_HEIGHT = 14

@@ -7,16 +7,15 @@ from typing import ClassVar
 
 from rich.text import Text
 
+from odin.core.client import SessionMatch, SessionPreview, SessionSummary
 from odin.core.errors import OdinError
-from odin.core.sessions import SessionMatch, SessionPreview, SessionSummary
-from odin.ui.commands.spending import format_usd
-from odin.ui.picking import format_time
+from odin.ui.slash_commands.sessions import format_time
+from odin.ui.slash_commands.usage import format_usd
 from odin.ui.terminal import escape_hidden
-from odin.ui.tui.dialogs.ages import format_age
-from odin.ui.tui.dialogs.hints import DialogAction
 from odin.ui.tui.dialogs.picker import PickerDialog
-from odin.ui.tui.dialogs.rows import RowContent
-from odin.ui.tui.paint.foreign import sanitize
+from odin.ui.tui.dialogs.widgets import DialogAction, RowContent
+from odin.ui.tui.format import format_age
+from odin.ui.tui.paint.sanitize import sanitize
 
 SEARCH_DELAY_S = 0.3
 MIN_SEARCH_LETTERS = 3

@@ -1,13 +1,199 @@
-"""What the model says, as Markdown. What is finished is painted once; only its end is painted with every frame.
+"""Cuts Markdown that is still being written into pieces that will not change any more.
+
+Where a piece ends depends only on what was written up to there. So a text that is cut while it arrives and one that is
+cut as a whole fall into the same pieces, and what was painted of them once stays right.
+
+What the model says, as Markdown. What is finished is painted once; only its end is painted with every frame.
 
 The parser is loaded when it is needed: it would take a fifth of the time until the app is there.
 """
 
+import re
+from dataclasses import dataclass
+from typing import Literal
+
 from textual.strip import Strip
 
+from odin.ui.tui.blocks import AnswerBlock
 from odin.ui.tui.paint.canvas import Canvas, Line, make_blank, make_strips
-from odin.ui.tui.paint.chunks import MarkdownChunk, MarkdownSplitter, close_open_markup
-from odin.ui.tui.story.block import AnswerBlock
+
+_FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})\s*([^`\s]*)[^`]*$")
+_INNER_FENCE = re.compile(r"\s*(?:>\s*|[-*+]\s+|\d{1,9}[.)]\s+)*(`{3,}|~{3,})")
+_ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
+_HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
+_DELIMITER = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$")
+
+CUT_LINES = 60
+"""A list, a paragraph or code may be cut between two lines when it is longer than that."""
+MAX_LINES = 200
+MAX_CHARS = 6_000
+MAX_LINE_CHARS = 2_000
+"""Longer lines are cut into lines, so that one that never ends is not painted again and again."""
+
+ChunkKind = Literal["words", "code"]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkdownChunk:
+    """`glued` to the one before: it belongs to the same list, paragraph or code. `language` is that of code."""
+
+    kind: ChunkKind
+    text: str
+    language: str = ""
+    is_continuation: bool = False
+
+
+class MarkdownSplitter:
+    """Takes text as it comes; `take` gives the pieces that are final, `rest` what is not."""
+
+    def __init__(self) -> None:
+        self._pending = ""
+        self._lines: list[str] = []
+        self._is_continuation = False
+        self._fence = ""
+        self._language = ""
+        self._inner = ""
+        self._chars = 0
+        self._done: list[MarkdownChunk] = []
+
+    def feed(self, text: str) -> None:
+        self._pending += text
+        *whole, self._pending = self._pending.split("\n")
+        for line in whole:
+            self._add_long_line(line, ended=True)
+        if len(self._pending) > MAX_LINE_CHARS:
+            self._pending = self._add_long_line(self._pending, ended=False)
+
+    def take_done(self) -> list[MarkdownChunk]:
+        done, self._done = self._done, []
+        return done
+
+    def peek_rest(self) -> list[MarkdownChunk]:
+        """What is not final yet, as it would be if nothing more came."""
+        last = MarkdownSplitter()
+        last._lines, last._is_continuation, last._chars = list(self._lines), self._is_continuation, self._chars
+        last._fence, last._language, last._inner = self._fence, self._language, self._inner
+        if self._pending:
+            last._add_line(self._pending)
+        last._end_chunk()
+        return last._done
+
+    def _add_long_line(self, line: str, ended: bool) -> str:
+        """The line, in several when it is very long; what is left when it has not ended."""
+        while len(line) > MAX_LINE_CHARS:
+            place = line.rfind(" ", MAX_LINE_CHARS // 2, MAX_LINE_CHARS) + 1 or MAX_LINE_CHARS
+            self._add_line(line[:place])
+            line = line[place:]
+        if ended:
+            self._add_line(line.removesuffix("\r"))
+            return ""
+        return line
+
+    def _add_line(self, line: str) -> None:
+        if self._fence:
+            self._add_code_line(line)
+            return
+        opened = _FENCE.match(line)
+        if opened and not self._inner and not (opened[1] and self._is_list()):
+            self._end_chunk()
+            self._fence, self._language, self._is_continuation = opened[2], opened[3], False
+            return
+        if self._lines and not self._inner:
+            self._cut_before(line)
+        self._append(line)
+        self._watch_inner(line)
+        if _HEADING.match(line) and len(self._lines) == 1:
+            self._end_chunk()
+
+    def _append(self, line: str) -> None:
+        self._lines.append(line)
+        self._chars += len(line)
+
+    def _add_code_line(self, line: str) -> None:
+        stripped = line.strip()
+        if stripped.startswith(self._fence) and not stripped.strip(self._fence[0]):
+            self._end_chunk()
+            self._fence = self._language = ""
+            return
+        count = len(self._lines)
+        fresh = bool(line) and not line[0].isspace() and self._lines[-1:] == [""]
+        if self._is_long(count, fresh) or self._chars > MAX_CHARS:
+            self._emit("code", glued_next=True)
+        self._append(line)
+
+    def _watch_inner(self, line: str) -> None:
+        """Fences within lists and quotes: a blank line in them ends nothing."""
+        found = _INNER_FENCE.match(line)
+        if self._lines[0].startswith(">") and not line.startswith(">"):
+            self._inner = ""
+        elif not self._inner:
+            self._inner = found[1] if found else ""
+        elif line.strip().strip(">").strip().startswith(self._inner) or self._is_long(len(self._lines), False):
+            self._inner = ""
+
+    def _is_list(self) -> bool:
+        return bool(self._lines) and _ITEM.match(self._lines[0].lstrip()) is not None
+
+    def _cut_before(self, line: str) -> None:
+        count, after_blank = len(self._lines), not self._lines[-1].strip()
+        if not line.strip():
+            return
+        item = self._is_list()
+        if after_blank:
+            if item and line[0].isspace():
+                return
+            self._emit("words", glued_next=item and _ITEM.match(line) is not None)
+        elif _HEADING.match(line):
+            self._emit("words")
+        elif self._is_long(count, _ITEM.match(line) is not None if item else not self._is_table()):
+            self._emit("words", glued_next=True)
+
+    def _is_long(self, count: int, good_place: bool) -> bool:
+        """Whether it is to be cut here; at a good place earlier than at a bad one."""
+        if good_place:
+            return count >= CUT_LINES or self._chars > MAX_CHARS
+        return count >= MAX_LINES or self._chars > 2 * MAX_CHARS
+
+    def _is_table(self) -> bool:
+        return len(self._lines) > 1 and "|" in self._lines[0] and _DELIMITER.match(self._lines[1]) is not None
+
+    def _end_chunk(self) -> None:
+        """The piece ends here. Code that is empty is shown: a fence has been opened."""
+        if self._lines or (self._fence and not self._is_continuation):
+            self._emit("code" if self._fence else "words")
+        self._is_continuation = False
+
+    def _emit(self, kind: ChunkKind, glued_next: bool = False) -> None:
+        lines, self._lines = self._lines, []
+        header = lines[:2] if kind == "words" and glued_next and _is_table_head(lines) else []
+        text = "\n".join(lines)
+        if kind == "code" or text.strip():
+            self._done.append(
+                MarkdownChunk(kind, text if kind == "code" else text.rstrip(), self._language, self._is_continuation)
+            )
+        self._is_continuation = glued_next
+        self._lines = header
+        self._chars = 0
+        self._inner = ""
+
+
+def _is_table_head(lines: list[str]) -> bool:
+    return len(lines) > 1 and "|" in lines[0] and _DELIMITER.match(lines[1]) is not None
+
+
+def close_open_markup(text: str) -> str:
+    """Words that are still being written, with what was opened in their last lines closed: nothing jumps later."""
+    last = text.rsplit("\n\n", 1)[-1]
+    if not last.rsplit("\n", 1)[-1].strip("` "):
+        return text[: text.rfind("\n") + 1]
+    if last.lstrip().startswith("|") and "\n" not in last.strip():
+        columns = max(last.strip().strip("|").count("|") + 1, 1)
+        head = last if last.rstrip().endswith("|") else f"{last}|"
+        return f"{text[: len(text) - len(last)]}{head}\n|{'---|' * columns}"
+    if last.count("`") % 2:
+        return f"{text}`"
+    bold = last.count("**") % 2
+    return f"{text.rstrip('*')}**" if bold and not last.endswith("**") else text.removesuffix("**") if bold else text
 
 
 class AnswerPainter:

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from odin.ui.tui.paint.foreign import sanitize
+from odin.ui.tui.paint.sanitize import sanitize
 
 ToastLevel = Literal["info", "warn", "error"]
 MAX_TOASTS = 3

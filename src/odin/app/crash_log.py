@@ -1,0 +1,80 @@
+"""`<state>/logs/odin.log`: what went wrong inside Odin, for a person to look at or to send us.
+
+It is for nobody else's eyes, holds no secret that Odin knows, and never grows beyond two files of `MOST` bytes. That it
+cannot be written is no reason for anything else to fail.
+"""
+
+import contextlib
+import os
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odin import __version__
+from odin.config import get_state_dir, make_private_folder
+from odin.core.errors import OdinError
+from odin.core.text import to_valid_unicode
+
+if TYPE_CHECKING:
+    import asyncio
+
+LOG_FOLDER = "logs"
+LOG_FILE_NAME = "odin.log"
+MAX_LOG_BYTES = 1_000_000
+_MAX_ENTRY_BYTES = 50_000
+"""Bytes of one entry at most; of a longer one the end is kept, which says what happened."""
+
+
+def log_path(env: Mapping[str, str]) -> Path:
+    return get_state_dir(env) / LOG_FOLDER / LOG_FILE_NAME
+
+
+def append_entry(text: str, env: Mapping[str, str]) -> Path | None:
+    """Add an entry. Gives the file, or None when it could not be written."""
+    path = log_path(env)
+    with contextlib.suppress(OSError, OdinError):
+        make_private_folder(path.parent)
+        said = redact_secrets(text, env).encode()[-_MAX_ENTRY_BYTES:]
+        head = f"{time.strftime('%Y-%m-%d %H:%M:%S%z')} odin {__version__} pid {os.getpid()}\n".encode()
+        with contextlib.suppress(FileNotFoundError):
+            if path.lstat().st_size > MAX_LOG_BYTES:
+                path.replace(path.with_name(f"{LOG_FILE_NAME}.1"))
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(fd, head + said.rstrip() + b"\n\n")
+        finally:
+            os.close(fd)
+        return path
+    return None
+
+
+def log_crash(error: BaseException, env: Mapping[str, str]) -> Path | None:
+    """Keep what is known about an error that nobody expected."""
+    return append_entry("".join(traceback.format_exception(error)), env)
+
+
+def log_unhandled_errors(loop: "asyncio.AbstractEventLoop", env: Mapping[str, str]) -> None:
+    """Have failures that nobody waits for written down instead of printed across a screen."""
+
+    def handle(_: "asyncio.AbstractEventLoop", context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        text = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
+        append_entry(f"{context.get('message', '')}\n{text}", env)
+
+    loop.set_exception_handler(handle)
+
+
+def redact_secrets(text: str, env: Mapping[str, str]) -> str:
+    from odin.policy.secrets import Redactor
+
+    return to_valid_unicode(Redactor(env, _load_known_secrets(env))(text).text)
+
+
+def _load_known_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    from odin.app.policy import read_stored_keys
+
+    with contextlib.suppress(OdinError, OSError):
+        return read_stored_keys(env)
+    return {}

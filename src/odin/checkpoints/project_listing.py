@@ -1,0 +1,317 @@
+"""A whole project at one moment, within limits, and what changed between two of them.
+
+Every file is looked at, also those that a version control system ignores or does not know, because those are the ones
+nothing else would bring back. What is left out is said: `skipped` counts it.
+"""
+
+import contextlib
+import os
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Container
+
+from msgspec import Struct
+
+from odin.checkpoints.file_state import (
+    UNHASHED_PREFIX,
+    absent_state_of,
+    decode_path,
+    describe_path,
+    encode_path,
+    is_same_state,
+    state_of,
+)
+from odin.checkpoints.store import CheckpointManifest, CheckpointStore, HashCache, sha256_of
+from odin.core.errors import OdinError
+from odin.core.event import FileChange, FileState
+
+CACHE_FOLDERS = frozenset(("node_modules", "__pycache__"))
+CACHE_MARKERS = ("CACHEDIR.TAG", "pyvenv.cfg")
+"""A folder that holds one of these can be made again by a tool: caches and virtual environments."""
+
+_UNSETTLED_NS = 50_000_000
+"""A file changed so shortly ago may change again without its times showing it, so its hash is not remembered."""
+
+_SAVE_HASHES_AFTER = 500
+"""So many new hashes are worth writing to the disk at once."""
+
+
+Stamp = tuple[int, int, int, int]
+"""mtime, ctime, size and inode of a file."""
+
+
+class ListingLimits(Struct, frozen=True):
+    """What a listing covers at most. `seconds` bounds one walk."""
+
+    max_files: int = 20_000
+    max_bytes: int = 200_000_000
+    max_file_bytes: int = 10_000_000
+    seconds: float = 10.0
+
+
+class ListingStopped(OdinError):
+    """The walk was called off."""
+
+    def __init__(self) -> None:
+        super().__init__("The files were not listed to the end.")
+
+
+class ProjectListing(Struct, frozen=True):
+    """`whole` says that the root itself was listed; a folder whose state is not `saved` was not looked into."""
+
+    root: str
+    states: dict[str, FileState]
+    skipped: int = 0
+    is_complete: bool = True
+
+    @classmethod
+    def from_manifest(cls, manifest: CheckpointManifest) -> "ProjectListing":
+        return cls(manifest.root, {state.path: state for state in manifest.files}, is_complete=manifest.whole)
+
+    def to_manifest(self) -> CheckpointManifest:
+        return CheckpointManifest(self.root, tuple(self.states[path] for path in sorted(self.states)), self.is_complete)
+
+
+class ProjectLister:
+    """Lists one project again and again. What it has read before is known by its times and not read again.
+
+    `outside` are folders that are no part of the project though they may lie in it: our own state.
+    """
+
+    def __init__(self, store: CheckpointStore, limits: ListingLimits, *, excluded: Container[str] = ()) -> None:
+        self.store = store
+        self.limits = limits
+        self.excluded = excluded
+        self._hashes: HashCache | None = None
+        self._stored: set[str] = set()
+        self._new_hashes = 0
+        self._lock = threading.Lock()
+
+    def list(
+        self, root: str, *, keep: bool, like: ProjectListing | None = None, stopped: Callable[[], bool] = lambda: False
+    ) -> ProjectListing:
+        """Every file below the root. With `keep` their bytes go to the store.
+
+        `like` is an earlier listing to be compared with: what it knows by times only is known by times again.
+        """
+        with self._lock:
+            try:
+                with self.store.keep_many() as put:
+                    listing = _ListingWalk(self, root, put if keep else None, like, stopped).run()
+            except BaseException:
+                self._hashes = None  # what was learned speaks of bytes that are not in the store
+                raise
+        if self._new_hashes >= _SAVE_HASHES_AFTER:
+            self.save_hashes()
+        return listing
+
+    def save_hashes(self) -> None:
+        """Keep the hashes for the next process. They save time and nothing else, so a failure is no fault."""
+        with self._lock, contextlib.suppress(OdinError):
+            if self._hashes is not None and self._new_hashes:
+                self._new_hashes = 0
+                self.store.keep_hash_cache(self._hashes)
+
+    def get_current_state(self, was: FileState) -> FileState:
+        """How a path of an earlier listing is now, as far as possible without reading it again."""
+
+        def content(path: str, info: os.stat_result) -> str:
+            if was.sha256.startswith(UNHASHED_PREFIX):
+                return ""
+            return self.find_hash(was.path, _stamp_of(info), keep=False) or hash_file(path, info)
+
+        return state_of(decode_path(was.path), content)
+
+    def find_changes(self, before: ProjectListing, after: ProjectListing) -> tuple[FileChange, ...]:
+        """What is different, by path. What cannot be told from the two listings is looked at again, not guessed."""
+        found: list[FileChange] = []
+        for path, was in before.states.items():
+            now = after.states.get(path) or self.get_current_state(was)
+            if _has_changed(was, now):
+                found.append(FileChange(was, now))
+        made: set[str] = set()
+        for path in sorted(after.states.keys() - before.states.keys()):
+            now = after.states[path]
+            if now.kind != "other" and _was_absent(path, before, made):
+                made.add(path)
+                found.append(FileChange(absent_state_of(decode_path(path)), now))
+        return tuple(sorted(found, key=lambda change: change.before.path))
+
+    def find_hash(self, name: str, stamp: Stamp, keep: bool) -> str:
+        """The hash of a file that was read before and has not changed since; "" when it must be read."""
+        if self._hashes is None:
+            self._hashes = self.store.load_hash_cache()
+            self._stored = self.store.list_names()
+        found = self._hashes.get(name)
+        if found is None or found[:4] != stamp or (keep and found[4] not in self._stored):
+            return ""
+        return found[4]
+
+    def remember_hash(self, name: str, stamp: Stamp, sha256: str, keep: bool) -> None:
+        if keep:
+            self._stored.add(sha256)
+        if self._hashes is not None and stamp[1] < time.time_ns() - _UNSETTLED_NS:
+            self._hashes[name] = (*stamp, sha256)
+            self._new_hashes += 1
+
+
+class _ListingWalk:
+    """One walk, broad before deep, so that what lies near the root is covered first."""
+
+    def __init__(
+        self,
+        lister: ProjectLister,
+        root: str,
+        put: Callable[[bytes], str] | None,
+        like: ProjectListing | None,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._lister = lister
+        self._limits = lister.limits
+        self._root = root
+        self._put = put
+        self._keep = put is not None
+        self._like = like.states if like is not None else {}
+        self._stopped = stopped
+        self._deadline = time.monotonic() + self._limits.seconds
+        self._queue = deque([root])
+        self._states: dict[str, FileState] = {}
+        self._bytes = 0
+        self._skipped = 0
+        self._whole = True
+        self._device = -1
+
+    def run(self) -> ProjectListing:
+        while self._queue:
+            if self._stopped():
+                raise ListingStopped
+            if not self._list_folder(self._queue.popleft()):
+                break
+        for folder in self._queue:
+            self._leave_out(folder)
+        return ProjectListing(encode_path(self._root), self._states, self._skipped, self._whole)
+
+    def _list_folder(self, folder: str) -> bool:
+        """False when a limit is reached and the walk is over."""
+        try:
+            with os.scandir(folder) as found:
+                entries = list(found)
+        except OSError:
+            self._leave_out(folder)
+            return True
+        if folder != self._root and any(entry.name in CACHE_MARKERS for entry in entries):
+            self._states[encode_path(folder)] = FileState(encode_path(folder), "other")
+            return True
+        full = len(self._states) + len(entries) > self._limits.max_files
+        if full or time.monotonic() > self._deadline:
+            self._leave_out(folder, len(entries))
+            return False
+        for entry in entries:
+            if entry.name != ".git" and entry.path not in self._lister.excluded:
+                self._add(entry)
+        return True
+
+    def _add(self, entry: os.DirEntry[str]) -> None:
+        name = encode_path(entry.path)
+        try:
+            info = entry.stat(follow_symlinks=False)
+        except OSError:
+            return
+        if self._device < 0:
+            self._device = info.st_dev
+        if stat.S_ISDIR(info.st_mode):
+            if entry.name in CACHE_FOLDERS or info.st_dev != self._device:
+                self._states[name] = FileState(name, "other")
+                return
+            self._queue.append(entry.path)
+        self._states[name] = describe_path(entry.path, info, self._hash_content)
+
+    def _hash_content(self, path: str, info: os.stat_result) -> str:
+        """Known, read, or left out because of a limit."""
+        name = encode_path(path)
+        alike = self._like.get(name)
+        if alike is not None and alike.sha256.startswith(UNHASHED_PREFIX):
+            return ""
+        over = self._keep and self._bytes + info.st_size > self._limits.max_bytes
+        if info.st_size > self._limits.max_file_bytes or over:
+            self._skipped += 1
+            return ""
+        self._bytes += info.st_size
+        stamp = _stamp_of(info)
+        sha256 = self._lister.find_hash(name, stamp, self._keep)
+        if sha256:
+            return sha256
+        data = self._read(path)
+        if data is None:
+            self._skipped += 1
+            return ""
+        sha256 = (self._put or sha256_of)(data)
+        self._lister.remember_hash(name, stamp, sha256, self._keep)
+        return sha256
+
+    def _read(self, path: str) -> bytes | None:
+        if self._stopped():
+            raise ListingStopped
+        return None if time.monotonic() > self._deadline else read_regular_file(path, self._limits.max_file_bytes)
+
+    def _leave_out(self, folder: str, files: int = 1) -> None:
+        self._skipped += files
+        if folder == self._root:
+            self._whole = False
+            return
+        name = encode_path(folder)
+        known = self._states.get(name)
+        self._states[name] = FileState(name, "folder", mode=known.mode if known else 0, saved=False)
+
+
+def _stamp_of(info: os.stat_result) -> Stamp:
+    return info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino
+
+
+def _has_changed(was: FileState, now: FileState) -> bool:
+    """Whether the path changed, as far as it was looked into at both times."""
+    if was.kind == "other":
+        return False
+    blind = not was.saved or not now.saved or now.kind == "other"
+    if was.kind == "folder" and now.kind in ("folder", "other") and blind:
+        return False
+    return not is_same_state(was, now)
+
+
+def _was_absent(path: str, before: ProjectListing, made: set[str]) -> bool:
+    """Only what is missing in a folder that was really listed was not there."""
+    parent = os.path.dirname(path)  # noqa: PTH120
+    if parent == before.root:
+        return before.is_complete
+    known = before.states.get(parent)
+    if known is None:
+        return parent in made
+    return known.kind in ("file", "link") or (known.kind == "folder" and known.saved)
+
+
+MAX_HASHED_BYTES = 200_000_000
+"""The largest file that is hashed to see whether it is still the same."""
+
+
+def hash_file(path: str, info: os.stat_result) -> str:
+    data = read_regular_file(path, MAX_HASHED_BYTES)
+    return "" if data is None else sha256_of(data)
+
+
+def read_regular_file(path: str, limit: int) -> bytes | None:
+    """The bytes of a regular file; None when it cannot be read, is no longer one, or holds more than the limit."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        try:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode) or info.st_size > limit:
+                return None
+            data = file.readall()
+        except OSError:
+            return None
+    return None if len(data) > limit else data

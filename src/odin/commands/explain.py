@@ -1,0 +1,204 @@
+"""What would be said to one call, and why: the same configuration, rules and trust as a session would have.
+
+`odin explain`: what would be said to a command, a file or an address, and why.
+"""
+
+import argparse
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from odin.app.compose import build_standard_registry
+from odin.app.policy import load_rule_set, policy_of
+from odin.commands.command_line import Parser, make_formatter, split_list, write_message, write_output
+from odin.config import Options, get_current_folder, load
+from odin.core.errors import UsageError
+from odin.core.event import Mode
+from odin.core.policy import RuleAction
+from odin.core.registry import canonical_name_of
+from odin.core.tool import Kind, Subject
+from odin.policy.commands.analysis import analyze_command
+from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
+from odin.policy.modes import mode_of
+from odin.policy.policy import Policy
+from odin.tools.agent import AgentTool
+from odin.tools.web import InvalidUrl, WebFetchTool, WebSearchTool, normalize_url
+
+VerdictName = Literal["auto", "ask", "deny"]
+
+_VERDICT_NAMES: dict[RuleAction, VerdictName] = {"allow": "auto", "ask": "ask", "deny": "deny"}
+
+
+class PartVerdict(Struct, frozen=True):
+    """One command of several. `inside` when it was found inside another one; `verdict` when it can be told alone."""
+
+    command: str
+    inside: bool
+    verdict: VerdictName | None = None
+    reason: str = ""
+
+
+class Explanation(Struct, frozen=True):
+    """`unclear` says what cannot be read for certain; `suggestions` are rules that would let the call run."""
+
+    verdict: VerdictName
+    reason: str
+    rule: str
+    hint: str
+    builtin: bool
+    tool: str
+    subject: str
+    mode: Mode
+    permission_mode: str
+    root: str
+    cwd: str
+    parts: tuple[PartVerdict, ...] = ()
+    unclear: str = ""
+    suggestions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> Explanation:
+    """Judge `text` as the command, path or address that `tool` would be called with."""
+    cwd = os.path.realpath(options.cwd or get_current_folder())
+    if not Path(cwd).is_dir():
+        raise UsageError(f"There is no folder {cwd}.", "Name an existing one with --cwd.")
+    config = load(cwd, env, options.to_flags(), trust=options.trust)
+    book = load_rule_set(config, env)
+    policy = policy_of(config, options, cwd, book)
+    name, kind = _resolve_tool(tool, cwd)
+    subject = _subject_of(text, kind, cwd)
+    mode = mode_of(config.mode)
+    verdict = policy.judge(name, kind, subject, mode)
+    seen = analyze_command(subject.command) if subject.command else None
+    return Explanation(
+        verdict=_VERDICT_NAMES[verdict.action],
+        reason=verdict.reason,
+        rule=verdict.rule,
+        hint=verdict.hint,
+        builtin=verdict.builtin,
+        tool=name,
+        subject=subject.text,
+        mode=mode,
+        permission_mode=policy.permission_mode,
+        root=policy.root,
+        cwd=policy.cwd,
+        parts=_judge_parts(seen, policy, name, mode) if seen is not None else (),
+        unclear=seen.reason if seen is not None and not seen.is_complete else "",
+        suggestions=policy.suggest_rules(name, kind, subject, mode),
+        warnings=(*config.warnings, *book.warnings),
+    )
+
+
+def _resolve_tool(name: str, cwd: str) -> tuple[str, Kind]:
+    registry = build_standard_registry(cwd)
+    kinds: dict[str, Kind] = {tool.name: tool.kind for known in registry.list_names() if (tool := registry.get(known))}
+    kinds |= {tool.name: tool.kind for tool in (WebFetchTool, WebSearchTool, AgentTool)}
+    wanted = canonical_name_of(name)
+    if wanted not in kinds:
+        raise UsageError(f"There is no tool {name!r}.", f"The tools are: {', '.join(kinds)}.")
+    return wanted, kinds[wanted]
+
+
+def _subject_of(text: str, kind: Kind, cwd: str) -> Subject:
+    if kind == "execute":
+        return Subject(command=text)
+    if kind == "network":
+        try:
+            return Subject(url=normalize_url(text))
+        except InvalidUrl:
+            return Subject(url=text)
+    if kind == "talk" or not text:
+        return Subject()
+    return Subject(paths=(os.path.join(cwd, text),))  # noqa: PTH118 (a Path would resolve what is to be judged)
+
+
+def _judge_parts(seen: CommandAnalysis, policy: Policy, name: str, mode: Mode) -> tuple[PartVerdict, ...]:
+    """The commands that were found; what each would be told by itself, where it stands by itself."""
+    alone = len(seen.commands) < 2
+    return tuple(_judge_part(part, alone, policy, name, mode) for part in seen.commands)
+
+
+def _judge_part(part: ExtractedCommand, alone: bool, policy: Policy, name: str, mode: Mode) -> PartVerdict:
+    plain = all(word.literal for word in part.words) and part.folder == ""
+    shown = shlex.join(part.texts) if plain else " ".join(part.texts)
+    if alone or not plain:
+        return PartVerdict(shown, part.is_inner)
+    verdict = policy.judge(name, "execute", Subject(command=shown), mode)
+    return PartVerdict(shown, part.is_inner, _VERDICT_NAMES[verdict.action], verdict.reason)
+
+
+_ABOUT = "Whether a call would run by itself (auto), be asked about (ask) or refused (deny), and which rule says so."
+
+
+def run_explain(argv: list[str]) -> int:
+    args = _parse_args(argv)
+    if args.mode:
+        mode_of(args.mode)
+
+    found = explain(
+        args.text,
+        args.tool,
+        Options(
+            cwd=args.cwd,
+            mode=args.mode,
+            permission_mode=args.permission_mode,
+            yes=args.yes,
+            trust=args.trust,
+            allowed_tools=tuple(split_list(args.allowedTools)),
+            disallowed_tools=tuple(split_list(args.disallowedTools)),
+        ),
+        os.environ,
+    )
+    if args.json:
+        import msgspec
+
+        return write_output(msgspec.json.encode(found).decode() + "\n")
+    for warning in found.warnings:
+        write_message(warning)
+    return write_output(_format_explanation(found))
+
+
+def _parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = Parser(prog="odin explain", description=_ABOUT, formatter_class=make_formatter)
+    add = parser.add_argument
+    add("text", metavar="COMMAND|PATH|URL", help="the command, or what the tool would be called with")
+    add("--tool", default="Bash", metavar="NAME", help="a tool, such as WriteFile, Read or WebFetch (Bash)")
+    add("--mode", default="", help="ask, plan or edit (edit)")
+    add("--permission-mode", default="", help="default, acceptEdits, plan, dontAsk or bypassPermissions")
+    add("-y", "--yes", action="store_true", help="as if every question were answered with yes")
+    add("--trust", action="store_true", help="as if this folder were trusted")
+    add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="with these rules")
+    add("--disallowedTools", "--disallowed-tools", action="append", default=[], metavar="LIST", help="and these")
+    add("--json", action="store_true", help="print JSON")
+    add("--cwd", default="", metavar="DIR", help="the folder the call would be made in")
+    return parser.parse_intermixed_args(argv)
+
+
+def _format_explanation(found: "Explanation") -> str:
+    from odin.ui.terminal import escape_hidden
+
+    lines = [
+        f"{found.verdict}: {found.tool} {escape_hidden(found.subject)}".rstrip(),
+        f"  why   {escape_hidden(found.reason)}",
+        f"  rule  {escape_hidden(found.rule)}{' (built in: nothing overrules it)' if found.builtin else ''}",
+    ]
+    if found.unclear:
+        lines.append(f"  unclear: {escape_hidden(found.unclear)}")
+    if len(found.parts) > 1:
+        lines.append("  parts")
+        for part in found.parts:
+            said = f"{part.verdict or '':<5}"
+            inside = "  (inside another command)" if part.inside else ""
+            lines.append(f"    {said} {escape_hidden(part.command)}{inside}".rstrip())
+    if found.hint and found.verdict != "auto":
+        lines.append(f"  how   {escape_hidden(found.hint)}")
+    lines += [
+        f"  {'rules that would allow it' if not n else '':<26}{escape_hidden(t)}"
+        for n, t in enumerate(found.suggestions)
+    ]
+    return "\n".join(lines) + "\n"

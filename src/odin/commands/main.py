@@ -1,0 +1,323 @@
+"""The command line: prompts, and the way to the subcommands."""
+
+import argparse
+import asyncio
+import gc
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from odin.commands.command_line import (
+    PICK_SESSION,
+    REPORTED_FLAGS,
+    build_parser,
+    extract_folder_flags,
+    split_list,
+    write_message,
+)
+from odin.config import Options, get_current_folder, load
+from odin.core.errors import EmptyPrompt, OdinError, UsageError
+from odin.core.event import Mode
+from odin.core.op import Prompt
+from odin.core.text import to_valid_unicode
+from odin.core.tui_settings import TuiSettings
+from odin.policy.modes import mode_of
+
+MAX_STDIN = 10_000_000
+CLOSE_TIMEOUT_S = 10.0
+"""What is still running when a conversation is left gets this long to end."""
+
+COMMANDS = {
+    "models": "models",
+    "sessions": "sessions",
+    "usage": "usage",
+    "replay": "replay",
+    "undo": "undo",
+    "redo": "undo",
+    "trust": "trust",
+    "rules": "rules",
+    "explain": "explain",
+    "doctor": "doctor",
+    "auth": "auth",
+    "cleanup": "cleanup",
+    "worktree": "worktree",
+    "import": "session_import",
+    "completions": "completions",
+}
+"""Which file answers a subcommand, with a function called after it."""
+
+SHORTHANDS = {
+    "resume": ("--resume",),
+    "headless": ("-p", "--input-format", "stream-json", "--output-format", "stream-json"),
+}
+"""Subcommands that are another way to write flags."""
+
+
+def run(argv: list[str]) -> int:
+    """Parse, run, and turn every failure into a sentence and an exit code."""
+    gc.freeze()
+    gc.enable()
+    _open_missing_streams()
+    try:
+        argv = extract_folder_flags(argv, os.environ)
+        if argv and argv[0] in COMMANDS:
+            return _run_subcommand(argv[0], argv[1:])
+        if argv and argv[0] in SHORTHANDS:
+            argv = [*SHORTHANDS[argv[0]], *argv[1:]]
+        return _run_prompt(argv)
+    except OdinError as error:
+        write_message(f"odin: {error.describe()}")
+        return error.exit_code
+    except BrokenPipeError:
+        _discard_stdout()
+        return 0
+    except Exception as error:
+        return _report_crash(error)
+
+
+def _report_crash(error: Exception) -> int:
+    from odin.app.crash_log import log_crash, redact_secrets
+
+    kept = log_crash(error, os.environ)
+    write_message(
+        redact_secrets(f"odin: something went wrong inside Odin ({type(error).__name__}: {error}).", os.environ)
+    )
+    if kept is not None:
+        write_message(f"The details are in {kept}; please send them with a report.")
+        return 1
+    import traceback
+
+    write_message(redact_secrets("".join(traceback.format_exception(error)), os.environ))
+    return 1
+
+
+def _run_subcommand(name: str, argv: list[str]) -> int:
+    module = importlib.import_module(f"odin.commands.{COMMANDS[name]}")
+    command: Callable[[list[str]], int] = getattr(module, f"run_{name}")
+    return command(argv)
+
+
+def _run_prompt(argv: list[str]) -> int:
+    args = build_parser().parse_args(argv)
+    if args.version:
+        from odin import __version__
+
+        print(f"odin {__version__}")
+        return 0
+    _warn_of_ignored_flags(args)
+    streaming = args.input_format == "stream-json"
+    if args.resume is not None and args.continue_last:
+        raise UsageError("Both --resume and --continue were given.", "Use one of them.")
+    if args.resume == PICK_SESSION and not args.headless and not streaming and _is_at_terminal():
+        from odin.commands.sessions import pick_session
+
+        args.resume = pick_session(args.cwd)
+        if not args.resume:
+            return 0
+    options = _build_options(args)
+    if streaming and args.output_format != "stream-json":
+        raise UsageError("--input-format stream-json needs --output-format stream-json.")
+    if not args.headless and not streaming and args.output_format == "text":
+        return _run_interactive(args, options)
+    if args.output_format == "stream-json":
+        return asyncio.run(_run_json_stream(args, options, streaming))
+    return asyncio.run(_print_answer(args, options))
+
+
+def _warn_of_ignored_flags(args: argparse.Namespace) -> None:
+    for name in REPORTED_FLAGS:
+        if getattr(args, name.lstrip("-").replace("-", "_")):
+            write_message(f"{name} has no effect in this version.")
+
+
+def _build_options(args: argparse.Namespace) -> Options:
+    system = args.system_prompt or None
+    if args.system_prompt_file is not None:
+        try:
+            system = Path(args.system_prompt_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise UsageError(f"The system prompt file cannot be read ({error}).") from error
+    if args.mode:
+        mode_of(args.mode)
+    if args.resume == "" or args.resume == PICK_SESSION:
+        raise UsageError("--resume needs the id of a session.", "See `odin sessions`, or use --continue.")
+    tools = None if args.tools in (None, "default") else tuple(split_list([args.tools]))
+    return Options(
+        cwd=args.cwd,
+        model=to_valid_unicode(args.model),
+        fallback_model=tuple(split_list(args.fallback_model)),
+        mode=args.mode,
+        permission_mode=args.permission_mode,
+        yes=args.yes,
+        allowed_tools=tuple(split_list(args.allowedTools)),
+        disallowed_tools=tuple(split_list(args.disallowedTools)),
+        tools=tools,
+        max_turns=args.max_turns,
+        max_budget_usd=args.max_budget_usd,
+        thinking=args.max_thinking_tokens,
+        system_prompt=system,
+        append_system_prompt=args.append_system_prompt,
+        resume=args.resume or "",
+        continue_last=args.continue_last,
+        fork=args.fork_session,
+        fork_at=args.at,
+        session_id=args.session_id,
+        include_partial=args.include_partial_messages,
+        can_ask=args.permission_prompt_tool is not None,
+        trust=args.trust,
+    )
+
+
+async def _print_answer(args: argparse.Namespace, options: Options) -> int:
+    from odin.app import open_session
+    from odin.ui.print import run_json, run_text
+
+    text = _read_prompt(args)
+    terminal = _find_terminal()
+    import msgspec
+
+    client = await open_session(msgspec.structs.replace(options, can_ask=terminal is not None))
+    show = run_json if args.output_format == "json" else run_text
+    try:
+        prompt = Prompt(_make_prompt_id(), text, await _resolve_mode(args, client))
+        return await show(client, prompt, out=sys.stdout, err=sys.stderr, tty_in=terminal, verbose=args.verbose)
+    finally:
+        await client.close()
+
+
+async def _run_json_stream(args: argparse.Namespace, options: Options, reading: bool) -> int:
+    from odin.app import open_session
+    from odin.ui.pipes import read_lines
+    from odin.ui.stream_json.protocol import run_stream_json
+
+    text = "" if reading and args.prompt is None else _read_prompt(args)
+    import msgspec
+
+    client = await open_session(msgspec.structs.replace(options, can_ask=options.can_ask and reading))
+    try:
+        mode = await _resolve_mode(args, client)
+        return await run_stream_json(
+            client,
+            out=sys.stdout,
+            lines_in=read_lines(sys.stdin.fileno()) if reading else None,
+            prompt=Prompt(_make_prompt_id(), text, mode) if text else None,
+            include_partial=args.include_partial_messages,
+            default_mode=mode,
+            replay_prompts=args.replay_user_messages,
+        )
+    finally:
+        await client.close()
+
+
+async def _resolve_mode(args: argparse.Namespace, client: Any) -> Mode:
+    return mode_of(args.mode) if args.mode else (await client.info()).mode
+
+
+def _make_prompt_id() -> str:
+    return os.urandom(6).hex()
+
+
+def _read_prompt(args: argparse.Namespace) -> str:
+    given: str = "-" if args.prompt is None else args.prompt
+    text = _read_standard_input() if given == "-" else to_valid_unicode(given)
+    if not text.strip():
+        raise EmptyPrompt
+    return text
+
+
+def _read_standard_input() -> str:
+    if sys.stdin.isatty():
+        return ""
+    try:
+        raw = sys.stdin.buffer.read(MAX_STDIN + 1)
+    except OSError as error:  # nohup leaves a standard input that can only be written to
+        raise UsageError(f"The prompt cannot be read from standard input ({error.strerror}).") from error
+    if len(raw) > MAX_STDIN:
+        raise UsageError(f"The prompt on standard input is longer than {MAX_STDIN} bytes.", "Name a file instead.")
+    return raw.decode("utf-8", "replace")
+
+
+def _find_terminal() -> TextIO | None:
+    """Where a person can be asked: standard input, or the terminal behind it when a prompt was piped in."""
+    if not sys.stderr.isatty():
+        return None
+    if sys.stdin.isatty():
+        return sys.stdin
+    try:
+        return Path("/dev/tty").open(encoding="utf-8")
+    except OSError:
+        return None
+
+
+def _is_at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _is_interactive(args: argparse.Namespace) -> bool:
+    """Whether there is a conversation: somebody reads along, at least what is said beside the answers.
+
+    A prompt whose answer goes into a file or a pipe is one prompt and an end.
+    """
+    return _is_at_terminal() or (sys.stdin.isatty() and sys.stderr.isatty() and not args.prompt)
+
+
+def _is_plain(wanted: bool, env: Mapping[str, str]) -> bool:
+    """Whether the conversation is one of ordinary lines: it was wanted, or nothing else can be shown here."""
+    from odin.ui.terminal import is_dumb
+
+    return wanted or is_dumb(env) or not (sys.stdout.isatty() and sys.stderr.isatty())
+
+
+def _run_interactive(args: argparse.Namespace, options: Options) -> int:
+    """Prompts typed one after the other. Without a terminal there is nobody to type, so it is one prompt and an end."""
+    if not _is_interactive(args):
+        return asyncio.run(_print_answer(args, options))
+    settings = load(options.cwd or get_current_folder(), os.environ, trust=options.trust).tui
+    if _is_plain(args.plain or settings.plain, os.environ):
+        if not options.trust:
+            from odin.commands.trust import ask_for_trust
+
+            ask_for_trust(options.cwd)
+        return asyncio.run(_run_plain(args, options, settings))
+    from odin.commands.tui import run_tui
+
+    return asyncio.run(run_tui(options, settings, first=args.prompt or "", mode=args.mode))
+
+
+async def _run_plain(args: argparse.Namespace, options: Options, settings: TuiSettings) -> int:
+    import msgspec
+
+    from odin.app.sessions import open_switcher
+    from odin.ui.plain.repl import run_plain
+
+    host = await open_switcher(msgspec.structs.replace(options, can_ask=True))
+    try:
+        mode = await _resolve_mode(args, host.client)
+        return await run_plain(host, first=args.prompt or "", mode=mode, left=host.draft, settings=settings)
+    finally:
+        try:
+            await asyncio.wait_for(host.close(), CLOSE_TIMEOUT_S)
+        except TimeoutError:
+            write_message("odin: what was running did not end in time.")
+
+
+def _open_missing_streams() -> None:
+    """Input and messages that were closed before we began become empty, and nothing else takes their numbers.
+
+    Standard output is left as it is: a front end that has nowhere to put its answer must not begin.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
+def _discard_stdout() -> None:
+    """The reader is gone: what is still buffered must not fail again when the interpreter closes the stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,185 @@
+"""`odin import`: a conversation from a file as a new session, to be gone on with like any other.
+
+`odin import`: a session that was exported, or the transcript of another agent, as a new session.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from odin.app.policy import build_redactor
+from odin.app.sessions import normalize_title
+from odin.commands.command_line import Parser, write_output
+from odin.config import get_current_folder, get_state_dir, load, make_private_folder
+from odin.config.reader import MAX_DEPTH, is_deeper_than
+from odin.core.errors import UsageError
+from odin.core.event import AnyEvent, Envelope, TitleSet, TurnEnded
+from odin.core.message import ToolCall, ToolResult
+from odin.core.policy import Redact
+from odin.core.text import to_valid_unicode
+from odin.session.log import read_header, read_log
+from odin.session.messages import (
+    ImportedTranscript,
+    StoredMessage,
+    events_of,
+    read_export,
+    read_json_lines,
+    read_messages,
+)
+from odin.session.store import SessionStore
+from odin.ui.terminal import escape_hidden
+
+MAX_IMPORT_BYTES = 200_000_000
+"""Bytes of a file that is imported."""
+
+_FORMATS_HINT = "Odin reads its own exports (json), its logs (main.jsonl) and the JSON lines of stream-json."
+
+
+class ImportResult(Struct, frozen=True):
+    """The new session, what it holds, and what of the file was not taken over."""
+
+    session: str
+    title: str
+    prompts: int
+    messages: int
+    skipped: dict[str, int]
+
+
+def import_session(path: str, env: Mapping[str, str], *, cwd: str = "", title: str = "") -> ImportResult:
+    """Raises UsageError when there is no conversation in the file. It is in the list whole, or not at all."""
+    folder = os.path.realpath(cwd or get_current_folder())
+    if not Path(folder).is_dir():
+        raise UsageError(f"There is no folder {folder}.", "Name an existing one with --cwd.")
+    config = load(folder, env)
+    store = SessionStore(make_private_folder(get_state_dir(env)), config.root)
+    file = Path(path).expanduser()
+    begins = _read_start(file)
+    skipped: dict[str, int] = {}
+    if b'"odin_log"' in begins.split(b"\n", 1)[0]:
+        messages, found_title = _read_log_file(file)
+    else:
+        found = _read_export_file(file) if begins.lstrip().startswith(b'{"odin_export"') else _read_lines_file(file)
+        messages, found_title, skipped = found.build_messages(), found.title, dict(found.skipped)
+    prompts = [message for message in messages if message.role == "user"]
+    if not prompts:
+        raise UsageError("There is no conversation in that file that could be read.", _FORMATS_HINT)
+    redact = build_redactor(config, env, ())
+    messages = [_clean_message(message, redact) for message in messages]
+    named = normalize_title(redact(to_valid_unicode(title or found_title or prompts[0].content)).text)
+    log = store.create(folder)
+    try:
+        log.begin_with(_build_envelopes(named, messages, log.session))
+    finally:
+        log.close()
+    return ImportResult(log.session, named, len(prompts), len(messages), skipped)
+
+
+def _read_start(file: Path) -> bytes:
+    try:
+        if not file.is_file():
+            raise UsageError(f"There is no file {file}." if not file.exists() else f"{file} is no file.")
+        if file.stat().st_size > MAX_IMPORT_BYTES:
+            raise UsageError(f"{file} is larger than {MAX_IMPORT_BYTES // 1_000_000} MB.")
+        with file.open("rb") as opened:
+            return opened.read(2000)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror or error}.") from error
+
+
+def _read_export_file(file: Path) -> ImportedTranscript:
+    try:
+        document = msgspec.json.decode(file.read_bytes())
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UsageError(f"{file} is no whole export: {error}.") from error
+    return read_export(cast("dict[str, Any]", document))
+
+
+def _read_lines_file(file: Path) -> ImportedTranscript:
+    with file.open("rb") as opened:
+        return read_json_lines(opened)
+
+
+def _read_log_file(file: Path) -> tuple[list[StoredMessage], str]:
+    """The messages of a log of Odin and its title. What it allowed, and what it cost, are not taken over."""
+    read_header(file)
+    titles = [envelope.event.title for envelope in read_log(file) if isinstance(envelope.event, TitleSet)]
+    return read_messages(read_log(file)), titles[-1] if titles else ""
+
+
+def _build_envelopes(title: str, messages: list[StoredMessage], session: str) -> Iterator[Envelope]:
+    turn, names, ended = "", dict[str, str](), True
+    events: list[tuple[AnyEvent, float]] = [(TitleSet(title), 0.0)]
+    for message in messages:
+        if message.role == "user":
+            if not ended:
+                events.append((TurnEnded(turn, "interrupted"), message.created))
+            turn = message.id
+        names |= {call.id: call.name for call in message.calls}
+        events += [(event, message.created) for event in events_of(message, "edit_mode", turn, names)]
+        ended = message.role == "assistant" and not message.calls
+    if not ended:
+        events.append((TurnEnded(turn, "interrupted"), messages[-1].created))
+    ts = next((message.created for message in messages if message.created), time.time())
+    for seq, (event, when) in enumerate(events):
+        ts = max(ts, when)
+        yield Envelope(seq, ts, session, event)
+
+
+def _clean_message(message: StoredMessage, redact: Redact) -> StoredMessage:
+    """Without secrets that Odin knows or recognises, without letters that cannot be stored, and without pictures.
+
+    Arguments that are nested deeper than anything that means something are left out.
+    """
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, str):
+            return redact(to_valid_unicode(value)).text
+        if isinstance(value, list):
+            return [clean(item) for item in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            return {to_valid_unicode(str(key)): clean(item) for key, item in cast("dict[Any, Any]", value).items()}
+        return value
+
+    def clean_arguments(args: dict[str, Any]) -> dict[str, Any]:
+        return {} if is_deeper_than(MAX_DEPTH, args) else clean(args)
+
+    return msgspec.structs.replace(
+        message,
+        content=clean(message.content),
+        reasoning=clean(message.reasoning),
+        calls=tuple(ToolCall(call.id, call.name, clean_arguments(call.args)) for call in message.calls),
+        results=tuple(ToolResult(one.call_id, clean(one.text), one.is_error) for one in message.results),
+        images=(),
+    )
+
+
+_ABOUT = (
+    "Make a new session of an export of Odin (json, or a main.jsonl) or of a transcript in JSON lines (stream-json)."
+)
+
+
+def run_import(argv: list[str]) -> int:
+    parser = Parser(prog="odin import", description=_ABOUT)
+    add = parser.add_argument
+    add("file", metavar="FILE", help="what to read")
+    add("--title", default="", metavar="TEXT", help="the title of the session")
+    add("--json", action="store_true", help="print JSON")
+    add("--cwd", default="", metavar="DIR", help="the project's folder")
+    args = parser.parse_args(argv)
+
+    made = import_session(args.file, os.environ, cwd=args.cwd, title=args.title)
+    if args.json:
+        import msgspec
+
+        return write_output(msgspec.json.encode(made).decode() + "\n")
+    lines = [
+        f"Session {made.session}: {escape_hidden(made.title)}" if made.title else f"Session {made.session}",
+        f"{made.prompts} prompts. Go on with it: odin --resume {made.session}",
+        *(f"Left out: {count} {escape_hidden(what)}" for what, count in made.skipped.items()),
+    ]
+    return write_output("\n".join(lines) + "\n")

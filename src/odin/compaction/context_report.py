@@ -1,0 +1,114 @@
+"""What fills the model's window, by source.
+
+How much there is in all, the model says with every reply. Which part of it is whose can only be estimated, so the parts
+are measured by their length and then scaled to the real number. After the conversation was made shorter, or taken back,
+all of it is an estimate until the next reply.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from odin.compaction.measure import IMAGE_TOKENS, encode_json_text, tokens_of
+from odin.core.client import ContextPart, ContextReport
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage
+from odin.engine.turn import Planner
+from odin.session.state import SessionState
+
+_INSTRUCTIONS_HEADING = "# Instructions of this project"
+"""How the prompt begins the blocks with the project's own words."""
+
+
+def build_context_report(
+    state: SessionState, planner: Planner, *, limit: int, threshold: int = 0, expected: int = 0
+) -> ContextReport:
+    """`expected` is what the next request will take, for when the model has not said how much there is."""
+    measured = state.is_context_measured and state.context_tokens > 0
+    history = state.build_history()
+    heard = _trim_to_last_reply(history) if measured else history
+    parts = _sum_by_source(
+        [*_measure_fixed(planner), *_measure_summary(state), *_measure_messages(heard, images=planner.info.images)]
+    )
+    used = state.context_tokens if measured else expected or sum(part.tokens for part in parts)
+    info = planner.info
+    model = f"{info.provider}/{info.id}" if info.provider else info.id
+    return ContextReport(model, used, limit, threshold, measured, scale_parts(parts, used))
+
+
+def _trim_to_last_reply(history: Sequence[Message]) -> Sequence[Message]:
+    """Up to the last reply: what came after it the model has not read yet, and so not counted."""
+    for at in range(len(history), 0, -1):
+        if isinstance(history[at - 1], ReplyMessage):
+            return history[:at]
+    return history
+
+
+def _measure_fixed(planner: Planner) -> Iterator[ContextPart]:
+    for block in planner.system:
+        source = "project instructions" if block.startswith(_INSTRUCTIONS_HEADING) else "system prompt"
+        yield ContextPart(source, tokens_of(block))
+    for tool in planner.tools:
+        size = tokens_of(tool.name) + tokens_of(tool.description) + tokens_of(encode_json_text(tool.schema))
+        yield ContextPart("tools", size)
+
+
+def _measure_summary(state: SessionState) -> Iterator[ContextPart]:
+    if summary := state.thread_of().summary:
+        yield ContextPart("summary", tokens_of(summary))
+
+
+def _measure_messages(messages: Sequence[Message], *, images: bool) -> Iterator[ContextPart]:
+    """Thinking is sent back only within the running tool loop: after the last prompt."""
+    last = max((at for at, message in enumerate(messages) if isinstance(message, PromptMessage)), default=-1)
+    names: dict[str, str] = {}
+    for at, message in enumerate(messages):
+        if isinstance(message, PromptMessage):
+            yield ContextPart("prompts", tokens_of(message.text))
+            yield from (ContextPart("notes and context", tokens_of(note)) for note in message.notes)
+            if images and message.images:
+                yield ContextPart("images", IMAGE_TOKENS * len(message.images), len(message.images))
+        elif isinstance(message, ReplyMessage):
+            names.update((call.id, call.name) for call in message.calls)
+            yield from _measure_reply(message, thinking=at > last)
+        else:
+            yield from _measure_results(message, names, images)
+
+
+def _measure_reply(message: ReplyMessage, *, thinking: bool) -> Iterator[ContextPart]:
+    for part in message.parts:
+        if isinstance(part, Text):
+            yield ContextPart("answers", tokens_of(part.text))
+        elif isinstance(part, ToolCall):
+            yield ContextPart("tool calls", tokens_of(part.name) + tokens_of(encode_json_text(part.args)))
+        elif thinking:
+            yield ContextPart("reasoning", tokens_of(part.text))
+
+
+def _measure_results(message: ToolMessage, names: dict[str, str], images: bool) -> Iterator[ContextPart]:
+    for result in message.results:
+        yield ContextPart(f"results of {names.get(result.call_id, 'tools')}", tokens_of(result.text))
+        if images and result.images:
+            yield ContextPart("images", IMAGE_TOKENS * len(result.images), len(result.images))
+    yield from (ContextPart("notes and context", tokens_of(note)) for note in message.notes)
+
+
+def _sum_by_source(parts: Sequence[ContextPart]) -> list[ContextPart]:
+    """One part for each source, in the order in which the model reads them first."""
+    sums: dict[str, ContextPart] = {}
+    for part in parts:
+        before = sums.get(part.source, ContextPart(part.source, 0, 0))
+        sums[part.source] = ContextPart(part.source, before.tokens + part.tokens, before.count + part.count)
+    return list(sums.values())
+
+
+def scale_parts(parts: Sequence[ContextPart], used: int) -> tuple[ContextPart, ...]:
+    """The parts in the same proportion, and exactly `used` in all."""
+    total = sum(part.tokens for part in parts)
+    if not total:
+        return tuple(parts)
+    done = shown = 0
+    found: list[ContextPart] = []
+    for part in parts:
+        done += part.tokens
+        upto = done * used // total
+        found.append(ContextPart(part.source, upto - shown, part.count))
+        shown = upto
+    return tuple(found)

@@ -1,0 +1,173 @@
+"""How many tokens a request will take: a guess that errs high, corrected by what the model reported last.
+
+Tokenizers differ and none is at hand, so text is measured by its length. Prose and code have three to five characters
+to a token; base64 and minified code have fewer, and a character outside ASCII may be a token and a half by itself.
+What was measured once is not measured again: messages never change, so each is looked up by its identity.
+
+How much each model can hold: what is known of it, and what its server has said since.
+"""
+
+import msgspec
+
+from odin.core.message import Image, Message, PromptMessage, ReplyMessage, Text, Thinking, ToolCall, ToolMessage
+from odin.core.provider import ModelInfo, ToolSpec
+
+IMAGE_TOKENS = 1_600
+"""What an image takes at most, whatever its bytes: APIs make larger ones smaller before they look at them."""
+
+_MESSAGE_TOKENS = 10
+_PART_TOKENS = 12
+_DENSE_WORD_CHARS = 12
+"""Text whose words are longer than this on average is no prose and no readable code."""
+
+_SHORT_CHARS = 200
+_MIN_DOUBTED_TOKENS = 2_000
+_MAX_CHARS_PER_TOKEN = 8
+"""No tokenizer makes fewer tokens than one for this many characters of a whole conversation."""
+
+
+def tokens_of(text: str) -> int:
+    """The tokens of a text, rather too many than too few."""
+    count = len(text)
+    dense = count > _SHORT_CHARS and (text.count(" ") + text.count("\n")) * _DENSE_WORD_CHARS < count
+    plain = count * 5 // 8 if dense else count // 3
+    if text.isascii():
+        return plain + 1
+    wide = len(text.encode("utf-8", "surrogatepass")) - count
+    return plain + wide * 3 // 5 + 1
+
+
+def count_message_tokens(message: Message) -> int:
+    if isinstance(message, PromptMessage):
+        notes = sum(_PART_TOKENS + tokens_of(note) for note in message.notes)
+        return _MESSAGE_TOKENS + tokens_of(message.text) + notes + IMAGE_TOKENS * len(message.images)
+    if isinstance(message, ReplyMessage):
+        return _MESSAGE_TOKENS + sum(_PART_TOKENS + _count_part_tokens(part) for part in message.parts)
+    results = sum(
+        _PART_TOKENS + tokens_of(result.text) + IMAGE_TOKENS * len(result.images) for result in message.results
+    )
+    return _MESSAGE_TOKENS + results + sum(_PART_TOKENS + tokens_of(note) for note in message.notes)
+
+
+def _count_part_tokens(part: Text | Thinking | ToolCall) -> int:
+    if isinstance(part, ToolCall):
+        return tokens_of(part.name) + tokens_of(encode_json_text(part.args))
+    return tokens_of(part.text) + (tokens_of(part.signature) if isinstance(part, Thinking) else 0)
+
+
+def encode_json_text(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (UnicodeEncodeError, TypeError):
+        return repr(value)
+
+
+def images_of(message: Message) -> tuple[Image, ...]:
+    """The images of one message, in the order in which the model sees them."""
+    if isinstance(message, PromptMessage):
+        return message.images
+    return tuple(image for one in message.results for image in one.images) if isinstance(message, ToolMessage) else ()
+
+
+class TokenEstimator:
+    """The size of one agent's requests. It remembers what each message takes, for as long as it is sent."""
+
+    def __init__(self) -> None:
+        self._measured: dict[int, tuple[Message, int, int]] = {}
+        self._fixed_part: tuple[tuple[str, ...], tuple[ToolSpec, ...], int] = ((), (), 0)
+        self._sent = 0
+        self._reported = 0
+
+    def measure_messages(self, messages: tuple[Message, ...], shown: int = 0) -> int:
+        """The tokens of these messages, of whose images `shown` are sent at most.
+
+        Messages that are new are measured, the others are looked up.
+        """
+        found: dict[int, tuple[Message, int, int]] = {}
+        total = images = 0
+        for message in messages:
+            known = self._measured.get(id(message))
+            if known is None or known[0] is not message:
+                known = (message, count_message_tokens(message), len(images_of(message)))
+            found[id(message)] = known
+            total += known[1]
+            images += known[2]
+        self._measured = found
+        return total - IMAGE_TOKENS * max(0, images - shown)
+
+    def measure_message(self, message: Message) -> int:
+        known = self._measured.get(id(message))
+        return known[1] if known is not None and known[0] is message else count_message_tokens(message)
+
+    def measure_fixed(self, system: tuple[str, ...], tools: tuple[ToolSpec, ...]) -> int:
+        """The tokens of the system blocks and tools, which seldom change."""
+        if self._fixed_part[0] is not system or self._fixed_part[1] is not tools:
+            size = sum(_PART_TOKENS + tokens_of(block) for block in system) + sum(
+                _PART_TOKENS
+                + tokens_of(tool.name)
+                + tokens_of(tool.description)
+                + tokens_of(encode_json_text(tool.schema))
+                for tool in tools
+            )
+            self._fixed_part = (system, tools, size)
+        return self._fixed_part[2]
+
+    @property
+    def is_calibrated(self) -> bool:
+        return self._reported > 0
+
+    @property
+    def fixed_tokens(self) -> int:
+        """What the system blocks and tools of the last request take."""
+        return self._fixed_part[2]
+
+    def estimate(self, raw: int) -> int:
+        """What a request measured as `raw` will really take: what was added since the last reply, on top of its count.
+
+        A request that became smaller is scaled by how wrong the measure was, and never below what is likely.
+        """
+        if not self._reported or not self._sent:
+            return raw
+        if raw >= self._sent:
+            return self._reported + (raw - self._sent)
+        return min(raw, int(raw * min(1.0, self._reported / self._sent * 1.1)))
+
+    def calibrate(self, raw: int, real: int) -> None:
+        """The request measured as `raw` took `real` tokens."""
+        if raw and real:
+            self._sent, self._reported = raw, real
+
+    def reset(self) -> None:
+        """Another model counts in another way."""
+        self._sent = self._reported = 0
+
+    def is_truncated(self, raw: int, real: int) -> bool:
+        """Whether a server that counted `real` tokens cannot have read all of a request measured as `raw`.
+
+        It is far too few for the text, or hardly more than last time although much was added. Asked before `reported`.
+        """
+        if real <= 0 or raw < _MIN_DOUBTED_TOKENS:
+            return False
+        grown = raw - self._sent if self._sent else 0
+        if grown >= _MIN_DOUBTED_TOKENS and real < self._reported + grown // 20:
+            return True
+        return real < raw * 3 // _MAX_CHARS_PER_TOKEN * 4 // 5
+
+
+class ContextWindows:
+    """The windows of one session's models. 0 means that nothing is known: then nothing is assumed."""
+
+    def __init__(self) -> None:
+        self._learned: dict[tuple[str, str], int] = {}
+
+    def window_of(self, info: ModelInfo) -> int:
+        learned = self._learned.get((info.provider, info.id), 0)
+        return min(info.context, learned) if info.context and learned else info.context or learned
+
+    def learn(self, info: ModelInfo, limit: int) -> bool:
+        """The server refuses what is longer than this. False when that was known."""
+        known = self.window_of(info)
+        if limit <= 0 or (known and known <= limit):
+            return False
+        self._learned[(info.provider, info.id)] = limit
+        return True

@@ -1,0 +1,249 @@
+"""Messages that leave the conversation, written down where the model can read them again.
+
+What can go from a conversation without asking anybody: results the model is done with, and old images.
+
+Takes out of a conversation what the model is done with: older results, old images, and results it cannot hold.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from odin.compaction.context_budget import ContextBudget
+from odin.compaction.measure import IMAGE_TOKENS, images_of, tokens_of
+from odin.core.event import ResultsPruned
+from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
+from odin.core.text import to_valid_unicode
+from odin.engine.turn import Planner
+from odin.session.history import find_paths_in_view, is_pruned, titles_of
+
+_FENCE = "````"
+_TICKS = re.compile("`{4,}")
+
+
+def write_history(folder: Path, messages: Iterable[Message], earlier: str = "") -> str:
+    """The next `history-N.md` of the session, and its path. `earlier` is the one before it."""
+    lines = ["# The conversation before a summary", ""]
+    if earlier:
+        lines += [f"What came before this is in {earlier}.", ""]
+    for message in messages:
+        lines += [_render_archived(message), ""]
+    return _write_numbered(folder, "history", "\n".join(lines))
+
+
+def write_results(folder: Path, results: Sequence[tuple[str, str, str]]) -> str:
+    """The next `results-N.md`: id, title and whole text of each result. Gives its path."""
+    lines = ["# Results that are no longer in the conversation", ""]
+    for call_id, title, text in results:
+        lines += [f"## {call_id}", title, _render_fenced(text), ""]
+    return _write_numbered(folder, "results", "\n".join(lines))
+
+
+def _write_numbered(folder: Path, name: str, text: str) -> str:
+    """It appears whole or not at all, under a number no other has."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    number = 1
+    while (path := folder / f"{name}-{number}.md").exists():
+        number += 1
+    temporary = folder / f".{path.name}.{os.getpid()}"
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(to_valid_unicode(text).encode())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return str(path)
+
+
+def _render_archived(message: Message) -> str:
+    if isinstance(message, PromptMessage):
+        notes = "".join(f"\n\n{_quote_note(note)}" for note in message.notes)
+        images = "".join(f"\n(image {image.path})" for image in message.images)
+        return f"## User\n{message.text}{images}{notes}"
+    if isinstance(message, ReplyMessage):
+        calls = "".join(f"\n\n**{call.name}** ({call.id}): {call.args!r}" for call in message.calls)
+        return f"## Assistant\n{message.text}{calls}"
+    return "\n\n".join(_render_results(message))
+
+
+def _render_results(message: ToolMessage) -> Iterable[str]:
+    for result in message.results:
+        kind = "Error" if result.is_error else "Result"
+        images = "".join(f"\n(image {image.path})" for image in result.images)
+        yield f"### {kind} of {result.call_id}\n{_render_fenced(result.text)}{images}"
+    yield from map(_quote_note, message.notes)
+
+
+def _render_fenced(text: str) -> str:
+    """Between fences that the text itself does not close, so that what follows them is not its own."""
+    fence = max([_FENCE, *(f"{ticks}`" for ticks in _TICKS.findall(text))], key=len)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _quote_note(note: str) -> str:
+    return "\n".join(f"> {line}" for line in note.splitlines())
+
+
+MIN_PRUNED_TOKENS = 120
+"""A result of fewer tokens than this costs hardly more than the line that would stand in its place."""
+
+KEPT_IMAGES = 4
+_READ_TOOLS = ("Read", "ReadTool")
+
+
+class PruneSelection(Struct, frozen=True):
+    """The results and images that go, and the tokens that are free afterwards."""
+
+    calls: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    freed: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.calls and not self.images
+
+
+def select_prunable(
+    messages: Sequence[Message],
+    *,
+    recent: int,
+    is_gone: Callable[[ToolResult], bool],
+    images_kept: int = KEPT_IMAGES,
+    newest: bool = False,
+) -> PruneSelection:
+    """Results older than the `recent` tokens of them, reads that a later read repeats, and all but the newest images.
+
+    The results of the newest reply stay unless `newest`. Results that are `gone` already are left alone.
+    """
+    stale = _find_superseded_reads(messages)
+    last = None if newest else next((item for item in reversed(messages) if isinstance(item, ToolMessage)), None)
+    calls: list[str] = []
+    freed = passed = 0
+    for message in reversed(messages):
+        if not isinstance(message, ToolMessage):
+            continue
+        for result in reversed(message.results):
+            size = tokens_of(result.text)
+            passed += size
+            if message is last or size < MIN_PRUNED_TOKENS or is_gone(result):
+                continue
+            if passed > recent or result.call_id in stale:
+                calls.append(result.call_id)
+                freed += size - MIN_PRUNED_TOKENS // 2
+    images = _find_older_images(messages, images_kept)
+    return PruneSelection(tuple(reversed(calls)), images, freed + IMAGE_TOKENS * len(images))
+
+
+def _find_older_images(messages: Iterable[Message], kept: int) -> tuple[str, ...]:
+    found = [image.path for message in messages for image in images_of(message)]
+    newest = frozenset(found[len(found) - kept :] if kept else ())
+    return tuple(dict.fromkeys(path for path in found if path not in newest))
+
+
+def _find_superseded_reads(messages: Sequence[Message]) -> frozenset[str]:
+    """Reads of a file that was read again later: wholly, or the same lines. A later one that failed shows nothing."""
+    failed = {
+        result.call_id
+        for message in messages
+        if isinstance(message, ToolMessage)
+        for result in message.results
+        if result.is_error
+    }
+    whole: set[str] = set()
+    parts: set[tuple[str, Any, Any]] = set()
+    stale: list[str] = []
+    for message in reversed(messages):
+        if not isinstance(message, ReplyMessage):
+            continue
+        for call in reversed(message.calls):
+            path = _read_path_of(call)
+            if not path or call.id in failed:
+                continue
+            part = (path, call.args.get("offset"), call.args.get("limit"))
+            if path in whole or part in parts:
+                stale.append(call.id)
+            parts.add(part)
+            if part[1] is None and part[2] is None:
+                whole.add(path)
+    return frozenset(stale)
+
+
+def _read_path_of(call: ToolCall) -> str:
+    if call.name not in _READ_TOOLS:
+        return ""
+    path = call.args.get("file_path") or call.args.get("path")
+    return path if isinstance(path, str) else ""
+
+
+RECENT_SHARE = 0.25
+"""The share of the free window that the newest results keep when older ones are pruned."""
+
+MIN_FREED_SHARE = 0.2
+"""Pruning changes what the model has read before, which costs; so it must free at least this share of the window."""
+
+GIANT_SHARE = 0.35
+"""Results of one reply that take more than this share of the free window have to be read in parts."""
+
+_NO_LIMIT = 1 << 60
+
+
+class Pruner:
+    def __init__(self, keeper: ContextBudget) -> None:
+        self._budget = keeper
+        self._deps = keeper.deps
+
+    def _get_messages(self) -> tuple[Message, ...]:
+        return self._budget.thread.build_finished_history()
+
+    def prune_if_worthwhile(self, planner: Planner) -> bool:
+        """In one go, and only if it is worth it."""
+        free = self._budget.free_tokens_of(planner)
+        return self.prune(planner, int(free * RECENT_SHARE), least=int(free * MIN_FREED_SHARE))
+
+    def prune(self, planner: Planner, recent: int, *, least: int = 0, images: int = 4) -> bool:
+        """Show older results as one line, all at once, if that frees at least so many tokens."""
+        shown = images if planner.info.images else _NO_LIMIT
+        found = select_prunable(self._get_messages(), recent=recent, is_gone=is_pruned, images_kept=shown)
+        if found.is_empty or found.freed < max(1, least):
+            return False
+        self._apply(found)
+        return True
+
+    def prune_giants(self, planner: Planner) -> None:
+        """Results of the newest reply that would fill the window by themselves: the model must read them in parts."""
+        last = next((item for item in reversed(self._get_messages()) if isinstance(item, ToolMessage)), None)
+        if last is None:
+            return
+        sizes = {result.call_id: tokens_of(result.text) for result in last.results if not is_pruned(result)}
+        room = int(self._budget.free_tokens_of(planner) * GIANT_SHARE)
+        giants: list[str] = []
+        while sizes and sum(sizes.values()) > room:
+            largest = max(sizes, key=lambda call_id: sizes[call_id])
+            giants.append(largest)
+            del sizes[largest]
+        if giants:
+            self._apply(PruneSelection(tuple(giants)))
+
+    def _apply(self, found: PruneSelection) -> None:
+        messages = self._get_messages()
+        wanted, titles = frozenset(found.calls), titles_of(messages)
+        whole_texts = [
+            (result.call_id, titles.get(result.call_id, ""), result.text)
+            for message in messages
+            if isinstance(message, ToolMessage)
+            for result in message.results
+            if result.call_id in wanted
+        ]
+        archive = ""
+        if whole_texts:
+            try:
+                archive = write_results(self._deps.folder, whole_texts)
+            except OSError:
+                archive = ""
+        self._deps.recorder.emit(ResultsPruned(found.calls, found.images, archive), self._budget.agent)
+        self._deps.forget(find_paths_in_view(self._get_messages(), (file.path for file in self._deps.files())))

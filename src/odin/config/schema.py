@@ -1,0 +1,128 @@
+"""The configuration described for people and editors, from the code that reads it: a JSON schema and a table."""
+
+import ast
+import inspect
+import textwrap
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from odin.config.layers import ENVIRONMENT_KEYS, MERGE_FUNCTIONS, TIGHTNESS_CHECKS, USER_ONLY_KEYS
+from odin.config.settings import ConfigKeys, RetrySettings
+from odin.providers.settings import ModelSettings, ProviderSettings
+
+JSON_SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+_NESTED_TEXTS = {
+    "type": "The API it speaks. `openai` means Responses at api.openai.com and Chat Completions elsewhere.",
+    "models": "What is known of its models, by their ids.",
+    "price_output": "USD per million tokens of output.",
+    "price_cache_read": "USD per million tokens read from the provider's cache.",
+    "price_cache_write": "USD per million tokens written to the provider's cache.",
+}
+"""Texts for nested keys whose classes give none."""
+
+
+def build_schema() -> dict[str, Any]:
+    """The JSON schema of `odinconfig.json`, with a description for every key."""
+    raw = msgspec.json.schema(ConfigKeys)
+    defs: dict[str, Any] = raw["$defs"]
+    for shape in (ProviderSettings, ModelSettings, RetrySettings):
+        _describe(defs[shape.__name__], shape)
+    top: dict[str, Any] = defs.pop("ConfigKeys")
+    properties = {"$schema": {"type": "string", "description": "Where editors find this schema."}, **top["properties"]}
+    for definition in defs.values():
+        definition["additionalProperties"] = False
+    return {
+        "$schema": JSON_SCHEMA_DRAFT,
+        "title": "odinconfig.json",
+        "description": "The configuration of Odin. Text values may hold $NAME, ${NAME} and ${NAME:-default}.",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        "$defs": dict(sorted(defs.items())),
+    }
+
+
+def _describe(definition: dict[str, Any], shape: type[Struct]) -> None:
+    """Put the text under each field of the class into the schema."""
+    texts = _read_field_texts(shape)
+    for name, found in definition["properties"].items():
+        if "description" not in found:
+            found["description"] = texts.get(name) or _NESTED_TEXTS[name]
+
+
+def _read_field_texts(shape: type[Struct]) -> dict[str, str]:
+    """The string under each field of a class, which Python itself forgets."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(shape))).body[0]
+    texts: dict[str, str] = {}
+    name = ""
+    for statement in body.body if isinstance(body, ast.ClassDef) else ():
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            name = statement.target.id
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and name:
+            texts[name] = inspect.cleandoc(str(statement.value.value))
+    return texts
+
+
+def build_table() -> str:
+    """The keys as a Markdown table."""
+    schema = build_schema()
+    rows = ["| key | type | default | environment | project file | meaning |", "|---|---|---|---|---|---|"]
+    for key, found in schema["properties"].items():
+        if key != "$schema":
+            rows.extend(_format_rows(key, found, schema["$defs"], _variable_of(key), _project_access_of(key)))
+    return "\n".join(rows) + "\n"
+
+
+def _format_rows(key: str, found: dict[str, Any], defs: dict[str, Any], variable: str, project: str) -> list[str]:
+    reference = _reference_of(found)
+    inner = _reference_of(found.get("additionalProperties", {}))
+    default = "" if reference or inner else _format_default(found)
+    meaning = found["description"].replace("|", "\\|").replace("\n", " ")
+    rows = [f"| `{key}` | {_format_type(found)} | {default} | {variable} | {project} | {meaning} |"]
+    for name, child in defs[reference or inner]["properties"].items() if reference or inner else ():
+        path = f"{key}.{name}" if reference else f"{key}.NAME.{name}"
+        rows.extend(_format_rows(path, child, defs, "", project))
+    return rows
+
+
+def _reference_of(found: Any) -> str:
+    if not isinstance(found, dict):
+        return ""
+    node: dict[str, Any] = found  # pyright: ignore[reportUnknownVariableType]
+    return str(node.get("$ref", "")).rsplit("/", 1)[-1]
+
+
+def _format_default(found: dict[str, Any]) -> str:
+    value = found.get("default")
+    if value is None or value in ("", [], {}, ()):
+        return ""
+    return f"`{msgspec.json.encode(value).decode()}`"
+
+
+def _format_type(found: dict[str, Any]) -> str:
+    if "anyOf" in found:
+        return " or ".join(_format_type(option) for option in found["anyOf"] if option.get("type") != "null")
+    if "enum" in found:
+        values = [str(value) for value in found["enum"] if value is not None]
+        return ", ".join(f"`{value}`" for value in values if not value.endswith("_mode"))
+    names = {"string": "text", "integer": "number", "number": "number", "boolean": "true or false", "array": "list"}
+    return names.get(found.get("type", ""), "object")
+
+
+def _variable_of(key: str) -> str:
+    return f"`ODIN_{key.upper()}`" if key in ENVIRONMENT_KEYS else ""
+
+
+def _project_access_of(key: str) -> str:
+    """What a project's own file may do with a key."""
+    if key in USER_ONLY_KEYS:
+        return "no"
+    if key in ("model", "small_model", "fallback_model", "hooks"):
+        return "when trusted"
+    if key in TIGHTNESS_CHECKS:
+        return "only stricter"
+    return "adds" if key in MERGE_FUNCTIONS and key != "retry" else "yes"

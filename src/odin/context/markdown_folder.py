@@ -1,0 +1,215 @@
+"""The few lines of `key: value` that stand before a text written for the model: of a command, a skill, an agent type.
+
+It is the part of YAML that people use there, read with patience: what is not understood is left out, and nothing of it
+can fail. No library is needed for that, and none is loaded.
+
+Markdown files with a few words about themselves before the text: how commands are kept in folders.
+
+A file is read again when it has changed. A link that leads out of a project is not followed, or a stranger's repository
+could have any file of this machine sent by a name that sounds harmless.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+_FENCE = "---"
+MAX_FRONT_MATTER_LINES = 200
+"""A fence that is not closed by then opened no front matter: it is a line of the text."""
+
+
+def split_front_matter(text: str) -> tuple[dict[str, str], str]:
+    """What is said before the text, by keys in lower case, and the text. Without a closed fence all of it is text."""
+    lines = text.removeprefix("\ufeff").splitlines()
+    if not lines or lines[0].rstrip() != _FENCE:
+        return {}, text.strip()
+    end = next(
+        (at for at, line in enumerate(lines[1:MAX_FRONT_MATTER_LINES], 1) if line.rstrip() in (_FENCE, "...")), None
+    )
+    if end is None:
+        return {}, text.strip()
+    return _parse_values(lines[1:end]), "\n".join(lines[end + 1 :]).strip()
+
+
+def _parse_values(lines: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    key = ""
+    for line in lines:
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if line[0].isspace() or line.lstrip().startswith("- "):
+            if key:
+                found[key] = f"{found[key]} {line.strip()}".strip()
+            continue
+        name, colon, value = line.partition(":")
+        key = name.strip().casefold().replace("_", "-") if colon else ""
+        if key:
+            found[key] = _drop_block_marker(value.strip())
+    return {name: _unquote_value(value) for name, value in found.items()}
+
+
+def _drop_block_marker(value: str) -> str:
+    """A sign that the value follows in the next lines is no part of it."""
+    return "" if value in (">", "|", ">-", "|-", ">+", "|+") else value
+
+
+def _unquote_value(value: str) -> str:
+    """Without the quotation marks around it, or the remark behind it."""
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1].replace('\\"', '"') if value[0] == '"' else value[1:-1].replace("''", "'")
+    return value.split(" #", 1)[0].rstrip()
+
+
+MAX_BYTES = 64 * 1024
+MAX_FILES = 500
+MAX_DEPTH = 8
+MAX_SCANNED = 5_000
+_MAX_LINE = 200
+
+Warn = Callable[[str], None]
+"""Is told what is not used, and why."""
+
+
+class MarkdownFile(Struct, frozen=True):
+    """One file: its name below the folder, without its ending; what it says of itself by keys; and its text."""
+
+    name: str
+    path: str
+    values: dict[str, str]
+    body: str
+
+
+class _ParsedFile(Struct, frozen=True):
+    """What a file said when it had this stamp. `fault` is why it is not used."""
+
+    stamp: tuple[int, int, int]
+    values: dict[str, str]
+    body: str = ""
+    error: str = ""
+
+
+class MarkdownFolder:
+    """A folder of such files and what was read of it before. With `within`, what leads out of there is left out."""
+
+    def __init__(self, folder: str, within: str = "") -> None:
+        self._folder = folder
+        self._within = within
+        self._files: dict[str, _ParsedFile] = {}
+
+    def read_files(self, tell: Warn) -> Iterator[MarkdownFile]:
+        """In the order of their names."""
+        before, self._files = self._files, {}
+        for name, path, found in _MarkdownWalk(self._folder, self._within, tell).walk():
+            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
+            known = before.get(path)
+            seen = known if known is not None and known.stamp == stamp else _parse_file(path, stamp)
+            self._files[path] = seen
+            if seen.error:
+                tell(f"{to_plain_line(path)} is not used: {seen.error}")
+            else:
+                yield MarkdownFile(name, to_plain_line(path), seen.values, seen.body)
+
+
+class _MarkdownWalk:
+    """The Markdown files below a folder, in the order of their names; folders are gone into once each."""
+
+    def __init__(self, folder: str, within: str, tell: Warn) -> None:
+        self._folder = folder
+        self._within = os.path.realpath(within) if within else ""
+        self._warn = tell
+        self._entered: set[str] = set()
+        self._scanned = 0
+        self._found = 0
+
+    def walk(self) -> Iterator[tuple[str, str, os.stat_result]]:
+        """The name of each command, its path, and how the file is."""
+        if Path(self._folder).is_dir() and self._is_inside(self._folder):
+            yield from self._walk_folder(self._folder, (), MAX_DEPTH)
+
+    def _walk_folder(
+        self, folder: str, names: tuple[str, ...], depth: int
+    ) -> Iterator[tuple[str, str, os.stat_result]]:
+        real = os.path.realpath(folder)
+        if real in self._entered:
+            return
+        self._entered.add(real)
+        for name in self._list_names(folder):
+            self._scanned += 1
+            if self._is_full():
+                return
+            path = f"{folder}/{name}"
+            try:
+                found = Path(path).stat()
+            except OSError:
+                continue
+            if stat.S_ISDIR(found.st_mode):
+                if depth and not name.startswith(".") and self._is_inside(path):
+                    yield from self._walk_folder(path, (*names, name), depth - 1)
+            elif name.endswith(".md") and stat.S_ISREG(found.st_mode) and self._is_inside(path):
+                yield from self._yield_file((*names, name.removesuffix(".md")), path, found)
+
+    def _yield_file(
+        self, names: tuple[str, ...], path: str, found: os.stat_result
+    ) -> Iterator[tuple[str, str, os.stat_result]]:
+        name = "/".join(names)
+        if not is_typable(name):
+            self._warn(f"{to_plain_line(path)} is not used: its name cannot be typed as one word.")
+            return
+        self._found += 1
+        yield name, path, found
+
+    def _list_names(self, folder: str) -> list[str]:
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(entry.name for _, entry in zip(range(MAX_SCANNED), entries, strict=False))
+        except OSError as error:
+            self._warn(f"{to_plain_line(folder)} cannot be read: {error.strerror or error}.")
+            return []
+
+    def _is_full(self) -> bool:
+        full = self._scanned > MAX_SCANNED or self._found >= MAX_FILES
+        if full:
+            folder = to_plain_line(self._folder)
+            self._warn(f"{folder} holds more than {MAX_FILES} commands, or too much else; not all of it is used.")
+        return full
+
+    def _is_inside(self, path: str) -> bool:
+        if not self._within or Path(os.path.realpath(path)).is_relative_to(self._within):
+            return True
+        self._warn(f"{to_plain_line(path)} leads out of the project and is not used.")
+        return False
+
+
+def _parse_file(path: str, stamp: tuple[int, int, int]) -> _ParsedFile:
+    if stamp[1] > MAX_BYTES:
+        return _ParsedFile(stamp, {}, error=f"it is {stamp[1]:,} bytes long; {MAX_BYTES:,} is the limit.")
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            raw = file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(fd).st_mode) else b"\0"
+    except OSError as error:
+        return _ParsedFile(stamp, {}, error=f"it cannot be read ({error.strerror or error}).")
+    if b"\0" in raw:
+        return _ParsedFile(stamp, {}, error="it is no text.")
+    values, body = split_front_matter(raw[:MAX_BYTES].decode("utf-8-sig", "replace"))
+    return _ParsedFile(stamp, values, body)
+
+
+def to_plain_line(text: str) -> str:
+    """One line that a terminal shows as it is: no control character, nothing that turns the direction of writing."""
+    line = " ".join(text.split())
+    shown = "".join(char if char.isprintable() else "\ufffd" for char in line)
+    return shown if len(shown) <= _MAX_LINE else shown[: _MAX_LINE - 1] + "…"
+
+
+def is_typable(name: str) -> bool:
+    """Whether it can be typed as one word, and read as what it is."""
+    return (
+        0 < len(name) <= _MAX_LINE
+        and name.isprintable()
+        and not any(char.isspace() for char in name)
+        and all(part and not part.startswith(".") for part in name.split("/"))
+    )

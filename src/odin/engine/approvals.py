@@ -1,0 +1,428 @@
+"""What a person is asked, permissions and questions of tools: one at a time, matched by id, the first answer wins.
+
+Every question that was put gets exactly one answer in the log, whoever gave it: a person, a program, the clock
+(`timeout`), an interrupt of the turn (`interrupt`) or the end of the session (`shutdown`).
+
+Asking a person about a call: what the question shows, what the answer means, and what is remembered of it.
+
+Changing the rules of a running session: the change holds at once, and the log says so.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from odin.core.errors import AgentShutdown, OdinError
+from odin.core.event import (
+    PermissionAnswered,
+    PermissionAsked,
+    Question,
+    QuestionsAnswered,
+    QuestionsAsked,
+    RuleAdded,
+    RuleRemoved,
+    Warned,
+)
+from odin.core.op import AnswerPermission, AnswerQuestions
+from odin.core.policy import HookCall, Hooks, NoHooks, Redact, RememberScope, RuleAction, RuleLine
+from odin.core.text import to_valid_unicode
+from odin.core.tool import Tool
+from odin.engine.call_types import AdmittedCall, CallScope, JudgedCall
+from odin.engine.recorder import Recorder
+from odin.policy.policy import Policy
+from odin.policy.rules.rule_set import RuleSet, scope_of
+
+PrepareQuestion = Callable[[], Awaitable[PermissionAsked | None]]
+"""Makes a question when its turn comes, as things are then; None when it need not be put any more."""
+
+HandleAnswer = Callable[[AnswerPermission], Awaitable[AnswerPermission]]
+"""What is done with an answer before the next question is put; what it returns is what is recorded."""
+
+
+async def _keep_answer(answer: AnswerPermission) -> AnswerPermission:
+    return answer
+
+
+class Approvals:
+    """Asks whoever listens. The lock keeps a person from being asked two things at once.
+
+    `patience` is how many seconds the questions of a tool wait for an answer, `confirm_timeout` how many a permission
+    does; 0 means as long as it takes.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        can_ask: bool,
+        question_timeout: float = 0,
+        confirm_timeout: float = 0,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self.can_ask = can_ask
+        self.is_closed = False
+        self._question_timeout = question_timeout
+        self._confirm_timeout = confirm_timeout
+        self._recorder = recorder
+        self._hooks = hooks or NoHooks()
+        self._lock = asyncio.Lock()
+        self._open_approvals: dict[str, tuple[asyncio.Future[AnswerPermission], str]] = {}
+        self._open_questions: dict[str, asyncio.Future[AnswerQuestions]] = {}
+        self._hook_tasks: set[asyncio.Task[None]] = set()
+        self._pending = 0
+        self._count = 0
+
+    async def ask(
+        self, prepare: PrepareQuestion, agent: str, *, handle_answer: HandleAnswer = _keep_answer
+    ) -> AnswerPermission | None:
+        """The answer; None when the question had become needless by the time it could be put."""
+        self._pending += 1
+        try:
+            async with self._lock:
+                question = None if self.is_closed else await prepare()
+                if self.is_closed:
+                    return _SHUTDOWN
+                if question is None:
+                    return None
+                asked = msgspec.structs.replace(question, ask_id=self._make_id())
+                try:
+                    answer = await self._wait_for_answer(asked, agent)
+                    changed = answer.args if answer.args != asked.args else None
+                    answer = await handle_answer(msgspec.structs.replace(answer, args=changed))
+                except asyncio.CancelledError:
+                    self._record_answer(asked, _SHUTDOWN if self.is_closed else _INTERRUPTED, agent)
+                    raise
+                self._record_answer(asked, answer, agent)
+                return answer
+        finally:
+            self._pending -= 1
+
+    async def _wait_for_answer(self, asked: PermissionAsked, agent: str) -> AnswerPermission:
+        answered: asyncio.Future[AnswerPermission] = asyncio.get_running_loop().create_future()
+        self._open_approvals[asked.ask_id] = answered, agent
+        try:
+            self._recorder.emit(asked, agent)
+            self._notify_hooks(
+                HookCall(
+                    "wait_confirm", agent, call_id=asked.call_id, tool=asked.name, args=asked.args, text=asked.reason
+                ),
+                "" if asked.unsandboxed else asked.ask_id,
+            )
+            async with asyncio.timeout(self._confirm_timeout or None):
+                return await answered
+        except TimeoutError:
+            return AnswerPermission(
+                asked.ask_id, False, f"Nobody answered within {self._confirm_timeout:g} s.", by="timeout"
+            )
+        finally:
+            del self._open_approvals[asked.ask_id]
+
+    def _record_answer(self, asked: PermissionAsked, answer: AnswerPermission, agent: str) -> None:
+        self._recorder.emit(
+            PermissionAnswered(
+                asked.ask_id,
+                asked.call_id,
+                answer.allow,
+                answer.by,
+                answer.reason,
+                answer.args,
+                answer.summary,
+                answer.rule,
+                answer.remember,
+            ),
+            agent,
+        )
+
+    def cancel_for_agent(self, agent: str) -> None:
+        """The calls this agent waits to be let through are no longer wanted: somebody said something else instead."""
+        for ask_id, (waiting, of) in list(self._open_approvals.items()):
+            if of == agent:
+                _set_result(waiting, AnswerPermission(ask_id, False, "You said something else instead.", by="steer"))
+
+    def answer(self, op: AnswerPermission) -> bool:
+        """False when nothing waits for this answer: unknown, late, or answered already."""
+        waiting, _ = self._open_approvals.get(op.ask_id, (None, ""))
+        return _set_result(waiting, op)
+
+    async def ask_questions(
+        self, call_id: str, questions: tuple[Question, ...], agent: str
+    ) -> tuple[tuple[str, ...], ...] | None:
+        """One answer for each question; None when the person would not. Raises TimeoutError when nobody came."""
+        self._pending += 1
+        try:
+            async with self._lock:
+                if self.is_closed:
+                    raise AgentShutdown
+                ask_id = self._make_id()
+                answer = await self._wait_for_question_answers(ask_id, call_id, questions, agent)
+                answers = () if answer.cancelled else _complete_answers(questions, answer.answers)
+                self._recorder.emit(QuestionsAnswered(ask_id, call_id, answers, answer.cancelled, answer.by), agent)
+                if answer.by == "shutdown":
+                    raise AgentShutdown
+                return None if answer.cancelled else answers
+        finally:
+            self._pending -= 1
+
+    async def _wait_for_question_answers(
+        self, ask_id: str, call_id: str, questions: tuple[Question, ...], agent: str
+    ) -> AnswerQuestions:
+        answered: asyncio.Future[AnswerQuestions] = asyncio.get_running_loop().create_future()
+        self._open_questions[ask_id] = answered
+        try:
+            self._recorder.emit(QuestionsAsked(ask_id, call_id, questions), agent)
+            self._notify_hooks(HookCall("wait_question", agent, call_id=call_id, text=questions[0].text))
+            async with asyncio.timeout(self._question_timeout or None):
+                return await answered
+        except TimeoutError:
+            self._recorder.emit(QuestionsAnswered(ask_id, call_id, cancelled=True, by="timeout"), agent)
+            raise
+        except asyncio.CancelledError:
+            by = "shutdown" if self.is_closed else "interrupt"
+            self._recorder.emit(QuestionsAnswered(ask_id, call_id, cancelled=True, by=by), agent)
+            raise
+        finally:
+            del self._open_questions[ask_id]
+
+    def answer_questions(self, op: AnswerQuestions) -> bool:
+        """False when nothing waits for this answer."""
+        return _set_result(self._open_questions.get(op.ask_id), op)
+
+    async def close(self) -> None:
+        """Nobody is asked any more: whoever waits hears a no, and has heard it when this returns."""
+        self.is_closed = True
+        for waiting, _ in self._open_approvals.values():
+            _set_result(waiting, _SHUTDOWN)
+        for ask_id, questioned in self._open_questions.items():
+            _set_result(questioned, AnswerQuestions(ask_id, cancelled=True, by="shutdown"))
+        for _ in range(_CLOSE_ROUNDS):
+            if not self._pending:
+                break
+            await asyncio.sleep(0)
+        for telling in self._hook_tasks:
+            telling.cancel()
+        await asyncio.gather(*self._hook_tasks, return_exceptions=True)
+
+    def _notify_hooks(self, call: HookCall, ask_id: str = "") -> None:
+        """Hooks hear that somebody is waited for, and are not waited for. They may answer the question of that id."""
+        if self._hooks.has_hook_for(call.point):
+            telling = asyncio.create_task(self._fire_hook(call, ask_id))
+            self._hook_tasks.add(telling)
+            telling.add_done_callback(self._hook_tasks.discard)
+
+    async def _fire_hook(self, call: HookCall, ask_id: str) -> None:
+        verdict = await self._hooks.fire(call)
+        if ask_id and verdict.decision in ("allow", "deny"):
+            self.answer(AnswerPermission(ask_id, verdict.decision == "allow", verdict.message, verdict.args, by="hook"))
+        if verdict.notice:
+            self._recorder.emit(Warned(verdict.notice), call.agent)
+
+    def _make_id(self) -> str:
+        self._count += 1
+        return f"ask-{self._recorder.state.seq + 1}-{self._count}"
+
+
+_SHUTDOWN = AnswerPermission("", False, str(AgentShutdown()), by="shutdown")
+_INTERRUPTED = AnswerPermission("", False, "The turn was interrupted.", by="interrupt")
+
+_CLOSE_ROUNDS = 1000
+"""Rounds of the event loop that those who wait get to take their answer, before the turn is cancelled under them."""
+
+_AnswerT = TypeVar("_AnswerT")
+
+
+def _set_result(waiting: "asyncio.Future[_AnswerT] | None", op: _AnswerT) -> bool:
+    if waiting is None or waiting.done():
+        return False
+    waiting.set_result(op)
+    return True
+
+
+def _complete_answers(questions: Sequence[Question], given: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """An answer to every question: what was not answered takes the first option, and one choice is one."""
+    answers: list[tuple[str, ...]] = []
+    for number, question in enumerate(questions):
+        said = tuple(word for word in given[number] if word.strip()) if number < len(given) else ()
+        default = tuple(option.label for option in question.options[:1])
+        answers.append((said if question.multiple else said[:1]) or default)
+    return tuple(answers)
+
+
+PreviewCall = Callable[[Tool[Any], Any], Awaitable[str]]
+"""What a call would change, as text for people; "" when there is nothing to show."""
+
+
+async def skip_preview(tool: Tool[Any], args: Any) -> str:
+    return ""
+
+
+class RuleWriter(Protocol):
+    """Where answers are remembered."""
+
+    async def add(self, text: str, action: RuleAction, scope: RememberScope) -> None:
+        """From now on. Raises OdinError for a text that is no rule, or when it cannot be written down."""
+        ...
+
+
+class CallApproval:
+    """`sandbox` names what commands run in; `rules` is None where nothing can be remembered."""
+
+    def __init__(
+        self,
+        *,
+        asker: Approvals,
+        policy: Callable[[], Policy],
+        recorder: Recorder,
+        rules: RuleWriter | None,
+        redact: Redact,
+        preview: PreviewCall,
+        sandbox: Callable[[], str],
+    ) -> None:
+        self._approvals = asker
+        self._policy = policy
+        self._recorder = recorder
+        self._rules = rules
+        self._redact = redact
+        self._preview = preview
+        self._sandbox = sandbox
+
+    @property
+    def can_ask(self) -> bool:
+        return self._approvals.can_ask
+
+    async def ask_permission(
+        self, judged: JudgedCall, scope: CallScope, needed: Callable[[], bool]
+    ) -> AnswerPermission | None:
+        """May this call run? None when it is not `needed` to ask any more by the time the question could be put."""
+
+        async def prepare() -> PermissionAsked | None:
+            return await self._build_question(judged, scope) if needed() else None
+
+        async def heed(answer: AnswerPermission) -> AnswerPermission:
+            return await self._remember_rule(answer, judged, scope)
+
+        return await self._approvals.ask(prepare, scope.agent, handle_answer=heed)
+
+    async def _build_question(self, judged: JudgedCall, scope: CallScope) -> PermissionAsked:
+        return PermissionAsked(
+            ask_id="",
+            call_id=judged.call.id,
+            name=judged.tool.name,
+            args=judged.call.args,
+            reason=self._clean(judged.verdict.reason),
+            subject=self._clean(judged.subject.text),
+            rules=self._suggest_rules(judged, scope),
+            preview=await self._render_preview(judged),
+            sandbox=self._sandbox() if judged.tool.kind == "execute" else "",
+            asked_paths=tuple(to_valid_unicode(path) for path in judged.asked_paths),
+            allowed_paths=tuple(to_valid_unicode(path) for path in judged.allowed_paths),
+        )
+
+    async def ask_unsandboxed(self, item: AdmittedCall, blocked: str, scope: CallScope) -> AnswerPermission:
+        """May it run again without the sandbox? Nothing is remembered of this, and the arguments are what they were."""
+        blocked = self._clean(blocked)
+        question = PermissionAsked(
+            ask_id="",
+            call_id=item.call.id,
+            name=item.tool.name,
+            args=item.call.args,
+            reason=f"The sandbox kept it from {blocked}.",
+            subject=self._clean(item.tool.subject_of(item.args).text),
+            sandbox=self._sandbox(),
+            unsandboxed=True,
+        )
+
+        async def heed(answer: AnswerPermission) -> AnswerPermission:
+            if answer.args is not None:
+                why = "The arguments cannot be changed in this question, so the command was not run again."
+                self._warn(why, scope)
+                return AnswerPermission(answer.ask_id, False, why, by=answer.by)
+            if answer.remember is not None:
+                self._warn("Running outside the sandbox is allowed once; it is not remembered.", scope)
+            return msgspec.structs.replace(answer, rule="", remember=None)
+
+        async def prepare() -> PermissionAsked:
+            return question
+
+        answer = await self._approvals.ask(prepare, scope.agent, handle_answer=heed)
+        return answer or AnswerPermission("", False)
+
+    def _suggest_rules(self, judged: JudgedCall, scope: CallScope) -> tuple[str, ...]:
+        if self._rules is None:
+            return ()
+        return self._policy().suggest_rules(judged.tool.name, judged.tool.kind, judged.subject, scope.mode)
+
+    async def _render_preview(self, judged: JudgedCall) -> str:
+        """What would change. It helps to decide; when it cannot be shown, the question is asked without it."""
+        if judged.tool.kind != "edit":
+            return ""
+        try:
+            return self._clean(await self._preview(judged.tool, judged.args))
+        except Exception:
+            return ""
+
+    async def _remember_rule(self, answer: AnswerPermission, judged: JudgedCall, scope: CallScope) -> AnswerPermission:
+        """The answer with what was really remembered. What cannot be is an answer for this once."""
+        if answer.remember is None:
+            return msgspec.structs.replace(answer, rule="")
+        why = await self._add_rule(answer, answer.remember, judged, scope)
+        if not why:
+            return msgspec.structs.replace(answer, rule=answer.rule.strip())
+        self._warn(f"The answer holds for this once and was not remembered: {why}", scope)
+        return msgspec.structs.replace(answer, rule="", remember=None)
+
+    async def _add_rule(
+        self, answer: AnswerPermission, keep: RememberScope, judged: JudgedCall, scope: CallScope
+    ) -> str:
+        """Why the rule was not added, or ""."""
+        text = answer.rule.strip()
+        action: RuleAction = "allow" if answer.allow else "deny"
+        if not text:
+            return "no rule was named."
+        if answer.args is not None:
+            return "the arguments were changed, so the rule is not about what runs."
+        if self._rules is None:
+            return "rules cannot be changed in this session."
+        tool, subject = judged.tool, judged.subject
+        try:
+            if not self._policy().would_decide(text, action, tool.name, tool.kind, subject, scope.mode):
+                return f"the rule {text} is not about this call."
+            await self._rules.add(text, action, keep)
+        except OdinError as error:
+            return error.describe()
+        except OSError as error:
+            return f"it could not be written ({error.strerror or error})."
+        return ""
+
+    def _warn(self, text: str, scope: CallScope) -> None:
+        self._recorder.emit(Warned(text), scope.agent)
+
+    def _clean(self, text: str) -> str:
+        return to_valid_unicode(self._redact(text).text) if text else ""
+
+
+class RuleChanges:
+    """One change at a time. Files are written in a thread, since another process may hold them for a while."""
+
+    def __init__(self, book: RuleSet, recorder: Recorder) -> None:
+        self._book = book
+        self._recorder = recorder
+        self._lock = asyncio.Lock()
+
+    async def add(self, text: str, action: RuleAction, scope: RememberScope) -> None:
+        """From now on. Raises OdinError for a text that is no rule, or when it cannot be written down."""
+        async with self._lock:
+            if scope == "session":
+                rule = self._book.add(text, action, scope)
+            else:
+                rule = await asyncio.to_thread(self._book.add, text, action, scope)
+            self._recorder.emit(RuleAdded(rule.text, action, scope))
+
+    async def remove(self, number: int) -> None:
+        async with self._lock:
+            rule = await asyncio.to_thread(self._book.remove, number)
+            self._recorder.emit(RuleRemoved(rule.text, rule.action, scope_of(rule)))
+
+    def list_rules(self) -> tuple[RuleLine, ...]:
+        return self._book.list_rules()

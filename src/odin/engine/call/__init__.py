@@ -1,1 +1,0 @@
-"""One tool call, from the wish of the model to its result."""

@@ -1,1 +1,0 @@
-"""Keeping a conversation within its model's window."""

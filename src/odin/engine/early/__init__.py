@@ -1,1 +1,0 @@
-"""Calls that begin while the reply is still being written."""

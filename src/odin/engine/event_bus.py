@@ -1,0 +1,359 @@
+"""The names by which the bus calls what happens and what is asked for.
+
+They are a vocabulary for programs that listen: coarser than our events, stable, and complete, so that a name whose
+feature does not exist yet is known and simply never heard.
+
+Who hears what happens: every event goes to every subscriber, and a slow one never holds up the agent.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from odin.core.errors import UsageError
+from odin.core.event import (
+    ActivityChanged,
+    AgentEnded,
+    AgentStarted,
+    AnyEvent,
+    CallStreamed,
+    CompactionChanged,
+    ContextAdded,
+    Envelope,
+    HookRan,
+    LoopChanged,
+    LoopPrompted,
+    ModelChanged,
+    PermissionAsked,
+    PromptChanged,
+    PromptDropped,
+    PromptInjected,
+    PromptQueued,
+    Redone,
+    Replied,
+    ReplyDiscarded,
+    ReplyRolledBack,
+    RetryScheduled,
+    Rewound,
+    SessionOpened,
+    SessionSwitched,
+    SpawnFinished,
+    StatusUpdated,
+    TextStreamed,
+    ThinkingStreamed,
+    TitleSet,
+    ToolEnded,
+    ToolProgressed,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    Warned,
+)
+from odin.core.op import (
+    AddContext,
+    ChangePrompt,
+    Continue,
+    DropPrompt,
+    Interrupt,
+    Op,
+    Prompt,
+    Redo,
+    RemoveLastMessage,
+    Rewind,
+    RunUserShell,
+    SetLoop,
+    SetModel,
+    SetTitle,
+)
+
+BusName = Literal[
+    "user_message",
+    "append_context",
+    "llm_response",
+    "tool_result",
+    "turn_cancelled",
+    "agent_error",
+    "execute_plan",
+    "session_control",
+    "model_pool_switch",
+    "mcp_control",
+    "mcp_control_done",
+    "pending_draft_upsert",
+    "pending_draft_remove",
+    "agent_done",
+    "agent_idle",
+    "agent_notify",
+    "escalate",
+    "subagent_mailbox",
+    "subagent_state_changed",
+    "subagent_close_requested",
+    "subagent_progress_updated",
+    "subagent_send_message",
+    "subagent_stop",
+    "agent_log",
+    "reset_nudge",
+    "background_object_finished",
+    "continue",
+    "loop_assessment",
+    "compaction_ready",
+    "compaction_failed",
+    "compaction_oversize_suspend",
+]
+
+BUS_NAMES: tuple[BusName, ...] = get_args(BusName)
+
+_Namer = Callable[[Any, str], BusName | None]
+
+
+def _name_turn_end(event: TurnEnded, agent: str) -> BusName:
+    if event.reason in ("interrupted", "aborted"):
+        return "turn_cancelled"
+    if event.reason == "error":
+        return "agent_error"
+    return "subagent_state_changed" if agent else "agent_done"
+
+
+def _name_activity(event: ActivityChanged, agent: str) -> BusName | None:
+    if event.activity == "idle":
+        return "agent_idle"
+    return "subagent_state_changed" if agent else None
+
+
+def _name_compaction(event: CompactionChanged, agent: str) -> BusName | None:
+    if event.status == "started":
+        return "compaction_oversize_suspend" if event.trigger == "overflow" else None
+    return "compaction_ready" if event.status == "succeeded" else "compaction_failed"
+
+
+EVENT_NAMES: dict[type[AnyEvent], BusName | tuple[_Namer, tuple[BusName, ...]]] = {
+    SessionOpened: "session_control",
+    SessionSwitched: "session_control",
+    TitleSet: "session_control",
+    Rewound: "session_control",
+    Redone: "session_control",
+    ModelChanged: "model_pool_switch",
+    PromptQueued: "pending_draft_upsert",
+    PromptChanged: "pending_draft_upsert",
+    PromptDropped: "pending_draft_remove",
+    PromptInjected: "user_message",
+    TurnStarted: (lambda event, agent: "continue" if event.continues else "user_message", ("user_message", "continue")),
+    TurnEnded: (_name_turn_end, ("turn_cancelled", "agent_error", "agent_done", "subagent_state_changed")),
+    ContextAdded: "append_context",
+    LoopChanged: "loop_assessment",
+    LoopPrompted: "agent_notify",
+    CompactionChanged: (_name_compaction, ("compaction_oversize_suspend", "compaction_ready", "compaction_failed")),
+    Replied: "llm_response",
+    ToolEnded: "tool_result",
+    ActivityChanged: (_name_activity, ("agent_idle", "subagent_state_changed")),
+    StatusUpdated: (
+        lambda event, agent: "subagent_progress_updated" if agent else "agent_notify",
+        ("agent_notify", "subagent_progress_updated"),
+    ),
+    ToolProgressed: (
+        lambda event, agent: "subagent_progress_updated" if agent else None,
+        ("subagent_progress_updated",),
+    ),
+    AgentStarted: "subagent_state_changed",
+    AgentEnded: "agent_done",
+    SpawnFinished: "background_object_finished",
+    Warned: "agent_log",
+    RetryScheduled: "agent_log",
+    ReplyDiscarded: "agent_log",
+    HookRan: "agent_log",
+}
+"""Our events with their name, or with who finds it and which it may be. What is not here has none."""
+
+OP_NAMES: dict[type[Op], BusName] = {
+    Prompt: "user_message",
+    ChangePrompt: "pending_draft_upsert",
+    DropPrompt: "pending_draft_remove",
+    Continue: "continue",
+    AddContext: "append_context",
+    RunUserShell: "append_context",
+    Interrupt: "turn_cancelled",
+    RemoveLastMessage: "session_control",
+    Rewind: "session_control",
+    Redo: "session_control",
+    SetLoop: "session_control",
+    SetModel: "model_pool_switch",
+    SetTitle: "session_control",
+}
+
+
+def validate_names(names: Collection[str]) -> tuple[BusName, ...]:
+    """These names, or all of them when there are none. Raises UsageError for what is no name."""
+    strange = [name for name in names if name not in BUS_NAMES]
+    if strange:
+        raise UsageError(f"The bus has no name {strange[0]!r}.", f"The names are: {', '.join(BUS_NAMES)}.")
+    return tuple(name for name in BUS_NAMES if not names or name in names)
+
+
+def name_of(envelope: Envelope) -> BusName | None:
+    """What the bus calls an event; None for one that only our own front ends need."""
+    naming = EVENT_NAMES.get(type(envelope.event))
+    return naming[0](envelope.event, envelope.agent) if isinstance(naming, tuple) else naming
+
+
+def sources_of(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
+    """Which of our events and ops go by a name. Both are empty for a feature that is still to come."""
+    events = [kind for kind, how in EVENT_NAMES.items() if name == how or (isinstance(how, tuple) and name in how[1])]
+    return events, [kind for kind, its_name in OP_NAMES.items() if its_name == name]
+
+
+Topic = Literal["all", "agent", "tool"]
+_TOOL_EVENTS = (ToolStarted, ToolEnded, ToolProgressed)
+_NEVER_DROPPED = (TurnEnded, PermissionAsked, ReplyRolledBack)
+
+
+class Subscription:
+    """One reader's buffer. When it is full the oldest event that may be lost goes, and is counted.
+
+    With `durable` every durable event is kept, and deltas of one text are joined before any is lost. The end of a turn
+    and questions to the user are kept in any case. A reader of the `whole` log also hears what is recorded now of
+    things long past.
+    """
+
+    def __init__(
+        self, bus: "EventBus", topic: Topic, size: int, durable: bool, names: Collection[BusName], whole: bool
+    ) -> None:
+        self.whole = whole
+        self._bus = bus
+        self._topic = topic
+        self._names = frozenset(names)
+        self._size = size
+        self._durable = durable
+        self._buffer: deque[Envelope] = deque()
+        self._ready: asyncio.Future[None] | None = None
+        self._closed = False
+        self._droppable = 0
+        self.dropped = 0
+
+    def wants(self, envelope: Envelope) -> bool:
+        if self._names and name_of(envelope) not in self._names:
+            return False
+        return self._topic == "all" or isinstance(envelope.event, _TOOL_EVENTS) == (self._topic == "tool")
+
+    def offer(self, envelope: Envelope) -> None:
+        if len(self._buffer) >= self._size:
+            if self._durable and self._merge_into_last(envelope):
+                return
+            if not self._make_room(envelope):
+                self.dropped += 1
+                return
+        self._buffer.append(envelope)
+        self._droppable += not self._is_kept(envelope)
+        self._wake()
+
+    def close(self) -> None:
+        """No more events; what is buffered can still be read."""
+        self._closed = True
+        self._bus.forget(self)
+        self._wake()
+
+    def __aiter__(self) -> AsyncIterator[Envelope]:
+        return self
+
+    async def __anext__(self) -> Envelope:
+        while not self._buffer:
+            if self._closed:
+                raise StopAsyncIteration
+            self._ready = asyncio.get_running_loop().create_future()
+            await self._ready
+        envelope = self._buffer.popleft()
+        self._droppable -= not self._is_kept(envelope)
+        return envelope
+
+    def _wake(self) -> None:
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_result(None)
+
+    def _is_kept(self, envelope: Envelope) -> bool:
+        event = envelope.event
+        idle = isinstance(event, ActivityChanged) and event.activity == "idle"
+        return idle or isinstance(event, _NEVER_DROPPED) or (self._durable and event.durable)
+
+    def _merge_into_last(self, newcomer: Envelope) -> bool:
+        """Put a delta to the one before it when both belong to the same text."""
+        last = self._buffer[-1]
+        if last.agent != newcomer.agent or last.seq != newcomer.seq:
+            return False
+        joined = _merge_deltas(last.event, newcomer.event)
+        if joined is not None:
+            self._buffer[-1] = msgspec.structs.replace(newcomer, event=joined)
+        return joined is not None
+
+    def _make_room(self, newcomer: Envelope) -> bool:
+        if not self._is_kept(newcomer):
+            return False
+        if self._droppable and not self._durable:
+            index = next(i for i, waiting in enumerate(self._buffer) if not self._is_kept(waiting))
+            del self._buffer[index]
+            self._droppable -= 1
+            self.dropped += 1
+        return True
+
+
+def _merge_deltas(first: AnyEvent, second: AnyEvent) -> AnyEvent | None:
+    if isinstance(first, TextStreamed) and isinstance(second, TextStreamed):
+        return TextStreamed(first.text + second.text)
+    if isinstance(first, ThinkingStreamed) and isinstance(second, ThinkingStreamed):
+        return ThinkingStreamed(first.text + second.text)
+    if isinstance(first, CallStreamed) and isinstance(second, CallStreamed) and first.call_id == second.call_id:
+        return msgspec.structs.replace(second, json=first.json_delta + second.json_delta)
+    return None
+
+
+async def stream_named(heard: Subscription) -> AsyncIterator[tuple[str, Envelope]]:
+    """What a subscription hears, each with its name; what has none is left out."""
+    try:
+        async for envelope in heard:
+            if name := name_of(envelope):
+                yield name, envelope
+    finally:
+        heard.close()
+
+
+class EventBus:
+    def __init__(self) -> None:
+        self._subscriptions: list[Subscription] = []
+        self._observer: Callable[[ActivityChanged], None] | None = None
+
+    def subscribe(
+        self,
+        topic: Topic = "all",
+        *,
+        size: int = 64,
+        durable: bool = False,
+        names: Collection[BusName] = (),
+        whole: bool = False,
+    ) -> Subscription:
+        """With `names` only what the bus calls by one of them is heard."""
+        subscription = Subscription(self, topic, size, durable, names, whole)
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
+        """The one observer that is called in place for each change of activity; a new one replaces the old."""
+        self._observer = observer
+
+    def publish(self, envelope: Envelope, *, past: bool = False) -> None:
+        """What is of the `past` is told only to readers of the whole log."""
+        if self._observer is not None and isinstance(envelope.event, ActivityChanged):
+            try:
+                self._observer(envelope.event)
+            except Exception:  # somebody else's code: an observer that fails is no reason to fail with it
+                self._observer = None
+        for subscription in tuple(self._subscriptions):
+            if (subscription.whole or not past) and subscription.wants(envelope):
+                subscription.offer(envelope)
+
+    def forget(self, subscription: Subscription) -> None:
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+
+    def close(self) -> None:
+        for subscription in tuple(self._subscriptions):
+            subscription.close()

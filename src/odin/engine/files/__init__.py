@@ -1,1 +1,0 @@
-"""Files before and after calls: saved first, and put back when somebody wants it."""

@@ -1,0 +1,300 @@
+"""The hooks as one agent meets them at its tool calls, and what they said to the model until it can be told.
+
+The hooks as one agent meets them in its turns: at the prompt, around each request, at the end and when it rests.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from odin.core.errors import OdinError, PromptBlocked, TurnHalted
+from odin.core.event import Mode, NoteAdded, TurnEnded, Warned
+from odin.core.message import ReplyMessage, ToolCall
+from odin.core.policy import NO_VERDICT, HookCall, HookPoint, Hooks, HookVerdict, NoHooks
+from odin.core.tool import Tool, ToolOutput
+from odin.engine.call_types import CallScope
+from odin.engine.recorder import Recorder
+
+WITHHELD_TEXT = "A hook withheld this result"
+HALTED_REASON = "A hook ended the turn."
+
+
+class HookInbox:
+    """The hooks of one agent, and what they said beside their decisions.
+
+    What is for the person is shown at once. What is for the model may come while calls are still open, where the
+    history must not be cut, so it waits here until they are over. `halted` is why the turn shall end, or "".
+    """
+
+    def __init__(self, recorder: Recorder, hooks: Hooks | None = None) -> None:
+        self.halt_reason = ""
+        self.recorder = recorder
+        self._hooks = hooks or NoHooks()
+        self._notes: list[str] = []
+
+    def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
+        return self._hooks.has_hook_for(point, tool)
+
+    async def fire(self, call: HookCall) -> HookVerdict:
+        verdict = await self._hooks.fire(call)
+        if verdict.context and not _is_dropped(call, verdict):
+            self._notes.append(verdict.context)
+        if verdict.notice:
+            self.recorder.emit(Warned(verdict.notice), call.agent)
+        if verdict.halt:
+            self.halt_reason = verdict.message or HALTED_REASON
+        return verdict
+
+    def deliver_notes(self, agent: str) -> None:
+        """Put what waits beside the newest message. No call may be open."""
+        if self._notes:
+            notes, self._notes = "\n\n".join(self._notes), []
+            self.recorder.emit(NoteAdded(notes), agent)
+
+    def take_halt(self) -> str:
+        halted, self.halt_reason = self.halt_reason, ""
+        return halted
+
+
+def _is_dropped(call: HookCall, verdict: HookVerdict) -> bool:
+    """What is said beside a prompt that is not let through goes with it."""
+    return call.point == "prompt_submit" and verdict.decision == "deny"
+
+
+class ToolHooks:
+    """The points around tool calls. The gate asks here only about calls that the rules let through."""
+
+    def __init__(self, desk: HookInbox) -> None:
+        self._inbox = desk
+        self._changes = desk.recorder.state.file_history
+        self._mark = self._changes.mark()
+
+    def has_call_hook(self, tool: Tool[Any]) -> bool:
+        """Whether somebody wants to see calls of this tool before they run."""
+        return self._inbox.has_hook_for("tool_call", tool.name)
+
+    async def fire_tool_call(self, tool: Tool[Any], call: ToolCall, args: Any, scope: CallScope) -> HookVerdict:
+        """`tool_call`: a call the rules would allow or ask about. It may be denied, asked about or changed."""
+        verdict = await self._fire_about_call("tool_call", tool, call, args, scope)
+        same = verdict.args is not None and verdict.args == tool.rename_args(call.args)
+        return msgspec.structs.replace(verdict, args=None) if same else verdict
+
+    async def fire_tool_result(
+        self, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: CallScope
+    ) -> ToolOutput:
+        """`tool_result`: the call ran. What it gave may be replaced; a no is an objection beside it."""
+        verdict = await self._fire_about_output("tool_result", tool, call, args, output, scope)
+        output = _replace_output(output, verdict)
+        if verdict.decision == "deny" and verdict.message:
+            output = msgspec.structs.replace(output, text=f"{output.text}\n\n[A hook objects: {verdict.message}]")
+        return output
+
+    async def fire_before_append(
+        self, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: CallScope
+    ) -> ToolOutput:
+        """`before_tool_result_append`: the last look at a result before it is recorded. A no withholds it."""
+        verdict = await self._fire_about_output("before_tool_result_append", tool, call, args, output, scope)
+        if verdict.decision != "deny":
+            return _replace_output(output, verdict)
+        text = f"{WITHHELD_TEXT}: {verdict.message}" if verdict.message else f"{WITHHELD_TEXT}."
+        return ToolOutput(text=text, is_error=output.is_error, files=output.files, todos=output.todos)
+
+    async def fire_batch_complete(self, ran: Sequence[tuple[Tool[Any], Any, ToolOutput]], scope: CallScope) -> None:
+        """`tool_batch_complete`: every call of one reply has its result. Now the model can be told what hooks said.
+
+        `ran` are the calls that ran, in order.
+        """
+        mark, self._mark = self._mark, self._changes.mark()
+        if ran and self._inbox.has_hook_for("tool_batch_complete"):
+            await self._inbox.fire(self._build_batch_call(ran, mark, scope))
+        self._inbox.deliver_notes(scope.agent)
+
+    def _build_batch_call(
+        self, ran: Sequence[tuple[Tool[Any], Any, ToolOutput]], mark: int, scope: CallScope
+    ) -> HookCall:
+        edits = [output for tool, _, output in ran if tool.kind == "edit" and not output.is_error]
+        edited = [path for output in edits for path in output.files]
+        watched = [change.change.before.path for change in self._changes.list_since(mark)]
+        return HookCall(
+            "tool_batch_complete",
+            scope.agent,
+            scope.mode,
+            tools=tuple(dict.fromkeys(tool.name for tool, _, _ in ran)),
+            paths=tuple(dict.fromkeys(path for tool, args, _ in ran for path in _paths_of(tool, args))),
+            changed=tuple(dict.fromkeys([*edited, *watched])),
+            is_error=any(output.is_error for _, _, output in ran),
+        )
+
+    async def _fire_about_output(
+        self, point: HookPoint, tool: Tool[Any], call: ToolCall, args: Any, output: ToolOutput, scope: CallScope
+    ) -> HookVerdict:
+        return await self._fire_about_call(point, tool, call, args, scope, output=output.text, is_error=output.is_error)
+
+    async def _fire_about_call(
+        self, point: HookPoint, tool: Tool[Any], call: ToolCall, args: Any, scope: CallScope, **more: Any
+    ) -> HookVerdict:
+        if not self._inbox.has_hook_for(point):
+            return NO_VERDICT
+        about = {
+            "call_id": call.id,
+            "tool": tool.name,
+            "args": tool.rename_args(call.args),
+            "paths": _paths_of(tool, args),
+        }
+        return await self._inbox.fire(HookCall(point, scope.agent, scope.mode, **about, **more))
+
+
+def _replace_output(output: ToolOutput, verdict: HookVerdict) -> ToolOutput:
+    """With the text a hook wants; what people would have seen of the old one goes with it."""
+    if verdict.output is None or verdict.output == output.text:
+        return output
+    return msgspec.structs.replace(output, text=verdict.output, view="", for_user="")
+
+
+def _paths_of(tool: Tool[Any], args: Any) -> tuple[str, ...]:
+    try:
+        return tool.subject_of(args).paths
+    except Exception:  # whoever judged the call has reported it
+        return ()
+
+
+MAX_CONTINUES = 8
+"""How often stop hooks may keep one turn going. A hook that never has enough must not run for ever."""
+
+CONTINUE_NOTE = "A stop hook wants you to go on."
+
+_OWN_ERROR_KINDS = (PromptBlocked.__name__, TurnHalted.__name__)
+
+
+class HookTasks:
+    """Hooks that are told something and nobody waits for, before the session ends."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, telling: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(telling)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait_all(self) -> None:
+        """Every hook has its own time, so this ends."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+class TurnHooks:
+    """`source` says how the session of the main agent began. A sub-agent's prompts are no person's."""
+
+    def __init__(self, desk: HookInbox, watchers: HookTasks, agent: str = "", *, source: str = "startup") -> None:
+        self.inbox = desk
+        self._tasks = watchers
+        self._agent = agent
+        self._source = source
+        self._has_begun = False
+
+    async def fire_session_start(self, mode: Mode) -> None:
+        """`session_start`, before the first turn of a session."""
+        if not self._agent and not self._has_begun:
+            self._has_begun = True
+            await self._fire_point("session_start", mode, reason=self._source)
+
+    @property
+    def has_prompt_hooks(self) -> bool:
+        return not self._agent and self.inbox.has_hook_for("prompt_submit")
+
+    async def get_prompt_refusal(self, text: str, mode: Mode) -> str:
+        """`prompt_submit` for a prompt that joins a running turn: why it may not, or ""."""
+        try:
+            await self.fire_prompt_submit(text, mode)
+        except PromptBlocked as blocked:
+            return str(blocked)
+        return ""
+
+    async def fire_prompt_submit(self, text: str, mode: Mode) -> None:
+        """`prompt_submit`. Raises PromptBlocked."""
+        if self._agent:
+            return
+        verdict = await self._fire_point("prompt_submit", mode, text=text)
+        if verdict.decision == "deny":
+            raise PromptBlocked(verdict.message)
+        self.raise_if_halted()
+
+    async def fire_before_request(self, mode: Mode) -> None:
+        """`before_llm_call`, and then the model is told what hooks have said since the last request."""
+        await self._fire_point("before_llm_call", mode)
+        self.raise_if_halted()
+        self.inbox.deliver_notes(self._agent)
+
+    async def fire_after_reply(self, message: ReplyMessage, mode: Mode) -> None:
+        names = tuple(call.name for call in message.calls)
+        await self._fire_point("after_llm_call", mode, text=message.text, tools=names)
+        self.raise_if_halted()
+
+    def raise_if_halted(self) -> None:
+        """Raise TurnHalted when a hook wants the turn to end."""
+        halted = self.inbox.take_halt()
+        if halted:
+            raise TurnHalted(halted)
+
+    async def should_continue(self, text: str, mode: Mode, times: int) -> bool:
+        """`stop`: whether the turn must go on although the model has answered. `times` is how often it has gone on."""
+        point: HookPoint = "subagent_stop" if self._agent else "stop"
+        verdict = await self._fire_point(point, mode, text=text, again=times > 0)
+        if verdict.halt:
+            self.inbox.take_halt()
+            return False
+        if not verdict.continue_turn:
+            return False
+        if times >= MAX_CONTINUES:
+            why = f"Stop hooks have kept this turn going {times} times; it ends now all the same."
+            self.inbox.recorder.emit(Warned(why), self._agent)
+            return False
+        self.inbox.recorder.emit(NoteAdded(verdict.message or CONTINUE_NOTE), self._agent)
+        return True
+
+    # --- points that only watch ---
+
+    def report_error(self, ended: TurnEnded, mode: Mode) -> None:
+        if ended.reason == "error" and ended.error_kind not in _OWN_ERROR_KINDS:
+            self._fire_in_background(
+                HookCall("agent_error", self._agent, mode, text=ended.error, reason=ended.error_kind)
+            )
+
+    def report_idle(self, ended: TurnEnded) -> None:
+        """The agent has answered everything."""
+        self._fire_in_background(HookCall("idle", self._agent, text=ended.text, reason=ended.reason))
+
+    async def end_session(self) -> None:
+        """`session_end`, after everything that is still being told. Only for a session that began."""
+        await self._tasks.wait_all()
+        if self._has_begun and self.inbox.has_hook_for("session_end"):
+            await self._fire_quietly(HookCall("session_end", self._agent, reason="exit"))
+
+    def _fire_in_background(self, call: HookCall) -> None:
+        if self.inbox.has_hook_for(call.point):
+            self._tasks.add(self._fire_quietly(call))
+
+    async def _fire_quietly(self, call: HookCall) -> None:
+        with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
+            await self.inbox.fire(call)
+            self.inbox.take_halt()
+
+    async def _fire_point(
+        self,
+        point: HookPoint,
+        mode: Mode,
+        *,
+        text: str = "",
+        reason: str = "",
+        again: bool = False,
+        tools: tuple[str, ...] = (),
+    ) -> HookVerdict:
+        if not self.inbox.has_hook_for(point):
+            return NO_VERDICT
+        return await self.inbox.fire(
+            HookCall(point, self._agent, mode, text=text, reason=reason, stop_hook_active=again, tools=tools)
+        )

@@ -1,0 +1,326 @@
+"""What loop mode makes of a reply that called no tool: is the work done, stuck, or to be gone on with?
+
+Pure functions: what is known goes in, what is to be done comes out.
+
+Loop mode: when the model has answered and the goal is not reached, it is asked to go on, up to ten times.
+
+It stands above the loop of a turn. Each iteration is a prompt and a turn like any other, so permissions, budgets and
+limits hold as ever. What was decided is recorded; a session that is resumed does not go on by itself.
+"""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.client import LoopStatus
+from odin.core.errors import OdinError
+from odin.core.event import ActivityChanged, AnyEvent, ExitReason, LoopChanged, LoopPrompted, LoopState, Mode, TurnEnded
+from odin.core.op import Prompt
+from odin.core.text import join_some
+from odin.core.tool import Kind
+from odin.engine.recorder import Recorder
+
+LoopAction = Literal["none", "continue_from_context", "verify", "completed", "blocked", "budget_exhausted"]
+
+MAX_ITERATIONS = 10
+"""Prompts that loop mode gives each time it is switched on."""
+
+STALLED_ROUNDS = 2
+"""After so many rounds without progress the model is told so."""
+
+HOPELESS_ROUNDS = 3
+"""After so many the loop is over."""
+
+DEFAULT_TARGET = "Finish the remaining tasks of this session."
+
+CATEGORIES = (
+    "credential_or_permission_missing",
+    "dependency_unavailable",
+    "required_input_missing",
+    "workspace_conflict",
+    "user_decision_required",
+)
+"""What may keep the model from going on."""
+
+_DEFAULT_CATEGORY = "user_decision_required"
+_TAG_CHARS = 300
+_MAX_NAMED_TODOS = 8
+_QUOTED_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+
+
+class LoopSignals(Struct, frozen=True):
+    """What a reply says about the work. `blocked` is `category: reason`; `unverified` why nothing was checked."""
+
+    done: str = ""
+    blocked: str = ""
+    unverified: str | None = None
+
+
+class LoopFacts(Struct, frozen=True):
+    """What is known when a turn is over.
+
+    `todos` are those still open, `agents` how many sub-agents work. `unchecked` says that files were changed and
+    nothing was run since that succeeded. `stalled` counts the rounds without progress, up to and with this one.
+    """
+
+    ended: ExitReason
+    signals: LoopSignals = LoopSignals()
+    iteration: int = 0
+    limit: int = MAX_ITERATIONS
+    todos: tuple[str, ...] = ()
+    agents: int = 0
+    is_unverified: bool = False
+    stalled: int = 0
+
+
+class LoopDecision(Struct, frozen=True):
+    """`reasons` are why the work goes on; `why` is why it does not."""
+
+    action: LoopAction
+    reasons: tuple[str, ...] = ()
+    why: str = ""
+
+
+_FINAL_DECISIONS: dict[ExitReason, LoopDecision] = {
+    "interrupted": LoopDecision("none", why="The turn was interrupted."),
+    "aborted": LoopDecision("none", why="The session was closed."),
+    "error": LoopDecision("none", why="The turn ended with an error."),
+    "error_max_budget_usd": LoopDecision("budget_exhausted", why="The budget is spent."),
+    "max_turns": LoopDecision("budget_exhausted", why="The limit of model calls for one prompt was reached."),
+    "loop_detected": LoopDecision("budget_exhausted", why="The model kept repeating the same calls."),
+}
+"""How loop mode ends with a turn that did not end with an answer."""
+
+
+def parse_signals(reply: str) -> LoopSignals:
+    """The tags in a reply, the last of each; those in code are only quoted."""
+    spoken = _QUOTED_CODE.sub(" ", reply) if "`" in reply else reply
+    blocked = _extract_tag(spoken, "blocked")
+    return LoopSignals(
+        _extract_tag(spoken, "done") or "",
+        _normalize_blocked(blocked) if blocked else "",
+        _extract_tag(spoken, "verify-not-run"),
+    )
+
+
+def decide_next(facts: LoopFacts) -> LoopDecision:
+    """After a turn: stop, and why, or go on, and why."""
+    if (over := _FINAL_DECISIONS.get(facts.ended)) is not None:
+        return over
+    if facts.signals.blocked:
+        return LoopDecision("blocked", why=facts.signals.blocked)
+    checking = _list_unverified(facts)
+    reasons = (*_list_unfinished(facts), *checking)
+    if not reasons:
+        return LoopDecision("completed", why=facts.signals.done)
+    if facts.stalled >= HOPELESS_ROUNDS:
+        return LoopDecision("budget_exhausted", why=f"{facts.stalled} rounds in a row brought nothing new.")
+    if facts.iteration >= facts.limit:
+        return LoopDecision("budget_exhausted", why=f"All {facts.limit} iterations are used.")
+    return LoopDecision("verify" if reasons == checking else "continue_from_context", reasons)
+
+
+def _list_unfinished(facts: LoopFacts) -> tuple[str, ...]:
+    found: list[str] = []
+    if facts.todos:
+        count = "1 to-do is" if len(facts.todos) == 1 else f"{len(facts.todos)} to-dos are"
+        found.append(f"{count} open: {join_some(facts.todos, _MAX_NAMED_TODOS)}")
+    if facts.agents:
+        found.append("A sub-agent is at work." if facts.agents == 1 else f"{facts.agents} sub-agents are at work.")
+    if facts.ended == "max_tokens":
+        found.append("The last reply was cut off by its length limit.")
+    elif not facts.signals.done:
+        found.append("The last reply did not say that everything is done.")
+    return tuple(found)
+
+
+def _list_unverified(facts: LoopFacts) -> tuple[str, ...]:
+    if facts.signals.unverified is not None:
+        why = f": {facts.signals.unverified}" if facts.signals.unverified else "."
+        return (f"The work has not been verified{why}",)
+    return ("Files were changed and nothing was run since to verify them.",) if facts.is_unverified else ()
+
+
+def build_first_prompt(target: str, iteration: int, limit: int) -> str:
+    """What the model is told when loop mode begins with a prompt of its own."""
+    return f"{_build_header(iteration, limit)}\nGoal: {target}\n\nWork until it is reached.\n\n{_TAGS_NOTE}"
+
+
+def build_next_prompt(target: str, iteration: int, limit: int, decision: LoopDecision, stalled: int) -> str:
+    """What the model is told when it is to go on."""
+    lines = [_build_header(iteration, limit), f"Goal: {target}", "", "Not finished:"]
+    lines += [f"- {reason}" for reason in decision.reasons]
+    lines += ["", _VERIFY_NOTE if decision.action == "verify" else _CONTINUE_NOTE]
+    if stalled >= STALLED_ROUNDS:
+        lines.append(_STALLED_NOTE.format(rounds=stalled))
+    return "\n".join([*lines, "", _TAGS_NOTE])
+
+
+def summarize_decision(iteration: int, limit: int, decision: LoopDecision) -> str:
+    """The same for people, in one line."""
+    return f"Loop mode, iteration {iteration} of {limit}: {' '.join(decision.reasons)}"
+
+
+def _build_header(iteration: int, limit: int) -> str:
+    return f"Loop mode, iteration {iteration} of {limit}. Nobody is there to answer: decide for yourself and go on."
+
+
+_CONTINUE_NOTE = "Go on from where you are. Keep the to-do list true: mark what is done, cancel what is not needed."
+_VERIFY_NOTE = "Verify it now: run the tests or whatever shows that it works, and put right what does not."
+_STALLED_NOTE = "{rounds} rounds in a row brought nothing new. Try another way, or say what keeps you from going on."
+_TAGS_NOTE = (
+    "End your reply with one of these, when it is true:\n"
+    "<done>what was done and how it was verified</done>\n"
+    "<verify-not-run>why it could not be verified</verify-not-run>\n"
+    f"<blocked>category: reason</blocked>, the category being one of {', '.join(CATEGORIES)}"
+)
+
+
+def _extract_tag(text: str, name: str) -> str | None:
+    """What stands in the last such tag, in one line; None when there is none. One that is not closed goes on."""
+    at = text.rfind(f"<{name}>")
+    if at < 0:
+        return "" if f"<{name}/>" in text or f"<{name} />" in text else None
+    inside = text[at + len(name) + 2 :].partition(f"</{name}>")[0]
+    line = " ".join(inside.split())
+    return line if len(line) <= _TAG_CHARS else line[: _TAG_CHARS - 1] + "…"
+
+
+def _normalize_blocked(said: str) -> str:
+    """`category: reason`. One that names no category of ours is a person's to decide."""
+    category, colon, reason = said.partition(":")
+    name = category.strip().casefold().replace(" ", "_").replace("-", "_")
+    return f"{name}: {reason.strip()}" if colon and name in CATEGORIES else f"{_DEFAULT_CATEGORY}: {said}"
+
+
+_OPEN_STATUSES = ("pending", "in_progress")
+
+
+class LoopMode:
+    """`kind_of` tells of a tool by its name whether it changes files or runs something."""
+
+    def __init__(self, recorder: Recorder, kind_of: Callable[[str], Kind | None]) -> None:
+        self._recorder = recorder
+        self._kind_of = kind_of
+        self._target = ""
+        self._mode: Mode | None = None
+        self._iteration = 0
+        self._stalled = 0
+        self._is_unverified = False
+        self._seen_results: set[int] = set()
+        self._last_prompt_id = ""
+        self._cost_before = 0.0
+        self._cost_at_end: float | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self._recorder.state.loop.is_active
+
+    def get_status(self) -> LoopStatus:
+        spent = self._recorder.state.cost_usd if self._cost_at_end is None else self._cost_at_end
+        status = self._recorder.state.loop.status
+        cost = 0.0 if status.state == "idle" else spent - self._cost_before
+        return msgspec.structs.replace(status, cost_usd=cost)
+
+    def switch_on(self, target: str, mode: Mode | None) -> None:
+        """From now on, with all iterations before it, also when it is on already."""
+        self._target = " ".join(target.split()) or DEFAULT_TARGET
+        self._mode = mode
+        self._iteration = self._stalled = 0
+        self._is_unverified = False
+        self._seen_results.clear()
+        self._cost_before, self._cost_at_end = self._recorder.state.cost_usd, None
+        self._set_state("executing")
+
+    def switch_off(self, why: str = "") -> bool:
+        """No iteration follows any more; the turn that runs is left alone. False when it was off."""
+        if not self.is_active:
+            return False
+        self._emit(LoopChanged("idle", reason=why))
+        return True
+
+    def is_own_prompt(self, prompt_id: str) -> bool:
+        """Whether it was this loop that gave the prompt, last."""
+        return bool(prompt_id) and prompt_id == self._last_prompt_id
+
+    def make_first_prompt(self) -> Prompt:
+        """The first prompt, for an agent that has nothing to do."""
+        self._iteration += 1
+        self._set_state("executing")
+        text = build_first_prompt(self._target, self._iteration, MAX_ITERATIONS)
+        return self._make_prompt(text, (), f"/loop on {self._target}")
+
+    def make_next_prompt(self, ended: TurnEnded, *, waits: bool) -> Prompt | None:
+        """The next prompt after a turn of the agent; None when there is none, or somebody's own `waits`."""
+        if not self.is_active:
+            return None
+        self._set_state("assessing")
+        facts = self._collect_facts(ended)
+        decision = decide_next(facts)
+        if waits and decision.action in ("continue_from_context", "verify"):
+            self._set_state("executing")
+            return None
+        return self._act_on(decision)
+
+    def _act_on(self, decision: LoopDecision) -> Prompt | None:
+        action = decision.action
+        if action == "none":
+            self.switch_off(decision.why)
+        elif action in ("completed", "blocked", "budget_exhausted"):
+            self._cost_at_end = self._recorder.state.cost_usd
+            self._set_state(action, decision.why)
+        else:
+            return self._continue(decision)
+        return None
+
+    def _continue(self, decision: LoopDecision) -> Prompt:
+        self._iteration += 1
+        self._set_state("verifying" if decision.action == "verify" else "executing")
+        text = build_next_prompt(self._target, self._iteration, MAX_ITERATIONS, decision, self._stalled)
+        if decision.action == "verify":
+            self._emit(ActivityChanged("verifying", f"{self._iteration} of {MAX_ITERATIONS}"))
+        return self._make_prompt(text, decision.reasons, summarize_decision(self._iteration, MAX_ITERATIONS, decision))
+
+    def _make_prompt(self, text: str, reasons: tuple[str, ...], shown: str) -> Prompt:
+        self._emit(LoopPrompted(text, self._iteration, MAX_ITERATIONS, reasons))
+        state = self._recorder.state
+        self._last_prompt_id = f"loop-{state.seq}"
+        return Prompt(self._last_prompt_id, text, self._mode or state.mode, display_text=shown)
+
+    def _collect_facts(self, ended: TurnEnded) -> LoopFacts:
+        state = self._recorder.state
+        self._review_calls()
+        return LoopFacts(
+            ended=ended.reason,
+            signals=parse_signals(ended.text),
+            iteration=self._iteration,
+            limit=MAX_ITERATIONS,
+            todos=tuple(todo.content for todo in state.todos if todo.status in _OPEN_STATUSES),
+            agents=len(state.agents),
+            is_unverified=self._is_unverified,
+            stalled=self._stalled,
+        )
+
+    def _review_calls(self) -> None:
+        """What the calls of the round mean: whether anything new came of them, and whether changes were checked."""
+        looping = self._recorder.state.loop
+        progress = looping.has_file_changes
+        for call in looping.calls:
+            if call.has_run and call.fingerprint not in self._seen_results:
+                self._seen_results.add(call.fingerprint)
+                progress = True
+            kind = self._kind_of(call.name) if call.is_success else None
+            if kind in ("edit", "execute"):
+                self._is_unverified = kind == "edit"
+        self._stalled = 0 if progress else self._stalled + 1
+
+    def _set_state(self, state: LoopState, reason: str = "") -> None:
+        self._emit(LoopChanged(state, self._target, self._iteration, MAX_ITERATIONS, reason))
+
+    def _emit(self, event: AnyEvent) -> None:
+        with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
+            self._recorder.emit(event)

@@ -1,0 +1,81 @@
+"""Closes in the log what a process that was killed left open, when its session goes on in another one.
+
+The history would be legal without this: the fold gives every call a result. But whoever reads the log sees each call,
+question, turn, sub-agent and background process come to an end, and the model is told in words what happened.
+"""
+
+import signal
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from odin.core.event import (
+    AgentEnded,
+    AnyEvent,
+    FileChange,
+    PermissionAnswered,
+    PermissionAsked,
+    QuestionsAnswered,
+    SpawnFinished,
+    ToolEnded,
+    TurnEnded,
+)
+from odin.core.text import join_some
+from odin.session.state import SessionState
+
+CRASH_ERROR = "Odin was killed or crashed in the middle of this turn."
+_NO_ANSWER = "Odin was killed or crashed before this was answered."
+_MAX_NAMED_FILES = 20
+
+ClosingEvent = tuple[AnyEvent, str]
+"""An event and the agent it is about."""
+
+
+class DanglingEvents(Struct, frozen=True):
+    """What has to be recorded so that nothing is open any more, sub-agents before the main agent."""
+
+    events: tuple[ClosingEvent, ...]
+    spawns: tuple[str, ...]
+
+    def describe(self, changes: tuple[FileChange, ...]) -> str:
+        """What the model must know beside the results of its calls; "" when there is nothing.
+
+        `changes` is how files differ from before the calls that were cut off.
+        """
+        parts: list[str] = []
+        if changes:
+            names = [change.before.path for change in changes if change.after.kind != "folder"]
+            parts.append(f"Files that differ from before the interrupted calls: {join_some(names, _MAX_NAMED_FILES)}.")
+        if self.spawns:
+            parts.append(f"Background processes that ended with the crash: {', '.join(self.spawns)}.")
+        return " ".join(parts)
+
+
+def find_dangling(state: SessionState) -> DanglingEvents:
+    unfinished = state.open_work
+    names = sorted({*unfinished.turns, *unfinished.agents, *state.open_threads}, reverse=True)
+    endings = (event for name in names for event in _end_agent(state, name))
+    return DanglingEvents((*_answer_questions(state), *endings, *_end_spawns(state)), tuple(unfinished.spawns))
+
+
+def _answer_questions(state: SessionState) -> Iterator[ClosingEvent]:
+    for asked, agent in state.open_work.questions.values():
+        if isinstance(asked, PermissionAsked):
+            yield PermissionAnswered(asked.ask_id, asked.call_id, False, "shutdown", _NO_ANSWER), agent
+        else:
+            yield QuestionsAnswered(asked.ask_id, asked.call_id, cancelled=True, by="shutdown"), agent
+
+
+def _end_agent(state: SessionState, agent: str) -> Iterator[ClosingEvent]:
+    thread = state.thread_of(agent)
+    for call in thread.open_calls:
+        yield ToolEnded(call.id, call.name, "cancelled", thread.interruption_text_of(call.id)), agent
+    if agent in state.open_work.turns:
+        yield TurnEnded(state.open_work.turns[agent], "aborted", error=CRASH_ERROR), agent
+    if agent in state.open_work.agents:
+        yield AgentEnded(agent, "aborted"), ""
+
+
+def _end_spawns(state: SessionState) -> Iterator[ClosingEvent]:
+    for started, agent in state.open_work.spawns.values():
+        yield SpawnFinished(started.id, "stopped", -signal.SIGKILL), agent

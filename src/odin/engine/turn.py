@@ -1,0 +1,518 @@
+"""What a turn works with: its limits, the model it asks and the collaborators it is given.
+
+One turn: ask the model, run the tools it calls, ask again, until it answers or something ends it.
+
+Whatever the ending, one terminal event is written and the history stays one that every provider accepts.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from odin.context.prompt import describe_cached_files
+from odin.core.errors import (
+    AgentShutdown,
+    BudgetSpent,
+    ContextOverflow,
+    EmptyReply,
+    EmptyTruncation,
+    MalformedCalls,
+    OdinError,
+    ProviderError,
+    UnreadableCall,
+)
+from odin.core.event import (
+    ActivityChanged,
+    AnyEvent,
+    CachedFile,
+    ExitReason,
+    NoteAdded,
+    Replied,
+    ReplyDiscarded,
+    StatusUpdated,
+    ToolEnded,
+    TurnEnded,
+    TurnStarted,
+    UsageRecorded,
+    Warned,
+)
+from odin.core.message import ReplyMessage, ToolCall, Usage
+from odin.core.provider import ModelInfo, Provider, Request, ToolSpec
+from odin.core.reply import MalformedCall, Reply
+from odin.engine.budget import CostBudget
+from odin.engine.call import CallPipeline
+from odin.engine.call_types import CallScope
+from odin.engine.hooks import TurnHooks
+from odin.engine.prompts import NO_CONTENT, AttachedContent, Steering
+from odin.engine.recorder import Recorder
+from odin.engine.stream import ReplyStream, RetriesExhausted, RetryPolicy
+
+
+class TurnLimits(msgspec.Struct, frozen=True):
+    """What bounds one turn. 0 means no limit for `max_turns`."""
+
+    max_turns: int = 100
+    max_tokens: int = 8192
+    temperature: float | None = None
+    thinking: int = 0
+    default_response: str = "I have completed processing but have no response to give."
+
+
+class Planner(msgspec.Struct, frozen=True):
+    """The model in use, with the system blocks and tools it is given in one mode."""
+
+    provider: Provider
+    info: ModelInfo
+    system: tuple[str, ...]
+    tools: tuple[ToolSpec, ...]
+
+
+class Compaction(Protocol):
+    """Keeps the conversation of one agent within the window of its model. It is called when no tool call is open."""
+
+    async def prepare_request(self, planner: Planner, scope: CallScope) -> None:
+        """Make sure that the next request fits. Raises CompactionFailed when it cannot be made to."""
+        ...
+
+    async def handle_overflow(self, planner: Planner, scope: CallScope, error: ContextOverflow) -> bool:
+        """The model refused a request as too long. True when there is less to send now: it can be asked again."""
+        ...
+
+    @property
+    def expected_tokens(self) -> int:
+        """About how many tokens the request takes that is made next; 0 when nobody measures it."""
+        ...
+
+    def record_usage(self, planner: Planner, usage: Usage) -> None:
+        """What the last request really took."""
+        ...
+
+    def reply_room_of(self, planner: Planner) -> int:
+        """Tokens a reply may have at most; 0 when nothing is known about it."""
+        ...
+
+    async def handle_cut_off(self, planner: Planner, scope: CallScope) -> bool:
+        """Replies were cut off by their length limit again and again. True when there is more room for one now."""
+        ...
+
+
+class NoCompaction:
+    """The conversation grows until the model refuses it."""
+
+    async def prepare_request(self, planner: Planner, scope: CallScope) -> None:
+        return
+
+    async def handle_overflow(self, planner: Planner, scope: CallScope, error: ContextOverflow) -> bool:
+        return False
+
+    @property
+    def expected_tokens(self) -> int:
+        return 0
+
+    def record_usage(self, planner: Planner, usage: Usage) -> None:
+        return
+
+    def reply_room_of(self, planner: Planner) -> int:
+        return 0
+
+    async def handle_cut_off(self, planner: Planner, scope: CallScope) -> bool:
+        return False
+
+
+async def refuse_fallback(failed: str, error: ProviderError) -> bool:
+    return False
+
+
+class TurnDeps(msgspec.Struct, frozen=True):
+    """The collaborators of a turn."""
+
+    recorder: Recorder
+    pipeline: CallPipeline
+    limits: TurnLimits
+    retry: RetryPolicy
+    planner: Callable[[], Planner]
+    """The planner for the next request: it may change between two requests."""
+    take_fresh_files: Callable[[], list[CachedFile]]
+    """Files that came into the cache since this was last called."""
+    hooks: TurnHooks
+    budget: CostBudget
+    compaction: Compaction = NoCompaction()
+    switch_to_fallback: Callable[[str, ProviderError], Awaitable[bool]] = refuse_fallback
+    """Called when a model (`provider/model`) cannot answer: whether there is another one to ask now."""
+
+
+MAX_RECOVERIES = 2
+MAX_MALFORMED_REPLIES = 3
+ONE_STEP_NOTE = (
+    "Your last reply was cut off by the length limit and was discarded. Take one small step now: "
+    "one tool call with short arguments."
+)
+CUT_OFF_NOTE = "Your last reply was cut off by the length limit. There is more room now: go on where it stopped."
+LOOP_DETECTED = "The model kept repeating the same calls, so the turn was stopped."
+
+
+class AgentTurn:
+    """The running turn. `interrupted` tells a cancel by the user from one by whoever owns the process."""
+
+    def __init__(
+        self,
+        deps: TurnDeps,
+        started: TurnStarted,
+        scope: CallScope,
+        take_unsent: Callable[[], str] = lambda: "",
+        *,
+        steering: Steering,
+        by_user: bool = True,
+        attach: Callable[[], Awaitable[AttachedContent]] | None = None,
+        on_ended: Callable[[TurnEnded], bool] = lambda ended: False,
+    ) -> None:
+        """`news` gives what happened outside the turn since it was last called; the model reads it at once.
+
+        `joining` brings in what is said to the turn while it runs.
+
+        `asked` says that somebody sent the prompt; the agent may also have begun by itself. `attach` reads what the
+        prompt brings along. `over` hears of the end in the same step and says whether the agent goes on by itself.
+        """
+        self.is_interrupted = False
+        self.has_started = False
+        self.has_ended = False
+        self._deps = deps
+        self._started = started
+        self._scope = scope
+        self._take_unsent = take_unsent
+        self._steering = steering
+        self._is_by_user = by_user
+        self._attach = attach
+        self._on_ended = on_ended
+        self._hook_continues = 0
+        self._stream = ReplyStream(deps.recorder, deps.retry, scope.agent, deps.pipeline.observe_reply(scope))
+        self._started_at = time.monotonic()
+        self._steps = 0
+        self._usage = Usage()
+        self._cost = 0.0
+        self._text = ""
+        self._recoveries = 0
+        self._malformed = 0
+        self._has_compacted = False
+
+    async def run(self) -> TurnEnded:
+        """Run to the end. Raises CancelledError only after the ending has been recorded."""
+        self.has_started = True
+        try:
+            attached = await self._start()
+            if self.is_interrupted:
+                return self._end_turn("interrupted")
+            await self._deps.hooks.fire_session_start(self._scope.mode)
+            if self._is_by_user:
+                await self._deps.hooks.fire_prompt_submit(self._started.text, self._scope.mode)
+            for event in attached.to_events():
+                self._emit(event)
+            return self._end_turn(*await self._run_steps())
+        except asyncio.CancelledError:
+            self._keep_partial_text()
+            ended = self._end_turn("interrupted" if self.is_interrupted else "aborted")
+            if self.is_interrupted:
+                return ended
+            raise
+        except RetriesExhausted as failure:
+            return self._end_on_failure(failure.error)
+        except AgentShutdown as error:
+            return self._end_turn("aborted", error=error)
+        except OdinError as error:
+            return self._end_turn("error", error=error)
+        except Exception as error:  # a fault of ours must not leave a front end waiting for the end of the turn
+            fault = OdinError(
+                f"Odin failed inside ({type(error).__name__}: {error}).", "The session is kept; try again."
+            )
+            return self._end_turn("error", error=fault)
+
+    async def _start(self) -> AttachedContent:
+        """The prompt enters the conversation with what it brings; also when that is interrupted, then without it."""
+        attached = NO_CONTENT
+        try:
+            if self._attach is not None and not self.is_interrupted:
+                attached = await self._attach()
+        finally:
+            notes = (*self._started.notes, *attached.notes)
+            self._started = msgspec.structs.replace(self._started, notes=notes, images=attached.images)
+            self._emit(self._started)
+        return attached
+
+    def abandon(self) -> None:
+        """Record the ending of a turn that was cancelled before it had run at all."""
+        if not self.has_started:
+            self.has_started = True
+            self._emit(self._started)
+            self._end_turn("aborted")
+
+    async def _run_steps(self) -> tuple[ExitReason, str]:
+        """However it ends, no call stays that was begun early and does not count."""
+        try:
+            return await self._run_until_done()
+        except asyncio.CancelledError:
+            await self._deps.pipeline.rollback("interrupted")
+            raise
+        finally:
+            await self._deps.pipeline.rollback("not_run")
+
+    async def _run_until_done(self) -> tuple[ExitReason, str]:
+        while True:
+            limit = self._check_limits()
+            if limit is not None:
+                return limit, self._text
+            if self._malformed >= MAX_MALFORMED_REPLIES:
+                raise MalformedCalls(MAX_MALFORMED_REPLIES)
+            reply = await self._request_reply()
+            message = self._accept_reply(reply)
+            if message is None:
+                cut = reply.message.stop == "max_tokens"
+                await self._deps.pipeline.rollback("length_recovery" if cut else "args_invalid")
+                if self._recoveries > MAX_RECOVERIES and not await self._make_room():
+                    return "max_tokens", self._text
+                continue
+            self._emit(Replied(message))
+            self._text = message.text or self._text
+            await self._deps.hooks.fire_after_reply(message, self._scope.mode)
+            if not message.calls:
+                if not await self._should_continue(message):
+                    return "max_tokens" if message.stop == "max_tokens" else "end_turn", message.text
+                continue
+            if message.text.strip():
+                self._emit(StatusUpdated(message.text.strip()))
+            stop = await self._run_calls(message.calls)
+            self._deps.hooks.raise_if_halted()
+            if stop:
+                self.is_interrupted = True
+                return "interrupted", self._text
+            if self._scope.guard.is_hopeless:
+                return "loop_detected", self._text
+
+    async def _make_room(self) -> bool:
+        """Once in a turn, a shorter conversation may help a model whose replies are cut off."""
+        if self._has_compacted or not await self._deps.compaction.handle_cut_off(self._deps.planner(), self._scope):
+            return False
+        self._has_compacted = True
+        self._recoveries = 0
+        return True
+
+    async def _should_continue(self, message: ReplyMessage) -> bool:
+        """Whether the model is asked again although it has answered.
+
+        Its answer was cut off and there is more room now, somebody said something meanwhile, or a stop hook wants it.
+        """
+        if message.stop == "max_tokens":
+            more = await self._make_room()
+            if more:
+                self._emit(NoteAdded(CUT_OFF_NOTE))
+            return more
+        if self._steering.has_waiting():
+            return True
+        goes_on = await self._deps.hooks.should_continue(message.text, self._scope.mode, self._hook_continues)
+        self._hook_continues += goes_on
+        return goes_on
+
+    def _check_limits(self) -> ExitReason | None:
+        limits = self._deps.limits
+        if limits.max_turns and self._steps >= limits.max_turns:
+            return "max_turns"
+        if refusal := self._deps.budget.get_refusal():
+            raise RetriesExhausted(refusal)
+        return None
+
+    async def _request_reply(self) -> Reply:
+        files = self._deps.take_fresh_files()
+        if files:
+            self._emit(NoteAdded(describe_cached_files(files)))
+        if news := self._take_unsent():
+            self._emit(NoteAdded(news))
+        await self._steering.inject_prompts(lambda text: self._deps.hooks.get_prompt_refusal(text, self._scope.mode))
+        await self._deps.hooks.fire_before_request(self._scope.mode)
+        planner = self._deps.planner()
+        self._deps.budget.warn_if_unpriced(planner.info)
+        await self._deps.compaction.prepare_request(planner, self._scope)
+        while True:
+            self._steps += 1
+            spent = partial(self._record_usage, planner)
+            try:
+                expected = self._deps.compaction.expected_tokens
+                return await self._stream.run(planner.provider, self._build_request(planner), spent, expected)
+            except RetriesExhausted as failure:
+                if isinstance(failure.error, BudgetSpent):
+                    raise
+                if not await self._shrink_to_fit(planner, failure.error):
+                    if not await self._deps.switch_to_fallback(_model_name_of(planner.info), failure.error):
+                        raise
+                    planner = self._deps.planner()
+                    await self._deps.compaction.prepare_request(planner, self._scope)
+
+    async def _shrink_to_fit(self, planner: Planner, error: ProviderError) -> bool:
+        """Whether a request that was refused as too long, or left no room for a reply, has become shorter."""
+        if isinstance(error, EmptyTruncation):
+            return await self._make_room()
+        return isinstance(error, ContextOverflow) and await self._deps.compaction.handle_overflow(
+            planner, self._scope, error
+        )
+
+    def _build_request(self, planner: Planner) -> Request:
+        limits = self._deps.limits
+        thread = self._deps.recorder.state.thread_of(self._scope.agent)
+        thinking = limits.thinking if planner.info.thinking else 0
+        most = min(limits.max_tokens, planner.info.max_output or limits.max_tokens)
+        room = self._deps.compaction.reply_room_of(planner)
+        if room:
+            thinking, most = min(thinking, room // 2), min(most, room)
+        return Request(
+            model=planner.info.id,
+            messages=thread.build_history(),
+            system=(*planner.system, thread.summary) if thread.summary else planner.system,
+            tools=planner.tools,
+            max_tokens=most,
+            temperature=limits.temperature,
+            thinking=thinking,
+            images=planner.info.images,
+        )
+
+    def _record_usage(self, planner: Planner, usage: Usage) -> BudgetSpent | None:
+        """Write down what one call took. Gives the reason if there may be no other."""
+        if usage.total == 0:
+            return None
+        info = planner.info
+        self._deps.compaction.record_usage(planner, usage)
+        cost = info.cost_of(usage)
+        self._usage += usage
+        self._cost += cost
+        self._emit(UsageRecorded(_model_name_of(info), usage, cost, info.context, free=info.free))
+        return self._deps.budget.get_refusal()
+
+    def _accept_reply(self, reply: Reply) -> ReplyMessage | None:
+        """The message to store, or None when the reply is discarded and the model is asked again."""
+        message = reply.message
+        bad = [
+            *reply.malformed_calls,
+            *(MalformedCall(call.name, "{}") for call in message.calls if self._is_missing_arguments(call)),
+        ]
+        calls = [call for call in message.calls if not self._is_missing_arguments(call)]
+        if bad and message.stop == "max_tokens":
+            self._recoveries += 1
+            self._discard_reply("the reply was cut off by the length limit in a tool call")
+            if self._recoveries <= MAX_RECOVERIES:
+                self._emit(NoteAdded(ONE_STEP_NOTE))
+            return None
+        if bad:
+            self._malformed += 1
+            if not calls:
+                self._discard_reply("the tool call could not be read")
+                self._emit(NoteAdded(_malformed_note_of(bad)))
+                return None
+        else:
+            self._malformed = 0
+        if self._recoveries and calls:
+            calls = calls[:1]
+        self._recoveries = 0
+        kept = tuple(part for part in message.parts if not isinstance(part, ToolCall) or part in calls)
+        return msgspec.structs.replace(message, parts=kept)
+
+    def _is_missing_arguments(self, call: ToolCall) -> bool:
+        tool = self._deps.pipeline.registry.get(call.name)
+        return tool is not None and not call.args and bool(tool.build_spec().schema.get("required"))
+
+    def _discard_reply(self, reason: str) -> None:
+        self._emit(ReplyDiscarded(reason))
+
+    async def _run_calls(self, calls: tuple[ToolCall, ...]) -> bool:
+        count = len(calls)
+        self._emit(ActivityChanged("executing", f"{count} tools" if count > 1 else calls[0].name))
+        return await self._deps.pipeline.run_all(calls, self._scope)
+
+    def _end_on_failure(self, error: ProviderError) -> TurnEnded:
+        if isinstance(error, EmptyTruncation):
+            return self._end_turn("max_tokens", self._text)
+        if isinstance(error, BudgetSpent):
+            return self._end_turn("error_max_budget_usd", self._text, error)
+        if isinstance(error, UnreadableCall):
+            self._emit(Warned(str(error), "info"))
+        if isinstance(error, EmptyReply):
+            return self._end_turn("end_turn", self._deps.limits.default_response)
+        self._keep_partial_text()
+        return self._end_turn("error", self._text, error)
+
+    def _keep_partial_text(self) -> None:
+        """What was streamed before the cut stays in the conversation, marked as interrupted."""
+        begun = self._stream.take_partial()
+        if begun is not None:
+            self._text = begun.text
+            self._emit_anyway(Replied(begun))
+
+    def _end_turn(self, reason: ExitReason, text: str = "", error: OdinError | None = None) -> TurnEnded:
+        thread = self._deps.recorder.state.thread_of(self._scope.agent)
+        for call in thread.open_calls:
+            self._emit_anyway(ToolEnded(call.id, call.name, "cancelled", thread.interruption_text_of(call.id)))
+        with suppress(OdinError):
+            self._steering.finish_turn(reason, judged=self._deps.hooks.has_prompt_hooks)
+        if reason == "end_turn" and not text.strip():
+            text = self._deps.limits.default_response
+        ended = TurnEnded(
+            id=self._started.id,
+            reason=reason,
+            text=text or self._text,
+            steps=self._steps,
+            usage=self._usage,
+            cost_usd=self._cost,
+            duration_ms=int((time.monotonic() - self._started_at) * 1000),
+            api_ms=int(self._stream.seconds * 1000),
+            error=str(error) if error else _ENDING_TEXTS.get(reason, ""),
+            error_kind=error.kind if error else "",
+            hint=error.hint if error else "",
+            **_api_fields_of(error),
+        )
+        self.has_ended = True
+        self._emit_anyway(ended)
+        if not self._on_ended(ended):
+            self._emit(ActivityChanged("idle", reason))
+        self._deps.hooks.report_error(ended, self._scope.mode)
+        return ended
+
+    def _emit(self, event: AnyEvent) -> None:
+        self._deps.recorder.emit(event, self._scope.agent)
+
+    def _emit_anyway(self, event: AnyEvent) -> None:
+        """A turn always ends: what could not be saved is said in the event that ends it."""
+        with suppress(OdinError):
+            self._emit(event)
+
+
+_ENDING_TEXTS: dict[str, str] = {
+    "max_turns": "The limit of model calls for one prompt was reached.",
+    "max_tokens": "The reply was cut off by its length limit.",
+    "loop_detected": LOOP_DETECTED,
+    "interrupted": "The turn was interrupted.",
+    "aborted": "The turn was aborted.",
+}
+
+
+def _api_fields_of(error: OdinError | None) -> dict[str, Any]:
+    if not isinstance(error, ProviderError):
+        return {}
+    return {
+        "error_status": error.status,
+        "error_code": error.code,
+        "error_type": error.type,
+        "retry_after_s": error.retry_after,
+    }
+
+
+def _model_name_of(info: ModelInfo) -> str:
+    return f"{info.provider}/{info.id}" if info.provider else info.id
+
+
+def _malformed_note_of(bad: list[MalformedCall]) -> str:
+    names = ", ".join(sorted({call.name or "?" for call in bad}))
+    return (
+        f"Your last tool call ({names}) was discarded: its arguments were not a complete JSON object with the required "
+        "fields. Send it again, correctly."
+    )

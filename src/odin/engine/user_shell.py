@@ -1,0 +1,156 @@
+"""Commands of the user's own, `!make test`: they run at once, also while the session is busy, and the model reads
+their output beside its next request."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from odin.core.errors import OdinError, UsageError
+from odin.core.event import ContextAdded, ToolProgressed
+from odin.core.op import RunUserShell
+from odin.core.policy import Redact
+from odin.core.text import to_valid_unicode
+from odin.engine.recorder import Recorder
+from odin.sandbox.output import decode_output, strip_ansi
+from odin.sandbox.process import describe_exit
+from odin.sandbox.runner import CommandResult, ProcessRunner
+
+MAX_SECONDS = 3600.0
+MAX_AT_ONCE = 20
+SHELL_TOOL_NAME = "!"
+"""The name under which what such a command prints is shown while it runs."""
+
+_TAIL_CHARS = 4_000
+
+
+class UserShell:
+    """What a person types is that person's act: no rule judges it and no sandbox holds it.
+
+    Secrets are kept out of its environment as for every command, and out of what is told of it. `tell` keeps its
+    output for the model.
+    """
+
+    def __init__(
+        self,
+        runner: ProcessRunner,
+        recorder: Recorder,
+        redact: Redact,
+        cwd: str,
+        tell: Callable[[ContextAdded], None],
+    ) -> None:
+        self._runner = runner
+        self._recorder = recorder
+        self._redact = redact
+        self._cwd = cwd
+        self._add_context = tell
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    def start_command(self, op: RunUserShell) -> None:
+        if not op.command.strip():
+            raise UsageError("There is no command to run.", "Write it behind the !.")
+        if op.id in self._running:
+            raise UsageError(f"A command with the id {op.id!r} runs already.", "Give every command an id of its own.")
+        if len(self._running) >= MAX_AT_ONCE:
+            raise UsageError(f"{MAX_AT_ONCE} commands run already.", "Wait for one of them, or interrupt them.")
+        task = asyncio.create_task(self._run_command(op))
+        self._running[op.id] = task
+        task.add_done_callback(lambda task: self._on_done(op, task))
+
+    def _on_done(self, op: RunUserShell, task: "asyncio.Task[None]") -> None:
+        del self._running[op.id]
+        if task.cancelled():
+            self._add_output(op, "(interrupted by the user before it began)")
+
+    def interrupt(self) -> bool:
+        """Stop all of them; False when there is none."""
+        for task in self._running.values():
+            task.cancel()
+        return bool(self._running)
+
+    async def close(self) -> None:
+        running = list(self._running.values())
+        self.interrupt()
+        if running:
+            await asyncio.wait(running)
+
+    async def _run_command(self, op: RunUserShell) -> None:
+        shown = _LiveOutput(op.id, self._recorder, self._redact)
+        try:
+            finished = await self._runner.run(
+                op.command, cwd=self._cwd, timeout=MAX_SECONDS, on_output=shown.add, limit=_OUTPUT_CHARS
+            )
+            text = _describe_finished(finished)
+        except asyncio.CancelledError:
+            text = f"{shown.tail}\n(interrupted by the user and stopped with everything it had started)".lstrip("\n")
+        except OSError as error:
+            text = f"(it could not be started: {error.strerror or error})"
+        finally:
+            shown.close()
+        self._add_output(op, text)
+
+    def _add_output(self, op: RunUserShell, text: str) -> None:
+        command, content = self._redact(op.command).text, self._redact(text).text
+        with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
+            self._add_context(ContextAdded(to_valid_unicode(content), command=to_valid_unicode(command), id=op.id))
+
+
+_OUTPUT_CHARS = 20_000
+"""How many characters of its output reach the model; all of it is in a file when there is more."""
+
+
+def _describe_finished(finished: CommandResult) -> str:
+    said = [finished.output.rstrip("\n") or "(no output)"]
+    if finished.timed_out:
+        said.append(f"(timed out after {MAX_SECONDS:g} s and was stopped with everything it had started)")
+    elif finished.code:
+        said.append(f"({describe_exit(finished.code)})")
+    if finished.has_survivors:
+        said.append("(something it started still runs in the background until the session ends)")
+    return "\n".join(said)
+
+
+def _clean_output(text: str) -> str:
+    return decode_output(strip_ansi(text.encode("utf-8", "replace")))
+
+
+class _LiveOutput:
+    """What it prints, as people see it: told a few times a second, however much it is."""
+
+    def __init__(self, command_id: str, recorder: Recorder, redact: Redact) -> None:
+        self._end = ""
+        self._id = command_id
+        self._recorder = recorder
+        self._redact = redact
+        self._started_at = time.monotonic()
+        self._loop = asyncio.get_running_loop()
+        self._new = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def tail(self) -> str:
+        """The end of what it has printed."""
+        return _clean_output(self._end).rstrip("\n")
+
+    def add(self, text: str) -> None:
+        if self._closed:
+            return
+        self._end = (self._end + text)[-_TAIL_CHARS:]
+        self._new = (self._new + text)[-_TAIL_CHARS:]
+        if self._timer is None:
+            self._timer = self._loop.call_later(0.1, self._emit_progress)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._closed = True
+
+    def _emit_progress(self) -> None:
+        """Whole lines only, so that no secret is cut in two where it would not be found."""
+        self._timer = None
+        lines, newline, self._new = self._new.rpartition("\n")
+        if newline:
+            elapsed = round(time.monotonic() - self._started_at, 3)
+            shown = to_valid_unicode(self._redact(_clean_output(lines)).text)
+            self._recorder.emit(ToolProgressed(self._id, SHELL_TOOL_NAME, shown, elapsed))

@@ -1,0 +1,211 @@
+"""The models that can be used from here: on this machine, by a key, by the settings, and the offline planner.
+
+`odin doctor models`: whether the models that would be used answer. Each is asked for one word, and not for long.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from odin.config import Config, get_config_dir, load
+from odin.config.auth import AUTH_NAME, AuthFile, read_auth_file
+from odin.core.client import AvailableModel
+from odin.core.errors import OdinError
+from odin.core.message import PromptMessage
+from odin.core.provider import CallChunk, ModelInfo, Request, TextChunk, ThinkingChunk
+from odin.models.catalog import PRESETS, ModelTable, default_ref_of, lookup_model, resolve_endpoint
+from odin.models.keys import add_stored_keys, list_keys
+from odin.models.local_servers import LocalServer
+from odin.models.selection import OVERRIDES_NAME, ModelSelector, load_model_table
+from odin.providers.settings import ProviderSettings
+
+OFFLINE_REF = "offline/planner"
+ON_THIS_MACHINE = "on this machine"
+
+
+def list_available_models(
+    settings: Mapping[str, ProviderSettings],
+    auth: AuthFile,
+    env: Mapping[str, str],
+    known: ModelTable,
+    servers: Sequence[LocalServer],
+) -> tuple[AvailableModel, ...]:
+    """The whole list; `servers` are those that were found on this machine."""
+    found = list(_list_server_models(servers, settings, known))
+    notes = {
+        line.provider: AUTH_NAME if line.kind == "stored" else line.place
+        for line in list_keys(settings, auth, env)
+        if line.used
+    }
+    keyed = add_stored_keys(settings, auth, env)
+    for ref, where in _list_reachable(keyed, env, known):
+        note = notes.get(ref.split("/", 1)[0], "")
+        found.append(
+            _make_available_model(ref, lookup_model(ref, keyed, known), where, f"key: {note}" if note else "configured")
+        )
+    found.append(
+        _make_available_model(OFFLINE_REF, ModelInfo("planner", tools="native", free=True), "built in", "no network")
+    )
+    return tuple(found)
+
+
+def _list_server_models(
+    servers: Sequence[LocalServer], settings: Mapping[str, ProviderSettings], known: ModelTable
+) -> Iterator[AvailableModel]:
+    for server in servers:
+        there = {**settings, server.kind: settings.get(server.kind, server.to_settings())}
+        for model in server.models:
+            ref = f"{server.kind}/{model.id}"
+            priced = lookup_model(ref, there, known)
+            info = msgspec.structs.replace(priced, context=model.context, tools=model.tools)
+            yield _make_available_model(ref, info, server.base_url, ON_THIS_MACHINE)
+
+
+def _make_available_model(ref: str, info: ModelInfo, where: str, note: str) -> AvailableModel:
+    prices = (info.price_input, info.price_output, info.price_cache_read, info.price_cache_write)
+    known = (price if price or info.free else None for price in prices)
+    return AvailableModel(ref, info.context, info.tools, where, *known, note=note)
+
+
+def _list_reachable(
+    settings: Mapping[str, ProviderSettings], env: Mapping[str, str], known: ModelTable
+) -> list[tuple[str, str]]:
+    """Models of the configuration, then those of the catalogue whose provider has a key, each with its address."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys([*settings, *PRESETS]):
+        try:
+            place = resolve_endpoint(name, settings, env)
+        except OdinError:
+            continue
+        own = settings.get(name, ProviderSettings())
+        found |= {f"{name}/{model}": place.base_url for model in own.models}
+        if place.api_key:
+            refs = (f"{name}/{model}" for model in known.list_models(name))
+            found |= {ref: place.base_url for ref in refs if ref not in found}
+    return list(found.items())
+
+
+async def list_models(env: Mapping[str, str], cwd: str) -> tuple[AvailableModel, ...]:
+    """The list with the servers on this machine."""
+    models = ModelSelector(load(cwd, env), env)
+    try:
+        return await models.list_available(probe_servers=True)
+    finally:
+        await models.close()
+
+
+def describe_models(env: Mapping[str, str], cwd: str, *, as_json: bool) -> str:
+    """The same list for people, with what is wrong with their own table, or as JSON."""
+    rows = asyncio.run(list_models(env, cwd))
+    if as_json:
+        return msgspec.json.encode(rows).decode() + "\n"
+    lines = [("MODEL", "CONTEXT", "TOOLS", "INPUT", "OUTPUT", "WHERE")]
+    lines += [
+        (
+            row.ref,
+            f"{row.context:,}" if row.context else "",
+            row.tools,
+            _format_price(row.price_input),
+            _format_price(row.price_output),
+            row.address,
+        )
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n" for line in lines
+    )
+    keys = ", ".join(preset.key_names[0] for preset in PRESETS.values() if preset.key_names)
+    said = (
+        load_model_table(env).warning,
+        f"Prices are US dollars per million tokens; {get_config_dir(env) / OVERRIDES_NAME} can correct them.",
+        f"More appear with a key: in the environment ({keys}), stored with `odin auth add`, or in providers of your "
+        "odinconfig.json.",
+    )
+    return f"{text}\n" + "".join(f"{line}\n" for line in said if line)
+
+
+def _format_price(price: float | None) -> str:
+    if price is None:
+        return "unknown"
+    return f"${price:g}" if price else "free"
+
+
+PROBE_TIMEOUT_S = 20.0
+_PROBE_PROMPT = "Answer with the one word: yes"
+
+
+class ModelProbe(Struct, frozen=True):
+    """What became of one question. `why` says why it was asked: it is the model, the small model, ..."""
+
+    ref: str
+    why: str
+    ok: bool
+    text: str
+    seconds: float = 0.0
+
+
+async def probe_models(cwd: str, env: Mapping[str, str], timeout: float = PROBE_TIMEOUT_S) -> tuple[ModelProbe, ...]:
+    """Ask them all at the same time."""
+    config = load(cwd, env)
+    models = ModelSelector(config, env)
+    try:
+        questions = (_probe_model(models, ref, why, timeout) for ref, why in collect_probe_refs(config, env).items())
+        answers, servers = await asyncio.gather(asyncio.gather(*questions), _probe_local_servers(models))
+    finally:
+        await models.close()
+    known = {answer.ref for answer in answers}
+    return (*answers, *(item for item in servers if item.ref not in known))
+
+
+def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]:
+    """The models that are named in the settings, and the usual one of every provider with a key."""
+    found: dict[str, str] = {}
+    named = {
+        "model": config.model,
+        "small_model": config.small_model,
+        "compaction.model": config.compaction.model,
+        **{f"fallback_model {number}": ref for number, ref in enumerate(config.fallback_model, 1)},
+    }
+    for why, ref in named.items():
+        if ref:
+            found[ref] = f"{found[ref]}, {why}" if ref in found else why
+    settings = add_stored_keys(config.providers, read_auth_file(env), env)
+    for provider in dict.fromkeys([*PRESETS, *settings]):
+        ref = default_ref_of(provider, settings, env)
+        if ref and not any(other.startswith(f"{provider}/") for other in found):
+            found[ref] = "has a key" if settings.get(provider) is None else "configured"
+    return found
+
+
+async def _probe_model(models: ModelSelector, ref: str, why: str, timeout: float) -> ModelProbe:
+    begun, said = time.monotonic(), False
+
+    def after() -> float:
+        return round(time.monotonic() - begun, 2)
+
+    try:
+        async with asyncio.timeout(timeout):
+            provider, info = await models.connect_other(ref)
+            request = Request(info.id, (PromptMessage(_PROBE_PROMPT),), max_tokens=64)
+            async for piece in provider.stream(request):
+                said = said or isinstance(piece, TextChunk | ThinkingChunk | CallChunk)
+        if said:
+            return ModelProbe(ref, why, True, f"answers after {after():.1f} s", after())
+        return ModelProbe(ref, why, False, "its answer was empty", after())
+    except TimeoutError:
+        return ModelProbe(ref, why, False, f"no answer within {timeout:g} s", after())
+    except OdinError as error:
+        return ModelProbe(ref, why, False, error.describe(), after())
+
+
+async def _probe_local_servers(models: ModelSelector) -> tuple[ModelProbe, ...]:
+    found = await models.list_available(probe_servers=True)
+    return tuple(
+        ModelProbe(item.ref, ON_THIS_MACHINE, True, f"its server is there ({item.address})")
+        for item in found
+        if item.note == ON_THIS_MACHINE
+    )

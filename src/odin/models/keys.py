@@ -1,0 +1,103 @@
+"""The keys of providers: which there are, which of them is used, and where it comes from.
+
+The settings of a provider win, because they say which key is meant; then its variables in the environment; then what is
+stored in auth.json.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from odin.config.auth import (
+    AuthFile,
+    mask_key,
+    read_auth_file,
+    remove_keys,
+    resolve_key,
+    store_key,
+    validate_provider_name,
+)
+from odin.config.paths import CONFIG_NAME
+from odin.core.errors import UsageError
+from odin.models.catalog import PRESETS
+from odin.providers.settings import ProviderSettings
+
+SettingsByProvider = Mapping[str, ProviderSettings]
+
+
+class KeyEntry(Struct, frozen=True):
+    """One key as people see it: never the key itself. `kind` is the place it is in, `used` whether it is the one."""
+
+    provider: str
+    kind: str
+    place: str
+    shown: str
+    used: bool
+
+
+def add_stored_keys(
+    settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]
+) -> dict[str, ProviderSettings]:
+    """The settings with the stored key of each provider that has no other."""
+    made = dict(settings)
+    for provider, keys in auth.keys.items():
+        own = made.get(provider, ProviderSettings())
+        if not own.api_key and not _find_key_variable(provider, env):
+            made[provider] = replace(own, api_key=keys[0])
+    return made
+
+
+def list_keys(settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]) -> list[KeyEntry]:
+    """Every key there is, the used one of each provider first."""
+    found: list[KeyEntry] = []
+    for provider in dict.fromkeys([*PRESETS, *settings, *auth.raw_keys]):
+        lines = list(_list_keys_of(provider, settings, auth, env))
+        first = next((line for line in lines if line.used), None)
+        found += [replace(line, used=line is first) for line in lines]
+    return found
+
+
+def _list_keys_of(
+    provider: str, settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]
+) -> Iterator[KeyEntry]:
+    """In the order in which they count; those that have a value could be used."""
+    own = settings.get(provider, ProviderSettings()).api_key
+    if own:
+        yield KeyEntry(provider, "settings", CONFIG_NAME, mask_key(own), True)
+    variable = _find_key_variable(provider, env)
+    if variable:
+        yield KeyEntry(provider, "environment", variable, mask_key(env[variable].strip()), True)
+    for text in auth.raw_keys.get(provider, ()):
+        usable = bool(resolve_key(text, env))
+        yield KeyEntry(provider, "stored", str(auth.path), mask_key(text), usable)
+
+
+def _find_key_variable(provider: str, env: Mapping[str, str]) -> str:
+    """The variable that holds the provider's key, or ""."""
+    preset = PRESETS.get(provider)
+    return next((name for name in preset.key_names if env.get(name, "").strip()), "") if preset else ""
+
+
+def list_key_providers(settings: SettingsByProvider) -> tuple[str, ...]:
+    """Whose keys can be stored: the known providers that need one, and the configured ones."""
+    return tuple(dict.fromkeys([*(name for name, preset in PRESETS.items() if preset.key_names), *settings]))
+
+
+def add_key(provider: str, key: str, settings: SettingsByProvider, env: Mapping[str, str]) -> int:
+    """Store a key and say how many the provider has there. Raises UsageError for a provider nobody knows."""
+    name = check_provider(provider, settings)
+    store_key(name, key, env)
+    return len(read_auth_file(env).raw_keys.get(name, ()))
+
+
+def check_provider(provider: str, settings: SettingsByProvider) -> str:
+    name = validate_provider_name(provider)
+    known = (*PRESETS, *settings)
+    if name not in known:
+        raise UsageError(f"There is no provider {name!r}.", f"Known are {', '.join(dict.fromkeys(known))}.")
+    return name
+
+
+def forget_keys(provider: str, env: Mapping[str, str]) -> int:
+    return remove_keys(validate_provider_name(provider), env)

@@ -1,0 +1,102 @@
+"""What a first run finds, for the front end that welcomes a person. Nothing here reaches out without being asked."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from odin.config import CONFIG_NAME, Options, get_config_dir, get_current_folder, get_state_dir, load
+from odin.config.auth import AUTH_NAME, locate_auth_file, read_auth_file
+from odin.config.user_files import set_key
+from odin.core.errors import UsageError
+from odin.core.onboarding import ModelOption
+from odin.models.catalog import default_ref_of
+from odin.models.keys import add_key, add_stored_keys, list_key_providers, list_keys
+from odin.session.store import scan_logs
+
+OFFLINE_OPTION = ModelOption(
+    "planner", "offline planner", "offline/planner", "built in; edits and searches without a model"
+)
+
+
+def is_first_run(env: Mapping[str, str], options: Options) -> bool:
+    """Whether Odin was never used nor configured here, and this run was not told its model either."""
+    if options.model or env.get("ODIN_MODEL"):
+        return False
+    if any(os.path.lexists(path) for path in (get_config_dir(env) / CONFIG_NAME, locate_auth_file(env))):
+        return False
+    return not _has_session(Path(options.state_dir) if options.state_dir else get_state_dir(env))
+
+
+def _has_session(state: Path) -> bool:
+    try:
+        with os.scandir(state / "sessions") as projects:
+            return any(next(scan_logs(Path(project.path)), None) for project in projects)
+    except OSError:
+        return False
+
+
+class Onboarding:
+    """The setup of the user whose environment this is."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._env: Mapping[str, str] = options.env if options.env is not None else os.environ
+        self._config = load(os.path.realpath(options.cwd or get_current_folder()), self._env, options.to_flags())
+        self.model = options.model
+        """The model this run is told to use; "" leaves it to what is configured and found."""
+
+    @property
+    def is_done(self) -> bool:
+        return not is_first_run(self._env, self._options)
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        return list_key_providers(self._config.providers)
+
+    @property
+    def keys_file(self) -> str:
+        return str(locate_auth_file(self._env))
+
+    async def find_options(self) -> tuple[ModelOption, ...]:
+        return (*self._find_key_options(), OFFLINE_OPTION)
+
+    async def find_local_servers(self) -> tuple[ModelOption, ...]:
+        from odin.models.local_servers import discover_servers
+
+        found: list[ModelOption] = []
+        for server in await discover_servers(self._env):
+            for model in server.models:
+                room = f", {model.context:,} tokens" if model.context else ""
+                found.append(
+                    ModelOption("server", server.kind, f"{server.kind}/{model.id}", f"{server.base_url}{room}")
+                )
+        return tuple(found)
+
+    async def store_key(self, provider: str, key: str) -> ModelOption:
+        await asyncio.to_thread(add_key, provider, key, self._config.providers, self._env)
+        name = provider.strip()
+        found = next((item for item in self._find_key_options() if item.name == name), None)
+        return found or ModelOption("stored", name, "", AUTH_NAME)
+
+    async def use_offline_planner(self) -> None:
+        """Where no key is known the planner answers anyway, and the session is not bound to it as to a chosen model."""
+        if self._find_key_options():
+            self.model = OFFLINE_OPTION.ref
+
+    async def choose_model(self, ref: str) -> str:
+        if not ref.strip():
+            raise UsageError("No model was named.", "Write it as provider/model.")
+        return str(await asyncio.to_thread(set_key, "model", ref.strip(), self._env))
+
+    def _find_key_options(self) -> list[ModelOption]:
+        """One for each provider that has a key, in the order in which they are known."""
+        auth = read_auth_file(self._env)
+        settings = add_stored_keys(self._config.providers, auth, self._env)
+        found: list[ModelOption] = []
+        for line in list_keys(self._config.providers, auth, self._env):
+            ref = default_ref_of(line.provider, settings, self._env)
+            if line.used and ref:
+                kind, place = ("stored", AUTH_NAME) if line.kind == "stored" else ("key", line.place)
+                found.append(ModelOption(kind, line.provider, ref, f"{place} ({line.shown})"))
+        return found

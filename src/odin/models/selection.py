@@ -1,0 +1,242 @@
+"""Which model answers: the one that was named, else one whose key is there, else one on this machine, else none.
+
+Which model a session begins or goes on with.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from odin.config import Config, get_config_dir
+from odin.config.auth import read_auth_file
+from odin.core.client import AvailableModel
+from odin.core.errors import OdinError
+from odin.core.event import Envelope, ModelChanged, SessionOpened
+from odin.core.provider import ModelInfo, Provider
+from odin.models.catalog import PRESETS, ModelTable, connect_model, find_default_ref
+from odin.models.keys import add_stored_keys
+from odin.providers.address import parse_address
+from odin.providers.http import HttpClient
+from odin.providers.settings import ProviderSettings
+
+OFFLINE_NOTICE = (
+    "No model is configured: the offline planner answers. "
+    "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, store a key with `odin auth add`, or see `odin models`."
+)
+OVERRIDES_NAME = "models.json"
+"""The user's own table of models, beside the configuration."""
+
+_LOCAL_PROVIDERS = ("ollama", "lmstudio", "llamacpp", "vllm", "local")
+
+
+class ModelSelector:
+    """The model in use and how it was found. A new one takes effect with the next request.
+
+    Unless `reach_out`, nothing is connected to until a model is named, a prompt is sent or somebody asks what there is.
+    """
+
+    def __init__(self, config: Config, env: Mapping[str, str], *, eager: bool = True) -> None:
+        self._config = config
+        self._env = env
+        self._eager = eager
+        self._http = HttpClient(env=env)
+        self._table = load_model_table(env)
+        self._auth = read_auth_file(env)
+        self._servers: dict[str, ProviderSettings] = {}
+        self._open: list[Provider] = []
+        self._small: tuple[Provider, ModelInfo] | None = None
+        self._is_fixed = False
+        self._others: dict[str, tuple[Provider, ModelInfo]] = {}
+        self.notice = ""
+
+    def use(self, provider: Provider, info: ModelInfo, small: tuple[Provider, ModelInfo] | None = None) -> None:
+        """Take these. With a `lesser` no other model is ever connected to."""
+        self.provider = provider
+        self.info = info
+        if small is not None:
+            self._small, self._is_fixed = small, True
+
+    @property
+    def warning(self) -> str:
+        return " ".join(filter(None, (self._table.warning, *self._auth.warnings)))
+
+    @property
+    def _settings(self) -> dict[str, ProviderSettings]:
+        """How providers are reached: what the user configured wins over what was found, and has the stored keys."""
+        return add_stored_keys({**self._servers, **self._config.providers}, self._auth, self._env)
+
+    @property
+    def ref(self) -> str:
+        return f"{self.info.provider}/{self.info.id}" if self.info.provider else self.info.id
+
+    async def choose(self, ref: str) -> str:
+        """Connect to the named model; with no name to the first that can be found, at last to the offline planner.
+
+        Keys that were stored since count.
+        """
+        self.notice = ""
+        self._auth = read_auth_file(self._env)
+        warm = bool(ref) or self._eager
+        if not ref:
+            ref = find_default_ref(self._settings, self._env) or (await self._find_first_local() if self._eager else "")
+        if not ref:
+            self.notice = OFFLINE_NOTICE
+        self.use(*await self._connect(ref or "offline", warm=warm))
+        return self.ref
+
+    async def connect_small(self) -> tuple[Provider, ModelInfo]:
+        """The model for small jobs: the configured one, else the offline planner stands in."""
+        if self._small is None:
+            self._small = await self._connect(self._config.small_model or "offline")
+        return self._small
+
+    async def connect_other(self, ref: str) -> tuple[Provider, ModelInfo]:
+        """A model beside the one in use, connected once."""
+        if ref == self._config.small_model or self._is_fixed:
+            return await self.connect_small()
+        if ref not in self._others:
+            self._others[ref] = await self._connect(ref)
+        return self._others[ref]
+
+    async def list_available(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
+        """What can be used from here. Nobody is asked; with `look`, the servers on this machine are."""
+        from odin.models.availability import list_available_models
+        from odin.models.local_servers import discover_servers
+
+        self._auth = read_auth_file(self._env)
+        servers = await discover_servers(self._env, self._http) if probe_servers else ()
+        return list_available_models(self._config.providers, self._auth, self._env, self._table, servers)
+
+    async def close(self) -> None:
+        for provider in self._open:
+            await provider.close()
+        await self._http.close()
+
+    async def _connect(self, ref: str, *, warm: bool = True) -> tuple[Provider, ModelInfo]:
+        name = ref.split("/", 1)[0]
+        if name == "offline":
+            return self._make_offline()
+        if name in _LOCAL_PROVIDERS:
+            await self._discover_servers()
+        wire, info = connect_model(ref, self._settings, self._env, self._http, self._table)
+        info = await self._fit_context(info, wire.url)
+        if warm:
+            await self._http.warm(wire.url)
+        provider: Provider = wire
+        if info.tools != "native":
+            from odin.providers.tool_adapters import AdaptiveTools
+
+            provider = AdaptiveTools(provider, info.tools)
+        if info.calls_in_thinking or (info.calls_in_thinking is None and info.tools != "native"):
+            from odin.providers.tool_adapters import ReasoningCalls
+
+            provider = ReasoningCalls(provider, always=bool(info.calls_in_thinking))
+        self._open.append(provider)
+        return provider, info
+
+    async def _fit_context(self, info: ModelInfo, url: str) -> ModelInfo:
+        """With the window that really holds: what the user says, else what a server of theirs says, else the table.
+
+        Only the server knows how much context it was given; and the user, when it does not tell.
+        """
+        context = info.context
+        own = self._settings.get(info.provider, ProviderSettings()).models.get(info.id)
+        if (own is None or own.context is None) and _is_private_address(url) and not _is_hosted(info.provider):
+            from odin.models.local_servers import context_window_of
+
+            real = await context_window_of(url, info.id, self._env, self._http)
+            context = real or context
+        most = self._config.max_context
+        if most:
+            context = min(context, most) if context else most
+        if context == info.context:
+            return info
+        output = info.max_output or context // 4
+        return msgspec.structs.replace(info, context=context, max_output=min(output, max(1, context // 2)))
+
+    def _make_offline(self) -> tuple[Provider, ModelInfo]:
+        from odin.providers.offline import OfflinePlanner
+
+        return OfflinePlanner(), ModelInfo("planner", "offline", tools="native", free=True)
+
+    async def _find_first_local(self) -> str:
+        for ref, address in await self._discover_servers():
+            self.notice = f"Using {ref}, found on this machine ({address})."
+            return ref
+        return ""
+
+    async def _discover_servers(self) -> list[tuple[str, str]]:
+        """Find the servers on this machine and remember how to reach them."""
+        from odin.models.local_servers import discover_servers
+
+        found: list[tuple[str, str]] = []
+        for server in await discover_servers(self._env, self._http):
+            self._servers.setdefault(server.kind, server.to_settings())
+            found += [(f"{server.kind}/{model.id}", server.base_url) for model in server.models]
+        return found
+
+
+def _is_private_address(url: str) -> bool:
+    """Whether a server stands on this machine or in this house."""
+    address = parse_address(url)
+    return address.is_loopback or address.host.startswith(("10.", "192.168.")) or address.host.endswith(".local")
+
+
+def _is_hosted(provider: str) -> bool:
+    """Whether the provider is one of the web, of which the address may lead elsewhere for once."""
+    preset = PRESETS.get(provider)
+    return preset is not None and bool(preset.key_names)
+
+
+def load_model_table(env: Mapping[str, str]) -> ModelTable:
+    """The table of models, with the user's own rows in it."""
+    return ModelTable.load_with_overrides(get_config_dir(env) / OVERRIDES_NAME)
+
+
+_RUN_SOURCES = ("flag", "ODIN_MODEL")
+"""The sources of the configuration that are this run's own word."""
+
+
+class InitialModel(Struct, frozen=True):
+    """`chosen`: somebody named the model for this session. `warning`: the one it had cannot be had any more."""
+
+    chosen: bool = False
+    warning: str = ""
+
+
+class _EarlierModel(Struct, frozen=True):
+    model: str = ""
+    chosen: bool = False
+
+
+async def choose_initial_model(models: ModelSelector, config: Config, past: Sequence[Envelope]) -> InitialModel:
+    """Connect to the model of this run: the one it names, else the one chosen in the session, else the configured one.
+
+    Where nothing is configured either, a session goes on with the model it had, and a new one takes what is found.
+    """
+    if config.sources.get("model") in _RUN_SOURCES:
+        await models.choose(config.model)
+        return InitialModel(chosen=True)
+    had = _find_earlier_model(past)
+    warning = ""
+    if had.model and (had.chosen or not config.model):
+        try:
+            await models.choose(had.model)
+            return InitialModel(chosen=had.chosen)
+        except OdinError as error:
+            warning = f"This session was using {had.model}, which cannot be used now: {error.describe()}"
+    now = await models.choose(config.model)
+    return InitialModel(warning=f"{warning} It goes on with {now}." if had.chosen and warning else "")
+
+
+def _find_earlier_model(past: Sequence[Envelope]) -> _EarlierModel:
+    """The model of an earlier run. One that only stood in, for a failing one or for none, does not count."""
+    for envelope in reversed(past):
+        event = envelope.event
+        if isinstance(event, ModelChanged) and not event.reason:
+            return _EarlierModel(event.model, chosen=True)
+        if isinstance(event, SessionOpened):
+            stood_in = event.model.startswith("offline/") and not event.model_chosen
+            return _EarlierModel("" if stood_in else event.model, event.model_chosen)
+    return _EarlierModel()

@@ -1,1 +1,0 @@
-"""What a command line does, told without running it."""

@@ -1,0 +1,224 @@
+"""What is refused whatever anyone says: commands that would take the machine, a disk, a home or the project with them.
+
+No mode, flag or rule allows these. The list is not a wall against malice; it stops the accident that cannot be undone.
+"""
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from itertools import pairwise
+
+from odin.policy.commands.destructive.embedded import (
+    INTERPRETERS,
+    TEXT_PROGRAMS,
+    find_delegated_texts,
+    find_script_harm,
+    scan_shell_text,
+)
+from odin.policy.commands.destructive.machine import MACHINE_CHECKS, check_disk_redirect, check_mkfs
+from odin.policy.commands.destructive.removal import (
+    REMOVERS,
+    HarmCheck,
+    check_archive,
+    check_chmod,
+    check_fd,
+    check_find,
+    check_mv,
+    check_piped_removal,
+    check_removal,
+    check_rsync,
+    check_uncertain_removal,
+)
+from odin.policy.commands.destructive.targets import ExpansionContext, Harm, context_of, expand_word
+from odin.policy.commands.programs import SHELLS
+from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
+
+_FORK_BOMB = re.compile(
+    r"([\w:.]{1,32})\s*\(\s*\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1"
+    r"|\b(\w{1,32})\s*\(\s*\)\s*\{\s*\2\s*&\s*\2\s*&?\s*;?\s*\}"
+)
+_NAME_LOOKUP = re.compile(r"(?:\$\(|`)\s*(?:which|command\s+-v|type\s+-[pP]|whereis)\s+([\w.-]+)\s*(?:\)|`)")
+_FIELD_SEPARATOR = re.compile(r"\$\{?IFS\}?")
+_MAX_EMBEDDED = 60
+_INSTALLING = split_names("install add i uninstall remove update upgrade info show search view why list ls docs help")
+
+
+def find_harm(command: str, analysis: CommandAnalysis, root: str, cwd: str = "") -> Harm:
+    """Why this command may never run, as the end of a sentence ("it ..."), or ""."""
+    place = context_of(analysis, root, cwd)
+    if _is_fork_bomb(command, analysis):
+        return "it is a fork bomb"
+    why = check_disk_redirect(analysis, place) if analysis.redirects else ""
+    for part in dict.fromkeys(analysis.commands):
+        why = why or _check_part(part, place, analysis)
+    return why or check_piped_removal(analysis.commands, place) or _check_unreadable(command, analysis, place)
+
+
+def find_risk(analysis: CommandAnalysis, root: str, cwd: str = "") -> Harm:
+    """What is dangerous about a command that is only asked about, as the end of a sentence, or ""."""
+    place = context_of(analysis, root, cwd)
+    for part in analysis.commands:
+        if part.name.casefold() in REMOVERS:
+            why = check_uncertain_removal(part, place)
+            if why:
+                return why
+    return ""
+
+
+def _check_part(part: ExtractedCommand, context: ExpansionContext, analysis: CommandAnalysis) -> Harm:
+    if not part.words[0].literal:
+        named_parts = list(_expand_name(part, context))
+        return next((why for why in (_check_named(other, context) for other in named_parts) if why), "")
+    why = _check_named(part, context)
+    if why:
+        return why
+    name = part.name.casefold()
+    if INTERPRETERS.fullmatch(name):
+        return _check_interpreter(part, context, analysis)
+    return _check_embedded(part, context, analysis) or _check_delegated(part, context)
+
+
+def _check_named(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    """What a command does that goes by its usual name, or by that of a collection of the usual ones."""
+    name = part.name.casefold().removesuffix(".exe")
+    for known in dict.fromkeys((name, name.removeprefix("g"), name.removeprefix("uu_"))):
+        for check in (_HARM_CHECKS.get(known), MACHINE_CHECKS.get(known)):
+            why = check(part, context) if check else ""
+            if why:
+                return why
+    return check_mkfs(part, context)
+
+
+def _expand_name(part: ExtractedCommand, context: ExpansionContext) -> Iterator[ExtractedCommand]:
+    """The commands that a name which is not written out may stand for: `$x`, `$(which x)`, `/bin/x?`, `{x,y}`."""
+    first, rest = part.words[0], part.words[1:]
+    text = _NAME_LOOKUP.sub(lambda found: found[1], _FIELD_SEPARATOR.sub(" ", first.text))
+    text = re.sub(r"\$\{?[@*]\}?|\$\{?x\}?(?=\w)", "", text)
+    if first.glob and not first.expands:
+        base = text.rsplit("/", 1)[-1]
+        yield from (
+            ExtractedCommand((ShellWord(name), *rest), True, part.folder)
+            for name in _HARM_CHECKS
+            if fnmatchcase(name, base)
+        )
+        return
+    made = expand_word(part, ShellWord(text, expands=True), context)
+    words = [ShellWord(piece, "$" in piece, "*" in piece) for form in made for piece in form.split()]
+    if words:
+        yield ExtractedCommand((*words, *rest), True, part.folder)
+    if len(made) > 1 or "\0" in text:
+        for form in made:
+            pieces = [ShellWord(piece, "$" in piece, "*" in piece) for piece in form.split()]
+            yield ExtractedCommand((*pieces, *rest), True, part.folder)
+    if made and any("\0" in form for form in made):
+        letters = {letter for word in rest if re.fullmatch(r"-\w+", word.text) for letter in word.text}
+        if {"r", "f"} <= {letter.casefold() for letter in letters}:
+            yield ExtractedCommand((ShellWord("rm"), *rest), True, part.folder)
+
+
+def _check_interpreter(part: ExtractedCommand, context: ExpansionContext, analysis: CommandAnalysis) -> Harm:
+    """A program given on the command line, or on the standard input, that removes everything in so many words."""
+    texts = [*part.texts[1:], *part.stdin_texts]
+    if analysis.script is not None:
+        texts += analysis.script.bodies
+    if any("argv" in text.casefold() for text in texts):
+        texts.append(f"system({' '.join(part.texts[1:])})")
+    return next((why for text in texts if (why := find_script_harm(text, context, _scan))), "")
+
+
+def _check_embedded(part: ExtractedCommand, context: ExpansionContext, analysis: CommandAnalysis) -> Harm:
+    """A removal among the words of a program that is not known, which may well run them: `uv run`, `npx`, `chronic`."""
+    if part.name in TEXT_PROGRAMS or len(part.words) < 3:
+        return ""
+    for index, word in enumerate(part.words[1:_MAX_EMBEDDED], 1):
+        name = word.text.rsplit("/", 1)[-1].casefold()
+        if name in _INSTALLING:
+            return ""
+        inner = ExtractedCommand(part.words[index:], True, part.folder, part.stdin_texts)
+        if name in _EMBEDDED_PROGRAMS:
+            why = _check_named(inner, context)
+        elif index and INTERPRETERS.fullmatch(name):
+            why = _check_interpreter(inner, context, analysis)
+        elif name in SHELLS:
+            why = next((why for text in inner.texts[1:] if " " in text and (why := _scan(text, context))), "")
+        else:
+            continue
+        if why:
+            return why
+    return ""
+
+
+def _check_delegated(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    return next((why for text in find_delegated_texts(part) if (why := _scan(text, context))), "")
+
+
+def _scan(text: str, context: ExpansionContext) -> Harm:
+    return scan_shell_text(text, context, _check_named, _is_suspect)
+
+
+def _is_suspect(name: str) -> bool:
+    return name in _HARM_CHECKS or name in _EMBEDDED_PROGRAMS or name in _DISK_PROGRAMS or name.startswith("mkfs")
+
+
+def _check_unreadable(command: str, analysis: CommandAnalysis, context: ExpansionContext) -> Harm:
+    """Texts that a shell would run and that could not be read: the whole line, or something in it."""
+    texts = [*analysis.unreadable_texts, *([command] if analysis.script is None else [])]
+    for text in texts:
+        why = _scan(text, context)
+        if not why and any(INTERPRETERS.fullmatch(part.name.casefold()) for part in analysis.commands):
+            why = find_script_harm(text, context, _scan)
+        if why:
+            return why
+    if (
+        analysis.script is not None
+        and not analysis.is_complete
+        and any(part.name in _RUNS_FILES for part in analysis.commands)
+    ):
+        return next((why for text in _find_written_texts(analysis) if (why := _scan(text, context))), "")
+    return ""
+
+
+def _find_written_texts(analysis: CommandAnalysis) -> Iterator[str]:
+    """What a command line puts into files, or into another command, that may then be run by a shell in it."""
+    if analysis.script is None:
+        return
+    yield from analysis.script.bodies
+    for simple in analysis.script.commands:
+        name = simple.words[0].text if simple.words else ""
+        if name in ("echo", "printf") and (simple.nested or any(">" in item.op for item in simple.redirects)):
+            yield (
+                "\n".join(word.text for word in simple.words[1:])
+                if name == "printf"
+                else " ".join(word.text for word in simple.words[1:])
+            )
+
+
+def _is_fork_bomb(command: str, analysis: CommandAnalysis) -> bool:
+    if "(" in command and _FORK_BOMB.search(command):
+        return True
+    if not analysis.functions or "&" not in command or analysis.script is None:
+        return False
+    commands = analysis.script.commands
+    return any(
+        simple.operator == "|"
+        and simple.nested
+        and simple.words
+        and before.words
+        and simple.words[0].text == before.words[0].text
+        and simple.words[0].text in analysis.functions
+        for before, simple in pairwise(commands)
+    )
+
+
+_HARM_CHECKS: dict[str, HarmCheck] = {
+    **dict.fromkeys(REMOVERS, check_removal),
+    **dict.fromkeys(("find", "bfs", "bfind"), check_find),
+    **dict.fromkeys(("fd", "fdfind"), check_fd),
+    **dict.fromkeys(("tar", "bsdtar", "zip", "7z"), check_archive),
+    "mv": check_mv,
+    "rsync": check_rsync,
+    **dict.fromkeys(("chmod", "chown", "chgrp", "chattr", "setfacl"), check_chmod),
+}
+_EMBEDDED_PROGRAMS = frozenset({*REMOVERS, "find", "rimraf", "dd", "rsync"})
+_DISK_PROGRAMS = split_names("dd wipefs blkdiscard mke2fs rmdir rd del erase")
+_RUNS_FILES = SHELLS | split_names("source . eval")

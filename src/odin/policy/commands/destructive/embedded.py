@@ -1,0 +1,341 @@
+"""The second look: for texts that a shell will run and that could not be read, or that other programs hand to one.
+
+It is crude on purpose. The text is cut at whatever could part two commands, quotes and backslashes are taken away, and
+every word that is the name of a program that removes is taken for that program. What only prints or searches is left
+alone, so that talking about a removal is not one.
+
+Texts that a program hands to a shell: editors, terminals, schedulers, archivers and their like.
+
+Programs in other languages that stand in the command line: the calls in them that remove whole trees.
+
+No attempt is made to understand a program. A call that removes is looked for by its name, and what it is given is
+worked out as far as it is written down: `rmtree(os.getcwd())` is found, what is computed is not.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from odin.policy.commands.destructive.targets import ExpansionContext, Harm, find_path_loss
+from odin.policy.commands.programs import SHELLS, follow_cd, is_assignment, split_loose_words
+from odin.policy.commands.syntax import ExtractedCommand, ShellWord, split_names
+
+SuspectJudge = Callable[[ExtractedCommand, ExpansionContext], Harm]
+
+TEXT_PROGRAMS = split_names(
+    "echo printf grep egrep fgrep zgrep rg ag ack git gh glab hg svn man info tldr whatis apropos which whereis type "
+    "help say logger wall notify-send test [ [[ expr cat less more head tail wc file stat basename dirname ls # : true "
+    "false export case diff cmp history jq yq apt apt-get dpkg brew dnf yum pacman pip pip3 cargo go claude codex "
+    "docker podman kubectl adb nerdctl crictl"
+)
+"""Programs for which the words of a command are text, or that act on another file system than this one."""
+
+_PWD_SUBSTITUTION = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`|\$\{PWD\}")
+_FIELD_SEPARATOR = re.compile(r"\$\{?IFS\}?")
+_BRACED_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_ALL_BUT = re.compile(r"!\([^()]*\)")
+_BRACES = re.compile(r"(?<![\w${,])(\{)(?!\})|(?<!\{)(\})(?![\w,])")
+_CHOICES = re.compile(r"(?<![\w${/.-])\{([^{}\s]*,[^{}\s]*)\}(?![\w/])")
+_SEGMENT_CUT = re.compile(r"&&|\|\||[;|&\n()`]")
+_OPENING_WORDS = split_names("{ } then do else ! time -p -- if while until elif exec command builtin sudo")
+_FED_PROGRAMS = SHELLS | split_names("xargs parallel at batch")
+_MAX_TEXT = 40_000
+_MAX_SEGMENTS = 5_000
+_MAX_JUDGED = 300
+_TOO_LONG_HARM = "it is too long to be looked through; a script in a file can be"
+"""For what names more suspects than are judged: anything could hide behind the last of them."""
+
+
+def is_too_long(text: str) -> bool:
+    """Whether a text is more than is looked through, so that anything could hide in the rest."""
+    return len(text) > _MAX_TEXT or len(_SEGMENT_CUT.findall(text)) > _MAX_SEGMENTS
+
+
+def scan_shell_text(text: str, context: ExpansionContext, judge: SuspectJudge, suspects: Callable[[str], bool]) -> Harm:
+    """Why this text must not run, or "". `suspects` tells which names are worth judging."""
+    folder: str | None = ""
+    before: Sequence[ShellWord] = ()
+    judged: set[ExtractedCommand] = set()
+    for words, last in _split_segments(text):
+        name = _name_of(words)
+        given = words
+        if name == "xargs" and before:
+            given = [*words, *before[1:]]
+        if name not in TEXT_PROGRAMS or last in _FED_PROGRAMS:
+            for part in _find_suspects(given, folder, suspects):
+                if len(judged) > _MAX_JUDGED:
+                    return _TOO_LONG_HARM
+                why = judge(part, context) if part not in judged else ""
+                judged.add(part)
+                if why:
+                    return why
+        folder = follow_cd(folder, words)
+        before = words
+    return ""
+
+
+def _split_segments(text: str) -> Iterator[tuple[Sequence[ShellWord], str]]:
+    """The words between two cuts, each with the name that follows the cut when that is a pipe."""
+    short = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT // 2]}\n{text[-_MAX_TEXT // 2 :]}"
+    plain = _FIELD_SEPARATOR.sub(" ", _PWD_SUBSTITUTION.sub("$PWD", short)).replace("\\\n", " ")
+    plain = _CHOICES.sub(lambda found: f" {found[1].replace(',', ' ')} ", plain)
+    plain = _BRACES.sub(lambda found: f" {found[0]} ", _ALL_BUT.sub("*", _BRACED_VARIABLE.sub(r"$\1", plain)))
+    at = 0
+    found: list[tuple[Sequence[ShellWord], bool]] = []
+    for cut in _SEGMENT_CUT.finditer(plain):
+        found.append((_split_words(plain[at : cut.start()]), cut[0] == "|"))
+        at = cut.end()
+        if len(found) > _MAX_SEGMENTS:
+            break
+    found.append((_split_words(plain[at:]), False))
+    for index, (words, piped) in enumerate(found):
+        if words:
+            yield words, _name_of(found[index + 1][0]) if piped and index + 1 < len(found) else ""
+
+
+def _split_words(text: str) -> Sequence[ShellWord]:
+    words = split_loose_words(text)
+    start = 0
+    while start < len(words) and (words[start].text in _OPENING_WORDS or is_assignment(words[start])):
+        start += 1
+    return words[start:]
+
+
+def _name_of(words: Sequence[ShellWord]) -> str:
+    return words[0].text.rsplit("/", 1)[-1] if words else ""
+
+
+def _find_suspects(
+    words: Sequence[ShellWord], folder: str | None, suspects: Callable[[str], bool]
+) -> Iterator[ExtractedCommand]:
+    for index, word in enumerate(words[:60]):
+        if suspects(word.text.rsplit("/", 1)[-1].casefold()):
+            yield ExtractedCommand(tuple(words[index:]), True, folder)
+
+
+_DELEGATING_PROGRAMS = split_names(
+    "tmux screen at batch npx npm pnpm yarn bunx bun alias watchexec nodemon concurrently capsh nix-shell nix make "
+    "gmake just entr tcsh kitty xterm gnome-terminal konsole wezterm alacritty zellij systemd-cat cronic ssh"
+)
+_DELEGATED_TEXT: dict[str, str] = {
+    **dict.fromkeys(
+        ("vim", "vi", "nvim", "ex", "view", "vimdiff", "ed", "less", "gdb", "lldb"), r"!+\s*(.+)|system\((.+)"
+    ),
+    **dict.fromkeys(("sed", "gsed"), r"(?:^|[;\n{]|\d|\$|/)\s*e\s+(.+)"),
+    **dict.fromkeys(("tar", "gtar", "bsdtar"), r"(?:exec=|command=|program=)(.+)"),
+    "git": r"^(?:[\w.-]+=)?!(.+)",
+    "sqlite3": r"\.(?:shell|system)\s+(.+)",
+    "psql": r"\\!\s*(.+)",
+    "zip": r"(.+)",
+}
+_GIT_RUNNERS = split_names("filter-branch filter-repo bisect rebase")
+
+
+def find_delegated_texts(part: ExtractedCommand) -> Iterator[str]:
+    """The texts among the words of a command that it would give to a shell."""
+    name = part.name.casefold()
+    if name in ("at", "batch", "make", "gmake", "crontab", "source", "."):
+        yield from part.stdin_texts
+    if name == "git" and any(text in _GIT_RUNNERS for text in part.texts[1:]):
+        yield from (text for text in part.texts[1:] if " " in text)
+    mark = _DELEGATED_TEXT.get(name)
+    for text in part.texts[1:]:
+        if " " not in text:
+            continue
+        if name in _DELEGATING_PROGRAMS:
+            yield text.partition("=")[2] if name == "alias" else text
+        elif mark is not None:
+            for found in re.finditer(mark, text):
+                yield next((group for group in found.groups() if group), "")
+
+
+ShellScan = Callable[[str, ExpansionContext], Harm]
+"""Looks for ruinous commands in a text for a shell."""
+
+INTERPRETERS = re.compile(
+    r"(?:python|pypy|ipython|perl|ruby|jruby|node|nodejs|php|lua|luajit|[gmn]?awk|deno|bun|tclsh|wish|Rscript|julia"
+    r"|emacs|groovy|scala|elixir|ghc|osascript|expect|tsx|ts-node)[\d.]*",
+    re.IGNORECASE,
+)
+_REMOVING_CALL = re.compile(
+    r"(?P<name>rimraf['\"]\)(?:\.sync)?|\b(?:rmtree|remove_tree|rm_rf|rm_r|rmSync|rmdirSync|removeSync|remove_dir_all|remove_dir|rimraf(?:\.sync)?"
+    r"|emptyDirSync|emptyDir|remove_entry_secure|remove_entry|rmtree_p|delete-directory|file\s+delete(?:\s+-force)?"
+    r"|(?:\w+\.)*(?:rm|remove|rmdir|unlink|deleteDir))(?![\w-]))\s*(?P<open>\(?)\s*(?:--\s*)?"
+)
+_ONLY_WHEN_RECURSIVE = re.compile(r"(?:^|\.)(?:rm|remove|rmdir|unlink|rmSync|rmdirSync)$")
+_RENAMED = re.compile(
+    r"\b(?:rmtree|rmSync|rm_rf|remove_tree)\s+as\s+(\w+)|\b(\w+)\s*=\s*[\w.()'\"]*\b(?:rmtree|rmSync)\b(?!\()"
+)
+_SHELL_CALL = re.compile(
+    r"system|exec|popen|subprocess|spawn|check_call|check_output|qx|%x|`|getline|shell|\|\s*\"|\bsh\b"
+)
+_PIPED = re.compile(r"\|\s*(?:getline|\"\w*sh\b)")
+_WALKING_CALL = re.compile(
+    r"(?:\bwalk|\bscandir|\blistdir|\breaddirSync|\biterdir|\bglob|\brglob|\bDir\[|\bDir\.glob|\bchildren)\s*\(?\s*([^),;\]]*)"
+)
+_WALKING_PATH = re.compile(r"(?:Path\(\s*(?P<path>[^)]*)\)|Path\.(?P<known>cwd|home)\(\))\.(?:iterdir|rglob|glob)")
+_UNLINKING = re.compile(r"\b(?:unlink|unlinkSync|remove|rmtree|rmdir|rm_rf|rmSync|rm)\b")
+_CHOOSING = re.compile(
+    r"\bif\b|endswith|suffix|fnmatch|\bmatch|filter|grep|\bunless\b|\?|==|glob\(\s*['\"](?!\*{1,2}(?:/\*)?['\"])"
+)
+
+_CWD_CODE = re.compile(
+    r"(?:os\.)?getcwd[bu]?\(\)|os\.curdir|(?:pathlib\.)?Path\.cwd\(\)|(?:pathlib\.)?Path\(\s*\)|process\.cwd\(\)|Dir\.pwd"
+    r"|Dir\.getwd|Deno\.cwd\(\)|__dirname|(?:os\.)?(?:environ|getenv|ENV)(?:\.get)?[\[({]\s*['\"]?PWD['\"]?\s*[\])}]"
+    r"|process\.env\.PWD|\$ENV\{['\"]?PWD['\"]?\}|default-directory|\bpwd\(\)"
+)
+_HOME_CODE = re.compile(
+    r"(?:pathlib\.)?Path\.home\(\)|(?:os\.)?(?:environ|getenv|ENV)(?:\.get|\.fetch)?[\[({]\s*['\"]?HOME['\"]?\s*[\])}]"
+    r"|process\.env\.HOME|process\.env\[['\"]HOME['\"]\]|\$ENV\{['\"]?HOME['\"]?\}"
+    r"|(?:require\(\s*['\"](?:node:)?os['\"]\s*\)|\bos)\.homedir\(\)|Dir\.home|homedir\(\)|\$_SERVER\[['\"]HOME['\"]\]"
+)
+_PARENT_CODE = re.compile(r"os\.pardir|Path\.cwd\(\)\.parent")
+_ROOT_CODE = re.compile(r"os\.(?:path\.)?sep\b")
+_WRAPPING = re.compile(
+    r"(?:[\w.]*\b(?:Path|PurePath|str|String|abspath|realpath|normpath|resolve|expanduser|fspath|glob|listdir|expand_path"
+    r"|iterdir|fsdecode))\(\s*([^()]*?)\s*,?\s*\)"
+)
+_TAIL = re.compile(r"\.(?:resolve|absolute|expanduser|as_posix|to_s|toString)\(\)|\.to_s\b")
+_JOINING = re.compile(r"[\w.]*\bjoin\(\s*([^()]*)\)")
+_QUOTED_TEXT = re.compile(r"""^\w{0,2}(['"])(.*?)\1(?P<rest>.*)$""", re.DOTALL)
+_MAX_PROGRAM = 20_000
+_MAX_ARGUMENT = 300
+
+
+def find_script_harm(program: str, context: ExpansionContext, scan: ShellScan) -> Harm:
+    """Why a program must not run, or ""."""
+    text = program[:_MAX_PROGRAM].replace('\\"', '"').replace("\\'", "'")
+    why = _find_removal(text, context) or _find_walk_removal(text, context)
+    if why:
+        return why
+    if _PIPED.search(text):
+        why = scan(_as_words(text), context)
+    for called in _SHELL_CALL.finditer(text) if not why else ():
+        line = text[called.start() : called.start() + _MAX_ARGUMENT].split("\n", 1)[0]
+        why = scan(_as_words(line), context)
+        if why:
+            return why
+    return why
+
+
+def _as_words(code: str) -> str:
+    """A call such as `run(['a', '-b', '.'])` as the command that it runs."""
+    known = _HOME_CODE.sub(" ~ ", _CWD_CODE.sub(" . ", code))
+    return re.sub(r"[\[\](){}'\",+`]|\bqw?\b", " ", known)
+
+
+def _find_removal(text: str, context: ExpansionContext) -> Harm:
+    for name, argument, whole in _find_calls(text):
+        if _ONLY_WHEN_RECURSIVE.search(name) and not re.search(r"recurs|force", whole, re.IGNORECASE):
+            continue
+        for value in _resolve_values(argument, text):
+            why = find_path_loss(_expand_home(value, context), "", context)
+            if why:
+                return why
+    return ""
+
+
+def _expand_home(value: str, context: ExpansionContext) -> str:
+    return context.home + value[1:] if value == "~" or value.startswith("~/") else value
+
+
+def _find_calls(text: str) -> Iterator[tuple[str, str, str]]:
+    """Each call that may remove: its name, its first argument, and all that it is given."""
+    names = [_REMOVING_CALL]
+    renamed = {found[1] or found[2] for found in _RENAMED.finditer(text)}
+    names += [re.compile(rf"(?P<name>\b{re.escape(name)})\s*(?P<open>\()\s*") for name in sorted(renamed)[:4]]
+    for pattern in names:
+        for found in pattern.finditer(text):
+            whole = _extract_arguments(text[found.end() : found.end() + _MAX_ARGUMENT], opened=bool(found["open"]))
+            yield found["name"], _first_argument_of(whole), whole
+
+
+def _extract_arguments(text: str, *, opened: bool) -> str:
+    """What stands in the parentheses of a call, or up to the end of the statement."""
+    start = 1 if opened else 0
+    for index, char, depth in _scan_unquoted(text, start):
+        if char in ")]}" and depth <= 0 and (opened or depth < 0):
+            return text[:index]
+        if char in ";\n" and depth <= start:
+            return text[:index]
+    return text
+
+
+def _first_argument_of(text: str) -> str:
+    """The first argument, without its name."""
+    end = next((index for index, char, depth in _scan_unquoted(text) if char == "," and depth <= 0), len(text))
+    return re.sub(r"^(?:path|dir|x)\s*=\s*", "", text[:end].strip())
+
+
+def _scan_unquoted(text: str, depth: int = 0) -> Iterator[tuple[int, str, int]]:
+    """The characters outside of quotes, each with how deep in brackets it leaves us."""
+    quote = ""
+    for index, char in enumerate(text):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        else:
+            depth += (char in "([{") - (char in ")]}")
+            yield index, char, depth
+
+
+def _resolve_values(expression: str, text: str) -> list[str]:
+    """The paths that an expression stands for, where that can be seen. A name stands for what it was given."""
+    value = _resolve_value(expression)
+    if value is not None:
+        return [value]
+    name = re.fullmatch(r"\$?(\w+)(?:\.path|\.name)?", expression.strip())
+    if name is None:
+        return []
+    given = re.finditer(rf"\b{re.escape(name[1])}\s*(?:=(?!=)|\bin\b|\bof\b)\s*\(?\[?([^\n;\]]{{1,200}})", text)
+    values = [
+        _resolve_value(_first_argument_of(found[1]).strip("[]() ")) or _resolve_value(found[1]) for found in given
+    ]
+    return [value for value in values if value is not None]
+
+
+def _resolve_value(expression: str) -> str | None:
+    """A path that is written down, or None."""
+    text = _PARENT_CODE.sub("'..'", expression.strip())
+    text = _ROOT_CODE.sub("'/'", _HOME_CODE.sub("'~'", _CWD_CODE.sub("'.'", text)))
+    for _ in range(6):
+        before = text
+        text = _TAIL.sub("", text)
+        text = _WRAPPING.sub(lambda found: found[1] or "'.'", text)
+        text = _JOINING.sub(lambda found: re.sub(r"\s*,\s*", "/", found[1]), text)
+        if text == before:
+            break
+    return _join_quoted(text.strip("[]() "))
+
+
+def _join_quoted(text: str) -> str | None:
+    """One quoted text, or several with `+`, `/` or `.` between them; a bare word of a language without quotes."""
+    made = ""
+    rest = text.strip()
+    if re.fullmatch(r"\.{1,2}/?|/|~/?|\*", rest):
+        return rest
+    while rest:
+        found = _QUOTED_TEXT.match(rest)
+        if found is None:
+            return None
+        piece = found[2]
+        made = piece if not made else f"{made}/{piece}"
+        rest = found["rest"].strip()
+        if rest and not re.match(r"[+/.]", rest):
+            return made if re.match(r"if\b|for\b|unless\b|[;})\]:]|t\b", rest) else None
+        rest = rest.lstrip("+/. ")
+    return made or None
+
+
+def _find_walk_removal(text: str, context: ExpansionContext) -> Harm:
+    """A loop over everything in a folder that must not be lost, with a removal and nothing that would choose."""
+    if not _UNLINKING.search(text) or _CHOOSING.search(text):
+        return ""
+    starts = [found[1] for found in _WALKING_CALL.finditer(text)]
+    starts += [found["path"] or "'.'" for found in _WALKING_PATH.finditer(text)]
+    for start in starts:
+        value = _resolve_value(start) or ("." if not start.strip() else None)
+        why = find_path_loss(_expand_home(value, context), "", context) if value is not None else ""
+        if why:
+            return why
+    return ""

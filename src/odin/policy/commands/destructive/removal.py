@@ -1,0 +1,295 @@
+"""Removals of whole trees, by whatever program.
+
+What git throws away for good, named when such a command is asked about.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from odin.policy.commands.destructive.targets import (
+    ExpansionContext,
+    Harm,
+    expand_word,
+    find_loss,
+    find_loss_when_empty,
+    strip_wildcards,
+)
+from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
+
+HarmCheck = Callable[[ExtractedCommand, ExpansionContext], Harm]
+
+REMOVERS = split_names("rm srm wipe rimraf unlink shred trash trash-put gvfs-trash gio del-cli remove-item ri")
+_ALWAYS_RECURSIVE = split_names("rimraf trash trash-put gvfs-trash gio del-cli")
+_NARROWING_TESTS = split_names(
+    "-name -iname -path -ipath -wholename -iwholename -regex -iregex -newer -anewer -cnewer -mtime -mmin -atime -amin "
+    "-ctime -cmin -size -empty -user -group -uid -gid -nouser -nogroup -perm -inum -links -samefile -lname -ilname "
+    "-newermt -newerct -newerat -used"
+)
+_STDIN_TAKERS = split_names("xargs parallel")
+_BARE_STDIN_TAKERS = split_names("remove-item ri")
+_LISTERS = split_names("find ls dir gci get-childitem echo printf")
+_ANYTHING = re.compile(r"[*?./]*")
+_UNKNOWN_FOLDER_HARM = "it removes what lies in a folder that cannot be told"
+
+
+def options_of(words: Sequence[ShellWord]) -> set[str]:
+    """Short options as letters and long ones by name, up to `--`."""
+    found: set[str] = set()
+    for word in words:
+        text = word.text
+        if text == "--":
+            break
+        if text.startswith("--"):
+            found.add(text.split("=", 1)[0])
+        elif text.startswith("-"):
+            found.update(text[1:])
+            found.add(text.casefold())
+    return found
+
+
+def operands_of(words: Sequence[ShellWord]) -> list[ShellWord]:
+    for index, word in enumerate(words):
+        if word.text == "--":
+            return [*operands_of(words[:index]), *words[index + 1 :]]
+    return [word for word in words if not word.text.startswith("-") or word.text == "-"]
+
+
+def has_long_option(given: set[str], name: str, least: int) -> bool:
+    """Whether a long option is there, in full or in a beginning of it that programs accept."""
+    return any(len(item) >= least and name.startswith(item) for item in given if item.startswith("--"))
+
+
+def _is_recursive(part: ExtractedCommand, context: ExpansionContext) -> bool:
+    words = _expand_option_words(part, context)
+    given = options_of(words)
+    if part.name.casefold() in _ALWAYS_RECURSIVE:
+        return True
+    if part.name.casefold() in ("remove-item", "ri"):
+        return any("-recurse".startswith(item) and len(item) > 1 for item in given)
+    return (
+        bool(given & {"r", "R"})
+        or has_long_option(given, "--recursive", 3)
+        or has_long_option(given, "--no-preserve-root", 4)
+    )
+
+
+def _expand_option_words(part: ExtractedCommand, context: ExpansionContext) -> list[ShellWord]:
+    """The words with variables replaced where the text says what they hold."""
+    words: list[ShellWord] = []
+    for word in part.words[1:]:
+        made = expand_word(part, word, context) if word.expands and word.text.startswith("$") else []
+        options_in = [text for form in made for text in form.split() if text.startswith("-") and text != "--"]
+        words += [ShellWord(text) for text in options_in] or [word]
+    return words
+
+
+def check_removal(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    if not _is_recursive(part, context):
+        return ""
+    own = part.name.casefold() in _ALWAYS_RECURSIVE
+    for word in operands_of(part.words[1:]):
+        why = find_loss(part, ShellWord(word.text, word.expands, glob=True) if own else word, context)
+        if why:
+            return why
+        if word.glob and re.search(r"/[*.?]", word.text) and find_loss_when_empty(part, word, context):
+            return f"it removes everything if the variable in {word.text!r} is empty"
+    if has_long_option(options_of(part.words[1:]), "--no-preserve-root", 6):
+        return "it is told not to spare the root of the file system"
+    return ""
+
+
+def check_uncertain_removal(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    """What makes a removal dangerous that is not certain to be ruinous."""
+    if not _is_recursive(part, context):
+        return ""
+    for word in operands_of(part.words[1:]):
+        why = find_loss_when_empty(part, word, context)
+        if why:
+            return f"if the variable in {word.text!r} is empty, {why}"
+        if part.folder is None and strip_wildcards(word.text)[0] in (".", ".."):
+            return _UNKNOWN_FOLDER_HARM
+    return ""
+
+
+def check_find(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    """find with -delete or a removing -exec, where nothing narrows down what it finds."""
+    words = part.words[1:]
+    texts = [word.text for word in words]
+    if not _is_deleting(texts):
+        return ""
+    starts = _start_points_of(words)
+    narrowed = _is_narrowed(texts)
+    if _is_taking_repositories(texts) and any(find_loss(part, word, context) for word in starts):
+        return "it removes the history of the project (.git)"
+    for word in starts:
+        why = find_loss(part, word, context)
+        if why and (not narrowed or why.startswith(("it removes the root", "it removes the system"))):
+            return why
+    return ""
+
+
+def _is_deleting(texts: Sequence[str]) -> bool:
+    if "-delete" in texts:
+        return True
+    running = [index for index, text in enumerate(texts) if text in ("-exec", "-execdir", "-ok", "-okdir")]
+    return any(_is_removing_found(texts[index + 1 :]) for index in running)
+
+
+def _is_removing_found(texts: Sequence[str]) -> bool:
+    end = next((index for index, text in enumerate(texts) if text in (";", "+")), len(texts))
+    given = texts[:end]
+    removes = any(text.rsplit("/", 1)[-1] in REMOVERS or re.search(r"\brm\s", text) for text in given)
+    return removes and any("{}" in text for text in given)
+
+
+def _start_points_of(words: Sequence[ShellWord]) -> list[ShellWord]:
+    starts: list[ShellWord] = []
+    for word in words:
+        if word.text in ("-L", "-H", "-P") or re.match(r"-[DO]", word.text):
+            continue
+        if word.text.startswith(("-", "(", "!")):
+            break
+        starts.append(word)
+    return starts or [ShellWord(".")]
+
+
+def _is_narrowed(texts: Sequence[str]) -> bool:
+    for index, text in enumerate(texts):
+        if text not in _NARROWING_TESTS:
+            continue
+        negated = texts[index - 1] in ("!", "-not") if index else False
+        value = texts[index + 1] if index + 1 < len(texts) else ""
+        if not negated and not (text.endswith(("name", "path", "regex")) and _ANYTHING.fullmatch(value)):
+            return True
+    return False
+
+
+def _is_taking_repositories(texts: Sequence[str]) -> bool:
+    names = pairwise(texts)
+    return "-delete" not in texts and any(
+        flag in ("-name", "-iname") and value.casefold() == ".git" for flag, value in names
+    )
+
+
+def check_piped_removal(parts: Sequence[ExtractedCommand], context: ExpansionContext) -> Harm:
+    """xargs with a remover, fed by the command before it."""
+    before: ExtractedCommand | None = None
+    for part in parts:
+        removes = any(text.rsplit("/", 1)[-1].casefold() in REMOVERS for text in part.texts)
+        name = part.name.casefold()
+        takes = name in _STDIN_TAKERS or (name in _BARE_STDIN_TAKERS and not operands_of(part.words[1:]))
+        if before and removes and takes:
+            why = _check_fed(before, part, context)
+            if why:
+                return why
+        if not removes and (not part.is_inner or name in _LISTERS):
+            before = part
+    return ""
+
+
+def _check_fed(source: ExtractedCommand, part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    if source.name == "find":
+        if _is_narrowed(source.texts[1:]):
+            return ""
+        starts = _start_points_of(source.words[1:])
+        return next((why for why in (find_loss(source, word, context) for word in starts) if why), "")
+    if source.name in ("echo", "printf"):
+        if not re.search(r"(?:^| )(?:-\w*[rR]|--r)", " ".join(part.texts)):
+            return ""
+        return next((why for why in (find_loss(source, word, context) for word in source.words[1:]) if why), "")
+    if source.name.casefold() in _LISTERS:
+        named_folders = operands_of(source.words[1:]) or [ShellWord(".")]
+        return next((why for why in (find_loss(source, word, context) for word in named_folders) if why), "")
+    return ""
+
+
+def check_fd(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    """fd with a removing -x, where no pattern narrows down what it finds."""
+    texts = list(part.texts[1:])
+    at = next((index for index, text in enumerate(texts) if text in ("-x", "-X", "--exec", "--exec-batch")), -1)
+    if at < 0 or not any(text.rsplit("/", 1)[-1] in REMOVERS for text in texts[at + 1 :]):
+        return ""
+    words = operands_of(part.words[1 : at + 1])
+    narrow = any(re.match(r"-[egStd]|--(?:ext|glob|size|changed|type|max-depth)", text) for text in texts[:at])
+    if narrow or (words and words[0].text not in (".", "", "*", ".*")):
+        return ""
+    return next((why for why in (find_loss(part, word, context) for word in words[1:] or [ShellWord(".")]) if why), "")
+
+
+def check_archive(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    """tar and zip that remove what they have packed."""
+    texts = part.texts[1:]
+    if part.name == "zip":
+        removes = any(re.fullmatch(r"-\w*m\w*|--move", text) for text in texts)
+    else:
+        removes = any(text in ("--remove-files", "-sdel") for text in texts)
+    if not removes:
+        return ""
+    return next((why for why in (find_loss(part, word, context) for word in operands_of(part.words[1:])) if why), "")
+
+
+def check_mv(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    """mv of a vital tree to elsewhere, or of anything into the null device."""
+    words = operands_of(part.words[1:])
+    if len(words) < 2:
+        return ""
+    if words[-1].text == "/dev/null":
+        return "it moves files into the null device"
+    for word in words[:-1]:
+        text, everything = strip_wildcards(word.text)
+        why = find_loss(part, word, context)
+        if why and not (everything and not text.startswith(("/", "~", "$"))) and ".git" not in text:
+            return why.replace("removes", "moves away", 1)
+    return ""
+
+
+def check_rsync(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    """rsync that deletes what its source does not have."""
+    if not any(text.startswith(("--del", "--remove-source")) for text in part.texts):
+        return ""
+    words = operands_of(part.words[1:])
+    return find_loss(part, words[-1], context) if words else ""
+
+
+def check_chmod(part: ExtractedCommand, context: ExpansionContext) -> Harm:
+    """chmod, chown and their kin for a whole tree."""
+    given = options_of(part.words[1:])
+    if not (given & {"R"} or has_long_option(given, "--recursive", 4)):
+        return ""
+    for word in operands_of(part.words[1:]):
+        why = find_loss(part, word, context)
+        if why and not why.endswith(("the project itself", "(.git)")):
+            return why.replace("removes", "changes the rights of", 1)
+    return ""
+
+
+_GIT_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
+_UNCOMMITTED_HARM = "it throws away changes that are not committed"
+_FORCE_OPTIONS = {"-f", "--force", "--discard-changes"}
+
+
+def find_discard_harm(analysis: CommandAnalysis) -> Harm:
+    """What would be lost, as the end of a sentence, or ""."""
+    return next((why for part in analysis.commands if part.name == "git" and (why := _check_git(part.texts[1:]))), "")
+
+
+def _check_git(texts: Sequence[str]) -> Harm:
+    rest = list(texts)
+    while rest and rest[0].startswith("-"):
+        rest = rest[2:] if rest[0] in _GIT_VALUED else rest[1:]
+    verb, given = (rest[0] if rest else ""), set(rest[1:])
+    letters = {letter for text in given if text.startswith("-") and not text.startswith("--") for letter in text}
+    match verb:
+        case "clean" if "f" in letters or "--force" in given:
+            return "it removes files that git does not keep"
+        case "stash" if given & {"drop", "clear"}:
+            return "it throws away changes that were put aside"
+        case "reset" if given & {"--hard", "--merge", "--keep"}:
+            return _UNCOMMITTED_HARM
+        case "checkout" | "switch" if given & {*_FORCE_OPTIONS, "--", "."}:
+            return _UNCOMMITTED_HARM
+        case "restore" if not ("S" in letters or "--staged" in given) or "W" in letters or "--worktree" in given:
+            return _UNCOMMITTED_HARM
+        case _:
+            return ""

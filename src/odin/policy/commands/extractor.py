@@ -1,0 +1,388 @@
+"""Every command that a text would run, also those that other programs are given to run."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from odin.policy.commands.parser import examine_command
+from odin.policy.commands.programs import (
+    OPAQUE_BUILTINS,
+    SHELLS,
+    SSH_VALUED,
+    TEXT_RUNNERS,
+    WRAPPERS,
+    can_change_programs,
+    find_inputs,
+    find_option_value,
+    is_assignment,
+    resolve_cd_target,
+    skip_options,
+    split_loose_words,
+)
+from odin.policy.commands.script_reader import read_script
+from odin.policy.commands.syntax import (
+    MAX_COMMAND_CHARS,
+    CommandAnalysis,
+    ExtractedCommand,
+    Redirect,
+    ShellScript,
+    ShellWord,
+    SimpleCommand,
+    split_names,
+)
+
+_MAX_LAYERS = 12
+_GIT_VALUED = split_names("-C -c --git-dir --work-tree --namespace --exec-path --super-prefix --config-env")
+_SAFE_GIT_SETTINGS = split_names("init.defaultBranch user.name user.email core.quotePath color.ui advice.detachedHead")
+_EVALUATING_BUILTINS = split_names("declare typeset local readonly export read let printf test [ unset getopts wait")
+_DECLARING_BUILTINS = split_names("declare typeset local readonly")
+_SUBSTITUTION_MARKS = re.compile(r"\[[^\]]*[$`]|\$\(|`")
+_HERE_OPERATORS = split_names("<<< << <<-")
+
+
+def extract_commands(command: str) -> CommandAnalysis:
+    """Every command that this text would run, as far as can be told without running it."""
+    script, why = examine_command(command)
+    finder = CommandExtractor()
+    finder.add_script(script)
+    reason = why or finder.reason
+    return CommandAnalysis(
+        tuple(finder.commands),
+        not reason,
+        tuple(finder.redirects),
+        None if why else script,
+        reason,
+        tuple(finder.assigned),
+        tuple(finder.functions),
+        tuple(finder.assigned_words),
+        tuple(finder.unreadable_texts),
+    )
+
+
+class CommandExtractor:
+    """Collects commands and looks through those that run others. `reason` says why they may not be all."""
+
+    def __init__(self) -> None:
+        self.commands: list[ExtractedCommand] = []
+        self.redirects: list[Redirect] = []
+        self.reason = ""
+        self.assigned: list[tuple[str, str | None]] = []
+        self.functions: list[str] = []
+        self.assigned_words: list[tuple[str, ShellWord]] = []
+        self.unreadable_texts: list[str] = []
+        self._stdin_texts: tuple[str, ...] = ()
+        self._layers = 0
+
+    def note_doubt(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+    def add_script(self, script: ShellScript, *, inside: bool = False) -> None:
+        self._layers += 1
+        if self._layers > _MAX_LAYERS:
+            self.note_doubt("it is nested too deeply")
+        else:
+            self._add_commands(script, inside=inside)
+        self._layers -= 1
+
+    def _add_commands(self, script: ShellScript, *, inside: bool) -> None:
+        for reason in script.doubts:
+            self.note_doubt(reason)
+        self.assigned += script.assigned
+        self.functions += script.functions
+        self.assigned_words += script.assigned_words
+        fed: list[str | None] = []
+        before = self._stdin_texts
+        for simple, texts in zip(script.commands, find_inputs(script.commands), strict=True):
+            self.redirects.extend(item for item in simple.redirects if _is_file_redirect(item))
+            self._stdin_texts = texts or before
+            if self._add_simple(simple, inside=inside):
+                fed.append(simple.folder)
+                for text in texts:
+                    self._add_text(text, simple.folder)
+        self._stdin_texts = before
+        for folder in fed[:1]:
+            for body in script.bodies:
+                self._add_text(body, folder)
+
+    def _add_simple(self, simple: SimpleCommand, *, inside: bool) -> bool:
+        """Record one command and what it wraps; True when a shell reads its script from elsewhere."""
+        words = simple.words
+        while words and is_assignment(words[0]):
+            words = words[1:]
+        inside = inside or simple.nested or len(words) < len(simple.words)
+        return self._add_words(words, simple.folder, inside=inside) if words else False
+
+    def _add_words(self, words: Sequence[ShellWord], folder: str | None, *, inside: bool) -> bool:
+        part = ExtractedCommand(tuple(words), inside, folder, self._stdin_texts)
+        self.commands.append(part)
+        if not words[0].literal:
+            self.note_doubt(f"the name of a command is not written out: {words[0].text}")
+            return False
+        name = part.name
+        special = _SPECIAL_PROGRAMS.get(name)
+        if special is not None:
+            return special(self, words, folder)
+        if name in SHELLS:
+            return self._read_shell(words[1:], folder)
+        if name in OPAQUE_BUILTINS:
+            self.note_doubt(f"{name} changes what later commands do, or runs what cannot be seen")
+        if name in WRAPPERS:
+            return self._read_wrapped(name, words[1:], folder)
+        if name in TEXT_RUNNERS:
+            self._add_joined_words(skip_options(words[1:], TEXT_RUNNERS[name]), folder)
+        elif name in _EVALUATING_BUILTINS:
+            self._check_builtin(name, words[1:])
+        return False
+
+    # --- shells ---
+
+    def _read_shell(self, args: Sequence[ShellWord], folder: str | None) -> bool:
+        """A shell with a text to run, or a script that is not here: True when that may come from its input."""
+        if [word.text for word in args] in (["--version"], ["--help"]):
+            return False
+        rest = list(args)
+        given = False
+        while rest and rest[0].text.startswith(("-", "+")):
+            text = rest.pop(0).text
+            if text in ("--", "-"):
+                break
+            given = given or text == "--command" or (not text.startswith("--") and "c" in text[1:])
+            if re.fullmatch(r"[-+]\w*[oO]|--rcfile|--init-file", text) and rest:
+                rest.pop(0)
+        if given and rest:
+            self._add_joined_words(rest[:1], folder)
+            return False
+        self.note_doubt("a shell runs a script that cannot be seen here")
+        return True
+
+    def _read_su(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        """`su` and `runuser` run a shell as another user."""
+        login = any(re.fullmatch(r"-|--login|-\w*l\w*", word.text) for word in words[1:])
+        given = find_option_value(words[1:], "c", "command")
+        if given is not None:
+            self._add_joined_words([given], "~" if login else folder)
+            return False
+        self.note_doubt("a shell runs a script that cannot be seen here")
+        rest = [word for word in words[1:] if word.text == "--"]
+        if words[0].text.endswith("runuser") and rest:
+            return self._add_inner(words[list(words).index(rest[0]) + 1 :], folder)
+        return True
+
+    def _read_script_program(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        """`script` runs a command given as one text, or a shell."""
+        given = find_option_value(words[1:], "c", "command")
+        if given is None:
+            self.note_doubt("a shell runs a script that cannot be seen here")
+            return True
+        self._add_joined_words([given], folder)
+        return False
+
+    def _add_joined_words(self, words: Sequence[ShellWord], folder: str | None) -> None:
+        """These words are a script in themselves."""
+        if not words:
+            return
+        if not all(word.literal for word in words):
+            self.note_doubt("a text that is made while it runs is run as a command")
+        self._add_text(" ".join(word.text for word in words), folder)
+
+    def _add_text(self, text: str, folder: str | None) -> None:
+        if self._layers > _MAX_LAYERS or len(text) > MAX_COMMAND_CHARS:
+            self.note_doubt("it is nested too deeply")
+            self.unreadable_texts.append(text)
+            return
+        script, flaw = read_script(text, folder)
+        if flaw:
+            self.note_doubt(flaw)
+            self.unreadable_texts.append(text)
+        self.add_script(script, inside=True)
+
+    def _read_keyword(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        """A word of the shell itself where the name of a command should be: what follows it may be one."""
+        self.note_doubt(f"{words[0].text!r} is a word of the shell itself")
+        rest = words[1:]
+        opening = [index for index, word in enumerate(rest[:2]) if word.text == "{"]
+        if opening:
+            rest = rest[opening[0] + 1 :]
+        return self._add_inner(rest, folder) if rest else False
+
+    def _read_ssh(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        """ssh gives all words after the host to a shell there."""
+        rest = skip_options(words[1:], SSH_VALUED)
+        if len(rest) > 1:
+            self._add_joined_words(skip_options(rest[1:], SSH_VALUED), None)
+        self.note_doubt("it runs on another machine")
+        return False
+
+    def _read_windows_shell(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        """`cmd /c ...` and `powershell -Command ...`."""
+        self.note_doubt("a shell runs a script that cannot be seen here")
+        for index, word in enumerate(words[1:], 1):
+            text = word.text.casefold()
+            if re.fullmatch(r"/[ck]|-c(o(m(m(a(n(d)?)?)?)?)?)?", text) or " " in text:
+                self._add_joined_words(words[index if " " in text else index + 1 :], folder)
+                break
+        return False
+
+    def _read_trap(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        self._add_joined_words(skip_options(words[1:], "")[:1], folder)
+        return False
+
+    # --- programs that run others ---
+
+    def _read_wrapped(self, name: str, args: Sequence[ShellWord], folder: str | None) -> bool:
+        wrapper = WRAPPERS[name]
+        rest = list(skip_options(args, wrapper.short_valued, wrapper.long_valued))
+        while rest and is_assignment(rest[0]):
+            rest = list(skip_options(rest[1:], wrapper.short_valued, wrapper.long_valued))
+        rest = rest[wrapper.operands :]
+        if name == "xargs" and rest:
+            rest += [word for text in self._stdin_texts for word in split_loose_words(text)]
+        if wrapper.folder_option and len(rest) < len(args):
+            into = find_option_value(args[: len(args) - len(rest)], wrapper.folder_option, "chdir")
+            folder = resolve_cd_target(folder, into) if into is not None else folder
+        return self._add_inner(rest, folder) if rest else False
+
+    def _add_inner(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        self._layers += 1
+        if self._layers > _MAX_LAYERS:
+            self.note_doubt("it is nested too deeply")
+            fed = False
+        else:
+            fed = self._add_words(words, folder, inside=True)
+        self._layers -= 1
+        return fed
+
+    def _read_env(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        """`env` sets variables, and with -S splits a text into a command of its own."""
+        args = words[1:]
+        for index, word in enumerate(args):
+            if re.match(r"--s|-[a-zA-Z0]*S", word.text):
+                glued = re.sub(r"^(--s[a-z-]*=?|-[a-zA-Z0]*?S)", "", word.text)
+                text = ShellWord(glued, word.expands, word.glob) if glued else (*args[index + 1 :], ShellWord(""))[0]
+                return self._read_env_split(text, args[index + (1 if glued else 2) :], folder)
+            if not word.text.startswith("-") and not is_assignment(word):
+                break
+        for word in args:
+            name, equals, value = word.text.partition("=")
+            if equals and can_change_programs(name, value):
+                self.note_doubt(f"it changes {name}, on which it depends what other programs do")
+        return self._read_wrapped("env", args, folder)
+
+    def _read_env_split(self, text: ShellWord, rest: Sequence[ShellWord], folder: str | None) -> bool:
+        """The words of a text take its place among the arguments of `env`."""
+        script, flaw = read_script(text.text, folder)
+        if flaw or not text.literal or len(script.commands) != 1 or script.commands[0].redirects:
+            self.note_doubt("env is given a text that cannot be read with certainty")
+            self._add_text(text.text, folder)
+        words = [word for simple in script.commands[:1] for word in simple.words]
+        if any(re.match(r"--s|-[a-zA-Z0]*S", word.text) for word in words):
+            self.note_doubt("env is given a text that cannot be read with certainty")
+        return self._read_wrapped("env", [*words, *rest], folder)
+
+    def _read_flock(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        given = find_option_value(words[1:], "c", "command")
+        if given is not None:
+            self._add_joined_words([given], folder)
+            return False
+        return self._read_wrapped("flock", words[1:], folder)
+
+    def _read_parallel(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        """The words are a command, what follows `:::` are its arguments, one after the other."""
+        self.note_doubt("parallel runs commands that it puts together while it runs")
+        rest = list(skip_options(words[1:], WRAPPERS["parallel"].short_valued, WRAPPERS["parallel"].long_valued))
+        cut = next((index for index, word in enumerate(rest) if word.text.startswith(":::")), len(rest))
+        if len(rest[:cut]) == 1 and rest[0].literal:
+            self._add_joined_words(rest[:1], folder)
+        if rest[:cut]:
+            extra = [word for word in rest[cut + 1 :] if not word.text.startswith(":::")]
+            self._add_inner([*rest[:cut], *extra], folder)
+        return False
+
+    def _read_find(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        fed = False
+        for index, word in enumerate(words):
+            if word.text in ("-exec", "-execdir", "-ok", "-okdir"):
+                rest = list(words[index + 1 :])
+                ends = [n for n, item in enumerate(rest) if item.text in (";", "+")]
+                inner = rest[: ends[0]] if ends else rest
+                if inner:
+                    fed |= self._add_inner(inner, folder)
+        return fed
+
+    def _read_git(self, words: Sequence[ShellWord], folder: str | None) -> bool:
+        """git runs programs that its configuration names, so one that is given on the command line is a doubt."""
+        args = words[1:]
+        index = 0
+        while index < len(args) and args[index].text.startswith("-"):
+            text = args[index].text
+            if text == "-c" and index + 1 < len(args) and args[index + 1].text.split("=")[0] not in _SAFE_GIT_SETTINGS:
+                self._read_git_alias(args[index + 1], folder)
+            if text.startswith(("--exec-path=", "--config-env")):
+                self.note_doubt("git is told to run other programs")
+            index += 2 if text in _GIT_VALUED else 1
+        verb = args[index].text if index < len(args) else ""
+        after = args[index + 1 :]
+        if verb == "submodule" and any(word.text == "foreach" for word in after):
+            start = next(n for n, word in enumerate(after) if word.text == "foreach")
+            self._add_joined_words(skip_options(after[start + 1 :], ""), None)
+        given = find_option_value(after, "x", "exec") if verb == "rebase" else None
+        if given is not None:
+            self._add_joined_words([given], folder)
+        if verb == "bisect" and after and after[0].text == "run":
+            return self._add_inner(after[1:], folder) if len(after) > 1 else False
+        if verb in ("filter-branch", "difftool", "mergetool"):
+            self.note_doubt(f"git {verb} runs other programs")
+        return False
+
+    def _read_git_alias(self, word: ShellWord, folder: str | None) -> None:
+        self.note_doubt("git is given a setting that may run other programs")
+        value = word.text.partition("=")[2]
+        if value.startswith("!"):
+            self._add_text(value[1:], folder)
+
+    # --- builtins that evaluate their words ---
+
+    def _check_builtin(self, name: str, args: Sequence[ShellWord]) -> None:
+        """Some builtins treat a word as a variable with an index, and run what stands in the index."""
+        texts = [word.text for word in args]
+        if name == "let" and any(re.search(r"[A-Za-z_$`\[]", text.partition("=")[2] or text) for text in texts):
+            self.note_doubt("arithmetic may run what a variable holds")
+        elif name == "printf" and any(text.startswith("-v") for text in texts[:1]):
+            self.note_doubt("printf -v may run what its words hold")
+        elif name in _DECLARING_BUILTINS and any(re.match(r"[-+]\w*[in]", text) for text in texts):
+            self.note_doubt(f"{name} may run what its words hold")
+        elif name in ("test", "[") and "-v" in texts and any("[" in text for text in texts):
+            self.note_doubt("test -v may run what its words hold")
+        elif name not in ("printf", "export") and any(
+            _SUBSTITUTION_MARKS.search(word.text) for word in args if not word.expands
+        ):
+            self.note_doubt(f"{name} may run what its words hold")
+
+
+def _is_file_redirect(redirect: Redirect) -> bool:
+    """Not into the null device, not one stream into another, not text that stands in the command itself."""
+    target = redirect.target
+    if redirect.op in _HERE_OPERATORS:
+        return False
+    if not target.literal:
+        return True
+    if redirect.op in (">&", "<&") and re.fullmatch(r"\d+-?|-", target.text):
+        return False
+    return target.text != "/dev/null"
+
+
+_SPECIAL_PROGRAMS: dict[str, Callable[[CommandExtractor, Sequence[ShellWord], str | None], bool]] = {
+    **dict.fromkeys(
+        ("!", "{", "coproc", "do", "then", "else", "if", "while", "until", "elif"), CommandExtractor._read_keyword
+    ),
+    "su": CommandExtractor._read_su,
+    "runuser": CommandExtractor._read_su,
+    "script": CommandExtractor._read_script_program,
+    "ssh": CommandExtractor._read_ssh,
+    **dict.fromkeys(("cmd", "cmd.exe", "powershell", "powershell.exe", "pwsh"), CommandExtractor._read_windows_shell),
+    "trap": CommandExtractor._read_trap,
+    "env": CommandExtractor._read_env,
+    "flock": CommandExtractor._read_flock,
+    "parallel": CommandExtractor._read_parallel,
+    "find": CommandExtractor._read_find,
+    "git": CommandExtractor._read_git,
+}

@@ -1,0 +1,244 @@
+"""Programs that run other programs: which of their words are the command they run.
+
+Where `cd` leads, told from its words alone.
+
+What a command prints that is written out in the same line, and so what the command behind a pipe reads.
+"""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from odin.policy.commands.syntax import ShellWord, SimpleCommand, split_names
+
+SHELLS = split_names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash rksh yash osh")
+
+OPAQUE_BUILTINS = split_names("source . alias enable hash complete compgen bind mapfile readarray fc coproc")
+"""They change what later commands mean, or run what cannot be seen here."""
+
+
+class Wrapper(Struct, frozen=True):
+    """Which short options take a value, which long ones do, and how many operands come before the command."""
+
+    short_valued: str = ""
+    long_valued: str = ""
+    operands: int = 0
+    folder_option: str = ""
+
+
+WRAPPERS: dict[str, Wrapper] = {
+    "sudo": Wrapper("ugpCrtThDRUacA", "user group prompt close-from role type host chdir chroot other-user", 0, "D"),
+    "doas": Wrapper("uCa"),
+    "pkexec": Wrapper("", "user"),
+    "run0": Wrapper("ug", "user group chdir unit property setenv"),
+    "env": Wrapper("uCa", "unset chdir argv0", 0, "C"),
+    "nice": Wrapper("n", "adjustment"),
+    "ionice": Wrapper("cnpPu", "class classdata pid"),
+    "chrt": Wrapper("TPD", "", 1),
+    "nohup": Wrapper(),
+    "setsid": Wrapper(),
+    "command": Wrapper(),
+    "builtin": Wrapper(),
+    "exec": Wrapper("a"),
+    "time": Wrapper("fo", "format output"),
+    "stdbuf": Wrapper("ioe", "input output error"),
+    "unbuffer": Wrapper(),
+    "timeout": Wrapper("ks", "kill-after signal", 1),
+    "gtimeout": Wrapper("ks", "kill-after signal", 1),
+    "xargs": Wrapper(
+        "adEeIiLlnPs", "arg-file delimiter replace max-lines max-args max-procs max-chars process-slot-var"
+    ),
+    "parallel": Wrapper("jNnLIaPS", "jobs max-args arg-file replace sshlogin"),
+    "flock": Wrapper("wE", "timeout wait conflict-exit-code", 1),
+    "chroot": Wrapper("", "userspec groups", 1),
+    "taskset": Wrapper("", "", 1),
+    "numactl": Wrapper("iNmCpl", "interleave cpunodebind membind physcpubind preferred"),
+    "strace": Wrapper("abeEIoOpPsSuUX", "output attach trace"),
+    "ltrace": Wrapper("aAeDFlnopsuwx", "output"),
+    "gdb": Wrapper(),
+    "valgrind": Wrapper(),
+    "perf": Wrapper(),
+    "busybox": Wrapper(),
+    "toybox": Wrapper(),
+    "unshare": Wrapper("SGRw", "setuid setgid root wd"),
+    "nsenter": Wrapper("tSGrw", "target setuid setgid root wd"),
+    "setpriv": Wrapper("", "reuid regid groups inh-caps ambient-caps bounding-set securebits"),
+    "prlimit": Wrapper("p", "pid"),
+    "systemd-run": Wrapper("pEut", "property setenv unit description slice uid gid working-directory"),
+    "systemd-inhibit": Wrapper("", "what who why mode"),
+    "dbus-run-session": Wrapper("", "config-file dbus-daemon"),
+    "caffeinate": Wrapper("tw"),
+    "proot": Wrapper("rbwq"),
+    "fakeroot": Wrapper("lsib"),
+    "firejail": Wrapper(),
+    "bwrap": Wrapper("", "bind ro-bind dev-bind chdir setenv unsetenv uid gid"),
+    "xvfb-run": Wrapper("ens", "server-num server-args error-file auth-file"),
+    "hyperfine": Wrapper("wrmMLPS", "warmup runs prepare setup"),
+    "entr": Wrapper(),
+    "rlwrap": Wrapper(),
+    "script": Wrapper("EIOTBo", "echo log-in log-out log-io log-timing output-limit"),
+    "coproc": Wrapper(),
+    "su": Wrapper("sgGw", "shell group supp-group whitelist-environment"),
+    "runuser": Wrapper("sgGuw", "shell group user"),
+    "doit": Wrapper(),
+    **dict.fromkeys(
+        split_names(
+            "chronic ts proxychains proxychains4 torsocks tsocks dbus-launch catchsegv linux32 linux64 eatmydata "
+            "dumb-init tini coreutils winpty softlimit"
+        ),
+        Wrapper(),
+    ),
+    **dict.fromkeys(split_names("faketime setarch gosu su-exec pidproxy"), Wrapper("", "", 1)),
+}
+
+TEXT_RUNNERS = {"eval": "", "watch": "nd"}
+"""They put their words together to one text, and a shell reads that."""
+
+SSH_VALUED = "BbcDEeFIiJLlmOoPpQRSWw"
+
+_LOOKUP_VARIABLES = re.compile(
+    r"PATH|IFS|ENV|BASH_\w+|BASHOPTS|SHELLOPTS|PROMPT_COMMAND|PS[0-4]|LD_\w+|DYLD_\w+|HOME|\w*PAGER|\w*EDITOR|VISUAL"
+    r"|LESSOPEN|LESSCLOSE|GIT_(?:EXTERNAL_DIFF|SSH|SSH_COMMAND|CONFIG\w*|EXEC_PATH|ASKPASS|PROXY_COMMAND|DIR|TEMPLATE_DIR)"
+)
+"""Variables that decide which programs others run."""
+
+_SAFE_VALUES = ("", "true", ":", "cat", "less", "more", "false")
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=")
+
+
+def is_assignment(word: ShellWord) -> bool:
+    return "=" in word.text and _ASSIGNMENT.match(word.text) is not None
+
+
+def can_change_programs(name: str, value: str | None) -> bool:
+    """Whether giving this variable this value may make other programs run than those that are named."""
+    if _LOOKUP_VARIABLES.fullmatch(name) is None:
+        return False
+    return name.startswith(("PATH", "LD_")) or value not in _SAFE_VALUES
+
+
+def skip_options(args: Sequence[ShellWord], valued: str, long: str = "") -> Sequence[ShellWord]:
+    """What follows the options, where some of them take the next word as their value."""
+    names = long.split()
+    index = 0
+    while index < len(args):
+        text = args[index].text
+        if text == "--":
+            return args[index + 1 :]
+        if not text.startswith("-") or text == "-":
+            break
+        if text.startswith("--"):
+            index += 2 if any(name.startswith(text[2:]) for name in names) else 1
+        else:
+            index += 2 if text[-1] in valued and not set(text[1:-1]) & set(valued) else 1
+    return args[index:]
+
+
+def find_option_value(args: Sequence[ShellWord], short: str, long: str) -> ShellWord | None:
+    """The value of one option, written in any of the usual ways."""
+    for index, word in enumerate(args):
+        text = word.text
+        if text in (f"--{long}", f"-{short}"):
+            return args[index + 1] if index + 1 < len(args) else None
+        for start in (f"--{long}=", f"-{short}"):
+            if short and text.startswith(start) and not (start == f"-{short}" and text.startswith("--")):
+                return ShellWord(text[len(start) :], word.expands, word.glob, word.quoted)
+        if short and re.match(rf"-\w*{short}$", text) and not text.startswith("--"):
+            return args[index + 1] if index + 1 < len(args) else None
+    return None
+
+
+_PWD_FORMS = ("$PWD", "${PWD}", "$(pwd)", "`pwd`")
+_HOME_FORMS = ("$HOME", "${HOME}")
+_PREFIX_WORDS = ("command", "builtin", "time", "-p", "--", "!", "{")
+
+
+def follow_cd(folder: str | None, words: Sequence[ShellWord], *, home: bool = True) -> str | None:
+    """The folder after this command, supposing it succeeds. `home` is False when HOME may have been changed."""
+    rest = list(words)
+    while rest and rest[0].text in _PREFIX_WORDS:
+        rest.pop(0)
+    if not rest or rest[0].text not in ("cd", "pushd", "popd"):
+        return folder
+    if rest[0].text == "popd":
+        return None
+    operands = [word for word in rest[1:] if not word.text.startswith("-") or word.text == "-"]
+    if not operands:
+        return "~" if home and rest[0].text == "cd" else None
+    return resolve_cd_target(folder, operands[0], home=home)
+
+
+def resolve_cd_target(folder: str | None, word: ShellWord, *, home: bool = True) -> str | None:
+    """Where a word leads from a folder; None when that cannot be told."""
+    text = word.text
+    if word.expands:
+        for name in _PWD_FORMS:
+            if text == name or text.startswith(f"{name}/"):
+                return join_folder(folder, text[len(name) :].lstrip("/") or ".")
+        for name in (*_HOME_FORMS, "~"):
+            if text == name or text.startswith(f"{name}/"):
+                return "~" + text[len(name) :] if home else None
+        return None
+    if word.glob or not text or text == "-":
+        return None
+    return join_folder(folder, f"./{text}" if text.startswith("~") else text)
+
+
+def join_folder(folder: str | None, text: str) -> str | None:
+    """A path seen from a folder, either of which may be unknown, relative, full, or begin with `~`."""
+    if text.startswith(("/", "~")):
+        return text
+    if folder is None:
+        return None
+    return text if not folder else f"{folder.rstrip('/')}/{text}"
+
+
+_MAX_INPUT_CHARS = 4_000
+_PASS_THROUGH = split_names("cat tee tac rev sort uniq head tail nl tr sed")
+
+
+def find_inputs(commands: Sequence[SimpleCommand]) -> list[tuple[str, ...]]:
+    """For each command the texts that are known to reach its standard input."""
+    found: list[tuple[str, ...]] = []
+    for index, simple in enumerate(commands):
+        here = tuple(item.target.text for item in simple.redirects if item.op == "<<<")
+        if simple.operator in ("|", "|&") and index:
+            here = (*here, *_find_output(commands[index - 1], found[-1]))
+        found.append(tuple(text[:_MAX_INPUT_CHARS] for text in here))
+    return found
+
+
+def _find_output(simple: SimpleCommand, fed: tuple[str, ...]) -> tuple[str, ...]:
+    words = simple.words
+    name = words[0].text.rsplit("/", 1)[-1] if words else ""
+    if name == "echo":
+        return (_resolve_escapes(" ".join(_printed_texts_of(words[1:]))),)
+    if name == "printf":
+        return (_resolve_escapes("\n".join(_printed_texts_of(words[1:]))),)
+    if name == "pwd":
+        return ("$PWD",)
+    return fed if name in _PASS_THROUGH else ()
+
+
+def _printed_texts_of(words: Sequence[ShellWord]) -> list[str]:
+    """The words that are printed; one that names a folder by a sign stays that."""
+    texts = [word.text for word in words]
+    while texts and re.fullmatch(r"-[neE]+|--", texts[0]):
+        texts.pop(0)
+    return texts
+
+
+def _resolve_escapes(text: str) -> str:
+    return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def split_loose_words(text: str) -> list[ShellWord]:
+    """The words of a text that is no command line: parted by blanks, with quotes and backslashes taken away."""
+    return [_make_loose_word(piece) for piece in re.sub(r"['\"\\]", "", text).split()]
+
+
+def _make_loose_word(text: str) -> ShellWord:
+    expands = "$" in text or "`" in text or text.startswith("~") or ("{" in text and "," in text)
+    return ShellWord(text, expands, any(char in text for char in "*?["))

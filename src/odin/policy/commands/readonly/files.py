@@ -1,0 +1,469 @@
+"""Commands that tell what files there are, and how they differ.
+
+Commands that print, cut and reorder text.
+
+Commands that search in files: grep and its kin.
+
+A search that opens every file below a folder is harmless only when none of them is known to hold secrets.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from odin.policy.commands.readonly.options import (
+    GlobMatch,
+    ParsedOptions,
+    ReadOnlyCommand,
+    has_any_operands,
+    has_inside_paths,
+    has_no_operands,
+    has_one_readable_file,
+    has_only_names,
+    has_readable_files,
+)
+from odin.policy.commands.readonly.scope import ReadScope, TreeScan
+from odin.policy.paths import contains, is_folder, join_path, resolve_path
+
+_DIGEST = ReadOnlyCommand(has_readable_files, "btz", "binary text tag zero")
+
+
+def _check_comparison(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """Two files, or two folders: files in those are read through links, so there must be none that lead anywhere."""
+    if any(not word.isdigit() for word in parsed.operands[2:]):
+        return False
+    for word in parsed.operands[:2]:
+        found = resolve_path(word, scope.cwd)
+        folder = found is not None and is_folder(found)
+        if not (
+            scope.allows_path(word) and TreeScan(follow_links=True).is_clear(word, scope)
+            if folder
+            else scope.allows_content(word)
+        ):
+            return False
+    return True
+
+
+def _check_df(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """The size of a whole file system may be asked for, wherever it begins."""
+    return all(word in ("/", "/tmp") or scope.allows_path(word) for word in parsed.operands)
+
+
+_NAME_ONLY_OPTIONS = ("d", "directory", "1", "a", "A", "r", "p", "Q", "color")
+"""Options of ls with which it prints names only."""
+
+
+def _is_link_match(word: str, scope: ReadScope, *, slash: bool = False) -> bool:
+    """A pattern stands for whatever is there, be it a link that leads out. A slash behind it would follow that."""
+    return isinstance(word, GlobMatch) and (slash or not word.endswith("/")) and scope.allows_name(word)
+
+
+def _has_named_paths(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """Paths of which a link among them is shown as a link."""
+    return all(scope.allows_path(word) or _is_link_match(word, scope) for word in parsed.operands)
+
+
+def _check_ls(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """With -d or -l a link is shown as a link; otherwise a folder behind it is opened.
+
+    Some versions know -I and -w without a value: what follows is a folder to them.
+    """
+    if not all(scope.allows_path(value) for value in parsed.values_of("I", "w")):
+        return False
+    if parsed.has("d", "directory"):
+        bare = all(name in _NAME_ONLY_OPTIONS for name, _ in parsed.options)
+        return all(scope.allows_path(word) or _is_link_match(word, scope, slash=bare) for word in parsed.operands)
+    long = parsed.has("l") and not parsed.has("C", "x", "m", "1", "format", "zero")
+    return _has_named_paths(parsed, scope) if long else has_inside_paths(parsed, scope)
+
+
+def _check_readlink(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """Without an option that resolves it, only the text of a link is shown."""
+    plain = not parsed.has("f", "e", "m", "canonicalize", "canonicalize-existing", "canonicalize-missing")
+    return all(scope.allows_path(word) or (plain and scope.allows_name(word)) for word in parsed.operands)
+
+
+def _check_stat(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    return (
+        has_inside_paths(parsed, scope)
+        if parsed.has("L", "f", "dereference", "file-system")
+        else _has_named_paths(parsed, scope)
+    )
+
+
+def _check_file(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    return (
+        has_inside_paths(parsed, scope)
+        if parsed.has("L", "dereference") or os.environ.get("POSIXLY_CORRECT")
+        else _has_named_paths(parsed, scope)
+    )
+
+
+FILE_COMMANDS: dict[str, ReadOnlyCommand] = {
+    "pwd": ReadOnlyCommand(has_no_operands, "LP", "logical physical"),
+    "ls": ReadOnlyCommand(
+        _check_ls,
+        "aAbBcCdfFgGhiklmnNopqQrRsStTuUvw:xXZ1I:",
+        "all almost-all author escape block-size= ignore-backups color? directory classify? file-type format= "
+        "full-time group-directories-first no-group human-readable si hide= hyperlink? indicator-style= inode ignore= "
+        "kibibytes numeric-uid-gid literal hide-control-chars quote-name quoting-style= reverse recursive size sort= "
+        "time= time-style= tabsize= width= context zero",
+    ),
+    "dir": ReadOnlyCommand(has_inside_paths, "aAlhrRtS1", "all color?"),
+    "cat": ReadOnlyCommand(
+        has_readable_files,
+        "AbeEnstTuv",
+        "number number-nonblank show-all show-ends show-tabs squeeze-blank show-nonprinting",
+    ),
+    "head": ReadOnlyCommand(
+        has_readable_files, "n:c:qvz", "lines= bytes= quiet verbose silent zero-terminated", takes_number=True
+    ),
+    "tail": ReadOnlyCommand(
+        has_readable_files, "n:c:qvz", "lines= bytes= quiet verbose silent zero-terminated", takes_number=True
+    ),
+    "wc": ReadOnlyCommand(has_readable_files, "lwcmL", "lines words bytes chars max-line-length total="),
+    "stat": ReadOnlyCommand(_check_stat, "c:tfLx", "format= printf= terse file-system dereference cached="),
+    "file": ReadOnlyCommand(
+        _check_file,
+        "bikhNLIErF:",
+        "brief mime mime-type mime-encoding no-dereference dereference extension separator= raw",
+    ),
+    "du": ReadOnlyCommand(
+        _has_named_paths,
+        "shackmbxd:St:0B:",
+        "summarize human-readable all total max-depth= bytes apparent-size block-size= exclude= one-file-system "
+        "separate-dirs si threshold= null time? time-style= inodes",
+    ),
+    "df": ReadOnlyCommand(
+        _check_df,
+        "hHTiaklPt:x:mB:",
+        "human-readable si print-type inodes all local portability total type= exclude-type= block-size= output?",
+    ),
+    "which": ReadOnlyCommand(has_only_names, "as", "all"),
+    "whereis": ReadOnlyCommand(has_only_names, "bms"),
+    "basename": ReadOnlyCommand(has_any_operands, "as:z", "multiple suffix= zero"),
+    "dirname": ReadOnlyCommand(has_any_operands, "z", "zero"),
+    "readlink": ReadOnlyCommand(
+        _check_readlink,
+        "femnqsvz",
+        "canonicalize canonicalize-existing canonicalize-missing no-newline quiet silent verbose zero",
+    ),
+    "realpath": ReadOnlyCommand(
+        has_inside_paths,
+        "emqszLP",
+        "canonicalize-existing canonicalize-missing quiet strip no-symlinks zero logical physical relative-to= "
+        "relative-base=",
+    ),
+    "tree": ReadOnlyCommand(
+        has_inside_paths,
+        "adfiCDhpstL:P:I:qNQugFAnSrvcUJX",
+        "dirsfirst noreport filelimit= gitignore prune du si inodes device sort= timefmt= matchdirs ignore-case "
+        "charset= filesfirst",
+        is_unbundled=True,
+    ),
+    "cmp": ReadOnlyCommand(_check_comparison, "bln:si:", "print-bytes verbose silent quiet bytes= ignore-initial="),
+    "comm": ReadOnlyCommand(
+        has_readable_files, "123z", "total check-order nocheck-order output-delimiter= zero-terminated"
+    ),
+    "diff": ReadOnlyCommand(
+        _check_comparison,
+        "ubwBiqrNcU:C:ydsatETEpI:W:nex:",
+        "unified? context? brief recursive ignore-case ignore-all-space ignore-space-change ignore-blank-lines "
+        "ignore-trailing-space ignore-matching-lines= new-file color? side-by-side width= suppress-common-lines "
+        "report-identical-files text show-c-function label= minimal normal left-column exclude= strip-trailing-cr "
+        "no-dereference speed-large-files tabsize= expand-tabs initial-tab",
+    ),
+    "cksum": ReadOnlyCommand(has_readable_files, "a:z", "algorithm= untagged tag zero base64 raw"),
+    "sum": ReadOnlyCommand(has_readable_files, "rs", "sysv"),
+    **dict.fromkeys(("md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum"), _DIGEST),
+    "shasum": ReadOnlyCommand(has_readable_files, "a:btp", "algorithm= binary text portable"),
+    "md5": ReadOnlyCommand(has_readable_files, "qr"),
+    "getfacl": ReadOnlyCommand(
+        has_inside_paths, "acdeEtnp", "access default numeric omit-header skip-base tabular absolute-names"
+    ),
+    "lsattr": ReadOnlyCommand(has_inside_paths, "aldpv"),
+    "namei": ReadOnlyCommand(has_inside_paths, "lmovnx", "long modes owners vertical nosymlinks mountpoints"),
+    "pathchk": ReadOnlyCommand(has_inside_paths, "pP", "portability"),
+}
+
+
+_MAX_SLEEP = 60
+
+
+def _check_printf(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """A format and its values: none may be an option, and none holds what arithmetic would run from inside quotes."""
+    return bool(parsed.operands) and not any(char in word for word in parsed.operands for char in "$`")
+
+
+def _check_sleep(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    waits = [re.fullmatch(r"(\d{1,3}(?:\.\d+)?)s?", word) for word in parsed.operands]
+    return len(waits) == 1 and waits[0] is not None and float(waits[0][1]) <= _MAX_SLEEP
+
+
+def _has_no_list_files(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """`@file` stands for the words in that file."""
+    return not any(word.startswith("@") for word in parsed.operands) and has_readable_files(parsed, scope)
+
+
+def _check_shuf(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """With -r and no number it never ends."""
+    endless = parsed.has("r", "repeat") and not parsed.has("n", "head-count")
+    return not endless and (parsed.has("e", "echo") or has_one_readable_file(parsed, scope))
+
+
+def _check_look(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """Without a file, look searches a dictionary of the system."""
+    return (
+        len(parsed.operands) in (1, 2)
+        and not parsed.starts_with_glob
+        and all(scope.allows_content(word) for word in parsed.operands[1:])
+    )
+
+
+def _check_compressed(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """Files that are there: for one that is not, another is opened that has a suffix more."""
+    return all(scope.allows_content(word) and os.path.isfile(join_path(scope.cwd, word)) for word in parsed.operands)  # noqa: PTH113
+
+
+def _check_decompression(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """Without one of these options, the file is replaced by another."""
+    return parsed.has("c", "l", "t", "stdout", "to-stdout", "list", "test") and _check_compressed(parsed, scope)
+
+
+def _check_archive(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """What is in an archive, which is named first; what follows are names inside of it."""
+    return _check_compressed(ParsedOptions([], parsed.operands[:1]), scope) and bool(parsed.operands)
+
+
+def _check_unzip(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    return parsed.has("l", "v", "t", "Z") and _check_archive(parsed, scope)
+
+
+def _has_only_numbers(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    return all(re.fullmatch(r"[+-]?\d{1,9}(\.\d{1,9})?", word) for word in parsed.operands)
+
+
+TEXT_COMMANDS: dict[str, ReadOnlyCommand] = {
+    "sort": ReadOnlyCommand(
+        has_readable_files,
+        "bdfghinMRrVuk:t:csmzCS:",
+        "reverse unique numeric-sort general-numeric-sort human-numeric-sort version-sort month-sort random-sort sort= "
+        "key= field-separator= check? ignore-case ignore-leading-blanks dictionary-order ignore-nonprinting merge "
+        "stable zero-terminated debug parallel= buffer-size=",
+    ),
+    "uniq": ReadOnlyCommand(
+        has_one_readable_file,
+        "cdDuif:s:w:z",
+        "count repeated all-repeated? unique ignore-case skip-fields= skip-chars= check-chars= group? zero-terminated",
+        options_first=True,
+    ),
+    "cut": ReadOnlyCommand(
+        has_readable_files,
+        "d:f:c:b:snz",
+        "delimiter= fields= characters= bytes= only-delimited complement output-delimiter= zero-terminated",
+    ),
+    "tr": ReadOnlyCommand(has_any_operands, "cCdst", "complement delete squeeze-repeats truncate-set1"),
+    "nl": ReadOnlyCommand(
+        has_readable_files,
+        "b:n:w:s:v:i:h:f:d:l:p",
+        "body-numbering= number-format= number-width= number-separator= starting-line-number= line-increment=",
+    ),
+    "tac": ReadOnlyCommand(has_readable_files, "brs:", "before regex separator="),
+    "rev": ReadOnlyCommand(has_readable_files),
+    "fold": ReadOnlyCommand(has_readable_files, "bsw:", "bytes spaces width=", takes_number=True),
+    "fmt": ReadOnlyCommand(
+        has_readable_files,
+        "cstuw:g:",
+        "crown-margin split-only tagged-paragraph uniform-spacing width= goal= prefix=",
+        takes_number=True,
+    ),
+    "pr": ReadOnlyCommand(
+        has_readable_files,
+        "adfFh:e?i?l:mn?N:o:rs?tTvW:w:",
+        "columns= header= length= omit-header width=",
+        takes_number=True,
+    ),
+    "paste": ReadOnlyCommand(has_readable_files, "d:sz", "delimiters= serial zero-terminated"),
+    "join": ReadOnlyCommand(
+        has_readable_files,
+        "a:e:ij:1:2:o:t:v:z",
+        "ignore-case header check-order nocheck-order zero-terminated",
+    ),
+    "expand": ReadOnlyCommand(has_readable_files, "it:", "initial tabs="),
+    "unexpand": ReadOnlyCommand(has_readable_files, "at:", "all first-only tabs="),
+    "column": ReadOnlyCommand(
+        has_readable_files,
+        "ts:c:nexo:N:R:H:J",
+        "table separator= columns= output-separator= table-columns= table-right= fillrows json table-name=",
+    ),
+    "od": ReadOnlyCommand(
+        has_readable_files, "A:j:N:t:vw?abcdfilosxS?", "address-radix= skip-bytes= read-bytes= format= strings? width?"
+    ),
+    "hexdump": ReadOnlyCommand(has_readable_files, "Cbcdoxvn:s:e:", "canonical length= skip= no-squeezing"),
+    "hd": ReadOnlyCommand(has_readable_files, "Cvn:s:"),
+    "xxd": ReadOnlyCommand(has_one_readable_file, "abc:eg:il:o:ps:uEd", options_first=True, is_unbundled=True),
+    "strings": ReadOnlyCommand(
+        _has_no_list_files,
+        "an:t:e:fow",
+        "all bytes= radix= encoding= print-file-name include-all-whitespace",
+        takes_number=True,
+        value_pattern="[^@].*",
+    ),
+    "base64": ReadOnlyCommand(has_one_readable_file, "diw:", "decode ignore-garbage wrap="),
+    "base32": ReadOnlyCommand(has_one_readable_file, "diw:", "decode ignore-garbage wrap="),
+    "iconv": ReadOnlyCommand(
+        has_readable_files, "f:t:cls", "from-code= to-code= list silent", value_pattern=r"[\w.:+-]*(//[\w,-]*)*"
+    ),
+    "tsort": ReadOnlyCommand(has_one_readable_file),
+    "shuf": ReadOnlyCommand(_check_shuf, "en:i:rz", "echo head-count= input-range= repeat zero-terminated"),
+    "numfmt": ReadOnlyCommand(
+        has_any_operands,
+        "d:z",
+        "from= to= from-unit= to-unit= suffix= padding= round= delimiter= field= format= grouping header? invalid=",
+    ),
+    "seq": ReadOnlyCommand(_has_only_numbers, "f:s:w", "format= separator= equal-width", takes_number=True),
+    "factor": ReadOnlyCommand(has_any_operands),
+    "bc": ReadOnlyCommand(has_readable_files, "lqsw", "mathlib quiet standard warn"),
+    "col": ReadOnlyCommand(has_no_operands, "bfhpx"),
+    "look": ReadOnlyCommand(_check_look, "dft:"),
+    "uuidgen": ReadOnlyCommand(has_no_operands, "r", "random"),
+    "gzip": ReadOnlyCommand(
+        _check_decompression, "cdlvtqN", "stdout to-stdout decompress list verbose test quiet", options_first=True
+    ),
+    "gunzip": ReadOnlyCommand(
+        _check_decompression, "clvtqN", "stdout to-stdout list verbose test quiet", options_first=True
+    ),
+    **dict.fromkeys(("zcat", "xzcat", "bzcat", "zstdcat"), ReadOnlyCommand(_check_compressed)),
+    "xz": ReadOnlyCommand(
+        _check_decompression, "cdlvtq", "stdout to-stdout decompress list verbose test quiet", options_first=True
+    ),
+    "unzip": ReadOnlyCommand(_check_unzip, "lvqZ1t", options_first=True),
+    "zipinfo": ReadOnlyCommand(_check_archive, "12slmvhtTzC", options_first=True),
+    "nm": ReadOnlyCommand(
+        _has_no_list_files, "agnuCDASoprP", "demangle? dynamic defined-only undefined-only numeric-sort print-size"
+    ),
+    "size": ReadOnlyCommand(_has_no_list_files, "ABdt", "format= totals"),
+    "readelf": ReadOnlyCommand(
+        _has_no_list_files, "ahlSsrdnVgeIW", "all file-header program-headers section-headers symbols dynamic wide"
+    ),
+    "sleep": ReadOnlyCommand(_check_sleep),
+    "true": ReadOnlyCommand(has_any_operands),
+    "false": ReadOnlyCommand(has_any_operands),
+    ":": ReadOnlyCommand(has_any_operands),
+    "printf": ReadOnlyCommand(_check_printf),
+    "umask": ReadOnlyCommand(has_no_operands, "S"),
+}
+
+
+_MAX_IGNORES = 20_000
+_PATTERN_OPTIONS = ("e", "regexp", "f", "file")
+"""Options that give the pattern, so that all operands are files."""
+
+
+def _check_search(parsed: ParsedOptions, scope: ReadScope, scan: TreeScan | None) -> bool:
+    """The first operand is a pattern unless an option gave one; the others are files, or trees with `look`."""
+    paths = parsed.operands if parsed.has(*_PATTERN_OPTIONS) else parsed.operands[1:]
+    if scan is None:
+        return all(scope.allows_content(word) for word in paths)
+    return all(scope.allows_path(word) and scan.is_clear(word, scope) for word in paths or ["."])
+
+
+def _has_pattern(parsed: ParsedOptions) -> bool:
+    return parsed.has(*_PATTERN_OPTIONS) or (bool(parsed.operands) and not parsed.starts_with_glob)
+
+
+def _check_grep(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    if not _has_pattern(parsed):
+        return False
+    follows = parsed.has("R", "dereference-recursive")
+    if not follows and not parsed.has("r", "recursive"):
+        return _check_search(parsed, scope, None)
+    only = parsed.values_of("include")
+    if parsed.has("exclude") or any(char in pattern for pattern in only for char in "[\\/"):
+        only = []  # with both, a file that neither names may be searched
+    skipped = [name for name in parsed.values_of("exclude-dir") if not set(name) & set("*?[\\")]
+    return _check_search(parsed, scope, TreeScan(patterns=tuple(only), skipped_names=skipped, follow_links=follows))
+
+
+_GREP = ReadOnlyCommand(
+    _check_grep,
+    "ivywxclLnHhoqsEFGPaIzbTUZrRe:f@A:B:C:m:",
+    "ignore-case no-ignore-case invert-match word-regexp line-regexp count files-with-matches files-without-match "
+    "line-number only-matching quiet silent no-messages extended-regexp fixed-strings basic-regexp perl-regexp color? "
+    "colour? regexp= after-context= before-context= context= max-count= with-filename no-filename include= exclude= "
+    "exclude-dir= recursive dereference-recursive file@ byte-offset text null null-data initial-tab label= "
+    "binary-files= line-buffered "
+    "group-separator= no-group-separator",
+    takes_number=True,
+)
+
+# --- ripgrep and fd, which leave hidden and ignored files alone unless they are told otherwise ---
+
+
+def _check_ripgrep(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    """A pattern or type that chooses files also chooses hidden and ignored ones."""
+    if not _has_own_settings(scope):
+        return False
+    if parsed.has("files", "type-list", "version", "V"):
+        return all(scope.allows_path(word) for word in parsed.operands)
+    chosen = any(not glob.startswith("!") for glob in parsed.values_of("g", "glob", "iglob")) or parsed.has("t", "type")
+    everything = chosen or parsed.has("u", "unrestricted", "no-ignore", "no-ignore-vcs")
+    look = TreeScan(
+        skipped_names=() if everything else _read_ignored_folders(scope),
+        include_hidden=chosen or parsed.has(".", "hidden", "u", "unrestricted"),
+        follow_links=parsed.has("L", "follow"),
+    )
+    return _has_pattern(parsed) and _check_search(parsed, scope, look)
+
+
+def _has_own_settings(scope: ReadScope) -> bool:
+    """Whether ripgrep's configuration, which may name programs, is the user's and not the project's."""
+    path = os.environ.get("RIPGREP_CONFIG_PATH")
+    found = resolve_path(path, scope.cwd) if path else ""
+    return found == "" or (found is not None and not contains(scope.root, found))
+
+
+def _read_ignored_folders(scope: ReadScope) -> frozenset[str]:
+    """Folders that .gitignore leaves out by their plain name, such as node_modules. Only in a repository."""
+    if not os.path.lexists(f"{scope.root}/.git") or scope.has_config((".ignore", ".rgignore")):
+        return frozenset()
+    try:
+        with Path(scope.root, ".gitignore").open(encoding="utf-8", errors="replace") as file:
+            lines = file.read(_MAX_IGNORES).splitlines()
+    except OSError:
+        return frozenset()
+    if any(line.startswith("!") for line in lines):
+        return frozenset()
+    return frozenset(line.strip().strip("/") for line in lines if not set(line) & set("*?[#\\"))
+
+
+_RG = ReadOnlyCommand(
+    _check_ripgrep,
+    "ivwxclnNHIoqsSFPaUupL.e:f@A:B:C:m:g:t:T:j:M:d:r:E:0Vb",
+    "ignore-case smart-case case-sensitive invert-match word-regexp line-regexp count count-matches files-with-matches "
+    "files-without-match line-number no-line-number column no-column only-matching quiet no-messages fixed-strings "
+    "pcre2 regexp= after-context= before-context= context= max-count= with-filename no-filename glob= iglob= type= "
+    "type-not= threads= max-columns= max-columns-preview max-depth= hidden no-ignore no-ignore-vcs no-ignore-parent "
+    "unrestricted files sort= sortr= color= colors= heading no-heading json stats multiline multiline-dotall text null "
+    "trim no-config passthru replace= vimgrep pretty encoding= max-filesize= one-file-system type-list version "
+    "byte-offset line-buffered context-separator= follow file@ debug glob-case-insensitive crlf engine= no-unicode",
+)
+
+
+def _check_fd(parsed: ParsedOptions, scope: ReadScope) -> bool:
+    return all(scope.is_within(word) for word in parsed.operands)
+
+
+_FD = ReadOnlyCommand(
+    _check_fd,
+    "HIusigFapt:e:d:E:S:0j:c:1qV",
+    "hidden no-ignore no-ignore-vcs case-sensitive ignore-case glob regex fixed-strings absolute-path full-path type= "
+    "extension= max-depth= min-depth= exact-depth= exclude= size= changed-within= changed-before= print0 color= "
+    "threads= max-results= quiet prune strip-cwd-prefix version unrestricted",
+)
+
+SEARCH_COMMANDS: dict[str, ReadOnlyCommand] = {
+    **dict.fromkeys(("grep", "egrep", "fgrep"), _GREP),
+    "rg": _RG,
+    **dict.fromkeys(("fd", "fdfind"), _FD),
+}

@@ -1,0 +1,208 @@
+"""The shapes of a command line: words, redirections and simple commands, as a shell sees them before it runs anything.
+
+The text is read by tree-sitter's grammar of bash, and what it says is checked again piece by piece: where anything is
+not certain, that is said, and whoever asks must then assume the worst. Commands inside substitutions, groups and
+here-documents are read too, so that nothing hides in them.
+
+Words as bash makes them out of quoted and unquoted pieces.
+
+What was found in a command line: every command it would run, and whether these are all.
+"""
+
+import re
+
+from msgspec import Struct
+
+MAX_COMMAND_CHARS = 10_000
+
+
+def split_names(text: str) -> frozenset[str]:
+    """A set of names written as one text."""
+    return frozenset(text.split())
+
+
+class Unparseable(Exception):
+    """The text cannot be read with certainty; `reason` says why, as the end of a sentence ("it ...")."""
+
+    @property
+    def reason(self) -> str:
+        return str(self.args[0]) if self.args else "it cannot be read"
+
+
+class ShellWord(Struct, frozen=True):
+    """One word after quotes are removed. `expands` when the shell would still put something else in its place."""
+
+    text: str
+    expands: bool = False
+    glob: bool = False
+    quoted: bool = False
+
+    @property
+    def literal(self) -> bool:
+        return not (self.expands or self.glob)
+
+
+class Redirect(Struct, frozen=True):
+    fd: str
+    op: str
+    target: ShellWord
+
+
+class SimpleCommand(Struct, frozen=True):
+    """One simple command, its assignments included.
+
+    `after` is the operator before it; `nested` when it stands inside another word or group. `folder` is where it would
+    run, supposing that each `cd` before it succeeds: "" where the whole text starts, a path (from there, or full, or
+    one that begins with `~`), or None when that cannot be told.
+    """
+
+    words: tuple[ShellWord, ...]
+    redirects: tuple[Redirect, ...] = ()
+    operator: str = ""
+    nested: bool = False
+    folder: str | None = ""
+
+
+class ShellScript(Struct, frozen=True):
+    """All simple commands of a text, in order.
+
+    `plain` when there is nothing but them and the operators between them, and a second reader saw the same words.
+    `bodies` are here-documents. `doubts` say what could run something that is not among the commands. `assigned` are
+    the values that variables are given in the text, None where it is not a literal; `given` are the same as words.
+    `functions` are the names defined.
+    """
+
+    commands: tuple[SimpleCommand, ...]
+    plain: bool
+    bodies: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    assigned: tuple[tuple[str, str | None], ...] = ()
+    functions: tuple[str, ...] = ()
+    assigned_words: tuple[tuple[str, ShellWord], ...] = ()
+
+
+_TILDE = re.compile(r"(?:^|[=:])~")
+_HISTORY = re.compile(r"![\w!?#-]")
+_BREAKING = frozenset(" \t\n\"'`;&|<>()$")
+
+
+class WordBuilder:
+    """A word that is being put together from its pieces."""
+
+    def __init__(self) -> None:
+        self._chars: list[str] = []
+        self._bare: list[str] = []
+        self.expands = False
+        self._quoted = False
+
+    def add_bare(self, text: str) -> bool:
+        """Add unquoted text; False when it holds a character that would have ended the word."""
+        if "\\" not in text:
+            self._chars.append(text)
+            self._bare.append(text)
+            return _BREAKING.isdisjoint(text)
+        sound = True
+        at = 0
+        while at < len(text):
+            char = text[at]
+            if char == "\\":
+                following = text[at + 1 : at + 2]
+                if following != "\n":
+                    self.add_quoted(following)
+                sound = sound and bool(following)
+                at += 2
+                continue
+            sound = sound and char not in _BREAKING
+            self._chars.append(char)
+            self._bare.append(char)
+            at += 1
+        return sound
+
+    def add_quoted(self, text: str) -> None:
+        """Add text in which nothing has a meaning any more."""
+        self._quoted = True
+        self._bare.append("\0")
+        if text:
+            self._chars.append(text)
+
+    def add_double_quoted(self, text: str) -> None:
+        """Add literal text from between double quotes."""
+        if "!" in text and _HISTORY.search(text):
+            self.expands = True
+        self.add_quoted(re.sub(r'\\(["$`\\])', r"\1", text.replace("\\\n", "")) if "\\" in text else text)
+
+    def add_expansion(self, text: str) -> None:
+        """Add something that the shell will replace."""
+        self.expands = True
+        self._bare.append("\0")
+        self._chars.append(text)
+
+    def build(self) -> ShellWord:
+        text = "".join(self._chars)
+        bare = "".join(self._bare)
+        glob = "*" in bare or "?" in bare or ("[" in bare and "]" in bare[bare.index("[") :])
+        return ShellWord(text, self.expands or _is_changed_by_shell(bare), glob, self._quoted)
+
+
+def _is_changed_by_shell(bare: str) -> bool:
+    """Whether unquoted text, its quoted pieces shown as NUL, is one that a shell may replace."""
+    if not bare:
+        return False
+    if bare[0] in "=^" and len(bare) > 1 and bare not in ("==", "=~"):
+        return True
+    if "~" in bare and _TILDE.search(bare):
+        return True
+    if "{" in bare and has_brace_expansion(bare):
+        return True
+    return "!" in bare and _HISTORY.search(bare) is not None
+
+
+def has_brace_expansion(bare: str) -> bool:
+    """Whether braces in unquoted text may stand for several words: after an opening one comes a comma or two dots."""
+    insides = (piece.partition("{")[2] for piece in bare.split("}"))
+    return any("," in inside or ".." in inside for inside in insides)
+
+
+class ExtractedCommand(Struct, frozen=True):
+    """One command as words, and whether it stands in the text as such or was found inside something.
+
+    `folder` is where it would run, as in `Simple.folder`. `fed` are texts that it reads from its standard input, as far
+    as they stand in the command line.
+    """
+
+    words: tuple[ShellWord, ...]
+    is_inner: bool = False
+    folder: str | None = ""
+    stdin_texts: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(word.text for word in self.words)
+
+    @property
+    def name(self) -> str:
+        return self.words[0].text.rsplit("/", 1)[-1] if self.words else ""
+
+
+class CommandAnalysis(Struct, frozen=True):
+    """`sure` when every command that would run is among the parts; if not, `reason` says why ("it ...", "a ...").
+
+    `redirects` are those that touch a file; `writes` the ones among them that open it for writing. `script` is there
+    when the text could be read. `assigned` are the values given to variables, None where it is not a literal, `given`
+    the same as words, and `functions` the names that the text defines. `unread` are texts inside of the command that a
+    shell would run, and that could not be read.
+    """
+
+    commands: tuple[ExtractedCommand, ...]
+    is_complete: bool
+    redirects: tuple[Redirect, ...] = ()
+    script: ShellScript | None = None
+    reason: str = ""
+    assigned: tuple[tuple[str, str | None], ...] = ()
+    functions: tuple[str, ...] = ()
+    assigned_words: tuple[tuple[str, ShellWord], ...] = ()
+    unreadable_texts: tuple[str, ...] = ()
+
+    @property
+    def writes(self) -> tuple[Redirect, ...]:
+        return tuple(item for item in self.redirects if item.op not in ("<", "<&"))

@@ -1,1 +1,0 @@
-"""Keeping commands in: what a sandbox shows and hides, and the programs that make one."""

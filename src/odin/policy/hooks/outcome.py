@@ -1,0 +1,294 @@
+"""What a hook said: the exit code and the JSON of Claude Code's hooks, and the words of our own points.
+
+Exit code 0 with a JSON object says something; 2 blocks, with standard error as the reason; any other code, a flood, a
+hang or broken JSON is a hook that failed, and a hook that failed changes nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.policy import NO_VERDICT, HookCall, HookVerdict
+from odin.core.text import to_valid_unicode
+from odin.policy.hooks.declaration import HookSpec
+from odin.sandbox.runner import CapturedOutput
+
+MAX_OUTPUT_BYTES = 1_000_000
+"""Bytes a hook may print. One that prints more is ended."""
+
+MAX_TEXT_CHARS = 10_000
+"""Characters of one text of a hook that reach the model or the person."""
+
+BLOCK_EXIT_CODE = 2
+
+HookOutcome = Literal["silent", "allowed", "asked", "denied", "modified", "context", "halted", "failed", "timed_out"]
+
+_DENYING_POINTS = frozenset(
+    ("tool_call", "tool_result", "before_tool_result_append", "prompt_submit", "wait_confirm", "before_compress")
+)
+_STOPPING_POINTS = frozenset(("stop", "subagent_stop"))
+_HALTING_POINTS = frozenset(("before_llm_call", "after_llm_call"))
+_CONTEXT_POINTS = frozenset(("prompt_submit", "session_start"))
+
+
+class HookResult(Struct, frozen=True):
+    """What one hook said, and one word for it. `problem` is what was wrong with it."""
+
+    verdict: HookVerdict = NO_VERDICT
+    outcome: HookOutcome = "silent"
+    problem: str = ""
+
+    @property
+    def detail(self) -> str:
+        said = self.verdict
+        return self.problem or said.message or said.context or said.notice
+
+
+class InvalidHookOutput(Exception):
+    """The hook's answer does not have the shape it must have."""
+
+
+def interpret_program(hook: HookSpec, call: HookCall, done: CapturedOutput) -> HookResult:
+    """What a program said by what it printed and how it ended."""
+    if done.timed_out:
+        return HookResult(outcome="timed_out", problem=f"it did not end within {hook.timeout:g} s and was stopped.")
+    if done.stopped:
+        return HookResult(outcome="failed", problem=f"it printed more than {MAX_OUTPUT_BYTES:,} bytes and was stopped.")
+    if done.code == BLOCK_EXIT_CODE:
+        reason = _limit_text(done.errors.strip() or _find_reason(done.data))
+        return _make_result(_make_block_verdict(call, reason or f"The hook {hook.name} gave no reason."))
+    if done.code != 0:
+        how = f"exit code {done.code}" if done.code > 0 else f"killed by signal {-done.code}"
+        return HookResult(outcome="failed", problem=f"{how}. {_limit_text(done.errors.strip(), 500)}".strip())
+    return _interpret_output(hook, call, done.data)
+
+
+def interpret_callback(call: HookCall, value: Any) -> HookResult:
+    """What a callback said with the object it returned."""
+    if value is None or value == {}:
+        return HookResult()
+    try:
+        return _make_result(_read_verdict(call, value))
+    except InvalidHookOutput as error:
+        return HookResult(outcome="failed", problem=f"its answer cannot be used: {error}.")
+
+
+def merge_verdicts(verdicts: Sequence[HookVerdict]) -> HookVerdict:
+    """All hooks of one point as one: deny beats ask beats allow, and what was changed last holds."""
+    strongest = max(verdicts, key=lambda item: _STRENGTH[item.decision]).decision
+    speaking = [
+        item for item in verdicts if item.halt or item.continue_turn or (strongest and item.decision == strongest)
+    ]
+    changed = [item.args for item in verdicts if item.args is not None]
+    outputs = [item.output for item in verdicts if item.output is not None]
+    return HookVerdict(
+        decision=strongest,
+        message=_join_texts(item.message for item in speaking),
+        args=changed[-1] if changed else None,
+        output=outputs[-1] if outputs else None,
+        context=_join_texts(item.context for item in verdicts),
+        notice=_join_texts(item.notice for item in verdicts),
+        halt=any(item.halt for item in verdicts),
+        continue_turn=any(item.continue_turn for item in verdicts),
+    )
+
+
+_STRENGTH = {"": 0, "allow": 1, "ask": 2, "deny": 3}
+
+
+def _join_texts(texts: Any) -> str:
+    return "\n\n".join(dict.fromkeys(text for text in texts if text))
+
+
+def _interpret_output(hook: HookSpec, call: HookCall, data: bytes) -> HookResult:
+    text = data.strip()
+    if not text.startswith(b"{"):
+        return _make_result(
+            _interpret_plain_text(hook, call, _limit_text(to_valid_unicode(text.decode("utf-8", "replace"))))
+        )
+    try:
+        return _make_result(_read_verdict(call, msgspec.json.decode(text)))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return HookResult(outcome="failed", problem=f"it printed broken JSON: {error}.")
+    except InvalidHookOutput as error:
+        return HookResult(outcome="failed", problem=f"its answer cannot be used: {error}.")
+
+
+def _interpret_plain_text(hook: HookSpec, call: HookCall, text: str) -> HookVerdict:
+    if hook.append == "toast":
+        return HookVerdict(notice=text)
+    if hook.append == "context" or call.point in _CONTEXT_POINTS:
+        return HookVerdict(context=text)
+    return NO_VERDICT
+
+
+def _find_reason(data: bytes) -> str:
+    """The reason of a hook that blocks by its exit code and writes why to its standard output."""
+    text = to_valid_unicode(data.decode("utf-8", "replace")).strip()
+    try:
+        found = _HookOutput(msgspec.json.decode(text)) if text.startswith("{") else None
+    except (msgspec.DecodeError, UnicodeError, RecursionError, InvalidHookOutput):
+        return text
+    return found.reason if found else text
+
+
+def _make_result(verdict: HookVerdict) -> HookResult:
+    return HookResult(verdict, _outcome_of(verdict))
+
+
+def _outcome_of(verdict: HookVerdict) -> HookOutcome:
+    if verdict.halt:
+        return "halted"
+    if verdict.decision == "deny" or verdict.continue_turn:
+        return "denied"
+    if verdict.args is not None or verdict.output is not None:
+        return "modified"
+    if verdict.decision:
+        return "allowed" if verdict.decision == "allow" else "asked"
+    return "context" if verdict.context or verdict.notice else "silent"
+
+
+class _HookOutput:
+    """The object that a hook printed, with the place of everything that may stand in several."""
+
+    def __init__(self, value: Any) -> None:
+        self.top = _require_object(value, "it")
+        self.specific = _require_object(self.top.get("hookSpecificOutput") or {}, "hookSpecificOutput")
+        decision = self.specific.get("decision")
+        self.request = _require_object(decision, "decision") if isinstance(decision, dict) else {}
+
+    @property
+    def reason(self) -> str:
+        return (
+            self._find_text(self.specific, "permissionDecisionReason", "reason")
+            or self._find_denial_reason()
+            or self._find_stop_reason()
+        )
+
+    def _find_denial_reason(self) -> str:
+        return self._find_text(self.request, "message") or self._find_text(self.top, "reason", "message")
+
+    def _find_stop_reason(self) -> str:
+        return self._find_text(self.top, "stopReason")
+
+    @property
+    def decision(self) -> str:
+        """allow, ask, deny or "", whichever of its names was used."""
+        words = [
+            self._find_text(self.specific, "permissionDecision"),
+            self._find_text(self.request, "behavior"),
+            self._find_text(self.top, "decision", "action"),
+        ]
+        said = next((word for word in words if word), "")
+        if said.casefold() not in _DECISIONS:
+            raise InvalidHookOutput(f"{said!r} is no decision")
+        return _DECISIONS[said.casefold()]
+
+    @property
+    def args(self) -> dict[str, Any] | None:
+        for place, name in ((self.specific, "updatedInput"), (self.request, "updatedInput"), (self.top, "args")):
+            if place.get(name) is not None:
+                return _require_object(place[name], name)
+        return None
+
+    @property
+    def output(self) -> str | None:
+        for place, name in (
+            (self.specific, "updatedToolOutput"),
+            (self.specific, "updatedMCPToolOutput"),
+            (self.top, "output"),
+        ):
+            if place.get(name) is not None:
+                found = place[name]
+                return to_valid_unicode(found if isinstance(found, str) else msgspec.json.encode(found).decode())
+        return None
+
+    @property
+    def continues(self) -> bool | None:
+        found = self.top.get("continue")
+        if found is not None and not isinstance(found, bool):
+            raise InvalidHookOutput("continue is neither true nor false")
+        return found
+
+    @property
+    def context(self) -> str:
+        return _join_texts(
+            (
+                self._find_text(self.specific, "additionalContext"),
+                self._find_text(self.top, "additionalContext", "context"),
+            )
+        )
+
+    @property
+    def notice(self) -> str:
+        return self._find_text(self.top, "systemMessage")
+
+    def _find_text(self, place: dict[str, Any], *names: str) -> str:
+        for name in names:
+            found = place.get(name)
+            if found is not None and not isinstance(found, str) and not (name == "decision" and place is self.specific):
+                raise InvalidHookOutput(f"{name} is no text")
+            if isinstance(found, str) and found.strip():
+                return _limit_text(to_valid_unicode(found.strip()))
+        return ""
+
+
+_DECISIONS = {
+    "": "",
+    "continue": "",
+    "modify": "",
+    "none": "",
+    "allow": "allow",
+    "approve": "allow",
+    "ask": "ask",
+    "deny": "deny",
+    "block": "deny",
+}
+
+
+def _read_verdict(call: HookCall, value: Any) -> HookVerdict:
+    answer = _HookOutput(value)
+    decision, reason = answer.decision, answer.reason
+    verdict = _make_block_verdict(call, reason) if decision == "deny" else _make_allow_verdict(call, decision, reason)
+    if answer.continues is False:
+        verdict = msgspec.structs.replace(verdict, halt=True, continue_turn=False, message=answer.reason)
+    elif answer.continues and call.point in _STOPPING_POINTS and (reason or answer.notice or not call.stop_hook_active):
+        verdict = HookVerdict(continue_turn=True, message=reason or answer.notice)
+    return msgspec.structs.replace(
+        verdict,
+        args=answer.args if call.point in ("tool_call", "wait_confirm") else None,
+        output=answer.output if call.point in ("tool_result", "before_tool_result_append") else None,
+        context=_join_texts((verdict.context, answer.context, answer.notice)),
+        notice=_join_texts((verdict.notice, answer.notice)),
+    )
+
+
+def _make_block_verdict(call: HookCall, reason: str) -> HookVerdict:
+    """What a no means depends on the point; where nothing can be stopped it is shown to the person."""
+    if call.point in _DENYING_POINTS:
+        return HookVerdict("deny", reason)
+    if call.point in _STOPPING_POINTS:
+        return HookVerdict(message=reason, continue_turn=True)
+    if call.point in _HALTING_POINTS:
+        return HookVerdict(message=reason, halt=True)
+    return HookVerdict(context=reason) if call.point == "tool_batch_complete" else HookVerdict(notice=reason)
+
+
+def _make_allow_verdict(call: HookCall, decision: str, reason: str) -> HookVerdict:
+    if decision == "allow" and call.point in ("tool_call", "wait_confirm"):
+        return HookVerdict("allow", reason)
+    if decision == "ask" and call.point == "tool_call":
+        return HookVerdict("ask", reason)
+    return NO_VERDICT
+
+
+def _require_object(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidHookOutput(f"{name} is no object")
+    return cast("dict[str, Any]", value)
+
+
+def _limit_text(text: str, limit: int = MAX_TEXT_CHARS) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"

@@ -1,0 +1,254 @@
+"""What a hook is told: one JSON object, with the fields of Claude Code's contract and some of our own.
+
+Running one hook: a program with the envelope on its standard input, or a callback. It never raises.
+
+All hooks of one session: who is told, in which order, and what comes of it together.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.event import AnyEvent, HookRan, Warned
+from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
+from odin.policy.hooks.declaration import MAIN_AGENT, NOTIFICATIONS, HookSpec, is_concerned, match_hook, names_of
+from odin.policy.hooks.outcome import (
+    MAX_OUTPUT_BYTES,
+    HookResult,
+    interpret_callback,
+    interpret_program,
+    merge_verdicts,
+)
+from odin.sandbox.runner import ProcessRunner
+
+
+class HookSession(Struct, frozen=True):
+    """The session that hooks belong to. `transcript` is its log."""
+
+    id: str
+    transcript: str
+    cwd: str
+    root: str
+    permission_mode: Callable[[], str]
+    model: Callable[[], str]
+
+
+def build_envelope(hook: HookSpec, call: HookCall, tool_name: str, session: HookSession) -> dict[str, Any]:
+    """`named` is the tool as the hook knows it."""
+    return {
+        "session_id": session.id,
+        "transcript_path": session.transcript,
+        "cwd": session.cwd,
+        "permission_mode": session.permission_mode(),
+        "hook_event_name": hook.event,
+        "point": f"on_{call.point}",
+        "agent": call.agent or MAIN_AGENT,
+        "mode": call.mode,
+        "model": call.model,
+        **_describe_call(hook, call, tool_name),
+    }
+
+
+def build_variables(hook: HookSpec, call: HookCall, tool_name: str, session: HookSession) -> dict[str, str]:
+    """What a hook finds in its environment."""
+    return {
+        "ODIN_HOOK_POINT": f"on_{call.point}",
+        "ODIN_HOOK_EVENT": hook.event,
+        "ODIN_SESSION_ID": session.id,
+        "ODIN_PROJECT_DIR": session.root,
+        "CLAUDE_PROJECT_DIR": session.root,
+        "ODIN_TOOL": tool_name or call.tool,
+    }
+
+
+def _describe_call(hook: HookSpec, call: HookCall, tool_name: str) -> dict[str, Any]:
+    if hook.event == "Notification":
+        return {"message": call.text or call.reason, "notification_type": NOTIFICATIONS[call.point]}
+    describe = _FIELDS.get(call.point)
+    return describe(call, tool_name) if describe else {}
+
+
+def _describe_tool(call: HookCall, tool_name: str) -> dict[str, Any]:
+    return {
+        "tool_name": tool_name or call.tool,
+        "odin_tool": call.tool,
+        "tool_input": call.args or {},
+        "tool_use_id": call.call_id,
+        "paths": list(call.paths),
+    }
+
+
+def _describe_result(call: HookCall, tool_name: str) -> dict[str, Any]:
+    response = {"content": call.output, "is_error": call.is_error}
+    error = {"error": call.output} if call.is_error else {}
+    return {**_describe_tool(call, tool_name), "tool_response": response, **error}
+
+
+def _describe_question(call: HookCall, tool_name: str) -> dict[str, Any]:
+    return {**_describe_tool(call, tool_name), "message": call.text or call.reason}
+
+
+def _describe_batch(call: HookCall, tool_name: str) -> dict[str, Any]:
+    return {
+        "tools": list(call.tools),
+        "tool_names": [names_of(tool, claude=True)[0] for tool in call.tools],
+        "paths": list(call.paths),
+        "changed_files": list(call.changed),
+        "is_error": call.is_error,
+    }
+
+
+def _describe_stop(call: HookCall, tool_name: str) -> dict[str, Any]:
+    return {"stop_hook_active": call.stop_hook_active, "last_assistant_message": call.text}
+
+
+_FIELDS: dict[HookPoint, Callable[[HookCall, str], dict[str, Any]]] = {
+    "tool_call": _describe_tool,
+    "tool_result": _describe_result,
+    "before_tool_result_append": _describe_result,
+    "tool_batch_complete": _describe_batch,
+    "wait_confirm": _describe_question,
+    "wait_question": lambda call, named: {"message": call.text, "tool_use_id": call.call_id},
+    "prompt_submit": lambda call, named: {"prompt": call.text},
+    "session_start": lambda call, named: {"source": call.reason},
+    "session_end": lambda call, named: {"reason": call.reason},
+    "before_compress": lambda call, named: {"trigger": call.reason, "custom_instructions": call.text},
+    "after_compress": lambda call, named: {"trigger": call.reason, "compact_summary": call.text},
+    "stop": _describe_stop,
+    "subagent_stop": lambda call, named: {**_describe_stop(call, named), "agent_id": call.agent},
+    "after_llm_call": lambda call, named: {"text": call.text, "tools": list(call.tools)},
+    "agent_error": lambda call, named: {"error": call.text, "error_kind": call.reason},
+    "idle": lambda call, named: {"reason": call.reason, "text": call.text},
+}
+
+
+async def run_hook(
+    hook: HookSpec, call: HookCall, tool_name: str, session: HookSession, runner: ProcessRunner
+) -> HookResult:
+    """`named` is the tool as the hook knows it."""
+    payload = build_envelope(hook, call, tool_name, session)
+    if hook.callback is not None:
+        return await _run_callback(hook, call, payload)
+    try:
+        done = await runner.run_with_input(
+            hook.command if isinstance(hook.command, str) else list(hook.command),
+            cwd=session.root,
+            timeout=hook.timeout,
+            stdin=msgspec.json.encode(payload),
+            env=build_variables(hook, call, tool_name, session),
+            stop_after=MAX_OUTPUT_BYTES,
+        )
+    except OSError as error:
+        return HookResult(outcome="failed", problem=f"it cannot be started: {error.strerror or error}.")
+    except (ValueError, TypeError) as error:
+        return HookResult(outcome="failed", problem=f"it cannot be told of this: {error}.")
+    return interpret_program(hook, call, done)
+
+
+async def _run_callback(hook: HookSpec, call: HookCall, payload: dict[str, Any]) -> HookResult:
+    assert hook.callback is not None
+    try:
+        async with asyncio.timeout(hook.timeout):
+            return interpret_callback(call, await hook.callback.call(payload))
+    except TimeoutError:
+        return HookResult(outcome="timed_out", problem=f"it did not answer within {hook.timeout:g} s.")
+    except Exception as error:  # somebody else's code: whatever it raises is a hook that failed
+        return HookResult(outcome="failed", problem=f"{type(error).__name__}: {error}")
+
+
+SEQUENTIAL_POINTS = frozenset(("tool_call", "tool_result", "before_tool_result_append", "wait_confirm"))
+"""Points at which hooks run one after the other, because each sees what the one before has changed."""
+
+
+class SessionHooks:
+    """`emit` records what a hook said or what was wrong with it; one that said nothing leaves no trace.
+
+    `swapped` names programs of the project's hooks that have changed since the project was trusted. While there is one,
+    none of them runs: the model may have written it.
+    """
+
+    def __init__(
+        self,
+        hooks: Sequence[HookSpec],
+        session: HookSession,
+        runner: ProcessRunner,
+        emit: Callable[[AnyEvent, str], object],
+        redact: Redact = redact_nothing,
+        changed_programs: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        self._hooks = tuple(hooks)
+        self._changed_programs = changed_programs
+        self._session = session
+        self._runner = runner
+        self._emit = emit
+        self._redact = redact
+        self._points = {point for hook in hooks for point in hook.kind.points}
+
+    def add(self, hook: HookSpec) -> None:
+        self._hooks = (*self._hooks, hook)
+        self._points.update(hook.kind.points)
+
+    def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
+        return point in self._points and (not tool or any(is_concerned(hook, point, tool) for hook in self._hooks))
+
+    async def fire(self, call: HookCall) -> HookVerdict:
+        call = msgspec.structs.replace(call, model=call.model or self._session.model())
+        told = [
+            (hook, named) for hook in self._hooks if (named := match_hook(hook, call, self._session.root)) is not None
+        ]
+        if not told:
+            return NO_VERDICT
+        if call.point in SEQUENTIAL_POINTS:
+            return await self._run_in_turn(told, call)
+        said = await asyncio.gather(*(self._run_one(hook, named, call) for hook, named in told))
+        return merge_verdicts([item.verdict for item in said])
+
+    async def _run_in_turn(self, hooks: Sequence[tuple[HookSpec, str]], call: HookCall) -> HookVerdict:
+        """One after the other; a no ends it, because there is nothing left to change."""
+        verdicts: list[HookVerdict] = []
+        for hook, named in hooks:
+            verdict = (await self._run_one(hook, named, call)).verdict
+            verdicts.append(verdict)
+            if verdict.halt or verdict.decision == "deny":
+                break
+            call = _apply_changes(call, verdict)
+        return merge_verdicts(verdicts)
+
+    async def _run_one(self, hook: HookSpec, tool_name: str, call: HookCall) -> HookResult:
+        if hook.project and (swapped := self._changed_programs()):
+            why = f"{', '.join(swapped)} changed since this session began, and is not trusted as it is now"
+            self._emit(Warned(f"The {hook.event} hook {hook.name!r} was not run: {why}."), call.agent)
+            return HookResult()
+        began = time.monotonic()
+        result = self._redact_result(await run_hook(hook, call, tool_name, self._session, self._runner))
+        if result.outcome != "silent":
+            took = int((time.monotonic() - began) * 1000)
+            ran = HookRan(call.point, hook.name, result.outcome, result.detail, call.call_id, took)
+            self._emit(ran, call.agent)
+        if result.problem:
+            self._emit(Warned(f"The {hook.event} hook {hook.name!r} failed: {result.problem}"), call.agent)
+        return result
+
+    def _redact_result(self, result: HookResult) -> HookResult:
+        """Without secrets: a hook may repeat what it was told of a result."""
+        if result.outcome == "silent":
+            return result
+        verdict = msgspec.structs.replace(
+            result.verdict,
+            message=self._redact(result.verdict.message).text,
+            context=self._redact(result.verdict.context).text,
+            notice=self._redact(result.verdict.notice).text,
+        )
+        return msgspec.structs.replace(result, verdict=verdict, problem=self._redact(result.problem).text)
+
+
+def _apply_changes(call: HookCall, verdict: HookVerdict) -> HookCall:
+    if verdict.args is not None:
+        call = msgspec.structs.replace(call, args=verdict.args)
+    if verdict.output is not None:
+        call = msgspec.structs.replace(call, output=verdict.output)
+    return call

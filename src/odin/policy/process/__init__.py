@@ -1,1 +1,0 @@
-"""Processes that Odin starts: bounded, owned, and ended as a group."""

@@ -1,0 +1,115 @@
+"""Names of files that make other programs run something: git, shells, editors, package managers, agents, build servers.
+
+They are told by name alone, so that one that does not exist yet is protected too, and by the name as a forgiving file
+system sees it: in any case, with trailing dots or spaces, invisible characters, or in the short 8.3 form.
+
+Names of files that usually hold secrets: a command that would print one of them is asked about.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+_PROTECTED_NAMES = frozenset(
+    """
+    .git .gitconfig .gitmodules .hg .hgrc .svn
+    .odin odinconfig.json
+    .claude .claude.json .codex .gemini .cursor .cursorrules .agents .mcp.json mcp.json .windsurf .windsurfrules
+    .continue .roo .roomodes .cline .clinerules .kilocode .opencode opencode.json opencode.jsonc .amazonq .kiro .qwen
+    .goose .junie .augment .trae .aider.conf.yml .crush crush.json
+    .vscode .vscode-server .idea .fleet .zed .husky .huskyrc .devcontainer devcontainer.json .devcontainer.json
+    .cargo .rustup rust-toolchain rust-toolchain.toml .yarn .mvn .npmrc .pnpmfile.cjs .pnpmfile.mjs bunfig.toml
+    .bunfig.toml .bazelrc .bazeliskrc .pre-commit-config.yaml .pre-commit-config.yml .overcommit.yml .envrc .direnv
+    mise.toml .mise.toml .mise .condarc pip.conf .pypirc .ripgreprc pyrightconfig.json gradle-wrapper.properties
+    maven-wrapper.properties gradlew gradlew.bat mvnw mvnw.cmd
+    .profile .login .logout .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshrc .zshenv .zprofile
+    .zlogin .zlogout .kshrc .mkshrc .cshrc .tcshrc .inputrc .xprofile .xinitrc .xsession .xsessionrc .pam_environment
+    .vimrc .gvimrc .nvimrc .exrc .nvim.lua .vim .emacs .emacs.d .dir-locals.el .tmux.conf .screenrc .gdbinit .lldbinit
+    .pdbrc .irbrc .pryrc .rprofile .sqliterc .psqlrc .mailcap
+    .ssh .gnupg .netrc .curlrc .wgetrc .aws .kube .docker .git-credentials
+    .gitlab-ci.yml .circleci .buildkite jenkinsfile azure-pipelines.yml bitbucket-pipelines.yml .travis.yml .drone.yml
+    .gitea .forgejo
+    """.split()  # noqa: SIM905
+)
+
+_PROTECTED_PREFIXES = (".yarnrc", ".pnp.", "lefthook.", ".lefthook.", "lefthook-local.", ".lefthook-local.")
+
+_PROTECTED_CHAINS = tuple(
+    tuple(chain.split("/"))
+    for chain in (  # noqa: SIM905
+        ".config/git .config/odin .config/fish .config/systemd .config/autostart .config/nvim .config/direnv "
+        ".config/mise .local/state/odin .cache/odin .local/bin .github/workflows .github/actions library/launchagents"
+    ).split()
+)
+"""Folders that are protected where they stand below the one before them."""
+
+_INVISIBLE = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
+"""Characters that some file systems leave out when they compare names."""
+
+_SHORT_NAME = re.compile(r"([a-z0-9_-]{1,6})~\d+(\.\w{0,3})?")
+_SHORT_STEMS = frozenset(name.lstrip(".").split(".", 1)[0][:6] for name in _PROTECTED_NAMES)
+
+
+def find_protected_name(names: Sequence[str]) -> str:
+    """The first of the components of a path that makes it one to ask about, or ""."""
+    seen = [fold_name(name) for name in names]
+    for name in seen:
+        if name in _PROTECTED_NAMES or name.startswith(_PROTECTED_PREFIXES):
+            return name
+        short = _SHORT_NAME.fullmatch(name) if "~" in name else None
+        if short is not None and short[1] in _SHORT_STEMS:
+            return name
+    return next(("/".join(chain) for chain in _PROTECTED_CHAINS if _contains_chain(chain, seen)), "")
+
+
+def _contains_chain(chain: Sequence[str], names: Iterable[str]) -> bool:
+    parts = tuple(names)
+    return any(parts[at : at + len(chain)] == tuple(chain) for at in range(len(parts) - len(chain) + 1))
+
+
+def fold_name(name: str) -> str:
+    """The name as a forgiving file system sees it."""
+    if not name.isascii():
+        from unicodedata import normalize
+
+        name = normalize("NFC", name.translate(_INVISIBLE))
+    return name.casefold().split(":", 1)[0].rstrip(". ")
+
+
+_SECRET_NAMES = frozenset(
+    """
+    .netrc _netrc .pgpass .my.cnf .git-credentials .htpasswd .npmrc .yarnrc.yml .pypirc .dockercfg .s3cfg .boto
+    .vault-token .terraformrc credentials credentials.json credentials.yml credentials.yaml credentials.toml
+    .credentials secrets.json secrets.yml secrets.yaml secrets.toml secrets.env secret.json secret.yml secret.yaml
+    service-account.json service_account.json serviceaccount.json master.key terraform.tfstate
+    terraform.tfvars .envrc auth.json token.json kubeconfig shadow
+    """.split()  # noqa: SIM905
+)
+
+_SECRET_PATTERN = (
+    r"\.env(\..+|rc)?|.+\.env"
+    r"|id_(rsa|dsa|ecdsa|ed25519)(_.+)?"
+    r"|.+\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk|asc|gpg|age|tfvars|ovpn)"
+)
+_SECRET_EXCEPTIONS = r"\.env\.(example|sample|template|dist|defaults?|schema|test)|(example|sample)\.env|.+\.pub"
+_SECRET_FOLDERS = frozenset((".ssh", ".gnupg", ".aws", ".kube", ".docker"))
+
+
+def is_secret_path(path: str) -> bool:
+    """Whether the last name of a path, or the folder it lies in, is one under which people keep secrets."""
+    parts = path.rsplit("/", 2)
+    return is_secret_name(parts[-1]) or any(map(is_secret_folder, parts[-2:]))
+
+
+def is_secret_folder(name: str) -> bool:
+    return name.startswith(".") and fold_name(name) in _SECRET_FOLDERS
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    if "." not in name and "_" not in name and name.islower() and name not in _SECRET_NAMES:
+        return False
+    plain = fold_name(name)
+    if plain in _SECRET_NAMES:
+        return True
+    return re.fullmatch(_SECRET_PATTERN, plain) is not None and re.fullmatch(_SECRET_EXCEPTIONS, plain) is None

@@ -1,1 +1,0 @@
-"""What people allow, ask about and deny: how rules are written, kept, matched and suggested."""

@@ -1,0 +1,258 @@
+"""Options by which a command does something else than its first words say: write a file, or start another program.
+
+A rule such as `Bash(git log:*)` was given for looking at the log. It does not cover `git log --output=FILE`.
+
+One rule: `Tool` or `Tool(pattern)`, with what it says and who said it.
+
+An allow rule covers a call only when it means all of it. A rule that denies or asks touches a call as soon as it means
+some of it.
+"""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from odin.core.errors import UsageError
+from odin.core.policy import RuleAction, RuleLayer
+from odin.core.registry import canonical_name_of
+from odin.core.tool import Kind
+from odin.policy import paths
+from odin.policy.call import PolicyCall, path_forms_of
+from odin.policy.commands.syntax import ExtractedCommand
+from odin.policy.protected_files import is_secret_path
+from odin.policy.rules.pattern import (
+    CommandPattern,
+    has_wildcard,
+    is_exact,
+    matches_path_loosely,
+    matches_path_strictly,
+    matches_tool_name,
+    matches_url_loosely,
+    matches_url_strictly,
+    parse_command_pattern,
+    resolve_pattern,
+)
+
+_ESCAPE_LONG_OPTIONS: dict[str, str] = {
+    "git": "output output-directory exec upload-pack receive-pack open-files-in-pager ext-diff textconv config "
+    "config-env template extcmd exec-path",
+    "sort": "output compress-program files0-from",
+    "rg": "pre hostname-bin",
+    "fd": "exec exec-batch",
+    "tar": "to-command checkpoint-action use-compress-program rsh-command info-script new-volume-script",
+    "rsync": "rsh rsync-path",
+    "curl": "output remote-name config upload-file",
+    "wget": "output-document output-file use-askpass execute",
+    "go": "exec toolexec overlay",
+    "cargo": "config",
+    "make": "eval",
+    "npm": "script-shell prefix globalconfig userconfig node-options",
+    "man": "pager html",
+    "less": "log-file",
+}
+"""Long options by program. Any beginning of one counts, since most programs take it for the whole."""
+
+_ESCAPE_SHORT_OPTIONS: dict[str, str] = {
+    "git grep": "O",
+    "git rebase": "x",
+    "git difftool": "x",
+    "git clone": "cu",
+    "git format-patch": "o",
+    "sort": "oT",
+    "fd": "xX",
+    "tar": "IF",
+    "rsync": "e",
+    "curl": "oOKT",
+    "wget": "Oo",
+    "zip": "T",
+    "tree": "o",
+    "man": "PH",
+    "less": "oO",
+    "tcpdump": "zw",
+}
+"""Short options by program, and for git by its command; also inside a bundle."""
+
+_FIND_ACTIONS = ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls")
+
+
+_INTERPRETERS = re.compile(r"(python|pypy|perl|ruby|node|nodejs|php|lua|[gmn]?awk|deno|bun|osascript|tclsh)[\d.]*")
+
+
+def contains_code(words: Sequence[str]) -> bool:
+    """Whether some word of a command is itself a program, or is run by an option."""
+    name = words[0].rsplit("/", 1)[-1]
+    return _INTERPRETERS.fullmatch(name) is not None or bool(find_escape_option(words, words[1:]))
+
+
+def find_escape_option(words: Sequence[str], rest: Sequence[str]) -> str:
+    """The first word of the rest that makes the command do something else, or ""."""
+    return next(
+        (text for text in rest if text.startswith("-") and len(text) > 1 and _is_escape_option(words, text)), ""
+    )
+
+
+def _is_escape_option(words: Sequence[str], text: str) -> bool:
+    name = words[0].rsplit("/", 1)[-1]
+    if name == "find":
+        return text in _FIND_ACTIONS
+    if text.startswith("--") or name == "go":
+        given = text.lstrip("-").split("=", 1)[0]
+        return len(given) > 1 and any(known.startswith(given) for known in _ESCAPE_LONG_OPTIONS.get(name, "").split())
+    if name == "git" and words[1].startswith("-"):
+        return text.startswith("-c")
+    letters = _ESCAPE_SHORT_OPTIONS.get(name, "") or _ESCAPE_SHORT_OPTIONS.get(" ".join(words[:2]), "")
+    return any(letter in text[1:] for letter in letters)
+
+
+_RULE_SYNTAX = r"(?s)\s*([\w*?.:-]+)\s*(?:\((.*)\))?\s*"
+_WHOLE_KINDS: dict[str, Kind] = {"Read": "read", "EditTool": "edit"}
+"""`Read(pattern)` means all tools that read, `Edit(pattern)` all that change files; a bare name, that tool."""
+
+_MATCH_ALL_PATTERNS = ("", "*", "**", ":*")
+
+
+class Rule(Struct, frozen=True):
+    """`source` says where it is written. A denial of everything may spare what the rules in `spared` allow."""
+
+    text: str
+    tool: str
+    pattern: str
+    command: CommandPattern
+    action: RuleAction = "allow"
+    layer: RuleLayer = "session"
+    source: str = ""
+    exceptions: tuple["Rule", ...] = ()
+
+    @property
+    def label(self) -> str:
+        """How a verdict names it."""
+        where = f", {self.source}" if self.source else ""
+        return f"{self.action} {self.text} ({self.layer}{where})"
+
+    @property
+    def bare(self) -> bool:
+        """Whether it means the tool and all it does. `Edit(**)` means every tool that changes files instead."""
+        return not self.pattern or (self.everything and self.tool not in _WHOLE_KINDS)
+
+    @property
+    def everything(self) -> bool:
+        return self.pattern in _MATCH_ALL_PATTERNS
+
+    def matches_tool(self, name: str) -> bool:
+        """Rules for ExecuteCommand hold for Spawn too: the same commands run, only longer."""
+        name = canonical_name_of(name)
+        return matches_tool_name(self.tool, name) or (name == "Spawn" and self.tool == "ExecuteCommand")
+
+    # --- to allow ---
+
+    def is_exactly(self, call: PolicyCall) -> bool:
+        """Whether it is this very command, letter for letter. A wildcard in it is not meant for a shell."""
+        if self.bare or self.command.is_prefix or has_wildcard(self.pattern):
+            return False
+        return self.pattern == call.command.strip() and self.matches_tool(call.name)
+
+    def covers_path(self, path: str, call: PolicyCall) -> bool:
+        """Whether one path of a call is allowed. Protected and private files count only when they are named.
+
+        Nothing but its own name and exact path allows a deletion.
+        """
+        found = paths.resolve_path(path, call.cwd)
+        if found is None or not self._covers_tool(call.name, call.kind):
+            return False
+        if canonical_name_of(call.name) == "Delete":
+            return self.tool == "Delete" and resolve_pattern(self.pattern, call.root) in (found, path)
+        if self.bare:
+            return paths.contains(call.root, found) and not explain_sensitivity(path, call)
+        if not matches_path_strictly(self.pattern, found, call.root):
+            return False
+        return is_exact(self.pattern) or not explain_sensitivity(path, call)
+
+    def covers_url(self, call: PolicyCall) -> bool:
+        return self.matches_tool(call.name) and (self.bare or matches_url_strictly(self.pattern, call.subject.url))
+
+    def covers_all(self, call: PolicyCall) -> bool:
+        """Whether it allows a call that names nothing the rules could look at."""
+        return self.bare and self.matches_tool(call.name) and canonical_name_of(call.name) != "Delete"
+
+    # --- to deny and to ask ---
+
+    def matches_call(self, call: PolicyCall) -> bool:
+        """Whether any part of the call is meant. Patterns for reading and editing also hold for a command's words."""
+        runs = call.analysis is not None
+        named = self.matches_tool(call.name) or (runs and self.tool == "ExecuteCommand")
+        if named and self.bare:
+            return True
+        if named and call.analysis is not None:
+            if self.pattern == call.command.strip() or any(
+                self._matches_command(part) for part in call.analysis.commands
+            ):
+                return True
+            return not call.analysis.is_complete and self.command.is_mentioned_in(call.command)
+        if call.subject.url:
+            return named and matches_url_loosely(self.pattern, call.subject.url)
+        return self._matches_paths(call)
+
+    def matches_part(self, part: ExtractedCommand, call: PolicyCall) -> bool:
+        named = self.matches_tool(call.name) or self.tool == "ExecuteCommand"
+        return named and (self.bare or self._matches_command(part))
+
+    def _matches_command(self, part: ExtractedCommand) -> bool:
+        """Whether a command is the one, or names it in a program that it is given."""
+        if self.command.matches(part):
+            return True
+        return (
+            bool(part.words)
+            and contains_code(part.texts)
+            and any(self.command.is_mentioned_in(text) for text in part.texts[1:])
+        )
+
+    def _matches_paths(self, call: PolicyCall) -> bool:
+        if self.bare:
+            return False
+        reaches = self._covers_tool(call.name, call.kind)
+        if self.everything:
+            return reaches
+        if not reaches and not (call.analysis is not None and self.tool in _WHOLE_KINDS):
+            return False
+        return any(matches_path_loosely(self.pattern, form, call.root) for form in call.list_path_forms())
+
+    def _covers_tool(self, name: str, kind: Kind) -> bool:
+        return self.matches_tool(name) or (not self.bare and _WHOLE_KINDS.get(self.tool) == kind)
+
+
+def explain_sensitivity(path: str, call: PolicyCall) -> str:
+    """Why a path is one to ask about whatever a wildcard says, as the end of a sentence, or ""."""
+    if call.kind == "read":
+        secret = any(is_secret_path(form) for form in path_forms_of(path, call.cwd))
+        return "is a file in which people keep secrets" if secret else ""
+    name = paths.find_protected_part(path, call.root, call.cwd)
+    if name:
+        return f"is protected: a change to {name} can make programs run or rules change"
+    if canonical_name_of(call.name) != "Delete" and paths.has_hard_links(path, call.cwd):
+        return "has a second name, and what is written to it appears there as well"
+    return ""
+
+
+def rule_of(text: str, action: RuleAction = "allow", layer: RuleLayer = "session", source: str = "") -> Rule:
+    """Read what a person wrote. Raises UsageError when it is not a rule."""
+    found = re.fullmatch(_RULE_SYNTAX, text)
+    if found is None:
+        raise UsageError(f"{text!r} is not a rule.", "Write Tool or Tool(pattern), such as Bash(git log:*).")
+    pattern = (found[2] or "").strip()
+    return Rule(
+        text.strip(), canonical_name_of(found[1]), pattern, parse_command_pattern(pattern), action, layer, source
+    )
+
+
+def find_objection(rule: Rule) -> str:
+    """Why a rule may not be kept, or "": it must show what it allows, and deletions are allowed one path at a time."""
+    if rule.action != "allow":
+        return ""
+    if not rule.text.isprintable():
+        return f"{rule.text!r} holds characters that do not show, so nobody can see what it allows."
+    if rule.tool == "Delete" and (rule.bare or has_wildcard(rule.pattern)):
+        return (
+            f"{rule.text} would allow deletions unseen: Delete takes exact paths only, such as Delete(build/old.log)."
+        )
+    return ""

@@ -1,0 +1,330 @@
+"""Rules as people write them in files, in the forms of several agents:
+
+    "Bash(git log:*)"                                             allowed
+    {"rule": "Bash(git push:*)", "action": "ask"}
+    {"tool": "shell", "argument": "git *", "action": "allow"}     also with "pattern"
+    ["shell", "git *", "allow"]
+    {"allow": ["Read(~/notes/**)"], "ask": [], "deny": []}        also inside "permissions"
+    {"bash": {"*": "ask", "git *": "allow"}, "edit": "deny"}      tool, pattern and action
+
+What cannot be understood is reported with its place and ignored; the rest holds.
+
+`rules.json`: the rules a person has given, for every project and for single ones, in the person's own folder.
+
+    {"rules": [{"rule": "Bash(npm test)", "action": "allow"}], "projects": {"/home/me/shop": [...]}}
+
+A project is known by its real folder; nothing is ever written into the project itself. Whatever else is in the file
+stays in it. A file that cannot be read is left as it is: its rules do not hold, and that is said.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from odin.core.errors import ConfigError, UsageError
+from odin.core.policy import RememberScope, RuleAction, RuleLayer
+from odin.core.registry import canonical_name_of
+from odin.policy.rules.rule import Rule, find_objection, rule_of
+
+_ACTIONS: tuple[str, ...] = get_args(RuleAction)
+_WILDCARDS = ("*", "**")
+_MAX_DEPTH = 20
+_IGNORED_KEYS = ("defaultMode", "additionalDirectories", "disableBypassPermissionsMode")
+
+
+class RuleReader:
+    """Reads the rules of one place. `trusted` is false where only stricter rules count."""
+
+    def __init__(self, layer: RuleLayer, source: str, *, trusted: bool = True) -> None:
+        self.rules: list[Rule] = []
+        self.warnings: list[str] = []
+        self._layer: RuleLayer = layer
+        self._source = source
+        self._trusted = trusted
+
+    def read(self, value: Any, at: str = "rules", depth: int = 0) -> "RuleReader":
+        match value:
+            case str():
+                self._add(value, "allow", at)
+            case [str(tool), str(argument), "allow" | "ask" | "deny" as action]:
+                self._read_entry({"tool": tool, "argument": argument, "action": action}, at)
+            case list() | dict() if depth > _MAX_DEPTH:
+                self._warn(at, "is nested too deeply")
+            case list():
+                for number, item in enumerate(cast("list[Any]", value)):
+                    self.read(item, f"{at}[{number}]", depth + 1)
+            case dict():
+                self._read_object(cast("dict[str, Any]", value), at, depth)
+            case _:
+                self._warn(at, "must be a rule, a list or an object")
+        return self
+
+    def _read_object(self, value: dict[str, Any], at: str, depth: int) -> None:
+        if "tool" in value or "rule" in value:
+            self._read_entry(value, at)
+        elif "permissions" in value:
+            self.read(value["permissions"], f"{at}.permissions", depth + 1)
+        elif set(value) & set(_ACTIONS):
+            self._read_actions(value, at)
+        else:
+            begun = len(self.rules)
+            for tool, wanted in sorted(value.items(), key=lambda item: item[0] != "*"):
+                self._read_tool(tool, wanted, f"{at}.{tool}")
+            self._add_exceptions(begun, "*")
+
+    def _read_entry(self, value: dict[str, Any], at: str) -> None:
+        """One rule in fields of its own."""
+        tool, argument = value.get("tool", ""), value.get("argument", value.get("pattern", ""))
+        text, action = value.get("rule", ""), value.get("action", "")
+        if not all(isinstance(part, str) for part in (tool, argument, text, action)):
+            self._warn(at, "must have texts in its fields")
+            return
+        if action not in _ACTIONS:
+            self._warn(at, f'needs an "action": one of {", ".join(_ACTIONS)}')
+            return
+        if not text:
+            text = tool if argument in ("", *_WILDCARDS) else f"{tool}({argument})"
+        self._add(text, cast("RuleAction", action), at)
+
+    def _read_actions(self, value: dict[str, Any], at: str) -> None:
+        for action in ("allow", "ask", "deny"):
+            entries = value.get(action, [])
+            if not isinstance(entries, list):
+                self._warn(f"{at}.{action}", "must be a list of rules")
+                continue
+            for number, text in enumerate(cast("list[Any]", entries)):
+                if isinstance(text, str):
+                    self._add(text, action, f"{at}.{action}[{number}]")
+                else:
+                    self._warn(f"{at}.{action}[{number}]", "must be a text such as Bash(git log:*)")
+        for key in value:
+            if key not in _ACTIONS:
+                why = "has no effect here" if key in _IGNORED_KEYS else "is not one of allow, ask and deny"
+                self._warn(f"{at}.{key}", why)
+
+    def _read_tool(self, tool: str, wanted: Any, at: str) -> None:
+        """Patterns of one tool. `*` stands for the rest, wherever it is written."""
+        found: dict[Any, Any] = cast("dict[Any, Any]", wanted) if isinstance(wanted, dict) else {"*": wanted}
+        begun = len(self.rules)
+        for pattern, action in sorted(found.items(), key=lambda item: item[0] not in _WILDCARDS):
+            if action not in _ACTIONS:
+                self._warn(f"{at}.{pattern}" if found is wanted else at, f"must be one of {', '.join(_ACTIONS)}")
+                continue
+            text = _whole_rule_of(tool) if pattern in _WILDCARDS else f"{tool}({pattern})"
+            self._add(text, action, f"{at}.{pattern}")
+        self._add_exceptions(begun)
+
+    def _add_exceptions(self, start: int, tool: str = "") -> None:
+        """A denial of the rest, of one tool or of all, is not one of what is allowed beside it."""
+        allowed = tuple(rule for rule in self.rules[start:] if rule.action == "allow")
+        for number in range(start, len(self.rules)):
+            rule = self.rules[number]
+            if rule.action == "deny" and rule.everything and allowed and tool in ("", rule.tool):
+                from msgspec.structs import replace
+
+                self.rules[number] = replace(rule, exceptions=allowed)
+
+    def _add(self, text: str, action: RuleAction, at: str) -> None:
+        try:
+            rule = rule_of(text, action, self._layer, self._source)
+        except UsageError as error:
+            self._warn(at, str(error).rstrip(".").removeprefix(f"{text!r} "), f"{text!r} ")
+            return
+        why = "it is no tool." if text in _ACTIONS else find_objection(rule)
+        if why:
+            self.warnings.append(f"{self._source}: {at} is ignored: {why}")
+        elif action == "allow" and not self._trusted:
+            self.warnings.append(
+                f"{self._source}: {at} ({text}) is ignored: this folder is not trusted, so it may deny and ask only."
+            )
+        else:
+            self.rules.append(rule)
+
+    def _warn(self, at: str, why: str, what: str = "") -> None:
+        self.warnings.append(f"{self._source}: {at} is ignored: {what or 'it '}{why}.")
+
+
+def _whole_rule_of(tool: str) -> str:
+    """All that is done with a tool; where one stands for every way to read or to change files, all of those."""
+    return f"{tool}(**)" if canonical_name_of(tool) in ("Read", "EditTool") else tool
+
+
+def build_list_rules(
+    *,
+    allowed_tools: Iterable[str] = (),
+    disallowed_tools: Iterable[str] = (),
+    allowed_commands: Iterable[str] = (),
+    forbidden_commands: Iterable[str] = (),
+    layer: RuleLayer = "session",
+    where: str = "",
+) -> list[Rule]:
+    """The rules in the four plain lists of the settings. Raises UsageError when one is not a rule."""
+    suffix = f" in {where}" if where else ""
+    lists: tuple[tuple[Iterable[str], RuleAction, str], ...] = (
+        (map(_command_rule_of, allowed_commands), "allow", "AllowedCommands"),
+        (allowed_tools, "allow", "allowed_tools"),
+        (map(_command_rule_of, forbidden_commands), "deny", "ForbiddenCommands"),
+        (disallowed_tools, "deny", "disallowed_tools"),
+    )
+    return [
+        rule_of(text, action, layer, f"{name}{suffix}")
+        for texts, action, name in lists
+        for text in texts
+        if text.strip()
+    ]
+
+
+def _command_rule_of(text: str) -> str:
+    """The first words of a command as a rule; no words at all name no command."""
+    return f"Bash({text.strip()}:*)" if text.strip() else ""
+
+
+MAX_RULE_FILE_BYTES = 1_000_000
+_LOCK_TIMEOUT_S = 5.0
+_REPAIR_HINT = "Correct it, or move it away to begin anew."
+
+
+class RuleFile:
+    def __init__(self, path: Path, root: str) -> None:
+        self.path = path
+        self.warnings: list[str] = []
+        self._root = os.path.realpath(root)
+
+    def load_rules(self) -> list[Rule]:
+        """What holds here: the rules for every project, then those for this one."""
+        self.warnings.clear()
+        try:
+            value = self._read()
+        except ConfigError as error:
+            self.warnings.append(f"{error.describe()} Its rules do not hold until then.")
+            return []
+        found: list[Rule] = []
+        for shapes, entries, at in (
+            (RuleReader("user", str(self.path)), value.get("rules", []), "rules"),
+            (
+                RuleReader("project", str(self.path)),
+                self._projects_of(value).get(self._root, []),
+                f"projects.{self._root}",
+            ),
+        ):
+            found += shapes.read(entries, at).rules
+            self.warnings += shapes.warnings
+        return found
+
+    def add(self, text: str, action: RuleAction, scope: RememberScope) -> None:
+        """Write a rule down, after the others. One that is there already moves to the end."""
+
+        def change(entries: list[Any]) -> list[Any]:
+            others = [entry for entry in entries if not _is_entry_for(entry, text, action)]
+            return [*others, {"rule": text, "action": action}]
+
+        self._change(scope, change)
+
+    def remove(self, text: str, action: RuleAction, scope: RememberScope) -> None:
+        def change(entries: list[Any]) -> list[Any]:
+            kept = [entry for entry in entries if not _is_entry_for(entry, text, action)]
+            if len(kept) == len(entries):
+                raise UsageError(f"{self.path} does not hold the rule {text} as an entry of its own.", "Edit the file.")
+            return kept
+
+        self._change(scope, change)
+
+    def _change(self, scope: RememberScope, change: Callable[[list[Any]], list[Any]]) -> None:
+        try:
+            self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
+            with self._hold_lock():
+                value = self._read()
+                if scope == "user":
+                    value["rules"] = change(_entries_of(value.get("rules", [])))
+                else:
+                    projects = self._projects_of(value)
+                    mine = change(_entries_of(projects.pop(self._root, [])))
+                    value["projects"] = {**projects, self._root: mine} if mine else projects
+                self._write(value)
+        except OSError as error:
+            why = error.strerror or error
+            raise ConfigError(f"{self.path} cannot be written: {why}.", "Make it writable.") from error
+
+    def _projects_of(self, value: dict[str, Any]) -> dict[str, Any]:
+        projects = value.get("projects", {})
+        if not isinstance(projects, dict):
+            raise ConfigError(f"{self.path}: projects must be an object.", _REPAIR_HINT)
+        return cast("dict[str, Any]", projects)
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            if self.path.exists() and not self.path.is_file():
+                raise ConfigError(f"{self.path} is not a regular file.", _REPAIR_HINT)
+            with self.path.open("rb") as file:
+                raw = file.read(MAX_RULE_FILE_BYTES + 1)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read: {error.strerror or error}.", _REPAIR_HINT) from error
+        if len(raw) > MAX_RULE_FILE_BYTES:
+            raise ConfigError(f"{self.path} is longer than {MAX_RULE_FILE_BYTES:,} bytes.", _REPAIR_HINT)
+        try:
+            value = json.loads(raw.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{self.path} is not valid JSON: {error}.", _REPAIR_HINT) from error
+        if not isinstance(value, dict):
+            raise ConfigError(f"{self.path} must hold one JSON object.", _REPAIR_HINT)
+        found = cast("dict[str, Any]", value)
+        self._projects_of(found)
+        return found
+
+    def _write(self, value: dict[str, Any]) -> None:
+        """Whole or not at all. A link is followed, so that a file kept elsewhere stays there."""
+        target = Path(os.path.realpath(self.path))
+        new = target.with_name(f".{target.name}.{os.getpid()}.{time.monotonic_ns():x}")
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                json.dump(value, file, indent=2, ensure_ascii=False)
+                file.write("\n")
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(target)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+    @contextmanager
+    def _hold_lock(self) -> Generator[None]:
+        """Alone among processes, or a clear sentence when another one does not let go."""
+        try:
+            import fcntl
+        except ImportError:  # Windows has no flock; there the last writer wins.
+            yield
+            return
+        fd = os.open(self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            until = time.monotonic() + _LOCK_TIMEOUT_S
+            while True:
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        raise ConfigError(f"{self.path} is held by another process.", "Try again.") from None
+                    time.sleep(0.02)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _entries_of(value: Any) -> list[Any]:
+    """The entries as a list; a group that somebody wrote as an object stays one entry."""
+    return list(cast("list[Any]", value)) if isinstance(value, list) else [value]
+
+
+def _is_entry_for(entry: Any, text: str, action: RuleAction) -> bool:
+    """Whether an entry is this rule and nothing else."""
+    if isinstance(entry, dict) and not ({"rule", "tool"} & set(cast("dict[str, Any]", entry))):
+        return False
+    found = RuleReader("user", "").read(entry).rules
+    return len(found) == 1 and (found[0].text, found[0].action) == (text, action)

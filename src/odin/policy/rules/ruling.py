@@ -1,0 +1,252 @@
+"""What the rules that ask and allow say about one call.
+
+Every part of a call is looked at by itself: each command, each path. For each the first rule of the strongest layer
+that says something decides. One part that is to be asked about makes the whole a question; only when every part is
+allowed is the whole allowed. A rule that is the whole command, letter for letter, is looked at first.
+
+Files that a search comes upon and must not show.
+
+A search is judged by the folder it is given. What it finds there is looked at once more: a file that a rule denies or
+wants asked about, or in which people keep secrets, is shown only when it is named itself, so that it is judged itself.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from odin.core.tool import Subject
+from odin.policy import paths
+from odin.policy.call import PolicyCall, spellings_of
+from odin.policy.commands.analysis import find_outside_word, find_removal_risk, is_outside_word
+from odin.policy.commands.readonly.scope import is_read_only_redirect
+from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord
+from odin.policy.protected_files import is_secret_path
+from odin.policy.rules.rule import Rule, explain_sensitivity, find_escape_option
+
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+
+
+def find_exact_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
+    """The rule that is this very command."""
+    return next((rule for rule in rules if call.command and rule.is_exactly(call)), None)
+
+
+def find_deciding_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
+    """The rule that decides, from rules that ask or allow with the strongest first; None when none does."""
+    if not rules:
+        return None
+    if call.analysis is not None:
+        return find_exact_rule(call, rules) or _decide_commands(call, call.analysis, rules)
+    if call.subject.paths:
+        return _combine_rulings(_decide_path(path, call, rules) for path in call.subject.paths)
+    for rule in rules:
+        if rule.action == "ask" and rule.matches_call(call):
+            return rule
+        if rule.action == "allow" and (rule.covers_url(call) if call.subject.url else rule.covers_all(call)):
+            return rule
+    return None
+
+
+def _combine_rulings(found: Iterable[Rule | None]) -> Rule | None:
+    """One that asks, or the last one when all parts are allowed."""
+    rulings = list(found)
+    asking = next((rule for rule in rulings if rule is not None and rule.action == "ask"), None)
+    if asking is not None or not rulings or None in rulings:
+        return asking
+    return rulings[-1]
+
+
+def _decide_path(path: str, call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
+    one = _narrow_to_path(call, path)
+    for rule in rules:
+        if rule.matches_call(one) if rule.action == "ask" else rule.covers_path(path, call):
+            return rule
+    return None
+
+
+def _narrow_to_path(call: PolicyCall, path: str) -> PolicyCall:
+    if len(call.subject.paths) == 1:
+        return call
+    from msgspec.structs import replace
+
+    return replace(call, subject=replace(call.subject, paths=(path,)))
+
+
+# --- commands ---
+
+
+def _decide_commands(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[Rule]) -> Rule | None:
+    asking = _find_asking_rule(call, analysis, rules)
+    if asking is not None:
+        return asking
+    allowing = [rule for rule in rules if rule.action == "allow" and rule.matches_tool(call.name)]
+    general = next((rule for rule in allowing if rule.bare), None)
+    if general is not None and _is_ordinary(call, analysis):
+        return general
+    return _decide_steps(call, analysis, [rule for rule in allowing if not rule.bare])
+
+
+def _find_asking_rule(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[Rule]) -> Rule | None:
+    """A rule that wants one of the commands asked about, and that no stronger one overrules for that command."""
+    if not any(rule.action == "ask" for rule in rules):
+        return None
+    for part in analysis.commands:
+        found = _decide_part(part, call, rules)
+        if found is not None and found.action == "ask":
+            return found
+    for rule in rules:
+        if (
+            rule.action == "ask"
+            and (rule.tool in ("Read", "EditTool") or not analysis.is_complete)
+            and rule.matches_call(call)
+        ):
+            return rule
+    return None
+
+
+def _decide_part(part: ExtractedCommand, call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
+    for rule in rules:
+        if rule.action == "ask":
+            if rule.matches_part(part, call):
+                return rule
+        elif rule.matches_tool(call.name) and (rule.bare or rule.command.match_words(part.words) is not None):
+            return rule
+    return None
+
+
+def _is_ordinary(call: PolicyCall, analysis: CommandAnalysis) -> bool:
+    """Whether a command is one that `Bash` alone stands for: readable, and about this project's ordinary files."""
+    if (
+        not analysis.is_complete
+        or find_outside_word(analysis, call.cwd, call.root)
+        or find_removal_risk(analysis, call.root, call.cwd)
+    ):
+        return False
+    if any(value is None or is_outside_word(value, call.cwd, call.root) for _, value in analysis.assigned):
+        return False
+    words = [
+        *(word for part in analysis.commands for word in part.words),
+        *(item.target for item in analysis.redirects),
+    ]
+    if not all(_is_written_out(word.text, analysis) for word in words if word.expands):
+        return False
+    return not any(_is_sensitive(form, "/", call.root) for form in call.list_path_forms())
+
+
+def _is_written_out(text: str, analysis: CommandAnalysis) -> bool:
+    """Whether a word that the shell changes holds no more than variables whose values stand in the same text."""
+    known = {name for name, _ in analysis.assigned}
+    left = _VARIABLE.sub(lambda found: "" if (found[1] or found[2]) in known else found[0], text)
+    return not set(left) & set("$`")
+
+
+def _decide_steps(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[Rule]) -> Rule | None:
+    """Each command is harmless, or is what a rule says and then names nothing outside or protected."""
+    if not rules or not analysis.is_complete:
+        return None
+    last: Rule | None = None
+    passed: list[tuple[tuple[ShellWord, ...], int]] = []
+    for simple, folder in call.find_steps():
+        if call.is_step_read_only(simple, folder):
+            passed.append((simple.words, 0))
+            continue
+        if not all(is_read_only_redirect(item) for item in simple.redirects):
+            return None
+        last = _find_covering_rule(simple.words, folder, call, rules)
+        if last is None:
+            return None
+        passed.append((simple.words, len(last.command.words)))
+    inner = [part for part in analysis.commands if part.is_inner]
+    return last if all(_is_inner_allowed(part, passed, call, rules) for part in inner) else None
+
+
+def _find_covering_rule(
+    words: tuple[ShellWord, ...], folder: str, call: PolicyCall, rules: Sequence[Rule]
+) -> Rule | None:
+    for rule in rules:
+        rest = rule.command.match_words(words)
+        if rest is None:
+            continue
+        texts = [word.text for word in rest]
+        if find_escape_option([word.text for word in words], texts):
+            continue
+        named = [form for word in rest for form in spellings_of(word)]
+        if not any(
+            is_outside_word(text, folder, call.root) or _is_sensitive(text, folder, call.root)
+            for text in (*texts, *named)
+        ):
+            return rule
+    return None
+
+
+def _is_inner_allowed(
+    part: ExtractedCommand, passed: Sequence[tuple[tuple[ShellWord, ...], int]], call: PolicyCall, rules: Sequence[Rule]
+) -> bool:
+    """A command inside another passes when the other's rule names it as well, or a rule of its own allows it."""
+    size = len(part.words)
+    for words, named in passed:
+        if words[-size:] == part.words and (not named or named > len(words) - size):
+            return True
+    return _find_covering_rule(part.words, call.cwd, call, rules) is not None
+
+
+def _is_sensitive(text: str, folder: str, root: str) -> bool:
+    return is_secret_path(text) or bool(paths.find_protected_part(text, root, folder))
+
+
+def is_allowed_by(call: PolicyCall, rules: Sequence[Rule]) -> bool:
+    """Whether these rules, which only allow, mean every part of the call."""
+    parts = call.analysis.commands if call.analysis is not None else ()
+    named = [rule for rule in rules if rule.matches_tool(call.name)]
+    meant = all(any(rule.bare or rule.command.match_words(part.words) is not None for rule in named) for part in parts)
+    return meant and find_deciding_rule(call, rules) is not None
+
+
+_NAME_TOOLS = ("Glob",)
+_SEARCH_PROGRAMS = ("rg", "ag", "ack")
+_RECURSIVE_PROGRAMS = ("grep", "egrep", "fgrep", "diff")
+
+
+class ResultFilter:
+    """Tells of each file below the folder of an admitted search whether it stays out of the results.
+
+    `search` is the call as it was judged. With `free` nothing is asked about, so only denials count; likewise where
+    no more than names are listed. Questions that the search itself has raised were answered by whoever admitted it.
+    """
+
+    def __init__(
+        self, search: PolicyCall, deny_rules: Iterable[Rule], ask_allow_rules: Iterable[Rule], *, bypass: bool
+    ) -> None:
+        bypass = bypass or search.name in _NAME_TOOLS
+        self._search = search
+        self._deny_rules = tuple(rule for rule in deny_rules if not rule.bare or rule.exceptions)
+        self._ask_allow_rules = (
+            () if bypass else tuple(rule for rule in ask_allow_rules if not _was_asked(rule, search))
+        )
+        self._has_ask_rules = any(rule.action == "ask" for rule in self._ask_allow_rules)
+        self._hide_secrets = not bypass and not any(explain_sensitivity(path, search) for path in search.subject.paths)
+
+    def __call__(self, path: str) -> bool:
+        secret = self._hide_secrets and is_secret_path(path)
+        if not (self._deny_rules or self._has_ask_rules or secret):
+            return False
+        found = replace(self._search, subject=Subject(paths=(path,)), cache={})
+        if any(rule.matches_call(found) and not is_allowed_by(found, rule.exceptions) for rule in self._deny_rules):
+            return True
+        rule = find_deciding_rule(found, self._ask_allow_rules)
+        return secret if rule is None else rule.action == "ask"
+
+
+def is_folder_search(part: ExtractedCommand) -> bool:
+    """Whether a command opens every file below a folder, so that it may come upon one that nobody named."""
+    options = [text for text in part.texts[1:] if text.startswith("-")]
+    if part.name in _SEARCH_PROGRAMS or (part.name == "git" and "grep" in part.texts[1:]):
+        return True
+    return part.name in _RECURSIVE_PROGRAMS and any(
+        re.match(r"-\w*[rRd]|--(dereference-)?recurs", text) for text in options
+    )
+
+
+def _was_asked(rule: Rule, search: PolicyCall) -> bool:
+    return rule.action == "ask" and rule.matches_call(search)

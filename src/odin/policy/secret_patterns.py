@@ -1,0 +1,401 @@
+"""Secrets that can be recognised by how they look, wherever they stand.
+
+A shape begins with one of its `marks`, where no word is already running, and goes on as its `rest` says. No pattern
+runs past a character after which it could begin again, so the time grows with the text and not with its square. Where
+the marks leave no doubt less than the whole is enough, since an output may be cut in the middle of a secret.
+
+Private keys in the PEM form: the whole block, also when its end was cut off.
+
+Secrets that are recognised by where they stand: in an address, in a header, after the name of a secret.
+
+Only the value is taken out, and only when it can hardly be anything else: programs name tokens and passwords on every
+page, and most of what follows is no secret.
+
+Secrets that are known, because Odin itself was given them: they are found in whatever form a program prints them.
+
+Where secrets stand in a text, by everything that is known of them. Loaded when there is a first text to look at.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, cached_property
+
+from msgspec import Struct
+
+from odin.policy.secrets import MIN_SECRET_CHARS
+
+_WORD = r"[A-Za-z0-9_-]"
+_WORD_END = r"(?![A-Za-z0-9_-])"
+
+MIN_SHAPE_CHARS = 20
+"""No shape is shorter, and none has a space in it: in most texts there is little to look at."""
+
+_UNFILLED = re.compile(r"[xX*.]{8}")
+
+
+class SecretSpan(Struct, frozen=True):
+    """A piece of text that is a secret, and what it is called."""
+
+    start: int
+    end: int
+    name: str
+
+
+class SecretShape(Struct, frozen=True):
+    name: str
+    marks: tuple[str, ...]
+    rest: str
+
+
+SECRET_SHAPES = (
+    SecretShape("Anthropic key", ("sk-ant-",), rf"{_WORD}{{20,}}+"),
+    SecretShape("OpenAI key", ("sk-proj-", "sk-svcacct-", "sk-admin-"), rf"{_WORD}{{20,}}+"),
+    SecretShape("OpenRouter key", ("sk-or-",), rf"{_WORD}{{20,}}+"),
+    SecretShape("API key", ("sk-",), rf"[A-Za-z0-9]{{32,}}+{_WORD_END}"),
+    SecretShape("GitHub token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9]{20,}+"),
+    SecretShape("GitHub token", ("github_pat_",), r"[A-Za-z0-9_]{24,}+"),
+    SecretShape(
+        "GitLab token",
+        ("glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glsoat-", "glagent-", "glimt-"),
+        rf"{_WORD}{{20,}}+",
+    ),
+    SecretShape(
+        "Slack token",
+        ("xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xapp-"),
+        r"(?=[A-Za-z%-]*+\d)[A-Za-z0-9%-]{20,}+",
+    ),
+    SecretShape("AWS access key id", ("AKIA", "ASIA", "ABIA", "ACCA"), rf"[A-Z0-9]{{16}}{_WORD_END}"),
+    SecretShape("Google API key", ("AIza",), rf"{_WORD}{{35}}{_WORD_END}"),
+    SecretShape("Google OAuth token", ("ya29.",), r"[A-Za-z0-9_.-]{20,}+"),
+    SecretShape("Google OAuth secret", ("GOCSPX-",), rf"{_WORD}{{20,}}+"),
+    SecretShape("Stripe key", ("sk_live_", "rk_live_"), r"[A-Za-z0-9]{16,}+"),
+    SecretShape("Stripe webhook secret", ("whsec_",), r"[A-Za-z0-9+/]{24,}+=*"),
+    SecretShape("npm token", ("npm_",), rf"[A-Za-z0-9]{{36}}{_WORD_END}"),
+    SecretShape("PyPI token", ("pypi-Ag",), rf"{_WORD}{{24,}}+"),
+    SecretShape("Hugging Face token", ("hf_",), rf"[A-Za-z0-9]{{30,}}+{_WORD_END}"),
+    SecretShape("Twilio key", ("SK",), rf"[0-9a-f]{{32}}{_WORD_END}"),
+    SecretShape("SendGrid key", ("SG.",), rf"{_WORD}{{16,32}}\.{_WORD}{{32,64}}{_WORD_END}"),
+    SecretShape("Azure key", ("AccountKey=", "SharedAccessKey="), r"[A-Za-z0-9+/]{40,}+=*"),
+    SecretShape("DigitalOcean token", ("dop_v1_", "doo_v1_", "dor_v1_"), r"[0-9a-f]{24,}+"),
+    SecretShape("Docker token", ("dckr_pat_",), rf"{_WORD}{{20,}}+"),
+    SecretShape("Databricks token", ("dapi",), rf"[0-9a-f]{{32}}(?:-\d)?{_WORD_END}"),
+    SecretShape("Groq key", ("gsk_",), r"[A-Za-z0-9]{24,}+"),
+    SecretShape("xAI key", ("xai-",), r"[A-Za-z0-9]{24,}+"),
+    SecretShape("Vault token", ("hvs.", "hvb."), rf"{_WORD}{{24,}}+"),
+    SecretShape("Shopify token", ("shpat_", "shpss_", "shpca_", "shppa_"), rf"[0-9a-fA-F]{{32}}{_WORD_END}"),
+    SecretShape("Figma token", ("figd_",), rf"{_WORD}{{35,}}+"),
+    SecretShape("Notion token", ("ntn_",), r"[A-Za-z0-9]{40,}+"),
+    SecretShape("New Relic key", ("NRAK-",), rf"[A-Z0-9]{{27}}{_WORD_END}"),
+    SecretShape("Perplexity key", ("pplx-",), r"[A-Za-z0-9]{40,}+"),
+    SecretShape("Replicate token", ("r8_",), rf"[A-Za-z0-9]{{37}}{_WORD_END}"),
+    SecretShape("PlanetScale secret", ("pscale_tkn_", "pscale_pw_"), rf"{_WORD}{{32,}}+"),
+    SecretShape("Grafana token", ("glsa_",), rf"[A-Za-z0-9]{{32}}_[0-9a-f]{{8}}{_WORD_END}"),
+    SecretShape("Heroku key", ("HRKU-",), rf"{_WORD}{{36,}}+"),
+    SecretShape("Supabase token", ("sbp_",), rf"[0-9a-f]{{40}}{_WORD_END}"),
+    SecretShape("Doppler token", ("dp.pt.", "dp.st.", "dp.ct."), r"[A-Za-z0-9]{40,}+"),
+    SecretShape("Linear key", ("lin_api_",), r"[A-Za-z0-9]{32,}+"),
+    SecretShape("age key", ("AGE-SECRET-KEY-1",), r"[A-Z0-9]{58}"),
+    SecretShape("JWT", ("eyJ",), rf"{_WORD}{{8,}}+\.eyJ{_WORD}{{8,}}+\.{_WORD}{{16,}}+"),
+)
+
+
+class SecretTail(Struct, frozen=True):
+    """A secret that is found by something in its middle: what comes from there on, and what must stand before it."""
+
+    name: str
+    mark: str
+    pattern: str
+    before: str
+    reach: int
+
+
+SECRET_TAILS = (
+    SecretTail("Telegram bot token", ":AA", rf":AA{_WORD}{{32,35}}{_WORD_END}", r"(?<![A-Za-z0-9])\d{8,10}$", 12),
+    SecretTail("Discord token", ".", r"\.[\w-]{6}\.[\w-]{27,45}(?![\w.-])", r"(?<![\w.-])[MNO][\w-]{23,27}$", 30),
+    SecretTail("Terraform token", ".atlasv1.", r"\.atlasv1\.[\w-]{60,}+", r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}$", 16),
+    SecretTail("Slack webhook", "hooks.slack.com/", r"/(?:services|workflows)/[\w/-]{20,}+", r"hooks\.slack\.com$", 16),
+    SecretTail("Discord webhook", "/api/webhooks/", r"/\d{15,22}/[\w-]{50,}+", r"/api/webhooks$", 16),
+)
+
+
+@cache
+def compile_cached(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII)
+
+
+@cache
+def _compile_shape(mark: str, rest: str) -> re.Pattern[str]:
+    """The mark stands first, because the search for a plain beginning is by far the fastest."""
+    return compile_cached(rf"{re.escape(mark)}(?<![A-Za-z0-9_-]{re.escape(mark)}){rest}")
+
+
+def find_by_shape(text: str) -> Iterator[SecretSpan]:
+    long = " ".join(word for word in text.split() if len(word) >= MIN_SHAPE_CHARS)
+    if not long:
+        return
+    for shape in SECRET_SHAPES:
+        for mark in shape.marks:
+            if mark in long and _compile_shape(mark, shape.rest).search(long):
+                for found in _compile_shape(mark, shape.rest).finditer(text):
+                    if is_real(found[0]):
+                        yield SecretSpan(found.start(), found.end(), shape.name)
+    for tail in SECRET_TAILS:
+        if tail.mark in long and compile_cached(tail.pattern).search(long):
+            yield from _find_with_tail(tail, text)
+
+
+def _find_with_tail(tail: SecretTail, text: str) -> Iterator[SecretSpan]:
+    for found in compile_cached(tail.pattern).finditer(text):
+        begin = max(0, found.start() - tail.reach)
+        before = compile_cached(tail.before).search(text[begin : found.start()])
+        if before is not None:
+            yield SecretSpan(begin + before.start(), found.end(), tail.name)
+
+
+def is_real(value: str) -> bool:
+    """Whether it is more than a form to be filled in, such as `ghp_xxxxxxxx`."""
+    return _UNFILLED.search(value) is None
+
+
+PRIVATE_KEY_MARK = "PRIVATE KEY"
+MAX_BLOCK_CHARS = 30_000
+"""Characters a block may have, with what a listing puts before its lines."""
+
+_BLOCK_BEGIN = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,10} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
+_BLOCK_END = re.compile(r"-----END (?:[A-Z0-9]{2,10} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
+_BLOCK_BODY = re.compile(r"[A-Za-z0-9+/=]{32}")
+_BLOCK_LINES = re.compile(r"(?:(?:\\[nr]|\s|[ \t\d:|>→+-])*+[A-Za-z0-9+/=]{20,}+)+")
+
+
+def find_key_blocks(text: str) -> Iterator[SecretSpan]:
+    if PRIVATE_KEY_MARK not in text:
+        return
+    starts = list(_BLOCK_BEGIN.finditer(text))
+    for number, begin in enumerate(starts):
+        limit = starts[number + 1].start() if number + 1 < len(starts) else len(text)
+        limit = min(limit, begin.end() + MAX_BLOCK_CHARS)
+        end = _BLOCK_END.search(text, begin.end(), limit)
+        if end is not None and _BLOCK_BODY.search(text, begin.end(), end.start()):
+            yield SecretSpan(begin.start(), end.end(), "private key")
+        elif end is None and (lines := _BLOCK_LINES.match(text, begin.end(), limit)):
+            yield SecretSpan(begin.start(), lines.end(), "private key")
+
+
+_STEM_PREFIX_CHARS = 24
+
+_ADDRESS_PASSWORD = r"://(?P<user>[^\s/:@\"'<>`\\]{0,80}):(?P<value>[^\s/@\"'<>`\\]{4,200})@(?=[\w\[])"
+
+_SCHEMES = {
+    "authorization header": r"authorization\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?"
+    r"(?:(?:bearer|basic|token)\s{1,4})?(?P<value>[a-z0-9._~+/=-]{16,2000})",
+    "bearer token": r"bearer\s{1,4}(?P<value>[a-z0-9._~+/=-]{20,2000})",
+}
+
+_ASSIGNED = (
+    r"s?(?P<quote>\\{0,3}[\"']?)(?P<gap>\s{0,8})(?P<sign>=>|:=|=|:)\s{0,8}"
+    r"\\{0,3}(?P<open>[\"'`]?)(?P<value>[a-z0-9+/_=.~!@#%^&*?-]{8,500})(?P<after>[^\s]?)"
+)
+
+_SECRET_STEMS = {
+    "api key": ("key", r"(?:api|access|secret|private|account|encryption|signing|master|auth)[_-]?$"),
+    "secret": ("secret", r""),
+    "token": ("token", r"(?<!page)(?<!next)(?<!ation)(?<!sync)(?<!start)(?<!csrf)(?<!xsrf)[_-]?$"),
+    "password": ("password", r""),
+    "passwd": ("passwd", r""),
+    "passphrase": ("passphrase", r""),
+}
+"""What ends the name of a secret, and what may stand before that: a page token is none."""
+
+_PLACEHOLDER = re.compile(
+    r"(?i)^(?:[<{(\[$%*]|x{4,}|\.{3})"
+    r"|^(?:your|my|the|some|an?|insert|replace|change|enter|todo|example|sample|dummy|fake|test)[_-]"
+    r"|^(?:change_?me\w*|passw\w{0,6}|pass|redacted|none|null|undefined|user|admin|root|postgres|mysql|guest|test\w{0,4})$"
+    r"|\$\{|\{\{|%s|_here$"
+)
+_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_IDENTIFIER = re.compile(
+    r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[a-z]+(?:[_-][a-z]+)+|(?:[A-Z]?[a-z]+\d{0,5})(?:[A-Z][a-z]+\d{0,5})+"
+)
+"""Names of programming languages, and words with strokes between them."""
+
+
+def find_by_context(text: str) -> Iterator[SecretSpan]:
+    if "://" in text and "@" in text:
+        yield from _find_in_addresses(text)
+    folded = _fold_case(text)
+    for name, pattern in _SCHEMES.items():
+        for found in compile_cached(pattern).finditer(folded) if name.split()[0] in folded else ():
+            if _is_opaque(text[slice(*found.span("value"))]):
+                yield SecretSpan(*found.span("value"), name)
+    for name, (stem, before) in _SECRET_STEMS.items():
+        for found in compile_cached(stem + _ASSIGNED).finditer(folded) if stem in folded else ():
+            if _is_named(before, folded, found) and _is_secret(text, stem, found):
+                yield SecretSpan(*found.span("value"), name)
+
+
+def _fold_case(text: str) -> str:
+    """In lower case, character for character."""
+    folded = text.lower()
+    return folded if len(folded) == len(text) else "".join(char.lower()[0] for char in text)
+
+
+def _find_in_addresses(text: str) -> Iterator[SecretSpan]:
+    for found in compile_cached(_ADDRESS_PASSWORD).finditer(text):
+        value = found["value"]
+        if value != found["user"] and not _PLACEHOLDER.search(value) and not value.isdigit():
+            yield SecretSpan(*found.span("value"), "password in an address")
+
+
+def _is_named(before: str, folded: str, found: "re.Match[str]") -> bool:
+    start = found.start()
+    return not before or compile_cached(before).search(folded[max(0, start - _STEM_PREFIX_CHARS) : start]) is not None
+
+
+def _is_secret(text: str, stem: str, found: "re.Match[str]") -> bool:
+    value = text[slice(*found.span("value"))]
+    if _PLACEHOLDER.search(value) or not is_real(value) or not _is_whole(found["open"], found["after"]):
+        return False
+    if _UUID.fullmatch(value) or not _is_opaque(value):
+        return False
+    if found["sign"] == "=" and not found["gap"] and _is_set_by(text, stem, found.start()):
+        return True
+    return len(value) >= 16 and len(set(value)) >= 8 and sum(char.isdigit() for char in value) >= 2
+
+
+def _is_set_by(text: str, stem: str, start: int) -> bool:
+    """Whether a name is one of an environment file, or an option of a command."""
+    return text.startswith(stem.upper(), start) or text[max(0, start - 2) : start] == "--"
+
+
+def _is_whole(opening: str, after: str) -> bool:
+    """Whether the value ends where it should: at its quotation mark, and not as the beginning of an expression."""
+    return after in (opening, "\\") if opening else after not in ("(", "[", "{", "$", "<")
+
+
+def _is_opaque(value: str) -> bool:
+    """Whether a value is made of letters and digits at random: no words, no name, no placeholder."""
+    mixed = any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
+    return mixed and is_real(value) and not _PLACEHOLDER.search(value) and not _IDENTIFIER.fullmatch(value)
+
+
+_LONG_LINE = 32
+
+_SECRET_VARIABLE = re.compile(
+    r"(?:^|_)(?:(?:API|ACCESS|SECRET|PRIVATE)?_?KEYS?(?:_ID|_BASE64|_B64|_PEM|_\d+)?|TOKENS?(?:_SECRET|_\d+)?|PAT|JWT"
+    r"|SECRETS?(?:_\w+)?|PASSWORDS?(?:_\w+)?|PASSWD|PASSPHRASE|PASS|PWD|CREDENTIALS?|CREDS|AUTH|COOKIES?|DSN|WEBHOOK(?:_URL)?"
+    r"|CONNECTION_STRING)$|^(?:PGPASSWORD|SSHPASS)$",
+    re.IGNORECASE,
+)
+"""Names of variables whose values are hidden. More is kept from commands, but everyday values must stay readable."""
+
+_URL_PASSWORD = re.compile(r"://[^\s/:@]{0,100}:([^\s/@]{8,200})@")
+_PATH_OR_NUMBER = re.compile(r"[~.]{0,2}/|[A-Za-z]:\\|[\d.,:+-]+$")
+_WORD_SEQUENCE = re.compile(r"[A-Za-z]+(?:[ _-][A-Za-z]+)+")
+_LONG_NAME = 16
+_EVERYDAY_WORDS = re.compile(
+    r"anonymous|automatic|basicauth|change(?:me|it)|default|(?:develop|require)ment|(?:dis|en)abled|external|interactive"
+    r"|internal|key(?:chain|ring)|localhost|optional|passphrase|passw[o0]rds?\d?|placeholder|platform|postgres|production"
+    r"|redacted|required|security|standard|testtest|undefined|username",
+    re.IGNORECASE,
+)
+
+
+class KnownValues:
+    """The values of secrets with their names, each in the forms in which it may appear. They are made when needed."""
+
+    def __init__(self, environ: Mapping[str, str], more: Mapping[str, str]) -> None:
+        self._environ = dict(environ)
+        self._more = dict(more)
+
+    @cached_property
+    def _forms(self) -> list[tuple[str, str]]:
+        """Every form with the name of its secret, the longest first."""
+        forms: dict[str, str] = {}
+        known = [*self._more.items(), *_find_environment_secrets(self._environ)]
+        names = "\n".join(name for name, _ in known)
+        for name, value in known:
+            for text in _secret_parts_of(value):
+                if text not in names:  # or it would be found in what stands for it
+                    forms.update((form, name) for form in _encodings_of(text) if form not in forms)
+        return sorted(forms.items(), key=lambda item: -len(item[0]))
+
+    def find_spans(self, text: str) -> Iterator[SecretSpan]:
+        for form, name in self._forms:
+            start = text.find(form)
+            while start >= 0:
+                yield SecretSpan(start, start + len(form), name)
+                start = text.find(form, start + len(form))
+
+
+def _find_environment_secrets(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, value in environ.items():
+        if _SECRET_VARIABLE.search(name):
+            yield name, value
+        elif "://" in value and (found := _URL_PASSWORD.search(value)):
+            yield name, found[1]
+
+
+def _secret_parts_of(value: str) -> Iterator[str]:
+    """The whole of a value and, of one with several lines, those that are secret by themselves."""
+    whole = value.strip()
+    lines = [line.strip() for line in whole.splitlines()]
+    long = [line for line in lines if len(line) >= _LONG_LINE and not re.search(r"\s|-----", line)]
+    yield from (part for part in dict.fromkeys((whole, *long)) if is_worth_hiding(part))
+
+
+def is_worth_hiding(value: str) -> bool:
+    """Whether a value is worth hiding: not a path, a number, a switch or an everyday word, which stand everywhere."""
+    if len(value) < MIN_SECRET_CHARS or len(set(value)) < 4:
+        return False
+    if _PATH_OR_NUMBER.match(value) or _EVERYDAY_WORDS.fullmatch(value):
+        return False
+    return len(value) >= _LONG_NAME or not _WORD_SEQUENCE.fullmatch(value)
+
+
+def _encodings_of(value: str) -> set[str]:
+    """The value as it is, and as addresses, JSON, quoted shell words, base64 and hexadecimal digits show it."""
+    import json
+    from base64 import b64encode
+    from urllib.parse import quote, quote_plus
+
+    raw = value.encode("utf-8", "surrogateescape")
+    forms = {value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1], value.replace("'", "'\\''")}
+    forms |= {quote(raw, safe=""), quote(raw), quote_plus(raw), raw.hex()}
+    for offset in range(3):
+        forms |= _base64_forms_of(b64encode(b"\0" * offset + raw).decode(), offset, len(raw))
+    return {form for form in forms if len(form) >= MIN_SECRET_CHARS}
+
+
+def _base64_forms_of(encoded: str, offset: int, length: int) -> set[str]:
+    """The characters that depend on the value alone, whatever was encoded before and after it."""
+    first = -(-offset * 8 // 6)
+    last = (offset + length) * 8 // 6
+    core = encoded[first:last]
+    if len(core) < 12:
+        return set()
+    return {core, core.replace("+", "-").replace("/", "_")}
+
+
+def find_secrets(text: str, values: KnownValues) -> list[SecretSpan]:
+    return merge_spans([*values.find_spans(text), *find_key_blocks(text), *find_by_shape(text), *find_by_context(text)])
+
+
+def redact_spans(text: str, spans: Iterable[SecretSpan]) -> str:
+    pieces: list[str] = []
+    at = 0
+    for span in spans:
+        pieces += [text[at : span.start], f"[redacted: {span.name}]"]
+        at = span.end
+    return "".join([*pieces, text[at:]])
+
+
+def merge_spans(spans: Iterable[SecretSpan]) -> list[SecretSpan]:
+    """In order and without overlaps: what overlaps becomes one, called like its beginning."""
+    kept: list[SecretSpan] = []
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        if kept and span.start < kept[-1].end:
+            last = kept[-1]
+            kept[-1] = SecretSpan(last.start, max(last.end, span.end), last.name)
+        else:
+            kept.append(span)
+    return kept

@@ -1,0 +1,501 @@
+"""What servers say when a request is too long for their model, and the numbers they name.
+
+The one place where a failure on the way to a model gets its name and its sentence.
+
+HTTP statuses, the error bodies of each API, error events in a stream, and what sockets and TLS report all come here.
+A key never appears in a sentence.
+"""
+
+import math
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.errors import (
+    AuthFailed,
+    BadReply,
+    BadRequest,
+    ContextOverflow,
+    ModelNotFound,
+    Overloaded,
+    ProviderError,
+    QuotaExhausted,
+    RateLimited,
+    StreamCut,
+    StreamStalled,
+    TlsFailed,
+    Unreachable,
+)
+from odin.providers.address import Address, Route
+
+TOO_LONG_PATTERN = (
+    r"context[ _-]?(length|window|size|limit)|(prompt|input|request|messages?) (is|are) too (long|large)|"
+    r"too many (input )?tokens|maximum (context|prompt|input|number of tokens)|exceed_context|reduce the length|"
+    r"input length and `?max_tokens|token limit exceeded|exceed(s|ed) (the )?(model )?(token|context|input) limit|"
+    r"prompt token count|input token count|max tokens allowed|input length should be|tokens? .{0,40}must be <=|"
+    r"exceeds the (limit|available context|maximum)|model_context_window_exceeded|prompt contains \d+ tokens"
+)
+
+_NUMBER_PATTERN = r"(\d[\d,_]*)"
+_LIMIT_PATTERNS = (
+    rf">\s*{_NUMBER_PATTERN}(?: tokens?)? maximum",
+    rf"\+ ?{_NUMBER_PATTERN} ?> ?{_NUMBER_PATTERN}",
+    rf"maximum (?:context|prompt|input) (?:length|size|window)(?: of this model)?(?: is| of|:)? {_NUMBER_PATTERN}",
+    rf"{_NUMBER_PATTERN} maximum context length",
+    rf"maximum number of tokens(?: allowed)? \(?{_NUMBER_PATTERN}",
+    rf"available context size \({_NUMBER_PATTERN}",
+    rf"context (?:length|window|size)(?: of)?(?: only| is|:)? \(?{_NUMBER_PATTERN}",
+    rf"must be <= ?{_NUMBER_PATTERN}",
+    rf"exceeds the limit of {_NUMBER_PATTERN}",
+    rf"token limit:? {_NUMBER_PATTERN}",
+    rf"input length should be \[\d+, ?{_NUMBER_PATTERN}\]",
+    rf"in the prompt exceeds {_NUMBER_PATTERN}",
+    rf'n_ctx"?:? ?{_NUMBER_PATTERN}',
+)
+_SIZE_PATTERNS = (
+    rf"too long: {_NUMBER_PATTERN} tokens",
+    rf"resulted in {_NUMBER_PATTERN} tokens",
+    rf"requested:?(?: about)? {_NUMBER_PATTERN}(?: tokens)?",
+    rf"prompt contains {_NUMBER_PATTERN} tokens",
+    rf"request contains {_NUMBER_PATTERN} tokens",
+    rf"token count (?:of )?\(?{_NUMBER_PATTERN}",
+    rf"given: {_NUMBER_PATTERN}",
+    rf'n_prompt_tokens"?:? ?{_NUMBER_PATTERN}',
+)
+
+
+def parse_context_limit(text: str) -> int:
+    """The window that an error names, or 0."""
+    return _find_first_number(_LIMIT_PATTERNS, text)
+
+
+def parse_request_size(text: str) -> int:
+    """The size of the refused request that an error names, or 0."""
+    return _find_first_number(_SIZE_PATTERNS, text)
+
+
+def _find_first_number(patterns: tuple[str, ...], text: str) -> int:
+    for pattern in patterns:
+        found = re.search(pattern, text, re.IGNORECASE)
+        if found:
+            return int(re.sub(r"[,_]", "", found[found.lastindex or 1]) or 0)
+    return 0
+
+
+class Peer(Struct, frozen=True):
+    """Whom we ask, as sentences need it. `key_places` tells where its key is set, in words."""
+
+    name: str
+    url: str
+    model: str = ""
+    key: str = ""
+    key_places: str = ""
+
+
+class ApiErrorInfo(Struct, frozen=True):
+    """What an API said about a failure."""
+
+    message: str = ""
+    type: str = ""
+    code: str = ""
+
+
+# --- sockets and TLS ---
+
+
+def make_unreachable_error(route: Route, error: BaseException) -> ProviderError:
+    """No connection. The sentence names what was tried: the proxy, if there is one, else the address."""
+    if isinstance(error, ssl.SSLError):
+        return make_tls_error(route, error)
+    why = _connect_reason_of(error)
+    if route.proxy is not None:
+        return Unreachable(
+            f"Cannot reach the proxy {route.proxy.origin}: {why}.",
+            f"Check HTTPS_PROXY, or list {route.to.host} in NO_PROXY.",
+        )
+    if route.to.is_loopback:
+        return Unreachable(f"Cannot reach {route.to.origin}: {why}.", "Is the model server running there?")
+    return Unreachable(f"Cannot reach {route.to.origin}: {why}.", "Check the network, the base URL and HTTPS_PROXY.")
+
+
+def _connect_reason_of(error: BaseException) -> str:
+    import socket
+
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, socket.gaierror):
+        return "the name is not known"
+    if isinstance(error, ConnectionError):
+        return "the connection was closed"
+    reason = getattr(error, "strerror", "") or str(error) or type(error).__name__
+    if "Connect call failed" in str(error) and "Multiple exceptions" in str(error):
+        reason = "connection refused"
+    return _shorten_line(reason).rstrip(".").lower()
+
+
+def make_tls_error(route: Route, error: ssl.SSLError) -> TlsFailed:
+    """Only errors that OpenSSL itself reports carry its reasons."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = getattr(error, "verify_message", "") or "verification failed"
+        return TlsFailed(
+            f"The certificate of {route.to.host} cannot be trusted: {why}.",
+            "If your network uses its own certificate authority, set SSL_CERT_FILE to its certificate file.",
+        )
+    reason = (getattr(error, "reason", "") or "handshake failed").replace("_", " ").lower()
+    return TlsFailed(
+        f"No secure connection to {route.to.host}: {reason}.", "Check that the address speaks https, and HTTPS_PROXY."
+    )
+
+
+def make_certificate_error(path: str, variable: str) -> TlsFailed:
+    return TlsFailed(
+        f"The certificates in {path} cannot be read.", f"Set {variable} to a readable file of PEM certificates."
+    )
+
+
+def make_proxy_error(route: Route, status: int, reason: str) -> ProviderError:
+    origin = route.proxy.origin if route.proxy else route.to.origin
+    if status == 407:
+        return AuthFailed(
+            f"The proxy {origin} wants a login.",
+            "Write it into HTTPS_PROXY: http://user:password@host:port.",
+            status=407,
+        )
+    return Unreachable(
+        f"The proxy {origin} does not connect to {route.to.host}: {status} {reason}".rstrip() + ".",
+        f"Check HTTPS_PROXY, or list {route.to.host} in NO_PROXY.",
+        status=status,
+    )
+
+
+def make_header_timeout_error(address: Address, seconds: float) -> StreamStalled:
+    return StreamStalled(
+        f"{address.origin} did not begin to answer within {seconds:g} s.",
+        "Try again; if it repeats, check the connection or raise header_timeout.",
+    )
+
+
+def make_idle_timeout_error(address: Address, seconds: float) -> StreamStalled:
+    return StreamStalled(
+        f"The answer of {address.origin} went silent for {seconds:g} s.",
+        "Try again; if it repeats, check the connection or raise idle_timeout.",
+    )
+
+
+_CUT_HINT = "Try again; if it repeats, check the connection and any proxy in between."
+
+
+def make_cut_error(address: Address) -> StreamCut:
+    return StreamCut(f"The answer of {address.origin} was cut off before it was complete.", _CUT_HINT)
+
+
+def make_closed_error(address: Address) -> StreamCut:
+    return StreamCut(f"{address.origin} closed the connection before it answered.", _CUT_HINT)
+
+
+def make_protocol_error(address: Address, what: str) -> BadReply:
+    return BadReply(f"{address.origin} does not speak HTTP as it should: {what}.", "Check the base URL.")
+
+
+# --- answers that are not a stream of events ---
+
+
+def make_status_error(peer: Peer, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+    """The named error for an answer whose status is not 200."""
+    if 300 <= status < 400:
+        return _make_redirect_error(peer, status, headers)
+    page = _is_page_response(headers, body)
+    if page and (status < 500 and status != 429):
+        return make_web_page_error(peer, status)
+    said = ApiErrorInfo() if page else parse_error_body(body)
+    return make_api_error(peer, said, status, parse_retry_after(headers, time.time()))
+
+
+def _make_redirect_error(peer: Peer, status: int, headers: Mapping[str, str]) -> ProviderError:
+    target = headers.get("location", "")
+    place = target.partition("://")[2].partition("/")[0].rpartition("@")[2] or "another path"
+    return BadReply(
+        f"{peer.name} at {peer.url} redirects to {place}.",
+        "Odin does not follow redirects: set the base URL to the final address.",
+        status=status,
+    )
+
+
+def make_web_page_error(peer: Peer, status: int = 200) -> BadReply:
+    return BadReply(
+        f"{peer.name} at {peer.url} answered with a web page, not the model API (status {status}).",
+        "Check the base URL, and whether a proxy or a login page stands in between.",
+        status=status,
+    )
+
+
+def make_not_streamed_error(peer: Peer, body: bytes) -> ProviderError:
+    """Status 200, but one JSON object instead of a stream: an error told late, or a server that cannot stream."""
+    said = parse_error_body(body)
+    if said.message or said.type or said.code:
+        return make_api_error(peer, said, 0, None)
+    return BadReply(
+        f"{peer.name} at {peer.url} did not stream its answer.", "Check that the base URL is that of a model API."
+    )
+
+
+def parse_error_text(text: str) -> ApiErrorInfo | None:
+    """What an answer says that is nothing but the error body of an API; None for any other text."""
+    try:
+        value: Any = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    if not isinstance(value, dict) or not cast("dict[str, Any]", value).keys() <= _ERROR_KEYS:
+        return None
+    error = cast("dict[str, Any]", value).get("error")
+    told = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+    named = isinstance(told.get("message"), str) and ("type" in told or "code" in told)
+    return error_info_of(cast("Any", value)) if named else None
+
+
+_ERROR_KEYS = {"type", "error", "request_id", "status", "code"}
+
+
+def make_bad_event_error(peer: Peer, data: bytes) -> BadReply:
+    start = _shorten_line(data[:80].decode("utf-8", "replace"))
+    return BadReply(
+        f"{peer.name} sent something that is not its API: {start!r}.", "Check the base URL and the provider's type."
+    )
+
+
+def make_incomplete_error(peer: Peer) -> StreamCut:
+    return StreamCut(f"The answer of {peer.name} ended before it was complete.", _CUT_HINT)
+
+
+# --- what the API says ---
+
+# Patterns are compiled when first used: a start without a failure should not pay for them.
+_QUOTA_PATTERN = (
+    r"insufficient[ _](quota|balance|credit|funds)|credit balance|exceeded your current quota|billing|payment required"
+)
+_NO_MODEL_PATTERN = r"model[ _-]?not[ _-]?found|(model|deployment).{0,80}(not exist|not found|unknown)"
+
+
+def _has_pattern(pattern: str, text: str) -> bool:
+    return re.search(pattern, text, re.IGNORECASE) is not None
+
+
+_STATUS_BY_CODE: dict[str, int] = {
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "permission_error": 403,
+    "billing_error": 402,
+    "insufficient_quota": 402,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "request_too_large": 413,
+    "context_length_exceeded": 413,
+    "exceed_context_size_error": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "overloaded_error": 529,
+    "server_error": 500,
+    "api_error": 500,
+    "internal_server_error": 500,
+    "timeout_error": 504,
+    "invalid_request_error": 400,
+    "invalid_prompt": 400,
+}
+
+
+def make_reported_error(peer: Peer, said: ApiErrorInfo) -> ProviderError:
+    """The named error for an error event in the middle of a stream."""
+    return make_api_error(peer, said, 0, None)
+
+
+def make_api_error(peer: Peer, said: ApiErrorInfo, status: int, wait: float | None) -> ProviderError:
+    """Decide by what the API said first, by the status second."""
+    kind, message, hint = _classify_error(peer, said, status, wait)
+    error = kind(_hide_key(peer, message), hint, status=status, code=said.code, type=said.type, retry_after=wait)
+    if isinstance(error, ContextOverflow):
+        error.limit, error.size = parse_context_limit(said.message), parse_request_size(said.message)
+    return error
+
+
+def _is_too_long(said: ApiErrorInfo) -> bool:
+
+    return _has_pattern(TOO_LONG_PATTERN, said.message)
+
+
+def _classify_error(
+    peer: Peer, said: ApiErrorInfo, status: int, wait: float | None
+) -> tuple[type[ProviderError], str, str]:
+    meant = _STATUS_BY_CODE.get(said.code) or _STATUS_BY_CODE.get(said.type) or 0
+    if said.code.isdigit() and 400 <= int(said.code) < 600:
+        meant = meant or int(said.code)
+    code = status or meant or 500
+    tail = f": {said.message.rstrip('.')}" if said.message else ""
+    if 413 in (code, meant) or (code in (400, 422, 500) and _is_too_long(said)):
+        who = peer.model or peer.name
+        hint = "Start a new session, or ask for less at once."
+        return ContextOverflow, f"The conversation is too long for {who}{tail}.", hint
+    if 402 in (code, meant) or (code in (400, 403, 429) and _has_pattern(_QUOTA_PATTERN, said.message)):
+        return QuotaExhausted, f"The quota or credit at {peer.name} is used up{tail}.", "Check the billing there."
+    if code in (401, 403):
+        return AuthFailed, *_describe_auth_error(peer, tail)
+    if code == 429:
+        return RateLimited, *_describe_rate_limit(peer, tail, wait)
+    if code == 404 or (code == 400 and _has_pattern(_NO_MODEL_PATTERN, said.message)):
+        return ModelNotFound, *_describe_not_found(peer, tail)
+    if code >= 500 or code in (408, 425):
+        return Overloaded, f"{peer.name} is overloaded or failing (status {code}){tail}.", "Try again in a moment."
+    hint = "Check what it names: the model, max_tokens, thinking, or the tools setting of this model."
+    if "cache_control" in said.message:
+        hint = f"Set providers.{peer.name}.prompt_caching to false."
+    return BadRequest, f"{peer.name} refused the request (status {code}){tail}.", hint
+
+
+def _describe_auth_error(peer: Peer, tail: str) -> tuple[str, str]:
+    places = peer.key_places or f"providers.{peer.name}.api_key"
+    if peer.key:
+        return f"{peer.name} refused the key{tail}.", f"Check {places}."
+    return f"{peer.name} wants a key{tail}.", f"Set {places}."
+
+
+def _describe_rate_limit(peer: Peer, tail: str, wait: float | None) -> tuple[str, str]:
+    if wait:
+        asked = f"{peer.name} asks to wait {math.ceil(wait)} s{tail}."
+        return asked, "Try again after that, or use another model."
+    return f"{peer.name} asks to slow down{tail}.", "Try again in a moment, or use another model."
+
+
+def _describe_not_found(peer: Peer, tail: str) -> tuple[str, str]:
+    hint = f"Run `odin models` to see what there is, and check the base URL {peer.url}."
+    if peer.model:
+        return f"{peer.name} has no model {peer.model!r}{tail}.", hint
+    return f"{peer.name} does not know that address{tail}.", hint
+
+
+def parse_error_body(body: bytes) -> ApiErrorInfo:
+    """What an error body says, in any of the shapes in use."""
+    try:
+        value: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError):
+        return ApiErrorInfo(_shorten_line(body[:300].decode("utf-8", "replace")))
+    return error_info_of(value)
+
+
+def error_info_of(value: Any) -> ApiErrorInfo:
+    if isinstance(value, list) and value:
+        return error_info_of(cast("list[Any]", value)[0])
+    if isinstance(value, str):
+        return ApiErrorInfo(_shorten_line(value))
+    if not isinstance(value, dict):
+        return ApiErrorInfo()
+    found = cast("dict[str, Any]", value)
+    inner = found.get("error")
+    if isinstance(inner, str) and inner:
+        return ApiErrorInfo(_shorten_line(inner), _text_of(found.get("type")), _text_of(found.get("code")))
+    if isinstance(inner, dict):
+        found = cast("dict[str, Any]", inner)
+    elif found.get("object") != "error" and found.get("type") != "error" and "detail" not in found:
+        return (
+            ApiErrorInfo()
+            if "message" not in found or "choices" in found
+            else ApiErrorInfo(_shorten_line(_text_of(found["message"])))
+        )
+    message = found.get("message") or found.get("detail") or ""
+    kind = _text_of(found.get("type"))
+    return ApiErrorInfo(_shorten_line(_text_of(message)), "" if kind == "error" else kind, _text_of(found.get("code")))
+
+
+def _text_of(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _shorten_line(text: str, limit: int = 300) -> str:
+    """One line of at most `limit` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def _hide_key(peer: Peer, message: str) -> str:
+    return message.replace(peer.key, "[key]") if len(peer.key) > 3 else message
+
+
+def _is_page_response(headers: Mapping[str, str], body: bytes) -> bool:
+    return "html" in headers.get("content-type", "").lower() or is_web_page(body)
+
+
+def is_web_page(body: bytes) -> bool:
+    start = body[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return start.startswith((b"<!doctype", b"<html", b"<head", b"<body", b"<?xml"))
+
+
+# --- how long to wait ---
+
+
+def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds the server asks us to wait, or None. Garbage is no answer."""
+    milliseconds = _parse_number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return max(0.0, milliseconds / 1000)
+    asked = headers.get("retry-after", "").strip()
+    if asked:
+        seconds = _parse_number(asked)
+        return max(0.0, seconds) if seconds is not None else _parse_date_delay(asked, now)
+    waits = [
+        wait
+        for name, value in headers.items()
+        if "ratelimit" in name and "reset" in name and _is_exhausted(headers, name)
+        for wait in [parse_reset_delay(value.strip(), now)]
+        if wait is not None
+    ]
+    return max(waits, default=None)
+
+
+def _is_exhausted(headers: Mapping[str, str], reset_name: str) -> bool:
+    """Whether the limit this reset belongs to is the one that was hit."""
+    left = headers.get(reset_name.replace("reset", "remaining"))
+    return left is None or left.strip() == "0"
+
+
+def _parse_number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if -1e15 < value < 1e15 else None
+
+
+def _parse_date_delay(text: str, now: float) -> float | None:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+_TIME_SPAN = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
+_SECONDS_BY_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_reset_delay(text: str, now: float) -> float | None:
+    """A rate limit's reset: seconds, a moment in seconds or milliseconds, a span like 6m0s, or a date."""
+    value = _parse_number(text)
+    if value is not None:
+        moment = value / 1000 if value > 1e11 else value
+        return max(0.0, moment - now if moment > 1e9 else moment)
+    if re.fullmatch(f"(?:{_TIME_SPAN})+", text):
+        return sum(float(amount) * _SECONDS_BY_UNIT[unit] for amount, unit in re.findall(_TIME_SPAN, text))
+    from datetime import datetime
+
+    try:
+        return max(0.0, datetime.fromisoformat(text).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None

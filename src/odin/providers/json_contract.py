@@ -1,0 +1,597 @@
+"""How the planner's JSON contract is put to a model: instructions, schema, and history as plain messages.
+
+How a reply by the planner's JSON contract is read: piece by piece as it comes in, then as a whole.
+
+Tools for models that cannot call them: the planner's JSON contract as a provider around a provider.
+
+The model is told about the tools in plain text and answers with one JSON object (`explanation`, `taskCompleted`,
+`executeTool`) that the server is asked to enforce. History goes out as plain messages in the same shape, so request
+n+1 still starts with request n. `AdaptiveTools` (adaptive) decides which models are asked this way.
+"""
+
+import json
+import os
+import re
+from binascii import crc32
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from typing import Any, Literal, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from odin.core.errors import BadRequest
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolMessage
+from odin.core.provider import CallChunk, Chunk, Provider, Request, StopChunk, TextChunk, ToolSpec, WaitChunk
+from odin.providers.image_budget import render_without_images
+from odin.providers.text_calls import (
+    TextCallFilter,
+    find_calls,
+    is_contract_reply,
+    parse_arguments,
+    parse_leading_object,
+    split_call,
+)
+from odin.providers.tool_adapters import open_stream
+
+Strictness = Literal["exact", "loose", "none"]
+"""How much of the contract the server enforces: each tool's own arguments, only the outer object, or nothing."""
+
+# --- what the model is told ---
+
+_CONTRACT_INTRO = (
+    "Work in steps. Every reply is one JSON object with taskCompleted, explanation and executeTool, like these:"
+)
+
+_HINTS = {
+    "EditTool": 'old_string is one line of the file, copied exactly, with each quote as \\". '
+    "To add lines, repeat it in new_string and put the new lines below it.",
+    "WriteFile": "To create a file, call WriteFile at once.",
+}
+"""What goes wrong most often, told when the tool is offered."""
+
+_ExampleStep = tuple[str, str, dict[str, Any], str]
+
+_EXAMPLES: tuple[tuple[str, tuple[_ExampleStep, ...], str], ...] = (
+    (
+        "Add a function ring(bell) to door.py.",
+        (
+            (
+                "I read the file.",
+                "Read",
+                {"file_path": "door.py"},
+                '1 def open(door):\n2     return door.key == "gold"',
+            ),
+            (
+                'Line 2 is the last line. Below it I add ring(bell), which returns "ding".',
+                "EditTool",
+                {
+                    "file_path": "door.py",
+                    "old_string": '    return door.key == "gold"',
+                    "new_string": '    return door.key == "gold"\n\n\n'
+                    'def ring(bell):\n    """Ring it."""\n    return "ding"',
+                },
+                "Edited door.py.",
+            ),
+        ),
+        "I added ring(bell) to door.py.",
+    ),
+    (
+        "How many files open the door?",
+        (("I search all files.", "Grep", {"pattern": "open_door"}, "a.py:3:open_door()\nsrc/b.py:7:open_door()"),),
+        "Two files open the door: a.py and src/b.py.",
+    ),
+)
+"""The moves a small model has to see once: read, change, search, and end with the answer. It copies them closely."""
+
+_READ_EXAMPLE = (
+    "What color is the door?",
+    (("I read the file.", "Read", {"file_path": "door.py"}, '1 color = "red"'),),
+    "The door is red.",
+)
+"""Stands in for the example that edits when nothing may be changed."""
+
+
+def build_instructions(tools: Iterable[ToolSpec]) -> str:
+    """The contract and the tools as text. Only tools that are offered appear in the examples."""
+    tools = tuple(tools)
+    offered = {tool.name for tool in tools}
+    examples = _EXAMPLES if "EditTool" in offered else (_READ_EXAMPLE, *_EXAMPLES)
+    shown = [_format_example(*example) for example in examples if all(step[1] in offered for step in example[1])]
+    lines = [_CONTRACT_INTRO, *(shown or [_format_generic_example(tools[0].name)])]
+    lines += [hint for name, hint in _HINTS.items() if name in offered]
+    return "\n".join([*lines, "", "Tools:", *(_describe_tool(tool) for tool in tools)])
+
+
+def _format_generic_example(name: str) -> str:
+    acting = _format_reply("what you do", [{"toolName": name, "toolInput": {}}])
+    return f"{acting}\n{_format_reply('the answer, when the task is done', [])}"
+
+
+def _format_example(task: str, steps: tuple[_ExampleStep, ...], end: str) -> str:
+    lines = [f"User: {task}"]
+    for said, name, args, result in steps:
+        lines.append(_format_reply(said, [{"toolName": name, "toolInput": args}]))
+        lines.append(f"Result of {name}: {result}")
+    return "\n".join([*lines, _format_reply(end, [])])
+
+
+def _format_reply(said: str, entries: list[dict[str, Any]]) -> str:
+    return dump_json({"taskCompleted": not entries, "explanation": said, "executeTool": entries})
+
+
+def _describe_tool(tool: ToolSpec) -> str:
+    properties: dict[str, Any] = tool.schema.get("properties", {})
+    required: list[str] = tool.schema.get("required", [])
+    signature = ", ".join(
+        f"{name}{'' if name in required else '?'}: {_format_type(schema)}" for name, schema in properties.items()
+    )
+    notes = "".join(
+        f"\n    {name}: {schema['description']}" for name, schema in properties.items() if schema.get("description")
+    )
+    return f"- {tool.name}({signature}): {tool.description}{notes}"
+
+
+def _format_type(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return "|".join(json.dumps(value) for value in schema["enum"])
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return f"[{_format_type(schema.get('items', {}))}]"
+    if kind == "object" and schema.get("properties"):
+        inner = ", ".join(f"{name}: {_format_type(child)}" for name, child in schema["properties"].items())
+        return f"{{{inner}}}"
+    return str(kind)
+
+
+# --- what the server is asked to enforce ---
+
+_KEPT_SCHEMA_KEYS = ("type", "enum", "const", "required")
+_READ_TOOLS = ("LS", "Read", "Grep", "Glob")
+_MAX_PARALLEL_READS = 4
+"""Calls that only look are independent of each other; what acts comes alone, so that its result is seen first."""
+_NON_EMPTY_PARAMETERS = ("file_path", "path", "pattern", "command", "old_string")
+
+
+def build_contract_schema(
+    tools: Iterable[ToolSpec], strictness: Strictness = "exact", lines: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The JSON schema of one reply. Only keywords that every server's grammar knows are used.
+
+    taskCompleted comes first, so that a model decides before it talks itself into having done it. The exact form also
+    ties it to executeTool: a reply either acts or ends the task. `lines` are the only texts an edit may replace.
+    """
+    tools = tuple(tools)
+    if strictness != "exact":
+        entry = _build_entry_schema({"type": "string", "enum": [tool.name for tool in tools]}, {"type": "object"})
+        return _build_reply_schema({"type": "boolean"}, {"type": "array", "items": entry})
+    looking = [_build_tool_schema(tool, lines) for tool in tools if tool.name in _READ_TOOLS]
+    acting = [_build_tool_schema(tool, lines) for tool in tools if tool.name not in _READ_TOOLS]
+    calls = [
+        _build_calls_schema(entries, most) for entries, most in ((looking, _MAX_PARALLEL_READS), (acting, 1)) if entries
+    ]
+    ends = _build_reply_schema({"const": True}, {"type": "array", "items": {"type": "object"}, "maxItems": 0})
+    return {
+        **_build_reply_schema({"type": "boolean"}, {"type": "array"}),
+        "anyOf": [*(_build_reply_schema({"const": False}, some) for some in calls), ends],
+    }
+
+
+def _build_calls_schema(entries: list[dict[str, Any]], most: int) -> dict[str, Any]:
+    return {"type": "array", "items": {"anyOf": entries}, "minItems": 1, "maxItems": most}
+
+
+def _build_tool_schema(tool: ToolSpec, lines: tuple[str, ...]) -> dict[str, Any]:
+    return _build_entry_schema({"const": tool.name}, _strip_schema(tool.schema, lines))
+
+
+def _build_reply_schema(completed: dict[str, Any], entries: dict[str, Any]) -> dict[str, Any]:
+    return _build_object_schema({"taskCompleted": completed, "explanation": {"type": "string"}, "executeTool": entries})
+
+
+def _build_entry_schema(name: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    return _build_object_schema({"toolName": name, "toolInput": arguments})
+
+
+def _build_object_schema(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _strip_schema(schema: dict[str, Any], lines: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A tool's schema with its structure only: types, names, choices."""
+    out: dict[str, Any] = {key: schema[key] for key in _KEPT_SCHEMA_KEYS if key in schema}
+    if "properties" in schema:
+        out["properties"] = {
+            name: _build_parameter_schema(name, child, lines) for name, child in schema["properties"].items()
+        }
+        out["additionalProperties"] = False
+    if "items" in schema:
+        out["items"] = _strip_schema(schema["items"])
+    if "anyOf" in schema:
+        out["anyOf"] = [_strip_schema(option) for option in schema["anyOf"]]
+    return out
+
+
+def _build_parameter_schema(name: str, schema: dict[str, Any], lines: tuple[str, ...]) -> dict[str, Any]:
+    if name == "old_string" and lines:
+        return {"type": "string", "enum": list(lines)}
+    return _strip_schema(schema) | ({"minLength": 1} if name in _NON_EMPTY_PARAMETERS else {})
+
+
+# --- history as plain messages ---
+
+_REMINDER_CHARS = 300
+"""Characters of the prompt that are repeated below each result."""
+
+
+def flatten_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The same conversation without tool calls: replies as the contract's object, results as what the user says.
+
+    Each result is followed by the task it serves, because small models lose sight of it.
+    """
+    names: dict[str, str] = {}
+    task = ""
+    out: list[Message] = []
+    for message in messages:
+        if isinstance(message, ReplyMessage):
+            names.update((call.id, call.name) for call in message.calls)
+            out.append(_flatten_assistant(message))
+        elif isinstance(message, ToolMessage):
+            results = "\n\n".join(
+                f"{'Error' if one.is_error else 'Result'} of {names.get(one.call_id, 'the call')}:\n{render_without_images(one)}"
+                for one in message.results
+            )
+            out.append(PromptMessage(results, (*message.notes, f"The task is: {task}") if task else message.notes))
+        else:
+            task = message.text[:_REMINDER_CHARS] or task
+            out.append(message)
+    return tuple(out)
+
+
+def _flatten_assistant(message: ReplyMessage) -> ReplyMessage:
+    text = _format_reply(message.text, [{"toolName": call.name, "toolInput": call.args} for call in message.calls])
+    return ReplyMessage((Text(text),), message.provider, message.model, "end_turn", message.interrupted)
+
+
+def dump_json(value: Any) -> str:
+    """JSON as it is shown to a model: in one line, with letters as they are."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+# --- help for a model that is stuck ---
+
+_NUMBERED_LINE = re.compile(r"^ *\d+\t(.*)$", re.MULTILINE)
+_MAX_EDITABLE_LINES = 200
+
+
+def find_repeated_tools(messages: tuple[Message, ...]) -> set[str]:
+    """The tools that brought nothing new: when the newest reply makes a call again, all whose calls were made twice.
+
+    A small model that has begun to repeat itself goes on. It cannot choose these tools for one reply.
+    """
+    calls = [(call.name, call.args) for reply in _replies_of_turn(messages) for call in reply.calls]
+    twice = [made for at, made in enumerate(calls) if made in calls[:at]]
+    newest = next(reversed(_replies_of_turn(messages)), ReplyMessage(()))
+    stuck = any((call.name, call.args) in twice for call in newest.calls)
+    return {name for name, _ in twice} if stuck else set()
+
+
+def list_editable_lines(messages: tuple[Message, ...]) -> tuple[str, ...]:
+    """When the last edit of this turn failed: the lines of that file, for the model to choose from.
+
+    Copying exactly, with every quote escaped, is what small models are worst at, and a grammar does it for them.
+    """
+    calls = {call.id: call.args for reply in _replies_of_turn(messages) for call in reply.calls}
+    results = [result for message in messages if isinstance(message, ToolMessage) for result in message.results]
+    path, failed = None, False
+    for result in results:
+        if "old_string" in calls.get(result.call_id, {}):
+            path, failed = calls[result.call_id].get("file_path"), result.is_error
+    if not failed:
+        return ()
+    about = [result.text for result in results if calls.get(result.call_id, {}).get("file_path") == path]
+    lines = dict.fromkeys(line for text in about for line in _NUMBERED_LINE.findall(text) if line.strip())
+    return tuple(lines) if len(lines) <= _MAX_EDITABLE_LINES else ()
+
+
+def _replies_of_turn(messages: tuple[Message, ...]) -> list[ReplyMessage]:
+    """The replies since the last prompt."""
+    replies: list[ReplyMessage] = []
+    for message in reversed(messages):
+        if isinstance(message, PromptMessage) and message.text:
+            break
+        if isinstance(message, ReplyMessage):
+            replies.append(message)
+    return replies[::-1]
+
+
+_REPLY_START = re.compile(r'\s*\{\s*(?:"taskCompleted"\s*:\s*(?:true|false)\s*,\s*)?"explanation"\s*:\s*"')
+_ESCAPE_VALUES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_PLAIN_TEXT = re.compile(r'[^"\\]+')
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PATH_ARGUMENTS = ("file_path", "path")
+_TOOL_NAME = re.compile(r'"toolName"\s*:\s*"([\w.\-]+)"')
+_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})(?:\\u([dD][c-fC-F][0-9a-fA-F]{2}))?|(["\\/bfnrt]))')
+
+
+class ExplanationReader:
+    """Takes the JSON of a reply piece by piece and gives out its explanation as it becomes readable."""
+
+    def __init__(self) -> None:
+        self._buffer = ""
+        self._at = -1
+        self._closed = False
+        self.shown_text = ""
+
+    def feed(self, fragment: str) -> str:
+        self._buffer += fragment
+        if self._closed:
+            return ""
+        if self._at < 0:
+            begins = _REPLY_START.match(self._buffer)
+            if begins is None:
+                return ""
+            self._at = begins.end()
+        text = "".join(self._decode_characters())
+        self.shown_text += text
+        return text
+
+    @property
+    def json(self) -> str:
+        return self._buffer
+
+    def _decode_characters(self) -> Iterable[str]:
+        while self._at < len(self._buffer):
+            plain = _PLAIN_TEXT.match(self._buffer, self._at)
+            if plain:
+                self._at = plain.end()
+                yield plain[0]
+                continue
+            if self._buffer[self._at] == '"':
+                self._closed = True
+                return
+            escape = _ESCAPE.match(self._buffer, self._at)
+            if escape is None or self._is_incomplete(escape):
+                return
+            self._at = escape.end()
+            yield _ESCAPE_VALUES[escape[3]] if escape[3] else _decode_unicode_escape(escape[1], escape[2])
+
+    def _is_incomplete(self, escape: re.Match[str]) -> bool:
+        """Whether the second half of a surrogate pair may still be on its way."""
+        high = escape[1] and escape[1][:2].casefold() in ("d8", "d9", "da", "db")
+        return bool(high and not escape[2] and len(self._buffer) - escape.end() < 6)
+
+
+def _decode_unicode_escape(first: str, second: str | None) -> str:
+    code = int(first, 16)
+    if 0xD800 <= code <= 0xDBFF and second:
+        return chr(0x10000 + ((code - 0xD800) << 10) + (int(second, 16) - 0xDC00))
+    character = "\ufffd" if 0xD800 <= code <= 0xDFFF else chr(code)
+    return character + (_decode_unicode_escape(second, None) if second else "")
+
+
+def make_call_id(model: str) -> str:
+    """A fresh id that also says by which model the call was written as text, so that a resumed session knows it."""
+    return _id_prefix_of(model) + os.urandom(6).hex()
+
+
+def _id_prefix_of(model: str) -> str:
+    return f"json_{crc32(model.encode()):08x}_"
+
+
+def has_written_calls(request: Request) -> bool:
+    """Whether this model wrote a call as text earlier in the conversation."""
+    prefix = _id_prefix_of(request.model)
+    calls = (call for message in request.messages if isinstance(message, ReplyMessage) for call in message.calls)
+    return any(call.id.startswith(prefix) for call in calls)
+
+
+class ContractReply(Struct, frozen=True):
+    """A finished reply: what is still to be said, and the calls with their arguments as JSON."""
+
+    text: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+
+
+def _parse_object_reply(raw: str, shown: str, tools: tuple[ToolSpec, ...], truncated: bool, cwd: str) -> ContractReply:
+    """What a reply that began like a JSON object comes to.
+
+    `given` is the explanation already shown. `cut` means that the token limit ended the reply: what is broken then is
+    no mistake of the model's, and no part of it is run.
+    """
+    value = parse_leading_object(raw)
+    if value is not None and is_contract_reply(value):
+        calls = tuple(_parse_entries(value.get("executeTool"), cwd))
+        rest = "" if shown else str(value.get("explanation") or "")
+        return ContractReply(rest if rest or shown or calls else "Done.", calls)
+    found = find_calls(raw, tools)
+    if found.calls:
+        return ContractReply(found.text, tuple((name, _encode_arguments(args, cwd)) for name, args in found.calls))
+    if value is not None or truncated:
+        return ContractReply("" if shown else raw)
+    named = _TOOL_NAME.search(raw)
+    return ContractReply("", ((named[1] if named else "executeTool", raw),))
+
+
+def parse_prose_reply(held: str, tools: tuple[ToolSpec, ...], cwd: str) -> ContractReply:
+    """What the held-back end of a reply comes to: the calls written in it, or the text it is."""
+    found = find_calls(held, tools)
+    if not found.calls and not found.contract:
+        return ContractReply(held)
+    return ContractReply(found.text, tuple((name, _encode_arguments(args, cwd)) for name, args in found.calls))
+
+
+def _encode_arguments(args: dict[str, Any], cwd: str) -> str:
+    """Arguments as JSON, with relative paths made absolute: a model this small names files as the user does."""
+    if cwd:
+        args = {name: _make_absolute(value, cwd) if name in _PATH_ARGUMENTS else value for name, value in args.items()}
+    return dump_json(args)
+
+
+def _make_absolute(value: Any, cwd: str) -> Any:
+    if not isinstance(value, str) or not value or os.path.isabs(value) or value.startswith("~"):  # noqa: PTH117
+        return value
+    return os.path.normpath(f"{cwd}/{value}")
+
+
+def _parse_entries(entries: Any, cwd: str) -> Iterable[tuple[str, str]]:
+    """The calls of `executeTool`: a list, one object, or nothing. What is no call is passed on as a broken one."""
+    if not entries:
+        return
+    for entry in cast("list[Any]", entries) if isinstance(entries, list) else [entries]:
+        split = split_call(cast("dict[str, Any]", entry)) if isinstance(entry, dict) else None
+        args = parse_arguments(split[1]) if split else None
+        if split is None or args is None or not isinstance(split[0], str):
+            yield "executeTool", f"not a call: {dump_json(entry)}"
+        else:
+            yield split[0], _encode_arguments(args, cwd)
+
+
+def finish_reply(outcome: ContractReply, stop: StopChunk, model: str) -> Iterable[Chunk]:
+    """The last pieces of a reply: what is still to be said, the calls, and how it stopped."""
+    if outcome.text:
+        yield TextChunk(_SURROGATE.sub("\ufffd", outcome.text))
+    for index, (name, arguments) in enumerate(outcome.calls):
+        yield CallChunk(index, make_call_id(model), name, arguments, done=True)
+    if outcome.calls:
+        yield StopChunk("tool_use", stop.model)
+    else:
+        yield StopChunk("end_turn" if stop.reason == "tool_use" else stop.reason, stop.model)
+
+
+class ContractReplyReader:
+    """Follows one reply by the contract. A server may ignore the schema, so prose and written calls may come too."""
+
+    def __init__(self, tools: tuple[ToolSpec, ...], cwd: str = "") -> None:
+        self._tools = tools
+        self._cwd = cwd
+        self._object = ExplanationReader()
+        self._prose: TextCallFilter | None = None
+
+    def feed(self, text: str) -> str:
+        """Add a piece of the reply; returns what may be shown now."""
+        if self._prose is not None:
+            return self._prose.feed(text)
+        shown = self._object.feed(text)
+        begun = self._object.json.lstrip()
+        if begun and not begun.startswith("{"):
+            self._prose = TextCallFilter(self._tools)
+            return self._prose.feed(self._object.json)
+        return shown
+
+    def finish(self, truncated: bool) -> ContractReply:
+        if self._prose is not None:
+            return parse_prose_reply(self._prose.get_held_text(), self._tools, self._cwd)
+        if not self._object.json.strip():
+            return ContractReply()
+        return _parse_object_reply(self._object.json, self._object.shown_text, self._tools, truncated, self._cwd)
+
+
+_STRICTNESS_LEVELS: tuple[Strictness, ...] = ("exact", "loose", "none")
+
+
+class JsonContract:
+    """Asks a model for the planner's JSON object and gives out what it means as ordinary pieces."""
+
+    def __init__(self, provider: Provider, *, cwd: str = "", temperature: float | None = 0.0) -> None:
+        self.name = provider.name
+        self._provider = provider
+        self._cwd = cwd
+        self._temperature = temperature
+        self._strictness = 0
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
+        """A server that refuses the schema is asked again with a simpler one, and at last with none."""
+        if not request.tools:
+            async with open_stream(
+                self._provider, replace(request, messages=flatten_messages(request.messages))
+            ) as pieces:
+                async for piece in pieces:
+                    yield piece
+            return
+        for level in range(self._strictness, len(_STRICTNESS_LEVELS)):
+            said = False
+            try:
+                async with aclosing(self._stream_once(request, _STRICTNESS_LEVELS[level])) as pieces:
+                    async for piece in pieces:
+                        if not said and not isinstance(piece, WaitChunk):
+                            said = True
+                            self._strictness = level
+                        yield piece
+            except BadRequest:
+                if said or level == len(_STRICTNESS_LEVELS) - 1:
+                    raise
+            else:
+                return
+
+    async def _stream_once(self, request: Request, strictness: Strictness) -> AsyncGenerator[Chunk]:
+        reader = ContractReplyReader(request.tools, self._cwd)
+        async with open_stream(self._provider, self._build_request(request, strictness)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, TextChunk):
+                    text = reader.feed(piece.text)
+                    if text:
+                        yield TextChunk(text)
+                elif isinstance(piece, StopChunk):
+                    for last in finish_reply(reader.finish(piece.reason == "max_tokens"), piece, request.model):
+                        yield last
+                else:
+                    yield piece
+
+    def _build_request(self, request: Request, strictness: Strictness) -> Request:
+        temperature = self._temperature if request.temperature is None else request.temperature
+        stale, lines = find_repeated_tools(request.messages), list_editable_lines(request.messages)
+        enforced = tuple(tool for tool in request.tools if tool.name not in stale) or request.tools
+        return replace(
+            request,
+            messages=flatten_messages(request.messages),
+            system=(*request.system, build_instructions(request.tools)),
+            tools=(),
+            temperature=temperature,
+            schema=None if strictness == "none" else build_contract_schema(enforced, strictness, lines),
+        )
+
+
+# --- few and short tools for small windows ---
+
+SMALL_WINDOW = 16_384
+MIDDLE_WINDOW = 32_768
+
+_SMALL_TOOLSET: dict[str, tuple[str, ...]] = {
+    "LS": ("path",),
+    "Read": ("file_path", "offset", "limit"),
+    "Grep": ("pattern", "path"),
+    "ExecuteCommand": ("command",),
+    "WriteFile": ("file_path", "content"),
+    "EditTool": ("file_path", "old_string", "new_string", "replace_all"),
+}
+"""The tools a small model works with, and those of their parameters that it needs."""
+
+
+def fit_tools_to_window(tools: tuple[ToolSpec, ...], brief: tuple[ToolSpec, ...], context: int) -> tuple[ToolSpec, ...]:
+    """The tools to offer to a model with this many tokens of context, 0 when that is unknown.
+
+    A small window gets the six tools of everyday work with few parameters, a middling one all tools in one sentence
+    each. `brief` are the same tools as `tools`, described shortly.
+    """
+    if not 0 < context <= MIDDLE_WINDOW:
+        return tools
+    if context > SMALL_WINDOW:
+        return brief
+    few = tuple(_narrow_tool(tool, _SMALL_TOOLSET[tool.name]) for tool in brief if tool.name in _SMALL_TOOLSET)
+    return few or brief
+
+
+def _narrow_tool(tool: ToolSpec, parameters: tuple[str, ...]) -> ToolSpec:
+    properties: dict[str, Any] = tool.schema.get("properties", {})
+    required: list[str] = tool.schema.get("required", [])
+    kept = {name: child for name, child in properties.items() if name in parameters or name in required}
+    return replace(tool, schema={**tool.schema, "properties": kept})

@@ -1,0 +1,244 @@
+"""How a model is asked for tool calls: in the API's own way or by a contract in plain text, by what it shows it can do.
+
+The contract and what reads calls out of prose are loaded when a model needs them.
+
+Calls that a model wrote into its reasoning, where no API looks for them.
+
+Some reasoning models forget to leave their thoughts before they call a tool: the reply then has reasoning, no call and
+mostly no text, and would count as empty.
+"""
+
+import os
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from odin.core.errors import ProviderError, UnreadableCall
+from odin.core.message import ReplyMessage
+from odin.core.provider import (
+    CallChunk,
+    Chunk,
+    Provider,
+    Request,
+    RollbackChunk,
+    StopChunk,
+    TextChunk,
+    ThinkingChunk,
+    ToolSpec,
+    ToolStyle,
+    ToolStyleSetting,
+    WaitChunk,
+)
+from odin.providers.payload import encode_arguments
+
+if TYPE_CHECKING:
+    from odin.providers.json_contract import JsonContract
+    from odin.providers.text_calls import TextCallFilter
+
+
+def open_stream(provider: Provider, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
+    """A provider's stream that is closed together with ours, so that an interrupt reaches the connection."""
+    stream = provider.stream(request)
+    if hasattr(stream, "aclose"):
+        return aclosing(cast("AsyncGenerator[Chunk]", stream))
+    return nullcontext(stream)
+
+
+_NO_TOOLS_PATTERN = (
+    r"(not|n't) support\w* .*\b(tool|function)|\b(tool|function)\w*( \w+)? (is|are) not (support|enabled|available)"
+    r"|requires? --jinja|--enable-auto-tool-choice|support tool use"
+)
+
+
+class AdaptiveTools:
+    """Asks a model in the way it understands.
+
+    `native` and `json` are fixed. With `auto` a model is asked by the API's own tools until the server says that it has
+    none, or the model writes a call as text; that call is recognised, and from then on the contract is used.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        style: ToolStyleSetting = "auto",
+        *,
+        cwd: str = "",
+        on_style: Callable[[str, ToolStyle], None] = lambda model, style: None,
+        temperature: float | None = 0.0,
+    ) -> None:
+        self.name = provider.name
+        self._provider = provider
+        self._style: ToolStyleSetting = style
+        self._on_style = on_style
+        self._cwd = cwd
+        self._temperature = temperature
+        self._contract_models: set[str] = set()
+
+    @cached_property
+    def _contract(self) -> "JsonContract":
+        from odin.providers.json_contract import JsonContract
+
+        return JsonContract(self._provider, cwd=self._cwd, temperature=self._temperature)
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+    def style_of(self, request: Request) -> ToolStyle:
+        """How this request will be asked, by what is known of the model and what it did earlier in the conversation."""
+        if self._style != "auto":
+            return self._style
+        return "json" if request.model in self._contract_models or _has_written_calls(request) else "native"
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
+        if self.style_of(request) == "native":
+            watched = self._style == "auto" and bool(request.tools)
+            said = False
+            try:
+                async with (
+                    aclosing(self._stream_native(request))
+                    if watched
+                    else open_stream(self._provider, request) as pieces
+                ):
+                    async for piece in pieces:
+                        said = said or not isinstance(piece, WaitChunk)
+                        yield piece
+            except ProviderError as error:
+                if said or not watched or not re.search(_NO_TOOLS_PATTERN, str(error), re.IGNORECASE):
+                    raise
+                self._switch_to_contract(request.model)
+            else:
+                return
+        async with aclosing(self._contract.stream(request)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    def _switch_to_contract(self, model: str) -> None:
+        if model not in self._contract_models:
+            self._contract_models.add(model)
+            self._on_style(model, "json")
+
+    async def _stream_native(self, request: Request) -> AsyncGenerator[Chunk]:
+        """Pass a native reply through, taking out the calls that are written in its text."""
+        sieve: TextCallFilter | None = None
+        native = False
+        async with open_stream(self._provider, request) as pieces:
+            async for piece in pieces:
+                sieve = sieve or _make_call_filter(request.tools)
+                if isinstance(piece, TextChunk) and not native:
+                    text = sieve.feed(piece.text)
+                    if text:
+                        yield TextChunk(text)
+                elif isinstance(piece, CallChunk) and not native:
+                    native = True
+                    if sieve.get_held_text():
+                        yield TextChunk(sieve.get_held_text())
+                    yield piece
+                elif isinstance(piece, StopChunk) and not native:
+                    from odin.providers.json_contract import finish_reply, parse_prose_reply
+
+                    outcome = parse_prose_reply(sieve.get_held_text(), request.tools, self._cwd)
+                    if outcome.calls:
+                        self._switch_to_contract(request.model)
+                    for last in finish_reply(outcome, piece, request.model):
+                        yield last
+                else:
+                    yield piece
+
+
+def _make_call_filter(tools: tuple[ToolSpec, ...]) -> "TextCallFilter":
+    """Made when the reply begins: by then the request is on its way."""
+    from odin.providers.text_calls import TextCallFilter
+
+    return TextCallFilter(tools)
+
+
+def _has_written_calls(request: Request) -> bool:
+    if not any(isinstance(message, ReplyMessage) for message in request.messages):
+        return False
+    from odin.providers.json_contract import has_written_calls
+
+    return has_written_calls(request)
+
+
+_CALL_MARKERS = r"<(?:{})>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>"
+
+
+class ReasoningCalls:
+    """A provider around a provider that finds such calls.
+
+    `always` looks for them in every reply that ends without a call; otherwise only in one that says nothing.
+    """
+
+    def __init__(self, provider: Provider, *, always: bool = False) -> None:
+        self.name = provider.name
+        self._provider = provider
+        self._always = always
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
+        heard = _ReplySoFar()
+        stream = self._provider.stream(request)
+        closing = aclosing(cast("AsyncGenerator[Chunk]", stream)) if hasattr(stream, "aclose") else nullcontext(stream)
+        async with closing as pieces:
+            async for piece in pieces:
+                if isinstance(piece, StopChunk) and self._should_search(heard, piece, request):
+                    for last in _finish_reply(heard, piece, request.tools):
+                        yield last
+                else:
+                    heard.add(piece)
+                    yield piece
+
+    def _should_search(self, heard: "_ReplySoFar", stop: StopChunk, request: Request) -> bool:
+        silent = not heard.has_text and not heard.has_call
+        return bool(request.tools and heard.thoughts and stop.reason == "end_turn") and (
+            silent or (self._always and not heard.has_call)
+        )
+
+
+class _ReplySoFar:
+    """A reply so far: its reasoning, and whether there is anything else."""
+
+    def __init__(self) -> None:
+        self.thoughts: list[str] = []
+        self._block_start = 0
+        self.has_text = False
+        self.has_call = False
+
+    def add(self, piece: Chunk) -> None:
+        if isinstance(piece, ThinkingChunk):
+            self._add_thinking(piece)
+        elif isinstance(piece, TextChunk):
+            self.has_text = self.has_text or bool(piece.text.strip())
+        elif isinstance(piece, CallChunk):
+            self.has_call = True
+        elif isinstance(piece, RollbackChunk):
+            self.thoughts, self._block_start, self.has_text, self.has_call = [], 0, False, False
+
+    def _add_thinking(self, piece: ThinkingChunk) -> None:
+        if piece.text:
+            self.thoughts.append(piece.text)
+        if piece.final:
+            self.thoughts[self._block_start :] = [piece.final]
+        if piece.signature or piece.final:
+            self._block_start = len(self.thoughts)
+
+
+def _finish_reply(heard: _ReplySoFar, stop: StopChunk, tools: tuple[ToolSpec, ...]) -> list[Chunk]:
+    """The calls and the stop. Raises UnreadableCall when there is a call, nothing else, and it cannot be read."""
+    from odin.providers.text_calls import CALL_TAGS, find_calls
+
+    thought = "".join(heard.thoughts)
+    found = find_calls(thought, tools)
+    if found.calls:
+        calls = [
+            CallChunk(index, f"thought_{os.urandom(6).hex()}", name, encode_arguments(args), done=True)
+            for index, (name, args) in enumerate(found.calls)
+        ]
+        return [*calls, StopChunk("tool_use", stop.model)]
+    if not heard.has_text and re.search(_CALL_MARKERS.format("|".join(CALL_TAGS)), thought):
+        raise UnreadableCall("The model wrote a tool call into its reasoning that cannot be read.", "Ask it again.")
+    return [stop]

@@ -1,0 +1,307 @@
+"""What an answer's headers say is left of a provider's rate limits.
+
+One request and its streamed answer, the same for every wire API.
+
+An adapter encodes the request and gives a `Reader` that turns its API's events into pieces. All waiting, failing and
+letting go of connections happens here.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from typing import ClassVar, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.errors import ProviderError, RetryableError, StreamStalled
+from odin.core.provider import Chunk, RateLimitChunk, Request, TextChunk, UsageChunk, WaitChunk
+from odin.providers import errors
+from odin.providers.address import parse_address
+from odin.providers.errors import Peer, parse_reset_delay
+from odin.providers.http import HttpClient, HttpResponse
+from odin.providers.image_budget import ImageBudget, ImageSelection, is_about_images
+from odin.providers.settings import DEFAULT_HEADER_TIMEOUT, DEFAULT_IDLE_TIMEOUT
+from odin.providers.sse import ServerEvent, SseParser
+
+_HEADER_FORMS = ("anthropic-ratelimit-{what}-{field}", "x-ratelimit-{field}-{what}")
+
+
+def parse_rate_limits(headers: Mapping[str, str], now: float) -> RateLimitChunk | None:
+    """The limits, or None when the headers tell of none."""
+    if not any("ratelimit" in name for name in headers):
+        return None
+
+    def number(what: str, field: str) -> int:
+        text = _read_limit_header(headers, what, field)
+        return int(text) if text.isdecimal() and len(text) < 16 else -1
+
+    resets = [
+        parse_reset_delay(text, now)
+        for what in ("requests", "tokens")
+        if (text := _read_limit_header(headers, what, "reset"))
+    ]
+    found = RateLimitChunk(
+        requests_left=number("requests", "remaining"),
+        requests_limit=number("requests", "limit"),
+        tokens_left=number("tokens", "remaining"),
+        tokens_limit=number("tokens", "limit"),
+        reset_s=round(max((wait for wait in resets if wait is not None), default=0.0), 3),
+    )
+    return None if found == RateLimitChunk(reset_s=found.reset_s) else found
+
+
+def _read_limit_header(headers: Mapping[str, str], what: str, field: str) -> str:
+    return next(
+        (text.strip() for form in _HEADER_FORMS if (text := headers.get(form.format(what=what, field=field)))), ""
+    )
+
+
+QUIET_FACTOR = 4
+"""An answer that only pings is given up after this many times the silence that is allowed otherwise."""
+
+TRAILER_WAIT = 2.0
+"""Seconds to wait for usage and end marks once the stop reason is known."""
+
+
+class WireReader(Protocol):
+    """Turns the events of one answer into pieces.
+
+    `settled` means that the stop reason is known and only usage can follow; `done` that the answer is complete.
+    `finish` gives the last pieces: usage, then the stop.
+    """
+
+    settled: bool
+    done: bool
+
+    def feed(self, event: ServerEvent) -> Iterable[Chunk]: ...
+
+    def finish(self) -> Iterable[Chunk]: ...
+
+
+class WireRequest(Struct, frozen=True):
+    """One POST to `peer.url`."""
+
+    peer: Peer
+    headers: dict[str, str]
+    body: bytes
+    idle_timeout: float
+    header_timeout: float
+
+
+class WireProvider:
+    """What the adapters have in common: an address, a key and the time they wait."""
+
+    path: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        base_url: str,
+        api_key: str,
+        http: HttpClient,
+        headers: Mapping[str, str] | None = None,
+        idle_timeout: float = DEFAULT_IDLE_TIMEOUT,
+        header_timeout: float = DEFAULT_HEADER_TIMEOUT,
+        key_places: str = "",
+        bearer: bool = False,
+        prompt_caching: bool = True,
+    ) -> None:
+        """`key_places` says in words where the key is set; `bearer` sends it as a token whatever the API prefers."""
+        self.name = name
+        self.url = self.resolve_url(base_url.strip().rstrip("/"))
+        self._http = http
+        self._key = api_key.strip()
+        self._key_places = key_places
+        self._prompt_caching = prompt_caching
+        self._idle_timeout = idle_timeout
+        self._header_timeout = header_timeout
+        own = {"content-type": "application/json", **self.build_headers(self._key, bearer)}
+        self._image_budget = ImageBudget()
+        self._headers = own | {key.lower(): value for key, value in (headers or {}).items()}
+
+    def resolve_url(self, base_url: str) -> str:
+        """The address to post to. A base URL that already is the whole address is taken as it is."""
+        return base_url if base_url.endswith(self.path) else base_url + self.path
+
+    def build_headers(self, key: str, bearer: bool) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def make_peer(self, model: str) -> Peer:
+        return Peer(self.name, self.url, model, self._key, self._key_places)
+
+    async def ask(
+        self, request: Request, encode: Callable[[ImageSelection], bytes], read: Callable[[Peer], WireReader]
+    ) -> AsyncGenerator[Chunk]:
+        """Ask, and if the API will not have the images, ask without: one bad image must not end a conversation."""
+        peer = self.make_peer(request.model)
+        while True:
+            album, silent = self._image_budget.select_images(request), True
+            call = WireRequest(peer, self._headers, encode(album), self._idle_timeout, self._header_timeout)
+            try:
+                async with aclosing(stream_request(self._http, call, read(peer))) as pieces:
+                    async for piece in pieces:
+                        silent = silent and isinstance(piece, WaitChunk)
+                        yield piece
+            except ProviderError as error:
+                if album.is_empty or not silent or not is_about_images(error):
+                    raise
+                if error.status == 413:
+                    self._image_budget.shrink(album)
+                else:
+                    self._image_budget.refuse(album)
+            else:
+                self._image_budget.accept(album)
+                return
+
+    async def close(self) -> None:
+        """Nothing of its own to close: connections belong to the Http client."""
+
+
+async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader) -> AsyncGenerator[Chunk]:
+    """Ask, and give the pieces of the answer as they come; the last one is the stop. Raises a named error instead."""
+    address = parse_address(call.peer.url)
+    yield WaitChunk("connecting")
+    wire = await http.lease(address)
+    try:
+        yield WaitChunk("waiting_headers")
+        response = await http.send(wire, "POST", address, call.headers, call.body, header_timeout=call.header_timeout)
+    except BaseException:
+        wire.abort()
+        raise
+    try:
+        await _check_status(call, response)
+        yield WaitChunk("waiting_token")
+        events, confession = _EventStream(response, call, reader), _ErrorInText()
+        while not (reader.done or events.ended):
+            for event in await events.read_more():
+                for piece in _feed_event(call.peer, reader, event, events.ended):
+                    confession.add(piece)
+                    yield piece
+    except BaseException:
+        response.discard()
+        raise
+    response.release()
+    if not (reader.done or reader.settled):
+        raise errors.make_incomplete_error(call.peer)
+    confession.check(call.peer)
+    if limits := _read_rate_limits(response):
+        yield limits
+    for piece in reader.finish():
+        yield piece
+
+
+def _read_rate_limits(response: HttpResponse) -> RateLimitChunk | None:
+    """Most answers of local servers tell of no limits, and the first request need not wait for who reads them."""
+    if not any("ratelimit" in name for name in response.headers):
+        return None
+
+    return parse_rate_limits(response.headers, time.time())
+
+
+class _ErrorInText:
+    """Some gateways tell of a failure as if the model had said it: the whole answer is the JSON of an API's error."""
+
+    _MAX_CHARS = 4000
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._possible = True
+
+    def add(self, piece: Chunk) -> None:
+        if not self._possible or isinstance(piece, WaitChunk | UsageChunk):
+            return
+        if isinstance(piece, TextChunk) and len(self._text) < self._MAX_CHARS:
+            self._text += piece.text
+        else:
+            self._possible = False
+        self._possible = self._possible and self._text.lstrip()[:1] in ("", "{")
+
+    def check(self, peer: Peer) -> None:
+        if self._possible and self._text and (said := errors.parse_error_text(self._text)):
+            raise errors.make_reported_error(peer, said)
+
+
+async def _check_status(call: WireRequest, response: HttpResponse) -> None:
+    if response.status == 200:
+        return
+    try:
+        body = await response.read_all(call.idle_timeout)
+    except ProviderError:
+        body = b""
+    raise errors.make_status_error(call.peer, response.status, response.headers, body)
+
+
+def _feed_event(peer: Peer, reader: WireReader, event: ServerEvent, ended: bool) -> Iterator[Chunk]:
+    try:
+        yield from reader.feed(event)
+    except msgspec.MsgspecError:
+        if ended:
+            raise errors.make_incomplete_error(peer) from None
+        raise errors.make_bad_event_error(peer, event.data) from None
+
+
+class _EventStream:
+    """The events of an answer, some at a time. Pings keep it alive only for a while: they are not progress."""
+
+    def __init__(self, response: HttpResponse, call: WireRequest, reader: WireReader) -> None:
+        self.ended = False
+        self._response = response
+        self._call = call
+        self._reader = reader
+        self._parser = SseParser()
+        self._first = True
+        self._clock = asyncio.get_running_loop().time
+        self._progress = self._clock()
+
+    async def read_more(self) -> list[ServerEvent]:
+        data = await self._read()
+        if not data:
+            self.ended = True
+            return self._parser.flush()
+        if self._first:
+            self._first = False
+            await self._check_start(data)
+        events = self._parser.feed(data)
+        if any(event.name != "ping" for event in events):
+            self._progress = self._clock()
+        return events
+
+    async def _read(self) -> bytes:
+        idle = self._call.idle_timeout
+        quiet = self._progress + QUIET_FACTOR * idle - self._clock()
+        if not self._reader.settled:
+            return await self._read_until(idle, quiet)
+        try:
+            return await self._response.read(min(idle, TRAILER_WAIT))
+        except RetryableError:
+            return b""
+
+    async def _read_until(self, idle: float, quiet: float) -> bytes:
+        try:
+            return await self._response.read(max(0.0, min(idle, quiet)))
+        except StreamStalled:
+            if quiet >= idle:
+                raise
+            raise errors.make_idle_timeout_error(parse_address(self._call.peer.url), QUIET_FACTOR * idle) from None
+
+    async def _check_start(self, data: bytes) -> None:
+        """A stream of events begins with a field or a comment; a page, a JSON object or a sentence does not."""
+        if _may_begin_events(data):
+            return
+        if not errors.is_web_page(data):
+            data += await self._response.read_all(self._call.idle_timeout)
+        if errors.is_web_page(data):
+            raise errors.make_web_page_error(self._call.peer, self._response.status)
+        raise errors.make_not_streamed_error(self._call.peer, data)
+
+
+_SSE_FIELDS = (b"data", b"event", b"id", b"retry", b":")
+
+
+def _may_begin_events(data: bytes) -> bool:
+    """Whether a stream of events may begin like this; perhaps its first bytes are all that has come."""
+    begun = data.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return not begun or any(begun.startswith(field) or field.startswith(begun) for field in _SSE_FIELDS)

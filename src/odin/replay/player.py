@@ -1,0 +1,285 @@
+"""Plays a recording: does what people did when they did it, answers what they were asked, and waits for the rest."""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from odin.core.client import Client
+from odin.core.errors import OdinError
+from odin.core.event import (
+    Envelope,
+    PermissionAnswered,
+    PermissionAsked,
+    QuestionsAnswered,
+    QuestionsAsked,
+    RuleRemoved,
+    SessionOpened,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.core.op import AnswerPermission, AnswerQuestions, RemoveRule
+from odin.providers.playback import PlaybackHooks, RecordedProvider
+from odin.replay.recording import Recording
+from odin.replay.script import EventKey, UserAction, actions_of, find_stopping_answer, key_of, script_of
+
+STALL_TIMEOUT_S = 20.0
+"""How long nothing may happen beyond the longest call of the recording, before the replay is given up."""
+
+OpenSession = Callable[[RecordedProvider, str], Awaitable[Client]]
+"""Opens the session with this model; with an id it is resumed."""
+
+
+class ReplayStuck(Exception):
+    """The replay does not come to where the recording was; the words say what was waited for."""
+
+
+class Player:
+    """`log` is the file that the replayed session writes."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        open_session: OpenSession,
+        log: Path,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._recording = recording
+        self._log = log
+        self._open_session = open_session
+        self._tell = tell
+        self._actions = actions_of(recording.envelopes)
+        script = script_of(recording.envelopes)
+        stage = PlaybackHooks(self._get_turn, self._wait_for_user, self._mark_silent)
+        self._model = RecordedProvider(script.speeches, script.tasks, script.cut_turns, script.jobs, stage)
+        self._answers = _RecordedAnswers(recording.envelopes)
+        self._patience = STALL_TIMEOUT_S + _measure_longest_call(recording.envelopes)
+        self._client: Client | None = None
+        self._follow_task: asyncio.Task[None] | None = None
+        self._happened: set[EventKey] = set()
+        self._silent: set[str] = set()
+        self._reply_counts: dict[str, int] = {}
+        self._running_turn = ""
+        self._ended_turns = 0
+        self._next_action_seq = self._actions[0].seq if self._actions else 1 << 62
+        self._progress = asyncio.Event()
+
+    async def play(self) -> str:
+        """To the end of the recording. Gives what it was stuck at, or ""."""
+        try:
+            await self._open("")
+            for at, act in enumerate(self._actions):
+                self._next_action_seq = act.seq
+                await self._wait_for_action(act)
+                await self._perform(act)
+                self._next_action_seq = self._actions[at + 1].seq if at + 1 < len(self._actions) else 1 << 62
+                self._progress.set()
+            if self._client is not None:
+                await self._wait_until(
+                    lambda: self._ended_turns >= self._count_ended_turns(), "the end of the last turn"
+                )
+        except ReplayStuck as stuck:
+            return str(stuck)
+        except OdinError as error:
+            return error.describe()
+        finally:
+            await self._close()
+        return ""
+
+    def _count_ended_turns(self) -> int:
+        """How many turns came to an end while they ran."""
+        total, running = 0, ""
+        for item in self._recording.envelopes:
+            if isinstance(item.event, SessionOpened):
+                running = ""
+            elif isinstance(item.event, TurnStarted) and not item.agent:
+                running = item.event.id
+            elif isinstance(item.event, TurnEnded) and not item.agent:
+                total += item.event.id == running
+        return total
+
+    # --- where the replay is ---
+
+    async def _wait_until(self, reached: Callable[[], bool], what: str) -> None:
+        while not reached():
+            self._progress.clear()
+            try:
+                async with asyncio.timeout(self._patience):
+                    await self._progress.wait()
+            except TimeoutError:
+                raise ReplayStuck(f"nothing happens any more; waiting for {what}") from None
+
+    async def _wait_for_action(self, act: UserAction) -> None:
+        await self._wait_until(lambda: self._ended_turns >= act.ended_turns, f"the end of turn {act.ended_turns}")
+        if act.after:
+            await self._wait_until(lambda: act.after in self._happened, " ".join(act.after))
+        if act.silent_turn:
+            await self._wait_until(
+                lambda: act.silent_turn in self._silent, f"the moment in which {act.silent_turn} was cut off"
+            )
+        if act.delay:
+            await asyncio.sleep(act.delay)
+
+    async def _wait_for_user(self, seq: int) -> None:
+        """For the model: everything that was done before it said this has been done."""
+        await self._wait_until(lambda: self._next_action_seq > seq, "what people did meanwhile")
+
+    async def _get_turn(self) -> str:
+        """The prompt that is being answered. It is asked of the session, which knows it before anybody is told."""
+        client = self._client
+        if client is None:
+            return self._running_turn
+        turns = (await client.snapshot()).messages
+        return turns[-1].id if turns else self._running_turn
+
+    def _mark_silent(self, turn: str) -> None:
+        self._silent.add(turn)
+        self._progress.set()
+
+    # --- doing it ---
+
+    async def _perform(self, act: UserAction) -> None:
+        self._tell(f"{act.seq:>6}  {act.op if isinstance(act.op, str) else type(act.op).__name__}")
+        if act.op == "open":
+            await self._close()
+            await self._open(self._recording.header.session)
+        elif act.op in ("close", "kill"):
+            await self._close(killed=act.op == "kill")
+            self._ended_turns = act.ended_turns + (act.op == "close")
+        elif self._client is not None and isinstance(act.op, RuleRemoved):
+            lines = await self._client.list_rules()
+            number = next((at for at, line in enumerate(lines, 1) if line.text == act.op.text), 0)
+            if number:
+                await self._client.submit(RemoveRule(number))
+        elif self._client is not None and not isinstance(act.op, str | RuleRemoved):
+            await self._client.submit(act.op)
+
+    async def _open(self, resumed: str) -> None:
+        self._running_turn = ""
+        self._client = client = await self._open_session(self._model, resumed)
+        self._follow_task = asyncio.create_task(self._follow_events(client))
+        await asyncio.sleep(0)
+
+    async def _close(self, *, killed: bool = False) -> None:
+        """When the session was killed, what it says at its end is taken out of its log again."""
+        if self._follow_task is not None:
+            self._follow_task.cancel()
+            await asyncio.wait([self._follow_task])
+            self._follow_task = None
+        if self._client is not None:
+            size = self._log.stat().st_size if killed and self._log.exists() else -1
+            await self._client.close()
+            self._client = None
+            if size >= 0:
+                os.truncate(self._log, size)
+
+    async def _follow_events(self, client: Client) -> None:
+        async for envelope in client.stream_events():
+            if not envelope.event.durable:
+                self._progress.set()
+                continue
+            await self._handle_event(client, envelope)
+            self._progress.set()
+
+    async def _handle_event(self, client: Client, envelope: Envelope) -> None:
+        event = envelope.event
+        if key := key_of(envelope, self._reply_counts):
+            self._happened.add(key)
+        if isinstance(event, TurnStarted) and not envelope.agent:
+            self._running_turn = event.id
+        elif isinstance(event, TurnEnded) and not envelope.agent:
+            self._ended_turns += event.id == self._running_turn
+            self._tell(f"        the turn {event.id} is over: {event.reason}")
+        elif isinstance(event, ToolStarted):
+            self._tell(f"        {event.name} {event.description}")
+        elif isinstance(event, PermissionAsked):
+            answer = self._answers.answer_permission(event)
+            if answer is not None:
+                with suppress(OdinError):
+                    await client.submit(answer)
+        elif isinstance(event, QuestionsAsked):
+            said = self._answers.answer_questions(event)
+            if said is not None:
+                with suppress(OdinError):
+                    await client.submit(said)
+
+
+def _measure_longest_call(envelopes: tuple[Envelope, ...]) -> float:
+    """The longest time in which nothing was recorded while a turn ran, as far as anybody would wait again."""
+    longest, last, running = 0.0, 0.0, False
+    for item in envelopes:
+        if running:
+            longest = max(longest, item.ts - last)
+        last = item.ts
+        if not item.agent and isinstance(item.event, TurnStarted | TurnEnded):
+            running = isinstance(item.event, TurnStarted)
+    return min(longest, 600.0)
+
+
+class _RecordedAnswers:
+    """What people answered, by the call they were asked about."""
+
+    def __init__(self, envelopes: tuple[Envelope, ...]) -> None:
+        self._permissions: dict[str, deque[PermissionAnswered]] = {}
+        self._questions: dict[str, deque[QuestionsAnswered]] = {}
+        self._stopping_asks: set[str] = set()
+        self._allowed_calls: set[str] = set()
+        for at, item in enumerate(envelopes):
+            event = item.event
+            if isinstance(event, PermissionAnswered):
+                self._permissions.setdefault(event.call_id, deque()).append(event)
+            elif isinstance(event, QuestionsAnswered):
+                self._questions.setdefault(event.call_id, deque()).append(event)
+            elif isinstance(event, ToolStarted) or (isinstance(event, ToolEnded) and event.status != "denied"):
+                self._allowed_calls.add(event.call_id)
+            elif isinstance(event, TurnEnded) and event.reason == "interrupted":
+                stopper = find_stopping_answer(envelopes, at)
+                if stopper is not None:
+                    self._stopping_asks.add(stopper.ask_id)
+
+    def answer_permission(self, asked: PermissionAsked) -> AnswerPermission | None:
+        """None leaves the question open, because nobody answered it then: the turn was cut off.
+
+        What was let through then without a question, by a rule or a flag of that time, is let through now.
+        """
+        then = self._permissions.get(asked.call_id)
+        if asked.unsandboxed and not then:
+            return AnswerPermission(asked.ask_id, False, "A replay does not leave its sandbox.", by="replay")
+        if not then:
+            allow = asked.call_id in self._allowed_calls
+            return AnswerPermission(
+                asked.ask_id, allow, "" if allow else "Nobody was asked in the recording.", by="replay"
+            )
+        answer = then.popleft()
+        if answer.by in ("interrupt", "shutdown"):
+            return None
+        return msgspec.convert(
+            {
+                "type": "Answer",
+                "ask_id": asked.ask_id,
+                "allow": answer.allowed and not asked.unsandboxed,
+                "reason": answer.reason,
+                "args": answer.args,
+                "by": answer.by,
+                "interrupt": answer.ask_id in self._stopping_asks,
+                "summary": answer.summary,
+                "rule": answer.rule,
+                "remember": "session" if answer.remember else None,
+            },
+            AnswerPermission,
+        )
+
+    def answer_questions(self, asked: QuestionsAsked) -> AnswerQuestions | None:
+        then = self._questions.get(asked.call_id)
+        if not then:
+            return AnswerQuestions(asked.ask_id, cancelled=True, by="replay")
+        answer = then.popleft()
+        if answer.by in ("interrupt", "shutdown"):
+            return None
+        return AnswerQuestions(asked.ask_id, answer.answers, answer.cancelled, answer.by)

@@ -1,0 +1,470 @@
+"""A recorded session: its log, where it took place, and the files it began with.
+
+It is either a session of this machine or a recording: a folder with `session.jsonl`, and the files in `files`. A
+recording knows nothing of the machine it was made on: its project is `/project` and its session folder is `/session`.
+
+A copy of the project as it was when the session began, as far as that is known.
+
+The files of today are copied first. Then every file whose earlier state is in the checkpoints is put back, in the copy;
+what cannot be put back is named.
+
+Making a recording of a session: its log without anything of this machine, and the files it began with.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Container, Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from odin.checkpoints.file_state import UNHASHED_PREFIX, decode_path, encode_path
+from odin.checkpoints.project_listing import ProjectListing, read_regular_file
+from odin.checkpoints.store import CheckpointLost, CheckpointStore, sha256_of
+from odin.config import Options, get_home_dir
+from odin.core.errors import LogDamaged, UsageError
+from odin.core.event import (
+    CheckpointSaved,
+    Envelope,
+    FilesChanged,
+    FileState,
+    PromptChanged,
+    PromptDropped,
+    PromptQueued,
+    Redone,
+    Rewound,
+    SessionOpened,
+    TurnStarted,
+)
+from odin.policy.protected_files import is_secret_path
+from odin.policy.secrets import Redactor
+from odin.session.log import LogHeader, read_header, read_log
+
+RECORDING_LOG, RECORDING_FILES = "session.jsonl", "files"
+PROJECT_PATH, SESSION_PATH, HOME_PATH = "/project", "/session", "/home/user"
+_ROOT_PATTERN = re.compile(r"(?m)^Project root: (.+)$")
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """`folder` is where the session kept its own things; `files` the start of the project, when it is kept apart."""
+
+    header: LogHeader
+    envelopes: tuple[Envelope, ...]
+    root: str
+    cwd: str
+    folder: str
+    files: Path | None = None
+    store: Path | None = None
+
+    @property
+    def opened_event(self) -> SessionOpened:
+        return next(item.event for item in self.envelopes if isinstance(item.event, SessionOpened))
+
+    @property
+    def prompt_count(self) -> int:
+        return sum(isinstance(item.event, TurnStarted) and not item.agent for item in self.envelopes)
+
+
+def find_recording(where: str, cwd: str = "") -> Recording:
+    """By the path of a recording or a log, or by the id of a session of this project."""
+    path = Path(where)
+    if path.is_dir() and (path / RECORDING_LOG).is_file():
+        return _read_recording(path / RECORDING_LOG, folder=SESSION_PATH, files=path / RECORDING_FILES)
+    if path.is_file():
+        return _read_own_session(path)
+    from odin.app.workspace import workspace_of
+
+    place = workspace_of(Options(cwd=cwd))
+    return _read_own_session(place.store.open(place.store.find(where)).path)
+
+
+def _read_own_session(path: Path) -> Recording:
+    """A session of this machine. What its files were is in the checkpoints of its project."""
+    path = path.resolve()
+    sessions = path.parent.parent
+    store = sessions.parent.parent / "checkpoints" / sessions.name
+    return _read_recording(path, folder=str(path.parent), store=store)
+
+
+def _read_recording(path: Path, *, folder: str, files: Path | None = None, store: Path | None = None) -> Recording:
+    header = read_header(path)
+    envelopes = tuple(read_log(path))
+    opened = next((item.event for item in envelopes if isinstance(item.event, SessionOpened)), None)
+    if opened is None:
+        raise LogDamaged(f"{path} does not say where the session took place.", "It cannot be played.")
+    return Recording(header, envelopes, _root_of(envelopes, opened.cwd), opened.cwd, folder, files, store)
+
+
+def _root_of(envelopes: Iterable[Envelope], cwd: str) -> str:
+    """The model was told the root when it was not the folder it worked in."""
+    for item in envelopes:
+        if isinstance(item.event, TurnStarted) and not item.agent:
+            found = next((match for note in item.event.notes if (match := _ROOT_PATTERN.search(note))), None)
+            return found[1] if found is not None else cwd
+    return cwd
+
+
+def truncate_recording(recording: Recording, prompts: int) -> Recording:
+    """Only the first so many prompts."""
+    kept: list[Envelope] = []
+    begun = 0
+    for item in recording.envelopes:
+        if isinstance(item.event, TurnStarted) and not item.agent:
+            begun += 1
+            if begun > prompts:
+                break
+        kept.append(item)
+    taken = {item.event.id for item in kept if isinstance(item.event, TurnStarted | PromptDropped)}
+    waits = (PromptQueued, PromptChanged)
+    left = (item for item in kept if not isinstance(item.event, waits) or item.event.id in taken)
+    return msgspec.structs.replace(recording, envelopes=tuple(left))
+
+
+def move_recording(recording: Recording, paths: dict[str, str]) -> Recording:
+    """The same session as if it had taken place elsewhere: every path that begins with one of the places is another."""
+    move = make_path_mover(paths)
+    return msgspec.structs.replace(
+        recording,
+        envelopes=tuple(move_envelope(item, move) for item in recording.envelopes),
+        root=move(recording.root),
+        cwd=move(recording.cwd),
+        folder=move(recording.folder),
+    )
+
+
+def move_envelope(envelope: Envelope, move: Callable[[str], str]) -> Envelope:
+    return msgspec.convert(_map_strings(msgspec.to_builtins(envelope), move), Envelope)
+
+
+def _map_strings(value: Any, move: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return move(value)
+    if isinstance(value, list | tuple):
+        return [_map_strings(item, move) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {move(str(key)): _map_strings(item, move) for key, item in cast("dict[Any, Any]", value).items()}
+    return value
+
+
+def make_path_mover(paths: dict[str, str]) -> Callable[[str], str]:
+    """Replaces whole paths only: `/a/shop` is not found in `/a/shop-2`."""
+    known = {name: target for name, target in paths.items() if name and name != "/"}
+    known |= {encode_path(name): encode_path(target) for name, target in known.items()}
+    if not known:
+        raise UsageError("A session in the root of the file system cannot be played.")
+    names = "|".join(re.escape(name) for name in sorted(known, key=len, reverse=True))
+    pattern = re.compile(rf"(?<![\w.-])(?:{names})(?![\w-]|\.\w)")
+    shortest = min(known, key=len)
+
+    def move(text: str) -> str:
+        return (
+            pattern.sub(lambda found: known[found[0]], text) if os.sep in text and len(text) >= len(shortest) else text
+        )
+
+    return move
+
+
+MAX_FILES = 200_000
+MAX_BYTES = 4_000_000_000
+_MAX_FILE_BYTES = 200_000_000
+
+
+class StartState(msgspec.Struct):
+    """`files` is the first known state of every path; `listing` the whole project before the first command."""
+
+    files: dict[str, FileState] = msgspec.field(default_factory=dict[str, FileState])
+    listing: ProjectListing | None = None
+    lost: bool = False
+
+
+def start_of(envelopes: Iterable[Envelope], store: CheckpointStore | None) -> StartState:
+    start = StartState()
+    for item in envelopes:
+        event = item.event
+        if isinstance(event, CheckpointSaved):
+            _add_states(start, event.files)
+            if event.manifest and start.listing is None and store is not None:
+                _add_listing(start, event.manifest, store)
+        elif isinstance(event, FilesChanged | Rewound | Redone):
+            _add_states(start, (change.before for change in event.changes))
+    return start
+
+
+def _add_states(start: StartState, states: Iterable[FileState]) -> None:
+    for state in states:
+        start.files.setdefault(state.path, state)
+
+
+def _add_listing(start: StartState, manifest: str, store: CheckpointStore) -> None:
+    try:
+        start.listing = ProjectListing.from_manifest(store.load_manifest(manifest))
+    except CheckpointLost:
+        start.lost = True
+        return
+    _add_states(start, start.listing.states.values())
+
+
+def make_scratch(recording: Recording, target: Path, *, outside: Container[str] = ()) -> list[str]:
+    """Fill the folder, and say what is not as it was. `outside` is no part of the project: our own state."""
+    target.mkdir(mode=0o700)
+    if recording.files is not None:
+        if recording.files.is_dir():
+            _copy_tree(recording.files, target, ())
+        return []
+    store = CheckpointStore(recording.store) if recording.store is not None else None
+    start = start_of(recording.envelopes, store)
+    notes: list[str] = []
+    if Path(recording.root).is_dir():
+        _copy_tree(Path(recording.root), target, outside)
+    else:
+        notes.append(f"The folder {recording.root} is gone; only what was saved of it is in the copy.")
+    back = _Restorer(recording.root, target, store, start)
+    back.restore_all()
+    return notes + back.list_notes()
+
+
+def check_location(recording: Recording) -> None:
+    """A recording may be somebody else's: where it says that it took place must be a folder in a project."""
+    root, cwd = recording.root, recording.cwd
+    plain = all(path.startswith("/") and os.path.normpath(path) == path and "\0" not in path for path in (root, cwd))
+    if not plain or not Path(cwd).is_relative_to(root):
+        raise LogDamaged(f"The session took place in {cwd!r}, which is no folder of its project {root!r}.")
+    home = os.path.realpath(get_home_dir(os.environ))
+    if root == "/" or (recording.files is None and Path(home).is_relative_to(os.path.realpath(root))):
+        raise UsageError(f"{root} is too much to be copied.", "A session in a folder of its own can be played.")
+
+
+def is_within(path: str, folder: Path) -> bool:
+    """Whether a path really leads into the folder, which is free of links itself."""
+    return Path(os.path.realpath(path)).is_relative_to(folder)
+
+
+def mark_root(recording: Recording, target: Path) -> None:
+    """Let the root be found again from the folder below it in which the session worked."""
+    place = str(target) + recording.cwd.removeprefix(recording.root)
+    if not is_within(place, target):
+        raise LogDamaged("The recording leads out of its scratch copy, so it is not played.")
+    marks = ("ODIN.md", "odinconfig.json", ".git")
+    if recording.cwd != recording.root and not any(os.path.lexists(target / mark) for mark in marks):
+        (target / ".git").mkdir()
+    Path(place).mkdir(parents=True, exist_ok=True)
+
+
+def _copy_tree(source: Path, target: Path, outside: Container[str]) -> None:
+    """Files, folders and links, nothing else, and never through a link. Folders get their modes, and stay ours."""
+    files = size = 0
+    target.chmod(stat.S_IMODE(source.stat().st_mode) | 0o700)
+    queue = [(source, target)]
+    while queue:
+        folder, into = queue.pop()
+        for entry in _list_entries(folder):
+            if entry.path in outside:
+                continue
+            info = entry.stat(follow_symlinks=False)
+            copy = into / entry.name
+            files, size = files + 1, size + info.st_size
+            if files > MAX_FILES or size > MAX_BYTES:
+                raise UsageError(
+                    f"{source} is too large to be copied (more than {MAX_FILES:,} files or {MAX_BYTES / 1e9:g} GB).",
+                    "Make a recording of a smaller project.",
+                )
+            if stat.S_ISDIR(info.st_mode):
+                copy.mkdir(mode=0o700)
+                copy.chmod(stat.S_IMODE(info.st_mode) | 0o700)
+                queue.append((Path(entry.path), copy))
+            elif stat.S_ISLNK(info.st_mode):
+                copy.symlink_to(os.readlink(entry.path))  # noqa: PTH115
+            elif stat.S_ISREG(info.st_mode):
+                _copy_file(entry.path, copy, stat.S_IMODE(info.st_mode))
+
+
+def _list_entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def _copy_file(source: str, target: Path, mode: int) -> None:
+    try:
+        with Path(source).open("rb") as read, target.open("xb") as written:
+            while piece := read.read(1_000_000):
+                written.write(piece)
+        target.chmod(mode)
+    except PermissionError:
+        return
+
+
+class _Restorer:
+    """Puts the copy back to the start of the session. It touches nothing outside the copy."""
+
+    def __init__(self, root: str, target: Path, store: CheckpointStore | None, start: StartState) -> None:
+        self._root = root
+        self._target = target
+        self._store = store
+        self._start = start
+        self._lost: list[str] = []
+
+    def restore_all(self) -> None:
+        states = sorted(self._start.files.items())
+        for path, state in reversed(states):
+            place = self._locate(path)
+            if place is not None and state.kind == "absent":
+                _remove_path(place)
+        if self._start.listing is not None:
+            for place in self._find_newer(self._start.listing):
+                _remove_path(place)
+        for path, state in states:
+            place = self._locate(path)
+            if place is not None:
+                self._restore(place, state)
+
+    def list_notes(self) -> list[str]:
+        notes: list[str] = []
+        if self._lost:
+            named = ", ".join(self._lost[:10]) + (", …" if len(self._lost) > 10 else "")
+            notes.append(f"{len(self._lost)} files could not be brought back to their earlier state: {named}.")
+        if self._start.listing is None:
+            gone, none = "the list of them is gone from the checkpoint store", "nothing in it may have changed others"
+            why = gone if self._start.lost else none
+            notes.append(f"Files that the session did not change are as they are now ({why}).")
+        elif (self._target / ".git").is_dir():
+            notes.append("The repository (.git) is as it is now; its earlier state is not kept.")
+        return notes
+
+    def _locate(self, path: str) -> Path | None:
+        """Where a path of the project is in the copy; None for one outside, or behind a link."""
+        real = decode_path(path)
+        if not Path(real).is_relative_to(self._root) or real == self._root:
+            return None
+        place = self._target / Path(real).relative_to(self._root)
+        return place if os.path.realpath(place.parent) == str(place.parent) else None
+
+    def _find_newer(self, listing: ProjectListing) -> Iterator[Path]:
+        """Files of today in folders that were looked into then, and that were not there."""
+        for folder in self._find_listed_folders(listing):
+            for entry in _list_entries(folder):
+                path = str(Path(self._root) / Path(entry.path).relative_to(self._target))
+                if not entry.is_dir(follow_symlinks=False) and path not in self._start.files:
+                    yield Path(entry.path)
+
+    def _find_listed_folders(self, listing: ProjectListing) -> Iterator[Path]:
+        if listing.is_complete:
+            yield self._target
+        for path, state in listing.states.items():
+            place = self._locate(path)
+            if state.kind == "folder" and state.saved and place is not None and place.is_dir():
+                yield place
+
+    def _restore(self, place: Path, state: FileState) -> None:
+        if state.kind == "folder":
+            if not place.is_dir():
+                _remove_path(place)
+                place.mkdir(parents=True, exist_ok=True)
+        elif state.kind == "link":
+            _remove_path(place)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if not os.path.lexists(place):
+                place.symlink_to(decode_path(state.target))
+        elif state.kind == "file" and not self._is_same(place, state):
+            self._restore_file(place, state)
+
+    def _is_same(self, place: Path, state: FileState) -> bool:
+        data = read_regular_file(str(place), _MAX_FILE_BYTES)
+        if data is None or (sha256_of(data) != state.sha256 and not state.sha256.startswith(UNHASHED_PREFIX)):
+            return False
+        if state.sha256.startswith(UNHASHED_PREFIX):
+            self._lost.append(state.path)
+        elif state.mode:
+            place.chmod(state.mode)
+        return True
+
+    def _restore_file(self, place: Path, state: FileState) -> None:
+        data = self._fetch_earlier(state)
+        if data is None:
+            self._lost.append(state.path)
+            return
+        _remove_path(place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+        place.chmod(state.mode or 0o644)
+
+    def _fetch_earlier(self, state: FileState) -> bytes | None:
+        if self._store is None or not state.saved:
+            return None
+        try:
+            return self._store.fetch(state.sha256)
+        except CheckpointLost:
+            return None
+
+
+def _remove_path(place: Path) -> None:
+    """One file or link of the copy, or a folder that is empty."""
+    try:
+        if place.is_dir() and not place.is_symlink():
+            place.rmdir()
+        elif os.path.lexists(place):
+            place.unlink()
+    except OSError:
+        return
+
+
+_MAX_NAMED = 10
+
+
+def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -> str:
+    """Write the recording into a folder that must not hold anything yet, and say what to know about it."""
+    recording = find_recording(session, cwd)
+    if prompts:
+        recording = truncate_recording(recording, prompts)
+    check_location(recording)
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} exists already.", "Name a folder that does not.")
+    target.mkdir(parents=True, exist_ok=True, mode=0o700)
+    git = f"{recording.root}/.git"
+    state = os.path.realpath(recording.store.parent.parent) if recording.store is not None else ""
+    notes = make_scratch(recording, target.resolve() / RECORDING_FILES, outside=(state, git))
+    if os.path.lexists(git):
+        notes.append("The repository (.git) is not part of the recording.")
+    places = {recording.root: PROJECT_PATH, recording.folder: SESSION_PATH, str(get_home_dir(os.environ)): HOME_PATH}
+    written = move_recording(recording, places)
+    found: set[str] = set()
+    clean = tuple(move_envelope(item, _make_cleaner(found)) for item in written.envelopes)
+    (target / RECORDING_LOG).write_bytes(_encode_log(msgspec.structs.replace(written, envelopes=clean)))
+    notes += _describe_secrets(found, target / RECORDING_FILES)
+    lines = [f"note: {note}" for note in notes]
+    return "\n".join([*lines, f"Recorded in {target}: {recording.prompt_count} prompts."]) + "\n"
+
+
+def _make_cleaner(found: set[str]) -> Callable[[str], str]:
+    """Results were recorded without them, prompts and arguments as they were given. `found` gets what was there."""
+    redact = Redactor(os.environ)
+
+    def clean(text: str) -> str:
+        said = redact(text)
+        found.update(said.secrets)
+        return said.text
+
+    return clean
+
+
+def _describe_secrets(found: set[str], files: Path) -> list[str]:
+    """A recording is made to be given away, so whoever does that is told what may be in it."""
+    notes: list[str] = []
+    if found:
+        notes.append(f"Taken out of the log, so that calls with it differ: {', '.join(sorted(found))}.")
+    names = sorted(str(path.relative_to(files)) for path in files.rglob("*") if is_secret_path(str(path)))
+    if names:
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        notes.append(f"Look at these files before you give the recording away: {', '.join(names[:_MAX_NAMED])}{more}.")
+    return notes
+
+
+def _encode_log(recording: Recording) -> bytes:
+    header = LogHeader(recording.header.odin_log, recording.header.session, recording.cwd, recording.header.created)
+    lines = [msgspec.json.encode(header), *(msgspec.json.encode(item) for item in recording.envelopes)]
+    return b"\n".join(lines) + b"\n"

@@ -1,0 +1,325 @@
+"""Calls that are not made again in a replay, because they would reach out of the scratch copy: what came of them in the
+recording stands for them.
+
+`odin replay`: a session is played again in a scratch copy of its project, and compared with what was recorded.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from odin.app.compose import open_session
+from odin.app.sandbox import LazySandbox
+from odin.config import Options, load
+from odin.config.paths import find_project_root
+from odin.config.settings import ConfigKeys
+from odin.core.client import Client
+from odin.core.errors import LogDamaged, OdinError
+from odin.core.event import (
+    Compacted,
+    Envelope,
+    HookRan,
+    PermissionAsked,
+    QuestionsAsked,
+    ToolEnded,
+    TurnStarted,
+    UsageRecorded,
+)
+from odin.core.provider import ModelInfo
+from odin.core.tool import Tool, ToolContext, ToolOutput, fail
+from odin.models.catalog import lookup_model
+from odin.providers.playback import RecordedProvider
+from odin.replay.comparison import Difference, compare_logs
+from odin.replay.player import Player
+from odin.replay.recording import (
+    PROJECT_PATH,
+    SESSION_PATH,
+    Recording,
+    check_location,
+    find_recording,
+    is_within,
+    make_path_mover,
+    make_scratch,
+    mark_root,
+    move_recording,
+    truncate_recording,
+)
+from odin.replay.script import script_of
+from odin.session.log import read_log
+from odin.session.store import LOG_NAME, SessionStore
+
+
+class SkippedCalls:
+    """A step of the gate before a call. `places` are the folders that are part of the replay."""
+
+    def __init__(self, recorded: Iterable[Envelope], folders: Iterable[str], *, commands: bool) -> None:
+        self.skipped: dict[str, list[str]] = {}
+        self._commands = commands
+        self._folders = tuple(os.path.realpath(place) for place in folders)
+        self._results: dict[str, ToolEnded] = {}
+        self._outside: set[str] = set()
+        for item in recorded:
+            if isinstance(item.event, ToolEnded):
+                self._results[item.event.call_id] = item.event
+            elif isinstance(item.event, PermissionAsked) and item.event.unsandboxed:
+                self._outside.add(item.event.call_id)
+
+    async def __call__(self, tool: Tool[Any], args: Any, context: ToolContext) -> ToolOutput | None:
+        why = self._explain_skip(tool, args, context)
+        if not why:
+            return None
+        self.skipped.setdefault(why, []).append(context.call_id)
+        then = self._results.get(context.call_id)
+        if then is None:
+            return fail(f"Not made in a replay: {why}. The recording has no result of it.")
+        return ToolOutput(
+            text=then.text,
+            is_error=then.status != "success",
+            note=then.note,
+            view=then.display,
+            for_user=then.for_user,
+            files=then.files,
+            images=then.images,
+        )
+
+    def _explain_skip(self, tool: Tool[Any], args: Any, context: ToolContext) -> str:
+        if tool.kind == "network":
+            return "calls that ask the network"
+        if tool.kind == "execute":
+            if context.call_id in self._outside:
+                return "commands that ran outside the sandbox"
+            return "" if self._commands else "commands, because there is no sandbox here"
+        if any(not self._is_within(path, context.cwd) for path in tool.subject_of(args).paths):
+            return "calls about files outside the project"
+        return ""
+
+    def _is_within(self, path: str, cwd: str) -> bool:
+        place = Path(os.path.realpath(Path(cwd, path)))
+        return any(place.is_relative_to(inside) for inside in self._folders)
+
+
+_KEPT_VARIABLES = ("ODIN_CACHE_DIR", "ODIN_COMMAND")
+_OMITTED_KEYS = (
+    "providers",
+    "web",
+    "keep_env",
+    "system_header",
+    "hooks",
+    "sandbox",
+    "retry",
+    "model",
+    "small_model",
+    "fallback_model",
+    "confirm_timeout_s",
+    "question_timeout_s",
+)
+
+
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asks for. `yes` runs commands also where no sandbox keeps them in the copy."""
+
+    session: str
+    cwd: str = ""
+    until: int = 0
+    keep: bool = False
+    json: bool = False
+    verbose: bool = False
+    yes: bool = False
+
+
+class ReplayReport(msgspec.Struct, frozen=True):
+    """What came of it. `notes` say what could not be as it was; `scratch` is where the copy is, when it was kept."""
+
+    session: str
+    same: bool
+    prompts: int
+    calls: int
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+    scratch: str = ""
+
+
+async def replay_session(wish: ReplayOptions, tell: Callable[[str], None] = lambda line: None) -> ReplayReport:
+    recording = find_recording(wish.session, wish.cwd)
+    if wish.until:
+        recording = truncate_recording(recording, wish.until)
+    import tempfile
+
+    if wish.keep:
+        base = Path(os.path.realpath(tempfile.mkdtemp(prefix="odin-replay-")))
+        return await _play_recording(recording, base, wish, tell)
+    with tempfile.TemporaryDirectory(prefix="odin-replay-", ignore_cleanup_errors=True) as folder:
+        return await _play_recording(recording, Path(os.path.realpath(folder)), wish, tell)
+
+
+async def _play_recording(
+    recording: Recording, base: Path, wish: ReplayOptions, tell: Callable[[str], None]
+) -> ReplayReport:
+    scratch = _ScratchSession(recording, base)
+    check_location(recording)
+    notes = make_scratch(recording, scratch.project, outside=(os.path.realpath(scratch.old_state),))
+    mark_root(recording, scratch.project)
+    played = move_recording(recording, {recording.root: str(scratch.project), recording.folder: str(scratch.session)})
+    scratch.check_inside(played.cwd)
+    scratch.write_config(played)
+    commands = wish.yes or scratch.can_sandbox(played.cwd)
+    skipped_calls = SkippedCalls(played.envelopes, (str(scratch.project), str(scratch.session)), commands=commands)
+
+    async def open_client(model: RecordedProvider, resumed: str) -> Client:
+        return await scratch.open(played, model, skipped_calls, resumed)
+
+    log = scratch.session / LOG_NAME
+    stuck = await Player(played, open_client, log, tell).play()
+    now = tuple(read_log(log)) if log.exists() else ()
+    rename = make_path_mover({str(scratch.project): PROJECT_PATH, str(scratch.session): SESSION_PATH})
+    cut = script_of(played.envelopes).cut_turns
+    calls = [call for group in skipped_calls.skipped.values() for call in group]
+    found = compare_logs(played.envelopes, now, rename, cut_turns=cut, skipped=calls)
+    if stuck:
+        found.append(Difference(1 << 62, "the replay did not come to its end", "", rename(stuck)))
+    notes += [
+        f"Not made again, with their recorded results: {len(made)} {why}."
+        for why, made in skipped_calls.skipped.items()
+    ]
+    notes += [*_note_hooks(recording), *_note_summaries(played.envelopes, now)]
+    return ReplayReport(
+        session=recording.header.session,
+        same=not found,
+        prompts=sum(isinstance(item.event, TurnStarted) and not item.agent for item in now),
+        calls=sum(isinstance(item.event, ToolEnded) for item in now),
+        differences=tuple(found),
+        notes=tuple(notes),
+        scratch=str(scratch.project) if wish.keep else "",
+    )
+
+
+def _note_hooks(recording: Recording) -> list[str]:
+    told = {"modified", "denied", "context", "halted", "asked"}
+    heard = sum(isinstance(item.event, HookRan) and item.event.outcome in told for item in recording.envelopes)
+    return [f"Hooks are not run in a replay; in the recording {heard} of them had a say."] if heard else []
+
+
+def _note_summaries(then: Iterable[Envelope], now: Iterable[Envelope]) -> list[str]:
+    before, after = (sum(isinstance(item.event, Compacted) for item in side) for side in (then, now))
+    return (
+        [f"The conversation was summarised {after} times, in the recording {before} times."] if before != after else []
+    )
+
+
+class _ScratchSession:
+    """The scratch copy and what belongs to it: a state folder and settings of its own."""
+
+    def __init__(self, recording: Recording, base: Path) -> None:
+        self.project = base / "project"
+        self.state = base / "state"
+        self._config = base / "config"
+        self._session = recording.header.session
+        self.session = SessionStore(self.state, str(self.project)).path_of(self._session).parent
+        self.old_state = recording.store.parent.parent if recording.store is not None else base
+        self._env = self._build_environment(os.environ)
+
+    def _build_environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        kept = {name: value for name, value in env.items() if not name.startswith("ODIN_") or name in _KEPT_VARIABLES}
+        return {**kept, "ODIN_CONFIG_DIR": str(self._config), "ODIN_STATE_DIR": str(self.state)}
+
+    def write_config(self, recording: Recording) -> None:
+        """What was set then is set now, but for what reaches out: no hook, no key, and commands in a sandbox."""
+        known = set(ConfigKeys.__struct_encode_fields__) - set(_OMITTED_KEYS)
+        settings: dict[str, Any] = {key: value for key, value in recording.opened_event.config.items() if key in known}
+        settings["retry"] = {**_as_dict(recording.opened_event.config.get("retry")), "base_s": 0.0, "max_s": 0.0}
+        self._config.mkdir(mode=0o700)
+        (self._config / "odinconfig.json").write_bytes(msgspec.json.encode(settings))
+
+    def check_inside(self, cwd: str) -> None:
+        """Whatever the recording says: the session works in the copy, and so do its commands."""
+        if not is_within(cwd, self.project) or not is_within(find_project_root(cwd, self._env), self.project):
+            raise LogDamaged("The recording leads out of its scratch copy, so it is not played.")
+
+    def can_sandbox(self, cwd: str) -> bool:
+        """Whether a sandbox keeps commands in the copy."""
+        try:
+            sandbox = LazySandbox(load(cwd, self._env), self._env).get()
+            sandbox.probe()
+            kind = sandbox.kind
+            sandbox.kill()
+        except (OdinError, OSError):
+            return False
+        return kind not in (None, "none")
+
+    async def open(
+        self, recording: Recording, model: RecordedProvider, skipped_calls: SkippedCalls, resumed: str
+    ) -> Client:
+        can_ask, yes = _infer_permissions(recording)
+        options = Options(
+            cwd=recording.cwd,
+            env=self._env,
+            can_ask=can_ask,
+            yes=yes,
+            resume=resumed,
+            session_id="" if resumed else self._session,
+        )
+        info = _model_info_of(recording)
+        return await open_session(
+            options, provider=(model, info), small_model=(model, info), before_call=(skipped_calls,)
+        )
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _infer_permissions(recording: Recording) -> tuple[bool, bool]:
+    """Whether somebody could be asked, and whether everything was allowed: the log knows only what came of it."""
+    events = [item.event for item in recording.envelopes]
+    asked = any(isinstance(event, PermissionAsked | QuestionsAsked) for event in events)
+    denied = any(isinstance(event, ToolEnded) and event.status == "denied" for event in events)
+    return asked, not asked and not denied
+
+
+def _model_info_of(recording: Recording) -> ModelInfo:
+    """What was known of the model then, as far as it was recorded."""
+    try:
+        info = lookup_model(recording.opened_event.model, {})
+    except OdinError:
+        info = ModelInfo(recording.opened_event.model)
+    window = next(
+        (item.event.context_window for item in recording.envelopes if isinstance(item.event, UsageRecorded)), 0
+    )
+    return msgspec.structs.replace(info, context=window or info.context, tools="native")
+
+
+def format_report(report: ReplayReport, *, verbose: bool = False) -> str:
+    """For people: the same, or the first difference with both sides."""
+    lines = [f"note: {note}" for note in report.notes]
+    if report.scratch:
+        lines.append(f"The copy is in {report.scratch}.")
+    counted = f"{_format_count(report.prompts, 'prompt')}, {_format_count(report.calls, 'call')}"
+    if report.same:
+        return "\n".join([*lines, f"the same: {counted}"]) + "\n"
+    shown = report.differences if verbose else report.differences[:1]
+    for difference in shown:
+        lines += _format_difference(difference)
+    more = len(report.differences) - len(shown)
+    rest = f" ({_format_count(more, 'more difference')}; all of them with --verbose or --json)" if more else ""
+    lines.append(f"different: {counted} were played{rest}")
+    return "\n".join(lines) + "\n"
+
+
+def _format_count(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def _format_difference(difference: Difference) -> list[str]:
+    where = f"prompt {difference.prompt}, event {difference.seq}: " if difference.prompt else ""
+    return [
+        f"{where}{difference.what}",
+        *_format_side("recorded", difference.recorded),
+        *_format_side("replayed", difference.replayed),
+    ]
+
+
+def _format_side(name: str, text: str) -> list[str]:
+    return [f"  {name}: {'(nothing)' if not text else ''}", *(f"  | {line}" for line in text.split("\n") if text)]

@@ -1,0 +1,430 @@
+"""What people did in a recorded session, and when: the prompts they sent, what they answered, where they stopped it.
+
+An act waits until the replay has come to where the recording was when it was done: to the end of the turns before it,
+or, in the middle of a turn, to the last thing that had happened.
+
+What a model said in a recording, in the order in which it has to say it again.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from odin.compaction.summary import body_of
+from odin.core import errors
+from odin.core.errors import ProviderError
+from odin.core.event import (
+    AgentEnded,
+    AgentStarted,
+    CallDiscarded,
+    Compacted,
+    ContextAdded,
+    ContextSummarized,
+    Envelope,
+    FileCached,
+    FilesChanged,
+    HookRan,
+    MessageRemoved,
+    PermissionAnswered,
+    PermissionAsked,
+    PermissionModeChanged,
+    PromptChanged,
+    PromptDropped,
+    PromptInjected,
+    PromptQueued,
+    QuestionsAnswered,
+    QuestionsAsked,
+    Redone,
+    Replied,
+    ReplyDiscarded,
+    RetryScheduled,
+    Rewound,
+    RuleAdded,
+    RuleRemoved,
+    SessionOpened,
+    SpawnFinished,
+    SpawnStarted,
+    TitleSet,
+    TodosChanged,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageRecorded,
+)
+from odin.core.message import Usage
+from odin.core.op import (
+    AddContext,
+    AddRule,
+    ChangePrompt,
+    Compact,
+    Continue,
+    DropPrompt,
+    Interrupt,
+    Op,
+    Prompt,
+    QueuePolicy,
+    Redo,
+    RemoveLastMessage,
+    Rewind,
+    SetPermissionMode,
+)
+from odin.core.small_jobs import COMPACTION_JOB
+from odin.providers.playback import RecordedReply
+
+EventKey = tuple[str, ...]
+"""A thing that happened, by what stays the same when it happens again."""
+
+_LONGEST_WAIT_S = 3.0
+"""A command that was interrupted gets as long as it had, and no longer than this."""
+
+
+class UserAction(msgspec.Struct, frozen=True):
+    """`op` is done when `ended` turns are over and `after` has happened; `silent` names a turn in which the model has
+    nothing more to say. `close` and `open` are the session's own end and beginning, `kill` an end that it could not
+    record."""
+
+    seq: int
+    op: Op | RuleRemoved | Literal["open", "close", "kill"]
+    ended_turns: int
+    after: EventKey = ()
+    silent_turn: str = ""
+    delay: float = 0.0
+
+
+def key_of(envelope: Envelope, reply_counts: dict[str, int]) -> EventKey:
+    """What others can wait for. `said` counts the replies of each agent."""
+    event, agent = envelope.event, envelope.agent
+    if isinstance(event, TurnStarted):
+        return ("turn", agent, event.id)
+    if isinstance(event, Replied):
+        reply_counts[agent] = reply_counts.get(agent, 0) + 1
+        return ("reply", agent, str(reply_counts[agent]))
+    if isinstance(event, ToolStarted):
+        return ("start", event.call_id)
+    if isinstance(event, ToolEnded):
+        return ("end", event.call_id)
+    if isinstance(event, PermissionAsked | QuestionsAsked):
+        return ("ask", event.call_id)
+    if isinstance(event, AgentStarted):
+        return ("agent", event.id)
+    return ()
+
+
+def actions_of(envelopes: Sequence[Envelope]) -> list[UserAction]:
+    return _ActionReader(envelopes).read_all()
+
+
+class _ActionReader:
+    def __init__(self, envelopes: Sequence[Envelope]) -> None:
+        self._envelopes = envelopes
+        self._actions: list[UserAction] = []
+        self._ended = 0
+        self._running = ""
+        self._queued: set[str] = set()
+        self._spawned: set[str] = set()
+        self._effects: set[int] = set()
+        self._answered = {
+            (item.event.rule, "allow" if item.event.allowed else "deny")
+            for item in envelopes
+            if isinstance(item.event, PermissionAnswered) and item.event.remember
+        }
+        said: dict[str, int] = {}
+        keys = ((item, key_of(item, said)) for item in envelopes)
+        self._anchors = [(item.seq, item.ts, key) for item, key in keys if key and not _is_partial(item)]
+        self._seqs = [seq for seq, _, _ in self._anchors]
+
+    def read_all(self) -> list[UserAction]:
+        for at, item in enumerate(self._envelopes):
+            if isinstance(item.event, TurnEnded) and not item.agent:
+                self._note_effects(at)
+        for at, item in enumerate(self._envelopes):
+            self._handle_event(at, item)
+        if self._running:
+            self._add_stop(len(self._envelopes), "kill")
+        return sorted(self._actions, key=lambda act: act.seq)
+
+    def _handle_event(self, at: int, item: Envelope) -> None:
+        event = item.event
+        if isinstance(event, SpawnStarted):
+            self._spawned.add(f"{event.id}-ended")
+        if item.agent:
+            return
+        if isinstance(event, SessionOpened):
+            if self._running:
+                self._add_stop(at, "kill")
+                self._running = ""
+            if event.resumed or at:
+                self._add_action(item, "open")
+        elif isinstance(event, TurnStarted):
+            self._handle_turn_start(item, event)
+        elif isinstance(event, TurnEnded):
+            self._handle_turn_end(at, event)
+        else:
+            op = self._op_of(item)
+            if op is not None:
+                self._add_action(item, op)
+
+    def _add_action(self, item: Envelope, op: Op | RuleRemoved | Literal["open"]) -> None:
+        after = self._find_anchor(item.seq)[2] if self._running else ()
+        self._actions.append(UserAction(item.seq, op, self._ended, after))
+
+    def _find_anchor(self, seq: int) -> tuple[int, float, EventKey]:
+        at = bisect_left(self._seqs, seq)
+        return self._anchors[at - 1] if at else (0, 0.0, ())
+
+    def _handle_turn_start(self, item: Envelope, event: TurnStarted) -> None:
+        if event.continues:
+            self._add_action(item, Continue(event.id, event.mode))
+        elif event.id not in self._queued and event.id not in self._spawned:
+            self._add_action(
+                item, Prompt(event.id, event.text, event.mode, display_text=event.display_text or event.text)
+            )
+        self._running = event.id
+
+    def _handle_turn_end(self, at: int, event: TurnEnded) -> None:
+        """The end of a turn that was killed is recorded when the session is resumed; nobody does anything for it."""
+        if event.id != self._running:
+            return
+        if event.reason == "interrupted" and not self._is_stopped_by_answer(at):
+            self._add_stop(at, Interrupt(self._leftover_of(at)))
+        elif event.reason == "aborted":
+            self._add_stop(at, "close")
+        self._ended += 1
+        self._running = ""
+
+    def _op_of(self, item: Envelope) -> Op | RuleRemoved | None:
+        event = item.event
+        if isinstance(event, PromptQueued):
+            self._queued.add(event.id)
+            return Prompt(
+                event.id, event.text, event.mode, delivery=event.delivery, display_text=event.display_text or event.text
+            )
+        if isinstance(event, PromptChanged):
+            return ChangePrompt(event.id, event.text, event.mode, event.delivery, event.display_text or event.text)
+        if isinstance(event, PromptDropped) and item.seq not in self._effects:
+            return DropPrompt(event.id)
+        if isinstance(event, ContextAdded):
+            return AddContext(event.content, event.path, event.command)
+        if isinstance(event, MessageRemoved):
+            return RemoveLastMessage()
+        if isinstance(event, Rewound):
+            return Rewind(event.turn, event.files, event.chat)
+        if isinstance(event, Redone):
+            return Redo()
+        if isinstance(event, PermissionModeChanged):
+            return SetPermissionMode(event.mode)
+        if isinstance(event, RuleAdded) and (event.text, event.action) not in self._answered:
+            return AddRule(event.text, event.action, "session")
+        if isinstance(event, RuleRemoved):
+            return event
+        if isinstance(event, Compacted) and event.trigger == "manual":
+            return Compact(profile=event.profile)
+        return None
+
+    # --- where a turn was cut off ---
+
+    def _add_stop(self, at: int, op: Interrupt | Literal["close", "kill"]) -> None:
+        """The turn that runs was cut off: what came of that begins somewhere before its end."""
+        first = self._find_first_effect(at)
+        reached = self._envelopes[first].seq if first < len(self._envelopes) else self._envelopes[-1].seq + 1
+        stopped = self._envelopes[first].ts if first < len(self._envelopes) else self._envelopes[-1].ts
+        seq = self._envelopes[at].seq if at < len(self._envelopes) else reached
+        _, ts, after = self._find_anchor(reached)
+        if self._is_busy_at(first):
+            delay = min(max(stopped - ts, 0.0), _LONGEST_WAIT_S)
+            self._actions.append(UserAction(seq, op, self._ended, after, delay=delay))
+        else:
+            self._actions.append(UserAction(seq, op, self._ended, after, silent_turn=self._running))
+
+    def _find_first_effect(self, at: int) -> int:
+        first = at
+        while first > 0 and _is_effect(self._envelopes[first - 1]):
+            first -= 1
+        return first
+
+    def _note_effects(self, at: int) -> None:
+        event = self._envelopes[at].event
+        if isinstance(event, TurnEnded) and event.reason in ("interrupted", "aborted"):
+            self._effects.update(item.seq for item in self._envelopes[self._find_first_effect(at) : at])
+
+    def _is_busy_at(self, first: int) -> bool:
+        """Whether a call ran or somebody was asked when the turn was cut off, so that the model was not waited for."""
+        open_calls: set[str] = set()
+        asked: set[str] = set()
+        for item in self._envelopes[:first]:
+            event = item.event
+            if isinstance(event, ToolStarted):
+                open_calls.add(event.call_id)
+            elif isinstance(event, ToolEnded):
+                open_calls.discard(event.call_id)
+            elif isinstance(event, PermissionAsked | QuestionsAsked):
+                asked.add(event.ask_id)
+            elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+                asked.discard(event.ask_id)
+            elif isinstance(event, TurnStarted) and not item.agent:
+                open_calls.clear()
+                asked.clear()
+        return bool(open_calls or asked)
+
+    def _leftover_of(self, at: int) -> QueuePolicy:
+        effects = [item.event for item in self._envelopes[self._find_first_effect(at) : at]]
+        if any(isinstance(event, PromptInjected) for event in effects):
+            return "join"
+        if any(isinstance(event, PromptDropped) for event in effects):
+            return "drop"
+        return "keep"
+
+    def _is_stopped_by_answer(self, at: int) -> bool:
+        return find_stopping_answer(self._envelopes, at) is not None
+
+
+def _is_partial(item: Envelope) -> bool:
+    return isinstance(item.event, Replied) and item.event.message.interrupted
+
+
+def find_stopping_answer(envelopes: Sequence[Envelope], at: int) -> PermissionAnswered | None:
+    """The answer that ended the turn which ends at this place: a no that meant the whole turn."""
+    for item in reversed(envelopes[:at]):
+        event = item.event
+        if isinstance(event, Replied | ToolStarted | TurnStarted):
+            return None
+        if isinstance(event, PermissionAnswered):
+            return event if not event.allowed and event.by not in ("interrupt", "shutdown") else None
+    return None
+
+
+_EFFECT_TYPES = (
+    AgentEnded,
+    CallDiscarded,
+    FileCached,
+    FilesChanged,
+    HookRan,
+    SpawnFinished,
+    TodosChanged,
+    UsageRecorded,
+)
+
+
+def _is_effect(item: Envelope) -> bool:
+    """Whether it may have come of cutting a turn off."""
+    event = item.event
+    if isinstance(event, ToolEnded):
+        return event.status == "cancelled"
+    if isinstance(event, Replied):
+        return event.message.interrupted
+    if isinstance(event, PermissionAnswered | QuestionsAnswered):
+        return event.by in ("interrupt", "shutdown")
+    if isinstance(event, PromptInjected):
+        return not event.turn
+    if isinstance(event, PromptDropped):
+        return True
+    return isinstance(event, _EFFECT_TYPES) or (isinstance(event, TurnEnded) and bool(item.agent))
+
+
+_CUT_REASONS = ("interrupted", "aborted")
+
+
+class ReplayScript(msgspec.Struct):
+    """Everything a recorded model needs: what it said, and in which turns it was cut off."""
+
+    speeches: dict[str, list[RecordedReply]] = msgspec.field(default_factory=dict[str, list[RecordedReply]])
+    tasks: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    cut_turns: set[str] = msgspec.field(default_factory=set[str])
+    jobs: dict[str, list[str]] = msgspec.field(default_factory=dict[str, list[str]])
+
+
+def script_of(envelopes: Iterable[Envelope]) -> ReplayScript:
+    return _ScriptReader().read(envelopes)
+
+
+class _ScriptReader:
+    def __init__(self) -> None:
+        self._script = ReplayScript()
+        self._turns: dict[str, str] = {}
+        self._usage: dict[str, Usage] = {}
+        self._summaries = 0
+
+    def read(self, envelopes: Iterable[Envelope]) -> ReplayScript:
+        for envelope in envelopes:
+            self._handle_event(envelope)
+        self._script.cut_turns.update(self._turns.values())
+        return self._script
+
+    def _handle_event(self, envelope: Envelope) -> None:
+        event, agent = envelope.event, envelope.agent
+        if isinstance(event, TurnStarted):
+            self._turns[agent] = event.id
+        elif isinstance(event, AgentStarted):
+            self._script.tasks[event.id] = event.task
+        elif isinstance(event, UsageRecorded):
+            self._add_usage(event, agent)
+        elif isinstance(event, Replied):
+            self._add_speech(
+                envelope, RecordedReply(0, "", message=event.message, is_unfinished=event.message.interrupted)
+            )
+        elif isinstance(event, ReplyDiscarded):
+            self._add_speech(envelope, RecordedReply(0, "", discard_reason=event.reason))
+        elif isinstance(event, RetryScheduled):
+            self._add_speech(envelope, RecordedReply(0, "", error=event.error_kind, error_text=event.error))
+        elif isinstance(event, TurnEnded):
+            self._end_turn(event, envelope)
+        elif isinstance(event, SessionOpened):
+            self._script.cut_turns.update(self._turns.values())
+            self._turns.clear()
+        else:
+            self._handle_job(envelope)
+
+    def _handle_job(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, TitleSet):
+            self._script.jobs.setdefault("title", []).append(event.title)
+        elif isinstance(event, ContextSummarized):
+            self._script.jobs.setdefault("context-summary", []).append(event.text)
+        elif isinstance(event, Compacted):
+            asked, self._summaries = max(1, self._summaries), 0
+            self._script.jobs.setdefault("compaction", []).extend([body_of(event.text)] * asked)
+
+    def _add_usage(self, event: UsageRecorded, agent: str) -> None:
+        """A long conversation is summarised in several steps, of which only the last is kept."""
+        if event.purpose == "planner":
+            self._usage[agent] = self._usage.get(agent, Usage()) + event.usage
+        elif event.purpose == COMPACTION_JOB.name:
+            self._summaries += 1
+
+    def _add_speech(self, envelope: Envelope, speech: RecordedReply) -> None:
+        agent = envelope.agent
+        usage = self._usage.pop(agent, Usage())
+        said = msgspec.structs.replace(speech, seq=envelope.seq, turn=self._turns.get(agent, agent), usage=usage)
+        self._script.speeches.setdefault(agent, []).append(said)
+
+    def _end_turn(self, event: TurnEnded, envelope: Envelope) -> None:
+        """A turn that ended in a failure of the model: the last try is not in the log but in how it ended."""
+        turn = self._turns.pop(envelope.agent, event.id)
+        if event.reason in _CUT_REASONS:
+            self._script.cut_turns.add(turn)
+            return
+        said = self._script.speeches.setdefault(envelope.agent, [])
+        last = said[-1] if said and said[-1].turn == turn else None
+        kind = _failure_of(event, last)
+        if not kind:
+            return
+        if last is not None and last.is_unfinished:
+            said[-1] = msgspec.structs.replace(last, is_unfinished=False, error=kind, error_text=event.error)
+        else:
+            usage = self._usage.pop(envelope.agent, Usage())
+            said.append(RecordedReply(envelope.seq, turn, usage=usage, error=kind, error_text=event.error or kind))
+
+
+def _failure_of(event: TurnEnded, last: RecordedReply | None) -> str:
+    answered = last is not None and last.message is not None and not last.message.calls and not last.is_unfinished
+    if event.reason == "end_turn" and not answered:
+        return "EmptyReply"
+    if event.reason == "max_tokens" and not answered and (last is None or not last.discard_reason):
+        return "EmptyTruncation"
+    if event.reason == "error":
+        kind = getattr(errors, event.error_kind, None)
+        return event.error_kind if isinstance(kind, type) and issubclass(kind, ProviderError) else ""
+    return ""

@@ -1,0 +1,199 @@
+"""Owns the processes that outlive the call that started them: jobs with a time limit, services without one."""
+
+import asyncio
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from odin.core.event import Mode
+from odin.core.tool import SandboxProfile
+from odin.sandbox.output import BackgroundLog
+from odin.sandbox.process import RunningProcess
+from odin.sandbox.runner import ProcessRunner
+
+MAX_AT_ONCE = 50
+MAX_SECONDS = 600.0
+_MAX_FINISHED = 100
+"""How many that are over can still be asked about."""
+
+_KILL_SECONDS = 1.0
+"""Seconds that one which was killed has to be gone."""
+
+BackgroundStatus = Literal["running", "finished", "failed", "timed_out", "stopped"]
+
+
+class SpawnRequest(Struct, frozen=True):
+    """What to start and for whom. `seconds` is 0 for a service that runs until it is stopped."""
+
+    command: str
+    cwd: str
+    description: str = ""
+    seconds: float = 0.0
+    agent: str = ""
+    mode: Mode = "edit_mode"
+    call_id: str = ""
+    sandbox_profile: SandboxProfile | None = None
+
+
+class SpawnRefused(Exception):
+    """Why a background process was not started, in one sentence."""
+
+
+class BackgroundProcess:
+    """One background process, running or over."""
+
+    def __init__(self, id: str, request: SpawnRequest, log: BackgroundLog, running: RunningProcess) -> None:
+        self.id = id
+        self.request = request
+        self.log = log
+        self.status: BackgroundStatus = "running"
+        self.code = 0
+        self.running = running
+        self.is_stop_requested = False
+        self._began = time.monotonic()
+        self._ended = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run, or ran."""
+        return (self._ended or time.monotonic()) - self._began
+
+    @property
+    def name(self) -> str:
+        """Its id, with a word for people."""
+        return f"{self.id} ({self.request.description or self.request.command.strip().partition(chr(10))[0][:80]})"
+
+    def has_survivors(self) -> bool:
+        """Whether it is over and something it started is not."""
+        return self.status != "running" and (self.running.is_reading or self.running.has_survivors())
+
+    def finish(self, status: BackgroundStatus) -> None:
+        self.status = status
+        self.code = self.running.code
+        self._ended = time.monotonic()
+
+
+class BackgroundListener(Protocol):
+    """Who is told of beginnings and ends."""
+
+    def on_started(self, spawned: BackgroundProcess) -> None: ...
+
+    def on_ended(self, spawned: BackgroundProcess) -> None: ...
+
+
+class BackgroundProcesses:
+    """The background processes of one session.
+
+    `folder` is where their logs go, made with the first one. `taken` is how many ids earlier runs of the session used.
+    """
+
+    def __init__(
+        self, runner: ProcessRunner, folder: Path, *, used_ids: int = 0, listener: BackgroundListener | None = None
+    ) -> None:
+        self.listener = listener
+        self.used_ids = used_ids
+        self._runner = runner
+        self._folder = folder
+        self._count = used_ids
+        self._processes: dict[str, BackgroundProcess] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
+
+    def start(self, request: SpawnRequest) -> BackgroundProcess:
+        """Start it. Raises NotStarted when it may not be, and OSError when it cannot."""
+        if self._closed:
+            raise SpawnRefused("the session is being closed.")
+        if len(self._tasks) >= MAX_AT_ONCE:
+            raise SpawnRefused(f"{MAX_AT_ONCE} background processes run already. Stop one with SpawnStop first.")
+        name, log = self._create_log()
+        try:
+            running = self._runner.start_detached(
+                request.command, cwd=request.cwd, sink=log, sandbox_profile=request.sandbox_profile
+            )
+        except BaseException:
+            log.close()
+            Path(log.path).unlink(missing_ok=True)
+            raise
+        spawned = self._processes[name] = BackgroundProcess(name, request, log, running)
+        self._tasks[name] = asyncio.get_running_loop().create_task(self._watch(spawned))
+        try:
+            if self.listener is not None:
+                self.listener.on_started(spawned)
+        except BaseException:
+            spawned.is_stop_requested = True
+            running.send_signal(signal.SIGKILL)
+            raise
+        return spawned
+
+    def _create_log(self) -> tuple[str, BackgroundLog]:
+        """A name and its file, both never used before: a run that was killed may have left a file and no event."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        while True:
+            self._count += 1
+            name = f"spawn-{self._count}"
+            with suppress(FileExistsError):
+                return name, BackgroundLog(self._folder / f"{name}.log")
+
+    def get(self, id: str) -> BackgroundProcess | None:
+        return self._processes.get(id)
+
+    def list_all(self) -> tuple[BackgroundProcess, ...]:
+        return tuple(self._processes.values())
+
+    async def stop(self, spawned: BackgroundProcess) -> None:
+        """TERM to all of it, then KILL. Whoever asks for this need not be told of the end."""
+        spawned.is_stop_requested = True
+        await self._runner.terminate(spawned.running)
+        watch = self._tasks.get(spawned.id)
+        if watch is not None:
+            await asyncio.wait([watch], timeout=_KILL_SECONDS)
+            watch.cancel()
+            self._finish(spawned, "stopped")
+
+    def stop_accepting(self) -> None:
+        """The session is about to end: nothing more is started, and what ends now is nobody's news."""
+        self._closed = True
+
+    async def close(self) -> None:
+        """End them all."""
+        self.stop_accepting()
+        if self._count == self.used_ids:
+            return
+        await self._runner.close()
+        for name, watch in list(self._tasks.items()):
+            watch.cancel()
+            await asyncio.wait([watch])
+            self._finish(self._processes[name], "stopped")
+
+    async def _watch(self, spawned: BackgroundProcess) -> None:
+        status: BackgroundStatus = "finished"
+        try:
+            async with asyncio.timeout(spawned.request.seconds or None):
+                await spawned.running.done
+        except TimeoutError:
+            status = "timed_out"
+            await self._runner.terminate(spawned.running)
+        if spawned.is_stop_requested or self._closed:
+            status = "stopped"
+        elif status == "finished" and spawned.running.code:
+            status = "failed"
+        self._finish(spawned, status)
+
+    def _finish(self, spawned: BackgroundProcess, status: BackgroundStatus) -> None:
+        if self._tasks.pop(spawned.id, None) is None:
+            return
+        spawned.finish(status)
+        if not spawned.has_survivors():
+            self._runner.forget(spawned.running)
+        self._forget_oldest()
+        if self.listener is not None:
+            self.listener.on_ended(spawned)
+
+    def _forget_oldest(self) -> None:
+        over = [name for name in self._processes if name not in self._tasks]
+        for name in over[:-_MAX_FINISHED]:
+            del self._processes[name]

@@ -1,0 +1,384 @@
+"""The folders of git that a project needs, and what in them makes git run something.
+
+Files that make other programs run something, and that a command has left or changed.
+
+Where people keep their keys: what a command never needs to see to build or test a project.
+
+What a sandbox of a session shows, hides and lets be written, however it is made.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from odin.policy.paths import contains
+from odin.policy.protected_files import find_protected_name
+
+_GIT_PROTECTED = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
+"""What git obeys. Everything else in its folder is data, which commits write."""
+
+_MAX_MODULES = 50
+
+
+def find_git_folders(root: str) -> list[str]:
+    """The folders with the repository's data: of the project itself, and of the main one when it is a linked worktree.
+
+    A file `.git` names its folder, and the project brings that file, so the folder must name the project in return.
+    """
+    gate = f"{root}/.git"
+    if os.path.islink(gate):  # noqa: PTH114
+        return []
+    if os.path.isdir(gate):  # noqa: PTH112
+        return [gate]
+    named = _read_first_line(gate).removeprefix("gitdir:").strip()
+    if not named:
+        return []
+    folder = os.path.realpath(os.path.join(root, named))  # noqa: PTH118
+    if not os.path.isfile(f"{folder}/HEAD"):  # noqa: PTH113
+        return []
+    if os.path.realpath(_read_first_line(f"{folder}/gitdir") or "/") == os.path.realpath(gate):
+        common = os.path.realpath(os.path.join(folder, _read_first_line(f"{folder}/commondir") or "."))  # noqa: PTH118
+        return [common if folder.startswith(f"{common}/worktrees/") else folder]
+    return [folder] if _is_submodule_of(folder, root) else []
+
+
+def list_git_protected(folder: str) -> list[str]:
+    """What exists in a folder of git that could make it run something."""
+    return [path for path in (f"{folder}/{name}" for name in _GIT_PROTECTED) if os.path.lexists(path)]
+
+
+def list_nested_git_protected(folder: str) -> list[str]:
+    """The same of its submodules and worktrees."""
+    inner = [path for kind in ("modules", "worktrees") for path in _list_folders(f"{folder}/{kind}")]
+    return [path for folder in inner for path in list_git_protected(folder)]
+
+
+def _is_submodule_of(folder: str, root: str) -> bool:
+    """Whether this is the folder of a submodule that says it works in `root`."""
+    if "/.git/modules/" not in folder:
+        return False
+    found = re.search(r"^\s*worktree\s*=\s*(\S+)\s*$", _read_head(f"{folder}/config"), re.MULTILINE)
+    return found is not None and os.path.realpath(os.path.join(folder, found[1])) == os.path.realpath(root)  # noqa: PTH118
+
+
+def _list_folders(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry, _ in zip(entries, range(_MAX_MODULES), strict=False) if entry.is_dir()]
+    except OSError:
+        return []
+
+
+def _read_first_line(path: str) -> str:
+    return _read_head(path).partition("\n")[0].strip()
+
+
+def _read_head(path: str) -> str:
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            return file.read(20_000)
+    except (OSError, ValueError):
+        return ""
+
+
+_MAX_NAMES = 500
+"""Names of one folder that are looked at."""
+
+_MAX_PROTECTED = 200
+
+FileStamps = dict[str, tuple[int, int, int]]
+
+
+def list_protected_files(root: str) -> list[str]:
+    """What exists in the project's own folder, and in its folders of git, that other programs obey.
+
+    What is reached through a link is left out: it lies elsewhere, and nothing can be mounted there.
+    """
+    real = os.path.realpath(root)
+    return [path for path in _scan_protected(root) if _is_own_path(path, root, real)][:_MAX_PROTECTED]
+
+
+def _scan_protected(root: str) -> list[str]:
+    repositories = find_git_folders(root)
+    found = [path for folder in repositories for path in list_git_protected(folder)]
+    for name in _list_names(root):
+        path = f"{root}/{name}"
+        if name == ".git":
+            found.extend([] if os.path.isdir(path) and not os.path.islink(path) else [path])  # noqa: PTH112, PTH114
+        elif find_protected_name([name]):
+            found.append(path)
+        elif name.startswith(".") and os.path.isdir(path):  # noqa: PTH112
+            found.extend(f"{path}/{inner}" for inner in _list_names(path) if find_protected_name([name, inner]))
+    return [*found, *(path for folder in repositories for path in list_nested_git_protected(folder))]
+
+
+def _is_own_path(path: str, root: str, real: str) -> bool:
+    below = path.removeprefix(root) if path.startswith(f"{root}/") else ""
+    return os.path.realpath(path) == (f"{real}{below}" if below else path)
+
+
+def stamp_protected_files(root: str, cwd: str) -> FileStamps:
+    """How those files are now, so that a change can be told later. A link in their place is told as well."""
+    found: FileStamps = {}
+    for path in _scan_protected(root) if cwd == root else [*_scan_protected(root), *_scan_protected(cwd)]:
+        try:
+            status = os.lstat(path)
+        except OSError:
+            continue
+        found[path] = (status.st_ino, status.st_mtime_ns, status.st_size)
+    return found
+
+
+def find_tampered_files(before: FileStamps, root: str, cwd: str) -> tuple[str, ...]:
+    """The names of those that are new or not as they were, as they are written from the project."""
+    after = stamp_protected_files(root, cwd)
+    changed = [path for path, stamp in after.items() if before.get(path) != stamp]
+    return tuple(sorted(os.path.relpath(path, root) for path in changed))
+
+
+def _list_names(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry, _ in zip(entries, range(_MAX_NAMES), strict=False)]
+    except OSError:
+        return []
+
+
+_HOME_SECRETS = """
+    .ssh .gnupg .aws .azure .kube .docker .password-store .netrc _netrc .git-credentials .pypirc .npmrc .pgpass .my.cnf
+    .mylogin.cnf .s3cfg .boto .vault-token .databrickscfg .terraform.d/credentials.tfrc.json .cargo/credentials
+    .cargo/credentials.toml .gem/credentials .composer/auth.json .m2/settings.xml .m2/settings-security.xml
+    .gradle/gradle.properties .config/git/credentials .config/gh .config/glab-cli .config/hub .config/gcloud
+    .config/doctl .config/op .config/rclone .config/sops .config/age .config/containers/auth.json
+    .config/composer/auth.json .config/github-copilot .config/1Password .config/Bitwarden .config/Signal .config/Slack
+    .config/google-chrome .config/chromium .config/BraveSoftware .config/microsoft-edge .config/vivaldi .config/opera
+    .mozilla .thunderbird .local/share/keyrings .local/share/kwalletd .local/share/opencode/auth.json
+    .claude/.credentials.json .claude.json .codex/auth.json .gemini/oauth_creds.json .electrum .bitcoin .ethereum
+    .Xauthority .bash_history .zsh_history .python_history .psql_history .mysql_history .node_repl_history
+    .local/share/fish/fish_history
+    Library/Keychains
+""".split()  # noqa: SIM905
+
+_SYSTEM_SECRETS = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d")
+
+_SOCKET_VARIABLES = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO")
+
+HIDDEN_VARIABLES = (*_SOCKET_VARIABLES, "DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "KRB5CCNAME", "TMUX", "SSH_ASKPASS")
+"""Variables that lead to agents, screens and daemons outside. Inside a sandbox they lead nowhere."""
+
+_MAX_SCANNED = 500
+"""Entries of a folder for temporary files that are looked at for sockets."""
+
+_MAX_PROC_BYTES = 1_000_000
+
+_PRIVATE_MOUNTS = ("/run/", "/var/run/", "/dev/", "/proc/")
+"""Folders that a sandbox with files of its own has its own of."""
+
+
+def find_secret_paths(home: str, odin_folders: Iterable[str], root: str) -> list[str]:
+    """The files and folders to hide, as they really are, without any that holds the project itself."""
+    wanted = [*(f"{home}/{name}" for name in _HOME_SECRETS), *odin_folders, *_SYSTEM_SECRETS]
+    real = (os.path.realpath(path) for path in wanted if os.path.lexists(path))
+    return list(dict.fromkeys(path for path in real if not _contains_path(path, root) and path != "/"))
+
+
+def find_sockets(folders: Iterable[str], env: Mapping[str, str]) -> list[str]:
+    """Ways out of a sandbox that lie where commands may write: sockets of agents, screens and terminals.
+
+    A folder that holds one is hidden whole.
+    """
+    found: list[str] = []
+    for folder in folders:
+        found.extend(_scan_sockets(folder))
+    agent = os.path.realpath(env.get("SSH_AUTH_SOCK", "") or "/")
+    alone = [agent, *list_open_sockets()] if _is_socket(agent) else list_open_sockets()
+    found.extend(path for path in alone if not any(_contains_path(folder, path) for folder in found))
+    return list(dict.fromkeys(found))
+
+
+def list_open_sockets() -> list[str]:
+    """The sockets with a name that somebody holds open outside, where a sandbox with files of its own shows them."""
+    return [path for path in _list_named_sockets() if not path.startswith(_PRIVATE_MOUNTS)][:_MAX_SCANNED]
+
+
+def has_reachable_socket() -> bool:
+    """Whether there is a socket with a name, anywhere, that we could speak to."""
+    return any(os.access(path, os.W_OK) for path in _list_named_sockets())
+
+
+def _list_named_sockets() -> list[str]:
+    """The sockets with a name that somebody holds open. Those in a sandbox with a network of its own are not among
+    them."""
+    try:
+        with open("/proc/net/unix", "rb") as file:  # noqa: PTH123
+            lines = file.read(_MAX_PROC_BYTES).splitlines()[1:]
+    except OSError:
+        return []
+    named = (os.fsdecode(line.split(maxsplit=7)[7]) for line in lines if line.count(b"/"))
+    real = (os.path.realpath(path) for path in named if path.startswith("/"))
+    return [path for path in dict.fromkeys(real) if _is_socket(path)]
+
+
+def _scan_sockets(folder: str) -> list[str]:
+    found: list[str] = []
+    for count, entry in enumerate(_scan_entries(folder)):
+        if count >= _MAX_SCANNED:
+            break
+        if entry.is_dir(follow_symlinks=False):
+            inner = (item for _, item in zip(range(_MAX_SCANNED), _scan_entries(entry.path), strict=False))
+            if any(_is_socket(item.path) for item in inner if not item.is_file() and not item.is_dir()):
+                found.append(entry.path)
+        elif not entry.is_file(follow_symlinks=False) and _is_socket(entry.path):
+            found.append(entry.path)
+    return found
+
+
+def _scan_entries(folder: str) -> "list[os.DirEntry[str]]":
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _contains_path(path: str, root: str) -> bool:
+    return root == path or root.startswith(f"{path}/")
+
+
+class SandboxSession(Struct, frozen=True):
+    """Whose sandbox it is. `own` are Odin's folders, which hold keys; `shown` are those of them a command may read."""
+
+    root: str
+    home: str
+    env: Mapping[str, str]
+    odin_folders: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+
+
+class SandboxLayout(Struct, frozen=True):
+    """`kept` lies in folders for temporary files and is none; `pinned` may be written and not be moved away; `guarded`
+    lies where much is writable and is not; `sockets` lead to agents, screens and daemons."""
+
+    temporary: tuple[str, ...]
+    persistent: tuple[str, ...]
+    writable: tuple[str, ...]
+    pinned: tuple[str, ...]
+    protected: tuple[str, ...]
+    hidden: tuple[str, ...]
+    visible: tuple[str, ...]
+    sockets: tuple[str, ...] = ()
+
+
+EMPTY_LAYOUT = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=(), protected=(), hidden=(), visible=())
+
+
+def plan_layout(session: SandboxSession, *, writes: bool) -> SandboxLayout:
+    temporary = find_temp_folders(session.env)
+    repositories = find_git_folders(session.root)
+    gate = f"{session.root}/.git"
+    writable = _resolve_existing([session.root, *session.writable, *(path for path in repositories if path != gate)])
+    if writes:
+        _create_odin_folders(session.odin_folders, [*writable, *temporary])
+    hidden = find_secret_paths(session.home, session.odin_folders, session.root)
+    sockets = find_sockets(temporary, session.env)
+    guarded = list_protected_files(session.root)
+    pinned = [*(path for path in repositories if path == gate), *_list_parents([*hidden, *guarded], writable)]
+    return SandboxLayout(
+        temporary=tuple(temporary) if writes else (),
+        persistent=tuple(_find_persistent(temporary, session.home)) if writes else (),
+        writable=writable if writes else (),
+        pinned=tuple(sorted(_resolve_existing(pinned), key=len)) if writes else (),
+        protected=tuple(guarded) if writes else (),
+        hidden=tuple(hidden),
+        visible=_resolve_existing(session.visible),
+        sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *session.visible], session.root)),
+    )
+
+
+def list_exposed_sockets(plan: SandboxLayout, session: SandboxSession) -> list[str]:
+    """The sockets of others that are there now and were not when this was planned."""
+    covered = (*plan.hidden, *plan.visible, *plan.sockets)
+    return [path for path in list_open_sockets() if not _is_covered(path, covered, session.root)]
+
+
+def build_programs_path(session: SandboxSession) -> str:
+    """The folders that the programs which make a sandbox are looked for in: none that commands can write."""
+    temporary = find_temp_folders(session.env)
+    kept = _find_persistent(temporary, session.home)
+    writable = [os.path.realpath(path) for path in (session.root, *session.writable)]
+
+    def is_safe(folder: str) -> bool:
+        real = os.path.realpath(folder)
+        passing = _is_covered_by(real, temporary) and not _is_covered_by(real, kept)
+        return folder.startswith("/") and not passing and not _is_covered_by(real, writable)
+
+    return os.pathsep.join(filter(is_safe, (session.env.get("PATH") or os.defpath).split(os.pathsep)))
+
+
+def _create_odin_folders(odin_folders: Iterable[str], writable: Sequence[str]) -> None:
+    """Make Odin's own folders where a command could make them: what does not exist cannot be hidden."""
+    for path in odin_folders:
+        if _is_covered_by(os.path.realpath(path), writable):
+            with suppress(OSError):
+                os.makedirs(path, mode=0o700, exist_ok=True)  # noqa: PTH103
+
+
+def _list_parents(paths: Iterable[str], writable: Sequence[str]) -> list[str]:
+    """The folders between what may be written and what in it may not: moved away, they would take it with them."""
+    found: list[str] = []
+    for path in paths:
+        folder = os.path.dirname(path)  # noqa: PTH120
+        while any(contains(place, folder) and place != folder for place in writable):
+            found.append(folder)
+            folder = os.path.dirname(folder)  # noqa: PTH120
+    return found
+
+
+def _is_covered(path: str, hidden: Iterable[str], root: str) -> bool:
+    """Whether something is hidden already, or is a folder that holds the project."""
+    return contains(path, root) or _is_covered_by(path, hidden)
+
+
+def _is_covered_by(path: str, places: Iterable[str]) -> bool:
+    return any(contains(place, path) for place in places)
+
+
+def find_temp_folders(env: Mapping[str, str]) -> list[str]:
+    """Where programs may put what nobody needs tomorrow."""
+    wanted = ("/tmp", "/var/tmp", env.get("TMPDIR", ""))
+    real = (os.path.realpath(path) for path in wanted if path.startswith("/") and _is_usable(path))
+    return list(dict.fromkeys(path for path in real if path != "/"))
+
+
+def _find_persistent(temporary: Iterable[str], home: str) -> list[str]:
+    """A home among temporary files is a home, with what lies beside it."""
+    real = os.path.realpath(home)
+    found: list[str] = []
+    for folder in temporary:
+        if real == folder:
+            found.append(real)
+        elif real.startswith(f"{folder}/"):
+            found.append(f"{folder}/{real[len(folder) + 1 :].partition('/')[0]}")
+    return found
+
+
+def _resolve_existing(paths: Iterable[str]) -> tuple[str, ...]:
+    real = (os.path.realpath(path) for path in paths if path and os.path.lexists(path))
+    return tuple(dict.fromkeys(path for path in real if path != "/"))
+
+
+def _is_usable(path: str) -> bool:
+    return os.path.isdir(path) and os.access(path, os.W_OK)  # noqa: PTH112

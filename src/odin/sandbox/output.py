@@ -1,0 +1,319 @@
+"""What a person would see of a program's output in the end: no escape sequences, of a progress bar the last state.
+
+What a process prints, bounded in memory however much it is.
+
+The log file of a background process: the newest output always, and never more than two files' worth of the rest.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Protocol
+
+_MAX_HELD_BYTES = 4096
+"""How long an unfinished line is held back, because a carriage return may still overwrite it."""
+
+_ESCAPE_SEQUENCE = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)"
+
+_PARTIAL_ESCAPE = rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)\Z"
+
+_CONTROLS = {code: "\ufffd" for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
+
+
+class AnsiStripper:
+    """Takes bytes as they come and gives them on cleaned, a line at a time."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def add(self, data: bytes) -> bytes:
+        data = self._held + data if self._held else data
+        cut = data.rfind(b"\n") + 1
+        line, begun = _split_unfinished(data[cut:])
+        if len(line) + len(begun) <= _MAX_HELD_BYTES:
+            self._held = line + begun
+            return strip_ansi(data[:cut])
+        self._held = begun if len(begun) <= _MAX_HELD_BYTES else b""
+        return strip_ansi(data[:cut]) + line
+
+    def peek_rest(self) -> bytes:
+        """The line that is not finished."""
+        return strip_ansi(self._held).rstrip(b"\r")
+
+
+def strip_ansi(data: bytes) -> bytes:
+    """Without escape sequences and without what was overwritten."""
+    if b"\x1b" in data:
+        data = re.sub(_ESCAPE_SEQUENCE, b"", data)
+    if b"\r" not in data or b"\r" not in data.replace(b"\r\n", b""):
+        return data
+    return b"\n".join(_drop_overwritten(line) for line in data.split(b"\n"))
+
+
+def _split_unfinished(data: bytes) -> tuple[bytes, bytes]:
+    """The cleaned beginning of a line, and the escape sequence at its end that is not complete."""
+    found = re.search(_PARTIAL_ESCAPE, data) if b"\x1b" in data else None
+    end = found.start() if found else len(data)
+    return strip_ansi(data[:end]), data[end:]
+
+
+def _drop_overwritten(line: bytes) -> bytes:
+    """What stands after the last carriage return that something follows; one at the end belongs to the line's end."""
+    at = line.rstrip(b"\r").rfind(b"\r")
+    return line[at + 1 :]
+
+
+def decode_output(data: bytes) -> str:
+    """As text that can be shown and sent: what is not UTF-8 and what is no character shows as U+FFFD."""
+    return data.decode("utf-8", "replace").translate(_CONTROLS)
+
+
+OUTPUT_LIMIT = 30_000
+"""How many characters of one command's output reach the model."""
+
+SPILL_LIMIT = 1_000_000_000
+"""How many bytes of one command's output are saved in a file, so that an endless printer cannot fill the disk."""
+
+_DISK_SHARE = 4
+"""At most one part in so many of what is free on the disk."""
+
+_HEAD_SHARE = 0.4
+
+
+class OutputSink(Protocol):
+    """Where the bytes of one pipe go."""
+
+    total: int
+
+    def add(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ByteSink:
+    """All of it, for output that a program reads; without `keep` it is only counted.
+
+    Whoever uses this bounds it by ending the process; of what comes until then no more than `most` bytes are kept.
+    """
+
+    def __init__(self, *, keep: bool = True, max_bytes: int | None = None) -> None:
+        self.data = bytearray()
+        self.total = 0
+        self._keep = keep
+        self._max_bytes = max_bytes
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        if self._keep:
+            self.data += data if self._max_bytes is None else data[: max(0, self._max_bytes - len(self.data))]
+
+    def close(self) -> None:
+        return
+
+
+class SpillFile:
+    """The file that takes a long output, byte for byte, up to a limit."""
+
+    def __init__(self, new_file: Callable[[], str]) -> None:
+        self._new_file = new_file
+        self._file: IO[bytes] | None = None
+        self._limit = SPILL_LIMIT
+        self.path = ""
+        self.saved = 0
+        self.error = ""
+
+    @property
+    def has_started(self) -> bool:
+        return bool(self.path or self.error)
+
+    def start(self, so_far: bytes) -> None:
+        try:
+            path = self._new_file()
+            self._file = Path(path).open("xb", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            self.error = error.strerror or str(error)
+            return
+        self.path = path
+        self._limit = min(SPILL_LIMIT, _measure_free_bytes(path) // _DISK_SHARE)
+        self.write(so_far)
+
+    def write(self, data: bytes) -> None:
+        if self._file is None or self.saved >= self._limit:
+            return
+        try:
+            self.saved += self._file.write(data[: self._limit - self.saved]) or 0
+        except OSError as error:
+            self.error = error.strerror or str(error)
+            self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _measure_free_bytes(path: str) -> int:
+    """How many bytes the disk has room for."""
+    try:
+        found = os.statvfs(path)
+    except (AttributeError, OSError):
+        return SPILL_LIMIT * _DISK_SHARE
+    return found.f_bavail * found.f_frsize
+
+
+class HeadTailBuffer:
+    """The first and the last characters as a person would see them, and all bytes in a file once they outgrow memory.
+
+    A character takes at most four bytes, so four times as many bytes as characters are kept and no character is split.
+    `kept_in` names a file that somebody else fills with the same output.
+    """
+
+    def __init__(self, limit: int, new_file: Callable[[], str] | None = None, saved_path: str = "") -> None:
+        self._limit = limit
+        self._head_chars = int(limit * _HEAD_SHARE)
+        self._tail_chars = limit - self._head_chars
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._dropped = False
+        self._closed = False
+        self._stripper = AnsiStripper()
+        self._raw = bytearray()
+        self._spill = SpillFile(new_file) if new_file is not None else None
+        self._saved_path = saved_path
+        self.total = 0
+
+    @property
+    def path(self) -> str:
+        return self._spill.path if self._spill is not None else self._saved_path
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        self._keep_raw(data)
+        data = self._stripper.add(data)
+        room = self._head_chars * 4 - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        if len(self._tail) > self._tail_chars * 8:
+            del self._tail[: -self._tail_chars * 4]
+            self._dropped = True
+
+    def _keep_raw(self, data: bytes) -> None:
+        if self._spill is None:
+            return
+        if not self._spill.has_started:
+            self._raw += data
+            if self.total > self._limit * 4:
+                self.save()
+        else:
+            self._spill.write(data)
+
+    def save(self) -> None:
+        """Begin the file with everything so far; later output follows it there."""
+        if self._spill is not None and not self._spill.has_started:
+            self._spill.start(bytes(self._raw))
+            self._raw = bytearray()
+            if self._closed:
+                self._spill.close()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._spill is not None:
+            self._spill.close()
+
+    def render_text(self) -> tuple[str, bool]:
+        """What is shown, and whether something was left out."""
+        rest = self._stripper.peek_rest()
+        if not self._dropped:
+            whole = decode_output(bytes(self._head + self._tail) + rest)
+            if len(whole) <= self._limit:
+                return whole, False
+            self.save()
+            head, tail = whole[: self._head_chars], whole[-self._tail_chars :]
+        else:
+            head = decode_output(bytes(self._head))[: self._head_chars]
+            tail = decode_output(bytes(self._tail) + rest)[-self._tail_chars :]
+        shown = f"the first {len(head)} and the last {len(tail)} characters are shown"
+        note = f"[... output cut: {self.total} bytes in all, {shown}{self._describe_location()} ...]"
+        return f"{head}\n\n{note}\n\n{tail}", True
+
+    def _describe_location(self) -> str:
+        if self._spill is None:
+            return f"; the full text: {self._saved_path}" if self._saved_path else ""
+        if self._spill.error:
+            return f"; the full text could not be saved: {self._spill.error}"
+        part = "the full text" if self._spill.saved >= self.total else f"the first {self._spill.saved} bytes"
+        return f"; {part}: {self._spill.path}"
+
+
+LOG_LIMIT = 10_000_000
+"""Bytes in one file. A full one becomes `<name>.1` and takes the place of the one before it."""
+
+NEW_OUTPUT_LIMIT = 10_000
+"""Characters one look at new output shows."""
+
+TAIL_CHARS = 500
+"""Characters of the end that are told when a process has failed."""
+
+
+class BackgroundLog:
+    """Takes what one process prints: all of it into the file, what is new into memory, bounded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.total = 0
+        self.error = ""
+        self._file: IO[bytes] | None = path.open("xb", buffering=0)
+        self._size = 0
+        self._dropped_bytes = 0
+        self._unread = self._make_buffer()
+        self._tail = bytearray()
+
+    def _make_buffer(self) -> HeadTailBuffer:
+        return HeadTailBuffer(NEW_OUTPUT_LIMIT, saved_path=self.path)
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        self._unread.add(data)
+        self._tail += data
+        del self._tail[: -TAIL_CHARS * 8]
+        try:
+            self._write(data)
+        except OSError as error:
+            self.error = error.strerror or str(error)
+            self.close()
+
+    def _write(self, data: bytes) -> None:
+        if self._file is None:
+            return
+        if self._size + len(data) > LOG_LIMIT:
+            self._rotate(self._file)
+        self._size += self._file.write(data) or 0
+
+    def _rotate(self, full: IO[bytes]) -> None:
+        """Begin the file anew, with a line that says what came before and how much of it is left."""
+        full.close()
+        self._file = None
+        os.replace(self.path, f"{self.path}.1")  # noqa: PTH105
+        self._file = Path(self.path).open("xb", buffering=0)  # noqa: SIM115
+        lost = f", and {self._dropped_bytes} bytes before those are gone" if self._dropped_bytes else ""
+        note = f"[log cut: the {self._size} bytes before this are in {self.path}.1{lost}]\n"
+        self._dropped_bytes += self._size
+        self._size = self._file.write(note.encode()) or 0
+
+    def take_new_output(self) -> str:
+        """What was printed since the last look."""
+        text, _ = self._unread.render_text()
+        self._unread = self._make_buffer()
+        return text
+
+    def read_tail(self) -> str:
+        """The end of it all."""
+        return decode_output(strip_ansi(bytes(self._tail)))[-TAIL_CHARS:].strip()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,1 +1,0 @@
-"""What the session did to files, and their earlier bytes."""

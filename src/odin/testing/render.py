@@ -1,0 +1,232 @@
+"""Token counts from sizes, and an honest model of the prompt cache: what counts is the bytes that came before.
+
+A scripted turn made definite for one request: ids, arguments as text, token counts, and the planner's contract.
+"""
+
+import re
+from base64 import b64decode, b64encode
+from binascii import crc32
+from collections import deque
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.message import Usage
+from odin.testing.script import Api, Turn
+
+_CACHE_MARK = re.compile(rb',?"cache_control":(?:\{[^{}]*\}|null)')
+_MAX_PROMPTS = 16
+_IMAGE_DATA = re.compile(rb"[A-Za-z0-9+/=]{6400,}")
+_IMAGE_BYTES = 6400
+"""What an image counts at most, whatever its bytes: 1600 tokens."""
+
+
+def count_tokens(size: int) -> int:
+    """A rough rule that holds for code and English: four bytes are one token."""
+    return (size + 3) // 4
+
+
+class MeteredPrompt(Struct, frozen=True):
+    """What a model reads, in the order in which caches compare it. `marks` are the cache breakpoints."""
+
+    data: bytes
+    marks: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        return count_tokens(len(self.data))
+
+
+def prompt_of(api: Api, body: dict[str, Any]) -> MeteredPrompt:
+    """Tools, system and messages as bytes, without the cache marks, which move from request to request."""
+    system = body.get("system") if api == "anthropic" else body.get("instructions")
+    conversation = body.get("input") if api == "responses" else body.get("messages")
+    items = cast("list[Any]", conversation) if isinstance(conversation, list) else [conversation]
+    raw = b"\n".join(msgspec.json.encode(item) for item in (body.get("tools"), system, *items) if item)
+    if b'"image' in raw or b'_image"' in raw:
+        raw = _IMAGE_DATA.sub(_shorten_image, raw)
+    if b'"cache_control"' not in raw:
+        return MeteredPrompt(raw, ())
+    kept: list[bytes] = []
+    marks: list[int] = []
+    at = size = 0
+    for found in _CACHE_MARK.finditer(raw):
+        kept.append(raw[at : found.start()])
+        size += found.start() - at
+        marks.append(size)
+        at = found.end()
+    kept.append(raw[at:])
+    return MeteredPrompt(b"".join(kept), tuple(marks))
+
+
+def _shorten_image(found: re.Match[bytes]) -> bytes:
+    """As many bytes as an image counts, different for different images."""
+    return (b"%08x" % crc32(found[0])) * (_IMAGE_BYTES // 8)
+
+
+def measure_common_prefix(a: bytes, b: bytes) -> int:
+    """How many leading bytes are the same, by halving: comparing slices is far faster than comparing bytes."""
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class CacheMeter:
+    """Remembers the last prompts of each model and says how much of a new one was read from the cache."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[Api, str], deque[MeteredPrompt]] = {}
+
+    def measure(self, api: Api, model: str, prompt: MeteredPrompt) -> Usage:
+        """The prompt's share of the usage, the output counts being 0."""
+        earlier = self._seen.setdefault((api, model), deque(maxlen=_MAX_PROMPTS))
+        if api == "anthropic":
+            read, written = _measure_by_marks(prompt, earlier)
+        else:
+            read, written = _measure_automatic(prompt, earlier), 0
+        earlier.append(prompt)
+        return Usage(input=max(0, prompt.tokens - read - written), cache_read=read, cache_write=written)
+
+
+def _measure_automatic(prompt: MeteredPrompt, earlier: deque[MeteredPrompt]) -> int:
+    shared = max((measure_common_prefix(prompt.data, old.data) for old in earlier), default=0)
+    return shared // 4
+
+
+def _measure_by_marks(prompt: MeteredPrompt, earlier: deque[MeteredPrompt]) -> tuple[int, int]:
+    """Reads need a mark now and the same bytes up to a mark before; what lies between is written."""
+    if not prompt.marks:
+        return 0, 0
+    limit = prompt.marks[-1]
+    read = 0
+    for old in earlier:
+        for mark in old.marks:
+            if read < mark <= limit and prompt.data.startswith(old.data[:mark]):
+                read = mark
+    return read // 4, limit // 4 - read // 4
+
+
+class RenderedCall(Struct, frozen=True):
+    id: str
+    name: str
+    args: dict[str, Any] | str
+    json: str
+
+
+class RenderedReply(Struct, frozen=True):
+    """What the model says to one request, ready to be put into any wire format."""
+
+    number: int
+    model: str
+    text: str
+    thinking: str
+    calls: tuple[RenderedCall, ...]
+    usage: Usage
+    stop: str
+    chunk: int | None
+    created: int
+    redacted: str = ""
+
+    @property
+    def signatures(self) -> list[str]:
+        """What its blocks of thinking are known by, in their order."""
+        shown = [compute_signature(self.model, self.thinking)] if self.thinking else []
+        return [*shown, seal_reasoning(self.model, self.redacted)] if self.redacted else shown
+
+    def split_chunks(self, text: str) -> list[str]:
+        """The text in the parts that one delta each carries: of `chunk` characters, or at most 64 parts."""
+        size = self.chunk or max(20, -(-len(text) // 64))
+        return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def render_reply(
+    turn: Turn, *, number: int, model: str, prompt: Usage, created: int, new_id: Callable[[], str], contract: bool
+) -> RenderedReply:
+    calls = tuple(
+        RenderedCall(item.id or new_id(), item.name, item.args, format_arguments(item.args)) for item in turn.calls
+    )
+    text = turn.text
+    stop = turn.stop or ("tool_use" if calls else "end_turn")
+    if contract:
+        text, calls, stop = format_contract(turn), (), "end_turn" if stop == "tool_use" else stop
+    said = sum(count_tokens(len(call.json.encode()) + len(call.name)) for call in calls) + count_tokens(
+        len(text.encode())
+    )
+    usage = turn.usage or Usage(
+        prompt.input, max(1, said), prompt.cache_read, prompt.cache_write, count_tokens(len(turn.thinking.encode()))
+    )
+    return RenderedReply(number, model, text, turn.thinking, calls, usage, stop, turn.chunk, created, turn.redacted)
+
+
+def format_arguments(args: dict[str, Any] | str) -> str:
+    return args if isinstance(args, str) else msgspec.json.encode(args).decode()
+
+
+def format_contract(turn: Turn) -> str:
+    """The turn as the planner's JSON contract. Text that is a contract answer already stays as it is."""
+    if not turn.calls and _is_contract_answer(turn.text):
+        return turn.text
+    tools = [{"toolName": item.name, "toolInput": item.args} for item in turn.calls]
+    answer = {"explanation": turn.text, "taskCompleted": not tools, "executeTool": tools}
+    return msgspec.json.encode(answer).decode()
+
+
+def _is_contract_answer(text: str) -> bool:
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        value: Any = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return "executeTool" in value
+
+
+def wants_contract(body: dict[str, Any]) -> bool:
+    """Whether the request asks for the planner's contract: a JSON schema answer with an executeTool field."""
+    for path in (
+        ("response_format", "json_schema", "schema"),
+        ("text", "format", "schema"),
+        ("output_config", "format", "schema"),
+        ("output_format", "schema"),
+    ):
+        node: Any = body
+        for key in path:
+            node = cast("dict[str, Any]", node).get(key) if isinstance(node, dict) else None
+        if isinstance(node, dict) and "executeTool" in cast("dict[str, Any]", node).get("properties", {}):
+            return True
+    return False
+
+
+def seal_reasoning(model: str, text: str) -> str:
+    """Encrypted reasoning, as far as a client can tell: the text and the proof in one opaque string."""
+    return f"{b64encode(text.encode()).decode()}.{compute_signature(model, text)}"
+
+
+def is_sealed(model: str, value: str) -> bool:
+    text, _, _ = value.partition(".")
+    try:
+        return value == seal_reasoning(model, b64decode(text, validate=True).decode())
+    except ValueError:
+        return False
+
+
+def compute_signature(model: str, text: str) -> str:
+    """The proof that this server let this model think this text. It needs no memory to be checked."""
+    return "sig" + blake2b(f"{model}\0{text}".encode(), digest_size=24).hexdigest()
+
+
+def list_item_ids(said: RenderedReply) -> tuple[str, list[str]]:
+    """Return the id of the reasoning item, and of the one Responses item that may not be sent back without it."""
+    followers = [f"msg_{said.number:06d}"] if said.text else []
+    followers += [f"fc_{said.number:06d}_{number}" for number in range(len(said.calls))]
+    return f"rs_{said.number:06d}", followers[:1]

@@ -1,0 +1,364 @@
+"""HTTP/1.1 as far as a model server needs it: requests read from a byte stream, heads and chunks written.
+
+How an answer travels: whole and at once, or late, torn, garbled and in single bytes, as the turn asks.
+
+One kept connection of a client: requests are read, answered one after another, and recorded.
+"""
+
+import asyncio
+import socket
+import struct
+import time
+import zlib
+from http import HTTPStatus
+from typing import Protocol, cast
+
+from msgspec import Struct
+
+from odin.testing.script import SeenRequest, Turn
+
+MAX_HEAD = 256 * 1024
+
+
+class HttpParseError(Exception):
+    """The bytes are not an HTTP/1.1 request."""
+
+
+class RawRequest(Struct):
+    method: str
+    path: str
+    headers: dict[str, str]
+    keep_alive: bool
+    at: float
+    length: int | None
+    """None when the body comes in chunks."""
+    body: bytes = b""
+
+
+class RequestReader:
+    """Collects bytes until a whole request is there. What follows it stays for the next one."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._head: RawRequest | None = None
+        self._chunks: list[bytes] = []
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def wants_continue(self) -> bool:
+        """Whether the client waits for permission to send the body. True once."""
+        head = self._head
+        return head is not None and head.headers.pop("expect", "").lower() == "100-continue"
+
+    def take_request(self, now: float) -> RawRequest | None:
+        if self._head is None:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._buffer) > MAX_HEAD:
+                    raise HttpParseError("The request headers are too long.")
+                return None
+            self._head = parse_head(bytes(self._buffer[:end]), now)
+            del self._buffer[: end + 4]
+        head = self._head
+        if head.length is None:
+            if not self._take_chunks():
+                return None
+            head.body = b"".join(self._chunks)
+            self._chunks.clear()
+        elif len(self._buffer) < head.length:
+            return None
+        else:
+            head.body = bytes(self._buffer[: head.length])
+            del self._buffer[: head.length]
+        self._head = None
+        return head
+
+    def _take_chunks(self) -> bool:
+        while True:
+            line = self._buffer.find(b"\r\n")
+            if line < 0:
+                return False
+            try:
+                size = int(bytes(self._buffer[:line]).split(b";")[0], 16)
+            except ValueError as error:
+                raise HttpParseError("A chunk of the body has no size.") from error
+            if len(self._buffer) < line + 2 + size + 2:
+                return False
+            self._chunks.append(bytes(self._buffer[line + 2 : line + 2 + size]))
+            del self._buffer[: line + 2 + size + 2]
+            if size == 0:
+                return True
+
+
+def parse_head(head: bytes, now: float) -> RawRequest:
+    lines = head.decode("latin-1").split("\r\n")
+    try:
+        method, path, version = lines[0].split(" ")
+    except ValueError as error:
+        raise HttpParseError("The request line is malformed.") from error
+    if version not in ("HTTP/1.1", "HTTP/1.0"):
+        raise HttpParseError(f"{version} is not spoken here.")
+    headers: dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise HttpParseError("A header has no colon.")
+        headers[name.strip().lower()] = value.strip()
+    wish = headers.get("connection", "").lower()
+    keep_alive = wish != "close" if version == "HTTP/1.1" else wish == "keep-alive"
+    chunked = headers.get("transfer-encoding", "").lower() == "chunked"
+    length = headers.get("content-length", "0")
+    if not length.isdecimal():
+        raise HttpParseError("The content-length is not a number.")
+    return RawRequest(method, path, headers, keep_alive, now, None if chunked else int(length))
+
+
+def encode_head(status: int, headers: dict[str, str]) -> bytes:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "Overloaded" if status == 529 else "Unknown"
+    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def encode_chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+_POLL = 0.002
+
+
+class ServerAnswer(Struct):
+    """What is to be sent. A stream goes out in chunks, anything else with its length."""
+
+    status: int
+    headers: dict[str, str]
+    frames: list[bytes]
+    is_stream: bool = False
+    ping: bytes = b""
+
+
+class ClientLink(Protocol):
+    """One connection to one client. It cancels the delivery when the client is gone."""
+
+    def write(self, data: bytes) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    def abort(self, reset: bool) -> None: ...
+
+
+async def deliver(answer: ServerAnswer, turn: Turn, line: ClientLink) -> bool:
+    """Send the answer the way the turn wants it. False when the connection is no longer usable."""
+    if turn.delay_s:
+        await asyncio.sleep(turn.delay_s)
+    if turn.drop:
+        line.abort(turn.rst)
+        return False
+    if turn.gzipped:
+        _compress(answer)
+    headers = _build_headers(answer, turn)
+    wire = [encode_chunk(frame) if answer.is_stream else frame for frame in answer.frames if frame]
+    last = LAST_CHUNK if answer.is_stream else b""
+    head = encode_head(answer.status, headers)
+    if not _is_stepwise(turn):
+        line.write(b"".join((head, *wire, last)))
+        await line.drain()
+        return True
+    return await _StepwiseDelivery(turn, line, answer).play(head, wire, last)
+
+
+def _is_stepwise(turn: Turn) -> bool:
+    marks = (turn.stall_after, turn.ping_after, turn.cut_after, turn.cut_bytes)
+    return turn.trickled or turn.pace_s > 0 or turn.gate is not None or any(mark is not None for mark in marks)
+
+
+def _build_headers(answer: ServerAnswer, turn: Turn) -> dict[str, str]:
+    """The headers with the framing; what the turn says comes last and may also take a header away."""
+    headers = dict(answer.headers)
+    if answer.is_stream:
+        headers["transfer-encoding"] = "chunked"
+    else:
+        headers["content-length"] = str(sum(map(len, answer.frames)))
+    for name, value in turn.headers.items():
+        headers.pop(name.lower(), None)
+        if value is not None:
+            headers[name.lower()] = value
+    return headers
+
+
+def _compress(answer: ServerAnswer) -> None:
+    """Every frame is flushed, so that a client can read a compressed stream as it comes."""
+    packer = zlib.compressobj(wbits=31)
+    answer.frames = [packer.compress(frame) + packer.flush(zlib.Z_SYNC_FLUSH) for frame in answer.frames]
+    answer.frames.append(packer.flush())
+    answer.headers["content-encoding"] = "gzip"
+
+
+class _StepwiseDelivery:
+    """Sends piece by piece, looking before each whether something is to happen there."""
+
+    def __init__(self, turn: Turn, line: ClientLink, answer: ServerAnswer) -> None:
+        self._turn = turn
+        self._line = line
+        self._ping = encode_chunk(answer.ping) if answer.is_stream and answer.ping else b""
+
+    async def play(self, head: bytes, wire: list[bytes], last: bytes) -> bool:
+        turn = self._turn
+        cut_at = turn.cut_after
+        if turn.cut_bytes is not None:
+            wire = _truncate_frames(wire, turn.cut_bytes, chunked=bool(last))
+            cut_at = len(wire)
+        await self._send(head)
+        for index in range(len(wire) + 1):
+            if not await self._go_on(index, len(wire), cut_at):
+                return False
+            if index < len(wire):
+                await self._send(wire[index])
+                await asyncio.sleep(turn.pace_s)
+        await self._send(last)
+        return True
+
+    async def _go_on(self, index: int, count: int, cut_at: int | None) -> bool:
+        turn = self._turn
+
+        def here(mark: int | None) -> bool:
+            return mark is not None and min(mark, count) == index
+
+        if turn.gate is not None and here(turn.gate_after):
+            while not turn.gate.is_set():  # noqa: ASYNC110 - the gate belongs to a thread, not to this loop
+                await asyncio.sleep(_POLL)
+        if here(turn.stall_after):
+            await asyncio.Event().wait()
+        while here(turn.ping_after):
+            await self._send(self._ping)
+            await asyncio.sleep(turn.ping_every)
+        if here(cut_at):
+            self._line.abort(turn.rst)
+            return False
+        return True
+
+    async def _send(self, data: bytes) -> None:
+        if not self._turn.trickled:
+            self._line.write(data)
+        else:
+            for at in range(len(data)):
+                self._line.write(data[at : at + 1])
+                await asyncio.sleep(0)
+        await self._line.drain()
+
+
+def _truncate_frames(wire: list[bytes], size: int, *, chunked: bool) -> list[bytes]:
+    """The pieces up to so many bytes of body. A chunk that is cut still announces its whole length."""
+    out: list[bytes] = []
+    for piece in wire:
+        start = piece.index(b"\r\n") + 2 if chunked else 0
+        body = len(piece) - start - (2 if chunked else 0)
+        if body > size:
+            out.append(piece[: start + size])
+            return out
+        out.append(piece)
+        size -= body
+    return out
+
+
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs of the server."""
+
+    connections: "set[ClientConnection]"
+
+    def record_request(self, raw: RawRequest) -> SeenRequest: ...
+
+    def answer(self, seen: SeenRequest) -> tuple[ServerAnswer, Turn]: ...
+
+    def record_end(self, seen: SeenRequest, *, complete: bool) -> None: ...
+
+
+class ClientConnection(asyncio.Protocol):
+    def __init__(self, host: ConnectionHost) -> None:
+        self._host = host
+        self._reader = RequestReader()
+        self._transport: asyncio.Transport | None = None
+        self._writable = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=0)
+        self._writable.set()
+        self._host.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._host.connections.discard(self)
+        if self.task is not None:
+            self.task.cancel()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        self._start_next()
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait until the kernel has every byte."""
+        await self._writable.wait()
+
+    def abort(self, reset: bool) -> None:
+        """Close without a word. A reset also throws away what the client has not read yet."""
+        transport = self._transport
+        if transport is None:
+            return
+        if reset:
+            raw: socket.socket = transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
+
+    def _start_next(self) -> None:
+        if self.task is not None:
+            return
+        try:
+            raw = self._reader.take_request(time.monotonic())
+        except HttpParseError:
+            self.write(_BAD_REQUEST)
+            self._close()
+            return
+        if raw is not None:
+            self.task = asyncio.get_running_loop().create_task(self._answer(raw))
+        elif self._reader.wants_continue():
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    async def _answer(self, raw: RawRequest) -> None:
+        seen = self._host.record_request(raw)
+        complete = False
+        try:
+            answer, turn = self._host.answer(seen)
+            seen.status = answer.status
+            usable = await deliver(answer, turn, self)
+            complete = True
+        finally:
+            self._host.record_end(seen, complete=complete)
+            self.task = None
+        if usable and raw.keep_alive:
+            self._start_next()
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

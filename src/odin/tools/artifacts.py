@@ -1,0 +1,142 @@
+"""Where a session keeps its artifacts: a folder of its own that no name leads out of.
+
+SaveArtifact: keep a text with the session.
+
+ReadArtifact: what the session kept, or a list of it.
+"""
+
+import os
+from pathlib import Path
+
+from odin.context.file_cache import count_lines
+from odin.core.tool import Args, ToolContext, ToolOutput
+from odin.tools.atomic_write import replace_file
+from odin.tools.files import FileTool, Refusal, to_printable
+from odin.tools.read import LINES, number_lines
+
+MAX_BYTES = 5_000_000
+"""The largest artifact."""
+
+_MAX_NAME_BYTES = 200
+_MAX_PATH_BYTES = 1000
+
+
+class ArtifactFolder:
+    """The artifacts of one session, by names that may have folders in them."""
+
+    def __init__(self, session_folder: Path) -> None:
+        self.folder = session_folder / "artifacts"
+
+    def path_of(self, name: str) -> str:
+        """The real path of an artifact, provided it lies in the folder, wherever links lead."""
+        parts = name.split("/")
+        if "\0" in name or not all(parts) or {".", ".."} & set(parts):
+            raise Refusal(f"{name!r} is no name for an artifact. Use one such as notes.md or plan/step-1.md.")
+        size = len(os.fsencode(name.encode("utf-8", "replace")))
+        if size > _MAX_PATH_BYTES or any(len(part.encode("utf-8", "replace")) > _MAX_NAME_BYTES for part in parts):
+            raise Refusal(f"The name of the artifact is too long ({size} bytes). Use a shorter one.")
+        path = os.path.realpath(self.folder / name)
+        if not Path(path).is_relative_to(os.path.realpath(self.folder)):
+            raise Refusal(f"{name} leads out of the session's artifacts. Use another name.")
+        if Path(path).is_dir():
+            raise Refusal(f"{name} is a folder of artifacts, not one of them.")
+        return path
+
+    def list_artifacts(self) -> list[tuple[str, int]]:
+        """Every artifact with its size in bytes, by name."""
+        found: list[tuple[str, int]] = []
+        for folder, _, files in os.walk(self.folder):
+            for file in files:
+                path = Path(folder, file)
+                if path.is_file() and not path.is_symlink():
+                    found.append((str(path.relative_to(self.folder)), path.stat().st_size))
+        return sorted(found)
+
+
+class SaveArtifactArgs(Args, frozen=True):
+    name: str
+    content: str
+
+
+class SaveArtifactTool(FileTool[SaveArtifactArgs]):
+    """Keep a text with the session, outside the project."""
+
+    name = "SaveArtifact"
+    kind = "talk"
+    short = "Keep a text with the session."
+    args = SaveArtifactArgs
+
+    def __init__(self, artifacts: ArtifactFolder) -> None:
+        self._artifacts = artifacts
+
+    def title_of(self, args: SaveArtifactArgs) -> str:
+        return args.name
+
+    async def work(self, args: SaveArtifactArgs, ctx: ToolContext) -> ToolOutput:
+        path = Path(self._artifacts.path_of(args.name))
+        try:
+            data = args.content.encode()
+        except UnicodeEncodeError:
+            raise Refusal("content contains half of a surrogate pair, which is not a character.") from None
+        if len(data) > MAX_BYTES:
+            raise Refusal(
+                f"The content has {len(data)} bytes and an artifact at most {MAX_BYTES}. Save it in several parts."
+            )
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        before = path.read_bytes() if path.exists() else None
+        replace_file(str(path), data, before)
+        lines = "1 line" if count_lines(data) == 1 else f"{count_lines(data)} lines"
+        done = f"{'Saved' if before is None else 'Replaced'} the artifact {args.name} ({lines})"
+        return ToolOutput(text=to_printable(f"{done}. It is at {path}."), note=to_printable(done))
+
+
+_MAX_LISTED = 200
+
+
+class ReadArtifactArgs(Args, frozen=True):
+    name: str = ""
+    offset: int = 1
+    limit: int = LINES
+
+
+class ReadArtifactTool(FileTool[ReadArtifactArgs]):
+    """Read an artifact; without a name list them."""
+
+    name = "ReadArtifact"
+    kind = "talk"
+    short = "Read an artifact or list them."
+    args = ReadArtifactArgs
+
+    def __init__(self, artifacts: ArtifactFolder) -> None:
+        self._artifacts = artifacts
+
+    def title_of(self, args: ReadArtifactArgs) -> str:
+        return args.name or "the list"
+
+    async def work(self, args: ReadArtifactArgs, ctx: ToolContext) -> ToolOutput:
+        if not args.name:
+            return self._list_artifacts()
+        path = Path(self._artifacts.path_of(args.name))
+        if not path.is_file():
+            raise Refusal(f"There is no artifact {args.name}. {self._list_artifacts().text}")
+        text = path.read_text("utf-8", "replace")
+        if not text:
+            return ToolOutput(text="(empty)", note=to_printable(f"Read the artifact {args.name}"))
+        lines = text.removesuffix("\n").split("\n")
+        first = max(1, args.offset)
+        if first > len(lines):
+            raise Refusal(f"The artifact {args.name} has only {len(lines)} lines; offset {first} is past the end.")
+        page = number_lines(lines[first - 1 : first - 1 + max(1, args.limit)], first)
+        shown = page.text
+        if page.last - page.first + 1 < len(lines):
+            more = f"; go on with offset={page.last + 1}" if page.last < len(lines) else ""
+            shown += f"\n(showing lines {page.first}-{page.last} of {len(lines)} total{more})"
+        return ToolOutput(text=to_printable(shown), note=to_printable(f"Read the artifact {args.name}"))
+
+    def _list_artifacts(self) -> ToolOutput:
+        names = self._artifacts.list_artifacts()
+        lines = [f"  {name} ({size} bytes)" for name, size in names[:_MAX_LISTED]]
+        if len(names) > _MAX_LISTED:
+            lines.append(f"  (showing {_MAX_LISTED} of {len(names)})")
+        text = "\n".join(["The artifacts of this session:", *lines]) if names else "This session has no artifacts."
+        return ToolOutput(text=to_printable(text), note=f"Listed {len(names)} artifacts")

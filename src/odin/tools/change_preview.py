@@ -1,0 +1,116 @@
+"""What a call would change, for the person who is asked about it: a unified diff, made without touching anything."""
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from odin.core.tool import Tool
+from odin.tools.delete import DeleteArgs
+from odin.tools.diff import compare
+from odin.tools.edit import EditArgs, MultiEditArgs
+from odin.tools.files import DecodedText, Refusal, decode, is_crlf, open_regular, require_absolute, to_printable
+from odin.tools.replacement import Edit, EditBuffer
+from odin.tools.write_file import AppendArgs, WriteArgs
+
+MAX_LINES = 200
+MAX_CHARS = 20_000
+MAX_BYTES = 2_000_000
+"""Files larger than this are named, not compared."""
+
+PREVIEW_TIMEOUT_S = 5.0
+
+
+async def preview_change(tool: Tool[Any], args: Any) -> str:
+    """The change as text. It fails no call: what cannot be shown is said, and a slow disk is not waited for."""
+    try:
+        async with asyncio.timeout(PREVIEW_TIMEOUT_S):
+            text = await asyncio.to_thread(_describe_change, args)
+    except TimeoutError:
+        return "(The change could not be shown in time.)"
+    except Refusal as refusal:
+        return to_printable(f"(As things are now, this would fail: {refusal})")
+    except OSError as error:
+        return to_printable(f"(The change cannot be shown: {error.strerror or error}.)")
+    return to_printable(_truncate_diff(text))
+
+
+def _describe_change(args: Any) -> str:
+    match args:
+        case WriteArgs():
+            return _diff_rewrite(args.file_path, lambda old: args.content, creates=True)
+        case AppendArgs():
+            return _diff_rewrite(args.file_path, lambda old: old.text + args.content, creates=True)
+        case EditArgs():
+            return _diff_edits(args.file_path, [Edit(args.old_string, args.new_string, args.replace_all)])
+        case MultiEditArgs():
+            return _diff_edits(
+                args.file_path, [Edit(one.old_string, one.new_string, one.replace_all) for one in args.edits]
+            )
+        case DeleteArgs():
+            return "\n".join(_describe_removal(path) for path in dict.fromkeys(args.paths))
+        case _:
+            return ""
+
+
+def _diff_rewrite(given: str, change: Callable[[DecodedText], str], *, creates: bool = False) -> str:
+    path = require_absolute(given, "/", "file_path")
+    if creates and not os.path.lexists(path):
+        return compare("", change(DecodedText("")), path).text
+    data, size = _read_bounded(path)
+    old = decode(data) if data is not None else None
+    if old is None:
+        kind = "too large to compare" if data is None else "binary"
+        return f"({path} is {kind}: {size} bytes would be replaced or added to.)"
+    new = change(old)
+    if is_crlf(old.text) and "\r" not in new.removeprefix(old.text):
+        new = old.text * new.startswith(old.text) + new.removeprefix(old.text).replace("\n", "\r\n")
+    return compare(old.text, new, path).text
+
+
+def _diff_edits(path: str, edits: Sequence[Edit]) -> str:
+    def change(old: DecodedText) -> str:
+        draft = EditBuffer(old.text, is_encoding_unknown=not old.valid)
+        for edit in edits:
+            draft.apply(edit)
+        return draft.text
+
+    return _diff_rewrite(path, change)
+
+
+def _describe_removal(given: str) -> str:
+    path = require_absolute(given, "/", "a path")
+    try:
+        mode = Path(path).lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return f"({path} does not exist.)"
+    if stat.S_ISLNK(mode):
+        return f"({path} is a symbolic link to {os.readlink(path)}; only the link would be deleted.)"  # noqa: PTH115
+    if not stat.S_ISREG(mode):
+        return f"({path} is not a file and would not be deleted.)"
+    data, size = _read_bounded(path)
+    old = decode(data) if data is not None else None
+    if old is None or not old.text:
+        return f"({path} would be deleted: {size} bytes.)"
+    return compare(old.text, "", path).text
+
+
+def _read_bounded(path: str) -> tuple[bytes | None, int]:
+    """The bytes of a file, or None when it is large, and its size."""
+    file, info = open_regular(path, "/")
+    with file:
+        if info.st_size > MAX_BYTES:
+            return None, info.st_size
+        data = file.read(MAX_BYTES + 1)
+    return (data if len(data) <= MAX_BYTES else None), len(data)
+
+
+def _truncate_diff(text: str) -> str:
+    lines = text.splitlines()
+    shown = "\n".join(lines[:MAX_LINES])[:MAX_CHARS]
+    if len(shown) == len("\n".join(lines)):
+        return shown
+    count = shown.count("\n") + 1
+    return f"{shown}\n... cut: {count} of {len(lines)} lines of the change are shown"

@@ -1,0 +1,227 @@
+"""Whether an image is whole. An API that cannot decode one refuses the request, and every later one with it.
+
+Images as Read gives them: checked, copied into the session's folder, and sent to the model beside the text.
+
+What a model API would refuse is refused here, because a request that carries it would fail, and all requests after it.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from zlib import crc32, decompressobj, error
+
+from msgspec import Struct
+
+from odin.context.file_cache import hash_bytes
+from odin.core.image_header import BrokenImage, ImageHeader, find_jpeg_marker, read_image_header
+from odin.core.message import Image
+from odin.core.tool import ToolOutput
+from odin.tools.files import Refusal, read_whole, to_printable
+
+_CHUNK_BYTES = 1 << 20
+_CUT_OFF = "it is cut off"
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""How many numbers a pixel has, by the colour type of a PNG."""
+
+
+def validate_image(data: bytes, picture: ImageHeader) -> bytes:
+    """The bytes a model can be shown: of an animated GIF the first frame. Raises BrokenPicture with the reason."""
+    try:
+        return _FORMAT_CHECKS[picture.kind](data, picture)
+    except IndexError:
+        raise BrokenImage(_CUT_OFF) from None
+
+
+def _check_png(data: bytes, picture: ImageHeader) -> bytes:
+    """Every chunk with its checksum, and pixels that unpack to what the size needs and not to far more."""
+    pixels, needed = _PixelCounter(), _count_png_bytes(data, picture)
+    for name, body in _read_chunks(data):
+        if name == b"IEND":
+            if not pixels.is_complete or pixels.size < needed:
+                raise BrokenImage("its pixels are cut off")
+            return data
+        if name == b"IDAT":
+            pixels.add(body, 2 * needed + _CHUNK_BYTES)
+    raise BrokenImage(_CUT_OFF)
+
+
+def _count_png_bytes(data: bytes, picture: ImageHeader) -> int:
+    """The bytes of all rows, each with its filter."""
+    depth, channels, interlaced = data[24], _CHANNELS.get(data[25]), data[28]
+    if channels is None or depth not in (1, 2, 4, 8, 16):
+        raise BrokenImage("its header is damaged")
+    row = (picture.width * depth * channels + 7) // 8
+    return picture.height * (row if interlaced else 1 + row)
+
+
+class _PixelCounter:
+    """Packed pixel data, unpacked piece by piece and only counted."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._inflater = decompressobj()
+
+    @property
+    def is_complete(self) -> bool:
+        return self._inflater.eof
+
+    def add(self, body: bytes, max_bytes: int) -> None:
+        try:
+            while body and not self.is_complete:
+                self.size += len(self._inflater.decompress(body, _CHUNK_BYTES))
+                body = self._inflater.unconsumed_tail
+                if self.size > max_bytes:
+                    raise BrokenImage("it unpacks to more than its size")
+        except error:
+            raise BrokenImage("its pixels are damaged") from None
+
+
+def _read_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 8
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        body, check = data[at + 4 : at + 8 + size], data[at + 8 + size : at + 12 + size]
+        if len(check) < 4:
+            raise BrokenImage(_CUT_OFF)
+        if crc32(body) != int.from_bytes(check, "big"):
+            raise BrokenImage("it is damaged")
+        yield body[:4], body[4:]
+        at += 12 + size
+
+
+def _check_jpeg(data: bytes, picture: ImageHeader) -> bytes:
+    """The end mark must follow the first scan; the one of a preview in the header stands before it."""
+    if data.rfind(b"\xff\xd9") < find_jpeg_marker(data, frozenset({0xDA})):
+        raise BrokenImage(_CUT_OFF)
+    return data
+
+
+def _check_gif(data: bytes, picture: ImageHeader) -> bytes:
+    """Up to the end of the first frame. Not every API takes an animation, and none shows more than this of it."""
+    at = 13 + _measure_color_table(data[10])
+    while data[at] == 0x21:
+        at = _skip_blocks(data, at + 2)
+    if data[at] != 0x2C:
+        raise BrokenImage("it has no frame" if data[at] == 0x3B else "it is damaged")
+    end = _skip_blocks(data, at + 11 + _measure_color_table(data[at + 9]))
+    return data if data[end] == 0x3B else data[:end] + b"\x3b"
+
+
+def _measure_color_table(flags: int) -> int:
+    """The bytes of the colour table these flags announce."""
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _skip_blocks(data: bytes, at: int) -> int:
+    """Where a row of data blocks ends."""
+    while data[at]:
+        at += 1 + data[at]
+    return at + 1
+
+
+def _check_webp(data: bytes, picture: ImageHeader) -> bytes:
+    if picture.animated:
+        raise BrokenImage("it is animated, which not every model API takes")
+    end = 8 + int.from_bytes(data[4:8], "little")
+    if end > len(data):
+        raise BrokenImage(_CUT_OFF)
+    at, names = 12, set[bytes]()
+    while at + 8 <= end:
+        names.add(data[at : at + 4])
+        size = int.from_bytes(data[at + 4 : at + 8], "little")
+        at += 8 + size + size % 2
+    if at > end + 1 or not names & {b"VP8 ", b"VP8L"}:
+        raise BrokenImage(_CUT_OFF if at > end + 1 else "it has no picture")
+    return data
+
+
+_FORMAT_CHECKS = {"png": _check_png, "jpeg": _check_jpeg, "gif": _check_gif, "webp": _check_webp}
+
+
+MAX_BYTES = 3_932_160
+"""What becomes 5 MiB in base64, the most an API takes."""
+
+MAX_PIXELS = 8000
+"""The longest side an API takes."""
+
+
+class CheckedImage(Struct, frozen=True):
+    """An image that can be sent."""
+
+    data: bytes
+    info: ImageHeader
+
+    def describe(self, name: str = "") -> str:
+        shown = self.info
+        return f"{name and f'{name}, '}{shown.width}x{shown.height}, {shown.kind}, {format_size(len(self.data))}"
+
+
+def format_size(size: int) -> str:
+    return f"{size} bytes" if size < 1000 else f"{size / 1000:.0f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
+
+
+def check_image(data: bytes) -> CheckedImage | None:
+    """The image, or None when the bytes are none. Raises BrokenPicture when no model could be shown it."""
+    picture = read_image_header(data)
+    if picture is None:
+        return None
+    if max(picture.width, picture.height) > MAX_PIXELS:
+        raise BrokenImage(f"it has {picture.width}x{picture.height} pixels and at most {MAX_PIXELS} a side are taken")
+    if len(data) > MAX_BYTES:
+        raise _make_size_error(len(data))
+    return CheckedImage(validate_image(data, picture), picture)
+
+
+def _make_size_error(size: int) -> BrokenImage:
+    return BrokenImage(f"it has {format_size(size)} and at most {format_size(MAX_BYTES)} are taken")
+
+
+def store_image(found: CheckedImage, folder: Path | None, source: str = "") -> Image:
+    """The image as a result carries it: a copy that stays as it was seen. Without a folder, the file itself."""
+    path = source if folder is None else _copy_image(found, folder / "images")
+    return Image(path, found.info.media_type, found.info.width, found.info.height)
+
+
+def _copy_image(found: CheckedImage, folder: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    target = folder / f"{hash_bytes(found.data)}.{found.info.kind}"
+    if not target.exists():
+        part = folder / f".{target.name}.{os.getpid()}-{time.time_ns():x}"
+        try:
+            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(found.data)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    return str(target)
+
+
+async def read_image(path: str, file: FileIO, info: os.stat_result, folder: Path | None) -> ToolOutput:
+    """`file` begins with the mark of an image."""
+    try:
+        data = read_whole(file, info)
+        if data is None:
+            raise _make_size_error(info.st_size)
+        found = await asyncio.to_thread(check_image, data)
+    except BrokenImage as broken:
+        raise Refusal(f"{path} is an image that cannot be shown: {broken}. {_suggest_copy(path)}") from None
+    if found is None:
+        raise Refusal(f"{path} changed while it was read. Read it again.")
+    text = to_printable(f"(image: {found.describe(Path(path).name)})")
+    size = f"{found.info.width}x{found.info.height}"
+    return ToolOutput(
+        text=text, note=to_printable(f"Read {path} (image {size})"), images=(store_image(found, folder, path),)
+    )
+
+
+def _suggest_copy(path: str) -> str:
+    """One command helps against all of it: another file, sound, not animated and smaller."""
+    import shlex
+
+    smaller = f"{Path(path).with_suffix('')}-small.png"
+    command = f"magick {shlex.quote(path + '[0]')} -resize '2000x2000>' {shlex.quote(smaller)}"
+    return f"Make a smaller or sound copy and read that, for example: {command}"

@@ -1,0 +1,249 @@
+"""Notebooks as their files hold them, nbformat 3 and 4, read into cells. Whatever is missing or odd is left out.
+
+A notebook as Read gives it: its cells in order, each with its source and what it put out.
+
+For notebooks `offset` and `limit` count cells. The model sees no line of the file as it is, so this does not count as
+having read it for an edit.
+"""
+
+import binascii
+import re
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import Struct
+
+from odin.core.image_header import BrokenImage
+from odin.core.message import Image
+from odin.core.tool import ToolOutput
+from odin.tools.files import Refusal, to_printable
+from odin.tools.images import check_image, format_size, store_image
+
+_ANSI = r"\x1b\[[0-9;?]*[ -/]*[@-~]"
+_IMAGE_TYPES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
+_OTHER_TYPES = {
+    "svg": "image/svg+xml",
+    "html": "text/html",
+    "latex": "text/latex",
+    "javascript": "application/javascript",
+}
+
+
+class CellOutput(Struct, frozen=True):
+    """One thing a cell put out. An image is base64 in `text`; of what cannot be shown `text` is the name."""
+
+    kind: Literal["text", "error", "image", "skipped"]
+    text: str
+
+
+class NotebookCell(Struct, frozen=True):
+    """`count` is the number the notebook gave to its last run, empty when it was not run."""
+
+    kind: str
+    source: str
+    count: str = ""
+    outputs: tuple[CellOutput, ...] = ()
+
+
+class Notebook(Struct, frozen=True):
+    language: str
+    cells: tuple[NotebookCell, ...]
+
+
+def parse_notebook(data: bytes) -> Notebook | None:
+    """The notebook, or None when the bytes are none."""
+    top = _as_dict(_decode_json(data))
+    found = _as_list(top.get("cells"))
+    if "cells" not in top:
+        sheets = _as_list(top.get("worksheets"))
+        if not sheets:
+            return None
+        found = [cell for sheet in sheets for cell in _as_list(_as_dict(sheet).get("cells"))]
+    elif not isinstance(top["cells"], list):
+        return None
+    about = _as_dict(top.get("metadata"))
+    spec, info = _as_dict(about.get("kernelspec")), _as_dict(about.get("language_info"))
+    language = spec.get("language") or info.get("name") or ""
+    return Notebook(str(language), tuple(_parse_cell(_as_dict(cell)) for cell in found))
+
+
+def _decode_json(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        import json
+
+        try:
+            return json.loads(data.decode("utf-8-sig", "replace"))
+        except (ValueError, RecursionError):
+            return None
+
+
+def _parse_cell(cell: dict[str, Any]) -> NotebookCell:
+    count = cell.get("execution_count", cell.get("prompt_number"))
+    outputs = [shown for output in _as_list(cell.get("outputs")) for shown in _parse_output(_as_dict(output))]
+    return NotebookCell(
+        kind=str(cell.get("cell_type") or "cell"),
+        source=_join_text(cell.get("source", cell.get("input"))),
+        count=str(count) if isinstance(count, int) else "",
+        outputs=tuple(outputs),
+    )
+
+
+def _parse_output(output: dict[str, Any]) -> list[CellOutput]:
+    kind = output.get("output_type")
+    if kind == "stream":
+        return _make_text_outputs("text", output.get("text"))
+    if kind in ("error", "pyerr"):
+        trace = "\n".join(_join_text(line) for line in _as_list(output.get("traceback")))
+        return _make_text_outputs("error", trace or f"{output.get('ename', 'Error')}: {output.get('evalue', '')}")
+    bundle = _collect_media(output)
+    images = [CellOutput("image", _join_text(bundle[name])) for name in _IMAGE_TYPES if bundle.get(name)]
+    if images:
+        return images[:1]
+    words = _make_text_outputs("text", bundle.get("text/plain"))
+    skipped = [CellOutput("skipped", name) for name in bundle if name != "text/plain"]
+    return words or skipped[:1]
+
+
+def _collect_media(output: dict[str, Any]) -> dict[str, Any]:
+    """An output in all the forms it was kept in, by media type. Before format 4 they were keys with short names."""
+    if "data" in output:
+        return _as_dict(output["data"])
+    short = {short: name for name, short in _IMAGE_TYPES.items()} | {"text": "text/plain"} | _OTHER_TYPES
+    return {name: output[key] for key, name in short.items() if output.get(key)}
+
+
+def _make_text_outputs(kind: Literal["text", "error"], value: Any) -> list[CellOutput]:
+    text = re.sub(_ANSI, "", _join_text(value)).rstrip("\n")
+    return [CellOutput(kind, text)] if text.strip() else []
+
+
+def _join_text(value: Any) -> str:
+    """Text is kept whole or as a list of its lines."""
+    return "".join(str(part) for part in _as_list(value)) if isinstance(value, list) else str(value or "")
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+MAX_CHARS = 48_000
+MAX_LINES = 1900
+MAX_SOURCE_CHARS = 20_000
+MAX_OUTPUT_CHARS = 4000
+MAX_IMAGES = 5
+_MAX_CHECKED_IMAGES = 2 * MAX_IMAGES
+"""Images that are unpacked to see whether they are sound; a notebook may hold thousands."""
+
+_EDITING_ADVICE = "(to edit it, see its raw lines with Grep in content mode first)"
+
+
+def read_notebook(path: str, data: bytes, first: int, count: int, folder: Path | None) -> ToolOutput | None:
+    """None when this is no notebook after all, so that it is shown as the text it is."""
+    notebook = parse_notebook(data)
+    if notebook is None:
+        return None
+    total = len(notebook.cells)
+    if not total:
+        return ToolOutput(
+            text=f"(a notebook without cells)\n{_EDITING_ADVICE}", note=to_printable(f"Read {path} (no cells)")
+        )
+    if first > total:
+        raise Refusal(f"{path} has only {total} cells; offset {first} is past the end. In notebooks it counts cells.")
+    page = _NotebookPage(folder)
+    last = first - 1
+    for number in range(first, min(total, first + count - 1) + 1):
+        if not page.add_cell(number, notebook.cells[number - 1]):
+            break
+        last = number
+    notes = [_describe_notebook(notebook), *page.parts]
+    if last - first + 1 < total:
+        more = f"; go on with offset={last + 1}" if last < total else ""
+        notes.append(f"(showing cells {first}-{last} of {total} total{more}; offset and limit count cells)")
+    notes.append(_EDITING_ADVICE)
+    note = f"Read {path} (notebook, cells {first}-{last} of {total})"
+    return ToolOutput(text=to_printable("\n".join(notes)), note=to_printable(note), images=tuple(page.images))
+
+
+def _describe_notebook(notebook: Notebook) -> str:
+    language = f", {notebook.language}" if notebook.language else ""
+    count = len(notebook.cells)
+    return f"(notebook: {count} cell{'' if count == 1 else 's'}{language})"
+
+
+class _NotebookPage:
+    """The cells that fit into one result, and the images that go with them."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.parts: list[str] = []
+        self.images: list[Image] = []
+        self._folder = folder
+        self._chars = 0
+        self._lines = 0
+        self._checked_images = 0
+
+    def add_cell(self, number: int, cell: NotebookCell) -> bool:
+        """Add a cell. False when there is no room for it; the first one always has room."""
+        images = len(self.images)
+        text = self._format_cell(number, cell)
+        chars, lines = self._chars + len(text), self._lines + text.count("\n") + 1
+        if self.parts and (chars > MAX_CHARS or lines > MAX_LINES):
+            del self.images[images:]
+            return False
+        self.parts.append(text)
+        self._chars, self._lines = chars, lines
+        return True
+
+    def _format_cell(self, number: int, cell: NotebookCell) -> str:
+        run = f", run {cell.count}" if cell.count else ""
+        parts = [f"--- cell {number}: {cell.kind}{run} ---"]
+        if cell.source:
+            parts.append(_truncate(cell.source, MAX_SOURCE_CHARS, MAX_LINES // 2))
+        room = MAX_CHARS // 2
+        for at, output in enumerate(cell.outputs):
+            if room <= 0:
+                parts.append(f"(outputs {at + 1}-{len(cell.outputs)} of {len(cell.outputs)} left out)")
+                break
+            shown = self._format_output(output)
+            parts.append(f"--- {'error' if output.kind == 'error' else 'output'} ---\n{shown}")
+            room -= len(shown) + 40 * shown.count("\n")
+        return "\n".join(parts)
+
+    def _format_output(self, output: CellOutput) -> str:
+        if output.kind == "image":
+            return self._add_image(output.text)
+        if output.kind == "skipped":
+            return f"({output.text}, not shown)"
+        return _truncate(output.text, MAX_OUTPUT_CHARS, 100)
+
+    def _add_image(self, encoded: str) -> str:
+        try:
+            data = binascii.a2b_base64(encoded)
+            if self._folder is None or self._checked_images >= _MAX_CHECKED_IMAGES:
+                return f"(image output, {format_size(len(data))}, not shown)"
+            self._checked_images += 1
+            found = check_image(data)
+        except binascii.Error:
+            return "(image output that is damaged)"
+        except BrokenImage as broken:
+            return f"(image output, not shown: {broken})"
+        if found is None:
+            return "(image output of an unknown kind)"
+        if len(self.images) >= MAX_IMAGES:
+            return f"(image output, {format_size(len(data))}, not shown)"
+        self.images.append(store_image(found, self._folder))
+        return f"(image {len(self.images)}: {found.describe()})"
+
+
+def _truncate(text: str, chars: int, lines: int) -> str:
+    """The beginning of a text that is too long, and how much of it that is."""
+    shown = "\n".join(text[:chars].split("\n")[:lines])
+    if len(shown) == len(text):
+        return text
+    return f"{shown}\n[... cut: {len(shown)} of {len(text)} characters are shown; Grep finds the rest in the file ...]"

@@ -1,0 +1,186 @@
+"""What is found in a repository, written down for whoever works in it: the part of ODIN.md that InitTool keeps."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from odin.core.text import join_some
+from odin.tools.project_survey import (
+    CommandUse,
+    PackageManifest,
+    ProjectCommand,
+    ProjectTree,
+    count_languages,
+    find_commands,
+    language_of,
+    read_manifests,
+    scan_project,
+)
+
+BEGIN = "<!-- odin:begin -->"
+END = "<!-- odin:end -->"
+
+_MAX_LISTED = 15
+_MAX_COMMANDS = 20
+_MAX_PARAGRAPH = 600
+_OTHER_INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", ".cursorrules", ".github/copilot-instructions.md")
+_CI_FILES = {
+    ".gitlab-ci.yml": "GitLab CI",
+    ".travis.yml": "Travis CI",
+    "Jenkinsfile": "Jenkins",
+    "azure-pipelines.yml": "Azure Pipelines",
+    ".circleci/config.yml": "CircleCI",
+}
+
+
+def write_project_page(root: str) -> str:
+    """The whole part with its markers, the same for the same files."""
+    tree = scan_project(root)
+    known = read_manifests(tree)
+    parts = [
+        BEGIN,
+        "<!-- From the files of the repository, by InitTool. What stands outside these markers is kept. -->",
+        *_write_overview(tree, known),
+        *_write_architecture(tree, known),
+        *_write_components(tree, known),
+        *_write_commands(find_commands(tree)),
+        END,
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _write_overview(tree: ProjectTree, known: Sequence[PackageManifest]) -> list[str]:
+    root = [manifest for manifest in known if "/" not in manifest.path]
+    name = next((manifest.name for manifest in root if manifest.name), Path(tree.root).name)
+    about = next((manifest.description for manifest in root if manifest.description), "") or _read_first_paragraph(tree)
+    lines = [f"# {_to_one_line(name)}", ""]
+    if about:
+        lines += [_to_one_line(about), ""]
+    found = count_languages(tree)
+    spoken = [
+        f"{item.name} ({_format_count(item.files, 'file')}, {'' if item.counted else 'over '}{_format_count(item.lines, 'line')})"
+        for item in found
+    ]
+    if spoken:
+        lines.append(f"- Languages: {join_some(spoken, 8)}")
+    lines.append(f"- {_format_count(len(tree.files), 'file')}{'' if tree.complete else ' looked at; there are more'}")
+    others = [path for path in _OTHER_INSTRUCTIONS if tree.has(path)]
+    if others:
+        lines.append(f"- Other instructions for agents: {', '.join(f'`{path}`' for path in others)}")
+    return lines
+
+
+def _read_first_paragraph(tree: ProjectTree) -> str:
+    """The first paragraph of prose in the README."""
+    path = next((path for path in tree.files if re.fullmatch(r"(?i)readme(\.(md|rst|txt))?", path)), "")
+    text = re.sub(r"(?s)<!--.*?-->", "", tree.read(path)) if path else ""
+    for block in re.split(r"\n\s*\n", text):
+        lines = [line.strip() for line in block.strip().splitlines()]
+        prose = [line for line in lines if not re.match(r"[#=\-*|`<>!\[.+~]|:|\d+\.", line)]
+        if prose and prose == lines and not re.fullmatch(r"[=\-~^]+", lines[-1]):
+            return _truncate(" ".join(prose))
+    return ""
+
+
+def _write_architecture(tree: ProjectTree, known: Sequence[PackageManifest]) -> list[str]:
+    lines = ["", "## Architecture", ""]
+    folders = sorted({path.split("/")[0] for path in tree.files if "/" in path})
+    shown = [folder for folder in folders if not folder.startswith(".")]
+    for folder in shown[:_MAX_LISTED]:
+        lines += _describe_folder(tree, folder)
+    if len(shown) > _MAX_LISTED:
+        lines.append(f"- and {len(shown) - _MAX_LISTED} more folders")
+    if not shown:
+        lines.append("All files are at the root.")
+    begins = [*_list_declared_entries(known), *_list_conventional_entries(tree)]
+    if begins:
+        lines += ["", "Entry points:", "", *_limit_lines([f"- {line}" for line in dict.fromkeys(begins)])]
+    return lines
+
+
+def _describe_folder(tree: ProjectTree, folder: str) -> list[str]:
+    """A folder with what is in it; a folder that only holds another one is named together with it."""
+    files = tree.list_under(folder)
+    inner = sorted({path[len(folder) + 1 :].split("/")[0] for path in files})
+    if len(inner) == 1 and tree.list_under(f"{folder}/{inner[0]}"):
+        return _describe_folder(tree, f"{folder}/{inner[0]}")
+    spoken: dict[str, int] = {}
+    for path in files:
+        name = language_of(path)
+        if name:
+            spoken[name] = spoken.get(name, 0) + 1
+    tongues = sorted(spoken, key=lambda name: (-spoken[name], name))[:2]
+    facts = ", ".join([_format_count(len(files), "file"), *tongues])
+    below = [f"`{name}/`" for name in inner if tree.list_under(f"{folder}/{name}")]
+    about = _read_purpose(tree, folder)
+    return [
+        f"- `{folder}/` ({facts}){f': {about}' if about else ''}{f' Holds {join_some(below, 12)}.' if below else ''}"
+    ]
+
+
+def _read_purpose(tree: ProjectTree, folder: str) -> str:
+    """What a folder says of itself, in the docstring of its package."""
+    found = re.match(r'\s*"""([^\n"]+)', tree.read(f"{folder}/__init__.py"))
+    text = found[1].strip() if found else ""
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _list_declared_entries(known: Sequence[PackageManifest]) -> list[str]:
+    return [f"`{name}`: `{target}` ({manifest.path})" for manifest in known for name, target in manifest.begins]
+
+
+def _list_conventional_entries(tree: ProjectTree) -> list[str]:
+    """Files in which programs begin by the convention of their language."""
+    pattern = r"(.*/)?__main__\.py|manage\.py|(cmd/[^/]+/)?main\.go|src/main\.rs|src/bin/[^/]+\.rs"
+    return [f"`{path}`" for path in tree.files if re.fullmatch(pattern, path)]
+
+
+def _write_components(tree: ProjectTree, known: Sequence[PackageManifest]) -> list[str]:
+    lines: list[str] = []
+    for manifest in known:
+        name = f"`{manifest.name}`, " if manifest.name else ""
+        uses = "on" if manifest.what == "container image" else "uses"
+        needs = f"; {uses} {join_some(manifest.needs, _MAX_LISTED)}" if manifest.needs else ""
+        lines.append(_to_one_line(f"- `{manifest.path}`: {name}{manifest.what}{needs}"))
+    for path in tree.files:
+        if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path):
+            lines.append(f"- `{path}`: GitHub Actions")
+        elif path in _CI_FILES:
+            lines.append(f"- `{path}`: {_CI_FILES[path]}")
+    if not lines:
+        return []
+    return ["", "## Components and technology", "", *_limit_lines(lines, 25)]
+
+
+def _write_commands(found: Sequence[ProjectCommand]) -> list[str]:
+    lines = ["", "## Commands"]
+    uses: tuple[CommandUse, ...] = get_args(CommandUse)
+    for use in uses:
+        chosen = [command for command in found if command.use == use]
+        if chosen:
+            shown = [
+                _to_one_line(f"- `{item.text}`{f': {item.about}' if item.about else ''} ({item.source})")
+                for item in chosen
+            ]
+            lines += ["", f"{use}:", "", *_limit_lines(shown, _MAX_COMMANDS)]
+    if not found:
+        lines += ["", "None were found in the files of the repository."]
+    return lines
+
+
+def _limit_lines(lines: list[str], limit: int = _MAX_LISTED) -> list[str]:
+    return lines if len(lines) <= limit else [*lines[:limit], f"- and {len(lines) - limit} more"]
+
+
+def _format_count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _truncate(text: str) -> str:
+    return text if len(text) <= _MAX_PARAGRAPH else f"{text[:_MAX_PARAGRAPH].rsplit(' ', 1)[0]} …"
+
+
+def _to_one_line(text: str) -> str:
+    """One line that cannot end the part it stands in."""
+    return re.sub(r"\s+", " ", _truncate(text)).replace("<!--", "<! --").strip()

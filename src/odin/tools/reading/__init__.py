@@ -1,1 +1,0 @@
-"""Files that Read does not give as their lines: images, PDFs, notebooks."""

@@ -1,0 +1,425 @@
+"""What stands in a file where a text was expected: the block of lines most like it, found in bounded time.
+
+Exact replacement in text, tolerant of nothing but line endings.
+
+Everything outside the replaced lines keeps its bytes: lines that the old and the new text share keep their own endings,
+and new lines take the ending that is used where they go.
+"""
+
+import re
+from collections import Counter, defaultdict
+from itertools import accumulate
+
+from msgspec import Struct
+
+from odin.tools.diff import lines_of
+from odin.tools.files import Refusal
+from odin.tools.read import number_lines
+
+_MAX_WANTED_LINES = 60
+_MAX_LINE_CHARS = 400
+_MAX_COMMON = 50
+"""A line or word that occurs more often than this says nothing about the place."""
+_MAX_SCANNED_CHARS = 2_000_000
+_MAX_CHECKED = 8
+_MIN_LIKENESS = 0.5
+
+_WORD = re.compile(r"\w{2,}")
+
+
+class SimilarBlock(Struct, frozen=True):
+    """The lines from number `first` (counted from 1) on. `same`: they differ from what was wanted by spacing only."""
+
+    first: int
+    lines: list[str]
+    is_same_but_spacing: bool
+
+
+def find_nearest(text: str, wanted: str) -> SimilarBlock | None:
+    """The block of `text` most like `wanted`, or None when nothing there is like it."""
+    want = [line.strip()[:_MAX_LINE_CHARS] for line in wanted.split("\n")[:_MAX_WANTED_LINES]]
+    lead = next((number for number, line in enumerate(want) if line), len(want))
+    want = want[lead:]
+    while want and not want[-1]:
+        want.pop()
+    if not want:
+        return None
+    lines = text[:_MAX_SCANNED_CHARS].removesuffix("\n").split("\n")
+    have = [line.strip()[:_MAX_LINE_CHARS] for line in lines]
+    starts = _rank_by_lines(have, want) or _rank_by_words(have, want)
+    if not starts:
+        return None
+    alike, start = max((_score_likeness(have, start, want), -start) for start in starts[:_MAX_CHECKED])
+    start = -start
+    if alike < _MIN_LIKENESS:
+        return None
+    first = max(0, start - lead)
+    block = have[start : start + len(want)]
+    return SimilarBlock(
+        first + 1,
+        lines[first : start + len(want) + 1],
+        [_strip_spaces(line) for line in block] == _strip_all_spaces(want),
+    )
+
+
+def _rank_by_lines(have: list[str], want: list[str]) -> list[int]:
+    """Where the block would begin, going by lines that are the same but for the spaces around them; best first."""
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    wanted = {line for line in want if line}
+    for number, line in enumerate(have):
+        if line in wanted:
+            places[line].append(number)
+    votes: Counter[int] = Counter()
+    for offset, line in enumerate(want):
+        if 0 < len(places.get(line, ())) <= _MAX_COMMON:
+            for number in places[line]:
+                votes[max(0, number - offset)] += 1 + min(len(line), 40)
+    return [start for start, _ in votes.most_common(_MAX_CHECKED)]
+
+
+def _rank_by_words(have: list[str], want: list[str]) -> list[int]:
+    """The same, going by the words they have in common. Rare words weigh more."""
+    offsets: dict[str, int] = {}
+    for offset, line in enumerate(want):
+        for word in _WORD.findall(line):
+            offsets.setdefault(word, offset)
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for number, line in enumerate(have):
+        for word in set(_WORD.findall(line)) & offsets.keys():
+            places[word].append(number)
+    votes: Counter[int] = Counter()
+    for word, numbers in places.items():
+        for number in numbers[: _MAX_COMMON * 4]:
+            votes[max(0, number - offsets[word])] += max(1, _MAX_COMMON // len(numbers))
+    return [start for start, _ in votes.most_common(_MAX_CHECKED)]
+
+
+def _score_likeness(have: list[str], start: int, want: list[str]) -> float:
+    from difflib import SequenceMatcher
+
+    block = have[start : start + len(want)]
+    total = sum(len(line) + 1 for line in want)
+    score = 0.0
+    for line, other in zip(want, block, strict=False):
+        ratio = 1.0 if line == other else SequenceMatcher(None, line, other, autojunk=False).ratio()
+        score += ratio * (len(line) + 1)
+    return score / total
+
+
+def _strip_spaces(line: str) -> str:
+    return "".join(line.split())
+
+
+def _strip_all_spaces(lines: list[str]) -> list[str]:
+    return [_strip_spaces(line) for line in lines]
+
+
+def measure_common_prefix(text: str, wanted: str) -> int:
+    """How many characters at the start of `wanted` stand somewhere in `text`."""
+    low, high = 0, min(len(wanted), 4000)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if wanted[:middle] in text:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+Span = tuple[int, int]
+
+_MIN_CERTAIN_CHARS = 4
+_MAX_EXACT_SPANS = 1000
+_MAX_PLACES = 4
+_CONTEXT_CHARS = 160
+_MOST_UNSEEN = 200
+_MAX_READS = 5
+
+
+class Edit(Struct, frozen=True):
+    old: str
+    new: str
+    replace_all: bool = False
+
+
+class Occurrences(Struct, frozen=True):
+    """Where `old` stands. `loose` says that only the line endings differ, `unended` that the file ends without one."""
+
+    spans: list[Span]
+    loose: bool = False
+    unended: bool = False
+
+
+class EditBuffer:
+    """A text under change, with the spans of it nobody has looked at: an edit may not touch those.
+
+    `unknown` says that its encoding is not known, so that what looks like a letter may be half of a character.
+    """
+
+    def __init__(
+        self, text: str, unseen: list[tuple[int, int]] | None = None, *, is_encoding_unknown: bool = False
+    ) -> None:
+        self.text = text
+        self._unseen_spans = _to_char_spans(text, unseen or [])
+        self._unseen_first_lines = [first for first, _ in unseen or []]
+        self._is_encoding_unknown = is_encoding_unknown
+
+    def apply(self, edit: Edit) -> int:
+        """Make one edit and say how many places changed. Raises Refusal and changes nothing when it is not certain."""
+        if not edit.old:
+            raise Refusal("old_string is empty. Use WriteFile to create or overwrite a file.")
+        if edit.old == edit.new:
+            raise Refusal("old_string and new_string are identical; there is nothing to change.")
+        found = locate(self.text, edit.old)
+        if not found.spans:
+            raise Refusal(f"old_string was not found.{_suggest_match(self.text, edit.old)}")
+        if not edit.replace_all and (len(found.spans) > 1 or _is_repeated(self.text, found.spans[0])):
+            raise Refusal(_describe_ambiguity(self.text, _add_overlapping(self.text, found.spans)))
+        self._check_seen(found.spans)
+        self._check_whole(found.spans, edit.old)
+        fitted = self._fit_replacements(edit, found)
+        self._splice(found.spans, fitted)
+        return len(fitted)
+
+    def _fit_replacements(self, edit: Edit, found: Occurrences) -> list[str]:
+        """The new text for each place. Only where the file has carriage returns, or no end, are there places to fit."""
+        if "\r" not in self.text and not found.loose:
+            return [edit.new] * len(found.spans)
+        pieces = [self.text[start:end] for start, end in found.spans]
+        endings = [_detect_line_ending(self.text, span) for span in found.spans]
+        fitted = [_fit_line_endings(piece, edit, found, ending) for piece, ending in zip(pieces, endings, strict=True)]
+        if fitted == pieces:
+            raise Refusal("The edit would change nothing: only line endings differ, and those are kept.")
+        return fitted
+
+    def _check_seen(self, spans: list[Span]) -> None:
+        """Refuse what was not seen, with its lines as they are in the file: earlier edits may have moved them."""
+        missing = _merge_ranges(self._find_unseen_lines(spans))
+        if missing:
+            named = " and ".join(f"{first}-{last}" for first, last in missing)
+            calls = ", then ".join(f"offset={first} and limit={last - first + 1}" for first, last in missing)
+            raise Refusal(
+                f"Must read lines {named} first: you have not seen the part of the file to change. "
+                f"Read it with {calls}, then repeat the edit."
+            )
+
+    def _find_unseen_lines(self, spans: list[Span]) -> list[Span]:
+        found: list[Span] = []
+        for start, end in spans:
+            for (blind_start, blind_end), line in zip(self._unseen_spans, self._unseen_first_lines, strict=True):
+                if start < blind_end and blind_start < end:
+                    first = line + self.text.count("\n", blind_start, max(start, blind_start))
+                    last = line + self.text.count("\n", blind_start, min(end, blind_end) - 1)
+                    found.append((first, last))
+            if len(found) > _MOST_UNSEEN:
+                break
+        return found
+
+    def _check_whole(self, spans: list[Span], old: str) -> None:
+        """A letter or two may be found inside a character of two bytes by mere chance; longer text hardly ever is."""
+        for start, _ in spans if self._is_encoding_unknown and len(old) < _MIN_CERTAIN_CHARS else ():
+            if start and "\udc80" <= self.text[start - 1] <= "\udcff" and _is_half_character(self.text, start):
+                raise Refusal(
+                    f"The match on line {_line_number_of(self.text, start)} begins right after a byte whose encoding is "
+                    "not known, and may be the second half of a character. Use a longer old_string."
+                )
+
+    def _splice(self, spans: list[Span], fitted: list[str]) -> None:
+        out: list[str] = []
+        at = 0
+        for (start, end), piece in zip(spans, fitted, strict=True):
+            out += (self.text[at:start], piece)
+            at = end
+        out.append(self.text[at:])
+        self.text = "".join(out)
+        self._unseen_spans = [
+            (first + _compute_shift(spans, fitted, first), last + _compute_shift(spans, fitted, last))
+            for first, last in self._unseen_spans
+        ]
+
+
+def locate(text: str, old: str) -> Occurrences:
+    """Where `old` stands. Line ends count as equal where old_string has plain line feeds: that is all Read shows."""
+    spans = _find_all(text, old)
+    if "\n" in old and ("\r" in text or "\r" in old) and not (spans and "\r" in old):
+        loose = _find_ignoring_crlf(text, old) or ([] if spans else _find_with_lone_returns(text, old))
+        if len(loose) > len(spans):
+            return Occurrences(loose, loose=True)
+    if spans:
+        return Occurrences([_extend_over_return(text, span) for span in spans] if "\r" not in old else spans)
+    body = old[:-1].removesuffix("\r") if old.endswith("\n") else ""
+    if body and text.endswith(body) and len(locate(text, body).spans) == 1:
+        return Occurrences(locate(text, body).spans, loose=True, unended=True)
+    return Occurrences([])
+
+
+def _is_repeated(text: str, span: Span) -> bool:
+    """Whether the text at this place is also found a little further on, overlapping it: then it is not the only one."""
+    start, end = span
+    return text.find(text[start:end], start + 1, 2 * end - start) >= 0
+
+
+def _add_overlapping(text: str, spans: list[Span]) -> list[Span]:
+    """The spans, with those that begin inside one of them: very many need not be told so exactly."""
+    if len(spans) > _MAX_EXACT_SPANS:
+        return spans
+    found: list[Span] = []
+    for start, end in spans:
+        at = start
+        while 0 <= at < end:
+            found.append((at, at + end - start))
+            at = text.find(text[start:end], at + 1, 2 * end - start)
+    return found
+
+
+def _find_all(text: str, old: str) -> list[Span]:
+    spans: list[Span] = []
+    at = text.find(old)
+    while at >= 0:
+        spans.append((at, at + len(old)))
+        at = text.find(old, at + len(old))
+    return spans
+
+
+def _find_ignoring_crlf(text: str, old: str) -> list[Span]:
+    """The places where `old` stands when CRLF and LF are the same: found in plain text, then counted back by lines."""
+    plain = text.replace("\r\n", "\n")
+    spans = _find_all(plain, old.replace("\r\n", "\n"))
+    if not spans or len(plain) == len(text):
+        return spans
+    starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+
+    def back(place: int) -> int:
+        return starts[plain.count("\n", 0, place)] + place - (plain.rfind("\n", 0, place) + 1)
+
+    return [(back(start), back(end)) for start, end in spans]
+
+
+def _find_with_lone_returns(text: str, old: str) -> list[Span]:
+    if not re.search(r"\r(?!\n)", text):
+        return []
+    lines = [re.escape(line) for line in old.replace("\r\n", "\n").split("\n")]
+    return [match.span() for match in re.finditer(r"(?:\r\n?|\n)".join(lines), text)]
+
+
+def _extend_over_return(text: str, span: Span) -> Span:
+    """A match that begins with a line feed owns the carriage return before it: the two are one line end."""
+    start, end = span
+    return (start - 1, end) if start and text[start] == "\n" and text[start - 1] == "\r" else span
+
+
+def _fit_line_endings(piece: str, edit: Edit, found: Occurrences, ending: str) -> str:
+    """The new text for one place, in the line endings of that place."""
+    if not found.loose and ("\r" in edit.old or "\r" in edit.new):
+        return edit.new
+    old, new = lines_of(edit.old.replace("\r\n", "\n")), lines_of(edit.new.replace("\r\n", "\n"))
+    if found.unended:
+        old[-1] = old[-1].removesuffix("\n")
+        new[-1:] = [new[-1].removesuffix("\n")] if new else []
+    actual = re.findall(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", piece) if "\r" in piece else lines_of(piece)
+    shorter = min(len(old), len(new)) if len(actual) == len(old) else 0
+    head = next((i for i in range(shorter) if old[i] != new[i]), shorter)
+    tail = next((i for i in range(shorter - head) if old[-1 - i] != new[-1 - i]), shorter - head)
+    middle = "".join(new[head : len(new) - tail]).replace("\n", ending)
+    return "".join(actual[:head]) + middle + "".join(actual[len(actual) - tail :] if tail else [])
+
+
+def _detect_line_ending(text: str, span: Span) -> str:
+    """The line ending in use at this place: inside it, after it, before it."""
+    start, end = span
+    at = text.find("\n", start)
+    if at < 0:
+        at = text.rfind("\n", 0, end)
+    if at < 0:
+        return "\r" if "\r" in text else "\n"
+    return "\r\n" if at > 0 and text[at - 1] == "\r" else "\n"
+
+
+def _merge_ranges(ranges: list[Span]) -> list[Span]:
+    """Neighbours as one, and all as one when there are more than one would read one by one."""
+    joined: list[Span] = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined if len(joined) <= _MAX_READS else [(joined[0][0], joined[-1][1])]
+
+
+def _compute_shift(spans: list[Span], fitted: list[str], place: int) -> int:
+    return sum(len(piece) - (end - start) for (start, end), piece in zip(spans, fitted, strict=True) if end <= place)
+
+
+def _to_char_spans(text: str, lines: list[tuple[int, int]]) -> list[Span]:
+    """Where these line ranges lie in the text."""
+    if not lines:
+        return []
+    starts = [0]
+    for line in lines_of(text):
+        starts.append(starts[-1] + len(line))
+    last = len(starts) - 1
+    return [(starts[min(first - 1, last)], starts[min(end, last)]) for first, end in lines]
+
+
+def _line_number_of(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1
+
+
+def _is_half_character(text: str, place: int) -> bool:
+    from odin.tools.encoding import is_inside_character
+
+    before = len(text[:place].encode("utf-8", "surrogateescape"))
+    return is_inside_character(text.encode("utf-8", "surrogateescape"), before)
+
+
+def _describe_ambiguity(text: str, spans: list[Span]) -> str:
+    shown = ", ".join(str(_line_number_of(text, start)) for start, _ in spans[:20])
+    more = ", ..." if len(spans) > 20 else ""
+    places = "\n--\n".join(_format_place(text, start) for start, _ in spans[:_MAX_PLACES])
+    rest = f"\n({_MAX_PLACES} of {len(spans)} places shown)" if len(spans) > _MAX_PLACES else ""
+    return (
+        f"old_string occurs {len(spans)} times (lines {shown}{more}). "
+        f"Add surrounding lines so that it is unique, or set replace_all. It stands here:\n{places}{rest}"
+    )
+
+
+def _format_place(text: str, start: int) -> str:
+    """The line of a match with the lines around it, or the part of a very long line."""
+    head = max(text.rfind("\n", 0, start) + 1, start - _CONTEXT_CHARS)
+    above = max(text.rfind("\n", 0, max(head - 1, 0)) + 1, head - _CONTEXT_CHARS)
+    end = text.find("\n", start)
+    below = text.find("\n", end + 1) if end >= 0 else -1
+    tail = min(below if below >= 0 else len(text), start + 2 * _CONTEXT_CHARS)
+    lines = text[above:tail].removesuffix("\n").split("\n")
+    return number_lines(lines, _line_number_of(text, above), 3 * _CONTEXT_CHARS + 100).text
+
+
+def _suggest_match(text: str, old: str) -> str:
+    bare = re.sub(r"^\s*\d+\t", "", old, flags=re.MULTILINE)
+    if bare != old and locate(text, bare).spans:
+        return " It seems to contain the line numbers of Read; leave them out."
+    if "\ufffd" in old:
+        return " U+FFFD stands for bytes that are not UTF-8; choose text without it."
+    block = find_nearest(text, old)
+    if block is not None:
+        shown = number_lines(block.lines, block.first, 3000)
+        reason = " Only the spacing differs." if block.is_same_but_spacing else ""
+        cut = (
+            f"\n(lines {block.first}-{shown.last} of it shown)"
+            if shown.last < block.first + len(block.lines) - 1
+            else ""
+        )
+        return f"{reason} The nearest text in the file is:\n{shown.text}{cut}"
+    return _describe_divergence(text, old) or " It must match the file exactly, with all spaces. Read the file again."
+
+
+def _describe_divergence(text: str, old: str) -> str:
+    """For text inside very long lines: up to where it agrees with the file, and how the file goes on."""
+    same = measure_common_prefix(text, old)
+    if same < 20:
+        return ""
+    at = text.find(old[:same]) + same
+    return (
+        f" Its first {same} characters are on line {_line_number_of(text, at - same)}, but then the file goes on with "
+        f"{text[at : at + 60]!r} and not with {old[same : same + 60]!r}."
+    )

@@ -1,1 +1,0 @@
-"""What the tools that run commands share."""

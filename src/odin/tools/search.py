@@ -1,0 +1,217 @@
+"""Searching in files, by ripgrep or by the built-in scan: two programs that print the same, run and read here.
+
+What a search found without the files that the rules keep back, and the line that says so.
+"""
+
+import functools
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from odin.core.text import join_some
+from odin.sandbox.runner import CapturedOutput, ProcessRunner
+from odin.tools.fallback_search import build_scan_argv
+from odin.tools.files import Refusal
+from odin.tools.ripgrep import SearchMode, SearchQuery, build_ripgrep_argv
+
+SEARCH_SECONDS = 60.0
+
+_LINES_BYTES = 8_000_000
+_FIRST_BYTES = 1_000_000
+_PATHS_BYTES = 64_000_000
+_RANGE_BYTES = 2_000_000_000
+
+_ROW_PATTERN = rb"(\d+)([:-])(.*)"
+
+T = TypeVar("T")
+
+
+class LineHit(Struct, frozen=True):
+    """One line of one file: a match, or context around one."""
+
+    path: str
+    line: int
+    is_match: bool
+    text: str
+
+
+class FileHits(Struct, frozen=True):
+    """What was found in one file. `rows` are the lines it fills when shown, marks of lines left out included."""
+
+    path: str
+    rows: int
+    matches: int
+    hits: Callable[[], list[LineHit]]
+
+
+class SearchResult(Struct, frozen=True):
+    """In order of path. Without `complete` these are only the first of far more."""
+
+    files: list[FileHits]
+    complete: bool = True
+
+
+class FileCounts(Struct, frozen=True):
+    """How many matching lines each file has, in order of path. Without `complete` these are some of far more."""
+
+    files: list[tuple[str, int]]
+    complete: bool = True
+
+
+async def find_lines(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> SearchResult:
+    """Ripgrep prints file by file in no order. When it is too much to wait for the end, the first ones are asked for
+    in order, so that the same search gives the same lines."""
+    found = await _run_search(query, "lines", rg, runner, _LINES_BYTES)
+    if not found.stopped:
+        return SearchResult(parse_lines(found.data, query.context))
+    first = await _run_search(query, "lines", rg, runner, _FIRST_BYTES, in_order=True)
+    whole = first.data[: first.data.rfind(b"\n")] if b"\n" in first.data else first.data
+    return SearchResult(parse_lines(whole, query.context), complete=False)
+
+
+async def find_in_range(
+    query: SearchQuery, first: int, last: int, rg: str | None, runner: ProcessRunner
+) -> SearchResult:
+    """The lines of one file whose number is within the range, however many there are outside of it."""
+    kept: list[bytes] = []
+    rest, size = b"", 0
+    number = re.compile(rb"(?:[^\0]*\0)?(\d+)[:-]", re.DOTALL)
+
+    def keep(piece: bytes) -> None:
+        nonlocal rest, size
+        whole, ended, rest = (rest + piece).rpartition(b"\n")
+        for line in whole.split(b"\n") if ended else ():
+            found = number.match(line)
+            if found is not None and first <= int(found[1]) <= last and size < _LINES_BYTES:
+                kept.append(line[found.start(1) :])
+                size += len(line)
+
+    await _run_search(query, "lines", rg, runner, _RANGE_BYTES, on_data=keep)
+    body = b"\n".join(kept)
+    return SearchResult([_make_file_hits(query.path, body, query.context)] if kept else [], size < _LINES_BYTES)
+
+
+async def count_matches(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> FileCounts:
+    """Ripgrep's own count is one of matches where these may reach across lines, so there the lines are counted."""
+    if query.across_lines:
+        lines = await find_lines(replace(query, before=0, after=0), rg, runner)
+        return FileCounts([(file.path, file.matches) for file in lines.files], lines.complete)
+    found = await _run_search(query, "counts", rg, runner, _PATHS_BYTES)
+    return FileCounts(parse_counts(found.data), not found.stopped)
+
+
+async def find_paths(query: SearchQuery, rg: str | None, runner: ProcessRunner) -> FileCounts:
+    found = await _run_search(query, "paths", rg, runner, _PATHS_BYTES)
+    return FileCounts(parse_paths(found.data), not found.stopped)
+
+
+def _sort_by_path(found: Iterable[tuple[bytes, T]]) -> list[tuple[bytes, T]]:
+    """Folder by folder, as a person would walk through them: `src/b` comes before `src-a`."""
+    return sorted(found, key=lambda item: item[0].replace(b"/", b"\0"))
+
+
+async def _run_search(
+    query: SearchQuery,
+    answer: SearchMode,
+    rg: str | None,
+    runner: ProcessRunner,
+    stop_after: int,
+    *,
+    in_order: bool = False,
+    on_data: Callable[[bytes], None] | None = None,
+) -> CapturedOutput:
+    """In the searched folder, because ripgrep reads a glob with a slash relative to where it runs.
+
+    A ripgrep that cannot be started is as good as none.
+    """
+    folder = query.path if Path(query.path).is_dir() else str(Path(query.path).parent)
+    run = functools.partial(runner.capture, cwd=folder, timeout=SEARCH_SECONDS, stop_after=stop_after, on_data=on_data)
+    own = build_scan_argv(query, answer)
+    try:
+        found = await run(own if rg is None else build_ripgrep_argv(rg, query, answer, in_order))
+    except OSError:
+        found = await run(own)
+    if found.timed_out:
+        raise make_timeout_refusal()
+    if found.code == 2 and found.errors and not found.data:
+        raise Refusal(f"The search is not valid: {found.errors.removeprefix('rg: ').strip()}")
+    if found.code not in (0, 1, 2) and not found.stopped:
+        raise Refusal(f"The search program ended with code {found.code}. Search in a smaller folder. {found.errors}")
+    return found
+
+
+def make_timeout_refusal() -> Refusal:
+    return Refusal(f"The search took longer than {SEARCH_SECONDS:g}s and was stopped. Search in a smaller folder.")
+
+
+def parse_counts(data: bytes) -> list[tuple[str, int]]:
+    pairs = re.findall(rb"([^\0]+)\0(\d+)\r?\n", data)
+    return [(os.fsdecode(path), int(count)) for path, count in _sort_by_path(pairs)]
+
+
+def parse_paths(data: bytes) -> list[tuple[str, int]]:
+    paths = _sort_by_path((path, 1) for path in data.split(b"\0") if path)
+    return [(os.fsdecode(path), count) for path, count in paths]
+
+
+def parse_lines(data: bytes, context: bool) -> list[FileHits]:
+    """The lines of each file, below its path. Only what is shown is taken apart further, by `FileHits.hits`.
+
+    Every line begins with its number, so an empty one ends a file. A line without a number says that the file turned
+    out to be binary.
+    """
+    found: list[tuple[bytes, bytes]] = []
+    border, odd = re.compile(rb"\n\r?\n"), re.compile(rb"^(?!\d+[:-]|--\r?$)", re.MULTILINE)
+    at = 0
+    while (name_end := data.find(b"\0", at)) >= 0:
+        end = border.search(data, name_end)
+        body = data[name_end + 1 : end.start() if end else len(data)].removesuffix(b"\n")
+        if odd.search(body) is None:
+            found.append((data[at:name_end], body))
+        at = end.end() if end else len(data)
+    return [_make_file_hits(os.fsdecode(path), body, context) for path, body in _sort_by_path(found)]
+
+
+def _make_file_hits(path: str, body: bytes, context: bool) -> FileHits:
+    rows = body.count(b"\n") + 1
+    matches = len(re.findall(rb"^\d+:", body, re.MULTILINE)) if context else rows
+    return FileHits(path, rows, matches, functools.partial(_parse_hits, path, body))
+
+
+def _parse_hits(path: str, body: bytes) -> list[LineHit]:
+    row = re.compile(_ROW_PATTERN, re.DOTALL)
+    parsed = (row.match(raw) for raw in body.split(b"\n"))
+    return [
+        LineHit(path, int(number), sign == b":", text.removesuffix(b"\r").decode("utf-8", "surrogateescape"))
+        for number, sign, text in (found.groups() for found in parsed if found is not None)
+    ]
+
+
+MAX_NAMED = 5
+
+
+def split_hidden(
+    found: Iterable[T], path: Callable[[T], str], is_hidden: Callable[[str], bool]
+) -> tuple[list[T], list[str]]:
+    """What may be shown, and the paths of the rest."""
+    shown: list[T] = []
+    kept: list[str] = []
+    for item in found:
+        if is_hidden(path(item)):
+            kept.append(path(item))
+        else:
+            shown.append(item)
+    return shown, kept
+
+
+def describe_hidden(kept: Sequence[str]) -> list[str]:
+    """The line for the model; none when nothing was kept back."""
+    if not kept:
+        return []
+    names = join_some(sorted(kept), MAX_NAMED)
+    return [f"(left out, because a rule or a secret keeps it back: {names}; name a file by itself to ask for it)"]

@@ -1,1 +1,0 @@
-"""How files are found and searched: by ripgrep, or by a search of our own that finds the same."""

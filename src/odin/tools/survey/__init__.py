@@ -1,1 +1,0 @@
-"""What a repository is, told from its files alone: nothing is run and nothing is guessed."""

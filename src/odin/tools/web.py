@@ -1,0 +1,374 @@
+"""Addresses of pages, in one form for the rules, the cache and the wire, so that none of them reads another host.
+
+Which characters the bytes of a page stand for: its byte order mark says it, else its header, else the page.
+
+What a web server sent, made readable: HTML as Markdown, other text as it is, and a sentence for everything else.
+
+WebFetch: ask something of one web page.
+
+WebSearch: find pages. It exists only where the configuration names a search engine.
+"""
+
+import asyncio
+import codecs
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import msgspec
+from msgspec import Meta, Struct
+
+from odin.core.errors import OdinError
+from odin.core.passages import extract_excerpt
+from odin.core.small_jobs import WEB_ANSWER_JOB, PageQuestion
+from odin.core.tool import (
+    Args,
+    AskSmallModel,
+    Fetch,
+    FetchResponse,
+    SearchEngine,
+    Subject,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    fail,
+)
+from odin.sandbox.runner import ProcessRunner
+
+MAX_URL_CHARS = 8000
+_SAFE_CHARS = "/!$&'()*+,;=:@%~?[]"
+
+
+class InvalidUrl(ValueError):
+    """Not an address WebFetch can use. The message says why and never repeats a login."""
+
+
+def normalize_url(text: str) -> str:
+    """The address with a lower-case ASCII host and an encoded path, without its fragment. Raises BadAddress."""
+    text = text.strip()
+    if len(text) > MAX_URL_CHARS:
+        raise InvalidUrl(f"The address is {len(text):,} characters long; {MAX_URL_CHARS:,} is the limit.")
+    try:
+        parts = urlsplit(text)
+        host, port, login = parts.hostname or "", parts.port, "@" in parts.netloc
+    except ValueError:
+        raise InvalidUrl("The address cannot be read. Write it like https://example.org/page.") from None
+    if parts.scheme not in ("http", "https"):
+        named = f"{parts.scheme}:" if parts.scheme and "." not in parts.scheme else "one without http:// or https://"
+        raise InvalidUrl(f"WebFetch reads http and https addresses, not {named}. Write https://example.org/page.")
+    if login:
+        raise InvalidUrl("The address has a login in it, and WebFetch sends none. Leave it out.")
+    name = _normalize_host(host)
+    place = f"{name}:{port}" if port is not None else name
+    return urlunsplit(
+        (parts.scheme, place, quote(parts.path or "/", safe=_SAFE_CHARS), quote(parts.query, safe=_SAFE_CHARS), "")
+    )
+
+
+def _normalize_host(host: str) -> str:
+    if ":" in host:
+        return f"[{host}]"
+    try:
+        name = host.encode("idna").decode("ascii") if not host.isascii() else host
+    except UnicodeError:
+        name = ""
+    name = name.lower().removesuffix(".")
+    if not name or not all(char.isalnum() or char in "-._" for char in name):
+        raise InvalidUrl("The address has no host that could be reached. Write it like https://example.org/page.")
+    return name
+
+
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_HEAD_BYTES = 4096
+_CHARSET_DECLARATION = (
+    rb"""(?i)<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^>]{0,100}encoding\s*=\s*["']([\w.:-]+)"""
+)
+_WEB_NAMES = {"iso-8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "ascii": "cp1252"}
+"""Browsers read these as windows-1252, and pages are written for browsers."""
+
+_REFUSED_CODECS = frozenset(("punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "unicode-escape"))
+"""Python knows them and browsers do not. The first takes hours for a large page, others make half characters."""
+
+
+def decode_page(body: bytes, content_type: str) -> str:
+    """The text of a page. It never fails: what is said of it counts where it fits, else UTF-8, else windows-1252."""
+    for mark, name in _MARKS:
+        if body.startswith(mark):
+            return body[len(mark) :].decode(name, "replace")
+    names = _list_declared_charsets(body, content_type)
+    for name in (*names, "utf-8"):
+        text = _try_decode(name, body)
+        if text is not None:
+            return text
+    return body.decode("utf-8" if "utf-8" in names else "cp1252", "replace")
+
+
+def _list_declared_charsets(body: bytes, content_type: str) -> list[str]:
+    """What header and page say. A page that can be read so far is not in 16-bit characters, whatever it says."""
+    header = re.search(r"(?i)charset\s*=\s*[\"']?([\w.:-]+)", content_type)
+    declared = re.search(_CHARSET_DECLARATION, body[:_HEAD_BYTES])
+    written = (declared[1] or declared[2]).decode("ascii").lower() if declared else ""
+    names = [header[1].lower() if header else "", "utf-8" if written.startswith(("utf-16", "utf-32")) else written]
+    return [_WEB_NAMES.get(name.replace("_", "-"), name) for name in names if name]
+
+
+def _try_decode(name: str, body: bytes) -> str | None:
+    """The text, but for a character cut in half at its end; None when it is not in that encoding or there is none."""
+    try:
+        if codecs.lookup(name).name in _REFUSED_CODECS:
+            return None
+        b" ".decode(name, "replace")  # refuses what turns bytes into other bytes
+        return codecs.getincrementaldecoder(name)("strict").decode(body, False)
+    except (LookupError, ValueError):
+        return None
+
+
+MAX_TEXT = 200_000
+"""Characters kept of one page."""
+
+CONVERT_SECONDS = 30.0
+_MARKDOWN_PROGRAM = Path(__file__).with_name("web_markdown.py")
+_TEXT_TYPES = r"text/|application/(?:[\w.+-]*\+)?(?:json|xml|yaml|toml|javascript|x-ndjson|x-sh|sql)$|image/svg\+xml$"
+_FEW_CHARS = 200
+_SNIFFED_CHARS = 20_000
+"""Characters in which a page without a type shows that it is HTML."""
+
+
+class UnreadablePage(Exception):
+    """A page without text that could be shown. The message says what it is."""
+
+
+class WebPage(Struct, frozen=True):
+    """A page as text. `total` is how long the text was before it was cut; `shell` says that scripts would fill it."""
+
+    text: str
+    title: str = ""
+    total: int = 0
+    needs_scripts: bool = False
+
+
+async def read_page(fetched: FetchResponse, runner: ProcessRunner) -> WebPage:
+    """Raises Unreadable when it is not text, or its HTML cannot be converted."""
+    kind = fetched.content_type.partition(";")[0].strip().lower()
+    body = fetched.body
+    if _is_binary(kind, body):
+        size = f"{len(body):,} bytes" if fetched.complete else f"more than {len(body):,} bytes"
+        raise UnreadablePage(f"it is not text but {kind or 'of no stated type'} ({size})")
+    text = decode_page(body, fetched.content_type)
+    if kind in ("text/html", "application/xhtml+xml") or (kind in ("", "text/plain") and _is_html(text)):
+        return await _convert_html(text, fetched.url, runner)
+    text = text.strip()
+    return WebPage(text[:MAX_TEXT], total=len(text))
+
+
+def _is_binary(kind: str, body: bytes) -> bool:
+    """By the bytes first: a type may be wrong or missing. Text in 16-bit characters has its mark or its charset."""
+    if body.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return False
+    if b"\0" in body[:8192]:
+        return True
+    if not kind or kind in ("application/octet-stream", "application/xhtml+xml"):
+        return False
+    return re.match(_TEXT_TYPES, kind) is None
+
+
+def _is_html(text: str) -> bool:
+    start = text[:_SNIFFED_CHARS].lstrip()
+    while start.startswith("<!--"):
+        start = start.partition("-->")[2].lstrip()
+    return re.match(r"(?i)<(?:!doctype html|html|head|body)\b", start) is not None
+
+
+async def _convert_html(html: str, address: str, runner: ProcessRunner) -> WebPage:
+    import tempfile
+
+    handle, name = tempfile.mkstemp(prefix="odin-page-", suffix=".html")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            await asyncio.to_thread(file.write, html)
+        argv = [sys.executable, "-I", str(_MARKDOWN_PROGRAM), name, address, str(MAX_TEXT)]
+        done = await runner.capture(argv, cwd=str(Path(name).parent), timeout=CONVERT_SECONDS, stop_after=MAX_TEXT * 8)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    if done.timed_out:
+        raise UnreadablePage(f"its HTML could not be converted within {CONVERT_SECONDS:g} s")
+    try:
+        page = msgspec.json.decode(done.data, type=WebPage)
+    except msgspec.DecodeError:
+        reason = done.errors.strip().rsplit("\n", 1)[-1] or f"exit code {done.code}"
+        raise UnreadablePage(f"its HTML could not be converted ({reason[:200]})") from None
+    return msgspec.structs.replace(page, shell=_needs_scripts(html, page.text))
+
+
+def _needs_scripts(html: str, text: str) -> bool:
+    """Hardly any text, scripts, and an empty place for them to fill, or a note that asks to switch them on."""
+    if len(text) > _FEW_CHARS or not re.search(r"(?i)<script\b", html):
+        return False
+    names = "root|app|__next|__nuxt|___gatsby|main|svelte|q-app"
+    place = rf"""<div[^<>]{{0,200}}\bid\s{{0,9}}=\s{{0,9}}["']?(?:{names})\b|<app-root\b"""
+    asks = r"<noscript\b.{0,2000}?(?:javascript|scripts?\b)"
+    return re.search(f"(?is)(?:{place}|{asks})", html) is not None
+
+
+MAX_BYTES = 5_000_000
+MAX_MODEL_CHARS = 50_000
+"""Characters of a page that the lesser model is given."""
+
+MAX_FALLBACK_CHARS = 8_000
+"""Characters of a page that are shown when the lesser model cannot be asked."""
+
+_ANSWER_SECONDS = 180.0
+_QUOTED_CHARS = 300
+
+
+class WebFetchArgs(Args, frozen=True):
+    url: str
+    prompt: str
+
+
+class WebFetchTool(Tool[WebFetchArgs]):
+    """Fetch a web page and answer the prompt about it."""
+
+    name = "WebFetch"
+    kind = "network"
+    short = "Answer a prompt about a web page."
+    args = WebFetchArgs
+
+    def __init__(self, fetch: Fetch, small_model: AskSmallModel, runner: ProcessRunner) -> None:
+        self._fetch = fetch
+        self._small_model = small_model
+        self._runner = runner
+
+    def subject_of(self, args: WebFetchArgs) -> Subject:
+        try:
+            return Subject(url=normalize_url(args.url))
+        except InvalidUrl:
+            return Subject(url=args.url)
+
+    async def run(self, args: WebFetchArgs, ctx: ToolContext) -> ToolOutput:
+        if not args.prompt.strip():
+            return fail("The prompt is empty. Say what to find out from the page.")
+        try:
+            fetched = await self._fetch(normalize_url(args.url), limit=MAX_BYTES)
+        except InvalidUrl as error:
+            return fail(str(error))
+        except OdinError as error:
+            return fail(error.describe())
+        if fetched.location:
+            return _report_redirect(fetched)
+        fine = 200 <= fetched.status < 300
+        try:
+            page = await read_page(fetched, self._runner)
+        except UnreadablePage as error:
+            if not fine:
+                return fail(_describe_http_error(fetched, ""))
+            advice = "If it is needed, download it with ExecuteCommand and look at the file."
+            return fail(f"{fetched.url} cannot be shown: {error}. {advice}")
+        if not fine:
+            return fail(_describe_http_error(fetched, page.text))
+        if not page.text:
+            return fail(f"{fetched.url} has no text ({len(fetched.body):,} bytes).{_describe_script_page(page)}")
+        return await self._answer(args, fetched, page)
+
+    async def _answer(self, args: WebFetchArgs, fetched: FetchResponse, page: WebPage) -> ToolOutput:
+        shown = extract_excerpt(page.text, args.prompt, MAX_MODEL_CHARS)
+        question = PageQuestion(fetched.url, args.prompt, shown, page.title)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                answer = await self._small_model(WEB_ANSWER_JOB, question.render())
+            notes: list[str] = []
+        except (OdinError, TimeoutError) as error:
+            why = str(error) or f"no answer within {_ANSWER_SECONDS:g} s"
+            answer = shown = extract_excerpt(page.text, args.prompt, MAX_FALLBACK_CHARS)
+            notes = [f"The lesser model could not be asked ({why}): this is the page itself."]
+        notes += _list_caveats(fetched, page, len(shown))
+        heading = f"{fetched.url}: {page.title}" if page.title else fetched.url
+        text = "\n\n".join([heading, answer, *(f"({note})" for note in notes)])
+        return ToolOutput(text=text, note=f"Read {fetched.url}: {len(page.text):,} characters")
+
+
+def _report_redirect(fetched: FetchResponse) -> ToolOutput:
+    text = (
+        f"{fetched.url} redirects to another place, which was not read: {fetched.location}\n"
+        "Call WebFetch with that address if you want it."
+    )
+    return ToolOutput(text=text, note=f"{fetched.url} redirects elsewhere")
+
+
+def _describe_http_error(fetched: FetchResponse, text: str) -> str:
+    said = " ".join(text.split())[:_QUOTED_CHARS]
+    tail = f" The page says: {said}" if said else ""
+    return f"{fetched.url} answered with HTTP status {fetched.status}. Check the address.{tail}"
+
+
+def _list_caveats(fetched: FetchResponse, page: WebPage, shown: int) -> list[str]:
+    """What of the page was not looked at, and what makes it doubtful."""
+    notes: list[str] = []
+    if not fetched.complete:
+        notes.append(f"The page is longer than {MAX_BYTES:,} bytes; the rest was not read.")
+    if page.total > len(page.text) or shown < len(page.text):
+        kept = f", of the first {len(page.text):,}" if page.total > len(page.text) else ""
+        notes.append(
+            f"{shown:,} of {page.total:,} characters were looked at: the beginning and what matches the prompt{kept}. "
+            "For all of it, download the page with ExecuteCommand."
+        )
+    if page.needs_scripts:
+        notes.append(_describe_script_page(page).strip())
+    return notes
+
+
+def _describe_script_page(page: WebPage) -> str:
+    if not page.needs_scripts:
+        return ""
+    return " This page is suspect: it has hardly any text and is filled by scripts, which do not run here."
+
+
+MAX_RESULTS = 5
+_SNIPPET_CHARS = 500
+
+
+class WebSearchArgs(Args, frozen=True):
+    query: Annotated[str, Meta(min_length=1)]
+    max_results: Annotated[int, Meta(ge=1, le=MAX_RESULTS)] = MAX_RESULTS
+
+
+class WebSearchTool(Tool[WebSearchArgs]):
+    """Search the web for titles, addresses and snippets."""
+
+    name = "WebSearch"
+    kind = "network"
+    short = "Search the web."
+    args = WebSearchArgs
+
+    def __init__(self, engine: SearchEngine) -> None:
+        self._engine = engine
+
+    def subject_of(self, args: WebSearchArgs) -> Subject:
+        return Subject(url=self._engine.address_of(args.query))
+
+    def title_of(self, args: WebSearchArgs) -> str:
+        return args.query
+
+    async def run(self, args: WebSearchArgs, ctx: ToolContext) -> ToolOutput:
+        if not args.query.strip():
+            return fail("The query is empty. Say what to search for.")
+        try:
+            hits = await self._engine.search(args.query.strip(), args.max_results)
+        except OdinError as error:
+            return fail(error.describe())
+        note = f"Searched for {args.query!r}: {len(hits)} results"
+        if not hits:
+            return ToolOutput(text=f"Nothing was found for {args.query!r}. Try other words.", note=note)
+        lines = [
+            f"{number}. {hit.title or hit.url}\n   {hit.url}"
+            + (f"\n   {_shorten_snippet(hit.snippet)}" if hit.snippet else "")
+            for number, hit in enumerate(hits, 1)
+        ]
+        return ToolOutput(text="\n".join(lines), note=note)
+
+
+def _shorten_snippet(text: str) -> str:
+    return text if len(text) <= _SNIPPET_CHARS else f"{text[: _SNIPPET_CHARS - 1]}…"

@@ -1,1 +1,0 @@
-"""What becomes of a web page before a model reads it."""

@@ -1,1 +1,0 @@
-"""The conversation on a terminal, and its commands."""

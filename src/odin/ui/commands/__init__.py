@@ -1,1 +1,0 @@
-"""What commands mean and what is said of them, in words: the same for every front end."""

@@ -1,0 +1,142 @@
+"""What a finished turn means to the program that started Odin: an exit code, and a sentence when it was no success.
+
+Signals of the outside: the first one interrupts the turn, the second one ends the wait for it.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from odin.core import errors
+from odin.core.client import Client
+from odin.core.event import Envelope, ExitReason, TurnEnded, TurnStarted
+from odin.core.op import Interrupt, QueuePolicy
+
+EXIT_READER_GONE = 141
+"""The exit code when standard output was closed before everything was written: 128 + SIGPIPE, as for other programs."""
+
+OUTPUT_CLOSED = "Standard output is closed, so there is nowhere to write the answer. Nothing was done."
+
+_ENDING_SENTENCES: dict[ExitReason, str] = {
+    "max_turns": "Stopped after {steps} model calls, the limit of this run. Raise it with --max-turns, or go on with "
+    "--continue.",
+    "error_max_budget_usd": "Stopped: the budget is used up (this turn cost ${cost:.4f}). Raise it with "
+    "--max-budget-usd, and go on with --continue.",
+    "interrupted": "Interrupted.",
+    "max_tokens": "The model's reply was cut off by its token limit.",
+    "aborted": "Aborted.",
+    "error": "The turn failed.",
+    "loop_detected": "Stopped: the model repeated the same calls without getting further.",
+}
+
+
+def exit_code_of(ended: TurnEnded) -> int:
+    """0 ok, 1 error, 2 usage, 75 worth trying again, 130 interrupted."""
+    if ended.reason == "end_turn":
+        return 0
+    if ended.reason == "interrupted":
+        return errors.Interrupted.exit_code
+    kind = getattr(errors, ended.error_kind, None) if ended.error_kind else None
+    if isinstance(kind, type) and issubclass(kind, errors.OdinError):
+        return kind.exit_code
+    return 1
+
+
+def describe_ending(ended: TurnEnded) -> str:
+    """Why the turn ended before the work was done and what to do about it; empty after a success."""
+    if ended.reason == "end_turn":
+        return ""
+    said = f"{ended.error} {ended.hint}".strip() if ended.reason == "error" or ended.hint else ""
+    return said or _ENDING_SENTENCES[ended.reason].format(steps=ended.steps, cost=ended.cost_usd)
+
+
+def format_resume_hint(session: str, asked: bool) -> str:
+    """How to come back, when there is something to come back to."""
+    return f"Resume this session with: odin --resume {session}\n" if session and asked else ""
+
+
+PATIENCE_S = 10.0
+"""How long an interrupted turn may take to wind up before we leave without it."""
+
+_SIGNAL_EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+
+
+class StopSignals:
+    """While it is entered, SIGINT, SIGTERM and SIGHUP interrupt the session; `code` is then the exit code.
+
+    Prompts that wait rest in the log, because the process ends; `queue` is for a SIGINT that ends only the turn.
+    `after` takes the signals over, so that there is no moment in which one of them kills us.
+
+    `asked` is done at the first signal; `gone` is done when there is nothing left to wait for.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        patience: float = PATIENCE_S,
+        queue: QueuePolicy = "rest",
+        on_exit: Callable[[], None] | None = None,
+    ) -> None:
+        self._client = client
+        self._queue: QueuePolicy = queue
+        self._on_exit = on_exit
+        self._patience = patience
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[bool]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._running = False
+        self.code = 0
+        self.requested: asyncio.Future[None] = self._loop.create_future()
+        self.abandoned: asyncio.Future[None] = self._loop.create_future()
+
+    def __enter__(self) -> Self:
+        for number, code in _SIGNAL_EXIT_CODES.items():
+            try:
+                self._loop.add_signal_handler(number, self.stop, code)
+            except (ValueError, RuntimeError):
+                break  # not the main thread: the program that embeds us keeps its signals
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._on_exit is not None:
+            self._on_exit()
+        else:
+            for number in _SIGNAL_EXIT_CODES:
+                self._loop.remove_signal_handler(number)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def stop(self, code: int) -> None:
+        if self.code:
+            self._abandon()
+            return
+        self.code = code
+        self.requested.set_result(None)
+        self._timer = self._loop.call_later(self._patience, self._abandon)
+        if self._running:
+            self._interrupt()
+
+    def handle_event(self, envelope: Envelope) -> None:
+        """Follow the session: a turn that begins when we were told to stop is stopped too."""
+        if envelope.agent:
+            return
+        if isinstance(envelope.event, TurnStarted):
+            self._running = True
+            if self.code:
+                self._interrupt()
+        elif isinstance(envelope.event, TurnEnded):
+            self._running = False
+
+    def _interrupt(self) -> None:
+        queue = self._queue if self.code == _SIGNAL_EXIT_CODES[signal.SIGINT] else "rest"
+        task = self._loop.create_task(self._client.submit(Interrupt(queue)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _abandon(self) -> None:
+        if not self.abandoned.done():
+            self.abandoned.set_result(None)

@@ -1,0 +1,192 @@
+"""Calls the person back: the bell, a desktop notification and the terminal's title. All are written in one place."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from odin.core.client import Client, SessionInfo
+from odin.core.event import (
+    Envelope,
+    LoopChanged,
+    PermissionAnswered,
+    PermissionAsked,
+    QuestionsAnswered,
+    QuestionsAsked,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.core.tui_settings import TuiSettings
+from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
+
+if TYPE_CHECKING:
+    from odin.ui.tui.app import OdinApp
+
+LONG_WORK_S = 10.0
+"""Work that took this long is over: somebody may have looked away meanwhile."""
+
+MAX_CHARS = 120
+BELL = "\a"
+PUSH_TITLE, POP_TITLE = "\x1b[22;0t", "\x1b[23;0t"
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e0fff]+"
+)
+
+
+def sanitize_line(text: str) -> str:
+    """Foreign words as they may stand inside a sequence for the terminal: one short line that cannot end it."""
+    line = " ".join(_UNPRINTABLE.sub(" ", text).split())
+    return line if len(line) <= MAX_CHARS else f"{line[: MAX_CHARS - 1]}…"
+
+
+def format_desktop_notification(title: str, text: str, env: Mapping[str, str]) -> str:
+    """The sequence for a desktop notification in this terminal; "" where there is none that would be understood."""
+    term = env.get("TERM", "")
+    if term in ("", "dumb", "linux") or (term.startswith("screen") and "TMUX" not in env):
+        return ""
+    title, text = sanitize_line(title), sanitize_line(text)
+    if "KITTY_WINDOW_ID" in env or term == "xterm-kitty":
+        sequence = f"\x1b]99;;{title}: {text}\x1b\\"
+    elif term.startswith(("rxvt", "foot")):
+        sequence = f"\x1b]777;notify;{title.replace(';', ',')};{text.replace(';', ',')}\x1b\\"
+    else:
+        sequence = f"\x1b]9;{title}: {text}\x1b\\"
+    return f"\x1bPtmux;{sequence.replace(chr(27), chr(27) * 2)}\x1b\\" if "TMUX" in env else sequence
+
+
+def format_title(text: str) -> str:
+    return f"\x1b]0;{sanitize_line(text)}\a"
+
+
+class Notifier:
+    """A watcher. What happened before the app looked rings no bell.
+
+    A turn that ends is told with the next frame, so that nobody is called for one that another follows at once; while
+    loop mode goes on, nobody is called at all.
+    """
+
+    def __init__(self, app: "OdinApp | None", settings: TuiSettings, env: Mapping[str, str] | None = None) -> None:
+        self._app = app
+        self._settings = settings
+        self._env = dict(os.environ) if env is None else env
+        self.write: Callable[[str], None] = self._write_to_terminal
+        self._project = ""
+        self._asked: set[str] = set()
+        self._working = False
+        self._looping = False
+        self._since = 0.0
+        self._pending: list[tuple[str, bool]] = []
+        self._title = ""
+        self._title_pushed = False
+        self.focus_known = False
+        self.focused = True
+
+    # --- what happens ---
+
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
+        self._project = PurePath(info.cwd).name or info.cwd
+        self._asked.clear()
+        self._pending.clear()
+        self._working = self._looping = False
+
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
+        event, agent = envelope.event, envelope.agent
+        if isinstance(event, PermissionAsked | QuestionsAsked):
+            self._asked.add(event.ask_id)
+            if live:
+                self._pending.append((_describe_question(event), True))
+        elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+            self._asked.discard(event.ask_id)
+        elif isinstance(event, LoopChanged):
+            self._looping = event.state in ACTIVE_LOOP_STATES
+        elif isinstance(event, TurnStarted) and not agent:
+            self._since = self._since if self._working or self._looping else envelope.ts
+            self._working = True
+            self._pending = [(text, asks) for text, asks in self._pending if asks]
+        elif isinstance(event, TurnEnded) and not agent:
+            self._note_turn_end(event, envelope.ts, live)
+
+    def _note_turn_end(self, event: TurnEnded, ts: float, live: bool) -> None:
+        self._working = False
+        self._asked.clear()
+        self._pending = []
+        if live and event.reason not in ("interrupted", "aborted") and self._is_worth_telling(ts - self._since):
+            failed = event.reason != "end_turn"
+            self._pending.append((f"failed: {event.error or event.reason}" if failed else "finished", False))
+
+    def _is_worth_telling(self, seconds: float) -> bool:
+        return seconds >= LONG_WORK_S or not self.focused
+
+    def draw_frame(self) -> None:
+        self._show_title()
+        held = self._looping and not self._asked
+        if not self._pending or held:
+            return
+        text, asks = self._pending[-1]
+        self._pending.clear()
+        if asks and not self._asked:
+            return
+        self._notify(text)
+
+    def _notify(self, text: str) -> None:
+        if self._settings.bell:
+            self.write(BELL)
+        watched = self.focus_known and self.focused
+        if self._settings.desktop_notification and not watched:
+            self._write_if(format_desktop_notification(f"Odin in {self._project}", text, self._env))
+
+    # --- the title ---
+
+    def _show_title(self) -> None:
+        silent = self._env.get("TERM", "") in ("", "dumb", "linux")
+        lent = self._app is not None and not getattr(self._app._driver, "holding", True)
+        if silent or lent or not self._settings.title or not self._project:
+            return
+        state = "? needs you — " if self._asked else "✳ working — " if self._working or self._looping else ""
+        title = f"{state}{self._project}"
+        if title != self._title:
+            self._title = title
+            self.write(("" if self._title_pushed else PUSH_TITLE) + format_title(title))
+            self._title_pushed = True
+
+    def restore_title(self) -> None:
+        """Give the terminal its own title back, before it is left or lent to somebody else."""
+        if self._title_pushed:
+            self.write(POP_TITLE)
+            self._title_pushed, self._title = False, ""
+
+    # --- the terminal ---
+
+    def record_focus(self, focused: bool) -> None:
+        """The terminal says whether it is looked at; one that never does may be hidden at any time."""
+        self.focus_known, self.focused = True, focused
+
+    def _write_if(self, text: str) -> None:
+        if text:
+            self.write(text)
+
+    def _write_to_terminal(self, text: str) -> None:
+        driver = self._app._driver if self._app is not None and not self._app.is_headless else None
+        if driver is not None:
+            driver.write(text)
+            driver.flush()
+
+
+def restore_title_on_suspend(app: Any, notifier: Notifier) -> None:
+    """While the app is suspended the terminal has its own title."""
+
+    def back(_: object) -> None:
+        app.wake()
+
+    def away(_: object) -> None:
+        notifier.restore_title()
+
+    app.app_suspend_signal.subscribe(app, away, immediate=True)
+    app.app_resume_signal.subscribe(app, back)
+
+
+def _describe_question(event: PermissionAsked | QuestionsAsked) -> str:
+    if isinstance(event, PermissionAsked):
+        return f"needs your permission for {event.name}"
+    return f"asks: {event.questions[0].text}" if event.questions else "asks something"

@@ -1,0 +1,313 @@
+"""Changing one line in place: the text is there, and the usual keys work on it.
+
+The arguments of a call in the person's own editor.
+
+A prompt that comes back to be changed and sent again: in the line itself, or in the person's editor.
+"""
+
+import asyncio
+import codecs
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+
+from odin.core.errors import OdinError, UsageError
+from odin.ui.plain.tty import Tty, discard_typed, enter_cbreak_mode, read_chunk, restore_terminal_after
+from odin.ui.terminal import escape_hidden, is_dumb, quote_block, width_of, write_line, write_text
+
+_KEY_SEQUENCE = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|\x1b\[?[0-9;]*|[\s\S]")
+
+_MOVES = {
+    "\x1b[D": "left",
+    "\x1b[C": "right",
+    "\x1b[H": "home",
+    "\x1b[F": "end",
+    "\x1bOD": "left",
+    "\x1bOC": "right",
+    "\x1bOH": "home",
+    "\x1bOF": "end",
+    "\x1b[1~": "home",
+    "\x1b[4~": "end",
+    "\x1b[3~": "delete",
+    "\x01": "home",
+    "\x05": "end",
+    "\x02": "left",
+    "\x06": "right",
+    "\x08": "back",
+    "\x7f": "back",
+    "\x15": "clear",
+    "\x0b": "cut",
+    "\x17": "word",
+    "\x1b[A": "up",
+    "\x1b[B": "down",
+    "\x1bOA": "up",
+    "\x1bOB": "down",
+    "\x10": "up",
+    "\x0e": "down",
+}
+
+_CURSOR_STEPS: dict[str, Callable[[int, int], int]] = {
+    "left": lambda at, end: max(at - 1, 0),
+    "right": lambda at, end: min(at + 1, end),
+    "home": lambda at, end: 0,
+    "end": lambda at, end: end,
+}
+
+_PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
+BRACKETED_PASTE_ON, BRACKETED_PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
+"""Have the terminal say where a paste begins and ends, so that its line ends are text."""
+
+_SCREEN_SYMBOLS = {ord("\n"): "↵", ord("\t"): " "}
+
+
+class LineEditor:
+    """A line and the place of the cursor in it. What was pasted may hold several; they are one text all the same.
+
+    `earlier` are lines that were typed before, the newest last, to be called back. `complete` is called for a Tab.
+    """
+
+    def __init__(
+        self, text: str, earlier: Sequence[str] = (), complete: Callable[["LineEditor"], None] | None = None
+    ) -> None:
+        self.text = text
+        self.cursor: int = len(text)
+        self._partial_key = ""
+        self._pasting = False
+        self._pasted = ""
+        self._history = earlier
+        self._complete = complete
+        self._history_offset = 0
+        self._unsent = text
+
+    @property
+    def display_text(self) -> str:
+        """The text as one row: a character for each of its own."""
+        return self.text.translate(_SCREEN_SYMBOLS)
+
+    def press(self, keys: str) -> Literal["", "done", "closed"]:
+        """Take what was typed: it is done at the line end, and closed by Ctrl-D on an empty line."""
+        keys, self._partial_key = self._partial_key + keys, ""
+        for found in _KEY_SEQUENCE.finditer(keys):
+            key = found[0]
+            if key in (_PASTE_START, _PASTE_END):
+                self._pasting, self._pasted = key == _PASTE_START, ""
+            elif key[0] == "\x1b" and key not in _MOVES and found.end() == len(keys):
+                self._partial_key = key if len(key) < 8 and not key[-1].isalpha() else ""
+            elif self._pasting:
+                self._paste(key)
+            elif key in "\r\n":
+                return "done"
+            elif key == "\x04" and not self.text:
+                return "closed"
+            elif key == "\t" and self._complete is not None:
+                self._complete(self)
+            elif key in _MOVES:
+                self._move(_MOVES[key])
+            else:
+                self._insert(key)
+        return ""
+
+    def _paste(self, key: str) -> None:
+        """Terminals send a line end as one of three."""
+        if key in "\r\n":
+            self._insert("" if key == "\n" and self._pasted == "\r" else "\n")
+        else:
+            self._insert(key)
+        self._pasted = key
+
+    def _insert(self, key: str) -> None:
+        if key > "\x7f" and key.isspace():
+            key = " "
+        if escape_hidden(key) == key or (self._pasting and key in "\n\t"):
+            self.text = self.text[: self.cursor] + key + self.text[self.cursor :]
+            self.cursor += len(key)
+
+    def replace(self, start: int, text: str) -> None:
+        """Put this in the place of what stands from there to the cursor."""
+        self.text = self.text[:start] + text + self.text[self.cursor :]
+        self.cursor = start + len(text)
+
+    def _move(self, name: str) -> None:
+        text, at = self.text, self.cursor
+        if name in _CURSOR_STEPS:
+            self.cursor = _CURSOR_STEPS[name](at, len(text))
+        elif name in ("up", "down"):
+            self._recall(1 if name == "up" else -1)
+        else:
+            first, last = self._span_of_cut(name)
+            self.text, self.cursor = text[:first] + text[last:], first
+
+    def _span_of_cut(self, name: str) -> tuple[int, int]:
+        """From where to where a key takes text away."""
+        text, at = self.text, self.cursor
+        if name == "back":
+            return max(at - 1, 0), at
+        if name == "delete":
+            return at, at + 1
+        if name == "clear":
+            return 0, at
+        if name == "cut":
+            return at, len(text)
+        rest = text[:at].rstrip()
+        return max(rest.rfind(" "), rest.rfind("\n")) + 1, at
+
+    def _recall(self, step: int) -> None:
+        back = self._history_offset + step
+        if 0 <= back <= len(self._history):
+            self._unsent = self.text if not self._history_offset else self._unsent
+            self._history_offset = back
+            self.text = self._history[-back] if back else self._unsent
+            self.cursor = len(self.text)
+
+    def render(self, label: str, columns: int) -> str:
+        """The line on a terminal: as much around the cursor as fits behind the label."""
+        text, room = self.display_text, max(columns - width_of(label) - 1, 8)
+        first, last = self.cursor, self.cursor
+        while width_of(text[first:last]) < room and (first > 0 or last < len(text)):
+            wider = (max(first - 1, 0), min(last + 1, len(text)))
+            if width_of(text[wider[0] : wider[1]]) > room:
+                break
+            first, last = wider
+        back = width_of(text[self.cursor : last])
+        return f"\r\x1b[K{label}{text[first:last]}" + (f"\x1b[{back}D" if back else "")
+
+
+def can_edit_line(text: str) -> bool:
+    """Whether a text can be changed in one line: nothing in it is hidden, and it is not several lines."""
+    return escape_hidden(text) == text
+
+
+async def edit_line(tty: Tty, label: str, text: str) -> str | None:
+    """What a person makes of this text; None when the terminal is closed or Ctrl-D was typed."""
+    discard_typed(tty.fd)
+    if is_dumb(os.environ):
+        typed = await tty.ask_line(f"{label}(was: {text}) ")
+        return typed.rstrip("\n") if typed and can_edit_line(typed.rstrip("\n")) else None
+    line, decoder = LineEditor(text), codecs.getincrementaldecoder("utf-8")("replace")
+    with enter_cbreak_mode(tty.fd):
+        while True:
+            tty.write(line.render(label, tty.get_columns()))
+            typed = await read_chunk(tty.fd)
+            state = line.press(decoder.decode(typed)) if typed else "closed"
+            if state:
+                tty.write(f"{line.render(label, tty.get_columns())}\n")
+                return line.text if state == "done" else None
+
+
+_PATIENCE_S = 2.0
+"""How long an editor that is no longer wanted may take to leave."""
+
+
+def find_editor(environ: Mapping[str, str] | None = None) -> list[str]:
+    """The command that $VISUAL or $EDITOR names; nothing when neither does."""
+    import shlex
+
+    env = os.environ if environ is None else environ
+    for name in ("VISUAL", "EDITOR"):
+        try:
+            words = shlex.split(env.get(name, ""))
+        except ValueError as error:
+            raise UsageError(f"${name} cannot be read as a command: {error}.") from None
+        if words:
+            return words
+    return []
+
+
+def format_arguments(args: Mapping[str, Any]) -> str:
+    """Arguments as a person can read and change them."""
+    return msgspec.json.format(msgspec.json.encode(args), indent=2).decode() + "\n"
+
+
+def parse_edited_arguments(text: str) -> dict[str, Any]:
+    """What was written there. Raises UsageError when it is no JSON object."""
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"That is not JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise UsageError("The arguments have to be one JSON object.")
+    return cast("dict[str, Any]", found)
+
+
+def summarize_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Which arguments are not what they were."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return f"changed {', '.join(names)}" if names else ""
+
+
+async def edit_externally(tty: Tty, command: list[str], text: str) -> str:
+    """What the person makes of this text in the editor, in a file that only they can read. Raises UsageError."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="odin-edit-") as folder:
+        path = Path(folder, "arguments.json")
+        path.write_text(text, encoding="utf-8")
+        with restore_terminal_after(tty.fd):
+            code = await _run_editor([*command, str(path)], tty.fd)
+        if code:
+            raise UsageError(f"The editor {command[0]} ended with exit code {code}, so nothing was changed.")
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise UsageError(f"What the editor left cannot be read ({error}).") from error
+
+
+async def _run_editor(command: list[str], fd: int) -> int:
+    """It belongs to our own process group, because only that may read the terminal."""
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stdin=fd, stdout=fd, stderr=fd)
+    except OSError as error:
+        raise UsageError(f"The editor {command[0]} cannot be started ({error.strerror}).") from error
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        await _stop_editor(process)
+        raise
+
+
+async def _stop_editor(process: asyncio.subprocess.Process) -> None:
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _PATIENCE_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+async def edit_draft(draft: str, label: str, *, outside: bool = False) -> str:
+    """What a person makes of it, `outside` always in their editor; "" when they leave it, by Ctrl-C too."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(_edit_draft(draft.rstrip(), label, outside))
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        write_text(sys.stderr, "\n")
+        return ""
+    except OdinError as error:
+        write_line(sys.stderr, error.describe())
+        return ""
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _edit_draft(draft: str, label: str, outside: bool) -> str:
+    tty = Tty(sys.stdin, sys.stderr)
+    command = [] if can_edit_line(draft) and not outside else find_editor()
+    if outside and not command:
+        raise UsageError("There is no editor to open.", "Set $VISUAL or $EDITOR to the one you like.")
+    if command:
+        return await edit_externally(tty, command, draft)
+    if can_edit_line(draft.replace("\n", "").replace("\t", "")):
+        return await edit_line(tty, label, draft) or ""
+    write_text(sys.stderr, "\n".join([*quote_block(draft, tty.get_columns()), ""]))
+    write_line(
+        sys.stderr, "That was the prompt. Some of it cannot be shown here: set $EDITOR to change it, or type it anew."
+    )
+    return ""

@@ -1,0 +1,133 @@
+"""What a session asks a person, on a terminal: one thing at a time, taken back when it no longer matters."""
+
+import asyncio
+from collections import deque
+from typing import Protocol, TextIO
+
+from odin.core.client import Client
+from odin.core.errors import OdinError
+from odin.core.event import (
+    Envelope,
+    PermissionAnswered,
+    PermissionAsked,
+    QuestionsAnswered,
+    QuestionsAsked,
+    TurnEnded,
+)
+from odin.core.op import AnswerPermission, AnswerQuestions
+from odin.ui.plain.tty import Tty, is_in_background
+from odin.ui.terminal import escape_hidden, wrap_words
+
+_BACKGROUND = "Odin runs in the background and cannot ask."
+
+PendingQuestion = PermissionAsked | QuestionsAsked
+
+
+class TerminalHolder(Protocol):
+    """Who has the terminal when nobody is asked, and leaves it meanwhile."""
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+class QuestionQueue:
+    """The only reader of the terminal while a turn runs."""
+
+    def __init__(self, client: Client, keyboard: TextIO, err: TextIO | None, progress: TerminalHolder) -> None:
+        self._client = client
+        self._tty = Tty(keyboard, err)
+        self._progress = progress
+        self._waiting: deque[tuple[PendingQuestion, str]] = deque()
+        self._current = ""
+        self._cancel_reason = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def handle_event(self, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, PermissionAsked | QuestionsAsked):
+            self._waiting.append((event, envelope.agent))
+            self._start_next()
+        elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+            self._cancel(event.ask_id, _describe_answer(event))
+        elif isinstance(event, TurnEnded) and not envelope.agent:
+            self._waiting.clear()
+            self._cancel(self._current)
+
+    async def close(self) -> None:
+        """Let go of the terminal. Whoever reads it next must find it free, so this waits until it is."""
+        self._waiting.clear()
+        task = self._task
+        self._cancel(self._current)
+        if task is not None:
+            await asyncio.wait([task], timeout=3.0)
+
+    def _cancel(self, ask_id: str, why: str = "") -> None:
+        self._waiting = deque(item for item in self._waiting if item[0].ask_id != ask_id)
+        if ask_id and ask_id == self._current and self._task is not None:
+            self._current, self._cancel_reason = "", why
+            self._task.cancel()
+
+    def _start_next(self) -> None:
+        if self._task is None and self._waiting:
+            ask, agent = self._waiting.popleft()
+            self._current, self._cancel_reason = ask.ask_id, ""
+            self._task = asyncio.get_running_loop().create_task(self._ask(ask, agent))
+            self._task.add_done_callback(self._finish_current)
+
+    def _finish_current(self, task: "asyncio.Task[None]") -> None:
+        self._task, self._current = None, ""
+        if not task.cancelled():
+            task.result()
+        self._start_next()
+
+    async def _ask(self, ask: PendingQuestion, agent: str) -> None:
+        """Until the session takes an answer: one it refuses, such as a rule that cannot be read, is asked for again."""
+        self._progress.hold()
+        try:
+            while not await self._try_to_answer(ask, agent):
+                pass
+        except asyncio.CancelledError:
+            self._tty.write(f"\n{self._cancel_reason}\n" if self._cancel_reason else "\n")
+            raise
+        finally:
+            self._progress.release()
+
+    async def _try_to_answer(self, ask: PendingQuestion, agent: str) -> bool:
+        try:
+            answer = await self._answer(ask, agent)
+        except OSError:
+            answer = _make_refusal(ask, "The question could not be asked on this terminal.")
+        self._current = ""
+        try:
+            await self._client.submit(answer)
+        except OdinError as error:
+            self._current = ask.ask_id
+            self._tty.write(f"{wrap_words(escape_hidden(error.describe()), self._tty.get_columns())}\n")
+            return False
+        return True
+
+    async def _answer(self, ask: PendingQuestion, agent: str) -> AnswerPermission | AnswerQuestions:
+        if is_in_background(self._tty.fd):
+            return _make_refusal(ask, _BACKGROUND)
+        if isinstance(ask, QuestionsAsked):
+            from odin.ui.plain.question_flow import ask_questions
+
+            return await ask_questions(self._tty, ask)
+        from odin.ui.plain.question_flow import PermissionFlow
+
+        return await PermissionFlow(self._tty, ask, agent).ask()
+
+
+def _describe_answer(event: PermissionAnswered | QuestionsAnswered) -> str:
+    if isinstance(event, PermissionAnswered):
+        from odin.ui.plain.permission_prompt import describe_answer_elsewhere
+
+        return describe_answer_elsewhere(event)
+    return "This was answered elsewhere."
+
+
+def _make_refusal(ask: PendingQuestion, why: str) -> AnswerPermission | AnswerQuestions:
+    if isinstance(ask, QuestionsAsked):
+        return AnswerQuestions(ask.ask_id, cancelled=True, by=why)
+    return AnswerPermission(ask.ask_id, allow=False, reason=why, by="nobody")

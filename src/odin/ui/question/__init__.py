@@ -1,1 +1,0 @@
-"""What a person is asked on a terminal."""

@@ -1,0 +1,271 @@
+"""Models in words: how much they hold, what they cost, and the list of them.
+
+How full the window is, what was spent, and what may be.
+
+What was spent, in words and tables: by a session or the whole project, as a whole, by model, by agent or by day.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from odin.core.client import AvailableModel, ContextReport, SessionInfo, Snapshot
+from odin.core.errors import UsageError
+from odin.core.usage import UsageGrouping, UsageReport, UsageRow, UsageTotals
+from odin.ui.terminal import escape_hidden, shorten
+
+
+def format_window(tokens: int) -> str:
+    if not tokens:
+        return ""
+    return f"{tokens / 1_000_000:.3g}M" if tokens >= 1_000_000 else f"{tokens // 1000}k"
+
+
+def format_prices(item: AvailableModel) -> str:
+    """USD per million tokens in and out. What is not known is not shown as free."""
+    if item.price_input is None or item.price_output is None:
+        return ""
+    if not item.price_input and not item.price_output:
+        return "free"
+    return f"${item.price_input:g} in, ${item.price_output:g} out per million"
+
+
+def format_models(models: Sequence[AvailableModel], chosen: str, columns: int, words: str = "") -> str:
+    """A line for each whose name or place holds the words; the one in use has a mark."""
+    sought = words.casefold().split()
+    fitting = [item for item in models if all(word in f"{item.ref} {item.address}".casefold() for word in sought)]
+    if not fitting:
+        return "No model fits these words.\n" if models else "No model is known here. /model NAME takes any name.\n"
+    widest = min(max(len(item.ref) for item in fitting), 48)
+    lines: list[str] = []
+    for item in fitting:
+        mark = "*" if item.ref == chosen else " "
+        about = ", ".join(filter(None, (format_window(item.context), format_prices(item), escape_hidden(item.note))))
+        lines.append(shorten(f"{mark} {escape_hidden(item.ref):<{widest}}  {about}".rstrip(), columns - 1))
+    return "\n".join(lines) + "\n"
+
+
+_BAR_COLUMNS = 30
+
+
+def parse_budget(text: str) -> float:
+    """The US dollars that were typed. Raises UsageError."""
+    try:
+        return float(text.removeprefix("$"))
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is not a number of US dollars.", "Write /budget 5, or /budget 0 for none."
+        ) from None
+
+
+def describe_budget(amount: float) -> str:
+    return f"This session may cost {format_usd(amount)}." if amount else "This session may cost whatever it takes."
+
+
+def can_resume_work(shot: Snapshot, amount: float) -> bool:
+    """Whether work that a budget had stopped can go on with this one."""
+    stopped = bool(shot.messages) and shot.messages[-1].reason == "error_max_budget_usd" and not shot.executing
+    return stopped and (amount == 0 or amount > shot.cost_usd)
+
+
+def format_context(report: ContextReport) -> str:
+    """How full the window is, and a line for each source, the largest first."""
+    about = "" if report.measured else "about "
+    limit = f" of {report.limit:,}" if report.limit else ""
+    lines = [f"{escape_hidden(report.model)}: {about}{report.used:,} tokens{limit}"]
+    if report.limit:
+        part = min(1.0, report.used / report.limit)
+        lines[0] += f" ({report.used / report.limit:.0%})"
+        lines.append(f"[{'#' * round(part * _BAR_COLUMNS):<{_BAR_COLUMNS}}]")
+    else:
+        lines[0] += "; how many it can hold is not known"
+    widest = max((len(part.source) for part in report.parts), default=0)
+    for part in sorted(report.parts, key=lambda part: -part.tokens):
+        share = part.tokens / report.used if report.used else 0
+        count = f"   {part.count} of them" if part.count > 1 else ""
+        lines.append(f"  {escape_hidden(part.source):<{widest}}  {part.tokens:>9,}  {share:>4.0%}{count}")
+    if report.threshold:
+        lines.append(f"At {report.threshold:,} tokens older parts are made shorter. /compact does it now.")
+    if report.compacting:
+        lines.append("A summary is being made. /compact cancel gives it up.")
+    lines.append(
+        "The total is what the model counted; the parts are estimates."
+        if report.measured
+        else "All of it is an estimate until the next reply."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def format_usage(shot: Snapshot, info: SessionInfo) -> str:
+    """What this session has spent, by model and by agent."""
+    total = sum(shot.spent_by_model.values(), UsageTotals())
+    if not total.calls:
+        return "No model was asked yet.\n"
+    alone = f" ({escape_hidden(next(iter(shot.spent_by_model)))})" if len(shot.spent_by_model) == 1 else ""
+    lines = [f"This session{alone}: {format_totals(total)}"]
+    groups = [shot.spent_by_model, {name or "main agent": spent for name, spent in shot.spent_by_agent.items()}]
+    for group in groups:
+        if len(group) > 1:
+            width = max(map(len, group))
+            lines += [f"  {escape_hidden(name):<{width}}  {format_totals(spent)}" for name, spent in group.items()]
+    if total.unpriced:
+        lines.append(f"{total.unpriced:,} tokens are of models whose price is not known; they are in no cost.")
+    if info.budget_usd:
+        lines.append(f"Budget: {format_usd(info.budget_usd)}. /budget USD changes it, /budget 0 takes it away.")
+    lines.append("`odin usage` adds up all sessions.")
+    return "\n".join(lines) + "\n"
+
+
+def format_totals(spent: UsageTotals) -> str:
+    used = spent.usage
+    words = [f"{spent.calls} {'call' if spent.calls == 1 else 'calls'}", f"{used.input:,} input"]
+    words += [
+        f"{count:,} {name}" for count, name in ((used.cache_read, "cache read"), (used.cache_write, "cache write"))
+    ]
+    words.append(f"{used.output:,} output")
+    if used.reasoning:
+        words.append(f"{used.reasoning:,} reasoning")
+    if spent.cache_hit_rate is not None:
+        words.append(f"{spent.cache_hit_rate:.0%} from the cache")
+    return ", ".join([*words, format_cost(spent)])
+
+
+def format_cost(spent: UsageTotals) -> str:
+    """What is not known is never shown as free."""
+    if spent.unpriced:
+        return f"{format_usd(spent.cost_usd)} + unknown" if spent.cost_usd else "cost unknown"
+    return format_usd(spent.cost_usd)
+
+
+def format_usd(amount: float) -> str:
+    return f"${amount:,.2f}" if amount == 0 or amount >= 0.1 else f"${amount:,.4f}"
+
+
+StatsScope = Literal["session", "project"]
+StatsView = Literal["overview", "models", "agents", "dates"]
+
+STATS_SCOPES: tuple[StatsScope, ...] = ("session", "project")
+STATS_VIEWS: tuple[StatsView, ...] = ("overview", "models", "agents", "dates")
+VIEW_GROUPINGS: dict[StatsView, UsageGrouping] = {
+    "overview": "purpose",
+    "models": "model",
+    "agents": "agent",
+    "dates": "day",
+}
+NO_USAGE = "No model was asked in this time."
+STATS_USAGE = "Write /stats [session|project] [overview|models|agents|dates] [today|7d|30d|90d|all]."
+
+_SCOPE_WORDS: dict[str, StatsScope] = {name: name for name in STATS_SCOPES}
+_VIEW_WORDS: dict[str, StatsView] = {name: name for name in STATS_VIEWS}
+_DAY_WORDS = {"today": 1, "all": 0}
+_WIDE_COLUMNS = 76
+
+
+class StatsRequest(NamedTuple):
+    """Whose, of what, and of how many days; 0 for ever."""
+
+    scope: StatsScope = "session"
+    view: StatsView = "overview"
+    days: int = 0
+
+
+def parse_stats(text: str) -> StatsRequest:
+    """What was typed after /stats. Raises UsageError."""
+    found = StatsRequest()
+    for word in text.casefold().split():
+        if word in _SCOPE_WORDS:
+            found = found._replace(scope=_SCOPE_WORDS[word])
+        elif word in _VIEW_WORDS:
+            found = found._replace(view=_VIEW_WORDS[word])
+        else:
+            found = found._replace(days=_parse_days(word, text))
+    return found
+
+
+def _parse_days(word: str, text: str) -> int:
+    number = word.removesuffix("d")
+    if word in _DAY_WORDS:
+        return _DAY_WORDS[word]
+    if not number.isdecimal() or len(number) > 4:
+        raise UsageError(f"/stats does not know {text.strip()!r}.", STATS_USAGE)
+    return int(number)
+
+
+def format_stats(report: UsageReport, view: StatsView, columns: int) -> str:
+    """The whole report as lines."""
+    if not report.total.calls:
+        return f"{NO_USAGE}\n"
+    if view == "overview":
+        rows = [f"{name:<16}{value}" for name, value in format_overview(report.total)]
+        rows += [
+            f"{escape_hidden(row.name):<16}{format_calls(row)}, {format_row_cost(row)}"
+            for row in report.rows
+            if len(report.rows) > 1
+        ]
+    else:
+        rows = format_table(report, columns - 1)
+    return "\n".join(filter(None, [*rows, format_unpriced(report.total)])) + "\n"
+
+
+def format_overview(total: UsageRow) -> list[tuple[str, str]]:
+    rows = [
+        ("cost", format_row_cost(total)),
+        ("model calls", f"{total.calls:,}"),
+        ("input", f"{total.input:,} tokens"),
+        ("from the cache", f"{total.cache_read:,} tokens"),
+        ("into the cache", f"{total.cache_write:,} tokens"),
+        ("output", f"{total.output:,} tokens"),
+        ("reasoning", f"{total.reasoning:,} tokens" if total.reasoning else ""),
+        ("cache hit rate", format_hit_rate(total)),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def format_table(report: UsageReport, columns: int) -> list[str]:
+    """The head, a line for each row, the newest day first, and the sum."""
+    rows = list(reversed(report.rows)) if report.by == "day" else list(report.rows)
+    wide = columns >= _WIDE_COLUMNS
+    heads = ("calls", "input", "output", "cache", "cost") if wide else ("tokens", "cost")
+    room = max(12, columns - sum(map(_column_width_of, heads)))
+    lines = [f"{'':<{room}}" + "".join(f"{head:>{_column_width_of(head)}}" for head in heads)]
+    for row in [*rows, report.total]:
+        cells = _format_cells(row) if wide else (f"{_count_tokens(row):,}", format_row_cost(row))
+        name = shorten(escape_hidden(row.name), room - 1)
+        lines.append(
+            f"{name:<{room}}"
+            + "".join(f"{cell:>{_column_width_of(head)}}" for head, cell in zip(heads, cells, strict=True))
+        )
+    return lines
+
+
+def _column_width_of(head: str) -> int:
+    return {"calls": 8, "cache": 8, "cost": 18}.get(head, 14)
+
+
+def _format_cells(row: UsageRow) -> tuple[str, ...]:
+    sent = row.input + row.cache_read + row.cache_write
+    return f"{row.calls:,}", f"{sent:,}", f"{row.output:,}", format_hit_rate(row) or "–", format_row_cost(row)
+
+
+def _count_tokens(row: UsageRow) -> int:
+    return row.input + row.cache_read + row.cache_write + row.output
+
+
+def format_calls(row: UsageRow) -> str:
+    return f"{row.calls:,} {'call' if row.calls == 1 else 'calls'}"
+
+
+def format_hit_rate(row: UsageRow) -> str:
+    return "" if row.cache_hit_rate is None else f"{row.cache_hit_rate:.0%}"
+
+
+def format_row_cost(row: UsageRow) -> str:
+    """What is not known is never shown as free."""
+    if row.unpriced_tokens:
+        return f"{format_usd(row.cost_usd)} + unknown" if row.cost_usd else "cost unknown"
+    return format_usd(row.cost_usd)
+
+
+def format_unpriced(total: UsageRow) -> str:
+    if not total.unpriced_tokens:
+        return ""
+    return f"{total.unpriced_tokens:,} tokens are of models whose price is not known; they are in no cost."

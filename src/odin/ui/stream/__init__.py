@@ -1,1 +1,0 @@
-"""Odin as a part of other programs: the stream-json protocol."""

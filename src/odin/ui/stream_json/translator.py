@@ -1,0 +1,523 @@
+"""One reply as a stream of raw events in the shape of the Anthropic Messages API, whatever model wrote it.
+
+Events of a session as the messages that SDK and headless users of coding agents read today.
+
+The shapes are those of the public stream-json protocol, so that existing clients work. What Odin adds (`mode`,
+`exit_reason`, `error_kind`, …) are extra fields, which such clients ignore.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import to_builtins
+
+from odin.core.client import SessionInfo
+from odin.core.event import (
+    AgentStarted,
+    CallStreamed,
+    Compacted,
+    Envelope,
+    Event,
+    ExitReason,
+    HookRan,
+    Mode,
+    ModelChanged,
+    PermissionModeChanged,
+    Replied,
+    ReplyDiscarded,
+    ReplyRolledBack,
+    RetryScheduled,
+    TextStreamed,
+    ThinkingStreamed,
+    ToolEnded,
+    ToolProgressed,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    UsageRecorded,
+    Warned,
+)
+from odin.core.message import ReplyMessage, StopReason, Text, Thinking, ToolCall, Usage
+from odin.ui.exit import describe_ending
+
+Raw = dict[str, Any]
+
+
+def to_usage_fields(usage: Usage) -> Raw:
+    """Token counts under the names SDK users know. Reasoning is a part of the output there."""
+    return {
+        "input_tokens": usage.input,
+        "output_tokens": usage.output + usage.reasoning,
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cache_read,
+    }
+
+
+def to_content_blocks(message: ReplyMessage) -> list[Raw]:
+    """The parts of a reply as SDK content blocks."""
+    blocks: list[Raw] = []
+    for part in message.parts:
+        if isinstance(part, Text):
+            blocks.append({"type": "text", "text": part.text})
+        elif isinstance(part, Thinking):
+            blocks.append({"type": "thinking", "thinking": part.text, "signature": part.signature})
+        else:
+            blocks.append({"type": "tool_use", "id": part.id, "name": part.name, "input": part.args})
+    return blocks
+
+
+def make_message_id() -> str:
+    return f"msg_{os.urandom(12).hex()}"
+
+
+class PartialReply:
+    """A reply while it is being written.
+
+    Text and thinking blocks follow each other. Blocks of tool calls stay open until their call is complete, because
+    some models write several at once.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.id = make_message_id()
+        self._model = model
+        self._started = False
+        self._count = 0
+        self._open_block: tuple[str, int] | None = None
+        self._calls: dict[str, int] = {}
+        self._written: set[str] = set()
+
+    @property
+    def has_started(self) -> bool:
+        return self._started
+
+    def add_text(self, text: str) -> Iterator[Raw]:
+        yield from self._enter_block("text", {"type": "text", "text": ""})
+        yield self._make_delta({"type": "text_delta", "text": text})
+
+    def add_thinking(self, text: str) -> Iterator[Raw]:
+        yield from self._enter_block("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+        yield self._make_delta({"type": "thinking_delta", "thinking": text})
+
+    def add_call(self, event: CallStreamed) -> Iterator[Raw]:
+        """A piece of a call. One that arrives whole is written in one piece."""
+        index = self._calls.get(event.call_id)
+        if index is None:
+            if event.call_id in self._written:
+                return
+            yield from self._leave_block()
+            index = self._calls[event.call_id] = self._take_index()
+            block: Raw = {"type": "tool_use", "id": event.call_id, "name": event.name, "input": {}}
+            yield from self._start_block(index, block)
+        fragment = event.json_delta
+        if event.done and not fragment and event.call_id not in self._written:
+            fragment = msgspec.json.encode(event.args).decode()
+        if fragment:
+            self._written.add(event.call_id)
+            delta = {"type": "input_json_delta", "partial_json": fragment}
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        if event.done:
+            self._written.add(event.call_id)
+            del self._calls[event.call_id]
+            yield {"type": "content_block_stop", "index": index}
+
+    def add_whole(self, message: ReplyMessage) -> Iterator[Raw]:
+        """A finished reply of which nothing was streamed."""
+        for part in message.parts:
+            if isinstance(part, Text):
+                yield from self.add_text(part.text)
+            elif isinstance(part, Thinking):
+                yield from self.add_thinking(part.text)
+            else:
+                yield from self.add_call(CallStreamed(part.id, part.name, done=True, args=part.args))
+
+    def finish(self, stop: StopReason, usage: Usage) -> Iterator[Raw]:
+        yield from self._leave_block()
+        for index in self._calls.values():
+            yield {"type": "content_block_stop", "index": index}
+        self._calls.clear()
+        yield from self._start_message()
+        delta = {"stop_reason": stop, "stop_sequence": None}
+        yield {"type": "message_delta", "delta": delta, "usage": to_usage_fields(usage)}
+        yield {"type": "message_stop"}
+
+    def _start_message(self) -> Iterator[Raw]:
+        if self._started:
+            return
+        self._started = True
+        yield {
+            "type": "message_start",
+            "message": {
+                "id": self.id,
+                "type": "message",
+                "role": "assistant",
+                "model": self._model,
+                "content": [],
+                "stop_reason": None,
+                "stop_sequence": None,
+                "usage": to_usage_fields(Usage()),
+            },
+        }
+
+    def _enter_block(self, kind: str, block: Raw) -> Iterator[Raw]:
+        """Be in a text or thinking block of this kind, opening one if need be."""
+        if self._open_block is not None and self._open_block[0] == kind:
+            return
+        yield from self._leave_block()
+        self._open_block = (kind, self._take_index())
+        yield from self._start_block(self._open_block[1], block)
+
+    def _leave_block(self) -> Iterator[Raw]:
+        if self._open_block is not None:
+            yield {"type": "content_block_stop", "index": self._open_block[1]}
+            self._open_block = None
+
+    def _start_block(self, index: int, block: Raw) -> Iterator[Raw]:
+        yield from self._start_message()
+        yield {"type": "content_block_start", "index": index, "content_block": block}
+
+    def _take_index(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def _make_delta(self, delta: Raw) -> Raw:
+        assert self._open_block is not None
+        return {"type": "content_block_delta", "index": self._open_block[1], "delta": delta}
+
+
+_SUBTYPES: dict[ExitReason, str] = {
+    "end_turn": "success",
+    "max_turns": "error_max_turns",
+    "error_max_budget_usd": "error_max_budget_usd",
+}
+"""Every other ending is error_during_execution."""
+
+_TERMINAL_REASONS: dict[ExitReason, str] = {
+    "end_turn": "completed",
+    "interrupted": "aborted_streaming",
+    "aborted": "aborted_streaming",
+    "error_max_budget_usd": "max_budget",
+    "error": "api_error",
+}
+
+_RETRY_CAUSES = {"RateLimited": "rate_limit", "AllKeysCooling": "rate_limit", "Overloaded": "server_error"}
+
+
+def make_uuid() -> str:
+    """A random identifier in the form of a version 4 UUID, without the cost of importing one."""
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
+class _ModelUsage:
+    """What one model was used for in a turn."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self.cost_usd = 0.0
+        self.context = 0
+
+    def to_fields(self) -> Raw:
+        return {
+            "inputTokens": self.usage.input,
+            "outputTokens": self.usage.output + self.usage.reasoning,
+            "cacheReadInputTokens": self.usage.cache_read,
+            "cacheCreationInputTokens": self.usage.cache_write,
+            "webSearchRequests": 0,
+            "costUSD": self.cost_usd,
+            "contextWindow": self.context,
+            "maxOutputTokens": 0,
+        }
+
+
+class _TurnTotals:
+    """What has to be remembered of the running turn until its result is told."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, ToolCall] = {}
+        self.denials: list[Raw] = []
+        self.models: dict[str, _ModelUsage] = {}
+        self.ended_in_tool = False
+        self.stop: str | None = None
+
+
+class StreamTranslator:
+    """Turns the envelopes of one session into messages, in order.
+
+    `partial` adds stream events for the main agent's replies; messages of a sub-agent name the call that started it in
+    `parent_tool_use_id`.
+    """
+
+    def __init__(self, info: SessionInfo, *, partial: bool = False) -> None:
+        self._info = info
+        self._partial = partial
+        self._model = info.model
+        self._permission_mode = info.permission_mode
+        self._turn = _TurnTotals()
+        self._reply: PartialReply | None = None
+        self._usage = Usage()
+        self._last_call = ""
+        self._parents: dict[str, str] = {}
+        self._routes: dict[type[Event], Callable[[Any, str], Iterator[Raw]]] = {
+            TurnStarted: self._on_turn_started,
+            TurnEnded: self._on_turn_ended,
+            Replied: self._on_replied,
+            UsageRecorded: self._on_usage_recorded,
+            TextStreamed: self._on_text_streamed,
+            ThinkingStreamed: self._on_thinking_streamed,
+            CallStreamed: self._on_call_streamed,
+            ReplyRolledBack: self._on_rolled_back,
+            ReplyDiscarded: self._on_rolled_back,
+            RetryScheduled: self._on_retry_scheduled,
+            ToolStarted: self._on_tool_started,
+            ToolProgressed: self._on_tool_progressed,
+            ToolEnded: self._on_tool_ended,
+            AgentStarted: self._on_agent_started,
+            ModelChanged: self._on_model_changed,
+            PermissionModeChanged: self._on_permission_mode_changed,
+            Warned: self._on_warned,
+            Compacted: self._on_compacted,
+            HookRan: self._on_hook_ran,
+        }
+
+    def translate(self, envelope: Envelope) -> Iterator[Raw]:
+        """The messages this event gives rise to, often none. It must be read to its end."""
+        route = self._routes.get(type(envelope.event))
+        if route is not None:
+            yield from route(envelope.event, envelope.agent)
+
+    def make_init(self, mode: Mode) -> Raw:
+        info = self._info
+        return self._make_message(
+            "system",
+            subtype="init",
+            cwd=info.cwd,
+            model=self._model,
+            tools=list(info.tools),
+            permissionMode=self._permission_mode,
+            mode=mode,
+            sandbox=info.sandbox,
+            mcp_servers=[],
+            slash_commands=[],
+            agents=[],
+            skills=[],
+            plugins=[],
+            apiKeySource="none",
+            output_style="default",
+            claude_code_version=info.version,
+            odin_version=info.version,
+            notice=info.notice,
+            warnings=list(info.warnings),
+        )
+
+    def make_note(self, subtype: str, **fields: Any) -> Raw:
+        """A system message of our own."""
+        return self._make_message("system", subtype=subtype, **fields)
+
+    def make_failure(self, text: str, kind: str, prompt_id: str) -> Raw:
+        """The result of a prompt that was refused before it became a turn."""
+        return next(self._on_turn_ended(TurnEnded(prompt_id, "error", error=text, error_kind=kind), ""))
+
+    @property
+    def _model_id(self) -> str:
+        """The name the API knows the model by: the reference without its provider."""
+        return self._model.partition("/")[2] or self._model
+
+    def _make_message(self, type: str, **fields: Any) -> Raw:
+        return {"type": type, **fields, "session_id": self._info.session, "uuid": make_uuid()}
+
+    # --- the turn ---
+
+    def _on_turn_started(self, event: TurnStarted, agent: str) -> Iterator[Raw]:
+        if agent:
+            return
+        self._turn = _TurnTotals()
+        self._reply = None
+        self._usage = Usage()
+        yield self.make_init(event.mode)
+
+    def _on_turn_ended(self, event: TurnEnded, agent: str) -> Iterator[Raw]:
+        if agent:
+            return
+        turn, reason = self._turn, event.reason
+        terminal = _TERMINAL_REASONS.get(reason, reason)
+        if terminal == "aborted_streaming" and turn.ended_in_tool:
+            terminal = "aborted_tools"
+        said = describe_ending(event)
+        yield self._make_message(
+            "result",
+            subtype=_SUBTYPES.get(reason, "error_during_execution"),
+            is_error=reason != "end_turn",
+            result=event.text,
+            num_turns=event.steps,
+            duration_ms=event.duration_ms,
+            duration_api_ms=event.api_ms,
+            total_cost_usd=sum(spent.cost_usd for spent in turn.models.values()),
+            usage=to_usage_fields(sum((spent.usage for spent in turn.models.values()), Usage())),
+            modelUsage={name: spent.to_fields() for name, spent in turn.models.items()},
+            permission_denials=turn.denials,
+            stop_reason=turn.stop,
+            terminal_reason=terminal,
+            exit_reason=reason,
+            errors=[said] if said else [],
+            error_kind=event.error_kind,
+            turn_id=event.id,
+        )
+        self._turn = _TurnTotals()
+
+    # --- one reply ---
+
+    def _on_replied(self, event: Replied, agent: str) -> Iterator[Raw]:
+        message = event.message
+        model = message.model or self._model_id
+        reply = None if agent else self._reply
+        if self._partial and not agent:
+            reply = reply or PartialReply(model)
+            if not reply.has_started:
+                yield from self._stream(reply.add_whole(message))
+            yield from self._stream(reply.finish(message.stop, self._usage))
+        if not agent:
+            self._turn.calls.update((call.id, call) for call in message.calls)
+            self._turn.stop = message.stop
+            self._reply = None
+        yield self._make_message(
+            "assistant",
+            message={
+                "id": reply.id if reply else make_message_id(),
+                "type": "message",
+                "role": "assistant",
+                "model": model,
+                "content": to_content_blocks(message),
+                "stop_reason": message.stop,
+                "stop_sequence": None,
+                "usage": to_usage_fields(self._usage),
+            },
+            parent_tool_use_id=self._parents.get(agent),
+        )
+
+    def _on_usage_recorded(self, event: UsageRecorded, agent: str) -> Iterator[Raw]:
+        spent = self._turn.models.setdefault(event.model, _ModelUsage())
+        spent.usage += event.usage
+        spent.cost_usd += event.cost_usd
+        spent.context = event.context_window
+        if not agent and event.purpose == "planner":
+            self._usage = event.usage
+        return iter(())
+
+    def _on_text_streamed(self, event: TextStreamed, agent: str) -> Iterator[Raw]:
+        return self._stream(self._open_reply().add_text(event.text)) if self._should_stream(agent) else iter(())
+
+    def _on_thinking_streamed(self, event: ThinkingStreamed, agent: str) -> Iterator[Raw]:
+        return self._stream(self._open_reply().add_thinking(event.text)) if self._should_stream(agent) else iter(())
+
+    def _on_call_streamed(self, event: CallStreamed, agent: str) -> Iterator[Raw]:
+        return self._stream(self._open_reply().add_call(event)) if self._should_stream(agent) else iter(())
+
+    def _on_rolled_back(self, event: ReplyRolledBack | ReplyDiscarded, agent: str) -> Iterator[Raw]:
+        """A reply that was being streamed will not be finished. The next one starts with its own message_start."""
+        if not agent and self._reply is not None:
+            self._reply = None
+            yield self.make_note("reply_discarded", reason=event.reason)
+
+    def _should_stream(self, agent: str) -> bool:
+        return self._partial and not agent
+
+    def _open_reply(self) -> PartialReply:
+        if self._reply is None:
+            self._reply = PartialReply(self._model_id)
+        return self._reply
+
+    def _stream(self, events: Iterator[Raw]) -> Iterator[Raw]:
+        for event in events:
+            yield self._make_message("stream_event", event=event, parent_tool_use_id=None)
+
+    # --- tools ---
+
+    def _make_progress(self, name: str, call_id: str, agent: str, seconds: float, **more: Any) -> Raw:
+        return self._make_message(
+            "tool_progress",
+            tool_name=name,
+            tool_use_id=call_id,
+            parent_tool_use_id=self._parents.get(agent),
+            elapsed_time_seconds=seconds,
+            **more,
+        )
+
+    def _on_agent_started(self, event: AgentStarted, agent: str) -> Iterator[Raw]:
+        """A sub-agent works for the call that runs; such calls run one at a time."""
+        self._parents[event.id] = self._last_call or event.id
+        return iter(())
+
+    def _on_tool_started(self, event: ToolStarted, agent: str) -> Iterator[Raw]:
+        if not agent:
+            self._last_call = event.call_id
+        yield self._make_progress(
+            event.name, event.call_id, agent, 0.0, status="started", description=event.description
+        )
+
+    def _on_tool_progressed(self, event: ToolProgressed, agent: str) -> Iterator[Raw]:
+        yield self._make_progress(event.name, event.call_id, agent, event.elapsed_s, status="running", text=event.text)
+
+    def _on_tool_ended(self, event: ToolEnded, agent: str) -> Iterator[Raw]:
+        call = self._turn.calls.get(event.call_id)
+        if event.status == "denied":
+            denied = {"tool_name": event.name, "tool_use_id": event.call_id, "tool_input": call.args if call else {}}
+            self._turn.denials.append({**denied, "reason": event.text})
+        self._turn.ended_in_tool = event.status == "cancelled"
+        yield self._make_progress(event.name, event.call_id, agent, event.duration_ms / 1000, status=event.status)
+        result: Raw = {"type": "tool_result", "tool_use_id": event.call_id, "content": event.text}
+        if event.status != "success":
+            result["is_error"] = True
+        seen = {
+            "status": event.status,
+            "note": event.note,
+            "view": event.display,
+            "files": list(event.files),
+            "redacted": list(event.redacted),
+            "audit": to_builtins(event.audit) if event.audit else None,
+        }
+        yield self._make_message(
+            "user",
+            message={"role": "user", "content": [result]},
+            parent_tool_use_id=self._parents.get(agent),
+            tool_use_result={name: value for name, value in seen.items() if value},
+        )
+
+    # --- the rest ---
+
+    def _on_retry_scheduled(self, event: RetryScheduled, agent: str) -> Iterator[Raw]:
+        yield self.make_note(
+            "api_retry",
+            attempt=event.attempt,
+            max_retries=event.attempts,
+            retry_delay_ms=round(event.delay_s * 1000),
+            error=_RETRY_CAUSES.get(event.error_kind, "unknown"),
+            error_status=None,
+            error_kind=event.error_kind,
+            message=event.error,
+        )
+
+    def _on_model_changed(self, event: ModelChanged, agent: str) -> Iterator[Raw]:
+        if not agent:
+            self._model = event.model
+        return iter(())
+
+    def _on_permission_mode_changed(self, event: PermissionModeChanged, agent: str) -> Iterator[Raw]:
+        self._permission_mode = event.mode
+        return iter(())
+
+    def _on_compacted(self, event: Compacted, agent: str) -> Iterator[Raw]:
+        trigger = "manual" if event.trigger == "manual" else "auto"
+        about: Raw = {"trigger": trigger, "pre_tokens": event.tokens_before, "post_tokens": event.tokens_after}
+        yield self.make_note("compact_boundary", compact_metadata=about, parent_tool_use_id=self._parents.get(agent))
+
+    def _on_warned(self, event: Warned, agent: str) -> Iterator[Raw]:
+        yield self.make_note("warning", text=event.text)
+
+    def _on_hook_ran(self, event: HookRan, agent: str) -> Iterator[Raw]:
+        """One that changed nothing is not worth a message."""
+        if event.outcome != "silent":
+            yield self.make_note(
+                "hook", hook_name=event.hook, point=event.point, outcome=event.outcome, detail=event.detail
+            )

@@ -1,1 +1,0 @@
-"""The slash commands of the app: done at once, also while Odin works, and never sent to the model."""

@@ -1,0 +1,260 @@
+"""From Enter to the session: what was written is sent in order, as soon as there is a session to send it to.
+
+The bottom of the screen: what waits, where one writes, the list that completes it, and what comes of their keys.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from odin.core.errors import OdinError
+from odin.core.event import Delivery, Mode
+from odin.core.op import ChangePrompt, DropPrompt, Prompt, RunUserShell, SetPermissionMode
+from odin.core.slash_commands import find_slash_command
+from odin.ui.tui.composer.completion import Popup
+from odin.ui.tui.composer.composer import Composer
+from odin.ui.tui.composer.draft import PromptDraft
+from odin.ui.tui.composer.messages import DraftSent, ModeChosen, QueuedPromptEdited, ToastRequested
+from odin.ui.tui.composer.queue import QueuePanel
+from odin.ui.tui.keys import KeyTable
+
+if TYPE_CHECKING:
+    from odin.ui.tui.app import OdinApp
+
+
+ALREADY_TAKEN = "It was taken or dropped meanwhile."
+MAX_HISTORY = 200
+"""Prompts of earlier sessions that can be called back."""
+
+_COMMAND_S = 0.5
+"""How long what was written behind a command waits for it; it may lead to another session."""
+
+
+class SubmittedDraft(Struct, frozen=True):
+    draft: PromptDraft
+    lane: Delivery | None
+    mode: Mode | None
+
+
+class SubmitQueue:
+    """What is written before the session is open, or while another one is being opened, waits here."""
+
+    def __init__(self, app: "OdinApp", composer: Composer, queue: QueuePanel) -> None:
+        self._app = app
+        self._composer = composer
+        self._queue_panel = queue
+        self._drafts: asyncio.Queue[SubmittedDraft] = asyncio.Queue()
+        self._open = asyncio.Event()
+        self._switch_lock = asyncio.Lock()
+
+    def put(self, draft: PromptDraft, lane: Delivery | None, mode: Mode) -> None:
+        """As long as no session is open its own mode is not known; one that the person chose counts."""
+        known = self._open.is_set() or self._app.is_mode_chosen
+        self._drafts.put_nowait(SubmittedDraft(draft, lane, mode if known else None))
+
+    def begin(self) -> None:
+        """There is a session now, and somebody hears what happens in it."""
+        self._open.set()
+
+    @contextlib.asynccontextmanager
+    async def pause(self) -> AsyncGenerator[None]:
+        """Nothing is sent while the session is changed for another one, and nobody else changes it meanwhile."""
+        async with self._switch_lock:
+            self._open.clear()
+            try:
+                yield
+            finally:
+                self._open.set()
+
+    async def run(self) -> None:
+        """Until the app ends."""
+        while True:
+            written = await self._drafts.get()
+            await self._open.wait()
+            await self._send(written)
+
+    async def _send(self, written: SubmittedDraft) -> None:
+        text = written.draft.expand()
+        try:
+            if text.startswith("!") and text[1:].strip():
+                await self._run_user_shell(text[1:].strip())
+            elif not await self._run_slash_command(text, written):
+                await self._send_prompt(text, written)
+        except OdinError as error:
+            self._app.show_toast(error.describe(), "error")
+            self._composer.restore_draft(written.draft)
+
+    async def _run_user_shell(self, command: str) -> None:
+        name = os.urandom(6).hex()
+        self._app.transcripts[""].add_command(name, command)
+        self._app.request_frame()
+        await self._app.client.submit(RunUserShell(name, command))
+
+    async def _run_slash_command(self, text: str, written: SubmittedDraft) -> bool:
+        """A command of the app, at once, also while Odin works. It may open a dialog, so it is not waited for long."""
+        word, _, rest = text.partition(" ") if "\n" not in text.split(" ", 1)[0] else ("", "", "")
+        if not word.startswith("/") or find_slash_command(word) is None:
+            return False
+        done = asyncio.Event()
+        self._app.run_worker(
+            self._execute_command(word[1:].casefold(), rest.strip(), written, done), exit_on_error=True
+        )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), _COMMAND_S)
+        return True
+
+    async def _execute_command(self, name: str, rest: str, written: SubmittedDraft, done: asyncio.Event) -> None:
+        try:
+            if not await self._app.run_command(name, rest, written.draft.list_images()):
+                await self._send_prompt(written.draft.expand(), written)
+        except OdinError as error:
+            self._app.show_toast(error.describe(), "error")
+            self._composer.restore_draft(written.draft)
+        finally:
+            done.set()
+
+    async def _send_prompt(self, text: str, written: SubmittedDraft) -> None:
+        client = self._app.client
+        attached = written.draft.list_images()
+        resting = self._queue_panel.queued.left_over
+        prompt = Prompt(
+            os.urandom(6).hex(), text, written.mode or self._app.mode, delivery=written.lane, attachments=attached
+        )
+        await client.submit(prompt)
+        for left in resting:
+            await client.submit(ChangePrompt(left.id, delivery=left.delivery))
+
+    async def change_queued(self, op: ChangePrompt | DropPrompt, done: str = "") -> bool:
+        """Change a prompt that waits, and say what came of it."""
+        try:
+            changed = await self._app.client.submit(op)
+        except OdinError as error:
+            self._app.show_toast(error.describe(), "error")
+            return False
+        if not changed:
+            self._app.show_toast(ALREADY_TAKEN)
+        elif done:
+            self._app.show_toast(done)
+        return changed
+
+    async def save_queued(self, id: str, draft: PromptDraft, mode: Mode) -> None:
+        """A waiting prompt that was edited. When it was taken meanwhile, what was written is an ordinary draft."""
+        if not await self.change_queued(ChangePrompt(id, draft.expand(), mode, attachments=draft.list_images())):
+            self._composer.restore_draft(draft)
+
+    async def load_history(self) -> Sequence[str]:
+        """What was asked in earlier sessions of the project, the newest first."""
+        with contextlib.suppress(OdinError, OSError):
+            return await self._app.sessions.list_prompts(MAX_HISTORY)
+        return ()
+
+
+PERMISSION_CYCLE = ("default", "acceptEdits", "plan")
+"""Through which a key goes. Asking nothing at all has to be said in words: /yolo."""
+
+
+class InputPanel(Vertical):
+    """Its parts know nothing of the app; what they want comes here as messages."""
+
+    DEFAULT_CSS = """
+    InputPanel { height: auto; }
+    """
+
+    def __init__(self, keys: KeyTable, app: "OdinApp", *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.queue = QueuePanel(keys, id="queue")
+        self._popup = Popup(id="popup")
+        self.composer = Composer(keys, self._popup, self._get_mode, self.queue.get_newest, id="composer")
+        self.submit_queue = SubmitQueue(app, self.composer, self.queue)
+
+    def compose(self) -> ComposeResult:
+        yield self.queue
+        yield self.composer
+        yield self._popup
+
+    def on_mount(self) -> None:
+        self.odin.observers += [self.composer, self.queue]
+        self.run_worker(self.submit_queue.run(), exit_on_error=True)
+        for line in self.odin.typed_ahead:
+            if line.strip():
+                self.composer.send_draft(PromptDraft(line))
+
+    @property
+    def odin(self) -> "OdinApp":
+        return cast("OdinApp", self.app)
+
+    def _get_mode(self) -> Mode:
+        return self.odin.mode
+
+    async def begin(self, first: str) -> None:
+        """The first session is open and is being followed: what was written by now is sent, `first` before it."""
+        if first and not await self.odin.send_prompt(first):
+            self.composer.restore_draft(PromptDraft(first))
+        self.submit_queue.begin()
+        self.composer.load_history(await self.submit_queue.load_history())
+
+    # --- keys of the app ---
+
+    def focus_queue(self) -> None:
+        if not len(self.queue.queued):
+            self.odin.show_toast("Nothing waits.")
+        elif self.queue.has_focus:
+            self.composer.focus()
+        else:
+            self.queue.select_last()
+            self.queue.focus()
+
+    async def switch_permission_mode(self) -> None:
+        now = self.composer.permission_mode
+        at = PERMISSION_CYCLE.index(now) + 1 if now in PERMISSION_CYCLE else 0
+        await self.odin.submit(SetPermissionMode(PERMISSION_CYCLE[at % len(PERMISSION_CYCLE)]))
+
+    # --- what the parts want ---
+
+    def on_composer_draft_sent(self, message: DraftSent) -> None:
+        message.stop()
+        self.submit_queue.put(message.draft, message.lane, message.mode)
+
+    async def on_composer_queued_prompt_edited(self, message: QueuedPromptEdited) -> None:
+        message.stop()
+        await self.submit_queue.save_queued(message.prompt.id, message.draft, message.mode)
+
+    def on_composer_toast_requested(self, message: ToastRequested) -> None:
+        message.stop()
+        self.odin.show_toast(message.text, message.level)
+
+    def on_composer_mode_chosen(self, message: ModeChosen) -> None:
+        message.stop()
+        self.odin.mode = message.mode
+
+    def on_popup_chosen(self, message: Popup.Chosen) -> None:
+        message.stop()
+        self.composer.choose_item(message.number)
+
+    def on_queue_panel_edit_requested(self, message: QueuePanel.EditRequested) -> None:
+        message.stop()
+        self.composer.edit_queued(message.prompt)
+
+    async def on_queue_panel_change_requested(self, message: QueuePanel.ChangeRequested) -> None:
+        message.stop()
+        await self.submit_queue.change_queued(message.op, message.done)
+
+    def on_queue_panel_exited(self, message: QueuePanel.Exited) -> None:
+        message.stop()
+        self.composer.focus()
+
+    def on_queue_panel_removed(self, message: QueuePanel.Removed) -> None:
+        message.stop()
+        if self.composer.editing_id == message.prompt:
+            self.composer.end_queued_edit()
+
+    def on_queue_panel_injected(self, message: QueuePanel.Injected) -> None:
+        message.stop()
+        what = "The prompt that waited" if message.count == 1 else f"The {message.count} prompts that waited"
+        self.odin.show_toast(f"{what} joined the conversation; the model reads it with your next prompt.")

@@ -1,0 +1,221 @@
+"""What a paste is: some words, a text too long to be shown, or the paths of pictures that were dropped here.
+
+What is in the clipboard of the machine in front of the person, asked of whatever program there is for it.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import stat
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from odin.core.errors import UsageError
+from odin.core.image_header import detect_image_kind
+from odin.core.message import MAX_IMAGE_BYTES, Attachment
+
+FOLD_LINES = 10
+FOLD_CHARS = 1_000
+MAX_CHARS = 2_000_000
+"""More than this is no prompt; no model could read it."""
+
+_MAX_PATHS_CHARS = 8_192
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """With plain ends of lines and nothing in it that could steer a terminal."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROL.sub("", _ESCAPES.sub("", text))
+
+
+def should_fold(text: str) -> bool:
+    """Whether it is too long to be shown among what is written."""
+    return len(text) > FOLD_CHARS or text.count("\n") >= FOLD_LINES
+
+
+def explain_too_long(text: str) -> str:
+    """Why it is not taken, as a sentence; empty when it is."""
+    if len(text) <= MAX_CHARS:
+        return ""
+    return (
+        f"What you pasted has {len(text):,} characters, more than any model can read, so it was left out. "
+        "Save it to a file and mention that with @."
+    )
+
+
+def find_image_paths(text: str) -> list[str]:
+    """The paths of pictures that this paste consists of; none when anything else is in it.
+
+    Terminals paste what is dropped on them: quoted, escaped or as an address, one or several.
+    """
+    text = text.strip()
+    if not text or len(text) > _MAX_PATHS_CHARS or not any(ending in text.casefold() for ending in _IMAGE_SUFFIXES):
+        return []
+    for words in (_split_path_words(text), _split_path_lines(text)):
+        paths = [_parse_path(word) for word in words]
+        if paths and all(path.startswith(("/", "~/", "./", "../")) and _has_image_suffix(path) for path in paths):
+            return paths
+    return []
+
+
+def _has_image_suffix(path: str) -> bool:
+    return path.casefold().endswith(_IMAGE_SUFFIXES)
+
+
+def _split_path_lines(text: str) -> list[str]:
+    """One path a line, with spaces as they are."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    return [] if any("\\" in line or line[0] in "'\"" for line in lines) else lines
+
+
+def _split_path_words(text: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return []
+
+
+def _parse_path(word: str) -> str:
+    if not word.casefold().startswith("file:"):
+        return word
+    from urllib.parse import unquote, urlsplit
+
+    return unquote(urlsplit(word).path)
+
+
+def read_image(path: str) -> Attachment:
+    """The picture in a file of this machine, with its bytes. Raises UsageError; meant for a thread of its own."""
+    name = Path(path).name
+    try:
+        fd = os.open(Path(path).expanduser(), os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
+        with os.fdopen(fd, "rb") as file:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode):
+                raise UsageError(f"{name} is not a file.")
+            if info.st_size > MAX_IMAGE_BYTES:
+                raise UsageError(_explain_too_large(name, info.st_size))
+            data = file.read(MAX_IMAGE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read ({error.strerror}).") from error
+    return make_image(data, name)
+
+
+def make_image(data: bytes, name: str) -> Attachment:
+    """Raises UsageError when these bytes are no picture that a model takes."""
+    if len(data) > MAX_IMAGE_BYTES:
+        raise UsageError(_explain_too_large(name, len(data)))
+    kind = detect_image_kind(data[:12])
+    if not kind:
+        raise UsageError(f"{name} is no picture that models take (PNG, JPEG, GIF or WebP).")
+    return Attachment(name, data=data, media_type=f"image/{kind}", name=name)
+
+
+def _explain_too_large(name: str, size: int) -> str:
+    most = MAX_IMAGE_BYTES // 1_000_000
+    return f"{name} has {size / 1e6:.1f} MB; a picture may have {most} MB. Make it smaller first."
+
+
+PATIENCE_S = 3.0
+"""How long one of the programs may take: the owner of a selection can be gone."""
+
+_IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_MAX_BYTES = 2 * MAX_IMAGE_BYTES + 100_000
+_MACOS_PNG = re.compile(rb"\xc2\xabdata PNGf([0-9A-Fa-f]+)\xc2\xbb")
+
+
+class ClipboardContent(Struct, frozen=True):
+    """A picture, or else a text; neither when nothing could be read."""
+
+    image: bytes = b""
+    text: str = ""
+
+
+async def read_clipboard(env: Mapping[str, str] | None = None) -> ClipboardContent:
+    environ = os.environ if env is None else env
+    if environ.get("WAYLAND_DISPLAY") and (program := _find_program("wl-paste", environ)):
+        kinds = await _run_program([program, "--list-types"])
+        return await _read_offered(
+            kinds, lambda kind: [program, "--no-newline", "--type", kind], [program, "--no-newline", "--type", "text"]
+        )
+    if environ.get("DISPLAY") and (program := _find_program("xclip", environ)):
+        plain = [program, "-selection", "clipboard", "-o"]
+        kinds = await _run_program([*plain, "-t", "TARGETS"])
+        return await _read_offered(kinds, lambda kind: [*plain, "-t", kind], plain)
+    if sys.platform == "darwin" or _find_program("pngpaste", environ):
+        return await _read_macos(environ)
+    return ClipboardContent()
+
+
+async def _read_offered(
+    kinds: bytes, image_command: Callable[[str], list[str]], text_command: Sequence[str]
+) -> ClipboardContent:
+    offered = kinds.decode("utf-8", "replace").split()
+    kind = next((kind for kind in _IMAGE_TYPES if kind in offered), "")
+    if kind and (data := await _run_program(image_command(kind))):
+        return ClipboardContent(data)
+    return ClipboardContent(text=(await _run_program(text_command)).decode("utf-8", "replace"))
+
+
+async def _read_macos(environ: Mapping[str, str]) -> ClipboardContent:
+    if (program := _find_program("pngpaste", environ)) and (data := await _run_program([program, "-"])):
+        return ClipboardContent(data)
+    if program := _find_program("osascript", environ):
+        found = _MACOS_PNG.search(await _run_program([program, "-e", "the clipboard as «class PNGf»"]))
+        if found is not None:
+            return ClipboardContent(bytes.fromhex(found[1].decode()))
+    if program := _find_program("pbpaste", environ):
+        return ClipboardContent(text=(await _run_program([program])).decode("utf-8", "replace"))
+    return ClipboardContent()
+
+
+def _find_program(name: str, environ: Mapping[str, str]) -> str:
+    import shutil
+
+    return shutil.which(name, path=environ.get("PATH")) or ""
+
+
+async def _run_program(command: Sequence[str]) -> bytes:
+    """What it prints; nothing when it fails, prints too much or takes too long."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return b""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            data = await _read_bounded(process)
+            return data if await process.wait() == 0 else b""
+    except TimeoutError:
+        return b""
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+async def _read_bounded(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    parts: list[bytes] = []
+    size = 0
+    while part := await process.stdout.read(1 << 16):
+        parts.append(part)
+        size += len(part)
+        if size > _MAX_BYTES:
+            raise TimeoutError
+    return b"".join(parts)

@@ -1,0 +1,326 @@
+"""The prompts that wait, as the events tell it.
+
+What waits while Odin works, above the composer; nothing is shown when nothing waits.
+"""
+
+from collections.abc import Iterable
+
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.message import Message
+from textual.widget import Widget
+
+from odin.core.client import Client, QueuedPrompt, SessionInfo
+from odin.core.event import (
+    Envelope,
+    Mode,
+    PromptChanged,
+    PromptDropped,
+    PromptInjected,
+    PromptQueued,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.core.op import ChangePrompt, DropPrompt
+from odin.ui.terminal import escape_hidden
+from odin.ui.tui.composer.messages import MODE_WORDS, theme_of
+from odin.ui.tui.keys import KeyTable, dispatch_key
+
+
+class QueuedPrompts:
+    """In the order in which they are taken. One that rests was left by an earlier run or an interrupt.
+
+    Those of an earlier run are `resting`: they follow the next prompt. What an interrupt laid down has to be sent by
+    somebody. Of a session that was at work when the app came to it none rests.
+    """
+
+    def __init__(self) -> None:
+        self._prompts: dict[str, QueuedPrompt] = {}
+        self._left_over: set[str] = set()
+        self._paused: set[str] = set()
+        self._running = False
+        self._is_live = False
+
+    def __len__(self) -> int:
+        return len(self._prompts)
+
+    @property
+    def prompts(self) -> tuple[QueuedPrompt, ...]:
+        return tuple(self._prompts.values())
+
+    @property
+    def left_over(self) -> tuple[QueuedPrompt, ...]:
+        return tuple(prompt for prompt in self._prompts.values() if prompt.id in self._left_over)
+
+    def is_paused(self, prompt: str) -> bool:
+        return prompt in self._left_over or prompt in self._paused
+
+    def pause(self, prompts: Iterable[str]) -> None:
+        """The session says that these are not begun by themselves."""
+        self._paused = set(prompts) & self._prompts.keys()
+
+    def find(self, prompt: str) -> QueuedPrompt | None:
+        return self._prompts.get(prompt)
+
+    def apply(self, envelope: Envelope, live: bool) -> bool:
+        """Whether this event changed anything."""
+        event = envelope.event
+        if envelope.agent:
+            return False
+        if live and self._running and not self._is_live:
+            self._left_over.clear()
+        self._is_live = self._is_live or live
+        if isinstance(event, TurnStarted | TurnEnded):
+            self._running = isinstance(event, TurnStarted)
+        if isinstance(event, PromptQueued):
+            self._prompts[event.id] = _make_queued(event, envelope.ts)
+            if not live:
+                self._left_over.add(event.id)
+        elif isinstance(event, PromptChanged):
+            if event.id not in self._prompts:
+                return False
+            self._prompts[event.id] = _make_queued(event, self._prompts[event.id].timestamp)
+            if live:
+                self._clear_pause(event.id)
+        elif isinstance(event, PromptDropped | PromptInjected | TurnStarted):
+            self._clear_pause(event.id)
+            return self._prompts.pop(event.id, None) is not None
+        else:
+            return False
+        return True
+
+    def _clear_pause(self, prompt: str) -> None:
+        self._left_over.discard(prompt)
+        self._paused.discard(prompt)
+
+
+def _make_queued(event: PromptQueued | PromptChanged, since: float) -> QueuedPrompt:
+    read = event.text if event.display_text else ""
+    return QueuedPrompt(
+        event.id, event.display_text or event.text, event.mode, since, event.delivery, read, event.attachments
+    )
+
+
+MAX_ROWS = 5
+_SHOW_DELAY_S = 0.08
+"""What is taken at once waits for a moment, too; that is not shown."""
+
+_MODE_CYCLE: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
+
+
+class QueuePanel(Widget, can_focus=True):
+    """The prompts that wait, each on a line. With the focus it is a list whose lines can be changed."""
+
+    DEFAULT_CSS = """
+    QueuePanel {
+        display: none;
+        height: auto;
+        max-height: 8;
+        padding: 0 2;
+        background: $background;
+    }
+    """
+
+    class ChangeRequested(Message):
+        """Ask this of the session; `done` is what to say when it was done."""
+
+        def __init__(self, op: ChangePrompt | DropPrompt, done: str = "") -> None:
+            super().__init__()
+            self.op = op
+            self.done = done
+
+    class EditRequested(Message):
+        def __init__(self, prompt: QueuedPrompt) -> None:
+            super().__init__()
+            self.prompt = prompt
+
+    class Exited(Message):
+        """The person goes back to writing."""
+
+    class Injected(Message):
+        """So many prompts that waited joined the conversation when the work was interrupted."""
+
+        def __init__(self, count: int) -> None:
+            super().__init__()
+            self.count = count
+
+    class Removed(Message):
+        """A prompt waits no longer."""
+
+        def __init__(self, prompt: str) -> None:
+            super().__init__()
+            self.prompt = prompt
+
+    def __init__(self, keys: KeyTable, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._keys = keys
+        self._cursor = 0
+        self._is_changed = False
+        self._injected_count = 0
+        self._is_paused_stale = False
+        self._client: Client | None = None
+        self.queued = QueuedPrompts()
+
+    # --- what happens ---
+
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
+        self.queued = QueuedPrompts()
+        self._is_changed = True
+        self._client = client
+
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
+        event = envelope.event
+        if live and isinstance(event, TurnEnded) and event.reason != "end_turn" and not envelope.agent:
+            self._is_paused_stale = len(self.queued) > 0
+        known = {prompt.id for prompt in self.queued.prompts} if isinstance(event, PromptInjected) else set[str]()
+        if not self.queued.apply(envelope, live):
+            return
+        self._is_changed = True
+        if isinstance(event, PromptInjected) and live and not event.turn and event.id in known:
+            self._injected_count += 1
+        prompt = getattr(event, "id", "")
+        if prompt and self.queued.find(prompt) is None:
+            self.post_message(self.Removed(prompt))
+
+    def draw_frame(self) -> None:
+        if self._injected_count:
+            self.post_message(self.Injected(self._injected_count))
+            self._injected_count = 0
+        if self._is_paused_stale and self._client is not None:
+            self._is_paused_stale = False
+            self.run_worker(self._refresh_paused(self._client), exit_on_error=False)
+        if not self._is_changed:
+            return
+        self._is_changed = False
+        if len(self.queued) and not self.display:
+            self.set_timer(_SHOW_DELAY_S, self._update_display)
+        else:
+            self._update_display()
+
+    async def _refresh_paused(self, client: Client) -> None:
+        """After an interrupt some may rest; which ones only the session knows."""
+        queue = (await client.snapshot()).queue
+        if client is self._client:
+            self.queued.pause(prompt.id for prompt in queue if prompt.paused)
+            self._update_display()
+
+    def get_newest(self) -> QueuedPrompt | None:
+        return self.queued.prompts[-1] if len(self.queued) else None
+
+    def _update_display(self) -> None:
+        count = len(self.queued)
+        if not count and self.has_focus:
+            self.post_message(self.Exited())
+        self._cursor = max(0, min(self._cursor, count - 1))
+        self.display = count > 0
+        self.refresh(layout=True)
+
+    # --- how it looks ---
+
+    def _compute_window(self) -> range:
+        count = len(self.queued)
+        first = min(max(self._cursor - MAX_ROWS + 1, 0), max(count - MAX_ROWS, 0)) if self.has_focus else 0
+        return range(first, min(first + MAX_ROWS, count))
+
+    def render(self) -> Text:
+        theme, prompts, window = theme_of(self), self.queued.prompts, self._compute_window()
+        dim = Style(dim=True)
+        lines = [self._format_row(at, prompts[at]) for at in window]
+        hidden = len(prompts) - len(window)
+        note = f"{hidden} more · " if hidden else ""
+        last = (
+            f"{note}{self._format_help()}"
+            if self.has_focus
+            else f"{note}{self._keys.label_of('queue')} changes what waits"
+        )
+        lines.append(Text(last, style=dim, no_wrap=True, overflow="ellipsis", end=""))
+        for line in lines:
+            line.truncate(max(self.size.width, 10), overflow="ellipsis")
+        return Text("\n", style=Style(color=theme.foreground), end="").join(lines)
+
+    def _format_row(self, at: int, prompt: QueuedPrompt) -> Text:
+        theme = theme_of(self)
+        here = self.has_focus and at == self._cursor
+        line = Text(no_wrap=True, end="").append("› " if here else "  ", Style(color=theme.accent))
+        line.append(f"{at + 1} ", Style(dim=not here, bold=here))
+        line.append(f"{MODE_WORDS[prompt.mode]:<5}", Style(color=theme.secondary))
+        if (
+            how := "rests"
+            if self.queued.is_paused(prompt.id)
+            else ""
+            if prompt.delivery == "queue"
+            else prompt.delivery
+        ):
+            line.append(f"{how} ", Style(color=theme.warning))
+        text = prompt.body.strip()
+        line.append(escape_hidden(text.split("\n", 1)[0]) + (" …" if "\n" in text else ""), Style(bold=here))
+        return line
+
+    def _format_help(self) -> str:
+        names = ("queue_edit", "queue_drop", "queue_steer", "queue_mode", "queue_send", "queue_leave")
+        words = ("edit", "drop", "steer", "mode", "send", "back")
+        return "  ".join(f"{self._keys.label_of(name)} {word}" for name, word in zip(names, words, strict=True))
+
+    def on_focus(self) -> None:
+        self.refresh(layout=True)
+
+    def on_blur(self) -> None:
+        self.refresh(layout=True)
+
+    # --- keys and mouse ---
+
+    async def _on_key(self, event: events.Key) -> None:
+        await dispatch_key(self, self._keys, event, "queue")
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        window = self._compute_window()
+        row = event.y - self.gutter.top
+        if 0 <= row < len(window):
+            self._cursor = window[row]
+            self.focus()
+            if event.chain > 1:
+                self.action_queue_edit()
+        self.refresh()
+
+    @property
+    def _prompt(self) -> QueuedPrompt | None:
+        prompts = self.queued.prompts
+        return prompts[self._cursor] if self._cursor < len(prompts) else None
+
+    def select_last(self) -> None:
+        self._cursor = max(len(self.queued) - 1, 0)
+
+    def action_queue_up(self) -> None:
+        self._cursor = max(self._cursor - 1, 0)
+        self.refresh()
+
+    def action_queue_down(self) -> None:
+        self._cursor = max(min(self._cursor + 1, len(self.queued) - 1), 0)
+        self.refresh()
+
+    def action_queue_edit(self) -> None:
+        if (prompt := self._prompt) is not None:
+            self.post_message(self.EditRequested(prompt))
+
+    def action_queue_drop(self) -> None:
+        if (prompt := self._prompt) is not None:
+            self.post_message(self.ChangeRequested(DropPrompt(prompt.id)))
+
+    def action_queue_steer(self) -> None:
+        if (prompt := self._prompt) is not None:
+            done = "It is told before anything else is begun."
+            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, delivery="steer"), done))
+
+    def action_queue_send(self) -> None:
+        if (prompt := self._prompt) is not None:
+            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, delivery="queue")))
+
+    def action_queue_mode(self) -> None:
+        if (prompt := self._prompt) is not None:
+            mode = _MODE_CYCLE[(_MODE_CYCLE.index(prompt.mode) + 1) % len(_MODE_CYCLE)]
+            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, mode=mode)))
+
+    def action_queue_leave(self) -> None:
+        self.post_message(self.Exited())

@@ -1,0 +1,181 @@
+"""What a session asks a person: one dialog at a time, taken back when it no longer matters."""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from odin.core.client import Client, SessionInfo
+from odin.core.errors import OdinError
+from odin.core.event import (
+    Envelope,
+    Mode,
+    PermissionAnswered,
+    PermissionAsked,
+    QuestionsAnswered,
+    QuestionsAsked,
+    TurnEnded,
+    TurnStarted,
+)
+from odin.core.op import AnswerPermission, AnswerQuestions, Prompt
+
+if TYPE_CHECKING:
+    from odin.ui.tui.app import OdinApp
+    from odin.ui.tui.dialogs.permission import PermissionDialog
+    from odin.ui.tui.dialogs.questions import QuestionsDialog
+
+TYPING_S = 0.7
+"""Whoever wrote a letter of a prompt so recently is not interrupted by a dialog that takes the keyboard."""
+
+_RETRY_S = 0.1
+_STRAY_KEY_S = 1.0
+"""A key that comes so soon after a dialog closed was meant for that one."""
+
+
+class _PendingAsk(Struct):
+    event: PermissionAsked | QuestionsAsked
+    agent: str
+    since: float
+
+
+class DialogQueue:
+    """A watcher. `clock` is the one that never jumps."""
+
+    def __init__(self, app: "OdinApp", clock: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._clock = clock
+        self._client: Client | None = None
+        self._info: SessionInfo | None = None
+        self._pending: deque[_PendingAsk] = deque()
+        self._dialog: PermissionDialog | QuestionsDialog | None = None
+        self._closed_at = float("-inf")
+        self._turn_mode: Mode | None = None
+        self._is_scheduled = False
+        self._is_announced = False
+
+    # --- what happens ---
+
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
+        self._client, self._info, self._turn_mode = client, info, None
+        self._pending.clear()
+        self._close("")
+
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
+        event = envelope.event
+        if isinstance(event, PermissionAsked | QuestionsAsked):
+            self._pending.append(_PendingAsk(event, envelope.agent, self._clock()))
+        elif isinstance(event, PermissionAnswered | QuestionsAnswered):
+            self._drop(event)
+        elif isinstance(event, TurnStarted) and not envelope.agent:
+            self._turn_mode = event.mode
+        elif isinstance(event, TurnEnded) and not envelope.agent:
+            self._pending.clear()
+            self._close("")
+        else:
+            return
+        if self._dialog is not None:
+            self._dialog.set_waiting_count(len(self._pending))
+
+    def draw_frame(self) -> None:
+        self._open_next()
+
+    def _drop(self, event: PermissionAnswered | QuestionsAnswered) -> None:
+        self._pending = deque(ask for ask in self._pending if ask.event.ask_id != event.ask_id)
+        if self._dialog is not None and self._dialog.ask_id == event.ask_id:
+            self._close("" if self._dialog.is_answered else _explain_withdrawal(event))
+
+    def _close(self, why: str) -> None:
+        dialog, self._dialog = self._dialog, None
+        if dialog is None:
+            return
+        self._closed_at = self._clock()
+        dialog.withdraw()
+        if why:
+            self._app.show_toast(why)
+
+    # --- opening ---
+
+    def _open_next(self) -> None:
+        """Open the next question, unless the person is at something else; then look again in a moment."""
+        self._is_scheduled = False
+        if self._dialog is not None or not self._pending or self._app.is_catching_up:
+            return
+        if self._is_user_busy():
+            self._retry_later()
+            return
+        self._is_announced = False
+        self._show(self._pending.popleft())
+
+    def _retry_later(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._app.set_timer(_RETRY_S, self._open_next)
+
+    def _is_user_busy(self) -> bool:
+        if len(self._app.screen_stack) > 1:
+            if not self._is_announced:
+                self._is_announced = True
+                self._app.show_toast("Odin asks you something as soon as this is closed.")
+            return True
+        return bool(self._app.composer.text) and self._clock() - self._app.last_key_at < TYPING_S
+
+    def _show(self, ask: _PendingAsk) -> None:
+        event, info = ask.event, self._info
+        permission = isinstance(event, PermissionAsked)
+        patience = 0.0 if info is None else info.confirm_timeout_s if permission else info.question_timeout_s
+        deadline = ask.since + patience if patience else 0.0
+        keep = self._clock() - self._closed_at > _STRAY_KEY_S
+        waiting = len(self._pending)
+        if isinstance(event, PermissionAsked):
+            from odin.ui.tui.dialogs.permission import PermissionDialog
+
+            self._dialog = PermissionDialog(
+                event, ask.agent, self._submit_answer, waiting=waiting, deadline=deadline, keep=keep
+            )
+        else:
+            from odin.ui.tui.dialogs.questions import QuestionsDialog
+
+            self._dialog = QuestionsDialog(
+                event, ask.agent, self._submit_answers, waiting=waiting, deadline=deadline, keep=keep
+            )
+        self._app.push_screen(self._dialog, lambda _: self._open_next())
+
+    # --- answering ---
+
+    async def _submit_answer(self, answer: AnswerPermission, note: str) -> str:
+        """The note goes first: it waits for the next request of the turn, which the answer may bring at once."""
+        if note:
+            mode = self._turn_mode or self._app.mode
+            refused = await self._submit(Prompt(os.urandom(6).hex(), note, mode, delivery="merge"))
+            if refused:
+                return refused
+        return await self._submit(answer)
+
+    async def _submit_answers(self, answer: AnswerQuestions) -> str:
+        return await self._submit(answer)
+
+    async def _submit(self, op: AnswerPermission | AnswerQuestions | Prompt) -> str:
+        if self._client is None:
+            return "The session is closed."
+        try:
+            await self._client.submit(op)
+        except OdinError as error:
+            return error.describe()
+        if not isinstance(op, Prompt) and self._dialog is not None and self._dialog.ask_id == op.ask_id:
+            self._dialog, self._closed_at = None, self._clock()
+        self._app.request_frame()
+        return ""
+
+
+def _explain_withdrawal(event: PermissionAnswered | QuestionsAnswered) -> str:
+    """Why a question that was on the screen is gone, where that is not plain to see."""
+    if event.by == "timeout":
+        return "No answer came in time: it is a no."
+    if event.by in ("interrupt", "shutdown", "steer"):
+        return ""
+    from odin.ui.plain.permission_prompt import describe_answer_elsewhere
+
+    return describe_answer_elsewhere(event) if isinstance(event, PermissionAnswered) else "This was answered elsewhere."

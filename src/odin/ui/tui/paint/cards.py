@@ -1,0 +1,337 @@
+"""What the model thought: folded, with how long it took.
+
+Calls of tools as cards: what, in which state, what came of it.
+
+Prompts, notices, commands of the person's own, sub-agents, processes, summaries and the ends of turns.
+"""
+
+import json
+from typing import Any
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.strip import Strip
+
+from odin.ui.tui.blocks import (
+    AgentBlock,
+    CallBlock,
+    CommandBlock,
+    EndBlock,
+    NoticeBlock,
+    ProcessBlock,
+    PromptBlock,
+    ReasoningBlock,
+    SummaryBlock,
+)
+from odin.ui.tui.format import count_of, format_duration, format_elapsed, format_tokens, spinner_of
+from odin.ui.tui.paint.canvas import (
+    SHORT_OUTPUT,
+    Canvas,
+    describe_call,
+    describe_outcome,
+    paint_image,
+    paint_output,
+    paint_tail,
+    prefix_lines,
+    with_gap,
+)
+from odin.ui.tui.paint.diff import is_cut, is_diff, paint_diff
+from odin.ui.tui.paint.sanitize import sanitize, sanitize_line
+
+_MAX_LIVE_CHARS = 4_000
+"""Of a thought that goes on only its end is shown, so that a long one costs no more than a short one."""
+
+
+def paint_thinking(block: ReasoningBlock, canvas: Canvas, folded: bool) -> list[Strip]:
+    palette = canvas.palette
+    lines = [
+        canvas.paint_row(("▸ " if folded else "▾ ", palette.dim), (_describe_thinking(block, canvas.now), palette.dim))
+    ]
+    if not folded:
+        text = block.text.strip()
+        if block.live and len(text) > _MAX_LIVE_CHARS:
+            text = "…" + text[-_MAX_LIVE_CHARS:]
+        lines += canvas.paint_text(sanitize(text) or "(nothing to read)", palette.dim, indent=2)
+    return with_gap(lines)
+
+
+def _describe_thinking(block: ReasoningBlock, now: float) -> str:
+    if block.live:
+        return f"Thinking… {format_elapsed(block.ts, now)}".rstrip()
+    if block.seconds <= 0:
+        return "Thought"
+    if block.seconds < 1:
+        return "Thought for less than a second"
+    whole = round(block.seconds)
+    return f"Thought for {whole} s" if whole < 60 else f"Thought for {whole // 60} min {whole % 60} s"
+
+
+_STATE_MARKS = {
+    "writing": "·",
+    "queued": "○",
+    "asking": "?",
+    "success": "✓",
+    "error": "✗",
+    "cancelled": "–",
+    "denied": "⊘",
+    "discarded": "–",
+}
+
+
+def should_fold_call(block: CallBlock) -> bool:
+    """Changes, pictures and failures are shown, what was only looked at is not. Tasks have a panel of their own."""
+    if block.state == "error" or not block.is_over:
+        return False
+    if "todos" in block.args:
+        return True
+    return not (block.view or block.images)
+
+
+def is_call_cut(block: CallBlock) -> bool:
+    """Whether more is there than what is shown as long as nobody asks for all of it."""
+    if not block.is_over or block.folded is not None or should_fold_call(block):
+        return False
+    shown = block.view or block.result
+    return is_cut(shown) if is_diff(shown) else shown.count("\n") >= SHORT_OUTPUT
+
+
+def paint_call(block: CallBlock, canvas: Canvas, folded: bool) -> list[Strip]:
+    about = describe_call(block, canvas)
+    lines = [_paint_call_head(block, about, canvas, folded)]
+    palette = canvas.palette
+    if block.state in ("denied", "discarded") and block.explanation:
+        lines += canvas.paint_text(sanitize_line(block.explanation), palette.warn, indent=2)
+    if not block.is_over:
+        return with_gap([*lines, *paint_tail(block.tail, canvas)])
+    if block.for_user:
+        lines += canvas.paint_text(sanitize(block.for_user), palette.warn, indent=2)
+    if block.changed_by:
+        who = "you" if block.changed_by == "user" else block.changed_by
+        lines += canvas.paint_text(f"The arguments were changed by {sanitize_line(who)}.", palette.warn, indent=2)
+    if block.redacted:
+        lines += canvas.paint_text(
+            f"Taken out of the result: {sanitize_line(', '.join(block.redacted))}.", palette.warn, indent=2
+        )
+    if not folded:
+        lines += _paint_body(block, canvas, whole=block.folded is False)
+    return with_gap(lines)
+
+
+def _paint_call_head(block: CallBlock, about: str, canvas: Canvas, folded: bool) -> Strip:
+    palette = canvas.palette
+    mark = spinner_of(canvas.now) if block.state == "running" else _STATE_MARKS[block.state]
+    state, style = _describe_state(block, about, canvas, folded)
+    room = max(canvas.width - len(block.name) - len(state) - 6, 12)
+    return canvas.paint_row(
+        (f"{mark} ", style),
+        (sanitize_line(block.name), palette.strong),
+        (f" {about if len(about) <= room else about[: room - 1] + '…'}" if about else "", palette.text),
+        (f"  {state}" if state else "", palette.dim if block.state in ("success", "queued", "writing") else style),
+    )
+
+
+def _describe_state(block: CallBlock, about: str, canvas: Canvas, folded: bool) -> tuple[str, Style]:
+    """The state in words, and the colour of its mark."""
+    palette = canvas.palette
+    took = format_duration(block.duration_ms / 1000) if block.duration_ms >= 100 else ""
+    came = "" if block.state not in ("success", "error") else describe_outcome(block, about, canvas)
+    if not folded and not block.note:
+        came = ""
+    early = "early" if block.is_speculative and not block.is_over else ""
+    words: dict[str, tuple[list[str], Style]] = {
+        "writing": (["writing", f"{block.chars:,} chars" if block.chars else ""], palette.dim),
+        "queued": (["queued"], palette.dim),
+        "asking": (["waiting for your answer"], palette.warn),
+        "running": (["running", format_elapsed(block.started, canvas.now), early], palette.accent),
+        "success": ([came, took, "goes on in the background" if block.background else ""], palette.good),
+        "error": (["failed", came, took], palette.bad),
+        "cancelled": (["cancelled", took], palette.warn),
+        "denied": (["denied"], palette.warn),
+        "discarded": (["does not count"], palette.dim),
+    }
+    said, style = words[block.state]
+    return " · ".join(word for word in said if word)[: max(canvas.width * 2 // 3, 20)], style
+
+
+def _paint_body(block: CallBlock, canvas: Canvas, *, whole: bool) -> list[Strip]:
+    """What came of it; with `whole` also what was asked for, and nothing is left out of what is kept."""
+    lines: list[Strip] = []
+    if whole:
+        lines += _paint_arguments(block, canvas)
+    shown = block.view or block.result
+    if is_diff(shown):
+        lines += paint_diff(shown, canvas, whole=whole)
+    elif shown.strip():
+        if whole:
+            lines.append(
+                canvas.paint_row(
+                    ("  ", None), (count_of(shown.rstrip("\n").count("\n") + 1, "line"), canvas.palette.dim)
+                )
+            )
+        lines += paint_output(shown, canvas, most=0 if whole else SHORT_OUTPUT)
+    for image in block.images:
+        lines += paint_image(image, canvas)
+    return lines
+
+
+def _paint_arguments(block: CallBlock, canvas: Canvas) -> list[Strip]:
+    palette = canvas.palette
+    lines = [strip for name, value in block.args.items() for strip in _paint_argument(name, value, canvas)]
+    if block.original_args is not None and block.original_args != block.args:
+        lines.append(canvas.paint_row(("  the model had asked for:", palette.dim)))
+        lines += [
+            strip for name, value in block.original_args.items() for strip in _paint_argument(name, value, canvas)
+        ]
+    return lines
+
+
+def _paint_argument(name: str, value: Any, canvas: Canvas) -> list[Strip]:
+    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    lines = said.split("\n")
+    more = f" … {count_of(len(lines) - 3, 'more line')}" if len(lines) > 3 else ""
+    return canvas.paint_text(
+        f"{sanitize_line(name)}: {sanitize(chr(10).join(lines[:3]))}{more}", canvas.palette.dim, indent=2
+    )
+
+
+LONG_PROMPT = 24
+"""Lines of a prompt that are shown before somebody asks for more."""
+
+_MODE_WORDS = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": ""}
+_REASONS = {
+    "interrupted": "– interrupted",
+    "aborted": "stopped",
+    "max_turns": "stopped: the limit of steps is reached",
+    "error_max_budget_usd": "stopped: the budget is spent",
+    "max_tokens": "stopped: the answer was too long",
+    "loop_detected": "stopped: it went round in circles",
+    "error": "failed",
+}
+
+
+def paint_prompt(block: PromptBlock, canvas: Canvas, folded: bool) -> list[Strip]:
+    palette = canvas.palette
+    text = "(goes on)" if block.is_continuation else sanitize(block.text)
+    body = canvas.wrap(Text(text, style=palette.user), canvas.width - 2)
+    if folded and len(body) > LONG_PROMPT:
+        left = count_of(len(body) - LONG_PROMPT, "more line")
+        body = [*body[:LONG_PROMPT], [Segment(f"… {left}", palette.dim)]]
+    lines: list[Strip] = []
+    for line in prefix_lines(body, [Segment("› ", palette.user)], [Segment("  ")]):
+        lines.append(Strip(line).extend_cell_length(canvas.width).apply_style(palette.user_block))
+    told = [_MODE_WORDS[block.mode], "said while Odin was working" if block.is_injected else ""]
+    said = " · ".join(word for word in told if word)
+    if said:
+        lines.append(canvas.paint_row((f"  {said}", palette.dim)))
+    for image in block.images:
+        lines += paint_image(image, canvas)
+    return with_gap(lines)
+
+
+def paint_notice(block: NoticeBlock, canvas: Canvas, folded: bool) -> list[Strip]:
+    palette = canvas.palette
+    style = {"info": palette.dim, "warn": palette.warn, "error": palette.bad}[block.level]
+    mark = {"info": "· ", "warn": "! ", "error": "✗ "}[block.level]
+    body = canvas.wrap(Text(sanitize(block.text), style=style), canvas.width - 2)
+    return with_gap(Strip(line) for line in prefix_lines(body, [Segment(mark, style)], [Segment("  ")]))
+
+
+def paint_command(block: CommandBlock, canvas: Canvas, folded: bool) -> list[Strip]:
+    palette = canvas.palette
+    state = f"  running {format_elapsed(block.ts, canvas.now)}".rstrip() if block.live else ""
+    mark = spinner_of(canvas.now) if block.live else "!"
+    head = canvas.paint_row(
+        (f"{mark} ", palette.accent), (sanitize_line(block.command), palette.strong), (state, palette.dim)
+    )
+    body = (
+        paint_tail(block.tail, canvas) if block.live else paint_output(block.output, canvas, most=SHORT_OUTPUT * folded)
+    )
+    return with_gap([head, *body])
+
+
+def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
+    palette = canvas.palette
+    calls = count_of(block.calls, "call") if block.calls else ""
+    if not block.reason:
+        mark, style, state = spinner_of(canvas.now), palette.accent, "working"
+        took = format_elapsed(block.ts, canvas.now)
+    else:
+        good = block.reason == "end_turn"
+        mark, style = ("✓", palette.good) if good else ("✗", palette.bad)
+        state, took = (
+            "done" if good else _REASONS.get(block.reason, block.reason),
+            format_duration(block.ended - block.ts),
+        )
+    said = " · ".join(word for word in (state, took, calls) if word)
+    name, task = sanitize_line(block.key), sanitize_line(block.task)
+    room = max(canvas.width - len(name) - len(said) - 6, 12)
+    task_shown = task if len(task) <= room else task[: room - 1] + "…"
+    lines = [
+        canvas.paint_row(
+            (f"{mark} ", style), (name, palette.strong), (f" {task_shown}", palette.text), (f"  {said}", palette.dim)
+        )
+    ]
+    if block.doing:
+        lines.append(canvas.paint_row(("  ", None), (sanitize_line(block.doing), palette.dim)))
+    if not folded:
+        lines += canvas.paint_text(sanitize(block.task), palette.dim, indent=2) if len(task) > room else []
+        lines += paint_output(block.answer, canvas) if block.answer.strip() else []
+    return with_gap(lines)
+
+
+def paint_process(block: ProcessBlock, canvas: Canvas, folded: bool) -> list[Strip]:
+    palette = canvas.palette
+    state = block.status.replace("_", " ") if block.status else "runs in the background"
+    if block.status:
+        code = f" with code {block.code}" if block.status == "failed" else ""
+        state = f"{state}{code} · {format_duration(block.ended - block.ts)}"
+    bad = block.status in ("failed", "timed_out")
+    style = palette.bad if bad else palette.dim if block.status else palette.accent
+    what = sanitize_line(block.description or block.command)
+    lines = [
+        canvas.paint_row(
+            ("✗ " if bad else "■ " if block.status else "▶ ", style),
+            (sanitize_line(block.key), palette.strong),
+            (f" {what}", palette.text),
+            (f"  {state}", palette.dim),
+        )
+    ]
+    if not folded:
+        lines += canvas.paint_text(sanitize(block.command), palette.dim, indent=2) if block.description else []
+        lines += paint_output(block.output, canvas) if block.output.strip() else []
+    return with_gap(lines)
+
+
+def paint_summary(block: SummaryBlock, canvas: Canvas, folded: bool) -> list[Strip]:
+    palette = canvas.palette
+    head = f"The conversation was summarised: {block.tokens_before:,} → {block.tokens_after:,} tokens"
+    lines = [canvas.paint_row(("▸ " if folded else "▾ ", palette.dim), (head, palette.dim))]
+    if not folded:
+        from odin.ui.tui.paint.markdown import paint_markdown
+
+        space = [Segment("  ")]
+        lines += [Strip(line) for line in prefix_lines(paint_markdown(block.text, canvas), space, space)]
+    return with_gap(lines)
+
+
+def paint_end(block: EndBlock, canvas: Canvas, folded: bool) -> list[Strip]:
+    """Nothing after a short and free turn; else one line, and an error with what to do about it."""
+    palette = canvas.palette
+    reason = _REASONS.get(block.reason, "" if block.reason == "end_turn" else block.reason.replace("_", " "))
+    if block.error and block.reason != "interrupted":
+        lines = canvas.paint_text(f"✗ {sanitize(block.error)}", palette.bad)
+        return with_gap(
+            [*lines, *(canvas.paint_text(sanitize(block.hint), palette.text, indent=2) if block.hint else [])]
+        )
+    words = [reason] if reason else []
+    if block.duration_ms >= 1_000:
+        words.append(format_duration(block.duration_ms / 1000))
+    if block.tokens >= 1_000:
+        words.append(format_tokens(block.tokens))
+    if block.cost_usd:
+        words.append(f"${block.cost_usd:.4f}" if block.cost_usd < 0.1 else f"${block.cost_usd:.2f}")
+    if not words:
+        return []
+    style = palette.warn if reason else palette.dim
+    return with_gap([canvas.paint_row((" · ".join(words), style))])

@@ -1,0 +1,167 @@
+"""Finds words in a conversation, also in what is folded away or was never painted.
+
+The one line at the bottom where words are typed that are looked for in the conversation.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, cast
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.strip import Strip
+from textual.widgets import Input, Static
+
+from odin.ui.tui.blocks import TranscriptBlock
+from odin.ui.tui.keys import LineInput
+from odin.ui.tui.paint.painter import search_text_of
+
+if TYPE_CHECKING:
+    from odin.ui.tui.app import OdinApp
+
+
+class TranscriptSearch:
+    """`words` is what is looked for; `here` the block and which of its places is the current one."""
+
+    def __init__(self) -> None:
+        self.words = ""
+        self.here: tuple[TranscriptBlock, int] | None = None
+        self._places: list[tuple[TranscriptBlock, int]] = []
+
+    def search_for(self, words: str, blocks: Sequence[TranscriptBlock]) -> None:
+        self.words = words.casefold()
+        self._places = []
+        if self.words:
+            for block in blocks:
+                count = search_text_of(block).casefold().count(self.words)
+                self._places += [(block, number) for number in range(count)]
+        self.here = None
+
+    def clear(self) -> None:
+        self.search_for("", ())
+
+    def find_next(self, step: int, near: Sequence[TranscriptBlock]) -> tuple[TranscriptBlock, int] | None:
+        """The place after the current one, round and round; the first one is the next of the blocks in `near`."""
+        if not self._places:
+            return None
+        if self.here in self._places:
+            index = (self._places.index(self.here) + step) % len(self._places)
+        else:
+            wanted = set(near)
+            start = 0 if step > 0 else len(self._places) - 1
+            index = next((i for i, place in enumerate(self._places) if place[0] in wanted), start)
+        self.here = self._places[index]
+        return self.here
+
+    @property
+    def count_label(self) -> str:
+        if not self.words:
+            return ""
+        if not self._places:
+            return "nothing found"
+        place = self._places.index(self.here) + 1 if self.here in self._places else 0
+        return f"{place} of {len(self._places)}" if place else f"{len(self._places)} found"
+
+
+def line_of(lines: Sequence[Strip], words: str, number: int) -> int:
+    """The line with that occurrence of the words; the last with any when markup or a line's end hides some of them."""
+    found = 0
+    last = min(1, len(lines) - 1)
+    for place, strip in enumerate(lines):
+        count = strip.text.casefold().count(words)
+        if count:
+            found, last = found + count, place
+        if found > number:
+            return place
+    return max(last, 0)
+
+
+def highlight_matches(strip: Strip, words: str, style: Style) -> Strip:
+    """The line with all its places of the words marked."""
+    text = strip.text.casefold()
+    if words not in text or len(text) != len(strip.text):
+        return strip
+    cuts: list[tuple[int, int]] = []
+    at = text.find(words)
+    while at >= 0:
+        cuts.append((at, at + len(words)))
+        at = text.find(words, at + len(words))
+    found: list[Segment] = []
+    start = 0
+    for segment in strip:
+        found += _split_segment(segment, start, cuts, style)
+        start += len(segment.text)
+    return Strip(found, strip.cell_length)
+
+
+def _split_segment(segment: Segment, start: int, cuts: list[tuple[int, int]], style: Style) -> list[Segment]:
+    end = start + len(segment.text)
+    places = sorted({start, end, *(place for cut in cuts for place in cut if start < place < end)})
+    pieces: list[Segment] = []
+    for first, last in pairwise(places):
+        inside = any(low <= first and last <= high for low, high in cuts)
+        look = (segment.style or Style.null()) + style if inside else segment.style
+        pieces.append(Segment(segment.text[first - start : last - start], look))
+    return pieces
+
+
+SearchListener = Callable[[str, bool], None]
+"""Told what is looked for, and whether that is final."""
+
+
+class SearchBar(Horizontal):
+    """Hidden until it is opened. Enter goes back to the conversation with what was found, Esc gives it up."""
+
+    DEFAULT_CSS = """
+    SearchBar { height: 1; display: none; padding: 0 1; background: $surface; }
+    SearchBar.-open { display: block; }
+    SearchBar > #sign { width: 2; color: $accent; }
+    SearchBar > Input, SearchBar > Input:focus { width: 1fr; height: 1; border: none; padding: 0; }
+    SearchBar > #found { width: auto; min-width: 1; padding: 0 0 0 1; color: $foreground; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._listener: SearchListener | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Static("/ ", id="sign", markup=False)
+        yield LineInput(placeholder="Search the conversation", compact=True)
+        yield Static("", id="found", markup=False)
+
+    def open(self, listener: SearchListener) -> None:
+        self._listener = listener
+        self.add_class("-open")
+        field = self.query_one(Input)
+        field.value = ""
+        self.show_count("")
+        field.focus()
+
+    def close(self) -> None:
+        self.remove_class("-open")
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_class("-open")
+
+    def show_count(self, found: str) -> None:
+        self.query_one("#found", Static).update(found)
+
+    def _tell_listener(self, words: str, done: bool) -> None:
+        if self.is_open and self._listener is not None:
+            self._listener(words, done)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self.query_one(Input).has_focus:
+            self._tell_listener(event.value, False)
+
+    def on_key(self, event: events.Key) -> None:
+        name = cast("OdinApp", self.app).keys.find_action(event.key, "search")
+        if name:
+            event.stop()
+            event.prevent_default()
+            self._tell_listener(self.query_one(Input).value if name == "search_done" else "", True)

@@ -1,1 +1,0 @@
-"""What happened, as the things a person sees below each other."""
