@@ -1,9 +1,10 @@
-"""The import table of the architecture, read from the source: which room may know which."""
+"""The import table of ARCHITECTURE.md: which package may import which, checked against the source."""
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,29 +16,38 @@ PACKAGE = Path(__file__).parent.parent / "src" / "odin"
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "providers": {"core"},
-    "policy": {"core"},
-    "context": {"core"},
     "session": {"core"},
-    "links": {"core"},
-    "bus": {"core"},
-    "tools": {"core", "policy", "context", "bus"},
-    "engine": {"core", "policy", "context", "session", "bus"},
+    "context": {"core"},
+    "sandbox": {"core"},
     "ui": {"core"},
-    "config": {"core", "providers.settings", "policy.modes", "context.settings"},
-    "app": {"core", "providers", "policy", "context", "session", "links", "bus", "tools", "engine", "config", ""},
-    "cli": {"core", "config", "app", "ui", "session", "policy.modes", ""},
-    "api": {"core", "config", "app", "ui", "session", "policy.modes"},
     "testing": {"core"},
-    "entry": {"cli", ""},
-    "__init__": {"api", "app", "config", "core", "ui"},
+    "policy": {"core", "sandbox"},
+    "config": {"core", "providers.settings", "policy.modes", "context.settings"},
+    "tools": {"core", "policy", "context", "sandbox"},
+    "engine": {"core", "policy", "context", "session", "sandbox"},
+    "checkpoints": {"core", "config", "policy", "session", "engine"},
+    "compaction": {"core", "config", "context", "session", "engine"},
+    "models": {"core", "config", "providers", "session", "engine"},
+    "app": {
+        "core", "config", "providers", "models", "policy", "sandbox", "context", "session", "tools", "engine",
+        "compaction", "checkpoints", "",
+    },
+    "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
+    "commands": {
+        "core", "config", "providers", "models", "policy", "sandbox", "session", "tools", "engine", "checkpoints",
+        "app", "replay", "ui", "",
+    },
+    "api": {"core", "config", "app", "ui", "policy.modes"},
+    "entry": {"commands", ""},
+    "__init__": {"api", "config", "core", "ui"},
     "__main__": {"entry"},
-}
-"""Each room with what it may import beside itself. `providers.settings` allows that module only; "" is the package."""
+}  # fmt: skip
+"""What each package may import besides itself. `policy.modes` allows that module only; "" is the package `odin`."""
 
-CHOOSES_LATE = {"app", "cli", "api", "entry", "__init__"}
-"""Rooms that pick others when they are needed, so that the start stays fast. Elsewhere only a room's own parts wait."""
+LAZY_PACKAGES = {"models", "app", "replay", "commands", "api", "entry", "__init__"}
+"""Packages that may import others inside functions to keep start-up fast. The rest import only their own parts late."""
 
-HEAVY = {
+SLOW_MODULES = {
     "httpx2",
     "h11",
     "dataclasses",
@@ -55,18 +65,23 @@ HEAVY = {
 }
 
 
-def modules() -> list[Path]:
+def list_modules() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def dotted(path: Path) -> str:
-    """`policy.rules` for policy/policy.py, `policy` for its __init__.py, `__init__` for the package's own."""
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def name_of(path: Path) -> str:
+    """Return `policy.modes` for policy/modes.py, `policy` for policy/__init__.py, `__init__` for the top package."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
-def imported(tree: ast.AST, here: str) -> Iterator[tuple[str, int]]:
-    """The modules of Odin that a file imports, without the leading `odin.`, and the lines."""
+def find_imports(tree: ast.AST, here: str) -> Iterator[tuple[str, int]]:
+    """Yield each module of Odin that `tree` imports, without the leading `odin.`, and the line."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -74,17 +89,17 @@ def imported(tree: ast.AST, here: str) -> Iterator[tuple[str, int]]:
                     yield alias.name.removeprefix("odin").removeprefix("."), node.lineno
         elif isinstance(node, ast.ImportFrom):
             if node.level:
-                pytest.fail(f"{here}, line {node.lineno}: imports are written in full, not relative")
+                pytest.fail(f"{here}, line {node.lineno}: use absolute imports")
             if node.module == "odin":
-                yield from ((_inside_package(alias.name), node.lineno) for alias in node.names)
+                yield from ((_module_in_package(alias.name), node.lineno) for alias in node.names)
             elif (node.module or "").startswith("odin."):
                 base = (node.module or "").removeprefix("odin.")
                 names = [alias.name for alias in node.names]
                 yield from ((f"{base}.{name}" if _is_module(base, name) else base, node.lineno) for name in names)
 
 
-def _inside_package(name: str) -> str:
-    """`from odin import api` is the module api; `from odin import __version__` is the package itself."""
+def _module_in_package(name: str) -> str:
+    """Return `api` for `from odin import api`, and "" for `from odin import __version__`."""
     return name if (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file() else ""
 
 
@@ -93,25 +108,24 @@ def _is_module(base: str, name: str) -> bool:
     return (folder / name).is_dir() or (folder / f"{name}.py").is_file()
 
 
-def allowed(room: str, target: str) -> bool:
-    if target.split(".")[0] == room:
+def is_allowed(package: str, target: str) -> bool:
+    if target.split(".")[0] == package:
         return True
-    return any(target == known or (known and target.startswith(f"{known}.")) for known in MAY_IMPORT[room])
+    return any(target == known or (known and target.startswith(f"{known}.")) for known in MAY_IMPORT[package])
 
 
-def breaches(source: str, here: str) -> list[str]:
-    room = here.split(".")[0]
-    if room not in MAY_IMPORT:
-        return [f"{here}: there is no room {room!r} in the table"]
-    found = imported(ast.parse(source), here)
-    return [f"{here}, line {line}: may not import odin.{target}" for target, line in found if not allowed(room, target)]
+def find_violations(tree: ast.AST, here: str) -> list[str]:
+    package = here.split(".")[0]
+    if package not in MAY_IMPORT:
+        return [f"{here}: the table has no package {package!r}"]
+    found = find_imports(tree, here)
+    return [f"{here}, line {line}: may not import odin.{name}" for name, line in found if not is_allowed(package, name)]
 
 
 def test_every_module_keeps_to_the_table():
-    files = modules()
+    files = list_modules()
     assert len(files) > 20
-    found = [breach for path in files for breach in breaches(path.read_text(encoding="utf-8"), dotted(path))]
-    assert found == []
+    assert [problem for path in files for problem in find_violations(parse(path), name_of(path))] == []
 
 
 @each(
@@ -119,53 +133,108 @@ def test_every_module_keeps_to_the_table():
     [
         ("core.event", "from odin.policy.modes import spec_of"),
         ("core.event", "import odin.policy.modes"),
-        ("policy.rules", "from odin.context import files"),
-        ("policy.rules", "from odin.config import Config"),
-        ("engine.loop", "from odin.tools.read import Read"),
-        ("engine.loop", "from odin import config"),
+        ("policy.policy", "from odin.context import file_cache"),
+        ("policy.policy", "from odin.config import Config"),
+        ("sandbox.runner", "from odin.policy.paths import contains"),
+        ("engine.turn", "from odin.tools.read import Read"),
+        ("engine.turn", "from odin import config"),
         ("ui.print", "from odin.session.log import SessionLog"),
-        ("config.keys", "from odin.models.catalog import lookup"),
-        ("config.keys", "from odin.policy import rules"),
+        ("config.settings", "from odin.models.catalog import lookup_model"),
+        ("config.settings", "from odin.policy import rules"),
         ("app", "def late():\n    from odin.ui.print import run"),
         ("testing.server", "from odin.config import load"),
         ("attic.thing", "import os"),
     ],
 )
-def test_a_breach_is_found(here: str, source: str):
-    assert len(breaches(source, here)) == 1
+def test_a_violation_is_found(here: str, source: str):
+    assert len(find_violations(ast.parse(source), here)) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("here", "source"),
     [
-        ("policy.rules", "from odin.policy.modes import spec_of\nfrom odin.core.tool import Kind"),
-        ("config.keys", "from odin.providers.settings import ProviderSettings\nfrom odin.policy.modes import mode_of"),
-        ("cli", "from odin import __version__\nfrom odin.ui import print"),
+        ("policy.policy", "from odin.policy.modes import spec_of\nfrom odin.core.tool import Kind"),
+        (
+            "config.settings",
+            "from odin.providers.settings import ProviderSettings\nfrom odin.policy.modes import mode_of",
+        ),
+        ("commands", "from odin import __version__\nfrom odin.ui import print"),
         ("tools.read", "from odin.context.file_cache import FileCache"),
         ("app", "import odin.engine.turn"),
     ],
 )
-def test_what_is_allowed_is_no_breach(here: str, source: str):
-    assert breaches(source, here) == []
+def test_what_the_table_allows_is_no_violation(here: str, source: str):
+    assert find_violations(ast.parse(source), here) == []
 
 
-def late_imports(source: str) -> list[tuple[str, int]]:
-    """Imports that stand inside a function."""
-    found: list[tuple[str, int]] = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.extend(imported(node, ""))
-    return found
+def find_late_imports(tree: ast.AST) -> list[tuple[str, int]]:
+    """Return the imports inside functions."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [item for node in functions for item in find_imports(node, "")]
 
 
-def test_other_rooms_are_imported_at_the_top():
+def test_other_packages_are_imported_at_the_top():
     found = [
-        f"{dotted(path)}, line {line}: odin.{target} is imported inside a function"
-        for path in modules()
-        for target, line in late_imports(path.read_text(encoding="utf-8"))
-        if dotted(path).split(".")[0] not in {*CHOOSES_LATE, target.split(".")[0]}
+        f"{name_of(path)}, line {line}: odin.{target} is imported inside a function"
+        for path in list_modules()
+        for target, line in find_late_imports(parse(path))
+        if name_of(path).split(".")[0] not in {*LAZY_PACKAGES, target.split(".")[0]}
     ]
     assert found == []
+
+
+def find_cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return the groups of nodes that reach each other (Tarjan's strongly connected components of two or more)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    cycles: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in sorted(graph.get(node, ())):
+            if target not in index:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], index[target])
+        if low[node] == index[node]:
+            group = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(group) > 1:
+                cycles.append(sorted(group))
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return cycles
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def find_runtime_imports(tree: ast.Module, here: str) -> set[str]:
+    """Return the modules imported at run time, at the top or inside functions."""
+    skipped = {node for block in ast.walk(tree) if _is_type_checking(block) for node in ast.walk(block)}
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in skipped]
+    return {target for node in nodes for target, _ in find_imports(node, here)} - {here, ""}
+
+
+def test_no_module_imports_itself_through_others():
+    graph = {name_of(path): find_runtime_imports(parse(path), name_of(path)) for path in list_modules()}
+    assert find_cycles(graph) == []
+
+
+def test_packages_form_no_cycle():
+    graph = {package: {name.split(".")[0] for name in known} - {""} for package, known in MAY_IMPORT.items()}
+    graph["config"] = {"core"}  # config reads settings types of three packages that know nothing of config
+    assert find_cycles(graph) == []
+
+
+def test_a_cycle_is_found():
+    assert find_cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == [["a", "b", "c"]]
 
 
 def test_importing_the_package_loads_nothing_else_of_it():
@@ -176,16 +245,16 @@ def test_importing_the_package_loads_nothing_else_of_it():
 
 def test_slow_modules_are_not_imported_at_the_top_of_any_file():
     found: list[str] = []
-    for path in modules():
-        if dotted(path).split(".")[0] == "testing":
+    for path in list_modules():
+        if name_of(path).split(".")[0] == "testing":
             continue
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parse(path).body:
             if isinstance(node, ast.Import):
                 names = {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 names = {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
             else:
                 continue
-            slow = HEAVY - {"dataclasses"} if dotted(path).startswith("ui.tui") else HEAVY
-            found.extend(f"{dotted(path)}: {name}" for name in sorted(names & slow))
-    assert found == [], "the terminal app may use dataclasses: Textual has loaded them already"
+            slow = SLOW_MODULES - {"dataclasses"} if name_of(path).startswith("ui.tui") else SLOW_MODULES
+            found.extend(f"{name_of(path)}: {name}" for name in sorted(names & slow))
+    assert found == [], "only the terminal app may import dataclasses: Textual loads them anyway"

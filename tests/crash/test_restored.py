@@ -247,7 +247,7 @@ async def test_a_question_that_nobody_can_answer_any_more(start: Start, workspac
 
 
 async def _until_asked(talk: Any) -> str:
-    async for envelope in talk.client.events(after=-1):
+    async for envelope in talk.client.stream_events(after=-1):
         if type(envelope.event).__name__ == "PermissionAsked":
             return envelope.event.ask_id
     raise AssertionError("nobody asked")

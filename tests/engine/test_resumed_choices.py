@@ -155,13 +155,13 @@ class TestModel:
 
 
 async def _say(client: Any, text: str) -> str:
-    events = client.events()
+    events = client.stream_events()
     await client.submit(Prompt(os.urandom(4).hex(), text))
     async with asyncio.timeout(30):
         async for envelope in events:
             if type(envelope.event).__name__ == "TurnEnded":
                 break
-    return (await client.info()).session
+    return (await client.get_info()).session
 
 
 class TestPermissionMode:

@@ -206,7 +206,7 @@ async def record(name: str, target: Path) -> str:
         scene = Scene(folder)
         try:
             await SCENES[name](scene)
-            session = (await scene.talk.client.info()).session
+            session = (await scene.talk.client.get_info()).session
         finally:
             await scene.talk.client.close()
             scene.talk.server.stop()

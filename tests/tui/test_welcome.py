@@ -302,7 +302,7 @@ async def test_a_folder_is_trusted_only_with_a_yes(begin: Any, workspace: Path, 
         assert stage.app.info is None
         await stage.press("y" if yes else "enter")
         await opened(stage)
-        rules = [rule.text for rule in await stage.app.client.rules()]
+        rules = [rule.text for rule in await stage.app.client.list_rules()]
         assert ("Bash(make:*)" in rules) is yes
     if yes:
         async with begin(trust=True) as stage:

@@ -213,7 +213,7 @@ async def _run_json_stream(args: argparse.Namespace, options: Options, reading: 
 
 
 async def _resolve_mode(args: argparse.Namespace, client: Any) -> Mode:
-    return mode_of(args.mode) if args.mode else (await client.info()).mode
+    return mode_of(args.mode) if args.mode else (await client.get_info()).mode
 
 
 def _make_prompt_id() -> str:
