@@ -59,7 +59,7 @@ def test_the_exact_cause_is_named(run_odin: Run, tmp_path: Path) -> None:
 def test_a_sandbox_that_was_asked_for_and_does_not_work_is_broken(run_odin: Run, home: Path, tmp_path: Path) -> None:
     settings = home / ".config/odin/odinconfig.json"
     settings.parent.mkdir(parents=True)
-    settings.write_text('{"sandbox": {"use": "bubblewrap"}}')
+    settings.write_text('{"sandbox": {"backend": "bubblewrap"}}')
     done = run_odin("doctor", env={"PATH": str(tmp_path)})
     assert done.returncode == 1
     assert "asks for the sandbox bubblewrap, and it does not work: bwrap is not installed" in done.stdout

@@ -43,8 +43,8 @@ _EXPORTS_BY_MODULE = {
     "odin.config": "Options",
     "odin.core.errors": "OdinError",
     "odin.core.tool": "Args Subject Tool ToolContext ToolOutput",
-    "odin.ui.stream_json.types": "AssistantMessage Message ResultMessage StreamEvent SystemMessage TextBlock ThinkingBlock "
-    "ToolProgress ToolResultBlock ToolUseBlock UserMessage",
+    "odin.ui.stream_json.types": "AssistantMessage Message ResultMessage StreamEvent SystemMessage TextBlock "
+    "ThinkingBlock ToolProgress ToolResultBlock ToolUseBlock UserMessage",
 }
 
 __all__ = [

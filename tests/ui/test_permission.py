@@ -41,7 +41,7 @@ def ask(**more: object) -> PermissionAsked:
 
 PLAIN = ask()
 ONCE = ask(rules=())
-OUTSIDE = ask(outside=True, sandbox="bubblewrap")
+OUTSIDE = ask(unsandboxed=True, sandbox="bubblewrap")
 
 
 @each(

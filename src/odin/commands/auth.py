@@ -85,9 +85,8 @@ def _add_key(args: argparse.Namespace) -> int:
     if args.json:
         return _print_json({"provider": provider, "keys": count, "file": str(locate_auth_file(os.environ))})
     more = f" {count} are stored; this one is used." if count > 1 else ""
-    return write_output(
-        f"The key of {provider} is in {escape_hidden(str(locate_auth_file(os.environ)))}, readable by you alone.{more}\n"
-    )
+    file = escape_hidden(str(locate_auth_file(os.environ)))
+    return write_output(f"The key of {provider} is in {file}, readable by you alone.{more}\n")
 
 
 def _ask_key(provider: str) -> str:

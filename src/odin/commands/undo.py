@@ -155,7 +155,8 @@ def list_prompts(wish: UndoRequest) -> str:
     if wish.json:
         return _as_json(rows)
     return "".join(
-        f"{row.number:>3}  {row.when}  {row.files:>4} {'file ' if row.files == 1 else 'files'}  {_shorten_prompt(row.text)}\n"
+        f"{row.number:>3}  {row.when}  {row.files:>4} {'file ' if row.files == 1 else 'files'}  "
+        f"{_shorten_prompt(row.text)}\n"
         for row in rows
     )
 

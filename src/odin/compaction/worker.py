@@ -380,7 +380,8 @@ class CompactionWorker:
             self._paused_until = self._budget.turn_number + PAUSED_TURNS + 1
             self._emit(
                 Warned(
-                    f"Summaries failed {MAX_FAILURES} times ({error}), so none are asked for during {PAUSED_TURNS} turns. "
+                    f"Summaries failed {MAX_FAILURES} times ({error}), so none are asked for "
+                    f"during {PAUSED_TURNS} turns. "
                     "Until then older results are removed, and what is known is noted down without a model."
                 )
             )

@@ -260,7 +260,7 @@ class Client(Protocol):
         ...
 
     async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
-        """The models that can be used from here. Nobody is asked; with `probe_servers`, the servers on this machine are."""
+        """Return the models that can be used from here; `probe_servers` also asks the servers on this machine."""
         ...
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:

@@ -46,7 +46,8 @@ class CostBudget:
         spent = self._recorder.state.cost_usd
         if self.limit and spent >= self.limit:
             return BudgetSpent(
-                f"The budget of this session, {format_dollars(self.limit)}, is used up: it has cost {format_dollars(spent)}.",
+                f"The budget of this session, {format_dollars(self.limit)}, is used up: "
+                f"it has cost {format_dollars(spent)}.",
                 _SESSION_HINT,
             )
         if self._per_day and (today := self._today()) >= self._per_day:

@@ -243,7 +243,8 @@ def flatten_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
             out.append(_flatten_assistant(message))
         elif isinstance(message, ToolMessage):
             results = "\n\n".join(
-                f"{'Error' if one.is_error else 'Result'} of {names.get(one.call_id, 'the call')}:\n{render_without_images(one)}"
+                f"{'Error' if one.is_error else 'Result'} of {names.get(one.call_id, 'the call')}:\n"
+                f"{render_without_images(one)}"
                 for one in message.results
             )
             out.append(PromptMessage(results, (*message.notes, f"The task is: {task}") if task else message.notes))

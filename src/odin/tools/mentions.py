@@ -169,7 +169,8 @@ def store_attachment(item: Attachment, folder: Path) -> Attachment:
         return Attachment(image.path, media_type=image.media_type, name=name)
     if len(item.data) > _MAX_TEXT_BYTES or b"\0" in item.data:
         raise UsageError(
-            f"{name} cannot be attached: only images and text of at most {format_size(_MAX_TEXT_BYTES)} can come as bytes.",
+            f"{name} cannot be attached: only images and text "
+            f"of at most {format_size(_MAX_TEXT_BYTES)} can come as bytes.",
             "Save it in the project and mention its path.",
         )
     target = folder / "attached" / f"{hash_bytes(item.data)[:16]}-{re.sub(r'[^A-Za-z0-9._-]', '_', name)[-60:]}"

@@ -59,7 +59,8 @@ def _write_overview(tree: ProjectTree, known: Sequence[PackageManifest]) -> list
         lines += [_to_one_line(about), ""]
     found = count_languages(tree)
     spoken = [
-        f"{item.name} ({_format_count(item.files, 'file')}, {'' if item.counted else 'over '}{_format_count(item.lines, 'line')})"
+        f"{item.name} ({_format_count(item.files, 'file')}, "
+        f"{'' if item.counted else 'over '}{_format_count(item.lines, 'line')})"
         for item in found
     ]
     if spoken:

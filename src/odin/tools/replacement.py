@@ -220,7 +220,8 @@ class EditBuffer:
         for start, _ in spans if self._is_encoding_unknown and len(old) < _MIN_CERTAIN_CHARS else ():
             if start and "\udc80" <= self.text[start - 1] <= "\udcff" and _is_half_character(self.text, start):
                 raise Refusal(
-                    f"The match on line {_line_number_of(self.text, start)} begins right after a byte whose encoding is "
+                    f"The match on line {_line_number_of(self.text, start)} begins right after "
+                    f"a byte whose encoding is "
                     "not known, and may be the second half of a character. Use a longer old_string."
                 )
 

@@ -150,7 +150,8 @@ _match_content = PhraseTable(
     make_rule(PlannerTask("create"), "(that|which) is empty", "with (nothing|no content) [in it]"),
     make_rule(
         _make_quoted_content,
-        f"{_SAYING_PHRASE} [the|this] [following] [{_CONTENT_PHRASE}] [of|being] {{what:quoted}} [in it|inside|as [the] content]",
+        f"{_SAYING_PHRASE} [the|this] [following] [{_CONTENT_PHRASE}] [of|being] "
+        f"{{what:quoted}} [in it|inside|as [the] content]",
         "and (put|write) {what:quoted} (in it|into it|inside)",
         "{what:quoted}",
     ),
@@ -186,7 +187,8 @@ _match_file_change = PhraseTable(
     ),
     make_rule(
         _make_write,
-        f"(write|save|put|store) [the] [following] [{_CONTENT_PHRASE}] {{what:quoted}} (in|to|into|as|at|inside) {_TO_FILE}",
+        f"(write|save|put|store) [the] [following] [{_CONTENT_PHRASE}] {{what:quoted}} "
+        f"(in|to|into|as|at|inside) {_TO_FILE}",
     ),
     make_rule(_make_overwrite, f"overwrite [the] [file] {{path:file}} with [the] [{_CONTENT_PHRASE}] {{what:quoted}}"),
     make_rule(
@@ -343,8 +345,10 @@ match_git = PhraseTable(
     ),
     make_rule(
         PlannerTask("git", variant="changes"),
-        f"(what|which files?) [has|have|did|was|were|are|is] [i|we|you|been] [just|recently] {_CHANGE_VERBS} {_SINCE_PHRASE}",
-        f"{_ASK_PHRASE} [uncommitted|unstaged|local|recent|pending|git] (changes|modifications|(changed|modified) files)",
+        f"(what|which files?) [has|have|did|was|were|are|is] [i|we|you|been] [just|recently] "
+        f"{_CHANGE_VERBS} {_SINCE_PHRASE}",
+        f"{_ASK_PHRASE} [uncommitted|unstaged|local|recent|pending|git] "
+        f"(changes|modifications|(changed|modified) files)",
     ),
     make_rule(
         _make_diff,
@@ -359,7 +363,8 @@ match_git = PhraseTable(
     ),
     make_rule(
         _make_last_commit,
-        f"{_ASK_PHRASE} (last|latest|previous|newest|most recent) [git] commit [message] [(to|of|for|in|on) {_GIT_FILE}]",
+        f"{_ASK_PHRASE} (last|latest|previous|newest|most recent) [git] commit "
+        f"[message] [(to|of|for|in|on) {_GIT_FILE}]",
     ),
     make_rule(
         _make_log,

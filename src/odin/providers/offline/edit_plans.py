@@ -358,9 +358,8 @@ def plan_delete(task: PlannerTask, desk: PlanContext) -> Plan:
     spec = desk.tools.get("Delete")
     if spec is None:
         return (
-            f"I have no tool that deletes files, so `{name}` is still there. Say: run `rm {quote_for_shell(name)}` and I "
-            "will run that "
-            "command, if your rules allow it."
+            f"I have no tool that deletes files, so `{name}` is still there. Say: run `rm {quote_for_shell(name)}` and "
+            "I will run that command, if your rules allow it."
         )
     properties = spec.schema.get("properties", {})
     args: dict[str, Any] = {"paths": [full]} if "paths" in properties else {next(iter(properties), "file_path"): full}

@@ -406,13 +406,19 @@ _PROJECT_WORDS = (
     r"(?:project|repo|repository|code ?base|code|workspace|tree|working directory|directory|folder)"
 )
 _ALL_FILES = r"(?:all|every|any|each)(?: (?:of|the|my|our|project|source))* files?"
-_EVERYWHERE = rf",? ?\b(?:everywhere|anywhere|globally|recursively|{_IN_WORDS} (?:{_PROJECT_WORDS}|{_ALL_FILES}|here|everything))$"
+_EVERYWHERE = (
+    r",? ?\b(?:everywhere|anywhere|globally|recursively|"
+    rf"{_IN_WORDS} (?:{_PROJECT_WORDS}|{_ALL_FILES}|here|everything))$"
+)
 _KIND_PATTERN = (
     rf"(?:^| )(?:{_IN_WORDS}|for|among) (?:(?:all|any|every|the|my|our) )*(?P<kind>[\w.*+#]+)[ -]"
     r"(?:source |code )?(?:files?|sources?|modules?|scripts?|code)$"
 )
 _GLOB_PATTERN = rf"(?:^| ){_IN_WORDS} (?:all )?(?P<glob>[\w./-]*\*[\w./*-]*)$"
-_BACK_REFERENCE = rf"(?:^| ){_IN_WORDS} (?:it|that|this|there|them|(?:that|this|the same|the last) (?:file|folder|directory|place|one))$"
+_BACK_REFERENCE = (
+    rf"(?:^| ){_IN_WORDS} (?:it|that|this|there|them|"
+    r"(?:that|this|the same|the last) (?:file|folder|directory|place|one))$"
+)
 _THING = r"(?:file|folder|directory|dir|subfolder|module|package|tree)"
 _PLACE_PATTERN = rf"(?:^| ){_IN_WORDS} (?:(?:the|my|our) )?(?:{_THING} )?(?P<place>{QUOTED}|[^\s,;]+)(?: {_THING})?$"
 

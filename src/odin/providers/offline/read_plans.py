@@ -597,5 +597,6 @@ def plan_line_count(task: PlannerTask, desk: PlanContext) -> Plan:
     counts = results.parse_counts(reached.result.text, reached.path)
     total = sum(counts.values())
     if len(counts) > 1:
-        return f"`{desk.display_path(reached.path)}` has {format_count(total, 'line')} in {format_count(len(counts), 'file')}."
+        files = format_count(len(counts), "file")
+        return f"`{desk.display_path(reached.path)}` has {format_count(total, 'line')} in {files}."
     return f"`{desk.display_path(reached.path)}` has {format_count(total, 'line')}."

@@ -118,8 +118,8 @@ HELLO = (
 )
 UNKNOWN = (
     "I did not understand that. No model is connected, so this is Odin's built-in planner, which follows plain "
-    "requests "
-    f"word by word. I can {ABILITIES}; for example \"Search for TODO in src\" or \"Replace 'a' with 'b' in notes.txt\". "
+    "requests word by word. "
+    f"I can {ABILITIES}; for example \"Search for TODO in src\" or \"Replace 'a' with 'b' in notes.txt\". "
     f"{CONNECT_HINT}"
 )
 INVENT = (

@@ -350,7 +350,8 @@ class _HtmlPage:
     def _render_image(self, image: Image) -> str:
         data = self._read_image(image)
         if data is None:
-            return f'<p class="remark">[an image that is not part of this page: {_escape_text(image.name or image.path)}]</p>'
+            name = _escape_text(image.name or image.path)
+            return f'<p class="remark">[an image that is not part of this page: {name}]</p>'
         encoded = base64.b64encode(data).decode()
         return f'<img alt="{_escape_text(image.name or "image")}" src="data:{image.media_type};base64,{encoded}">'
 

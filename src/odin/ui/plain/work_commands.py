@@ -117,9 +117,8 @@ def _format_prompts(turns: tuple[TurnRecord, ...]) -> str:
     for number, turn in enumerate(reversed(turns[-_MAX_PROMPTS_LISTED:]), 1):
         when = time.strftime("%H:%M", time.localtime(turn.started))
         files = "1 file " if turn.files == 1 else f"{turn.files} files"
-        lines.append(
-            f"{number:>3}  {when}  {files:>8}  {shorten(escape_hidden(' '.join(turn.body.split())) or '(continued)', 60)}"
-        )
+        text = escape_hidden(" ".join(turn.body.split())) or "(continued)"
+        lines.append(f"{number:>3}  {when}  {files:>8}  {shorten(text, 60)}")
     if len(turns) > _MAX_PROMPTS_LISTED:
         lines.append(f"     and {len(turns) - _MAX_PROMPTS_LISTED} earlier ones, up to number {len(turns)}")
     lines.append("/rewind N goes back to before number N; add files or chat for only one of them.")

@@ -156,7 +156,8 @@ class SessionFollower:
         app = self._app
         app.is_catching_up = False
         session = app.info.session if app.info is not None else ""
-        hint = f"What is on the screen stays. {app.keys.label_of('leave')} twice leaves; `odin --resume {session}` goes on."
+        leave = app.keys.label_of("leave")
+        hint = f"What is on the screen stays. {leave} twice leaves; `odin --resume {session}` goes on."
         event = TurnEnded("", "error", error=why, hint=hint) if app.executing else Warned(f"{why} {hint}", "error")
         app.handle_session_event(Envelope(self._last_seq, app.clock(), session, event), live=True)
 

@@ -51,7 +51,9 @@ class PickerDialog(Dialog[str], Generic[Item]):
     PickerDialog #body { height: 1fr; layout: horizontal; }
     PickerDialog #beside { width: 45%; padding: 0 1; border-left: solid $primary 40%; scrollbar-size-vertical: 1; }
     PickerDialog.-narrow #body { layout: vertical; }
-    PickerDialog.-narrow #beside { width: 100%; height: 40%; border-left: none; border-top: solid $primary 40%; padding: 0; }
+    PickerDialog.-narrow #beside {
+        width: 100%; height: 40%; border-left: none; padding: 0; border-top: solid $primary 40%;
+    }
     PickerDialog.-narrow.-low #beside { display: none; }
     PickerDialog.-narrow.-low.telling #beside { display: block; height: 4; }
     PickerDialog.alone #beside { display: none; }
