@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from odin.context.file_cache import FileCache
 from odin.context.settings import CacheSettings
-from odin.tools import ToolDeps, build_standard_tools, files
+from odin.tools import ToolDeps, build_standard_tools
 from tests.tools.toolbox import Toolbox
 
 _opened: list[str] = []
