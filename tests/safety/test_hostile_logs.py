@@ -70,7 +70,7 @@ async def test_files_outside_the_project_are_not_taken_back(start: Start, worksp
     assert keep.read_text() == "mine\n"
     assert not os.path.lexists(linked)
     (event,) = talk.all(CallDiscarded)
-    assert {file.path for file in event.kept} == {str(keep), str(linked)}
+    assert {file.path for file in event.skipped_files} == {str(keep), str(linked)}
 
 
 async def test_nor_when_the_log_says_what_it_changed(start: Start, workspace: Path, home: Path):
