@@ -47,8 +47,8 @@ SPOILED = {
         "tool.replace_file = lambda target, data, before: right(target, data + b'!', before)\n"
     ),
     "byte order marks are lost": (
-        "from odin.tools.files import Decoded; right = Decoded.encode\n"
-        "Decoded.encode = lambda self, text: right(self, text).removeprefix(b'\\xef\\xbb\\xbf')\n"
+        "from odin.tools.files import DecodedText; right = DecodedText.encode\n"
+        "DecodedText.encode = lambda self, text: right(self, text).removeprefix(b'\\xef\\xbb\\xbf')\n"
     ),
 }
 

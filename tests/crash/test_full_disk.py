@@ -254,7 +254,7 @@ def test_the_end_of_a_turn_says_that_it_is_not_kept() -> None:
         recorder.emit(TurnStarted("u", "more", "edit_mode"))
     log.room = True
     recorder.close()
-    assert [type(event).__name__ for event in log.kept] == ["TurnStarted", "Noted", "TurnEnded", "TurnStarted"]
+    assert [type(event).__name__ for event in log.kept] == ["TurnStarted", "NoteAdded", "TurnEnded", "TurnStarted"]
 
 
 def test_a_line_after_a_torn_one_begins_anew(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_checkpoint_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) 
         "                for number in range(40):\n"
         "                    keep(b'%d ' % number * 200)\n"
         "    except StateUnwritable as error:\n"
-        "        print(error.sentence())\n"
+        "        print(error.describe())\n"
         "assert store.fetch(small) == b'small'\n"
     )
     done = subprocess.run(

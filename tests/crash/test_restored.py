@@ -322,7 +322,7 @@ def test_what_a_person_wrote_long_after_a_killed_edit_is_not_taken_back(
         assert run_odin("-p", "go", "--yes", env=env).returncode == 0
         log = log_of(home)
         lines = log.read_text().splitlines(keepends=True)
-        end = next(number for number, line in enumerate(lines) if '"type":"FilesSaved"' in line)
+        end = next(number for number, line in enumerate(lines) if '"type":"CheckpointSaved"' in line)
         envelopes = [json.loads(line) for line in lines[1 : end + 1]]
         for envelope in envelopes:
             envelope["ts"] -= 3600 if later else 0

@@ -40,8 +40,8 @@ EVENTS: st.SearchStrategy[AnyEvent] = st.one_of(
     st.builds(
         Compacted,
         text=st.just("the summary"),
-        kept=st.integers(-1, 9),
-        users=st.sampled_from([(), ("older prompt",)]),
+        kept_messages=st.integers(-1, 9),
+        user_prompts=st.sampled_from([(), ("older prompt",)]),
     ),
     st.builds(ResultsPruned, calls=st.lists(st.sampled_from(IDS), max_size=3).map(tuple)),
     st.builds(ContextSummarized, text=st.just("gist"), calls=st.lists(st.sampled_from(IDS), max_size=2).map(tuple)),

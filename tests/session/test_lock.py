@@ -23,8 +23,8 @@ HOLD = """
 import sys
 if sys.argv[3] == "without": sys.modules["fcntl"] = None
 from odin.core.errors import OdinError
-from odin.session.store import Store
-log = Store(sys.argv[1], "/w").open(sys.argv[2])
+from odin.session.store import SessionStore
+log = SessionStore(sys.argv[1], "/w").open(sys.argv[2])
 try:
     log.hold()
     print("held", flush=True)

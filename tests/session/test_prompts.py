@@ -36,7 +36,7 @@ def test_the_newest_first_and_each_once(tmp_path: Path) -> None:
 
 def test_only_what_a_person_said_as_it_was_typed(tmp_path: Path) -> None:
     session = "20260101000000000"
-    write(tmp_path, session, started("whole text", shown="/command"), PromptInjected("j", "joined", "ask_mode"))
+    write(tmp_path, session, started("whole text", display_text="/command"), PromptInjected("j", "joined", "ask_mode"))
     write(tmp_path, session, started("again", continues=True), started("x" * 200_000))
     write(tmp_path, session, started("of a helper"), agent="child")
     path = tmp_path / session / LOG_NAME

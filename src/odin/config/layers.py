@@ -21,7 +21,7 @@ from odin.core.errors import ConfigError, UsageError
 from odin.core.policy import RuleLayer
 from odin.policy.modes import mode_of, permission_mode_of
 
-USER_ONLY_KEYS = ("providers", "web", "checkpoints", "sandbox", "tui", "system_header", "keep_env")
+USER_ONLY_KEYS = ("providers", "web", "checkpoints", "sandbox", "tui", "system_header", "env_passthrough")
 
 VERBATIM_KEYS = ("rules", "hooks", "commands")
 """The keys whose texts are no templates: a `$` in them is for the shell, the pattern or the arguments."""

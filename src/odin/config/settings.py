@@ -232,7 +232,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     ] = field(default_factory=dict[str, Any])
 
 
-_PRIVATE_KEYS = ("providers", "web", "system_header", "keep_env", "hooks", "tui", "commands")
+_PRIVATE_KEYS = ("providers", "web", "system_header", "env_passthrough", "hooks", "tui", "commands")
 
 
 class LayerDeclaration(Struct, frozen=True):

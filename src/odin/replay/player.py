@@ -261,7 +261,7 @@ class _RecordedAnswers:
             return None
         return msgspec.convert(
             {
-                "type": "Answer",
+                "type": "AnswerPermission",
                 "ask_id": asked.ask_id,
                 "allow": answer.allowed and not asked.unsandboxed,
                 "reason": answer.reason,

@@ -105,7 +105,7 @@ _KEPT_VARIABLES = ("ODIN_CACHE_DIR", "ODIN_COMMAND")
 _OMITTED_KEYS = (
     "providers",
     "web",
-    "keep_env",
+    "env_passthrough",
     "system_header",
     "hooks",
     "sandbox",

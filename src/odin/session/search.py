@@ -46,7 +46,7 @@ _VERBATIM_CHARS = re.compile(r"[^\x00-\x1f\"\\/\x7f-\x9f]+")
 
 _FIELD_OF_EVENT: dict[bytes, MatchField] = {
     b"TurnStarted": "prompt",
-    b"PromptJoined": "prompt",
+    b"PromptInjected": "prompt",
     b"Replied": "answer",
     b"ToolEnded": "tool",
     b"TitleSet": "title",
@@ -175,7 +175,7 @@ MAX_EXCHANGES = 6
 EXCHANGE_CHARS = 600
 """Characters that are kept of a prompt, and of an answer."""
 
-_EXCHANGE_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptJoined"', b'"event":{"type":"Replied"')
+_EXCHANGE_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptInjected"', b'"event":{"type":"Replied"')
 _exchange_decoder = msgspec.json.Decoder(Envelope)
 
 
@@ -226,13 +226,13 @@ TAIL_BYTES = 2_000_000
 MAX_PROMPT_CHARS = 100_000
 """A longer prompt is not one that somebody typed."""
 
-_PROMPT_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptJoined"')
+_PROMPT_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptInjected"')
 _MARK_WITHIN_BYTES = 400
 
 
 class _PromptEvent(msgspec.Struct):
     text: str = ""
-    shown: str = ""
+    display_text: str = ""
     continues: bool = False
 
 
@@ -280,5 +280,5 @@ def _prompt_of(line: bytes) -> str:
         found = _prompt_decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError):
         return ""
-    text = found.event.shown or found.event.text
+    text = found.event.display_text or found.event.text
     return "" if found.agent or found.event.continues or len(text) > MAX_PROMPT_CHARS else text
