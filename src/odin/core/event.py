@@ -1,7 +1,7 @@
-"""What happened, in the past tense: the only thing a session is made of.
+"""Events: what happened in a session, in the past tense.
 
-A durable event is a line of the log and takes a number. A passing one (deltas, progress) is only broadcast; it carries
-the number of the durable event it follows.
+A durable event is a numbered line of the session's log. A transient event (chunks, progress) is only published; it
+carries the number of the last durable event before it.
 """
 
 from typing import Any, ClassVar, Literal
@@ -34,13 +34,13 @@ Activity = Literal[
 CallStatus = Literal["success", "error", "cancelled", "denied"]
 
 Delivery = Literal["queue", "merge", "steer"]
-"""How a prompt that comes while the agent is busy gets in: after the turn and in its own mode, with the next request of
-the running turn, or at once, in the place of the calls that have not begun."""
+"""How a prompt reaches a busy agent: `queue` waits for its own turn, `merge` goes out with the next request of the
+running turn, `steer` replaces the tool calls that have not started."""
 
 CompactionTrigger = Literal["auto", "manual", "overflow", "cut_off"]
 
 CompactionProfile = Literal["auto", "continuation", "archival"]
-"""What a summary is for: going on with the work, or a record of it. `auto` chooses by what is going on."""
+"""What a summary is for: continuing the work, or archiving it. `auto` decides by what the session is doing."""
 
 DiscardReason = Literal[
     "filtered",
@@ -58,7 +58,7 @@ DiscardReason = Literal[
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 
 LoopState = Literal["idle", "executing", "verifying", "assessing", "completed", "blocked", "budget_exhausted"]
-"""Where loop mode stands: off, at work in three ways, or over for one of three reasons."""
+"""The state of loop mode: off, one of three active states, or finished for one of three reasons."""
 
 
 class Todo(Struct, frozen=True, omit_defaults=True):
@@ -69,7 +69,7 @@ class Todo(Struct, frozen=True, omit_defaults=True):
 
 
 class CachedFile(Struct, frozen=True, omit_defaults=True):
-    """What is known of one file the model has seen; `sha256` tells after a resume whether it is still the same."""
+    """A file the model has seen. After a resume `sha256` shows whether it still has the same content."""
 
     path: str
     size: int
@@ -83,9 +83,9 @@ FileKind = Literal["file", "link", "folder", "absent", "other"]
 
 
 class FileState(Struct, frozen=True, omit_defaults=True):
-    """One path at one moment. `sha256` names the bytes of a file, `target` is where a link points.
+    """A path at one moment. `sha256` identifies a file's content, `target` is what a link points to.
 
-    `saved` says that the bytes are in the checkpoint store; a file too large for it is known but cannot come back.
+    `saved`: the content is in the checkpoint store. A file too large for the store is recorded but cannot be restored.
     """
 
     path: str
@@ -97,14 +97,14 @@ class FileState(Struct, frozen=True, omit_defaults=True):
 
 
 class FileChange(Struct, frozen=True):
-    """What a call made of one path."""
+    """One path before and after a tool call."""
 
     before: FileState
     after: FileState
 
 
 class SkippedFile(Struct, frozen=True):
-    """A path that a rewind left alone, and why."""
+    """A path that a rewind or rollback left alone, and why."""
 
     path: str
     reason: str
@@ -118,7 +118,7 @@ class Option(Struct, frozen=True, omit_defaults=True):
 
 
 class Question(Struct, frozen=True, omit_defaults=True):
-    """One thing a person is asked. With options the first is the default; `multiple` allows several of them."""
+    """A question to the user. The first option is the default; `multiple` allows several options."""
 
     header: str
     text: str
@@ -127,7 +127,7 @@ class Question(Struct, frozen=True, omit_defaults=True):
 
 
 class CallAudit(Struct, frozen=True, omit_defaults=True):
-    """What the model asked for and what really ran, when somebody changed it: the person, a program or a hook."""
+    """The arguments the model asked for and those that ran, after a user, program or hook changed them."""
 
     original: dict[str, Any]
     effective: dict[str, Any]
@@ -136,7 +136,7 @@ class CallAudit(Struct, frozen=True, omit_defaults=True):
 
 
 class Event(Struct, frozen=True, tag=True):
-    """Base of all events; `durable` says whether the log keeps it."""
+    """Base class of all events. `durable`: the log keeps it."""
 
     durable: ClassVar[bool] = True
 
@@ -145,10 +145,10 @@ class Event(Struct, frozen=True, tag=True):
 
 
 class SessionOpened(Event, frozen=True):
-    """Odin began or resumed work on this session. `config` holds the public settings only, never a key.
+    """Odin started or resumed this session.
 
-    `root` is the project: what a person allows holds as long as it stays the same. `permission_mode` is the one that
-    holds from here on; `model_chosen`: somebody named the model for this session, now or in an earlier run of it.
+    `config` holds the public settings, never a key. `root` is the project; approvals apply while it stays the same.
+    `permission_mode` is in force from here on. `model_chosen`: the user chose the model in this or an earlier run.
     """
 
     cwd: str
@@ -167,13 +167,13 @@ class TitleSet(Event, frozen=True):
 
 
 class InstructionsChanged(Event, frozen=True):
-    """The project's instructions were written anew; the model reads these from the next prompt on."""
+    """The project's instructions were rewritten. The model sees them from the next prompt on."""
 
     instructions: str
 
 
 class ModelChanged(Event, frozen=True):
-    """Another model answers from now on. With a `reason` nobody chose it: the one before could not answer."""
+    """The session switched models. `reason` is set if a fallback replaced a model that could not answer."""
 
     model: str
     reason: str = ""
@@ -184,7 +184,7 @@ class PermissionModeChanged(Event, frozen=True):
 
 
 class BudgetSet(Event, frozen=True):
-    """What the session may cost from now on in US dollars; 0 means no limit."""
+    """The session's budget in US dollars changed; 0 means no limit."""
 
     usd: float
 
@@ -193,10 +193,10 @@ class BudgetSet(Event, frozen=True):
 
 
 class PromptQueued(Event, frozen=True, omit_defaults=True):
-    """A prompt waits. `shown`, here and in the next ones, is what people see of it where the model reads more.
+    """A prompt was queued.
 
-    It is what was typed when that named a custom command, or what loop mode says in short. What is `attached` is read
-    when the prompt is taken; pictures from a clipboard are files by now.
+    `display_text` is what people see if the model reads something else: the custom command as typed, or a short form of
+    a loop-mode prompt. `attachments` are read when the prompt starts; clipboard images have been saved to files.
     """
 
     id: str
@@ -208,7 +208,7 @@ class PromptQueued(Event, frozen=True, omit_defaults=True):
 
 
 class PromptChanged(Event, frozen=True, omit_defaults=True):
-    """A queued prompt was edited before it was taken."""
+    """A queued prompt was edited."""
 
     id: str
     text: str
@@ -219,15 +219,16 @@ class PromptChanged(Event, frozen=True, omit_defaults=True):
 
 
 class PromptDropped(Event, frozen=True):
-    """A queued prompt was taken back before it ran."""
+    """A queued prompt was removed."""
 
     id: str
 
 
 class PromptInjected(Event, frozen=True, omit_defaults=True):
-    """A prompt entered the conversation without a turn of its own, with what was attached to it.
+    """A queued prompt entered the conversation without a turn of its own.
 
-    Into the running one, `turn`; or, after an interrupt and with no `turn`, to be read when the model is next asked.
+    `turn` is the running turn it joined. It is empty after an interrupt; then the model reads the prompt with the next
+    request.
     """
 
     id: str
@@ -241,10 +242,10 @@ class PromptInjected(Event, frozen=True, omit_defaults=True):
 
 
 class TurnStarted(Event, frozen=True, omit_defaults=True):
-    """A prompt left the queue and is being answered in its own mode; `notes` is what the model is told beside it.
+    """A prompt left the queue and its turn began.
 
-    With `continues` nobody said anything new: the model is asked again with the conversation as it is. `attached` is
-    what came beside the text; what was read of it, and of the files that the text mentions, is in `notes` and `images`.
+    `notes` and `images` are what the model reads besides the text, including the attached and mentioned files.
+    `continues`: no new prompt; the model is asked again with the conversation as it is.
     """
 
     id: str
@@ -258,10 +259,10 @@ class TurnStarted(Event, frozen=True, omit_defaults=True):
 
 
 class TurnEnded(Event, frozen=True):
-    """The one terminal event of a turn, whatever ended it.
+    """The turn is over. Every turn ends with exactly one of these.
 
-    Of an error of a model's API `error_status`, `error_code` and `error_type` are what it said, and `retry_after_s` how
-    long it asks to be left alone.
+    `error_status`, `error_code` and `error_type` repeat what the model's API reported; `retry_after_s` is the delay it
+    asked for.
     """
 
     id: str
@@ -282,9 +283,10 @@ class TurnEnded(Event, frozen=True):
 
 
 class LoopChanged(Event, frozen=True):
-    """Loop mode was switched on or off, came a step further or is over; `reason` says why, where that is not plain.
+    """Loop mode changed state; `idle` means off.
 
-    `iteration` is how many of at most `limit` prompts it has given since it was switched on. `idle` means off.
+    `iteration` counts the prompts sent since it was enabled, `limit` is their maximum. `reason` explains a state that
+    needs it.
     """
 
     state: LoopState
@@ -295,7 +297,7 @@ class LoopChanged(Event, frozen=True):
 
 
 class LoopPrompted(Event, frozen=True):
-    """Loop mode asks the model to go on: `text` is what it reads, in the turn that follows. `reasons` are why."""
+    """Loop mode prompted the model with `text` because of `reasons`; the turn follows."""
 
     text: str
     iteration: int
@@ -304,13 +306,13 @@ class LoopPrompted(Event, frozen=True):
 
 
 class NoteAdded(Event, frozen=True):
-    """Something the model is told beside the newest message: a change since the last request."""
+    """A note for the model was added to the newest message: something changed since the last request."""
 
     text: str
 
 
 class ContextAdded(Event, frozen=True):
-    """A piece of context kept by itself, from a file or a command; `id` is that of the command the user ran."""
+    """Context was added from a file or command. `id` is that of the user's shell command, if there was one."""
 
     content: str
     path: str = ""
@@ -323,25 +325,25 @@ class ContextAdded(Event, frozen=True):
 
     @property
     def note(self) -> str:
-        """How the model reads it, beside a prompt."""
+        """The text the model reads next to a prompt."""
         return f"{self.source}:\n{self.content}"
 
 
 class ContextSummarized(Event, frozen=True):
-    """Collected context was condensed: `text` takes the place of all context items and of the results of `calls`."""
+    """A summary replaced all context items and the results of `calls`."""
 
     text: str
     calls: tuple[str, ...] = ()
 
 
 class MessageRemoved(Event, frozen=True):
-    """The newest message was taken out of the conversation."""
+    """The newest message was removed from the conversation."""
 
 
 class ResultsPruned(Event, frozen=True):
-    """The results of these calls are shown to the model as one line from now on; `images` are no longer shown at all.
+    """From now on the model sees the results of `calls` as one line each, and `images` not at all.
 
-    The log keeps them whole, and so does `archive`, for the model to read.
+    The log and the file `archive`, which the model can read, keep them in full.
     """
 
     calls: tuple[str, ...] = ()
@@ -350,10 +352,10 @@ class ResultsPruned(Event, frozen=True):
 
 
 class Compacted(Event, frozen=True):
-    """The older part of a conversation was replaced by a summary.
+    """A summary replaced the older part of the conversation.
 
-    `text` is the summary. Of the messages so far the last `kept` stay as they are; before them stand `users`, older
-    prompts word for word. `archive` is the file that holds everything, for the model to read. Tokens are estimates.
+    `text` is the summary. The last `kept_messages` messages stay; before them stand `user_prompts`, older prompts
+    verbatim. The model can read the full conversation in the file `archive`. Token counts are estimates.
     """
 
     text: str
@@ -367,9 +369,9 @@ class Compacted(Event, frozen=True):
 
 
 class CompactionChanged(Event, frozen=True):
-    """How a summary of the conversation is getting on; `detail` says why it failed.
+    """The progress of a summary; `detail` says why it failed.
 
-    When it is not `final`, the model failed and what is known without it takes the place of its summary.
+    Not `final`: the model failed, and Odin builds the summary without it.
     """
 
     durable = False
@@ -383,10 +385,10 @@ class CompactionChanged(Event, frozen=True):
 
 
 class CheckpointSaved(Event, frozen=True):
-    """Recorded before a call that may change files: how they were, with their bytes in the checkpoint store.
+    """The files a tool call may change were saved to the checkpoint store, before the call runs.
 
-    A command may change anything, so before one the whole project is kept as a `manifest` of the store, and `skipped`
-    counts the files that did not fit its limits.
+    A shell command may change anything, so the whole project is saved as a `manifest`; `skipped` counts files over the
+    limits.
     """
 
     call_id: str
@@ -396,9 +398,9 @@ class CheckpointSaved(Event, frozen=True):
 
 
 class FilesChanged(Event, frozen=True):
-    """What a call really changed, as it was when the call was over.
+    """The files a tool call changed.
 
-    `shared` marks what changed while the call's process ran on in the background: somebody else may have done it.
+    `concurrent`: they changed while the call's process ran in the background, so something else may have changed them.
     """
 
     call_id: str
@@ -407,10 +409,9 @@ class FilesChanged(Event, frozen=True):
 
 
 class Rewound(Event, frozen=True):
-    """The session went back to before a prompt: its files, its conversation, or both.
+    """The session went back to before the prompt `turn`: files, conversation, or both.
 
-    `changes` is what was done to files; `kept` names those that were left alone, above all because someone else
-    changed them.
+    `changes` were made to files; `skipped_files` were left alone, usually because something else changed them.
     """
 
     id: str
@@ -422,26 +423,26 @@ class Rewound(Event, frozen=True):
 
 
 class Redone(Event, frozen=True):
-    """The rewind of that id was taken back."""
+    """The rewind with this id was reversed."""
 
     id: str
     changes: tuple[FileChange, ...] = ()
     skipped_files: tuple[SkippedFile, ...] = ()
 
 
-# --- one model call ---
+# --- one model request ---
 
 
 class Replied(Event, frozen=True):
-    """The finished reply. It is final: no rollback follows it."""
+    """The model's complete reply. It is final: no rollback follows."""
 
     message: ReplyMessage
 
 
 class UsageRecorded(Event, frozen=True):
-    """What one call of a model took. A cost of 0 is not known, unless the model is `free`.
+    """Tokens and cost of one model request. A cost of 0 means unknown, unless the model is `free`.
 
-    `context` is the model's window, 0 when it is not known; `purpose` is planner, or the small job it was made for.
+    `context_window` is 0 if unknown; `purpose` is `planner` for the main model, or the name of the small job.
     """
 
     model: str
@@ -453,7 +454,7 @@ class UsageRecorded(Event, frozen=True):
 
 
 class ReplyDiscarded(Event, frozen=True):
-    """A reply that was not stored: cut off by the token limit, malformed, empty."""
+    """A reply was dropped because it was cut off, malformed or empty."""
 
     reason: str
 
@@ -467,7 +468,7 @@ class RetryScheduled(Event, frozen=True):
 
 
 class RequestStarted(Event, frozen=True):
-    """The model is about to be asked, for the `step`th time in this turn. `tokens` is an estimate of the request."""
+    """A model request is about to be sent: number `step` of this turn, with about `tokens` tokens."""
 
     durable = False
     step: int
@@ -476,7 +477,7 @@ class RequestStarted(Event, frozen=True):
 
 
 class RequestProgressed(Event, frozen=True):
-    """How much of a reply has arrived, told now and then."""
+    """How much of the reply has arrived; published a few times per second."""
 
     durable = False
     chunks: int
@@ -498,7 +499,7 @@ class ThinkingStreamed(Event, frozen=True):
 
 
 class ThinkingEnded(Event, frozen=True):
-    """One whole block of reasoning, once, and how long it took."""
+    """One complete thinking block and its duration."""
 
     durable = False
     text: str
@@ -506,7 +507,7 @@ class ThinkingEnded(Event, frozen=True):
 
 
 class CallStreamed(Event, frozen=True):
-    """A tool call is being written. With `done` it carries its final arguments and `chars` is 0."""
+    """A tool call is streaming in. With `done` it carries the final arguments and `chars` is 0."""
 
     durable = False
     call_id: str
@@ -518,7 +519,7 @@ class CallStreamed(Event, frozen=True):
 
 
 class ReplyRolledBack(Event, frozen=True):
-    """Drop the unfinished text and calls on screen: the reply will start again."""
+    """Front ends drop the unfinished text and calls: the reply starts again."""
 
     durable = False
     reason: str
@@ -534,7 +535,7 @@ class ActivityChanged(Event, frozen=True):
 
 
 class ToolStarted(Event, frozen=True):
-    """Recorded before the side effect, with the arguments that really run."""
+    """A tool call starts. Recorded before any side effect, with the arguments that run."""
 
     call_id: str
     name: str
@@ -543,11 +544,11 @@ class ToolStarted(Event, frozen=True):
 
 
 class ToolEnded(Event, frozen=True):
-    """`text` is what the model reads, `view` what people see (a diff, a list), `note` the line for the tool history.
+    """A tool call finished.
 
-    `images` are shown to the model beside the text. `asynchronous` says that work goes on after the call. `audit` tells
-    of arguments that a person or a hook changed, `redacted` which secrets were taken out of the result. `error_kind`
-    names the error where it has a name, such as `UnreadFile` or `NeedsConfirmation`.
+    `text` is for the model, `display` for people (a diff, a list), `note` for the tool history, `images` for the model.
+    `asynchronous`: work continues after the call. `audit` records changed arguments, `redacted` the names of removed
+    secrets, `error_kind` the class of the error, such as `UnreadFile` or `NeedsConfirmation`.
     """
 
     call_id: str
@@ -567,7 +568,7 @@ class ToolEnded(Event, frozen=True):
 
 
 class CallQueued(Event, frozen=True):
-    """A call may run and waits for its turn; `ToolStarted` follows when it comes."""
+    """A call is admitted and waits for a free slot; `ToolStarted` follows."""
 
     durable = False
     call_id: str
@@ -575,9 +576,9 @@ class CallQueued(Event, frozen=True):
 
 
 class CallSpeculated(Event, frozen=True):
-    """Recorded before a call is begun whose reply is still being written.
+    """A tool call starts while its reply is still streaming. Recorded before the call runs.
 
-    `ToolStarted` of the same call says that it counts; `CallDiscarded` that it does not and its changes are undone.
+    `ToolStarted` with the same id commits it; `CallDiscarded` rolls it back.
     """
 
     call_id: str
@@ -586,9 +587,9 @@ class CallSpeculated(Event, frozen=True):
 
 
 class CallDiscarded(Event, frozen=True):
-    """A call that was begun too early does not count.
+    """A speculative call was rolled back.
 
-    `restored` is what was put back in files; `kept` names what could not be, mostly because somebody else changed it.
+    `restored` lists the file changes undone; `skipped_files` could not be, usually because something else changed them.
     """
 
     call_id: str
@@ -610,7 +611,7 @@ class ToolProgressed(Event, frozen=True):
 
 
 class StatusUpdated(Event, frozen=True):
-    """One live progress line for people; all are forgotten when the turn ends."""
+    """A live progress line for people, dropped when the turn ends."""
 
     durable = False
     text: str
@@ -621,17 +622,17 @@ class TodosChanged(Event, frozen=True):
 
 
 class FileCached(Event, frozen=True):
-    """A file the model has now seen, wholly or in part, or that Odin has changed."""
+    """The model has now seen this file, fully or in part, or Odin has changed it."""
 
     file: CachedFile
 
 
 class PermissionAsked(Event, frozen=True):
-    """A call waits for a yes or a no.
+    """A tool call waits for approval.
 
-    `rules` are the rules that would answer it from now on, the narrowest first; each is exactly as broad as its text.
-    `preview` is what would change. `sandbox` names what the command would run in; with `outside` the question is
-    whether it may run again without it. `asked_paths` need this answer, `allowed_paths` of the same call would not.
+    `rules` are the rules that would answer it from now on, narrowest first. `preview` shows what would change.
+    `sandbox` names the sandbox the command would run in; `unsandboxed`: the request is to run it again without one.
+    `asked_paths` need this approval, `allowed_paths` of the same call do not.
     """
 
     ask_id: str
@@ -649,7 +650,7 @@ class PermissionAsked(Event, frozen=True):
 
 
 class PermissionAnswered(Event, frozen=True):
-    """`args` is what was approved when it differs from what was asked; `rule` what is remembered, and for how long."""
+    """The answer. `args` are the approved arguments if they were edited; `rule` is remembered for `remember`."""
 
     ask_id: str
     call_id: str
@@ -675,7 +676,7 @@ class RuleRemoved(Event, frozen=True):
 
 
 class HookRan(Event, frozen=True):
-    """A hook was told of something. `outcome` is one word; `detail` is what it said, or what was wrong with it."""
+    """A hook ran. `outcome` is one word; `detail` is its message or what went wrong."""
 
     point: HookPoint
     hook: str
@@ -692,7 +693,7 @@ class QuestionsAsked(Event, frozen=True):
 
 
 class QuestionsAnswered(Event, frozen=True):
-    """One tuple of chosen labels or typed words per question; `cancelled` when the person would not answer."""
+    """The chosen labels or typed text per question. `cancelled`: the user declined to answer."""
 
     ask_id: str
     call_id: str
@@ -705,7 +706,7 @@ class QuestionsAnswered(Event, frozen=True):
 
 
 class SpawnStarted(Event, frozen=True):
-    """A process began that outlives its call. `max_runtime_s` is 0 for a service without a limit."""
+    """A background process started. `max_runtime_s` is 0 for a service without a time limit."""
 
     id: str
     call_id: str
@@ -716,7 +717,7 @@ class SpawnStarted(Event, frozen=True):
 
 
 class SpawnFinished(Event, frozen=True):
-    """A background process is over. `output` is the end of what a failed one printed."""
+    """A background process ended. `output` is the tail of a failed process's output."""
 
     id: str
     status: Literal["finished", "failed", "timed_out", "stopped"]
@@ -724,7 +725,7 @@ class SpawnFinished(Event, frozen=True):
     output: str = ""
 
 
-# --- sub-agents and faults ---
+# --- sub-agents and warnings ---
 
 
 class AgentStarted(Event, frozen=True):
@@ -734,7 +735,7 @@ class AgentStarted(Event, frozen=True):
 
 
 class AgentEnded(Event, frozen=True):
-    """A sub-agent is done; `text` is the beginning of its answer."""
+    """A sub-agent finished; `text` is the start of its answer."""
 
     id: str
     reason: ExitReason
@@ -742,7 +743,7 @@ class AgentEnded(Event, frozen=True):
 
 
 class Warned(Event, frozen=True):
-    """Something a person should know that ends nothing."""
+    """A message the user should see."""
 
     durable = False
     text: str
@@ -750,7 +751,7 @@ class Warned(Event, frozen=True):
 
 
 class RateLimitUpdated(Event, frozen=True):
-    """What a provider says is left of its limits; -1 for what it did not tell. They are full again in `reset_s`."""
+    """The provider's remaining rate limits; -1 if not reported. They reset in `reset_s` seconds."""
 
     durable = False
     provider: str
@@ -762,7 +763,7 @@ class RateLimitUpdated(Event, frozen=True):
 
 
 class SessionSwitched(Event, frozen=True):
-    """Told in the session that is left and again in the one that is entered, which is `session`."""
+    """Published in the session that is left and in the one that is entered, `session`."""
 
     durable = False
     kind: Literal["resume", "new", "fork"]
@@ -835,7 +836,7 @@ AnyEvent = (
 
 
 class Envelope(Struct, frozen=True):
-    """The log line, the server-sent frame, the JSON line: one event with its number, time, session and agent.
+    """One event with its number, time, session and agent: a log line, a JSON line, a server-sent event.
 
     `agent` is "" for the main agent.
     """
