@@ -65,7 +65,7 @@ async def test_the_whole_screen(nasty: str) -> None:
             assert not steering(written(stage)), name
             await stage.press("escape")
             await stage.until(lambda: len(stage.app.screen_stack) == 1)
-        client.play(maker.struct(PermissionAsked, outside=False), maker.struct(QuestionsAsked))
+        client.play(maker.struct(PermissionAsked, unsandboxed=False), maker.struct(QuestionsAsked))
         await stage.until(lambda: isinstance(stage.app.screen, PermissionDialog))
         await stage.pilot.pause(0.1)
         assert not steering(written(stage))
@@ -75,7 +75,7 @@ async def test_the_whole_screen(nasty: str) -> None:
 @TEXTS
 async def test_an_error_instead_of_a_report(nasty: str) -> None:
     class Failing(PlayedClient):
-        async def context(self) -> ContextReport:
+        async def report_context(self) -> ContextReport:
             raise UsageError(nasty, nasty)
 
     async with play(PlayedSessions(Failing()), size=(140, 30)) as stage:

@@ -84,7 +84,7 @@ async def test_a_fault_of_a_watcher_is_not_silent() -> None:
     client = PlayedClient()
 
     class Faulty(ErrorLog):
-        def see(self, envelope: Envelope, live: bool) -> None:
+        def handle_event(self, envelope: Envelope, live: bool) -> None:
             raise ValueError("a fault of our own")
 
     with pytest.raises(ValueError, match="a fault of our own"):

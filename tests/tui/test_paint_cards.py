@@ -74,8 +74,8 @@ def call(state: CallState = "success", **more: object) -> CallBlock:
         ),
         (call("error", result="No such file"), "✗ Read src/a.py  failed"),
         (call("cancelled"), "– Read src/a.py  cancelled"),
-        (call("denied", why="you said no"), "⊘ Read src/a.py  denied"),
-        (call("discarded", why="it was interrupted"), "– Read src/a.py  does not count"),
+        (call("denied", explanation="denied by you"), "⊘ Read src/a.py  denied"),
+        (call("discarded", explanation="it was interrupted"), "– Read src/a.py  does not count"),
         (
             call(name="X", args={"command": "make\ntest"}, note="Ran: make (exit code 1)"),
             "✓ X make test  Ran: make (exit code 1)",
@@ -122,7 +122,7 @@ def test_a_list_of_tasks_is_folded_because_it_has_a_panel() -> None:
 
 
 def test_what_somebody_changed_or_took_out_is_told_on_the_card() -> None:
-    block = call(args={"a": 2}, asked={"a": 1}, changed_by="user", redacted=("an API key",), for_user="Look at it.")
+    block = call(args={"a": 2}, original_args={"a": 1}, changed_by="user", redacted=("an API key",), for_user="Look at it.")
     said = "\n".join(lines(block))
     assert "changed by you" in said and "an API key" in said and "Look at it." in said
     block.folded = False
@@ -160,10 +160,10 @@ def test_a_diff_is_below_or_beside() -> None:
     assert unified[4].strip() == "⋯ 16 lines"
     split = [line.text for line in paint_diff(DIFF, replace(CANVAS, width=130), whole=True)]
     assert split[1].count("return value") == 2 and "│" in split[1]
-    forced = paint_diff(DIFF, replace(CANVAS, diff="split"), whole=True)
+    forced = paint_diff(DIFF, replace(CANVAS, diff_style="split"), whole=True)
     assert forced[1].text.count("return value") == 2
     assert all(line.cell_length <= 80 for line in forced)
-    kept = paint_diff(DIFF, replace(CANVAS, width=130, diff="unified"), whole=True)
+    kept = paint_diff(DIFF, replace(CANVAS, width=130, diff_style="unified"), whole=True)
     assert kept[1].text.count("return value") == 1
 
 

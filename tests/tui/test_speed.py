@@ -50,7 +50,7 @@ import odin.commands.tui
 from odin.ui.tui.app import OdinApp
 
 async def connect():
-    print("\\n".join(sys.modules), flush=True)
+    print("\\n".join(sys.modules), file=sys.__stdout__, flush=True)
     os._exit(0)
 
 async def main():
@@ -96,8 +96,8 @@ async def test_what_arrives_between_two_frames_is_not_painted_before_the_next() 
         await stage.shows("one line")
         view = stage.app.transcript
         before = [view.render_line(y).text for y in range(view.size.height)]
-        view.story.blocks[-1].append(" that goes on")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-        view.story.blocks[-1].touch()
+        view.model.blocks[-1].append(" that goes on")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        view.model.blocks[-1].touch()
         assert [view.render_line(y).text for y in range(view.size.height)] == before
 
 

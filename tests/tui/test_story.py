@@ -135,9 +135,9 @@ def test_a_call_that_waits_for_an_answer_and_is_denied_says_why() -> None:
     assert the_call(story_of(asked)).state == "asking"
     denied = [*asked, PermissionAnswered("a", "c1", False, reason="not that"), ToolEnded("c1", "Read", "denied", "no")]
     block = the_call(story_of(denied))
-    assert (block.state, block.explanation) == ("denied", "you said no: not that")
+    assert (block.state, block.explanation) == ("denied", "denied by you: not that")
     hooked = [ASK, replied(call()), HookRan("tool_call", "guard", "denied", "secret", "c1"), denied[-1]]
-    assert the_call(story_of(hooked)).explanation == "the hook guard said no: secret"
+    assert the_call(story_of(hooked)).explanation == "denied by hook guard: secret"
 
 
 def test_changed_arguments_and_what_was_taken_out_are_known() -> None:
@@ -161,7 +161,7 @@ def test_an_early_call_that_does_not_count_keeps_its_card() -> None:
     log = story_of([ASK, begun, gone, replied(Text("No."))])
     assert told(live) == told(log)
     assert texts(live) == ["Prompt Do it.", "Call", "Answer No."]
-    assert (the_call(live).state, the_call(live).explanation) == ("discarded", "the reply began again")
+    assert (the_call(live).state, the_call(live).explanation) == ("discarded", "the reply was restarted")
 
 
 def test_an_early_call_that_counts_becomes_part_of_the_reply() -> None:
@@ -185,7 +185,7 @@ def test_retries_are_one_notice_that_ends_in_the_past() -> None:
     waiting = story_of([ASK, *tries])
     assert texts(waiting)[1:] == ["Notice Attempt 3 of 6 failed: Overloaded. Trying again in 1.0 s."]
     assert texts(story_of([ASK, *tries, replied(Text("Hi"))]))[1:] == [
-        "Notice It failed 3 times (Overloaded), then the model answered.",
+        "Notice The request failed 3 times (Overloaded), then the model answered.",
         "Answer Hi",
     ]
     assert "gave up" in texts(story_of([ASK, *tries, TurnEnded("t1", "error", error="no")]))[1]

@@ -288,7 +288,7 @@ async def test_a_running_call_counts_its_seconds_and_a_finished_one_costs_nothin
         await stage.shows("1 min 5 s")
         view = stage.app.transcript
         await asyncio.sleep(0.6)
-        assert not view._ticking
+        assert not view._is_ticking
 
 
 async def test_pictures_are_read_aside(tmp_path: Any) -> None:

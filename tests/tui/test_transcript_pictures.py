@@ -152,4 +152,4 @@ async def test_without_colours_the_state_is_read_in_words(monkeypatch: pytest.Mo
         client.play(*live())
         await stage.shows("running", "writing · 1,234 chars", "working")
         await stage.press("ctrl+home")
-        await stage.shows("failed", "denied", "you said no: keep it", "+2 -1")
+        await stage.shows("failed", "denied", "denied by you: keep it", "+2 -1")

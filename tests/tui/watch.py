@@ -78,7 +78,7 @@ class Watch:
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         self.seq = max(self.seq, envelope.seq)
 
-    def frame(self) -> None:
+    def draw_frame(self) -> None:
         return None
 
     # --- what is asked of the session ---
@@ -111,7 +111,7 @@ class Watch:
         assert len(app.screen_stack) > 1 or (focused is not None and focused.is_attached), "the keys go nowhere"
         view = app.transcript
         assert 0 <= view.scroll_y <= max(view.max_scroll_y, 0), (view.scroll_y, view.max_scroll_y)
-        assert len(view._heights) == len(view._blocks) == len(view._index)
+        assert len(view.block_layout.heights) == len(view.blocks) == len(view.block_layout.index)
         self._nothing_lost()
         for at in self.exits:
             keys = self.hands.done[max(at - 3, 0) : at]
@@ -202,7 +202,7 @@ class Watch:
         """What is on the screen is what a fresh look at the story would paint."""
         view = self.app.transcript
         view.sync()
-        assert [id(block) for block in view.blocks] == [id(block) for block in view.story.blocks]
+        assert [id(block) for block in view.blocks] == [id(block) for block in view.model.blocks]
         if not view.render_cache.width:
             return
         fresh = RenderCache(view.palette, view.render_cache._diff)
@@ -212,15 +212,19 @@ class Watch:
             view.render_cache.home,
             view.render_cache.thumbnails,
         )
-        now = view._clock()
-        for index in view._heights.find_range(view.scroll_offset.y, view.size.height):
+        now = view.block_layout._clock()
+        for index in view.block_layout.heights.find_range(view.scroll_offset.y, view.size.height):
             block = view.blocks[index]
             if block.is_animated:
                 continue
-            painted = [strip.text for strip in view.lines_of(block)]
+            painted = [strip.text for strip in view.block_layout.lines_of(block)]
             assert painted == [strip.text for strip in fresh.lines_of(block, now)], block
-            assert view._heights[index] == len(painted), (block, view._heights[index], len(painted))
-        assert view.virtual_size.height == view._heights.total
+            assert view.block_layout.heights[index] == len(painted), (
+                block,
+                view.block_layout.heights[index],
+                len(painted),
+            )
+        assert view.virtual_size.height == view.block_layout.heights.total
         assert not view.following or view.scroll_offset.y == view.max_scroll_y
 
     async def one_more_prompt(self) -> None:

@@ -1,38 +1,85 @@
-"""The conversation: its story on the screen, and what keys and the mouse do with its cards.
+"""The transcript widget: draws the blocks of one agent, scrolls them, and handles keys and mouse on its cards.
 
-Looking at the conversation: moving among its cards, and at another agent's work.
+A frame moves no widget: when an answer grows, only the range of the scroll bar changes. Lines are drawn as painted with
+the last frame, because the block heights belong to that frame.
 """
 
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from rich.segment import Segment
 from textual import events
-from textual.geometry import Offset
+from textual.geometry import Offset, Size
 from textual.message import Message
+from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
+from textual.widget import Widget
 
 from odin.core.tui_settings import DiffStyle
-from odin.ui.tui.block_view import MARGIN, SelectableBlockView, find_word
-from odin.ui.tui.blocks import AnswerBlock, EndBlock, PromptBlock, TranscriptBlock
+from odin.ui.tui.blocks import AnswerBlock, CallBlock, EndBlock, PromptBlock, TranscriptBlock
+from odin.ui.tui.format import SPINNER_S
 from odin.ui.tui.keys import KeyTable, dispatch_key
-from odin.ui.tui.paint.painter import can_fold, choose_fold, copy_text_of, is_folded
+from odin.ui.tui.paint.canvas import load_thumbnail
+from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, copy_text_of, is_folded
 from odin.ui.tui.paint.sanitize import sanitize_line
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.search import SearchBar, TranscriptSearch, highlight_matches, line_of
+from odin.ui.tui.transcript_layout import (
+    Anchor,
+    BlockLayout,
+    BlockSelection,
+    LineCache,
+    move_selection,
+    select_blocks,
+    selected_text_of,
+    style_selection,
+    word_at,
+)
 from odin.ui.tui.transcript_model import TranscriptModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from odin.ui.tui.app import OdinApp
 
+MARGIN = 2
+"""Cells at the left of every line; the card cursor is drawn there."""
 
-class TranscriptView(SelectableBlockView):
-    """`cursor` is the card that keys work on; it has a mark in the margin while the conversation has the focus."""
+PRELOAD_S = 1.0
+PRELOAD_MODULES = ("odin.ui.tui.paint.markdown", "odin.ui.tui.dialogs.permission", "odin.ui.tui.dialogs.questions")
+"""Needed by the first answer and the first dialog; imported in a thread shortly after start."""
+
+_BLANK_LINE = Strip([])
+
+
+class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
+    """Shows one `TranscriptModel`.
+
+    `following`: stay at the end while the transcript grows. `has_news`: something was added below while scrolled up.
+    `cursor`: the card that keys act on; marked in the margin while the transcript has the focus.
+    """
+
+    DEFAULT_CSS = """
+    TranscriptView {
+        background: $background;
+        overflow-x: hidden;
+        overflow-y: scroll;
+        scrollbar-size-vertical: 1;
+        scrollbar-background: $background;
+        scrollbar-background-hover: $background;
+        scrollbar-background-active: $background;
+        scrollbar-color: $panel;
+    }
+    """
+
+    class Moved(Message):
+        """The view reached the end, or left it."""
 
     class EditRequested(Message):
-        """The person wants to say this prompt in another way and to go on from there."""
+        """The user wants to edit this prompt and continue from there in a fork."""
 
         def __init__(self, turn: str) -> None:
             super().__init__()
@@ -44,51 +91,287 @@ class TranscriptView(SelectableBlockView):
         palette: Palette,
         diff: DiffStyle = "auto",
         *,
-        clock: "Callable[[], float] | None" = None,
+        clock: Callable[[], float] = time.time,
         id: str | None = None,
     ) -> None:
-        if clock is None:
-            super().__init__(palette, diff, id=id)
-        else:
-            super().__init__(palette, diff, clock=clock, id=id)
+        super().__init__(id=id)
         self._keys = keys
+        self.palette = palette
+        self.render_cache = RenderCache(palette, diff)
+        self.render_cache.home = os.path.expanduser("~")  # noqa: PTH111
+        self.block_layout = BlockLayout(self.render_cache, clock)
+        self.model = TranscriptModel()
+        self.following = True
+        self.has_news = False
+        self.title = ""
+        self.cursor: TranscriptBlock | None = None
+        self._is_settling = False
+        self._is_ticking = False
+        self._is_loading = False
+        self._line_cache = LineCache()
+        self._selected_blocks: BlockSelection | None = None
         self._search = TranscriptSearch()
         self._auto_unfolded: tuple[TranscriptBlock, bool | None] | None = None
-        self.cursor: TranscriptBlock | None = None
 
     @property
     def _odin(self) -> "OdinApp":
         return cast("OdinApp", self.app)
 
-    def show(self, story: TranscriptModel, *, cwd: str | None = None, title: str = "") -> None:
+    @property
+    def blocks(self) -> list[TranscriptBlock]:
+        return self.block_layout.blocks
+
+    def on_mount(self) -> None:
+        self.set_timer(PRELOAD_S, self._preload)
+
+    def _preload(self) -> None:
+        self.run_worker(asyncio.to_thread(_import_preload_modules), exit_on_error=False)
+
+    # --- content ---
+
+    def show(self, model: TranscriptModel, *, cwd: str | None = None, title: str = "") -> None:
+        """Show the end of this model. A `title` is drawn over the first row."""
         self.cursor = None
         self._search.clear()
-        super().show(story, cwd=cwd, title=title)
+        self.model = model
+        self.title = title
+        if cwd is not None:
+            self.render_cache.cwd = cwd
+        model.take_changes()
+        self.following, self.has_news = True, False
+        self.rebuild()
+
+    def set_palette(self, palette: Palette, diff: DiffStyle) -> None:
+        self.palette = palette
+        self.render_cache.set_palette(palette, diff)
+        self.rebuild()
+
+    def sync(self) -> None:
+        """Lay out the blocks that changed since the last call."""
+        changed, reshaped = self.model.take_changes()
+        if not changed and not reshaped:
+            return
+        self.has_news = not self.following
+        self._update_layout(self._measure_all if reshaped else lambda: self._measure(changed))
+
+    def rebuild(self) -> None:
+        self._line_cache.clear()
+        self.render_cache.clear()
+        self._update_layout(self._measure_all)
+
+    def repaint(self, blocks: Iterable[TranscriptBlock], keep: TranscriptBlock | None = None) -> None:
+        """Paint these blocks again; `keep` stays on its row if it can."""
+        changed = set(blocks)
+        for block in changed:
+            self.render_cache.invalidate(block)
+        self._update_layout(lambda: self._measure(changed), keep)
+
+    def _measure_all(self) -> None:
+        self.block_layout.measure_all(self.model.blocks)
+
+    def _measure(self, changed: Iterable[TranscriptBlock]) -> None:
+        self.block_layout.measure(self.model.blocks, changed)
+
+    def _update_layout(self, measure: Callable[[], None], keep: TranscriptBlock | None = None) -> None:
+        anchors = self._find_anchors(keep)
+        measure()
+        self._settle(anchors)
+        self._move_selection()
+        self.refresh()
+
+    # --- scrolling ---
+
+    def _find_anchors(self, keep: TranscriptBlock | None = None) -> list[Anchor]:
+        return self.block_layout.find_anchors(self.scroll_offset.y, self.size.height, keep)
+
+    def _settle(self, anchors: list[Anchor]) -> None:
+        """Paint the visible blocks, replace their estimated heights, and keep the best anchor on its row."""
+        if self._is_settling or not self.render_cache.width:
+            return
+        self._is_settling = True
+        try:
+            rows = self.size.height
+            if self.following:
+                self.block_layout.settle_at_end(rows)
+                self._go_to(self.block_layout.heights.total)
+            else:
+                self._go_to(self.block_layout.settle_in_place(anchors, self.scroll_offset.y, rows))
+        finally:
+            self._is_settling = False
+        self.render_cache.evict(self.size.height + 1)
+        self._schedule_tick()
+        self._load_images()
+
+    def _go_to(self, line: int) -> None:
+        size = Size(self.render_cache.width + MARGIN, self.block_layout.heights.total)
+        if size != self.virtual_size:
+            self._resize_virtually(size)
+        self.scroll_to(y=max(0, min(line, self.max_scroll_y)), animate=False, immediate=True)
+
+    def _resize_virtually(self, size: Size) -> None:
+        """Set the virtual size without Textual's layout pass: only the scroll range changes."""
+        self.set_reactive(Widget.virtual_size, size)  # pyright: ignore[reportArgumentType]
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.window_virtual_size = size.height
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if self._is_settling or round(old_value) == round(new_value):
+            return
+        at_end = new_value >= self.max_scroll_y - 0.5
+        if at_end != self.following:
+            self.following = at_end
+            self.has_news = self.has_news and not at_end
+            self.post_message(self.Moved())
+        self._settle(self._find_anchors() if new_value > 0 or not self.blocks else [Anchor(self.blocks[0], 0)])
+
+    def to_end(self) -> None:
+        self.following, self.has_news = True, False
+        self._settle([])
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def reveal(self, block: TranscriptBlock, line: int = 0) -> None:
+        """Scroll as little as possible to make this line of the block visible."""
+        index = self.block_layout.index.get(block)
+        if index is None:
+            return
+        height, _ = self.block_layout.measure_exactly(index)
+        top, rows, start = self.block_layout.heights.top_of(index), self.size.height, self.scroll_offset.y
+        target = top + line
+        last = target if line else top + min(height, rows) - 1
+        if target < start or last >= start + rows:
+            self.following = False
+            place = max(0, target if target < start else last - rows + 1)
+            self._settle([Anchor(block, top - place)])
+            self.following = self.scroll_offset.y >= self.max_scroll_y
+        self.refresh()
+
+    def on_resize(self, event: events.Resize) -> None:
+        width = self.scrollable_content_region.width - MARGIN
+        anchors = self._find_anchors()
+        if width != self.render_cache.width:
+            self.render_cache.width = max(width, 1)
+            self.render_cache.clear()
+            self._measure_all()
+        self._settle(anchors)
+
+    # --- animation and images ---
+
+    def list_visible(self) -> list[TranscriptBlock]:
+        return self.block_layout.list_visible(self.scroll_offset.y, self.size.height)
+
+    def _schedule_tick(self) -> None:
+        if not self._is_ticking and self.is_attached and any(block.is_animated for block in self.list_visible()):
+            self._is_ticking = True
+            self.set_timer(SPINNER_S, self._tick)
+
+    def _tick(self) -> None:
+        self._is_ticking = False
+        animated = [block for block in self.list_visible() if block.is_animated]
+        if animated:
+            self.repaint(animated)
+
+    def _load_images(self) -> None:
+        if self.render_cache.thumbnails.missing and not self._is_loading and self.is_attached:
+            self._is_loading = True
+            self.run_worker(self._load_missing_images(), exit_on_error=False)
+
+    async def _load_missing_images(self) -> None:
+        thumbnails = self.render_cache.thumbnails
+        while thumbnails.missing:
+            key = next(iter(thumbnails.missing))
+            thumbnails.store(key, await asyncio.to_thread(load_thumbnail, *key))
+        self._is_loading = False
+        self.repaint([block for block in self.blocks if isinstance(block, CallBlock | PromptBlock) and block.images])
 
     # --- drawing ---
 
-    def draw_margin(self, block: TranscriptBlock, place: int) -> Segment:
-        if block is self.cursor and self.has_focus and place:
-            return Segment("▌ ", self.palette.cursor)
-        return super().draw_margin(block, place)
+    def render_line(self, y: int) -> Strip:
+        line = self.scroll_offset.y + y
+        located = self.block_layout.block_at(line)
+        if located is None:
+            return self._draw_line(_BLANK_LINE, None, 0, y)
+        block, place = located
+        lines = self.block_layout.painted_lines_of(block)
+        strip = lines[place] if place < len(lines) else _BLANK_LINE
+        if self._has_overlay(y) or self.text_selection is not None or not self._is_plain(block):
+            return self._draw_line(strip, block, place, y)
+        return self._line_cache.get_or_draw(strip, line, lambda: self._draw_line(strip, block, place, y))
 
-    def is_plain(self, block: TranscriptBlock) -> bool:
+    def _is_plain(self, block: TranscriptBlock) -> bool:
+        """True if the block has neither search matches nor the cursor, so that its drawn lines can be cached."""
         return not self._search.words and not (block is self.cursor and self.has_focus)
 
-    def decorate(self, strip: Strip, block: TranscriptBlock, place: int) -> Strip:
+    def _has_overlay(self, y: int) -> bool:
+        return bool(self.title and not y) or (self.has_news and y == self.size.height - 1)
+
+    def _draw_line(self, strip: Strip, block: TranscriptBlock | None, place: int, y: int) -> Strip:
+        width, line = self.render_cache.width + MARGIN, self.scroll_offset.y + y
+        if block is not None:
+            strip = Strip([self._draw_margin(block, place), *self._highlight(strip, block, place)])
+        strip = self._draw_selection(strip.crop_extend(0, width, None), line)
+        return self._draw_overlay(strip, y).apply_style(self._line_cache.style_of(self)).apply_offsets(0, line)
+
+    def _draw_margin(self, block: TranscriptBlock, place: int) -> Segment:
+        if block is self.cursor and self.has_focus and place:
+            return Segment("▌ ", self.palette.cursor)
+        return Segment(" " * MARGIN)
+
+    def _highlight(self, strip: Strip, block: TranscriptBlock, place: int) -> Strip:
         words, here = self._search.words, self._search.here
         if not words:
             return strip
-        current = here is not None and here[0] is block and line_of(self.lines_of(block), words, here[1]) == place
+        lines = self.block_layout.lines_of(block)
+        current = here is not None and here[0] is block and line_of(lines, words, here[1]) == place
         return highlight_matches(strip, words, self.palette.match_here if current else self.palette.match)
 
+    def _draw_selection(self, strip: Strip, line: int) -> Strip:
+        selection = self.text_selection
+        span = selection.get_span(line) if selection is not None else None
+        if span is None:
+            return strip
+        return style_selection(strip, (max(span[0], MARGIN), span[1]), self.selection_style)
+
+    def _draw_overlay(self, strip: Strip, y: int) -> Strip:
+        """Draw the title over the first row and the hint at new blocks over the last one."""
+        width = self.render_cache.width + MARGIN
+        if self.title and not y:
+            head = Strip([Segment(f" {self.title}", self.palette.strong)]).crop_extend(0, width, None)
+            return head.apply_style(self.palette.user_block)
+        if self.has_news and y == self.size.height - 1:
+            hint = Strip([Segment(" ↓ new below ", self.palette.match_here)])
+            return Strip.join([strip.crop(0, max(width - hint.cell_length, 0)), hint])
+        return strip
+
+    def notify_style_update(self) -> None:
+        self._line_cache.clear()
+        super().notify_style_update()
+
     def on_focus(self) -> None:
-        if self.cursor not in self._index:
+        if self.cursor not in self.block_layout.index:
             self.cursor = self._find_last_visible()
         self.refresh()
 
     def on_blur(self) -> None:
         self.refresh()
+
+    # --- text selection ---
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        return selected_text_of(self.block_layout, selection, MARGIN), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self._selected_blocks = select_blocks(self.block_layout, selection) if selection is not None else None
+        self.refresh()
+
+    def _move_selection(self) -> None:
+        """Move the selection to the lines where the selected text is now."""
+        if self._selected_blocks is None or not self.is_attached or (selection := self.text_selection) is None:
+            return
+        moved = move_selection(self.block_layout, selection, self._selected_blocks)
+        if moved != selection:
+            self.screen.selections = {**self.screen.selections, self: moved}
 
     # --- cards ---
 
@@ -111,7 +394,7 @@ class TranscriptView(SelectableBlockView):
         self.point_at(cards[max(0, min(place, len(cards) - 1))])
 
     def point_at(self, block: TranscriptBlock) -> None:
-        """The card that keys work on, in view."""
+        """Move the cursor to this card and scroll it into view."""
         self.cursor = block
         self.reveal(block)
 
@@ -133,7 +416,7 @@ class TranscriptView(SelectableBlockView):
             self.to_end()
 
     def toggle(self, block: TranscriptBlock) -> None:
-        """Fold it, or unfold it; its head stays where it is unless what comes to light would have no room."""
+        """Fold or unfold the block. Its first line stays on its row unless the unfolded block needs the room."""
         if can_fold(block):
             block.folded = choose_fold(block)
             if self.following and not block.folded:
@@ -147,7 +430,7 @@ class TranscriptView(SelectableBlockView):
             self.toggle(self.cursor)
 
     def action_fold_all(self) -> None:
-        """Unfold all, or fold all when there is nothing left to unfold."""
+        """Unfold all blocks, or fold all if none is folded."""
         blocks = [block for block in self.blocks if can_fold(block)]
         fold = not any(is_folded(block) for block in blocks)
         for block in blocks:
@@ -160,10 +443,10 @@ class TranscriptView(SelectableBlockView):
             self._odin.show_toast("Copied.")
 
     def action_edit_prompt(self) -> None:
-        """The prompt under the cursor, or the one that led to what is there."""
-        if self.cursor not in self._index:
+        """Edit the prompt under the cursor, or the last one above it."""
+        if self.cursor not in self.block_layout.index:
             return
-        before = self.blocks[: self._index[self.cursor] + 1]
+        before = self.blocks[: self.block_layout.index[self.cursor] + 1]
         prompt = next((block for block in reversed(before) if isinstance(block, PromptBlock)), None)
         if prompt is not None:
             self.post_message(self.EditRequested(prompt.key))
@@ -180,15 +463,15 @@ class TranscriptView(SelectableBlockView):
     async def action_quit(self) -> None:
         await self.run_action("app.quit")
 
-    # --- searching ---
+    # --- search ---
 
     def action_search(self) -> None:
         self.screen.query_one(SearchBar).open(self._update_search)
 
     def _update_search(self, words: str, done: bool) -> None:
-        """Other words were typed; with `done` they are final."""
+        """Search for `words`; `done` when the user pressed Enter."""
         bar = self.screen.query_one(SearchBar)
-        self._search.search_for(words, self.story.blocks)
+        self._search.search_for(words, self.model.blocks)
         self._find_match(1)
         bar.show_count(self._search.count_label)
         if done:
@@ -205,32 +488,32 @@ class TranscriptView(SelectableBlockView):
 
     def _go_to_match(self, step: int) -> None:
         here = self._search.here
-        self._search.search_for(self._search.words, self.story.blocks)
+        self._search.search_for(self._search.words, self.model.blocks)
         self._search.here = here
         self._find_match(step)
         self.screen.query_one(SearchBar).show_count(self._search.count_label)
 
     def _find_match(self, step: int) -> None:
-        found = self._search.find_next(step, self.list_visible())
-        if found is None:
-            self._fold_again(None)
+        match = self._search.find_next(step, self.list_visible())
+        if match is None:
+            self._restore_fold(None)
             return
-        block, number = found
-        self._fold_again(block)
+        block, number = match
+        self._restore_fold(block)
         if can_fold(block) and (is_folded(block) or block.folded is None):
             self._auto_unfolded = block, block.folded
             block.folded = False
             self.repaint([block])
         self.cursor = block
-        self.reveal(block, line_of(self.lines_of(block), self._search.words, number))
+        self.reveal(block, line_of(self.block_layout.lines_of(block), self._search.words, number))
 
-    def _fold_again(self, block: TranscriptBlock | None) -> None:
-        """What was unfolded only to show a place in it is folded as before when that is elsewhere."""
-        if self._auto_unfolded is not None and self._auto_unfolded[0] is not block:
-            last, before = self._auto_unfolded
+    def _restore_fold(self, current: TranscriptBlock | None) -> None:
+        """Fold the block that was unfolded only to show a match, unless it is the `current` one."""
+        if self._auto_unfolded is not None and self._auto_unfolded[0] is not current:
+            block, folded = self._auto_unfolded
             self._auto_unfolded = None
-            last.folded = before
-            self.repaint([last])
+            block.folded = folded
+            self.repaint([block])
 
     # --- keys and mouse ---
 
@@ -246,44 +529,42 @@ class TranscriptView(SelectableBlockView):
             await super()._on_key(event)
 
     def on_click(self, event: events.Click) -> None:
-        found = self.block_at(event.y)
-        if found is None:
+        located = self.block_layout.block_at(self.scroll_offset.y + event.y)
+        if located is None:
             return
-        block, place = found
+        block, place = located
         if event.chain == 2:
             event.prevent_default()
-            self._select_word(event.x, event.y)
+            self._select_word(block, place, event)
         elif event.chain == 1 and not self.screen.get_selected_text():
             self.cursor = block
             if place == 1 and not isinstance(block, PromptBlock | AnswerBlock):
                 self.toggle(block)
             self.refresh()
 
-    def _select_word(self, x: int, y: int) -> None:
-        found = self.block_at(y)
-        if found is None:
-            return
-        block, place = found
-        lines = self.lines_of(block)
-        text = lines[place].text if place < len(lines) else ""
-        cells = [lines[place].index_to_cell_position(index) for index in range(len(text))] if text else []
-        index = next((i for i in range(len(cells) - 1, -1, -1) if cells[i] <= x - MARGIN), -1)
-        span = find_word(text, index)
+    def _select_word(self, block: TranscriptBlock, place: int, event: events.Click) -> None:
+        lines = self.block_layout.lines_of(block)
+        span = word_at(lines[place], event.x - MARGIN) if place < len(lines) else None
         if span is not None:
-            line = self.scroll_offset.y + y
+            line = self.scroll_offset.y + event.y
             selection = Selection(Offset(span[0] + MARGIN, line), Offset(span[1] + MARGIN, line))
             self.screen.selections = {self: selection}
 
 
+def _import_preload_modules() -> None:
+    for name in PRELOAD_MODULES:
+        import_module(name)
+
+
 def focus_cards(app: "OdinApp") -> None:
-    """From the composer to the last card."""
+    """Move the focus from the composer to the last card."""
     app.transcript.focus()
     if app.transcript.cursor is None:
         app.transcript.action_last_card()
 
 
 def show_next_agent(app: "OdinApp") -> None:
-    """Show the work of the next agent; after the last one comes the main one again."""
+    """Show the transcript of the next agent, in a cycle that includes the main agent."""
     app.agent = app.transcripts.find_next(app.agent)
     show_agent(app)
 
@@ -299,7 +580,7 @@ def show_agent(app: "OdinApp") -> None:
 
 
 def go_to_agent(app: "OdinApp", agent: str) -> None:
-    """Show the work of this one."""
+    """Show the transcript of this agent."""
     if agent in app.transcripts:
         app.agent = agent
         show_agent(app)
@@ -307,13 +588,13 @@ def go_to_agent(app: "OdinApp", agent: str) -> None:
 
 
 def go_to_change(app: "OdinApp", call_id: str) -> None:
-    """Show the card of the call that changed a file, in the story of whoever made it."""
-    for agent, story in app.transcripts.items():
-        block = next((block for block in reversed(story.blocks) if block.key == call_id), None)
+    """Show the card of the tool call that changed a file, in the transcript of its agent."""
+    for agent, model in app.transcripts.items():
+        block = next((block for block in reversed(model.blocks) if block.key == call_id), None)
         if block is not None:
             if agent != app.agent:
                 go_to_agent(app, agent)
             app.transcript.focus()
             app.transcript.point_at(block)
             return
-    app.show_toast("What changed this file is not on the screen: a command did it, or it was rewound.")
+    app.show_toast("The change to this file has no card here: a command made it, or it was rewound.")
