@@ -1,4 +1,4 @@
-"""What a front end may ask of a session, in the imperative."""
+"""Ops: what a front end can ask of a session."""
 
 from typing import Any, Literal
 
@@ -10,12 +10,12 @@ from odin.core.policy import RememberScope, RuleAction
 
 
 class Prompt(Struct, frozen=True, tag=True):
-    """Answer this. It runs at once when the session is idle and waits its turn when it is busy.
+    """Answer a prompt. It starts at once if the session is idle and is queued if it is busy.
 
-    With `wait` false a busy session refuses it with SessionBusy instead of queueing it. `lane` says how it gets in when
-    the session is busy; None leaves that to the configuration. An id under which a prompt waits already is refused.
-    `attached` comes beside the text; files that the text mentions as `@path` or `@path:10-20` need not be in it.
-    `shown` is what people see in the place of the text; a text that has one is not looked at for a custom command.
+    `wait=False` raises SessionBusy instead of queueing. `delivery` says how a queued prompt reaches the agent; None
+    uses the configuration. An id that is already queued is rejected. Files mentioned in the text as `@path` or
+    `@path:10-20` need not be in `attachments`. `display_text` is shown to people instead of the text; a prompt that has
+    one is not expanded as a custom command.
     """
 
     id: str
@@ -28,12 +28,12 @@ class Prompt(Struct, frozen=True, tag=True):
 
 
 class ChangePrompt(Struct, frozen=True, tag=True):
-    """Edit a queued prompt; what is None stays, also what is attached. False when it is unknown or was taken.
+    """Edit a queued prompt. Fields that are None stay as they are. False if the prompt is unknown or has started.
 
-    A new text is what people see, too, unless it comes with `shown` or names a custom command.
+    A new text also becomes the displayed text, unless `display_text` is given or the text names a custom command.
 
-    With the lane `steer` a waiting prompt is sent into the running turn. One that rests, because it was left by an
-    earlier run of the session, is sent on its way by any lane: at once when the session is idle.
+    The delivery `steer` sends the prompt into the running turn. Any delivery sends a paused prompt, at once if the
+    session is idle.
     """
 
     id: str
@@ -45,34 +45,34 @@ class ChangePrompt(Struct, frozen=True, tag=True):
 
 
 class DropPrompt(Struct, frozen=True, tag=True):
-    """Take a queued prompt back. False when it is unknown or was taken already."""
+    """Remove a queued prompt. False if it is unknown or has started."""
 
     id: str
 
 
 QueuePolicy = Literal["join", "keep", "rest", "drop"]
-"""What an interrupt makes of the prompts that wait: they join the conversation without being answered, stay in the
-queue and are answered, rest there until somebody sends them, or go."""
+"""What an interrupt does with the queue: add the prompts to the conversation unanswered, keep them running, pause them
+until the user sends them, or drop them."""
 
 
 class Interrupt(Struct, frozen=True, tag=True):
-    """Stop the running turn, with its calls, sub-agents and processes. False when there is none."""
+    """Stop the running turn with its tool calls, sub-agents and processes. False if no turn is running."""
 
     queue: QueuePolicy = "join"
 
 
 class Continue(Struct, frozen=True, tag=True):
-    """Ask the model again with the conversation as it is, without a new prompt. Only an idle session can."""
+    """Ask the model again with the conversation as it is, without a new prompt. The session must be idle."""
 
     id: str
     mode: Mode | None = None
 
 
 class SetLoop(Struct, frozen=True, tag=True):
-    """Switch loop mode on or off. On, an idle session begins at once and a busy one after its turn.
+    """Enable or disable loop mode. An idle session starts at once, a busy one after its turn.
 
-    `target` says when it is done; "" means the session's remaining tasks. Off, the turn that runs goes on to its end;
-    False when it was off already.
+    `goal` says when the work is done; "" means when the task list is done. Disabling lets the running turn finish;
+    False if loop mode was off.
     """
 
     enabled: bool
@@ -81,25 +81,25 @@ class SetLoop(Struct, frozen=True, tag=True):
 
 
 class RemoveLastMessage(Struct, frozen=True, tag=True):
-    """Take the newest message out of the conversation. Only an idle session can; False when there is none."""
+    """Remove the newest message. The session must be idle; False if there is no message."""
 
 
 class RunUserShell(Struct, frozen=True, tag=True):
-    """Run a command of the user's own now, also while the session is busy, and let the model know its output later."""
+    """Run a shell command for the user (`!cmd`), also while the session is busy. The model sees its output later."""
 
     id: str
     command: str
 
 
 class Compact(Struct, frozen=True, tag=True):
-    """Summarise the conversation so far; `focus` says what matters. It runs in the background."""
+    """Summarize the conversation in the background; `focus` says what matters."""
 
     focus: str = ""
     profile: CompactionProfile = "auto"
 
 
 class CancelCompaction(Struct, frozen=True, tag=True):
-    """Stop a summary that is being made or waits to be applied. False when there is none."""
+    """Cancel a summary that is being written or waits to be applied. False if there is none."""
 
 
 class SetTitle(Struct, frozen=True, tag=True):
@@ -107,11 +107,11 @@ class SetTitle(Struct, frozen=True, tag=True):
 
 
 class AnswerPermission(Struct, frozen=True, tag=True):
-    """The reply to a permission question. The first answer wins; a late one is ignored.
+    """Answer a permission request. The first answer wins; later ones are ignored.
 
-    `args` replaces the arguments; they are validated and judged again; `summary` says what was changed. `by` names who
-    answered. `rule` is one of the rules the question offered, or another text a person wrote; with `remember` it is
-    added with this answer's action. A deny can be remembered, too.
+    `args` replaces the arguments, which are validated and judged again; `summary` says what was changed. `by` names who
+    answered. `rule` is one of the offered rules or another one; with `remember` it is saved with this answer's action,
+    allow or deny.
     """
 
     ask_id: str
@@ -126,7 +126,7 @@ class AnswerPermission(Struct, frozen=True, tag=True):
 
 
 class AddRule(Struct, frozen=True, tag=True):
-    """Allow, ask about or deny what this text means, from the next call on."""
+    """Allow, ask about or deny what this rule matches, from the next tool call on."""
 
     text: str
     action: RuleAction = "allow"
@@ -134,15 +134,15 @@ class AddRule(Struct, frozen=True, tag=True):
 
 
 class RemoveRule(Struct, frozen=True, tag=True):
-    """Take the rule with this number back; the numbers are those of `Client.rules`."""
+    """Remove the rule with this number, as numbered by `Client.list_rules`."""
 
     number: int
 
 
 class AnswerQuestions(Struct, frozen=True, tag=True):
-    """The reply to the questions of a tool: for each, the chosen labels or typed words; nothing means the default.
+    """Answer a tool's questions: the chosen labels or typed text for each; an empty answer means the default.
 
-    The first answer wins. `cancelled` tells the model that the person would not answer.
+    The first answer wins. `cancelled` tells the model that the user declined to answer.
     """
 
     ask_id: str
@@ -152,9 +152,10 @@ class AnswerQuestions(Struct, frozen=True, tag=True):
 
 
 class Rewind(Struct, frozen=True, tag=True):
-    """Go back to before the prompt `turn`: its files, its conversation, or both. Only an idle session can.
+    """Go back to before the prompt `turn`: files, conversation, or both. The session must be idle.
 
-    A file that somebody else changed since is left alone, unless `force`; even then its bytes are kept first.
+    Files that something else changed since are left alone unless `force` is set; even then their content is saved
+    first.
     """
 
     turn: str
@@ -164,13 +165,13 @@ class Rewind(Struct, frozen=True, tag=True):
 
 
 class Redo(Struct, frozen=True, tag=True):
-    """Take the last rewind back, as long as nothing was asked since."""
+    """Reverse the last rewind. Possible until the next prompt."""
 
     force: bool = False
 
 
 class AddContext(Struct, frozen=True, tag=True):
-    """Let the model know this with the next prompt, without asking it anything now: a file, a command's output."""
+    """Add a file or a command's output to the next prompt without asking the model now."""
 
     content: str
     path: str = ""
@@ -188,7 +189,7 @@ class SetPermissionMode(Struct, frozen=True, tag=True):
 
 
 class SetBudget(Struct, frozen=True, tag=True):
-    """Let the session cost this many US dollars in all, 0 for no limit, from the next call on."""
+    """Set the session's budget in US dollars, from the next model request on; 0 means no limit."""
 
     usd: float
 
