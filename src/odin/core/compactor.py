@@ -1,4 +1,4 @@
-"""A conversation that grows too long, left to the program that embeds Odin."""
+"""The extension point for programs that embed Odin and summarize conversations themselves."""
 
 from typing import Protocol
 
@@ -6,22 +6,22 @@ from odin.core.message import Message
 
 
 class Compactor(Protocol):
-    """Decides when the older part of a conversation becomes a summary, and writes it.
+    """Decides when the older part of a conversation is summarized, and writes the summary.
 
-    What stays as it is, where the whole is kept and that no call loses its result is seen to by the session.
+    The session decides which messages stay, keeps the archive, and makes sure every tool call keeps its result.
     """
 
     def should_compact(self, tokens: int, window: int) -> bool:
-        """Whether it is time. `tokens` is what the next request will take; `window` is 0 when it is not known."""
+        """True if it is time. `tokens` is the size of the next request; `window` is 0 if unknown."""
         ...
 
     async def compact(self, messages: tuple[Message, ...], earlier: str) -> str:
-        """A summary of these messages and of the `earlier` one. It stands in the system prompt from then on."""
+        """Return a summary of `messages` and of the `earlier` summary. It becomes part of the system prompt."""
         ...
 
 
 class NoCompactor:
-    """Never: the conversation grows until the model refuses it."""
+    """Never summarizes: the conversation grows until the model rejects it."""
 
     def should_compact(self, tokens: int, window: int) -> bool:
         return False

@@ -1,7 +1,7 @@
-"""Errors, named by what to do about them.
+"""Errors, named after what the user can do about them.
 
-Each carries one sentence for the person (`str(error)`), an optional `hint` that says what to do, and the process exit
-code a command line front end ends with. Nothing here is shown as a traceback.
+Each has one sentence for the user (`str(error)`), an optional `hint`, and the exit code of the command line. None is
+ever shown as a traceback.
 """
 
 from typing import ClassVar
@@ -25,7 +25,7 @@ class OdinError(Exception):
 
 
 class UsageError(OdinError):
-    """The request itself is wrong: a flag, a mode, an empty prompt."""
+    """The request is invalid: a flag, a mode, an empty prompt."""
 
     exit_code = 2
 
@@ -41,7 +41,7 @@ class UnknownMode(UsageError):
 
 
 class ConfigError(UsageError):
-    """A configuration file that cannot be used; the message names the file and the line."""
+    """A configuration file is invalid; the message names the file and line."""
 
 
 class SessionBusy(OdinError):
@@ -54,11 +54,11 @@ class SessionNotFound(UsageError):
 
 
 class SessionLocked(OdinError):
-    """Another process is writing this session."""
+    """Another process has this session open."""
 
 
 class SessionLockCorrupt(SessionLocked):
-    """Somebody holds this session and cannot be named: what they wrote about themselves cannot be read."""
+    """The session is locked, but the lock file does not say by whom."""
 
 
 class DeleteCurrentSession(UsageError):
@@ -72,7 +72,7 @@ class QueueFull(OdinError):
 
 
 class CompactionFailed(OdinError):
-    """The conversation does not fit its window and could not be made to fit."""
+    """The conversation does not fit into the context window and could not be shortened."""
 
 
 class MalformedCalls(OdinError):
@@ -100,27 +100,27 @@ class Interrupted(OdinError):
 
 
 class Denied(OdinError):
-    """A rule, a mode or a person said no."""
+    """Denied by a rule, a mode or the user."""
 
 
 class NeedsConfirmation(Denied):
-    """It must be asked and there is nobody to ask."""
+    """Approval is required, but no one can be asked."""
 
 
 class Rejected(Denied):
-    """A person was asked and said no."""
+    """The user denied the request."""
 
 
 class UnreadFile(OdinError):
-    """A file is to be changed that was never read."""
+    """The file must be read before it can be changed."""
 
 
 class ExternalModification(OdinError):
-    """A file is no longer what it was when it was read."""
+    """The file has changed since it was read."""
 
 
 class Conflict(ExternalModification):
-    """A file that was read has been changed since by another agent of this session: `modified_by`."""
+    """Another agent of this session, `modified_by`, has changed the file since it was read."""
 
     def __init__(self, message: str, modified_by: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -128,14 +128,14 @@ class Conflict(ExternalModification):
 
 
 class AgentShutdown(Denied):
-    """The session ends: what somebody is being asked is answered with a no, and what waits is not begun any more."""
+    """The session is closing: open approvals are denied and queued work does not start."""
 
     def __init__(self) -> None:
         super().__init__("Odin is shutting down.")
 
 
 class PromptBlocked(Denied):
-    """A hook would not let a prompt through; the model never reads it."""
+    """A hook blocked the prompt; the model never sees it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"A hook stopped this prompt: {reason or 'it gave no reason.'}")
@@ -149,7 +149,7 @@ class TurnHalted(Denied):
 
 
 class ProviderError(OdinError):
-    """Something between us and the model failed. `status`, `code` and `type` are what the API said."""
+    """A model request failed. `status`, `code` and `type` are what the API reported."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Overloaded(RetryableError):
 
 
 class Unreachable(RetryableError):
-    """No connection: refused, name not found, timed out, proxy down."""
+    """No connection: refused, unknown host, timeout, proxy down."""
 
 
 class StreamCut(RetryableError):
@@ -190,7 +190,7 @@ class StreamCut(RetryableError):
 
 
 class StreamStalled(RetryableError):
-    """The reply went silent for longer than we wait."""
+    """The reply stopped arriving for longer than the timeout."""
 
 
 class EmptyReply(RetryableError):
@@ -198,11 +198,11 @@ class EmptyReply(RetryableError):
 
 
 class EmptyTruncation(EmptyReply):
-    """Cut off by the token limit before anything was said."""
+    """The reply hit the token limit before it contained anything."""
 
 
 class UnreadableCall(EmptyReply):
-    """A call was written where no call belongs, in a way that cannot be read. Asking again would bring the same."""
+    """The reply contains a tool call in a form that cannot be parsed. A retry would return the same."""
 
     retryable = False
 
@@ -212,7 +212,7 @@ class AllKeysCooling(RetryableError):
 
 
 class BudgetSpent(ProviderError):
-    """What the session may cost has been spent, so no model is asked."""
+    """The budget is used up, so no request is sent."""
 
 
 class AuthFailed(ProviderError):
@@ -232,18 +232,19 @@ class ModelNotFound(ProviderError):
 
 
 class ContextOverflow(ProviderError):
-    """The request is too long. `limit` is the window the server names and `size` the request's; 0 when it does not."""
+    """The request is too long. `limit` is the context window and `size` the request's size as reported by the server,
+    or 0."""
 
     limit: int = 0
     size: int = 0
 
 
 class BadRequest(ProviderError):
-    """The API refused the request as malformed: a fault of ours or of the configuration."""
+    """The API rejected the request as malformed: a bug in Odin or in the configuration."""
 
 
 class BadReply(ProviderError):
-    """The answer is not what the API speaks, for example an HTML page."""
+    """The response does not follow the API, for example an HTML page."""
 
 
 class TlsFailed(ProviderError):

@@ -1,4 +1,4 @@
-"""What the bytes of an image say of it: its kind and its size, without decoding it. The name of a file says nothing."""
+"""Reads an image's format and size from its first bytes, without decoding it and without trusting its file name."""
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ _SIZE_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 class BrokenImage(ValueError):
-    """It begins like an image and is none. The text says what is wrong, as the rest of a sentence about the image."""
+    """The data starts like an image but is damaged. The message completes a sentence about the image."""
 
 
 class ImageHeader(Struct, frozen=True):
@@ -25,7 +25,7 @@ class ImageHeader(Struct, frozen=True):
 
 
 def detect_image_kind(head: bytes) -> str:
-    """The kind of image that begins with these bytes (12 are enough); empty when it is none that models take."""
+    """Return the image format of data that starts with these bytes (12 suffice), or "" if models do not accept it."""
     if head.startswith(_PNG):
         return "png"
     if head.startswith(b"\xff\xd8\xff"):
@@ -36,7 +36,7 @@ def detect_image_kind(head: bytes) -> str:
 
 
 def read_image_header(data: bytes) -> ImageHeader | None:
-    """What the header says; None when this is no image. Raises BrokenPicture when the header is damaged."""
+    """Return the header, or None if the data is not an image. Raise BrokenImage if the header is damaged."""
     kind = detect_image_kind(data[:12])
     if not kind:
         return None
@@ -65,7 +65,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
 
 
 def find_jpeg_marker(data: bytes, wanted: frozenset[int]) -> int:
-    """Where the first of these markers stands. Whole segments are passed over, so that a preview does not count."""
+    """Return the offset of the first of these markers. Skips whole segments, so embedded previews do not count."""
     at = 2
     while True:
         if data[at] != 0xFF:

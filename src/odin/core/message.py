@@ -1,8 +1,6 @@
-"""What is said between the user, the model and the tools, in no provider's dialect.
+"""Messages between user, model and tools, independent of any provider.
 
-Every wire adapter translates from these shapes, so a history can be continued with another provider at any point.
-
-What a person puts beside the words of a prompt: a file, some lines of it, a picture.
+Every wire format translates from these types, so a conversation can continue with another provider at any point.
 """
 
 from typing import Any, Literal
@@ -17,7 +15,7 @@ class Text(Struct, frozen=True, tag="text"):
 
 
 class Thinking(Struct, frozen=True, tag="thinking"):
-    """Reasoning the model showed. `signature` is opaque provider data without which it cannot be replayed."""
+    """Reasoning shown by the model. `signature` is opaque provider data needed to send it back."""
 
     text: str
     signature: str = ""
@@ -30,9 +28,9 @@ class ToolCall(Struct, frozen=True, tag="call"):
 
 
 class Image(Struct, frozen=True, omit_defaults=True):
-    """A picture kept in a file, so that the log stays small. `media_type` is image/png, jpeg, gif or webp.
+    """An image stored in a file, to keep the log small. `media_type` is image/png, jpeg, gif or webp.
 
-    `name` is what people call it, where that is not the name of the file.
+    `name` is what people call it, if that is not the file name.
     """
 
     path: str
@@ -50,9 +48,9 @@ class ToolResult(Struct, frozen=True, omit_defaults=True):
 
 
 class PromptMessage(Struct, frozen=True, tag="user", omit_defaults=True):
-    """A prompt. `notes` are what Odin tells the model beside it: mode, environment, what changed since.
+    """A prompt. `notes` is text Odin adds for the model: mode, environment, changes since the last request.
 
-    `images` are those that a person put beside the words.
+    `images` are the images attached by the user.
     """
 
     text: str
@@ -61,7 +59,7 @@ class PromptMessage(Struct, frozen=True, tag="user", omit_defaults=True):
 
 
 class ReplyMessage(Struct, frozen=True, tag="assistant"):
-    """One finished reply. `provider` and `model` say who may be shown its thinking again."""
+    """A complete reply. Its thinking is sent back only to the same `provider` and `model`."""
 
     parts: tuple[Text | Thinking | ToolCall, ...]
     provider: str = ""
@@ -83,7 +81,7 @@ class ReplyMessage(Struct, frozen=True, tag="assistant"):
 
 
 class ToolMessage(Struct, frozen=True, tag="tool"):
-    """The results of one reply's calls, in the order of the calls, with what Odin tells the model beside them."""
+    """The results of one reply's tool calls, in call order, and Odin's notes for the model."""
 
     results: tuple[ToolResult, ...]
     notes: tuple[str, ...] = ()
@@ -93,7 +91,7 @@ Message = PromptMessage | ReplyMessage | ToolMessage
 
 
 class Usage(Struct, frozen=True):
-    """Tokens of one or more model calls. The five kinds never overlap, so their sum is what the context holds."""
+    """Tokens of one or more model requests. The five kinds do not overlap; their sum is the size of the context."""
 
     input: int = 0
     output: int = 0
@@ -120,10 +118,11 @@ MAX_IMAGE_BYTES = 5_000_000
 
 
 class Attachment(Struct, frozen=True, omit_defaults=True):
-    """`path` is read where the session runs, from line `first` to line `last`; 0 leaves that end open.
+    """A file, or some lines of it, that comes with a prompt.
 
-    With `data` the bytes come along, as from a clipboard, and `path` is only what they are called. In what a session
-    tells they are a file of its own by then, and `name` is what they are called.
+    The session reads `path` from line `first` to `last`; 0 leaves that end open. With `data` the content itself is
+    attached, for example from a clipboard, and `path` is only its name. In events such content has been saved to a file
+    of the session, and `name` is what people call it.
     """
 
     path: str

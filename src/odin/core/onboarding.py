@@ -1,7 +1,4 @@
-"""What a first run finds, and what a person may do about it.
-
-The settings a folder brings along, and a person's word whether they count.
-"""
+"""Protocols for the first run: choosing a model, and deciding whether to trust the folder's own settings."""
 
 from typing import Literal, Protocol
 
@@ -9,9 +6,9 @@ from msgspec import Struct
 
 
 class ModelOption(Struct, frozen=True):
-    """A way to a model. `name` is who has it, `ref` the model that choosing it means, `detail` where it was found.
+    """A model the user can choose. `name` is its provider, `ref` the model, `detail` where it was found.
 
-    A `key` is in the environment or in the settings, a `stored` one in auth.json.
+    `key`: an API key in the environment or the settings. `stored`: a key in auth.json.
     """
 
     kind: Literal["key", "stored", "server", "planner"]
@@ -23,44 +20,44 @@ class ModelOption(Struct, frozen=True):
 class Setup(Protocol):
     @property
     def is_done(self) -> bool:
-        """Whether Odin was used or configured here before, or this run was told its model."""
+        """True if Odin has been used or configured here before, or this run names a model."""
         ...
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """The names a key can be stored for, the best known first."""
+        """The providers a key can be stored for, best known first."""
         ...
 
     @property
     def keys_file(self) -> str:
-        """Where keys are stored."""
+        """The file that stores keys."""
         ...
 
     async def find_options(self) -> tuple[ModelOption, ...]:
-        """What can be used without asking anybody: keys, and the offline planner, which comes last. No network."""
+        """Return what is available without network access: keys, then the offline planner."""
         ...
 
     async def find_local_servers(self) -> tuple[ModelOption, ...]:
-        """The models of servers on this machine. Only for a person who asks: it knocks at ports of the loopback."""
+        """Return the models of servers on this machine. Probes loopback ports, so only on request."""
         ...
 
     async def store_key(self, provider: str, key: str) -> ModelOption:
-        """Keep a key for good, readable by nobody else. Raises UsageError when it cannot be one."""
+        """Store a key, readable only by the user. Raise UsageError if it cannot be a key."""
         ...
 
     async def use_offline_planner(self) -> None:
-        """Let the offline planner answer in this run. Nothing is written: a key that is set later is used then."""
+        """Use the offline planner for this run. Nothing is saved, so a key added later is used."""
         ...
 
     async def choose_model(self, ref: str) -> str:
-        """Make this the model of every session that names none. Gives the file it was written to."""
+        """Make this the default model and return the file it was written to."""
         ...
 
 
 class TrustRequest(Struct, frozen=True):
-    """What counts only when the folder is trusted: programs that start, and what is allowed or set.
+    """What takes effect only if the folder is trusted: programs it starts, and what it allows or sets.
 
-    `changed` names the files that are not what they were when it was trusted before.
+    `changed` names the files that changed since the folder was last trusted.
     """
 
     folder: str
@@ -70,11 +67,11 @@ class TrustRequest(Struct, frozen=True):
 
 
 class TrustGate(Protocol):
-    """A folder that asks for something and is not trusted yet."""
+    """An untrusted folder whose settings request something."""
 
     @property
     def request(self) -> TrustRequest: ...
 
     async def grant(self) -> None:
-        """Trust it with the content that the wish was read from, and with nothing that came later."""
+        """Trust the folder with exactly the content the request was read from."""
         ...

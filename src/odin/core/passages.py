@@ -1,4 +1,4 @@
-"""A long text for a short question: the passages that matter, chosen by the words they share with it."""
+"""Selects the passages of a long text that match a question, by shared words."""
 
 import re
 from collections import Counter
@@ -16,14 +16,14 @@ _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ers", "er", "ed", "es", "s
 
 
 class Passage(Struct, frozen=True):
-    """A paragraph, a list, a table or a block of code, and the heading above it."""
+    """A paragraph, list, table or code block, and the heading above it."""
 
     heading: str
     text: str
 
 
 def passages_of(text: str) -> list[Passage]:
-    """The passages of a Markdown text, none longer than `LONGEST`. A fenced block stays together if it fits."""
+    """Return the passages of a Markdown text, none longer than `LONGEST`. A fenced block stays whole if it fits."""
     found: list[Passage] = []
     heading, block, fenced = "", list[str](), False
     for line in [*text.splitlines(), ""]:
@@ -40,7 +40,7 @@ def passages_of(text: str) -> list[Passage]:
 
 
 def _split_block(lines: Sequence[str]) -> Iterable[str]:
-    """The lines in portions, with lines that are too long broken."""
+    """Yield the lines in portions that fit, breaking lines that are too long."""
     portion: list[str] = []
     size = 0
     broken = (line[at : at + MAX_PASSAGE_CHARS] for line in lines for at in range(0, len(line) or 1, MAX_PASSAGE_CHARS))
@@ -55,7 +55,7 @@ def _split_block(lines: Sequence[str]) -> Iterable[str]:
 
 
 def words_of(text: str) -> set[str]:
-    """The words that carry meaning, without the endings that come and go. Names with an underscore stay whole."""
+    """Return the significant words, stemmed. Names with an underscore stay whole."""
     words = re.findall(r"\w+", re.sub(r"\]\([^)\s]*[^)]*\)", "]", text).casefold())
     return {_strip_ending(word) for word in words if len(word) > 1 and f" {word} " not in _STOP_WORDS}
 
@@ -68,7 +68,7 @@ def _strip_ending(word: str) -> str:
 
 
 def rank_passages(passages: Sequence[Passage], question: str) -> list[int]:
-    """The places of the passages that share words with the question, best first. Rare words count for more."""
+    """Return the indexes of passages that share words with the question, best first. Rare words weigh more."""
     wanted = words_of(question)
     held = [words_of(passage.text) & wanted for passage in passages]
     titles = [words_of(passage.heading) & wanted for passage in passages]
@@ -82,7 +82,7 @@ def rank_passages(passages: Sequence[Passage], question: str) -> list[int]:
 
 
 def join_passages(passages: Sequence[Passage], chosen: Iterable[int]) -> str:
-    """The chosen passages in their order, under their headings, with a mark where something was left out."""
+    """Return the chosen passages in order, under their headings, with a mark at each gap."""
     parts: list[str] = []
     before, heading = -1, ""
     for at in sorted(chosen):
@@ -97,7 +97,7 @@ def join_passages(passages: Sequence[Passage], chosen: Iterable[int]) -> str:
 
 
 def select_fitting(passages: Sequence[Passage], order: Iterable[int], limit: int) -> list[int]:
-    """As many of them, in that order of preference, as there is room for."""
+    """Return as many passages as fit into `limit`, in the given order of preference."""
     chosen: list[int] = []
     for at in dict.fromkeys(order):
         cost = len(passages[at].text) + len(passages[at].heading) + 9
@@ -108,7 +108,7 @@ def select_fitting(passages: Sequence[Passage], order: Iterable[int], limit: int
 
 
 def extract_excerpt(text: str, question: str, limit: int) -> str:
-    """The whole text if it fits; else its beginning, what matches the question, and then what follows the beginning."""
+    """Return the whole text if it fits; else its start, the matching passages, and then what follows the start."""
     if len(text) <= limit:
         return text
     passages = passages_of(text)

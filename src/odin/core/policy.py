@@ -1,11 +1,7 @@
-"""What a person allows, wants to be asked about, or forbids: the words for rules that every room shares.
+"""Shared types for permission rules, redaction and hooks.
 
-Taking secrets out of a text.
-
-Programs and callbacks that are told at certain points what is about to happen, and may have a say in it.
-
-Programs come from `odinconfig.json`. A front end or the Python API brings callbacks of its own: it makes a
-`CallbackHook` and gives it to `Client.add_hook` before the first prompt.
+Hook programs come from `odinconfig.json`. A front end or the Python API adds callbacks: it passes a `CallbackHook` to
+`Client.add_hook` before the first prompt.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,16 +12,16 @@ from msgspec import Struct
 RuleAction = Literal["allow", "ask", "deny"]
 
 RuleLayer = Literal["default", "user", "project", "role", "session"]
-"""Who said it, from the weakest to the strongest."""
+"""Where a rule comes from, weakest first."""
 
 RememberScope = Literal["session", "project", "user"]
-"""For how long a person wants an answer remembered: this session, this project, everywhere."""
+"""How long an answer is remembered: in this session, in this project, or everywhere."""
 
 
 class RuleLine(Struct, frozen=True):
-    """One rule as people see it in a list. `number` is how it is named when it is to be removed; 0 cannot be removed.
+    """One rule as shown in a list. `number` identifies it for removal; 0 cannot be removed.
 
-    `text` is `Tool` or `Tool(pattern)`; `source` says where it is written down.
+    `text` is `Tool` or `Tool(pattern)`; `source` is the file that holds the rule.
     """
 
     number: int
@@ -36,7 +32,7 @@ class RuleLine(Struct, frozen=True):
 
 
 class RedactedText(Struct, frozen=True):
-    """A text without its secrets, and what they were, by kind or by the name of their variable."""
+    """A text without its secrets, and the kinds or variable names of what was removed."""
 
     text: str
     secrets: tuple[str, ...] = ()
@@ -71,11 +67,11 @@ HookPoint = Literal[
 
 
 class HookCall(Struct, frozen=True):
-    """What hooks are told. Only the fields that belong to the point are filled.
+    """The input of a hook. Only the fields that belong to the hook point are set.
 
-    `text` is the prompt, the question, the answer, the summary or the error. `paths` are the files a call is about,
-    `changed` those that a batch of calls has changed, and `tools` the tools of such a batch. `reason` says why a
-    session begins or ends, or why a person is asked. `again` says that a stop hook has already kept this turn going.
+    `text` is the prompt, question, answer, summary or error. `paths` are the files of one tool call, `changed` and
+    `tools` the changed files and the tools of a batch. `reason` says why a session starts or ends, or why approval is
+    needed. `stop_hook_active`: a stop hook has already kept this turn running.
     """
 
     point: HookPoint
@@ -96,10 +92,10 @@ class HookCall(Struct, frozen=True):
 
 
 class HookVerdict(Struct, frozen=True):
-    """What the hooks of one point said together. Nothing is the default and changes nothing.
+    """The combined output of all hooks at one point. The default changes nothing.
 
-    `message` is the reason of a deny, for the model. `args` replaces a call's arguments, `output` its result. `context`
-    is told to the model beside its next request, `notice` is shown to the person. `halt` ends the turn; `go_on`, from a
+    `message` is the reason for a denial, for the model. `args` replaces a tool call's arguments, `output` its result.
+    `context` is added to the next request, `notice` is shown to the user. `halt` ends the turn; `continue_turn`, from a
     stop hook, keeps it running.
     """
 
@@ -117,15 +113,15 @@ NO_VERDICT = HookVerdict()
 
 
 HookPayload = dict[str, Any]
-"""What a hook is told and what it says, as JSON: the objects that a program reads and prints."""
+"""The JSON object a hook program reads or prints."""
 
 
 class CallbackHook(Struct, frozen=True):
-    """A hook that is a function instead of a program.
+    """A hook implemented as a function instead of a program.
 
-    `event` is any name the configuration knows: `PreToolUse`, `Stop`, `on_idle`, … `call` gets the object that a
-    program would read, with `tool_use_id` among it, and gives what a program would print: an empty object or None says
-    nothing. What it raises counts as a hook that failed. `matcher` chooses tools, as in the configuration.
+    `event` is any event name of the configuration: `PreToolUse`, `Stop`, `on_idle`, … `call` receives the object a
+    program would read, including `tool_use_id`, and returns what a program would print; an empty object or None changes
+    nothing. An exception counts as a failed hook. `matcher` selects tools, as in the configuration.
     """
 
     name: str
@@ -136,17 +132,17 @@ class CallbackHook(Struct, frozen=True):
 
 
 class Hooks(Protocol):
-    """The hooks of a session. `fire` never raises because of a hook: a faulty one is reported and counts as silent."""
+    """The hooks of a session. `fire` never raises because of a hook: a failing hook is reported and ignored."""
 
     def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
-        """Whether a hook is told at this point, and, with a tool, of that tool."""
+        """True if a hook is registered for this point and, if given, this tool."""
         ...
 
     async def fire(self, call: HookCall) -> HookVerdict: ...
 
 
 class NoHooks:
-    """Nobody listens."""
+    """No hooks are registered."""
 
     def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
         return False

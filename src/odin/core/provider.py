@@ -1,6 +1,6 @@
-"""How a model is asked: one request, one stream of pieces.
+"""The provider protocol: one request in, one stream of chunks out.
 
-A provider has one required method. A pool of keys, the offline planner and a recorded session are providers too.
+A pool of keys, the offline planner and a recorded session are providers, too.
 """
 
 from collections.abc import AsyncIterator
@@ -11,14 +11,14 @@ from msgspec import Struct
 from odin.core.message import Message, StopReason, Usage
 
 ToolStyle = Literal["native", "json"]
-"""How a model calls tools: by the API's own tool calls, or by the planner's JSON contract."""
+"""How a model calls tools: with the API's native tool calls, or with the JSON contract."""
 
 ToolStyleSetting = Literal["native", "json", "auto"]
-"""What is known of a model's style. With `auto` it is asked natively and watched for calls written as text."""
+"""The known tool style of a model. `auto`: request native calls and also watch for calls written as text."""
 
 
 class ToolSpec(Struct, frozen=True):
-    """What the model is told about one tool."""
+    """The description of one tool for the model."""
 
     name: str
     description: str
@@ -26,7 +26,7 @@ class ToolSpec(Struct, frozen=True):
 
 
 class ModelInfo(Struct, frozen=True):
-    """What is known of one model. Prices are USD per million tokens; 0 means unknown, unless it is `free`."""
+    """A model's properties. Prices are USD per million tokens; 0 means unknown, unless the model is `free`."""
 
     id: str
     provider: str = ""
@@ -41,15 +41,15 @@ class ModelInfo(Struct, frozen=True):
     images: bool = False
     free: bool = False
     calls_in_thinking: bool | None = None
-    """Whether calls that are written into its reasoning are run. None: only when the reply has nothing else."""
+    """Whether tool calls written inside the reasoning are run. None: only if the reply has nothing else."""
 
     @property
     def has_price(self) -> bool:
-        """Whether it is known what a call costs."""
+        """True if the cost of a request can be computed."""
         return self.free or self.price_input > 0 or self.price_output > 0
 
     def cost_of(self, usage: Usage) -> float:
-        """USD for one call. Cached input is billed at its own price only."""
+        """Return the cost of one request in USD. Cached input is billed at its own price only."""
         return (
             usage.input * self.price_input
             + (usage.output + usage.reasoning) * self.price_output
@@ -59,11 +59,11 @@ class ModelInfo(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """Everything one model call depends on.
+    """Everything one model request depends on.
 
-    `system` is a list of blocks so that an identity block can stand first where an API wants one. `schema` asks for a
-    JSON answer of that shape instead of prose. `thinking` is the reasoning budget in tokens, 0 for none. `images` says
-    that the model can be shown those of the results; otherwise it reads that there are some.
+    `system` is a list of blocks, because some APIs require an identity block first. `schema` asks for a JSON answer of
+    that shape. `thinking` is the reasoning budget in tokens, 0 for none. `images`: the model accepts images; otherwise
+    it reads that there are some.
     """
 
     model: str
@@ -82,7 +82,7 @@ class TextChunk(Struct, frozen=True, tag="text"):
 
 
 class ThinkingChunk(Struct, frozen=True, tag="thinking"):
-    """`text` is a delta. `final`, when not empty, replaces what they added up to; `signature` closes the block."""
+    """`text` is a delta. `final`, if not empty, replaces the deltas so far; `signature` closes the block."""
 
     text: str = ""
     signature: str = ""
@@ -90,9 +90,9 @@ class ThinkingChunk(Struct, frozen=True, tag="thinking"):
 
 
 class CallChunk(Struct, frozen=True, tag="call"):
-    """A part of tool call number `index`: its id and name when they are known, then fragments of its JSON arguments.
+    """A part of tool call number `index`: its id and name once known, then fragments of its JSON arguments.
 
-    `done` says that the arguments are complete.
+    `done`: the arguments are complete.
     """
 
     index: int
@@ -103,32 +103,32 @@ class CallChunk(Struct, frozen=True, tag="call"):
 
 
 class UsageChunk(Struct, frozen=True, tag="usage"):
-    """What the call has cost so far. A later piece replaces an earlier one."""
+    """The usage so far. A later chunk replaces an earlier one."""
 
     usage: Usage
 
 
 class StopChunk(Struct, frozen=True, tag="stop"):
-    """The last piece of every complete reply. A stream that ends without it was cut."""
+    """The last chunk of every complete reply. A stream that ends without it was cut off."""
 
     reason: StopReason
     model: str = ""
 
 
 class WaitChunk(Struct, frozen=True, tag="wait"):
-    """How far the connection is: connecting, waiting_headers, waiting_token."""
+    """The state of the connection: connecting, waiting_headers, waiting_token."""
 
     activity: str
 
 
 class RollbackChunk(Struct, frozen=True, tag="rollback"):
-    """Forget all pieces so far: the reply starts again (another key, another model, another tool style)."""
+    """Discard all chunks so far: the reply starts again with another key, model or tool style."""
 
     reason: str
 
 
 class RateLimitChunk(Struct, frozen=True, tag="limits"):
-    """What the answer's headers say is left of the provider's rate limits; -1 for what they do not tell."""
+    """The remaining rate limits from the response headers; -1 if not reported."""
 
     requests_left: int = -1
     requests_limit: int = -1
@@ -144,7 +144,7 @@ class Provider(Protocol):
     name: str
 
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        """Ask the model. Raises a named ProviderError; never retries by itself."""
+        """Send the request. Raise a ProviderError subclass on failure; never retry."""
         ...
 
     async def close(self) -> None: ...

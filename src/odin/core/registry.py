@@ -1,4 +1,4 @@
-"""The tools of one agent by name, and every other name they are known by."""
+"""The tools of one agent by name, including the names other agents use for them."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -31,7 +31,7 @@ ALIASES: dict[str, str] = {
     "ReadArtifact": "read_artifact",
     "Question": "AskUserQuestion ask_user question ask_user_question",
 }
-"""Odin's name for each tool, and the names other agents and their models use for the same thing."""
+"""For each tool, the names other agents and their models use."""
 
 _CANONICAL: dict[str, str] = {
     alias.casefold(): name for name, aliases in ALIASES.items() for alias in (name, *aliases.split())
@@ -39,15 +39,15 @@ _CANONICAL: dict[str, str] = {
 
 
 def canonical_name_of(name: str) -> str:
-    """Odin's name for a tool, whatever it was called; an unknown name comes back as it was."""
+    """Return Odin's name of a tool. An unknown name is returned unchanged."""
     return _CANONICAL.get(name.casefold(), name)
 
 
 class Registry:
-    """Which tools exist, which are offered, and which run without a question.
+    """Which tools exist, which are offered to the model, and which run without approval.
 
-    A disabled tool is not offered to the model but is still found by name, so that a call to it can be refused with
-    the reason instead of being unknown. `wanted` are tools to offer of which models are not told unasked.
+    A disabled tool is not offered but can still be found by name, so a call to it is refused with a reason. `wanted`
+    lists tools to offer that are not offered by default.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Registry:
         return self._tools.get(name) or self._tools.get(canonical_name_of(name))
 
     def list_names(self) -> tuple[str, ...]:
-        """Every registered tool, in the order of registration, which never changes."""
+        """Return the registered tools in order of registration, which never changes."""
         return tuple(self._tools)
 
     def is_allowed(self, name: str) -> bool:
@@ -82,18 +82,18 @@ class Registry:
         return canonical_name_of(name) in self._disabled
 
     def list_safe_tools(self) -> tuple[str, ...]:
-        """The tools that change nothing: they look, or only talk to the person."""
+        """Return the tools that change nothing."""
         return tuple(tool.name for tool in self._tools.values() if tool.side_effect in ("none", "read_only"))
 
     def list_offered(self, visible: Callable[[Tool[Any]], bool] = lambda tool: True) -> tuple[Tool[Any], ...]:
-        """The tools the model is told about."""
+        """Return the tools described to the model."""
         return tuple(tool for tool in self._tools.values() if self._is_offered(tool) and visible(tool))
 
     def _is_offered(self, tool: Tool[Any]) -> bool:
         return not self.is_disabled(tool.name) and (tool.offered or tool.name in self._opted_in)
 
     def build_openai_definitions(self) -> list[dict[str, Any]]:
-        """The offered tools in the OpenAI function format."""
+        """Return the offered tools in the OpenAI function format."""
         return [
             {
                 "type": "function",

@@ -1,4 +1,4 @@
-"""A reply under construction: pieces go in, one finished assistant message comes out."""
+"""Builds one reply message from streamed chunks."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from odin.core.provider import CallChunk, Chunk, RollbackChunk, StopChunk, TextC
 
 
 class MalformedCall(msgspec.Struct, frozen=True):
-    """A call whose arguments are not a JSON object. It is never run."""
+    """A tool call whose arguments are not a JSON object. It never runs."""
 
     name: str
     json: str
@@ -37,7 +37,7 @@ class _PartialCall:
 
 
 class ReplyBuilder:
-    """Adds up pieces in the order they come. Blocks keep their order of first appearance."""
+    """Collects chunks. Blocks keep the order of their first chunk."""
 
     def __init__(self, provider: str = "", model: str = "") -> None:
         self._provider = provider
@@ -78,7 +78,7 @@ class ReplyBuilder:
         return self._calls[index].name
 
     def finish(self, *, interrupted: bool = False) -> Reply:
-        """The finished reply. After an interrupt only the text is kept: a half-received call is never run."""
+        """Return the complete reply. After an interrupt keep only the text: a half-received call never runs."""
         parts: list[Text | Thinking | ToolCall] = []
         bad: list[MalformedCall] = []
         for kind, index in self._order:
@@ -144,11 +144,14 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 _MAX_DEPTH = 100
-"""Levels of lists and objects in one another. What is deeper could be read here and not be written to the log."""
+"""Maximum nesting of JSON arguments. Deeper values can be decoded here but not written to the log."""
 
 
 def parse_arguments(raw: str) -> dict[str, Any] | None:
-    """A JSON object, or None. No arguments at all mean an empty object; broken surrogates become U+FFFD, NaN null."""
+    """Return the arguments as a dict, or None if they are not a JSON object.
+
+    An empty string means no arguments. Lone surrogates become U+FFFD and NaN becomes null.
+    """
     if not raw.strip():
         return {}
     if _is_too_deep(raw):

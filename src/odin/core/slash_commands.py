@@ -1,14 +1,13 @@
-"""The commands of Odin's own, which every front end knows by the same names and nobody else may take.
+"""The built-in slash commands, with the same names in every front end. Custom commands cannot take them.
 
-A front end does them itself, at once, also while a turn runs, and never sends them to the model. Which of them it has
-is its own affair; what it calls them is not.
+A front end runs them itself, also during a turn, and never sends them to the model. It may implement only some of them.
 """
 
 from msgspec import Struct
 
 
 class SlashCommand(Struct, frozen=True):
-    """One command: its `name` without the slash, a hint of its arguments, one sentence, and its other names."""
+    """A slash command: its `name` without the slash, a hint for its arguments, a description, and aliases."""
 
     name: str
     help: str
@@ -19,13 +18,13 @@ class SlashCommand(Struct, frozen=True):
 SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("help", "Shows the commands and the keys.", "[COMMAND]", ("?",)),
     SlashCommand("commands", "Lists the commands that you and the project have written."),
-    # how the next prompt is meant
+    # the next prompt
     SlashCommand("ask", "Chooses ask mode, which only answers; with a text, sends it.", "[TEXT]"),
     SlashCommand(
         "plan", "Chooses plan mode, which looks and plans and changes nothing; with a text, sends it.", "[TEXT]"
     ),
     SlashCommand("edit", "Chooses edit mode, which changes files and runs commands; with a text, sends it.", "[TEXT]"),
-    # the work that runs or waits
+    # running and queued work
     SlashCommand("queue", "Lists the prompts that wait, and changes, drops or sends one.", "[edit|drop|steer|send N]"),
     SlashCommand("steer", "Says something to the turn that runs, before anything else is begun.", "TEXT"),
     SlashCommand("continue", "Asks the model again with the conversation as it is."),
@@ -45,7 +44,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("rename", "Gives this session a title.", "TITLE", ("title",)),
     SlashCommand("delete", "Deletes another session for good.", "ID"),
     SlashCommand("export", "Writes this session to a file.", "[PATH] [--json|--html]"),
-    # the model and what it costs
+    # model and cost
     SlashCommand("model", "Chooses the model that answers from now on.", "[NAME]"),
     SlashCommand("models", "Lists the models that can be used."),
     SlashCommand("setup", "Shows the ways to a model that there are here, and stores keys."),
@@ -53,11 +52,11 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("usage", "Shows what this session has spent.", aliases=("cost",)),
     SlashCommand("stats", "Shows what was spent by day, by model and by project.", "[DAYS]"),
     SlashCommand("budget", "Sets what this session may cost, in US dollars; 0 means no limit.", "[USD]"),
-    # what is allowed
+    # permissions
     SlashCommand("permissions", "Chooses how much is asked before something is done.", "[MODE]"),
     SlashCommand("rules", "Lists what is allowed, asked about and denied, and changes it.", "[add TEXT|remove N]"),
     SlashCommand("yolo", "Asks nothing at all any more; off asks again.", "[on|off]"),
-    # what Odin is connected to, and how it is
+    # connections and diagnostics
     SlashCommand("mcp", "Shows the MCP servers and whether they are reached.", "[NAME]"),
     SlashCommand(
         "diagnostics", "Shows what is wrong: warnings, how the session is set up, how many errors there were."
@@ -66,7 +65,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("show", "Shows one setting: the model, the mode, the sandbox.", "[model|mode|sandbox|rules|context]"),
     SlashCommand("list", "Lists what there is of something.", "[models|sessions|rules|commands|tools]"),
     SlashCommand("switch", "Changes the model or the mode.", "model|mode NAME"),
-    # the screen
+    # display
     SlashCommand("copy", "Copies the last answer, or the Nth from the end, to the clipboard.", "[N]"),
     SlashCommand("transcript", "Shows the whole conversation as plain text in a pager."),
     SlashCommand("theme", "Chooses the colours of the screen.", "[NAME]"),
@@ -79,7 +78,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
 
 
 def find_slash_command(name: str) -> SlashCommand | None:
-    """The command of that name or alias, with or without its slash and in any case."""
+    """Return the command with that name or alias, with or without slash, in any case."""
     return _COMMANDS_BY_NAME.get(name.removeprefix("/").casefold())
 
 

@@ -1,8 +1,7 @@
-"""Has enough of a file been seen for an edit? The question and the answer, as tools ask it and models give it.
+"""Small jobs for the small model: prompts, inputs and answers.
 
-The small jobs of the lesser model. Each has a marker by which the offline planner knows what it stands in for.
-
-What the lesser model is given to read, as text that both a model and the offline planner understand.
+Each job has a marker by which the offline planner recognizes it. Inputs are rendered as text that both a model and the
+offline planner can parse.
 """
 
 import re
@@ -20,7 +19,7 @@ class PlannedEdit(Struct, frozen=True, omit_defaults=True):
 
 
 class EditQuestion(Struct, frozen=True):
-    """What is asked, as JSON. In `cached_content` each part that was seen stands below a "Lines a-b" header."""
+    """The input of the edit check, as JSON. In `cached_content` each part read so far has a "Lines a-b" header."""
 
     file_path: str
     edits: tuple[PlannedEdit, ...]
@@ -31,7 +30,7 @@ class EditQuestion(Struct, frozen=True):
 
 
 class LineRange(Struct, frozen=True):
-    """Lines to read, counted from 1, both ends included."""
+    """Lines to read, 1-based, both ends included."""
 
     start_line: int
     end_line: int
@@ -39,7 +38,7 @@ class LineRange(Struct, frozen=True):
 
 
 class Sufficiency(Struct, frozen=True):
-    """Whether what was seen of a file is enough for the edits, and if not, what to read."""
+    """Whether the parts of a file read so far suffice for the edits, and if not, what to read."""
 
     is_sufficient: bool
     explanation: str = ""
@@ -67,11 +66,11 @@ SUFFICIENCY_SCHEMA: dict[str, Any] = {
     "required": ["is_sufficient", "explanation", "suggested_line_ranges"],
     "additionalProperties": False,
 }
-"""The answer as strict providers want it described: nothing optional, nothing else."""
+"""The JSON schema of the answer in the form strict providers require: no optional fields, no others."""
 
 
 def add_line_headers(parts: Iterable[tuple[int, list[str]]]) -> str:
-    """Each part, given by its first line's number and its lines, below its header."""
+    """Return the parts, each given as first line number and lines, below their headers."""
     shown: list[str] = []
     for first, lines in parts:
         shown.append(f"--- Lines {first}-{first + len(lines) - 1} ---")
@@ -80,9 +79,9 @@ def add_line_headers(parts: Iterable[tuple[int, list[str]]]) -> str:
 
 
 def split_line_headers(content: str) -> list[tuple[int, str]]:
-    """The parts again. A header says how many lines follow, so text that looks like one is not taken for one.
+    """Return the parts of text made by `add_line_headers`. Content without a header is one part from line 1.
 
-    Content without a header is one part from line 1.
+    A header says how many lines follow, so text that looks like a header is not mistaken for one.
     """
     lines = content.split("\n")
     parts: list[tuple[int, str]] = []
@@ -98,7 +97,7 @@ def split_line_headers(content: str) -> list[tuple[int, str]]:
 
 
 def parse_sufficiency(text: str) -> Sufficiency | None:
-    """The answer in a model's reply, also when it put words or a fence around it; None when there is none."""
+    """Return the answer in a model's reply, ignoring text or a fence around it; None if there is none."""
     start, end = text.find("{"), text.rfind("}")
     if not 0 <= start < end:
         return None
@@ -202,7 +201,7 @@ class PageQuestion(Struct, frozen=True):
 
 
 class CollectedContext(Struct, frozen=True):
-    """Things that were collected, each with a title, and what of them matters; no focus means all."""
+    """Collected items, each with a title, and what matters in them; an empty focus means everything."""
 
     focus: str
     items: tuple[tuple[str, str], ...]

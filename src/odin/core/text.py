@@ -1,14 +1,11 @@
-"""Text as it may be stored and sent: valid Unicode, whatever bytes the outside world put into it.
-
-A few of many names, for a line that a person or a model reads.
-"""
+"""Helpers for text: valid Unicode whatever the input bytes were, and short lists of names."""
 
 from collections.abc import Iterable
 from typing import Any, cast
 
 
 def to_valid_unicode(text: str) -> str:
-    """The text with U+FFFD for what is not a character: bytes of a file name or argument that are not UTF-8."""
+    """Return the text with U+FFFD in place of lone surrogates, which stand for bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -21,7 +18,7 @@ def to_valid_unicode(text: str) -> str:
 
 
 def to_valid_unicode_all(value: Any) -> Any:
-    """The same for every text in plain data."""
+    """Return plain data with `to_valid_unicode` applied to every string."""
     if isinstance(value, str):
         return to_valid_unicode(value)
     if isinstance(value, list | tuple):
@@ -42,7 +39,7 @@ def _replace_surrogates(text: str) -> str:
 
 
 def join_some(items: Iterable[str], most: int) -> str:
-    """The first of them in a row, and how many more there are."""
+    """Return the first `most` items joined, and how many more there are."""
     found = list(items)
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more

@@ -1,7 +1,7 @@
-"""What the model may do: a tool is one class in one file.
+"""The tool protocol.
 
-The arguments are a struct whose JSON schema is the model's schema; the docstring is what the model reads; `subject` is
-what the rules match. What a tool needs arrives through its constructor.
+A tool's arguments are a struct whose JSON schema is shown to the model; the class docstring is the model's description;
+`subject_of` returns what permission rules match. Dependencies are passed to the constructor.
 """
 
 import inspect
@@ -31,11 +31,11 @@ _SIDE_EFFECTS: dict[Kind, SideEffect] = {
 
 
 class Args(Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of every tool's arguments: a field the schema does not name is refused."""
+    """Base class of tool arguments. Unknown fields are rejected."""
 
 
 class Subject(Struct, frozen=True):
-    """What a call is about, for the rules: the absolute paths it touches, or the command it runs, or its address."""
+    """What a tool call acts on, for permission rules: absolute paths, a command, or a URL."""
 
     paths: tuple[str, ...] = ()
     command: str = ""
@@ -47,20 +47,20 @@ class Subject(Struct, frozen=True):
 
 
 class SandboxProfile(Struct, frozen=True):
-    """How much a command may do: change the project and temporary files, or only look; `outside` the sandbox or not."""
+    """What a command may do: write to the project and temporary files or only read; run `unsandboxed` or not."""
 
     writes: bool = True
     unsandboxed: bool = False
 
 
 class ToolOutput(Struct, frozen=True):
-    """What came of a call.
+    """The outcome of a tool call.
 
     `text` is for the model. `view` is for people (a diff, a table) and never sent to the model; `for_user` is shown at
-    once unless `silent`. `note` is the one-line description that stays in the tool history. `todos` replaces the list.
-    `images` go to the model beside the text; `media` marks a result that no model can be shown. `summary` takes the
-    place of the collected context and of the results of the calls it `covers`. `asynchronous`: the work goes on.
-    `blocked` says what the sandbox seems to have kept a command from; a person may let it run again without it.
+    once unless `silent`. `note` is the line kept in the tool history. `todos` replaces the task list. `images` go to
+    the model with the text; `media` marks a result no model can read. `summary` replaces the collected context and the
+    results of the calls it `covers`. `asynchronous`: work continues after the call. `blocked` says what the sandbox
+    seems to have blocked; the user may approve a run without it.
     """
 
     text: str
@@ -81,7 +81,7 @@ class ToolOutput(Struct, frozen=True):
 
 
 def fail(text: str, kind: str = "") -> ToolOutput:
-    """An error result: the model reads it and goes on. `kind` is its name, where it has one."""
+    """Return an error result for the model. `kind` is the name of the error class, if there is one."""
     return ToolOutput(text=text, is_error=True, error_kind=kind)
 
 
@@ -90,9 +90,10 @@ def hide_nothing(path: str) -> bool:
 
 
 class ToolContext(Struct, frozen=True):
-    """Where a call runs. `progress` shows people a line; `channel` and `chat` name the conversation it came from.
+    """The context of a tool call. `progress` shows a line to the user; `channel` and `chat` name the origin of the
+    conversation.
 
-    `keeps_back` tells of a file that a search comes upon whether the rules keep it out of the results.
+    `is_hidden` returns True for a file that rules keep out of search results.
     """
 
     cwd: str
@@ -109,14 +110,14 @@ class ToolContext(Struct, frozen=True):
 
 
 AskSmallModel = Callable[[SmallJob, str], Awaitable[str]]
-"""Gives a small job to the lesser model. Raises ProviderError when it cannot be done."""
+"""Runs a small job on the small model. Raises ProviderError."""
 
 AskUser = Callable[[str, tuple[Question, ...]], Awaitable[tuple[tuple[str, ...], ...] | None]]
-"""Asks whoever is there for the call of that id. None: they would not answer; TimeoutError: nobody did in time."""
+"""Asks the user for the call with this id. Returns None if declined; raises TimeoutError without an answer."""
 
 
 class FetchResponse(Struct, frozen=True):
-    """One answer of a web server. `location` is where a redirect to another host points; it was not followed."""
+    """A web server's response. `location` is a redirect to another host, which was not followed."""
 
     url: str
     status: int
@@ -127,7 +128,7 @@ class FetchResponse(Struct, frozen=True):
 
 
 Fetch = Callable[..., Awaitable[FetchResponse]]
-"""fetch(url, *, headers, limit): GET it, following redirects within the host. Raises ProviderError."""
+"""fetch(url, *, headers, limit): GET, following redirects within the host. Raises ProviderError."""
 
 
 class SearchHit(Struct, frozen=True):
@@ -137,19 +138,19 @@ class SearchHit(Struct, frozen=True):
 
 
 class SearchEngine(Protocol):
-    """A place on the web that finds pages."""
+    """A web search engine."""
 
     def address_of(self, query: str) -> str:
-        """What will be asked, without anything secret."""
+        """Return the URL of the search, without secrets."""
         ...
 
     async def search(self, query: str, count: int) -> tuple[SearchHit, ...]:
-        """The best pages, at most `count`. Raises ProviderError."""
+        """Return the best pages, at most `count`. Raises ProviderError."""
         ...
 
 
 class CollectedItem(Struct, frozen=True):
-    """One thing the model has gathered: the result of the call `call_id`, or, without one, a piece of context."""
+    """Something the model has gathered: the result of the call `call_id` or, without one, an item of context."""
 
     title: str
     text: str
@@ -163,14 +164,14 @@ class Tool(ABC, Generic[A]):
     name: ClassVar[str]
     kind: ClassVar[Kind]
     short: ClassVar[str]
-    """One sentence for models with a small window."""
+    """One sentence for models with a small context window."""
     args: ClassVar[type[Args]]
     exclusive: ClassVar[bool] = False
-    """Whether no other call of the same reply may run beside it. Only commands that provably look share their time."""
+    """No other call of the same reply may run at the same time. Only read-only commands overlap."""
     offered: bool = True
-    """Whether models are told of it unasked. One that is not still runs when it is called by a name it is known by."""
+    """Offered to models by default. Other tools still run when a model calls them by name."""
     argument_aliases: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """What other agents call its arguments, and what they are called here."""
+    """Pairs of argument names: as used by other agents, and as used here."""
 
     @property
     def runs_alone(self) -> bool:
@@ -185,36 +186,36 @@ class Tool(ABC, Generic[A]):
         return inspect.cleandoc(type(self).__doc__ or self.short)
 
     def parse(self, raw: dict[str, Any]) -> A:
-        """Check the arguments against the schema; raises msgspec.ValidationError naming the field."""
+        """Return the validated arguments. Raise msgspec.ValidationError naming the field."""
         return msgspec.convert(self.rename_args(raw), self.args)  # pyright: ignore[reportReturnType]
 
     def rename_args(self, raw: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by the names they have here."""
+        """Return the arguments with aliases replaced."""
         return {self._own_name_of(name, raw): value for name, value in raw.items()} if self.argument_aliases else raw
 
     def _own_name_of(self, name: str, raw: dict[str, Any]) -> str:
-        """An argument given under both names keeps the foreign one and is refused, because one of them is a mistake."""
+        """Keep the alias if both names are given: then one of them is a mistake and validation rejects it."""
         own = dict(self.argument_aliases).get(name, name)
         return name if own in raw else own
 
     def subject_of(self, args: A) -> Subject:
-        """What the rules judge. The default is a call that touches nothing."""
+        """Return what permission rules match. By default the call touches nothing."""
         return Subject()
 
     def refusal_of(self, args: A) -> str:
-        """Why a call makes no sense whatever anybody allows, or "". Nobody is asked about such a call."""
+        """Return why this call can never make sense, or "". Such a call is refused without asking."""
         return ""
 
     def can_speculate(self, args: A) -> bool:
-        """Whether this call may begin while the model still writes the reply it is part of.
+        """Return True if this call may start while the reply is still streaming.
 
-        Only calls that merely look say yes, and changes of nothing but the files that `subject` names: those can be
-        taken back. A command begins early only if it also provably changes nothing.
+        Only for calls that read, or that change nothing but the files in `subject_of`, because those can be rolled
+        back. A command must also be proven read-only.
         """
         return False
 
     def title_of(self, args: A) -> str:
-        """One line that tells a person what this call does."""
+        """Return one line that describes this call to the user."""
         return self.subject_of(args).text
 
     @abstractmethod
@@ -225,7 +226,8 @@ class Tool(ABC, Generic[A]):
 
 
 def schema_of(args: type[Struct], brief: bool = False) -> dict[str, Any]:
-    """The JSON schema of an argument struct, inlined, without what tells a model nothing (titles, null, defaults)."""
+    """Return the inlined JSON schema of an argument struct without parts a model does not need (titles, null,
+    defaults)."""
     raw = msgspec.json.schema(args)
     return _slim_schema(raw, raw.get("$defs", {}), brief)
 

@@ -1,4 +1,4 @@
-"""How a person wants the terminal app to look and behave."""
+"""Settings of the terminal app."""
 
 from typing import Annotated, Literal
 

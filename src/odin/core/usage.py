@@ -1,7 +1,4 @@
-"""What was spent, added up for people: by day, by model, by agent and so on.
-
-What model calls came to.
-"""
+"""Token usage and cost, summed up."""
 
 from typing import Literal, get_args
 
@@ -15,7 +12,7 @@ USAGE_GROUPINGS: tuple[UsageGrouping, ...] = get_args(UsageGrouping)
 
 
 class UsageRow(Struct, frozen=True):
-    """One line of the report. `cost_usd` leaves out the `unpriced_tokens`, those of models whose price is not known."""
+    """One line of a usage report. `cost_usd` excludes `unpriced_tokens`, the tokens of models without a known price."""
 
     name: str
     title: str
@@ -38,7 +35,7 @@ class UsageReport(Struct, frozen=True):
 
 
 class UsageTotals(Struct, frozen=True, omit_defaults=True):
-    """Calls added up. `unpriced` counts the tokens of calls whose price is not known: they are not in `cost_usd`."""
+    """The sum of model requests. `unpriced` counts tokens without a known price; `cost_usd` excludes them."""
 
     calls: int = 0
     usage: Usage = Usage()
@@ -47,7 +44,7 @@ class UsageTotals(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_event(cls, event: UsageRecorded) -> "UsageTotals":
-        """One call. A price of nothing is unknown, unless somebody said that the model is free."""
+        """Return the totals of one request. A cost of 0 means unknown unless the model is free."""
         unknown = event.cost_usd == 0 and not event.free
         return cls(1, event.usage, event.cost_usd, event.usage.total if unknown else 0)
 
@@ -61,6 +58,6 @@ class UsageTotals(Struct, frozen=True, omit_defaults=True):
 
     @property
     def cache_hit_rate(self) -> float | None:
-        """Which part of what was sent came out of the provider's cache, from 0 to 1; None when nothing was sent."""
+        """Return the share of input tokens served from the provider's cache, 0 to 1; None without input."""
         sent = self.usage.input + self.usage.cache_read + self.usage.cache_write
         return self.usage.cache_read / sent if sent else None
