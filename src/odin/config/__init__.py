@@ -1,4 +1,4 @@
-"""`odinconfig.json` in layers: defaults, the user's file, the project's, the environment, the flags."""
+"""`odinconfig.json` in layers: defaults, user file, project file, environment, flags."""
 
 from odin.config.layers import load
 from odin.config.paths import (

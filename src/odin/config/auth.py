@@ -1,10 +1,10 @@
-"""`auth.json`: the keys of providers, in a file of their own that only the user may read.
+"""`auth.json`: API keys, in a file only the user can read.
 
     {"anthropic": "sk-ant-…", "work": ["$WORK_KEY", "another"]}
 
-A provider has one key or a list of them; `$NAME` stands for an environment variable, is looked up when the file is read
-and stays as it is when the file is written. Keys that others could have put there are not used; a file that others
-could read is made private, and that is said.
+A provider has one key or a list. `$NAME` stands for an environment variable; it is resolved on reading and preserved on
+writing. Keys from a file that others could write are not used; a file that others could read is made private, with a
+warning.
 """
 
 import json
@@ -29,7 +29,7 @@ _PROVIDER_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
 
 
 class AuthFile(Struct, frozen=True):
-    """What the file holds. `written` are its keys as they stand there, `keys` those that have a value now."""
+    """The content of the file. `written` holds the keys as written, `keys` those that currently have a value."""
 
     path: Path
     raw_keys: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
@@ -42,7 +42,7 @@ def locate_auth_file(env: Mapping[str, str]) -> Path:
 
 
 def read_auth_file(env: Mapping[str, str]) -> AuthFile:
-    """The stored keys. What is wrong with the file is in the warnings; it stops nothing."""
+    """Return the stored keys. Problems with the file become warnings, never errors."""
     path = locate_auth_file(env)
     warnings: list[str] = []
     try:
@@ -64,7 +64,7 @@ def read_auth_file(env: Mapping[str, str]) -> AuthFile:
 
 
 def store_key(provider: str, key: str, env: Mapping[str, str]) -> None:
-    """Keep a key. It comes first, so it is the one that is used; those that were there stay behind it."""
+    """Store a key as the first of its provider, so it is the one in use; existing keys stay behind it."""
     provider, key = validate_provider_name(provider), validate_key(key)
 
     def change(entries: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ def store_key(provider: str, key: str, env: Mapping[str, str]) -> None:
 
 
 def remove_keys(provider: str, env: Mapping[str, str]) -> int:
-    """Forget all keys of a provider. Gives how many there were."""
+    """Remove all keys of a provider and return how many there were."""
     gone: list[str] = []
     if not locate_auth_file(env).exists():
         return 0
@@ -91,7 +91,7 @@ def validate_provider_name(name: str) -> str:
 
 
 def validate_key(text: str) -> str:
-    """A key as it may be sent: one line, no blanks. The text itself is in no message. Raises UsageError."""
+    """Return the key if it is one line without blanks. Raise UsageError, without the key in the message."""
     key = text.strip()
     if not key:
         raise UsageError("No key was given.", "Paste it when you are asked, or pipe it in.")
@@ -107,7 +107,7 @@ def _is_sendable(key: str) -> bool:
 
 
 def mask_key(key: str) -> str:
-    """Enough of a key to know it again, and not enough to use it. The name of a variable is no secret."""
+    """Return enough of a key to recognize it, but not to use it. A variable name is shown in full."""
     if _VARIABLE.fullmatch(key):
         return key
     if len(key) < 20:
@@ -117,13 +117,13 @@ def mask_key(key: str) -> str:
 
 
 def resolve_key(text: str, env: Mapping[str, str]) -> str:
-    """The key that a text of the file stands for; "" when it names a variable that is not set."""
+    """Return the key a text stands for, or "" if it names an unset variable."""
     named = _VARIABLE.fullmatch(text)
     return (env.get(named[1] or named[2], "") if named else text).strip()
 
 
 def _make_private(path: Path, warnings: list[str]) -> None:
-    """Raises ConfigError for a file that others may write, or that cannot be made private."""
+    """Raise ConfigError if others can write the file, or if it cannot be made private."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -166,14 +166,14 @@ def _read_entries(path: Path) -> dict[str, Any]:
 
 
 def _key_texts_of(value: Any) -> tuple[str, ...]:
-    """The keys in a value; none when it is something else."""
+    """Return the keys in a value, or none if it has another type."""
     several = cast("list[Any]", value) if isinstance(value, list) else [value]
     texts = [item.strip() for item in several if isinstance(item, str) and item.strip()]
     return tuple(texts) if len(texts) == len(several) else ()
 
 
 def _update_file(env: Mapping[str, str], change: Callable[[dict[str, Any]], None]) -> None:
-    """Read, change and write again what is in the file, whatever else stands in it."""
+    """Read, change and rewrite the file, preserving everything else in it."""
     path = locate_auth_file(env)
     with lock_file(path):
         _make_private(path, [])
@@ -184,7 +184,7 @@ def _update_file(env: Mapping[str, str], change: Callable[[dict[str, Any]], None
 
 
 def _make_folder_private(folder: Path) -> None:
-    """Nobody else looks into the folder that keys are in, as far as it is ours to say."""
+    """Remove other users' access to the folder that holds the keys, if it is ours."""
     found = folder.stat()
     if os.name != "nt" and found.st_uid == os.geteuid() and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         folder.chmod(0o700)

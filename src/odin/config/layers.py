@@ -1,8 +1,7 @@
-"""Defaults, user file, project file, environment, flags: each over the one before, with the project held back.
+"""Merges the configuration layers: defaults, user file, project file, environment, flags.
 
-A project's file comes with the project, so it is somebody else's word. It may make Odin more careful; it may make it
-bolder, choose the model or start programs only in a folder that the user trusts as it is. It never says where models
-are reached, with which key, or what commands get to see.
+A project's file comes with the project, so it is not the user's. It may restrict Odin. It may relax Odin, choose the
+model or start programs only in a trusted folder. It can never set API addresses, keys, or the environment of commands.
 """
 
 import os
@@ -24,7 +23,7 @@ from odin.policy.modes import mode_of, permission_mode_of
 USER_ONLY_KEYS = ("providers", "web", "checkpoints", "sandbox", "tui", "system_header", "env_passthrough")
 
 VERBATIM_KEYS = ("rules", "hooks", "commands")
-"""The keys whose texts are no templates: a `$` in them is for the shell, the pattern or the arguments."""
+"""Keys whose strings are not expanded: a `$` in them is meant for the shell, the pattern or the arguments."""
 
 DECLARED_KEYS = (
     "rules",
@@ -35,7 +34,7 @@ DECLARED_KEYS = (
     "hooks",
     "commands",
 )
-"""The keys of which it is kept what each layer says."""
+"""Keys for which the value of each layer is kept."""
 
 ENVIRONMENT_KEYS = (
     "model",
@@ -63,12 +62,12 @@ def _merge_objects(before: Any, new: Any) -> Any:
 
 
 def _concatenate(before: Any, new: Any) -> Any:
-    """Rules one after the other; a group of them written as an object stays together."""
+    """Return both rule lists joined; a group written as an object stays together."""
     return [*(before if isinstance(before, list) else [before]), *(new if isinstance(new, list) else [new])]  # pyright: ignore[reportUnknownVariableType]
 
 
 def _merge_hooks(before: Any, new: Any) -> Any:
-    """Hooks of the same event one after the other."""
+    """Return the hooks of both layers, joined per event."""
     return {**before, **{event: _concatenate(before.get(event, []), hooks) for event, hooks in new.items()}}
 
 
@@ -82,7 +81,7 @@ MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "rules": _concatenate,
     "hooks": _merge_hooks,
 }
-"""The keys of which a later layer says more, instead of something else."""
+"""Keys to which a later layer adds, instead of replacing the value."""
 
 _KEY_OF = dict(zip(ConfigKeys.__struct_fields__, ConfigKeys.__struct_encode_fields__, strict=True))
 
@@ -94,7 +93,7 @@ def _is_subset(new: Any, old: Any) -> bool:
 
 
 def _is_lower_limit(new: Any, old: Any) -> bool:
-    """Whether a limit, where 0 means none, is at least as tight as the one that holds."""
+    """True if a limit, where 0 means none, is at least as tight as the current one."""
     return new == old or (new > 0 and (old == 0 or new <= old))
 
 
@@ -107,7 +106,7 @@ def _is_stricter(new: Any, old: Any) -> bool:
 
 
 def _is_stricter_cache(new: Any, old: Any) -> bool:
-    """Whether a cache keeps no more than before and is trusted no more."""
+    """True if the cache keeps no more than before and is trusted no more."""
     known = {**msgspec.to_builtins(CacheSettings()), **old}
     care = ("never", "auto", "always")
     return (
@@ -142,14 +141,14 @@ TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     "cache": _is_stricter_cache,
     "compaction": lambda new, old: new.get("model", "") in ("", old.get("model", "")),
 }
-"""The keys that decide how much Odin may do and who gets to see the work, and when a new value is no bolder."""
+"""Keys that decide how much Odin may do and who sees the work, and the check that a new value is no looser."""
 
 
 TRUST_HINT = "See what it asks for with `odin trust`; `odin trust add` trusts it as it is now."
 
 
 class _Layers:
-    """The values so far, and where each came from."""
+    """The merged values so far, and where each came from."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -190,9 +189,9 @@ class _Layers:
 
 
 def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = None, *, trust: bool = False) -> Config:
-    """The configuration of a session that works in `cwd`; `flags` are keys by their Python names: `Options.flags()`.
+    """Return the configuration for a session in `cwd`. `flags` are keys by their Python names: `Options.flags()`.
 
-    `trust` means that the user trusts the folder for this run, whatever is in it.
+    `trust`: the user trusts the folder for this run, whatever it contains.
     """
     layers = _Layers(find_project_root(cwd, env))
     user = get_config_dir(env) / CONFIG_NAME
@@ -209,7 +208,7 @@ def load(cwd: str, env: Mapping[str, str], flags: Mapping[str, Any] | None = Non
 
 
 def _describe_lost_trust(trust: TrustStatus) -> list[str]:
-    """What is to be said about a folder that was trusted, or may have been."""
+    """Return warnings about a folder that was trusted before, or may have been."""
     if trust.changed:
         return [f"{trust.folder} is not trusted any more: {', '.join(trust.changed)} changed since. {TRUST_HINT}"]
     return [trust.warning] if trust.warning else []
@@ -256,7 +255,7 @@ def _add_project(layers: _Layers, raw: bytes, path: Path, user: Path, env: Mappi
 
 
 def _needs_trust(layers: _Layers, key: str, value: Any) -> bool:
-    """Whether a project's word would start programs, allow more or redirect. Its rules are looked at one by one."""
+    """True if a project's value would start programs, allow more, or redirect. Rules are checked one by one."""
     tighter = TIGHTNESS_CHECKS.get(key)
     if tighter is not None:
         return not tighter(value, layers.current_value_of(key))
@@ -279,7 +278,7 @@ def _add_flags(layers: _Layers, flags: Mapping[str, Any]) -> None:
 
 
 def _validate_value(name: str, value: Any, where: str) -> Any:
-    """A value somebody gave on purpose, just now: when it is wrong, the start stops instead of going on without it."""
+    """Return a value given explicitly in this run. Raise if it is invalid, instead of ignoring it."""
     if name == "mode":
         return mode_of(value)
     if name == "permission_mode":

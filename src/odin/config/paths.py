@@ -1,4 +1,4 @@
-"""Where things are: the folders of configuration, state and cache, and the root of the project."""
+"""The configuration, state and cache folders, and the project root."""
 
 import os
 import stat
@@ -14,7 +14,7 @@ _MARKERS = (INSTRUCTIONS_NAME, CONFIG_NAME, ".git")
 
 
 def get_current_folder() -> str:
-    """Where we are. The folder may have been deleted under us, and then there is nothing to work in."""
+    """Return the current folder. Raise UsageError if it has been deleted."""
     try:
         return os.getcwd()  # noqa: PTH109
     except FileNotFoundError as error:
@@ -27,16 +27,16 @@ def get_home_dir(env: Mapping[str, str]) -> Path:
 
 
 def expand_home(path: str, env: Mapping[str, str]) -> Path:
-    """The path with a leading `~` made HOME. Another user's `~name` stays as it is written."""
+    """Return the path with a leading `~` expanded. Another user's `~name` stays as it is."""
     if path == "~" or path.startswith("~/"):
         return get_home_dir(env) / path[2:]
     return Path(path)
 
 
 def _resolve_dir(env: Mapping[str, str], own: str, xdg: str, default: str) -> Path:
-    """Odin's own variable, else the XDG one with `odin` below it, else the default below HOME.
+    """Return the folder from Odin's own variable, the XDG variable, or the default below HOME.
 
-    The XDG rules say that a relative path in an XDG variable is to be ignored.
+    The XDG specification says to ignore relative paths.
     """
     chosen = env.get(own)
     if chosen:
@@ -60,7 +60,7 @@ def get_cache_dir(env: Mapping[str, str]) -> Path:
 
 
 def make_private_folder(folder: Path) -> Path:
-    """Make this folder, and any above it that is missing, for the user's eyes only. Returns the folder."""
+    """Create this folder and its missing parents, accessible only to the user, and return it."""
     try:
         for parent in (*reversed(folder.parents), folder):
             if not parent.is_dir():
@@ -74,10 +74,10 @@ def make_private_folder(folder: Path) -> Path:
 
 
 def find_project_root(cwd: str, env: Mapping[str, str]) -> str:
-    """The nearest folder from `cwd` upwards that holds ODIN.md, odinconfig.json or .git; else `cwd` itself.
+    """Return the nearest folder from `cwd` upward with ODIN.md, odinconfig.json or .git; else `cwd`.
 
-    HOME and the folders above it are never taken for a project from below: a dotfiles repository in HOME must not put
-    every private file inside "the project". Nor is a folder anybody may write to, such as /tmp.
+    HOME and its parents are never a project root: a dotfiles repository in HOME must not make every private file part
+    of the project. Neither is a world-writable folder such as /tmp.
     """
     here = Path(os.path.realpath(cwd or "."))
     home = Path(os.path.realpath(get_home_dir(env)))

@@ -1,7 +1,7 @@
-"""One configuration file, read and checked: what is wrong is said with its place, what is right is kept.
+"""Reads and validates one configuration file.
 
-A file that is not JSON stops the start, because half a configuration is worse than none. A key that is unknown or of
-the wrong kind is reported and ignored. No file is ever written here.
+Invalid JSON stops the start, because half a configuration is worse than none. An unknown key or a wrong type is
+reported and ignored. This module never writes.
 """
 
 import json
@@ -18,14 +18,14 @@ from odin.core.errors import ConfigError
 
 MAX_CONFIG_BYTES = 1_000_000
 MAX_DEPTH = 50
-"""How deep lists and objects may be nested. Nothing that means something goes deeper."""
+"""Maximum nesting of lists and objects."""
 
 _VARIABLE = r"\$(?:\$|(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})"
 _SECRET = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH"
 
 
 def parse_json_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The JSON object in the bytes of a file, and the keys it names twice."""
+    """Return the JSON object in the file, and the keys it contains twice."""
     text = _decode(raw, path)
     repeated: list[str] = []
 
@@ -58,7 +58,7 @@ def parse_json_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]
 
 
 def is_deeper_than(levels: int, value: Any) -> bool:
-    """Whether lists and objects are nested deeper than that. It goes level by level, so no depth is too much for it."""
+    """True if lists and objects are nested deeper than `levels`. Iterative, so any depth is safe."""
     level: list[Any] = [value]
     for _ in range(levels):
         level = [inner for item in level for inner in _children_of(item)]
@@ -78,7 +78,7 @@ def _lower_first(message: str) -> str:
 
 
 def read_config_file(path: Path) -> bytes | None:
-    """The bytes of a configuration file; None when there is no such file."""
+    """Return the bytes of a configuration file, or None if it does not exist."""
     hint = "Correct the file, or move it away to start without it."
     try:
         found = path.stat()
@@ -106,14 +106,14 @@ VariablePolicy = Literal["all", "plain", "none"]
 
 
 class UnsetVariable(Exception):
-    """A value names a variable that has no value."""
+    """A value refers to an unset variable."""
 
 
 class ConfigValidator:
-    """Keeps what is valid in one file and says what is not.
+    """Keeps the valid keys of one file and reports the others.
 
-    Variables are expanded as far as the file is believed: all of them, only `plain` ones that name no secret, or none.
-    Under the keys of `verbatim` they never are, because those texts are meant for others to read.
+    Variables are expanded according to how far the file is trusted: all, only `plain` ones that hold no secret, or
+    none. Values under `verbatim` keys are never expanded.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class ConfigValidator:
         self.warnings.append(f"{self._path}: {text}")
 
     def validate_keys(self, raw: dict[str, Any], shape: type[Struct], at: str = "") -> dict[str, Any]:
-        """The valid keys of one object, as plain values."""
+        """Return the valid keys of one object as plain values."""
         hints = get_type_hints(shape, include_extras=True)
         types = {
             key: hints[name] for name, key in zip(shape.__struct_fields__, shape.__struct_encode_fields__, strict=True)
@@ -158,7 +158,7 @@ class ConfigValidator:
         return kept
 
     def _validate_value(self, raw: Any, kind: Any, path: str) -> Any:
-        """The checked value, or None when it was reported and dropped."""
+        """Return the checked value, or None if it was reported and dropped."""
         bare = get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
         inner = get_args(bare)
         if isinstance(bare, type) and issubclass(bare, Struct):
@@ -197,12 +197,12 @@ class ConfigValidator:
         return self._convert_value(value, kind, path, raw)
 
     def _convert_value(self, value: Any, kind: Any, path: str, raw: Any = None) -> Any:
-        """The value when it is of the right kind. `raw` is the text it was made from, when that was another."""
+        """Return the value if it has the right type. `raw` is the text it was expanded from, if any."""
         same = raw is None or value is raw
         try:
             return msgspec.to_builtins(msgspec.convert(value, kind, strict=same))
         except msgspec.ValidationError as error:
-            why = _describe_error(error) if same else f"what {raw} stands for does not fit"  # it may be a secret
+            why = _describe_error(error) if same else f"what {raw} stands for does not fit"  # the value may be a secret
             self.warn(f"{path} is ignored: {why}.")
             return None
 
@@ -230,13 +230,13 @@ def _describe_unknown_key(path: str, key: str, known: Mapping[str, Any]) -> str:
     folded = {name.casefold().replace("_", ""): name for name in known}
     wanted = key.casefold().replace("_", "").replace("-", "")
     close = get_close_matches(wanted, folded)
-    close.sort(key=lambda name: sorted(name) != sorted(wanted))  # swapped letters are the likeliest slip
+    close.sort(key=lambda name: sorted(name) != sorted(wanted))  # swapped letters are the most likely typo
     suggestion = f' Did you mean "{folded[close[0]]}"?' if close else ""
     return f'there is no key "{path}"; it is ignored.{suggestion}'
 
 
 def _describe_error(error: msgspec.ValidationError) -> str:
-    """msgspec's sentence without its `$` path, which the key path already says."""
+    """Return msgspec's message without its `$` path, which the key path already gives."""
     text = str(error).split(" - at ", 1)[0].replace("`", "")
     return text[:1].lower() + text[1:]
 

@@ -7,16 +7,16 @@ from odin.context.settings import EvictionPolicy
 
 
 class EvictionOrder(Protocol):
-    """Files by how much they would be missed."""
+    """Files ordered by which to evict first."""
 
     def use(self, path: str, modified: bool) -> None:
-        """A file was added, read or written."""
+        """Record that a file was added, read or written."""
         ...
 
     def drop(self, path: str) -> None: ...
 
     def pick_victim(self, spare: str) -> str | None:
-        """The file to forget, which is never `spare`; None when there is no other."""
+        """Return the file to evict, never `spare`; None if there is no other."""
         ...
 
 
@@ -46,7 +46,7 @@ class LeastRecent:
 
 
 class UnmodifiedFirst:
-    """The least recently used file that this session did not change; a changed one when nothing else is left."""
+    """Evicts the least recently used file that this session did not change, then changed ones."""
 
     def __init__(self) -> None:
         self._unmodified = LeastRecent()
@@ -66,7 +66,7 @@ class UnmodifiedFirst:
 
 
 class _Bucket:
-    """The files that were used equally often, oldest use first, between those used less and those used more."""
+    """The files with the same number of uses, oldest use first, linked to the neighboring counts."""
 
     def __init__(self, uses: int) -> None:
         self.uses = uses
@@ -75,7 +75,7 @@ class _Bucket:
         self.more: _Bucket = self
 
     def get_next(self, uses: int) -> "_Bucket":
-        """The bucket after this one, made when the one that follows is for another number of uses."""
+        """Return the bucket for `uses`, inserting it after this one if needed."""
         if self.more.uses == uses:
             return self.more
         made = _Bucket(uses)
@@ -89,7 +89,7 @@ class _Bucket:
 
 
 class LeastFrequent:
-    """The file used least often; of several, the one whose last use is longest ago."""
+    """Evicts the least frequently used file; of several, the least recently used."""
 
     def __init__(self) -> None:
         self._ring = _Bucket(0)

@@ -1,11 +1,8 @@
-"""What is known of one file: the state its bytes were in, and the lines of it that were seen.
+"""The files an agent has read: their text, the lines seen, and whether they are still current.
 
-Which agent of a session wrote a file last, so that another one that has read it is told whose change it meets.
-
-What this agent has read of which files, kept so that it is not read twice, and whether it is still true.
-
-An edit is only as good as the text it was planned on, so every read is remembered as it was made: the whole file or the
-ranges that were really seen, with the hash of the file at that moment and the text itself as far as the limits allow.
+An edit is only as good as the text it was planned on, so every read is recorded as it was made: the whole file or the
+ranges that were seen, the file's hash at that moment, and the text as far as the limits allow. The cache also records
+which agent wrote a file last.
 """
 
 import os
@@ -24,20 +21,20 @@ from odin.context.settings import CacheSettings
 from odin.core.event import CachedFile
 
 LineSpan = tuple[int, int]
-"""First and last line, counted from 1, both included."""
+"""First and last line, 1-based, both included."""
 
 _TIMESTAMP_GRANULARITY_NS = 2_000_000_000
-"""Two changes closer together than this may leave the same time stamps, on the coarsest file systems."""
+"""Two changes closer together than this may get the same timestamp on coarse file systems."""
 
 
 HEAD_BYTES = 16
-"""Enough to tell what kind of file it is."""
+"""Enough to detect the file type."""
 
 
 class Fingerprint(Struct, frozen=True):
-    """One state of a file's bytes, of which `head` are the first. `valid` is false when some are not text.
+    """One state of a file's content; `head` holds its first bytes. `is_text` is False if some bytes are not text.
 
-    Without `ctime_ns` and `inode` the state cannot be recognised later without reading the file.
+    Without `ctime_ns` and `inode` the state cannot be recognized later without reading the file.
     """
 
     size: int
@@ -50,21 +47,21 @@ class Fingerprint(Struct, frozen=True):
     head: bytes = b""
 
     def matches(self, info: os.stat_result) -> bool:
-        """Whether the file still has the time stamps, the size and the number it had."""
+        """True if the file still has the same timestamps, size and inode."""
         now = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
         return now == (self.size, self.mtime_ns, self.ctime_ns, self.inode)
 
     def is_settled(self, at: float) -> bool:
-        """Whether a change after `at`, when the file was read, is sure to leave another time stamp."""
+        """True if any change after `at`, when the file was read, must produce another timestamp."""
         return self.ctime_ns > 0 and at * 1e9 - max(self.mtime_ns, self.ctime_ns) > _TIMESTAMP_GRANULARITY_NS
 
 
 def take_fingerprint(
     data: bytes, state: os.stat_result | int, *, lines: int | None = None, valid: bool = True
 ) -> Fingerprint:
-    """The state of a file that holds `data`. `state` is what the system says of it, or only its time in nanoseconds.
+    """Return the fingerprint of a file that contains `data`. `state` is its stat result or its mtime in nanoseconds.
 
-    `lines` is given when the file is not UTF-8, where bytes cannot be counted.
+    `lines` is given if the file is not UTF-8 and lines cannot be counted in bytes.
     """
     count = count_lines(data) if lines is None else lines
     head = data[:HEAD_BYTES]
@@ -85,7 +82,7 @@ def count_lines(data: bytes) -> int:
 
 
 def encode_text(text: str | None, limit: int) -> bytes | None:
-    """Text as it is kept: less memory than a string, and its size is what is counted. None beyond `limit` bytes."""
+    """Return the text as bytes, which take less memory than a string; None beyond `limit` bytes."""
     if text is None or len(text) > limit:
         return None
     content = text.encode("utf-8", "surrogatepass")
@@ -97,7 +94,7 @@ def decode_text(content: bytes) -> str:
 
 
 class Segment(Struct, frozen=True):
-    """A range of lines that was seen, with their text unless it was too much to keep. `key` is as in "100-149"."""
+    """A range of lines that was seen, with their text unless too long. `key` looks like "100-149"."""
 
     first: int
     last: int
@@ -116,7 +113,7 @@ class Segment(Struct, frozen=True):
 
 
 class SeenPart(Struct, frozen=True):
-    """Lines that were seen, in one piece."""
+    """Consecutive lines that were seen."""
 
     first: int
     last: int
@@ -124,11 +121,11 @@ class SeenPart(Struct, frozen=True):
 
 
 class FileEntry(Struct):
-    """One file in the cache. `whole` files were seen from the first line to the last; others have segments.
+    """One file in the cache. Files seen from first to last line are `whole`; others have segments.
 
-    `original_hash` is the hash before this session changed the file, `print.sha256` the one it is known by now: that is
-    what an edit compares with the disk, because a change of one's own is no surprise. `truncated` says that long lines
-    were shown cut; `stale` that an earlier run of the session saw a part and nothing says which.
+    `original_hash` is the hash before this session changed the file; the fingerprint's hash is the current one, which
+    an edit compares with the disk, because Odin's own changes are expected. `truncated`: long lines were shown cut.
+    `stale`: an earlier run of the session saw a part, but it is unknown which.
     """
 
     path: str
@@ -153,14 +150,14 @@ class FileEntry(Struct):
             self.path, self.fingerprint.size, self.cached_at, self.modified, partial, self.fingerprint.sha256
         )
 
-    # --- what was seen ---
+    # --- seen lines ---
 
     @property
     def is_complete(self) -> bool:
         return self.whole or not self.list_unseen()
 
     def list_unseen(self) -> list[LineSpan]:
-        """The ranges that were never seen, in order."""
+        """Return the ranges that were never seen, in order."""
         if self.whole:
             return []
         gaps: list[LineSpan] = []
@@ -173,10 +170,10 @@ class FileEntry(Struct):
             gaps.append((following, self.fingerprint.lines))
         return gaps
 
-    # --- what is kept of it ---
+    # --- cached text ---
 
     def get_lines(self, first: int, last: int) -> list[str] | None:
-        """These lines if all of them are kept, alone or by several segments together."""
+        """Return these lines if all of them are cached, in one segment or several."""
         if self.whole:
             return None if self.content is None else decode_text(self.content).split("\n")[first - 1 : last]
         for segment in self.segments.values():
@@ -188,7 +185,7 @@ class FileEntry(Struct):
         return None
 
     def list_parts(self) -> list[SeenPart]:
-        """All lines that are kept, in order; neighbours and overlaps are one part."""
+        """Return all cached lines in order, with adjacent and overlapping ranges merged."""
         if self.whole:
             kept = None if self.content is None else decode_text(self.content).split("\n")[: self.fingerprint.lines]
             return [SeenPart(1, len(kept), kept)] if kept else []
@@ -206,16 +203,16 @@ class FileEntry(Struct):
                 )
         return parts
 
-    # --- adding to it ---
+    # --- updates ---
 
     def keep_whole(self, text: str | None, limit: int) -> None:
-        """All of it was seen. Text beyond `limit` bytes is known to have been seen and not kept."""
+        """Mark the whole file as seen. Text beyond `limit` bytes is not kept."""
         self.content = encode_text(text, limit)
         self.whole, self.held_bytes = True, len(self.content or b"")
         self.segments.clear()
 
     def keep_lines(self, ranges: Iterable[LineSpan], texts: Sequence[str] | None, limit: int, count: int) -> None:
-        """Ranges of it were seen. The oldest ones are forgotten beyond `count` of them or `limit` bytes."""
+        """Mark ranges as seen. Beyond `count` ranges or `limit` bytes, the oldest are dropped."""
         for at, (first, last) in enumerate(ranges):
             self._add_segment(Segment(first, last, encode_text(texts[at] if texts is not None else None, limit)))
         while len(self.segments) > count or (self.held_bytes > limit and len(self.segments) > 1):
@@ -236,7 +233,7 @@ MAIN_AGENT = "the main agent"
 
 
 class LastWriters:
-    """One for all agents of a session."""
+    """Which agent wrote a file last; shared by all agents of a session."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, str]] = {}
@@ -245,26 +242,26 @@ class LastWriters:
         self._last[path] = (agent, sha256)
 
     def find_other_writer(self, path: str, sha256: str, reader: str) -> str:
-        """The other agent that left the file with these bytes; empty when it was somebody outside the session."""
+        """Return the other agent that wrote this content; empty if it came from outside the session."""
         agent, written = self._last.get(path, (reader, ""))
         return "" if agent == reader or written != sha256 else agent or MAIN_AGENT
 
 
 FileStanding = Literal["unread", "stale", "changed", "current"]
-"""Never read; read before this session was resumed; changed on disk since; known as it is."""
+"""Never read; read before the session was resumed; changed on disk since; current."""
 
 
 class CachedLines(Struct, frozen=True):
-    """Lines from the cache, and what they are a part of."""
+    """Lines from the cache and the file state they belong to."""
 
     lines: list[str]
     fingerprint: Fingerprint
 
 
 class CacheJournal:
-    """What a call did to the cache before it counts: every entry as it was first and as the call left it.
+    """The cache changes of a speculative call: each entry before and after the call.
 
-    Until it counts, nobody is told of these entries; if it never does, they are taken back.
+    They are announced when the call is committed, and reverted if it is rolled back.
     """
 
     def __init__(self) -> None:
@@ -278,7 +275,7 @@ _journal: ContextVar[CacheJournal | None] = ContextVar("journal", default=None)
 
 @contextmanager
 def record_into(journal: CacheJournal) -> Generator[None]:
-    """What this task, and the threads it starts, do to any cache goes into the journal."""
+    """Record cache changes of this task and its threads in the journal."""
     token = _journal.set(journal)
     try:
         yield
@@ -289,8 +286,8 @@ def record_into(journal: CacheJournal) -> Generator[None]:
 class FileCache:
     """The files one agent knows. Keys are real paths, so a symbolic link and its target are one file.
 
-    With `read_first` false a file may be edited that was never read; one that changed since it was read still may not.
-    Every method may be called from any thread, and none looks at all the files but `listing`.
+    With `read_first=False` a file may be edited without having been read; one that changed since it was read still may
+    not. All methods are thread-safe, and only `list_files` visits every file.
     """
 
     def __init__(
@@ -319,7 +316,7 @@ class FileCache:
     def record_whole(
         self, path: str, seen: Fingerprint, *, text: str | None = None, truncated: bool = False, at: float | None = None
     ) -> None:
-        """Every line was seen. `truncated` says that long ones were cut; `at` is when reading began."""
+        """Record that every line was seen. `truncated`: long lines were cut; `at`: when reading started."""
         with self._lock:
             entry = self._copy_entry(path, seen, at)
             if text is not None or not entry.whole:
@@ -337,7 +334,7 @@ class FileCache:
         truncated: bool = False,
         at: float | None = None,
     ) -> None:
-        """Only these ranges were seen; `texts` are their lines. What was known of the same bytes stays known."""
+        """Record that these ranges were seen; `texts` are their lines. Earlier ranges of the same content stay."""
         with self._lock:
             entry = self._copy_entry(path, seen, at)
             if not entry.whole:
@@ -346,7 +343,7 @@ class FileCache:
             self._store_entry(entry)
 
     def record_write(self, path: str, written: Fingerprint, *, text: str | None = None) -> None:
-        """Odin wrote the file, so it knows all of it."""
+        """Record that Odin wrote the file and thus knows all of it."""
         with self._lock:
             entry = self._copy_entry(path, written, None)
             known = self._get_entry(entry.path)
@@ -361,7 +358,7 @@ class FileCache:
             self._remove_entry(os.path.realpath(path))
 
     def restore(self, files: Iterable[CachedFile]) -> None:
-        """Take over what an earlier run of the session saw. What it saw in part must be read again to be edited."""
+        """Restore what an earlier run saw. Files seen in part must be read again before they are edited."""
         with self._lock:
             for file in files:
                 whole = bool(file.sha256) and not file.truncated
@@ -376,7 +373,7 @@ class FileCache:
         return FileEntry(key, seen, at, at, at, seen.sha256)
 
     def _copy_entry(self, path: str, seen: Fingerprint, at: float | None) -> FileEntry:
-        """A copy of what is known of these bytes. Other bytes under the same name start from nothing."""
+        """Return a copy of the entry for this content; other content under the same name starts empty."""
         key = os.path.realpath(path)
         moment = self.now() if at is None else at
         known = self._get_entry(key)
@@ -388,7 +385,7 @@ class FileCache:
         return structs.replace(known, fingerprint=seen, seen_at=moment, stale=False, segments=known.segments.copy())
 
     def _store_entry(self, entry: FileEntry) -> None:
-        """Make room, then put it in, with a new number when the model would be told something new about it."""
+        """Make room and store the entry, with a new number if the model should hear about the change."""
         before = self._entries.get(entry.path)
         self._make_room(entry, before)
         self._held_bytes += entry.held_bytes - (before.held_bytes if before else 0)
@@ -406,7 +403,7 @@ class FileCache:
         self._announced.move_to_end(entry.path)
 
     def _note_in_journal(self, path: str, before: FileEntry | None, after: FileEntry | None) -> bool:
-        """Whether it went into the journal of a call that does not count yet."""
+        """Return True if the change went into the journal of a speculative call."""
         journal = _journal.get()
         if journal is None:
             return False
@@ -433,10 +430,10 @@ class FileCache:
             if self._note_in_journal(key, entry, None) and news is not None and (journal := _journal.get()):
                 journal.announced.setdefault(key, news)
 
-    # --- calls that may not count ---
+    # --- speculative calls ---
 
     def commit(self, journal: CacheJournal) -> None:
-        """The call of this journal counts: whoever wants to know is told of what it saw and wrote."""
+        """Announce the changes of a committed call."""
         with self._lock:
             for path, after in journal.after.items():
                 before = journal.before[path]
@@ -449,7 +446,7 @@ class FileCache:
                     self._announce(after)
 
     def rollback(self, journal: CacheJournal) -> None:
-        """Know what was known before the call of this journal. What others learned since stays."""
+        """Revert the changes of this journal. What others learned since stays."""
         with self._lock:
             for path, before in journal.before.items():
                 if self._entries.get(path) is not journal.after[path]:
@@ -472,10 +469,10 @@ class FileCache:
     def _file_limit(self) -> int:
         return min(self.settings.max_file_bytes, self.settings.max_bytes)
 
-    # --- asking ---
+    # --- queries ---
 
     def find(self, path: str) -> FileEntry | None:
-        """Everything about one file, unless its time is over. To look is not to use."""
+        """Return the entry of a file unless it has expired. Does not count as a use."""
         key = os.path.realpath(path)
         with self._lock:
             return self._get_entry(key)
@@ -491,10 +488,10 @@ class FileCache:
         return 0 < self.settings.ttl_s < self.now() - entry.seen_at
 
     def recall(self, path: str, info: os.stat_result, first: int, last: int) -> CachedLines | None:
-        """Lines `first` to `last` or to the end, without reading the disk; None when it must be read.
+        """Return lines `first` to `last` (or to the end) without reading the disk; None if the file must be read.
 
-        `info` is what the system says of the file now. A file that was read so soon after a change that another change
-        could have left the same time stamps is not trusted until it has been read again.
+        `info` is the file's current stat result. A file read so soon after a change that another change could have the
+        same timestamp is not trusted until it is read again.
         """
         with self._lock:
             entry = self.find(path)
@@ -510,7 +507,7 @@ class FileCache:
             return CachedLines(lines, entry.fingerprint)
 
     def compare(self, path: str, sha256: str) -> FileStanding:
-        """How what is known compares with the bytes that are there now."""
+        """Return how the cached state compares with the content that has this hash."""
         entry = self.find(path)
         if entry is None:
             return "unread"
@@ -519,11 +516,11 @@ class FileCache:
         return "current" if entry.fingerprint.sha256 == sha256 else "changed"
 
     def writer_of(self, path: str, sha256: str) -> str:
-        """The other agent of this session that gave a file these bytes; empty when none did."""
+        """Return the other agent of this session that wrote this content; empty if none did."""
         return self._writers.find_other_writer(os.path.realpath(path), sha256, self._agent)
 
     def list_unseen(self, path: str) -> list[LineSpan]:
-        """The line ranges of the file that were never seen, in order. Empty when all of it was."""
+        """Return the line ranges that were never seen, in order."""
         with self._lock:
             entry = self.find(path)
             return entry.list_unseen() if entry else []
@@ -534,7 +531,7 @@ class FileCache:
             return tuple(entry.segments) if entry else ()
 
     def list_parts(self, path: str) -> list[SeenPart]:
-        """The lines of the file that are kept, in order."""
+        """Return the cached lines of the file, in order."""
         with self._lock:
             entry = self.find(path)
             return entry.list_parts() if entry else []
@@ -544,25 +541,25 @@ class FileCache:
         return entry.to_cached_file() if entry and not entry.stale else None
 
     def list_files(self) -> tuple[CachedFile, ...]:
-        """Every known file, by path."""
+        """Return every known file, sorted by path."""
         with self._lock:
             known = [self._entries[path] for path in sorted(self._entries)]
             return tuple(entry.to_cached_file() for entry in known if not self._is_expired(entry))
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of text that are kept in all."""
+        """The size of all cached text in bytes."""
         return self._held_bytes
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def take_mark(self) -> int:
-        """Now, for `changed_since`."""
+        """Return a mark for `list_changed_since`."""
         return self._number
 
     def list_changed_since(self, mark: int) -> tuple[CachedFile, ...]:
-        """The files whose standing changed after `mark` (first read, read further, written), in that order."""
+        """Return the files first read, read further or written after `mark`, in that order."""
         newer: list[CachedFile] = []
         with self._lock:
             for path in reversed(self._announced):

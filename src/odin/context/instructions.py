@@ -1,6 +1,6 @@
-"""What the project wants every planner call to know: ODIN.md at its root, and AGENTS.md on the way to where we are.
+"""Loads the project's instruction files: ODIN.md at the root, and AGENTS.md from the root down to the current folder.
 
-They are read once, when a session is opened. ODIN.md alone is read again when Odin itself has written it.
+They are read once, when a session opens. ODIN.md is reloaded after Odin has written it.
 """
 
 import os
@@ -19,14 +19,14 @@ MAX_BYTES = 32 * 1024
 
 
 class InstructionFile(Struct, frozen=True):
-    """One AGENTS.md, or what stands in for it, by its path from the root of the project."""
+    """An AGENTS.md or equivalent, with its path relative to the project root."""
 
     label: str
     text: str
 
 
 class Instructions(Struct, frozen=True):
-    """`own` is ODIN.md, `guides` the others with the nearest last, `warning` what a person should be told of them."""
+    """`own` is ODIN.md, the other files follow with the nearest last; `warning` is for the user."""
 
     odin_md: str = ""
     path: str = ""
@@ -35,20 +35,20 @@ class Instructions(Struct, frozen=True):
 
     @property
     def files_text(self) -> str:
-        """The guides as the model reads them, each under its name."""
+        """The other files as the model reads them, each under its name."""
         return "\n\n".join(f"# Instructions of this project ({guide.label})\n{guide.text}" for guide in self.files)
 
     @property
     def text(self) -> str:
-        """Everything in one."""
+        """All instructions as one text."""
         return "\n\n".join(part for part in (self.odin_md, self.files_text) if part)
 
 
 def load_instructions(root: str, cwd: str = "") -> Instructions:
-    """Read ODIN.md, then AGENTS.md from the root down to `cwd`. What is not there, or cannot be read, is left out.
+    """Read ODIN.md, then AGENTS.md from the root down to `cwd`. Missing or unreadable files are skipped.
 
-    In a folder without AGENTS.md, CLAUDE.md counts; CLAUDE.local.md counts beside either. Of all together only the
-    first 32 KiB count: they are sent with every request, and what is cut is said, never hidden.
+    Without AGENTS.md a folder's CLAUDE.md counts; CLAUDE.local.md counts in addition. Only the first 32 KiB in total
+    are used, because they are sent with every request; cuts are reported.
     """
     reading = _BudgetedReader(root)
     own = reading.read(Path(root, ODIN_MD))
@@ -63,7 +63,7 @@ def load_instructions(root: str, cwd: str = "") -> Instructions:
 
 
 def reload_odin_md(known: Instructions, root: str) -> Instructions:
-    """The same with ODIN.md as it is now."""
+    """Return the instructions with the current ODIN.md."""
     reading = _BudgetedReader(root)
     own = reading.read(Path(root, ODIN_MD))
     return Instructions(own, str(Path(root, ODIN_MD)) if own else "", " ".join(reading.warnings), known.files)
@@ -85,7 +85,7 @@ def _list_candidates(folder: Path) -> Iterator[Path]:
 
 
 class _BudgetedReader:
-    """Reads files until the room is used up, and none of them twice."""
+    """Reads each file once until the budget is used up."""
 
     def __init__(self, root: str) -> None:
         self.warnings: list[str] = []

@@ -1,6 +1,6 @@
-"""Texts that somebody wrote once to be sent by their name: custom commands, from files and from the configuration.
+"""Custom slash commands from files and from the configuration.
 
-They are read when one is asked for. They are only words for the model: nothing in them is run.
+They are read on demand. They are only text for the model: nothing in them is executed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ ARGUMENTS = "$ARGUMENTS"
 
 
 class CommandFolder(Struct, frozen=True):
-    """A folder of commands. With `within`, whatever leads out of that folder is left out."""
+    """A folder of commands. With `within`, anything that leads outside that folder is skipped."""
 
     folder: str
     source: CommandSource
@@ -28,7 +28,7 @@ class CommandFolder(Struct, frozen=True):
 
 
 class ConfiguredCommands(Struct, frozen=True):
-    """Commands of a configuration file: name → text, or name → {description, argument-hint, body}."""
+    """Commands from a configuration file: name → text, or name → {description, argument-hint, body}."""
 
     entries: Mapping[str, Any]
     source: CommandSource
@@ -36,7 +36,7 @@ class ConfiguredCommands(Struct, frozen=True):
 
 
 class CommandText(Struct, frozen=True):
-    """One command with its text. `instead` is the user's own of the same name that it took the place of, if any."""
+    """A command and its text. `instead` is the user's own command of the same name that it overrides, if any."""
 
     command: CustomCommand
     body: str
@@ -44,14 +44,14 @@ class CommandText(Struct, frozen=True):
     overridden_path: str = ""
 
     def fill(self, arguments: str) -> str:
-        """The text with the arguments in it, or behind it when it does not say where they go."""
+        """Return the text with the arguments inserted, or appended if it has no `$ARGUMENTS`."""
         if ARGUMENTS in self.body:
             return self.body.replace(ARGUMENTS, arguments)
         return f"{self.body}\n\n{arguments}" if arguments else self.body
 
 
 class CommandLibrary:
-    """Where commands come from, the strongest source first. It reads files, so it is asked in a thread of its own."""
+    """The sources of commands, strongest first. It reads files, so call it in a thread."""
 
     def __init__(self, sources: Iterable[CommandFolder | ConfiguredCommands]) -> None:
         self._sources = tuple(
@@ -63,18 +63,18 @@ class CommandLibrary:
         self._lock = Lock()
 
     def list_commands(self) -> tuple[CustomCommand, ...]:
-        """All of them, by name."""
+        """Return all commands, sorted by name."""
         found = self._read_all()
         return tuple(found[name].command for name in sorted(found))
 
     def find(self, typed: str) -> tuple[CommandText, str] | None:
-        """The command that a line begins with and what follows its name; None when it begins with none."""
+        """Return the command a line starts with and the rest of the line, or None."""
         name, arguments = split_command(typed)
         text = self._read_all().get(name.casefold()) if name else None
         return None if text is None else (text, arguments)
 
     def take_warnings(self) -> list[str]:
-        """What is not used, and why: every sentence once."""
+        """Return what was skipped and why, each warning once."""
         told, self._pending_warnings = self._pending_warnings, []
         return told
 
@@ -128,7 +128,7 @@ class CommandLibrary:
 
 
 def split_command(typed: str) -> tuple[str, str]:
-    """The name a line begins with, without its slash, and the rest of the line; "" when it begins with none."""
+    """Return the name a line starts with, without its slash, and the rest; "" if it starts with none."""
     line = typed.strip()
     if not line.startswith("/") or line[1:2].isspace():
         return "", ""

@@ -18,11 +18,11 @@ from msgspec import Struct
 
 _FENCE = "---"
 MAX_FRONT_MATTER_LINES = 200
-"""A fence that is not closed by then opened no front matter: it is a line of the text."""
+"""A fence that is not closed within this many lines is part of the text."""
 
 
 def split_front_matter(text: str) -> tuple[dict[str, str], str]:
-    """What is said before the text, by keys in lower case, and the text. Without a closed fence all of it is text."""
+    """Return the front matter with lowercase keys, and the text. Without a closing fence everything is text."""
     lines = text.removeprefix("\ufeff").splitlines()
     if not lines or lines[0].rstrip() != _FENCE:
         return {}, text.strip()
@@ -70,11 +70,11 @@ MAX_SCANNED = 5_000
 _MAX_LINE = 200
 
 Warn = Callable[[str], None]
-"""Is told what is not used, and why."""
+"""Receives what was skipped and why."""
 
 
 class MarkdownFile(Struct, frozen=True):
-    """One file: its name below the folder, without its ending; what it says of itself by keys; and its text."""
+    """One file: its name relative to the folder without suffix, its front matter, and its text."""
 
     name: str
     path: str
@@ -83,7 +83,7 @@ class MarkdownFile(Struct, frozen=True):
 
 
 class _ParsedFile(Struct, frozen=True):
-    """What a file said when it had this stamp. `fault` is why it is not used."""
+    """A parsed file and the stamp it had. `fault` says why it is skipped."""
 
     stamp: tuple[int, int, int]
     values: dict[str, str]
@@ -92,7 +92,7 @@ class _ParsedFile(Struct, frozen=True):
 
 
 class MarkdownFolder:
-    """A folder of such files and what was read of it before. With `within`, what leads out of there is left out."""
+    """A folder of Markdown files with a cache. With `within`, anything that leads outside is skipped."""
 
     def __init__(self, folder: str, within: str = "") -> None:
         self._folder = folder
@@ -100,7 +100,7 @@ class MarkdownFolder:
         self._files: dict[str, _ParsedFile] = {}
 
     def read_files(self, tell: Warn) -> Iterator[MarkdownFile]:
-        """In the order of their names."""
+        """Yield the files sorted by name."""
         before, self._files = self._files, {}
         for name, path, found in _MarkdownWalk(self._folder, self._within, tell).walk():
             stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
@@ -114,7 +114,7 @@ class MarkdownFolder:
 
 
 class _MarkdownWalk:
-    """The Markdown files below a folder, in the order of their names; folders are gone into once each."""
+    """The Markdown files below a folder, sorted by name; each folder is entered once."""
 
     def __init__(self, folder: str, within: str, tell: Warn) -> None:
         self._folder = folder
@@ -125,7 +125,7 @@ class _MarkdownWalk:
         self._found = 0
 
     def walk(self) -> Iterator[tuple[str, str, os.stat_result]]:
-        """The name of each command, its path, and how the file is."""
+        """Yield the name of each command, its path, and its stat result."""
         if Path(self._folder).is_dir() and self._is_inside(self._folder):
             yield from self._walk_folder(self._folder, (), MAX_DEPTH)
 
@@ -199,14 +199,14 @@ def _parse_file(path: str, stamp: tuple[int, int, int]) -> _ParsedFile:
 
 
 def to_plain_line(text: str) -> str:
-    """One line that a terminal shows as it is: no control character, nothing that turns the direction of writing."""
+    """Return the text as one line without control characters or direction marks."""
     line = " ".join(text.split())
     shown = "".join(char if char.isprintable() else "\ufffd" for char in line)
     return shown if len(shown) <= _MAX_LINE else shown[: _MAX_LINE - 1] + "…"
 
 
 def is_typable(name: str) -> bool:
-    """Whether it can be typed as one word, and read as what it is."""
+    """True if the name can be typed as one word and is not misleading."""
     return (
         0 < len(name) <= _MAX_LINE
         and name.isprintable()

@@ -1,6 +1,6 @@
-"""What the model is told before the conversation: system blocks, and the facts beside the first prompt.
+"""Builds the system prompt, and the environment note of the first message.
 
-The blocks of one mode never change within a session; what does change is told in the newest message. So the bytes
+The system blocks of a mode never change within a session; changes are sent as notes in the newest message. So the bytes
 already sent stay the same and the provider's prompt cache hits.
 """
 
@@ -20,17 +20,16 @@ _FOLDER = Path(__file__).with_name("prompts")
 
 
 class SystemPromptSource(Protocol):
-    """Whatever gives the system blocks of a mode. They must be the same every time."""
+    """Returns the system blocks of a mode, which must be the same every time."""
 
     def build_blocks(self, mode: Mode, brief: bool = False) -> tuple[str, ...]: ...
 
 
 class SystemPrompt(msgspec.Struct, frozen=True):
-    """Builds the system blocks: an optional header block, the main prompt with its mode, the project's instructions.
+    """Builds the system blocks: an optional header, the main prompt with its mode, the project's instructions.
 
-    `base` replaces the main prompt, `append` is added to it. `instructions` is ODIN.md; `guides` are the other files
-    that speak for the project, each under its name. `allowed` and `forbidden` are the command rules of the
-    configuration, told so that the model does not run into them.
+    `base` replaces the main prompt, `append` is added to it. `allowed` and `forbidden` are the configured command
+    rules, so that the model does not run into them.
     """
 
     header: str = ""
@@ -75,7 +74,7 @@ def _load_prompt(name: str) -> str:
 
 
 def describe_environment(cwd: str, root: str, now: float | None = None) -> str:
-    """Facts for the first message of a session. They stand there as history and are not repeated."""
+    """Return facts for the first message of a session. They stay in the history and are not repeated."""
     lines = [f"Working directory: {to_valid_unicode(cwd)}"]
     if root != cwd:
         lines.append(f"Project root: {to_valid_unicode(root)}")
@@ -89,7 +88,7 @@ def format_today(now: float | None = None) -> str:
 
 
 def describe_cached_files(files: Sequence[CachedFile]) -> str:
-    """The files that came into the cache or changed in it since the model was last told."""
+    """Return a note on the files that entered the cache or changed in it since the last note."""
     return "Cached files: " + to_valid_unicode("; ".join(_describe_file(file) for file in files))
 
 

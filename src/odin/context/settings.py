@@ -1,4 +1,4 @@
-"""How much of the files an agent has read is kept, and how its conversation is kept within the model's window."""
+"""Settings for the file cache and for compaction."""
 
 from typing import Annotated, Literal
 
@@ -41,7 +41,7 @@ class CacheSettings(Struct, frozen=True, kw_only=True):
 
 
 class CompactionSettings(Struct, frozen=True, kw_only=True):
-    """When the older part of a conversation becomes a summary, and what stays as it is."""
+    """When the older part of a conversation is summarized, and what stays."""
 
     enabled: Annotated[bool, Meta(description="Shorten the conversation when it fills the model's window.")] = True
     threshold: Annotated[

@@ -35,7 +35,7 @@ class ToolUse(Struct, frozen=True):
 
 
 class TurnRecord(Struct, frozen=True):
-    """One prompt, as it was typed, and what came of it. `started` is when, `files` how many files its calls changed."""
+    """A prompt as typed, and its outcome. `started` is a time, `files` the number of files its tool calls changed."""
 
     id: str
     body: str
@@ -50,9 +50,9 @@ class TurnRecord(Struct, frozen=True):
 
 
 class QueuedPrompt(Struct, frozen=True):
-    """A prompt that waits. `body` is what was typed; `text` is what the model will read, where that is another.
+    """A queued prompt. `body` is what the user typed; `text` is what the model reads, if different.
 
-    One that `rests` is not begun by itself: an earlier run or an interrupt left it.
+    `paused`: left over from an earlier run or an interrupt, so it starts only when the user sends it.
     """
 
     id: str
@@ -79,7 +79,7 @@ class ContextItem(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """A copy of the whole state at one event number; changing it changes nothing."""
+    """A copy of the whole state at one event number."""
 
     session: str
     seq: int
@@ -109,11 +109,11 @@ class Snapshot(Struct, frozen=True):
 
 
 class SessionInfo(Struct, frozen=True):
-    """What a front end shows before anything has happened. `budget_usd` is what the session may cost; 0: no limit.
+    """What a front end shows before the first event. `budget_usd` is the budget; 0 means no limit.
 
-    `model_chosen` says that somebody named the model for this session. `branch` is the one that is checked out now, or
-    the beginning of the commit; empty outside of git. The timeouts are how long a permission question and a question of
-    the model wait for an answer; 0: as long as it takes. `log_file` is where failures inside Odin are written down.
+    `model_chosen`: the user chose the model of this session. `branch` is the checked-out branch or short commit, empty
+    outside git. The timeouts limit how long permission requests and questions wait; 0 means no limit. `log_file`
+    receives Odin's internal errors.
     """
 
     session: str
@@ -135,7 +135,7 @@ class SessionInfo(Struct, frozen=True):
 
 
 class ContextPart(Struct, frozen=True):
-    """What one source takes of the window, such as the tools or the results of Read: `count` things of `tokens`."""
+    """The share of the context window used by one source, such as tool definitions or Read results."""
 
     source: str
     tokens: int
@@ -143,10 +143,10 @@ class ContextPart(Struct, frozen=True):
 
 
 class ContextReport(Struct, frozen=True):
-    """How full the window is. `used` is what the last reply reported; with `measured` false it is an estimate.
+    """How full the context window is. `used` is what the last reply reported, or an estimate if not `measured`.
 
-    The parts are estimates that add up to `used`. `limit` is 0 when the window is unknown; at `threshold` tokens the
-    conversation is summarised; `compacting` says that a summary is being made, or waits to take its place.
+    The parts are estimates that add up to `used`. `limit` is 0 if the window is unknown. At `threshold` tokens the
+    conversation is summarized. `compacting`: a summary is being written or waits to be applied.
     """
 
     model: str
@@ -159,9 +159,9 @@ class ContextReport(Struct, frozen=True):
 
 
 class AvailableModel(Struct, frozen=True):
-    """A model that can be used from here. Prices are USD per million tokens, None when they are not known.
+    """A model that can be used now. Prices are USD per million tokens, None if unknown.
 
-    `where` is its address, `note` how it is reached: by which key, on this machine, or without any network.
+    `where` is its URL, `note` how it is reached: with which key, on this machine, or offline.
     """
 
     ref: str = field(name="model")
@@ -176,20 +176,20 @@ class AvailableModel(Struct, frozen=True):
 
 
 class RewindPlan(Struct, frozen=True):
-    """What a rewind would do to files, and which it would leave alone and why."""
+    """What a rewind would do to files, and which files it would skip."""
 
     changes: tuple[FileChange, ...] = ()
     kept: tuple[SkippedFile, ...] = ()
 
 
 CommandSource = Literal["project", "user", "project config", "user config"]
-"""Where a custom command is written. Of two with one name the first in this order counts."""
+"""Where a custom command is defined. If two have the same name, the first source in this order wins."""
 
 
 class CustomCommand(Struct, frozen=True):
-    """A text somebody wrote once to be sent by its name: `/name`, or `/folder/name`; `name` is without the slash.
+    """A custom slash command, `/name` or `/folder/name`; `name` has no slash.
 
-    `description` and `hint` (of its arguments) are one plain line each.
+    `description` and `hint` (for its arguments) are one line each.
     """
 
     name: str
@@ -199,9 +199,9 @@ class CustomCommand(Struct, frozen=True):
 
 
 class LoopStatus(Struct, frozen=True):
-    """Where loop mode stands. Everything is empty while it is off, but for why it was switched off, if it was.
+    """The state of loop mode. While it is off, only `reason` may be set: why it was turned off.
 
-    `cost_usd` is what was spent since it was switched on.
+    `cost_usd` is the cost since it was enabled.
     """
 
     state: LoopState = "idle"
@@ -213,82 +213,81 @@ class LoopStatus(Struct, frozen=True):
 
     @property
     def is_active(self) -> bool:
-        """Whether the session is kept busy by it, also between two turns."""
+        """True while loop mode keeps the session busy, also between two turns."""
         return self.state in ("executing", "verifying", "assessing")
 
 
 class Client(Protocol):
     async def submit(self, op: Op) -> bool:
-        """Ask for something. Raises only when the request itself is wrong; what comes of it are events.
+        """Submit an op. Raise only if the op itself is invalid; its outcome arrives as events.
 
-        False says that there was nothing to do it to: no such prompt, nothing to interrupt.
+        Return False if there was nothing to act on: an unknown prompt, nothing to interrupt.
         """
         ...
 
     def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
-        """What happens from now on, and before it, when `after` is given, everything durable with a higher number.
+        """Yield events from now on; with `after`, first all durable events with a higher number.
 
-        The subscription begins with the call itself, not with the first read.
+        The subscription starts with the call, not with the first read.
         """
         ...
 
     def stream_named_events(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
-        """What happens from now on by the names of the bus, such as `tool_result`; all that have one, or only these.
+        """Yield events from now on by bus name, such as `tool_result`: all, or only `names`.
 
-        Raises UsageError for what is no such name.
+        Raise UsageError for an unknown name.
         """
         ...
 
     def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
-        """Have one function called in place whenever the activity changes. A new one replaces the old."""
+        """Call this function synchronously whenever the activity changes. It replaces the previous one."""
         ...
 
     async def snapshot(self) -> Snapshot: ...
 
     def stream_snapshots(self) -> AsyncIterator[Snapshot]:
-        """The state now, and again whenever it has changed."""
+        """Yield the state now and after every change."""
         ...
 
     async def get_info(self) -> SessionInfo: ...
 
     async def report_context(self) -> ContextReport:
-        """What fills the model's window."""
+        """Return what fills the context window."""
         ...
 
     async def list_rules(self) -> tuple[RuleLine, ...]:
-        """The rules that hold, in the order in which they are shown."""
+        """Return the permission rules in force, in display order."""
         ...
 
     async def list_models(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
-        """Return the models that can be used from here; `probe_servers` also asks the servers on this machine."""
+        """Return the models that can be used; `probe_servers` also asks servers on this machine."""
         ...
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:
-        """The custom commands there are now, by name."""
+        """Return the custom commands, by name."""
         ...
 
-    async def get_loop_status(self) -> LoopStatus:
-        """Where loop mode stands."""
-        ...
+    async def get_loop_status(self) -> LoopStatus: ...
 
     async def plan_rewind(self, op: Rewind) -> RewindPlan:
-        """What this rewind would do to files if it were asked for now. Raises UsageError for an unknown prompt."""
+        """Return what this rewind would do to files now. Raise UsageError for an unknown prompt."""
         ...
 
     async def find_files(self, words: str, limit: int = 20) -> tuple[str, ...]:
-        """Paths of the project that these letters may mean, the likeliest first; a folder ends with `/`.
+        """Return project paths that match the letters, best first; a folder ends with `/`.
 
-        The project is looked through in the background, so the same question may find more a moment later. Without
-        words: what was used last, then what lies at the top. A newer question ends an older one.
+        The project is indexed in the background, so a repeated call may find more. Without letters: recently used
+        files, then top-level entries. A new call cancels the previous one.
         """
         ...
 
     def add_hook(self, hook: CallbackHook) -> None:
-        """Have a callback of the front end told what happens. Raises UsageError when there is no such event."""
+        """Register a callback hook. Raise UsageError for an unknown event."""
         ...
 
     async def close(self, timeout: float | None = None) -> bool:
-        """End the session: what runs is aborted, what waits stays in the log. False when that is not over in time."""
+        """Close the session: running work is aborted, the queue stays in the log. False if that takes longer than
+        `timeout`."""
         ...
 
 
@@ -296,9 +295,9 @@ ExportFormat = Literal["markdown", "json", "html"]
 
 
 class SessionSummary(Struct, frozen=True):
-    """One line of the list. `first` is the first prompt still in the conversation, `original` the first there ever was.
+    """One line of the session list. `first` is the first prompt still in the conversation, `original` the first ever.
 
-    `locked` names whoever has it open, or is empty. `forked_from` is the session it was copied from.
+    `locked` names the process that has the session open, or is empty. `forked_from` is the session it was copied from.
     """
 
     id: str
@@ -318,7 +317,7 @@ class SessionSummary(Struct, frozen=True):
 
 
 class SessionMatch(Struct, frozen=True):
-    """A place where a search found its words: in which session, in whose words, and the words around them."""
+    """A search result: the session, who said it, and the text around the match."""
 
     session: SessionSummary
     where: Literal["title", "prompt", "answer", "tool", "summary"]
@@ -327,7 +326,7 @@ class SessionMatch(Struct, frozen=True):
 
 
 class Exchange(Struct, frozen=True):
-    """A prompt and the last words of its answer, both shortened. `started` is when it was asked."""
+    """A prompt and the end of its answer, both shortened. `started` is when it was sent."""
 
     prompt: str
     answer: str = ""
@@ -335,7 +334,7 @@ class Exchange(Struct, frozen=True):
 
 
 class SessionPreview(Struct, frozen=True):
-    """The end of a conversation, at a glance. `earlier` says that there is more before it."""
+    """The end of a conversation. `earlier`: there is more before it."""
 
     session: str
     exchanges: tuple[Exchange, ...] = ()
@@ -343,14 +342,14 @@ class SessionPreview(Struct, frozen=True):
 
 
 class Sessions(Protocol):
-    """Holds the one session that is open, and knows the others.
+    """The open session, and access to the others of the project.
 
-    Whatever goes to another session opens and locks it first; when that fails, the open one stays as it is.
+    Switching opens and locks the other session first; if that fails, the open one stays open.
     """
 
     @property
     def client(self) -> Client:
-        """The session that is open now."""
+        """The client of the open session."""
         ...
 
     async def open_new(self) -> Client: ...
@@ -358,9 +357,9 @@ class Sessions(Protocol):
     async def resume(self, session: str) -> Client: ...
 
     async def fork(self, turn: str = "") -> tuple[Client, str]:
-        """A copy of the open session up to before the prompt `turn`, and that prompt's text to be edited.
+        """Copy the open session up to before the prompt `turn`, and return that prompt's text for editing.
 
-        Without a turn everything is copied and there is no text.
+        Without a turn the whole session is copied and the text is empty.
         """
         ...
 
@@ -369,15 +368,15 @@ class Sessions(Protocol):
     async def search(self, words: str) -> tuple[SessionMatch, ...]: ...
 
     async def list_prompts(self, limit: int = 200) -> tuple[str, ...]:
-        """What was asked lately in the sessions of the project, as it was typed, the newest first and each once."""
+        """Return recent prompts of the project as typed, newest first, without duplicates."""
         ...
 
     async def preview(self, session: str) -> SessionPreview:
-        """How the conversation ended. Only the end of its log is read, so that a long one is shown at once."""
+        """Return the end of a conversation. Reads only the end of its log, so long sessions are fast."""
         ...
 
     async def report_usage(self, by: UsageGrouping = "day", *, days: int = 0, session: str = "") -> UsageReport:
-        """What this project, or one session, has spent today and in the days before, `days` in all; 0 for ever."""
+        """Return the usage of the project or one session over the last `days` days, today included; 0 means all time."""
         ...
 
     async def rename(self, session: str, title: str) -> None: ...
@@ -385,7 +384,7 @@ class Sessions(Protocol):
     async def delete(self, session: str) -> None: ...
 
     async def export(self, session: str, form: ExportFormat, path: str = "") -> str:
-        """Write a session to a file and say which. Without a path it is put beside the session."""
+        """Write a session to a file and return its path. Without `path` it is stored next to the session."""
         ...
 
     async def close(self) -> None: ...
