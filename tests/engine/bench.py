@@ -58,7 +58,7 @@ class Run(Tool[RunArgs]):
         self.ran: list[tuple[str, ToolContext]] = []
         self._deed = deed
 
-    def subject(self, args: RunArgs) -> Subject:
+    def subject_of(self, args: RunArgs) -> Subject:
         return Subject(command=args.command)
 
     async def run(self, args: RunArgs, ctx: ToolContext) -> ToolOutput:

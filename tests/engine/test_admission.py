@@ -238,7 +238,7 @@ class TestHooksAfter:
         bench = Bench(workspace, Run(tell), hooks=Said(tool_result=saying(output="hidden")), yes=True)
         await bench.call(MAKE)
         (ended,) = bench.all(ToolEnded)
-        assert (ended.text, ended.view, ended.for_user) == ("hidden", "", "")
+        assert (ended.text, ended.display, ended.for_user) == ("hidden", "", "")
 
     async def test_the_last_look_sees_what_the_model_would_read(self, workspace: Path) -> None:
         async def flood(command: str, ctx: ToolContext) -> ToolOutput:
@@ -273,8 +273,8 @@ class TestSandbox:
         bench = Bench(workspace, tool, answers=[YES, YES])
         await bench.call(MAKE)
         inside, outside = bench.all(PermissionAsked)
-        assert (inside.outside, inside.sandbox) == (False, "a box")
-        assert outside.outside
+        assert (inside.unsandboxed, inside.sandbox) == (False, "a box")
+        assert outside.unsandboxed
         assert (outside.rules, outside.args) == ((), MAKE)
         assert "kept it from reaching the network." in outside.reason
         assert [ctx.sandbox_profile.unsandboxed for _, ctx in tool.ran] == [False, True]
@@ -310,7 +310,7 @@ class TestSandbox:
         tool = self.make()
         bench = Bench(workspace, tool, answers=[NO], **options)
         await bench.call(MAKE)
-        assert [event.outside for event in bench.all(PermissionAsked)] == [True]
+        assert [event.unsandboxed for event in bench.all(PermissionAsked)] == [True]
         assert len(tool.ran) == 1
 
     async def test_in_a_mode_that_changes_nothing_it_is_not_offered(self, workspace: Path) -> None:
@@ -377,7 +377,7 @@ class TestRedaction:
         said = (
             ended.text,
             ended.note,
-            ended.view,
+            ended.display,
             ended.for_user,
             *saved,
             *(x.text for x in bench.all(ToolProgressed)),

@@ -84,7 +84,7 @@ class TestText:
         await attach(talk, "explain it", Attachment("a.py", 1, 2))
         assert f"Context from {code}:1-2:\n     1\tdef one():\n     2\t    return 1\n" in told(talk)
         (begun,) = talk.all(TurnStarted)
-        assert begun.attached == (Attachment("a.py", 1, 2),)
+        assert begun.attachments == (Attachment("a.py", 1, 2),)
 
     async def test_a_name_with_spaces_a_home_and_a_whole_path(
         self, start: Start, workspace: Path, home: Path, tmp_path: Path
@@ -324,7 +324,7 @@ class TestImages:
         (begun,) = talk.all(TurnStarted)
         assert sorted(image.name for image in begun.images) == ["Clipboard", "shot.png"]
         assert all("/images/" in image.path for image in begun.images)
-        assert all(not item.data for item in begun.attached)
+        assert all(not item.data for item in begun.attachments)
         assert "(image: shot.png, 80x60, png" in told(talk)
         (workspace / "shot.png").unlink()
         await talk.say("sure?")
@@ -446,7 +446,7 @@ class TestQueue:
         assert "     1\tnewer = True" in told(talk)
         assert images(talk.server.requests[-1]) == [pictures.png()]
         (queued,) = talk.all(PromptQueued)
-        assert [(item.name, item.data) for item in queued.attached] == [("x.png", b"")]
+        assert [(item.name, item.data) for item in queued.attachments] == [("x.png", b"")]
 
     async def test_a_change_keeps_what_it_does_not_name(self, start: Start, code: Path) -> None:
         gate = threading.Event()
@@ -460,7 +460,7 @@ class TestQueue:
         await talk.client.submit(ChangePrompt("q", attachments=(Attachment("a.py", 5, 5),)))
         gate.set()
         await talk.until_end("q")
-        assert [event.attached for event in talk.all(PromptChanged)][-1] == (Attachment("a.py", 5, 5),)
+        assert [event.attachments for event in talk.all(PromptChanged)][-1] == (Attachment("a.py", 5, 5),)
         assert "look well" in told(talk)
         assert f"Context from {code}:5-5:\n     5\tdef two():" in told(talk)
 

@@ -216,10 +216,10 @@ class Picky(Tool[PickyArgs]):
     short: ClassVar[str] = "Refuses what makes no sense."
     args: ClassVar[type[Args]] = PickyArgs
 
-    def subject(self, args: PickyArgs) -> Subject:
+    def subject_of(self, args: PickyArgs) -> Subject:
         return Subject(command=f"say {args.word}")
 
-    def refusal(self, args: PickyArgs) -> str:
+    def refusal_of(self, args: PickyArgs) -> str:
         return "senseless makes no sense." if args.word == "senseless" else ""
 
     async def run(self, args: PickyArgs, ctx: ToolContext) -> ToolOutput:
@@ -427,7 +427,7 @@ class TestOutside:
             await talk.say("go")
         if not talk.all(PermissionAsked):
             pytest.skip("commands have the network of the machine here")
-        assert [event.outside for event in talk.all(PermissionAsked)] == [True], "with --yes only this is asked"
+        assert [event.unsandboxed for event in talk.all(PermissionAsked)] == [True], "with --yes only this is asked"
         told = talk.server.requests[1].results["c"]
         assert told.startswith("reached")
         assert "The user let it run again outside the sandbox" in told

@@ -37,7 +37,7 @@ async def test_the_model_reads_the_text_and_people_see_what_was_typed(start: Sta
     talk = await start([say("fixed"), say("again")], **told(api))
     await talk.say("/FIX 12")
     (started,) = talk.all(TurnStarted)
-    assert (started.text, started.shown) == ("Fix issue 12, then test.", "/FIX 12")
+    assert (started.text, started.display_text) == ("Fix issue 12, then test.", "/FIX 12")
     first = sent(talk.server.requests[0].body)
     assert "Fix issue 12, then test." in first
     assert "/FIX" not in first
@@ -52,7 +52,7 @@ async def test_what_names_no_command_goes_to_the_model_as_it_is(start: Start) ->
     talk = await start([say("a"), say("b"), say("c")])
     for text in ("/unknown thing", "/etc/passwd is broken", "/help"):
         await talk.say(text)
-    assert [(event.text, event.shown) for event in talk.all(TurnStarted)] == [
+    assert [(event.text, event.display_text) for event in talk.all(TurnStarted)] == [
         ("/unknown thing", ""),
         ("/etc/passwd is broken", ""),
         ("/help", ""),
@@ -92,9 +92,9 @@ async def test_a_waiting_one_is_changed_as_it_was_typed(start: Start) -> None:
     await talk.until_end(first)
     await talk.until_end(second)
     assert "Fix issue 13, then test." in sent(talk.server.requests[1].body)
-    assert [event.shown for event in talk.all(PromptQueued)] == ["/fix 12"]
-    assert [event.shown for event in talk.all(PromptChanged)] == ["/fix 13", "/fix 13"]
-    assert talk.all(TurnStarted)[-1].shown == "/fix 13"
+    assert [event.display_text for event in talk.all(PromptQueued)] == ["/fix 12"]
+    assert [event.display_text for event in talk.all(PromptChanged)] == ["/fix 13", "/fix 13"]
+    assert talk.all(TurnStarted)[-1].display_text == "/fix 13"
 
 
 async def test_a_changed_one_may_become_plain_words(start: Start) -> None:
@@ -107,7 +107,7 @@ async def test_a_changed_one_may_become_plain_words(start: Start) -> None:
     await talk.until_end(first)
     await talk.until_end(second)
     started = talk.all(TurnStarted)[-1]
-    assert (started.text, started.shown) == ("rather this", "")
+    assert (started.text, started.display_text) == ("rather this", "")
 
 
 async def test_one_that_waited_when_the_session_ended_keeps_both(start: Start) -> None:
@@ -124,7 +124,7 @@ async def test_one_that_waited_when_the_session_ended_keeps_both(start: Start) -
     await again.client.submit(ChangePrompt(waiting, delivery="queue"))
     await again.until_end(waiting)
     started = again.all(TurnStarted)[-1]
-    assert (started.text, started.shown) == ("Fix issue 12, then test.", "/fix 12")
+    assert (started.text, started.display_text) == ("Fix issue 12, then test.", "/fix 12")
 
 
 async def test_one_that_joins_keeps_both(start: Start) -> None:
@@ -137,7 +137,7 @@ async def test_one_that_joins_keeps_both(start: Start) -> None:
     await talk.until_end(first)
     gate.set()
     (joined,) = talk.all(PromptInjected)
-    assert (joined.text, joined.shown) == ("Fix issue 7, then test.", "/fix 7")
+    assert (joined.text, joined.display_text) == ("Fix issue 7, then test.", "/fix 7")
 
 
 async def test_lists_titles_and_exports_show_what_was_typed(start: Start, run_odin: Run) -> None:
@@ -218,7 +218,7 @@ def test_programs_are_told_of_them(run_odin: Run) -> None:
 
 def test_a_list_made_of_a_log_shows_it(tmp_path: Path) -> None:
     header = '{"odin_log":1,"session":"s","cwd":"/","created":1.0}'
-    event = '{"type":"TurnStarted","id":"p","text":"long text","mode":"edit_mode","shown":"/fix 1"}'
+    event = '{"type":"TurnStarted","id":"p","text":"long text","mode":"edit_mode","display_text":"/fix 1"}'
     log = tmp_path / "s.jsonl"
     log.write_text(f'{header}\n{{"seq":0,"ts":1.0,"session":"s","event":{event}}}\n')
     assert index_entry_of("s", log, log.stat().st_size, 1).first == "/fix 1"

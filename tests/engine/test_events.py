@@ -68,7 +68,7 @@ class TestRequests:
         progress = talk.all(RequestProgressed)
         assert 1 <= len(progress) < 50
         assert progress[-1].chars == len(text)
-        assert progress[-1].pieces >= 100
+        assert progress[-1].chunks >= 100
         assert [event.chars for event in progress] == sorted(event.chars for event in progress)
 
     @pytest.mark.parametrize("api", APIS)

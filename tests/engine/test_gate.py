@@ -66,7 +66,7 @@ class Change(Probe):
     name: ClassVar[str] = "Change"
     kind: ClassVar[Kind] = "edit"
 
-    def subject(self, args: ProbeArgs) -> Subject:
+    def subject_of(self, args: ProbeArgs) -> Subject:
         return Subject(paths=(f"/tmp/file-{args.n % 10}",))
 
 
@@ -435,7 +435,7 @@ class TestOutput:
             ("id_1", "fine", False),
         ]
 
-    @pytest.mark.parametrize("step", ["parse", "subject", "title"])
+    @pytest.mark.parametrize("step", ["parse", "subject_of", "title_of"])
     async def test_a_tool_that_fails_before_it_runs_does_not_end_the_turn(
         self, start_with: StartWith, step: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -448,7 +448,7 @@ class TestOutput:
         monkeypatch.setattr(Probe, step, fail)
         talk = await start_with(Probe(look), [probes(1), say("ok")])
         assert (await talk.say("go")).text == "ok"
-        assert talk.all(ToolEnded)[0].text == ("looked" if step == "title" else "Probe failed: odd")
+        assert talk.all(ToolEnded)[0].text == ("looked" if step == "title_of" else "Probe failed: odd")
 
     async def test_a_long_result_with_half_characters_is_cut_and_saved(self, start_with: StartWith) -> None:
         async def look(n: int, ctx: ToolContext) -> ToolOutput:

@@ -306,7 +306,7 @@ class Stuck(Tool[StuckArgs]):
     def __init__(self) -> None:
         self.outside = 0
 
-    def subject(self, args: StuckArgs) -> Subject:
+    def subject_of(self, args: StuckArgs) -> Subject:
         return Subject(command="ls")
 
     async def run(self, args: StuckArgs, ctx: ToolContext) -> ToolOutput:

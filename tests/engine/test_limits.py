@@ -187,4 +187,4 @@ def test_the_log_is_synced_when_a_turn_starts_and_ends() -> None:
     ):
         recorder.emit(event)
     recorder.close()
-    assert journal.done == ["TurnStarted", "sync", "Noted", "TurnEnded", "sync", "close"]
+    assert journal.done == ["TurnStarted", "sync", "NoteAdded", "TurnEnded", "sync", "close"]

@@ -91,7 +91,7 @@ async def test_it_goes_on_until_everything_is_done(start: Start, workspace: Path
     assert "iteration 2 of 10" in texts[1]
     assert "2 to-dos are open: task 0, task 1" in texts[1]
     assert "1 to-do is open: task 1" in texts[2]
-    assert talk.all(TurnStarted)[0].shown == "/loop on reach the moon"
+    assert talk.all(TurnStarted)[0].display_text == "/loop on reach the moon"
     for text, request in zip(texts, (talk.server.requests[at] for at in (0, 2, 5)), strict=True):
         assert text.split("\n")[0] in request.body.decode()
     assert not (await talk.client.snapshot()).executing
@@ -357,7 +357,7 @@ def test_a_log_that_breaks_off_in_a_loop_folds_to_one_that_is_off() -> None:
     opened: dict[str, Any] = {"type": "SessionOpened", "cwd": "/", "model": "m", "version": "1"}
     events: list[dict[str, Any]] = [
         opened,
-        {"type": "LoopChanged", "state": "executing", "target": "t", "iteration": 1, "limit": 10},
+        {"type": "LoopChanged", "state": "executing", "goal": "t", "iteration": 1, "limit": 10},
         {**opened, "resumed": True},
     ]
     folded = [SessionState.fold(_envelopes(events[:count])).loop.status for count in (1, 2, 3)]

@@ -82,7 +82,7 @@ async def test_an_edit_is_saved_before_it_happens_and_comes_back(start: Start, w
     assert changed != before
     names = [type(event).__name__ for event in talk.events]
     started = [at for at, name in enumerate(names) if name == "ToolStarted"][-1]
-    assert names[started : started + 4] == ["ToolStarted", "FilesSaved", "FilesLeft", "ToolEnded"]
+    assert names[started : started + 4] == ["ToolStarted", "CheckpointSaved", "FilesChanged", "ToolEnded"]
     rewound = await back(talk)
     assert tree_of(workspace) == before
     assert [change.before.path for change in rewound.changes] == [str(file)]
@@ -569,7 +569,7 @@ async def test_a_call_that_was_cut_off_by_a_crash_is_taken_back_after_a_resume(
     (workspace / "a").write_text("old\n")
     sessions = home / ".local/state/odin/sessions"
     copy = f"for s in {sessions}/*; do mkdir $s/crashed; cp $s/*/main.jsonl $s/crashed/; done; echo new > a; echo > b"
-    talk = await start([run(copy), say("unused"), say("on we go")], config={"sandbox": {"use": "off"}})
+    talk = await start([run(copy), say("unused"), say("on we go")], config={"sandbox": {"backend": "off"}})
     await talk.say("go")
     await talk.client.close()
     again = await start(None, server=talk.server, resume="crashed")

@@ -55,7 +55,7 @@ async def test_a_person_may_let_it_out_once(start: Start, workspace: Path) -> No
     await talk.say("go")
     assert canary.exists()
     (asked,) = talk.all(PermissionAsked)
-    assert asked.outside
+    assert asked.unsandboxed
     assert str(canary) in asked.reason
     assert asked.sandbox == "bubblewrap, network off"
 
@@ -76,7 +76,7 @@ async def test_modes_that_change_nothing_see_what_cannot_be_written(start: Start
     talk.answers = [YES, YES]
     await talk.say("go", mode)  # pyright: ignore[reportArgumentType]
     assert not (workspace / "made").exists()
-    assert not any(asked.outside for asked in talk.all(PermissionAsked))
+    assert not any(asked.unsandboxed for asked in talk.all(PermissionAsked))
 
 
 async def test_a_server_that_was_spawned_is_reached_by_the_next_command(start: Start, workspace: Path) -> None:
@@ -97,14 +97,14 @@ async def test_the_session_says_what_its_commands_run_in(start: Start) -> None:
     assert (await talk.client.get_info()).sandbox == "bubblewrap, network off"
     again = await start([say("ok")])
     assert (await again.client.get_info()).sandbox == "bubblewrap, network off", "it was proved, and is remembered"
-    without = await start([say("ok")], config={"sandbox": {"use": "off"}})
+    without = await start([say("ok")], config={"sandbox": {"backend": "off"}})
     assert (await without.client.get_info()).sandbox == "no sandbox, as configured"
 
 
 async def test_a_sandbox_that_does_not_work_is_no_reason_to_go_without(start: Start, workspace: Path) -> None:
     talk = await start(
         [run("touch made"), say("ok")],
-        config={"sandbox": {"use": "bubblewrap"}},
+        config={"sandbox": {"backend": "bubblewrap"}},
         env={"PATH": str(workspace)},
     )
     await talk.say("go")

@@ -53,7 +53,7 @@ async def test_the_log_says_so_before_a_file_is_touched(
 
     def look() -> None:
         log = next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl")).read_text()
-        known.append((file.read_text(), log.count("FilesSaved"), log.count("FilesLeft")))
+        known.append((file.read_text(), log.count("CheckpointSaved"), log.count("FilesChanged")))
 
     before(monkeypatch, odin.tools.edit, "replace_file", look)
     before(monkeypatch, odin.checkpoints.rewind, "restore_files", look)

@@ -40,8 +40,8 @@ class TestBeginning:
         assert ended.text == "ok"
         assert order(talk, _LIFE) == [
             "CallSpeculated w",
-            "FilesSaved w",
-            "FilesLeft w",
+            "CheckpointSaved w",
+            "FilesChanged w",
             "Replied",
             "ToolStarted w",
             "ToolEnded w",
@@ -134,7 +134,7 @@ class Harmless(Curious):
 
     name: ClassVar[str] = "Harmless"
 
-    def early(self, args: Args) -> bool:
+    def can_speculate(self, args: Args) -> bool:
         return True
 
 

@@ -47,7 +47,7 @@ Kill = Callable[..., Any]
 def killed(workspace: Path, home: Path) -> Kill:
     """killed(turn) runs Odin until the turn's call is over, with the reply held open, and kills it."""
 
-    async def kill(turn: Any, wanted: str = "FilesLeft") -> None:
+    async def kill(turn: Any, wanted: str = "FilesChanged") -> None:
         folder = home / ".config" / "odin"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "odinconfig.json").write_text(json.dumps({"read_before_edit": False}))
@@ -89,7 +89,7 @@ async def test_every_change_is_put_back(
     assert picture(workspace) == before
     (event,) = talk.all(CallDiscarded)
     assert (event.call_id, event.reason, event.completed) == ("w", "crashed", True)
-    assert event.restored and not event.kept
+    assert event.restored and not event.skipped_files
     assert [type(item.event).__name__ for item in recorded(home)].count("CallDiscarded") == 1
 
 
@@ -105,7 +105,7 @@ async def test_once_and_not_again(start: Start, workspace: Path, killed: Kill) -
 async def test_a_call_whose_end_was_never_written(start: Start, workspace: Path, home: Path, killed: Kill) -> None:
     (workspace / "a").write_text("old\n")
     await killed(write(workspace / "a", "new\n"))
-    (at,) = lines(home, "FilesLeft")
+    (at,) = lines(home, "FilesChanged")
     log = log_of(home)
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:at]))
     talk = await resumed(start)
@@ -119,7 +119,7 @@ async def test_a_change_long_after_the_kill_is_somebody_elses(
     """Nobody knows what the call left, so only what was changed at once after its files were saved can be its doing."""
     (workspace / "a").write_text("old\n")
     await killed(write(workspace / "a", "new\n"))
-    (at,) = lines(home, "FilesLeft")
+    (at,) = lines(home, "FilesChanged")
     log = log_of(home)
     kept = [json.loads(line) for line in log.read_text().splitlines()[:at]]
     for line in kept[1:]:
@@ -128,7 +128,7 @@ async def test_a_change_long_after_the_kill_is_somebody_elses(
     (workspace / "a").write_text("theirs\n")
     talk = await resumed(start)
     assert (workspace / "a").read_text() == "theirs\n"
-    assert len(talk.all(CallDiscarded)[0].kept) == 1
+    assert len(talk.all(CallDiscarded)[0].skipped_files) == 1
 
 
 async def test_what_somebody_else_changed_since_is_left_alone(start: Start, workspace: Path, killed: Kill) -> None:
@@ -137,7 +137,7 @@ async def test_what_somebody_else_changed_since_is_left_alone(start: Start, work
     (workspace / "a").write_text("theirs\n")
     talk = await resumed(start)
     assert (workspace / "a").read_text() == "theirs\n"
-    assert [Path(file.path).name for file in talk.all(CallDiscarded)[0].kept] == ["a"]
+    assert [Path(file.path).name for file in talk.all(CallDiscarded)[0].skipped_files] == ["a"]
     assert any("could not be put back" in event.text for event in talk.all(Warned))
 
 
@@ -180,15 +180,15 @@ async def test_a_log_cannot_make_it_touch_what_is_outside_or_protected(
     lines_ = [json.loads(line) for line in log_of(home).read_text().splitlines()]
     for line in lines_:
         event = line.get("event", {})
-        if event.get("type") == "FilesSaved":
+        if event.get("type") == "CheckpointSaved":
             event["files"] += [_renamed(state, path) for state in event["files"] for path in barred]
-        if event.get("type") == "FilesLeft":
+        if event.get("type") == "FilesChanged":
             event["changes"] += [
                 {side: _renamed(state, path) for side, state in change.items()}
                 for change in event["changes"]
                 for path in barred
             ]
-    kept = [line for line in lines_ if completed or line.get("event", {}).get("type") != "FilesLeft"]
+    kept = [line for line in lines_ if completed or line.get("event", {}).get("type") != "FilesChanged"]
     log_of(home).write_text("".join(json.dumps(line) + "\n" for line in kept))
     for file in (outside, settings):
         file.write_text("new\n")
@@ -196,7 +196,9 @@ async def test_a_log_cannot_make_it_touch_what_is_outside_or_protected(
     assert [file.read_text() for file in (workspace / "a", outside, settings)] == ["old\n", "new\n", "new\n"]
     (event,) = talk.all(CallDiscarded)
     assert [change.before.path for change in event.restored] == [str(workspace / "a")]
-    assert [(file.path, file.reason) for file in event.kept] == [(path, OUT_OF_BOUNDS) for path in sorted(barred)]
+    assert [(file.path, file.reason) for file in event.skipped_files] == [
+        (path, OUT_OF_BOUNDS) for path in sorted(barred)
+    ]
 
 
 def _renamed(state: dict[str, Any], path: str) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class TestEveryByte:
         assert picture(workspace) == before
         (event,) = talk.all(CallDiscarded)
         assert (event.call_id, event.reason, event.started, event.completed) == ("w", "interrupted", True, True)
-        assert event.restored and not event.kept
+        assert event.restored and not event.skipped_files
         assert talk.all(ToolStarted) == []
 
     async def test_a_folder_that_somebody_uses_meanwhile_stays(self, start: Start, workspace: Path) -> None:
@@ -155,7 +155,7 @@ class TestEveryByte:
         await talk.until_end(prompt)
         assert (workspace / "a").read_text() == "theirs\n"
         (event,) = talk.all(CallDiscarded)
-        assert [(Path(file.path).name, "somebody else" in file.reason) for file in event.kept] == [("a", True)]
+        assert [(Path(file.path).name, "somebody else" in file.reason) for file in event.skipped_files] == [("a", True)]
         assert any(str(workspace / "a") in event.text for event in talk.all(Warned))
 
     async def test_a_change_of_mode_by_somebody_else_counts_too(self, start: Start, workspace: Path) -> None:
@@ -166,7 +166,7 @@ class TestEveryByte:
         await talk.client.submit(Interrupt())
         await talk.until_end(prompt)
         assert (workspace / "a").read_text() == "new\n"
-        assert len(talk.all(CallDiscarded)[0].kept) == 1
+        assert len(talk.all(CallDiscarded)[0].skipped_files) == 1
 
 
 class TestWhen:

@@ -200,7 +200,7 @@ async def _convert_html(html: str, address: str, runner: ProcessRunner) -> WebPa
     except msgspec.DecodeError:
         reason = done.errors.strip().rsplit("\n", 1)[-1] or f"exit code {done.code}"
         raise UnreadablePage(f"its HTML could not be converted ({reason[:200]})") from None
-    return msgspec.structs.replace(page, shell=_needs_scripts(html, page.text))
+    return msgspec.structs.replace(page, needs_scripts=_needs_scripts(html, page.text))
 
 
 def _needs_scripts(html: str, text: str) -> bool:
