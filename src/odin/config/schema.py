@@ -1,4 +1,4 @@
-"""The configuration described for people and editors, from the code that reads it: a JSON schema and a table."""
+"""Builds the JSON schema of `odinconfig.json` and the table in the documentation from the settings classes."""
 
 import ast
 import inspect
@@ -22,11 +22,11 @@ _NESTED_TEXTS = {
     "price_cache_read": "USD per million tokens read from the provider's cache.",
     "price_cache_write": "USD per million tokens written to the provider's cache.",
 }
-"""Texts for nested keys whose classes give none."""
+"""Descriptions for nested keys whose classes have none."""
 
 
 def build_schema() -> dict[str, Any]:
-    """The JSON schema of `odinconfig.json`, with a description for every key."""
+    """Return the JSON schema of `odinconfig.json`, with a description for every key."""
     raw = msgspec.json.schema(ConfigKeys)
     defs: dict[str, Any] = raw["$defs"]
     for shape in (ProviderSettings, ModelSettings, RetrySettings):
@@ -47,7 +47,7 @@ def build_schema() -> dict[str, Any]:
 
 
 def _describe(definition: dict[str, Any], shape: type[Struct]) -> None:
-    """Put the text under each field of the class into the schema."""
+    """Add each field's docstring to the schema."""
     texts = _read_field_texts(shape)
     for name, found in definition["properties"].items():
         if "description" not in found:
@@ -55,7 +55,7 @@ def _describe(definition: dict[str, Any], shape: type[Struct]) -> None:
 
 
 def _read_field_texts(shape: type[Struct]) -> dict[str, str]:
-    """The string under each field of a class, which Python itself forgets."""
+    """Return the docstring below each field of a class, which Python does not keep."""
     body = ast.parse(textwrap.dedent(inspect.getsource(shape))).body[0]
     texts: dict[str, str] = {}
     name = ""
@@ -68,7 +68,7 @@ def _read_field_texts(shape: type[Struct]) -> dict[str, str]:
 
 
 def build_table() -> str:
-    """The keys as a Markdown table."""
+    """Return the keys as a Markdown table."""
     schema = build_schema()
     rows = ["| key | type | default | environment | project file | meaning |", "|---|---|---|---|---|---|"]
     for key, found in schema["properties"].items():
@@ -118,7 +118,7 @@ def _variable_of(key: str) -> str:
 
 
 def _project_access_of(key: str) -> str:
-    """What a project's own file may do with a key."""
+    """Return what a project's own file may do with a key."""
     if key in USER_ONLY_KEYS:
         return "no"
     if key in ("model", "small_model", "fallback_model", "hooks"):

@@ -1,14 +1,6 @@
-"""What is saved before something changes files, so that it can be taken back.
+"""Every configuration key with its default, limits and description.
 
-What becomes of a prompt that comes while another is being answered.
-
-What commands are kept in, and what is let out of it.
-
-What may be set about the web: how pages are fetched, and whether and where is searched.
-
-The shape of the configuration: every key once, with its default, its limits and what it means.
-
-The file's schema and the table in the documentation are made from these lines.
+The JSON schema and the table in the documentation are generated from these classes.
 """
 
 from typing import Annotated, Any, Literal
@@ -25,7 +17,7 @@ from odin.providers.settings import ProviderSettings
 
 
 class CheckpointSettings(Struct, frozen=True, kw_only=True):
-    """The limits hold for the copy of the project before a command. A file that is edited is always saved."""
+    """Limits of the project snapshot before a command. A file that is edited is always saved."""
 
     enabled: Annotated[bool, Meta(description="Save files before they are changed. Without it there is no undo.")] = (
         True
@@ -42,7 +34,7 @@ _DELIVERIES: dict[str, Delivery] = {"sequential": "queue", "merge": "merge", "st
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
-    """A prompt goes into the running turn only when both have the same mode; otherwise it waits for its own."""
+    """A prompt joins the running turn only if both have the same mode; otherwise it waits for its own turn."""
 
     mode: Annotated[
         Literal["sequential", "merge", "steer"],
@@ -66,7 +58,7 @@ SandboxEntry = Annotated[str, Meta(min_length=1)]
 
 
 class SandboxSettings(Struct, frozen=True, kw_only=True):
-    """By default the strongest sandbox that works here, without a network."""
+    """By default the strongest sandbox available, without network."""
 
     backend: Annotated[
         SandboxBackend,
@@ -115,7 +107,7 @@ def describe(text: str, **limits: Any) -> Meta:
 
 
 class RetrySettings(Struct, frozen=True, kw_only=True):
-    """How a failed model call is tried again."""
+    """How failed model requests are retried."""
 
     attempts: Annotated[int, describe("How many times a call is made at most; 1 means no retry.", ge=1, le=50)] = 6
     base_s: Annotated[float, describe("Seconds before the first retry; each later one waits twice as long.", ge=0)] = (
@@ -125,7 +117,7 @@ class RetrySettings(Struct, frozen=True, kw_only=True):
 
 
 class ConfigKeys(Struct, frozen=True, kw_only=True):
-    """Everything `odinconfig.json` may say."""
+    """All keys of `odinconfig.json`."""
 
     allowed_commands: Annotated[
         NonEmptyTexts,
@@ -236,9 +228,9 @@ _PRIVATE_KEYS = ("providers", "web", "system_header", "env_passthrough", "hooks"
 
 
 class LayerDeclaration(Struct, frozen=True):
-    """What one layer says under a key, word for word, and where it is written.
+    """The value of a key in one layer, verbatim, and where it is written.
 
-    A project's rules and hooks may allow or start something only when `trusted`.
+    A project's rules and hooks may allow or start something only if `trusted`.
     """
 
     value: Any
@@ -248,12 +240,11 @@ class LayerDeclaration(Struct, frozen=True):
 
 
 class Config(ConfigKeys, frozen=True, kw_only=True):
-    """What holds for one session: the keys after all layers, and how they came about.
+    """The configuration of one session: the merged keys and where they came from.
 
     `sources` names the layer that set each key. `written` keeps, for a value that came from a variable, the text with
-    the variable's name, which is all that anyone but the session itself gets to see. `declared` keeps apart what each
-    layer says about rules and hooks, the strongest layer last. `wanted` is what the project's file asks for and gets
-    only when the folder is trusted, whether it is or not.
+    the variable's name; only the session itself sees the value. `declared` keeps the rules and hooks of each layer
+    apart, strongest last. `wanted` is what the project's file requests and gets only in a trusted folder.
     """
 
     root: str = ""
@@ -265,7 +256,7 @@ class Config(ConfigKeys, frozen=True, kw_only=True):
     written: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def to_public(self) -> dict[str, Any]:
-        """The settings without anything secret, for the log and the model: never an address, a header or a key."""
+        """Return the settings without secrets, for the log and the model: no address, header or key."""
         shown: dict[str, Any] = {}
         for name, key in zip(ConfigKeys.__struct_fields__, ConfigKeys.__struct_encode_fields__, strict=True):
             if name not in _PRIVATE_KEYS:
@@ -275,9 +266,9 @@ class Config(ConfigKeys, frozen=True, kw_only=True):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What the caller of a session asks for. What is empty or None is left to the configuration.
+    """What the caller of a session asks for. Empty or None leaves it to the configuration.
 
-    Unless `reach_out`, nothing is connected to before a model is named or a prompt is sent.
+    With `reach_out=False` nothing is connected before a model is named or a prompt is sent.
     """
 
     cwd: str = ""
@@ -308,7 +299,7 @@ class Options(Struct, frozen=True, kw_only=True):
     env: dict[str, str] | None = None
 
     def to_flags(self) -> dict[str, Any]:
-        """The keys of the configuration that these options set, for `load`."""
+        """Return the configuration keys these options set, for `load`."""
         given = {name: getattr(self, name) for name in _FLAG_NAMES}
         return {name: value for name, value in given.items() if value is not None and value not in ("", ())}
 

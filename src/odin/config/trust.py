@@ -1,10 +1,7 @@
-"""What trust in a folder is pinned to: the bytes of everything in a project that executes, redirects or allows.
+"""Which folders the user trusts, and with which content.
 
-Which folders the user trusts, and with which content.
-
-Trust belongs to the real folder and to the bytes that were there when it was given: everything in the project that
-starts programs, redirects or allows. When a byte of it changes, the folder is a stranger's again. What lies inside a
-folder never says which folder it is.
+Trust belongs to the real folder and to the content of everything in the project that starts programs, redirects or
+allows. If a byte of it changes, the folder is untrusted again. Nothing inside a folder can claim to be another folder.
 """
 
 import json
@@ -36,11 +33,11 @@ _SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "fish", "source", ""))
 _LANGUAGES = frozenset(("python", "node", "ruby", "perl", "php", "lua", "deno", "bun", "tsx", "uv", "run"))
 _WRAPPERS = frozenset(("exec", "env", "sudo", "nohup", "time", "timeout", "nice", "command", "if"))
 _RUNNERS = _SHELLS | _LANGUAGES | _WRAPPERS
-"""What takes the name of a program, or of a file that is one, as its next word."""
+"""Programs that take a program or script as their next argument."""
 
 
 def hash_pinned_files(folder: str, config_text: bytes | None) -> dict[str, str]:
-    """The digests of everything in a project that executes, redirects or allows, by path below the folder."""
+    """Return the hashes of everything in a project that executes, redirects or allows, by relative path."""
     found: dict[str, str] = {}
     if config_text is not None:
         found[CONFIG_NAME] = _hash_bytes(config_text)
@@ -50,10 +47,10 @@ def hash_pinned_files(folder: str, config_text: bytes | None) -> dict[str, str]:
 
 
 def hash_hook_programs(folder: str, config_text: bytes | None) -> dict[str, str]:
-    """The files of the project that its hooks run, with their digests; "" for one that is not there, or not yet.
+    """Return the project files its hooks run, with their hashes; "" for a missing file.
 
-    A program that is run is as good as the configuration. A file that a hook merely writes or reads is none of them, or
-    its own log would end the trust in it.
+    A program that runs matters as much as the configuration. A file that a hook only reads or writes does not count, or
+    its log would revoke the trust.
     """
     found: dict[str, str] = {}
     for text in _collect_texts(_read_hooks(config_text)):
@@ -80,7 +77,7 @@ def _list_pinned_files(folder: str) -> Iterator[str]:
 
 
 def _walk_files(top: Path) -> Iterator[Path]:
-    """Every file under a folder. A link to a folder cannot be pinned, because it may mean another one tomorrow."""
+    """Yield every file in a folder. A link to a folder cannot be pinned, because its target may change."""
     if not os.path.lexists(top):
         return
     if top.is_symlink() or not top.is_dir():
@@ -97,9 +94,9 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def _find_programs(command: str) -> Iterator[str]:
-    """The words of a command line that may be programs: where one begins, after an interpreter, scripts anywhere.
+    """Yield the words of a command line that may be programs: the first word, after an interpreter, and scripts.
 
-    After `cd sub` they are looked for in that folder as well. A word with spaces in it may be a command line itself.
+    After `cd sub` they are also looked up in that folder. A word with spaces may itself be a command line.
     """
     first, entering, folder = True, False, ""
     for word in _split_words(command):
@@ -138,7 +135,7 @@ def _read_hooks(config_text: bytes | None) -> Any:
 
 
 def _collect_texts(value: Any) -> Iterator[str]:
-    """Every text in a declaration, at whatever depth."""
+    """Yield every string in a value, at any depth."""
     waiting: list[Any] = [value]
     while waiting:
         item = waiting.pop()
@@ -176,9 +173,9 @@ _STORE_VERSION = 1
 
 
 class TrustStatus(Struct, frozen=True, kw_only=True):
-    """How a folder stands: trusted or not, for this run only or until its content changes, and what has changed.
+    """Whether a folder is trusted, for this run or until its content changes, and what has changed.
 
-    `programs` are the files of a trusted folder that its hooks run, with their digests.
+    `programs` are the files of a trusted folder that its hooks run, with their hashes.
     """
 
     folder: str = ""
@@ -189,12 +186,12 @@ class TrustStatus(Struct, frozen=True, kw_only=True):
     warning: str = ""
 
     def find_changed_programs(self) -> tuple[str, ...]:
-        """The programs of hooks that are not what they were when the folder was looked at."""
+        """Return the hook programs that changed since the folder was checked."""
         return tuple(name for name, digest in self.programs.items() if _hash_program_now(self.folder, name) != digest)
 
 
 class TrustedFolder(Struct, frozen=True, kw_only=True):
-    """One trusted folder: the digests of its files, and when trust was given."""
+    """A trusted folder: the hashes of its files, and when it was trusted."""
 
     files: dict[str, str]
     since: str = ""
@@ -208,7 +205,7 @@ class _TrustStore(Struct, frozen=True, kw_only=True):
 def evaluate_trust(
     folder: str, env: Mapping[str, str], config_text: bytes | None, *, once: bool = False
 ) -> TrustStatus:
-    """Whether a folder is trusted as it is now. `config_text` is its odinconfig.json, the bytes that will be used."""
+    """Return whether a folder is trusted now. `config_text` is its odinconfig.json, the bytes that will be used."""
     folder = os.path.realpath(folder)
     try:
         entry = None if once else read_trusted_folders(env).get(folder)
@@ -238,7 +235,7 @@ def locate_trust_store(env: Mapping[str, str]) -> Path:
 
 
 def read_trusted_folders(env: Mapping[str, str]) -> dict[str, TrustedFolder]:
-    """The trusted folders. A store that is damaged, or that others could have written, is not believed."""
+    """Return the trusted folders. A damaged store, or one that others could write, is ignored."""
     path = locate_trust_store(env)
     hint = "Correct it, or move it away and trust your folders again."
     try:
@@ -262,7 +259,7 @@ def read_trusted_folders(env: Mapping[str, str]) -> dict[str, TrustedFolder]:
 
 
 def add_trusted_folder(folder: str, files: Mapping[str, str], env: Mapping[str, str]) -> None:
-    """Trust a folder with this content from now on."""
+    """Trust a folder with this content."""
     since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     with lock_file(locate_trust_store(env)):
         _write_trust_store(
@@ -271,7 +268,7 @@ def add_trusted_folder(folder: str, files: Mapping[str, str], env: Mapping[str, 
 
 
 def remove_trusted_folder(folder: str, env: Mapping[str, str]) -> bool:
-    """Trust a folder no longer. False when it was not trusted."""
+    """Revoke the trust in a folder. False if it was not trusted."""
     with lock_file(locate_trust_store(env)):
         known = read_trusted_folders(env)
         found = known.pop(folder, None) or known.pop(os.path.realpath(folder), None)

@@ -1,6 +1,6 @@
-"""The user's own files are written whole or not at all, by one process at a time, and for nobody else's eyes.
+"""Writes the user's own files atomically, one process at a time, readable only by the user.
 
-Sets one key in the user's odinconfig.json. Everything else in the file stays as it was written, byte for byte.
+`set_key` changes one key in odinconfig.json and leaves every other byte as it is.
 """
 
 import json
@@ -24,7 +24,7 @@ PRIVATE_MODE = 0o600
 
 @contextmanager
 def lock_file(path: Path, patience: float = 10.0) -> Generator[None]:
-    """Alone among the writers of this file: each reads what the one before has written."""
+    """Hold the lock of this file, so that each writer reads what the previous one wrote."""
     beside = make_private_folder(path.parent) / f"{path.name}.lock"
     try:
         fd = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_MODE)
@@ -55,7 +55,7 @@ def _wait_for_lock(fd: int, path: Path, patience: float) -> None:
 
 
 def write_atomically(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
-    """New bytes in the place of the old ones. A link is followed, so that a file kept elsewhere stays there."""
+    """Replace the file's content. A link is followed, so a file stored elsewhere stays there."""
     target = Path(os.path.realpath(path))
     fresh = target.with_name(f".{target.name}.{os.getpid()}.{time.monotonic_ns():x}")
     try:
@@ -84,7 +84,7 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 
 
 class KeyPosition(Struct, frozen=True):
-    """Where a key and its value stand in the text of an object."""
+    """Where a key and its value are in the text of an object."""
 
     key: str
     key_at: int
@@ -93,9 +93,9 @@ class KeyPosition(Struct, frozen=True):
 
 
 def set_key(key: str, value: Any, env: Mapping[str, str]) -> Path:
-    """Write a key into the user's file, which is made when there is none. Gives the file.
+    """Write a key into the user's file, creating it if needed, and return the file.
 
-    Raises ConfigError, and leaves the file alone, when it is not valid JSON.
+    Raise ConfigError, without touching the file, if it is not valid JSON.
     """
     path = get_config_dir(env) / CONFIG_NAME
     with lock_file(path):
@@ -107,7 +107,7 @@ def set_key(key: str, value: Any, env: Mapping[str, str]) -> Path:
 
 
 def insert_key(raw: bytes | None, path: Path, key: str, value: Any) -> str:
-    """The text of the file with this key in it."""
+    """Return the file's text with this key set."""
     said = json.dumps(value, ensure_ascii=False)
     if raw is None or not raw.strip():
         return f"{{\n  {json.dumps(key)}: {said}\n}}\n"
@@ -115,13 +115,13 @@ def insert_key(raw: bytes | None, path: Path, key: str, value: Any) -> str:
     text = raw.decode("utf-8")
     found = [entry for entry in scan_keys(text) if entry.key == key]
     if found:
-        last = found[-1]  # of a key that is written twice the last one counts
+        last = found[-1]  # of duplicate keys the last one counts
         return f"{text[: last.value_at]}{said}{text[last.end :]}"
     return _insert_first(text, f"{json.dumps(key)}: {said}")
 
 
 def scan_keys(text: str) -> Iterator[KeyPosition]:
-    """The keys of the object that a valid text holds, in their order. It is the only place that knows positions."""
+    """Yield the keys of the object in a valid text, in order, with their positions."""
     decoder = json.JSONDecoder()
     at = _skip_blank(text, _find_opening(text) + 1)
     while text[at] == '"':
@@ -145,7 +145,7 @@ def _skip_blank(text: str, at: int) -> int:
 
 
 def _insert_first(text: str, line: str) -> str:
-    """As the first key, laid out like the one that was first."""
+    """Insert the line as the first key, formatted like the previous first key."""
     opening = _find_opening(text) + 1
     first = _skip_blank(text, opening)
     blank = text[opening:first]

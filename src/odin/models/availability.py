@@ -1,6 +1,6 @@
-"""The models that can be used from here: on this machine, by a key, by the settings, and the offline planner.
+"""Lists the models that can be used: on this machine, with a key, from the settings, and the offline planner.
 
-`odin doctor models`: whether the models that would be used answer. Each is asked for one word, and not for long.
+`odin doctor models` also sends each of them a short request.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def list_available_models(
     known: ModelTable,
     servers: Sequence[LocalServer],
 ) -> tuple[AvailableModel, ...]:
-    """The whole list; `servers` are those that were found on this machine."""
+    """Return all usable models; `servers` are those found on this machine."""
     found = list(_list_server_models(servers, settings, known))
     notes = {
         line.provider: AUTH_NAME if line.kind == "stored" else line.place
@@ -73,7 +73,7 @@ def _make_available_model(ref: str, info: ModelInfo, where: str, note: str) -> A
 def _list_reachable(
     settings: Mapping[str, ProviderSettings], env: Mapping[str, str], known: ModelTable
 ) -> list[tuple[str, str]]:
-    """Models of the configuration, then those of the catalogue whose provider has a key, each with its address."""
+    """Return configured models, then catalog models whose provider has a key, each with its URL."""
     found: dict[str, str] = {}
     for name in dict.fromkeys([*settings, *PRESETS]):
         try:
@@ -89,7 +89,7 @@ def _list_reachable(
 
 
 async def list_models(env: Mapping[str, str], cwd: str) -> tuple[AvailableModel, ...]:
-    """The list with the servers on this machine."""
+    """Return all usable models, including those of local servers."""
     models = ModelSelector(load(cwd, env), env)
     try:
         return await models.list_available(probe_servers=True)
@@ -98,7 +98,7 @@ async def list_models(env: Mapping[str, str], cwd: str) -> tuple[AvailableModel,
 
 
 def describe_models(env: Mapping[str, str], cwd: str, *, as_json: bool) -> str:
-    """The same list for people, with what is wrong with their own table, or as JSON."""
+    """Return the list as a table with warnings about the user's models.json, or as JSON."""
     rows = asyncio.run(list_models(env, cwd))
     if as_json:
         return msgspec.json.encode(rows).decode() + "\n"
@@ -139,7 +139,7 @@ _PROBE_PROMPT = "Answer with the one word: yes"
 
 
 class ModelProbe(Struct, frozen=True):
-    """What became of one question. `why` says why it was asked: it is the model, the small model, ..."""
+    """The result of one test request. `why` says why this model was tested: it is the model, the small model, …"""
 
     ref: str
     why: str
@@ -149,7 +149,7 @@ class ModelProbe(Struct, frozen=True):
 
 
 async def probe_models(cwd: str, env: Mapping[str, str], timeout: float = PROBE_TIMEOUT_S) -> tuple[ModelProbe, ...]:
-    """Ask them all at the same time."""
+    """Test all models concurrently."""
     config = load(cwd, env)
     models = ModelSelector(config, env)
     try:
@@ -162,7 +162,7 @@ async def probe_models(cwd: str, env: Mapping[str, str], timeout: float = PROBE_
 
 
 def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]:
-    """The models that are named in the settings, and the usual one of every provider with a key."""
+    """Return the models named in the settings, and the default model of every provider with a key."""
     found: dict[str, str] = {}
     named = {
         "model": config.model,

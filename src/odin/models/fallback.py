@@ -1,4 +1,4 @@
-"""Another model answers while the chosen one cannot."""
+"""Switches to a fallback model while the chosen one cannot answer."""
 
 import time
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from odin.engine.recorder import Recorder
 from odin.models.selection import ModelSelector
 
 PREFERRED_RETRY_S = 300.0
-"""So long the chosen model is left in peace; the first prompt after that asks it again."""
+"""How long the chosen model is left alone; the first prompt after that tries it again."""
 
 
 class ModelFallback:
-    """Goes through the models that the user named for when the chosen one fails. Nothing is changed in silence."""
+    """Goes through the user's fallback models. Every switch is recorded as an event."""
 
     def __init__(self, models: ModelSelector, refs: Sequence[str], recorder: Recorder) -> None:
         self._models = models
@@ -26,7 +26,7 @@ class ModelFallback:
         self._retry_at = 0.0
 
     async def try_next(self, failed: str, error: ProviderError) -> bool:
-        """Whether another model than `failed` can be asked now. Retrying has not helped."""
+        """Switch to another model than `failed` and return True, or return False. Called when retries have failed."""
         if not self._refs or not (error.retryable or isinstance(error, QuotaExhausted)):
             return False
         if self._models.ref != failed:
@@ -40,7 +40,7 @@ class ModelFallback:
         return False
 
     def restore_preferred(self) -> None:
-        """The chosen model may have recovered: to be called when a prompt begins."""
+        """Return to the chosen model if enough time has passed. Call when a prompt starts."""
         if self._preferred is None or time.monotonic() < self._retry_at:
             return
         home, self._preferred = self._preferred, None

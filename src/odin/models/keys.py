@@ -1,7 +1,6 @@
-"""The keys of providers: which there are, which of them is used, and where it comes from.
+"""API keys: which exist, which one is used, and where it comes from.
 
-The settings of a provider win, because they say which key is meant; then its variables in the environment; then what is
-stored in auth.json.
+A key in the provider's settings wins, then the environment, then auth.json.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +26,7 @@ SettingsByProvider = Mapping[str, ProviderSettings]
 
 
 class KeyEntry(Struct, frozen=True):
-    """One key as people see it: never the key itself. `kind` is the place it is in, `used` whether it is the one."""
+    """A key as shown to the user, never the key itself. `kind` is where it is stored, `used` whether it is in use."""
 
     provider: str
     kind: str
@@ -39,7 +38,7 @@ class KeyEntry(Struct, frozen=True):
 def add_stored_keys(
     settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]
 ) -> dict[str, ProviderSettings]:
-    """The settings with the stored key of each provider that has no other."""
+    """Return the settings with the stored key added for each provider that has no other."""
     made = dict(settings)
     for provider, keys in auth.keys.items():
         own = made.get(provider, ProviderSettings())
@@ -49,7 +48,7 @@ def add_stored_keys(
 
 
 def list_keys(settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]) -> list[KeyEntry]:
-    """Every key there is, the used one of each provider first."""
+    """Return every key, the one in use first per provider."""
     found: list[KeyEntry] = []
     for provider in dict.fromkeys([*PRESETS, *settings, *auth.raw_keys]):
         lines = list(_list_keys_of(provider, settings, auth, env))
@@ -61,7 +60,7 @@ def list_keys(settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, st
 def _list_keys_of(
     provider: str, settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]
 ) -> Iterator[KeyEntry]:
-    """In the order in which they count; those that have a value could be used."""
+    """Yield a provider's keys in order of precedence."""
     own = settings.get(provider, ProviderSettings()).api_key
     if own:
         yield KeyEntry(provider, "settings", CONFIG_NAME, mask_key(own), True)
@@ -74,18 +73,18 @@ def _list_keys_of(
 
 
 def _find_key_variable(provider: str, env: Mapping[str, str]) -> str:
-    """The variable that holds the provider's key, or ""."""
+    """Return the environment variable that holds the provider's key, or ""."""
     preset = PRESETS.get(provider)
     return next((name for name in preset.key_names if env.get(name, "").strip()), "") if preset else ""
 
 
 def list_key_providers(settings: SettingsByProvider) -> tuple[str, ...]:
-    """Whose keys can be stored: the known providers that need one, and the configured ones."""
+    """Return the providers a key can be stored for: known ones that need one, and configured ones."""
     return tuple(dict.fromkeys([*(name for name, preset in PRESETS.items() if preset.key_names), *settings]))
 
 
 def add_key(provider: str, key: str, settings: SettingsByProvider, env: Mapping[str, str]) -> int:
-    """Store a key and say how many the provider has there. Raises UsageError for a provider nobody knows."""
+    """Store a key and return how many the provider has. Raise UsageError for an unknown provider."""
     name = check_provider(provider, settings)
     store_key(name, key, env)
     return len(read_auth_file(env).raw_keys.get(name, ()))

@@ -1,8 +1,8 @@
-"""Finds model servers on this machine and what they really offer.
+"""Finds model servers on this machine and what they offer.
 
-A catalogue knows what a model was trained for; only the server knows how much context it was given here. So each kind
-is asked in its own way: Ollama /api/show and /api/ps, LM Studio /api/v0/models, llama.cpp /props, vLLM /v1/models.
-Whatever else answers like OpenAI is taken as it is. A port that is silent, slow or says something else is passed over.
+Only the server knows how much context it was started with, so each kind is queried in its own way: Ollama /api/show and
+/api/ps, LM Studio /api/v0/models, llama.cpp /props, vLLM /v1/models. Any other OpenAI-compatible server is taken as it
+is. Ports that are silent, slow or answer something else are skipped.
 """
 
 import asyncio
@@ -22,26 +22,26 @@ from odin.providers.settings import ModelSettings, ProviderSettings
 LocalServerKind = Literal["ollama", "lmstudio", "llamacpp", "vllm", "local"]
 
 PORTS: tuple[int, ...] = (11434, 1234, 8080, 8000)
-"""Where Ollama, LM Studio, llama.cpp and vLLM usually listen."""
+"""The default ports of Ollama, LM Studio, llama.cpp and vLLM."""
 
 SMALL_MODEL_PARAMETERS = 4e9
-"""Below this many parameters models seldom call tools natively with success, whatever their template says."""
+"""Models below this size rarely use native tool calls correctly, whatever their template says."""
 
 _OLLAMA_CONTEXT = 4096
 _MAX_CONCURRENT = 8
 _ANSWER_TIMEOUT = 900.0
-"""Seconds a server on this machine may work on a prompt before its answer begins."""
+"""Seconds a local server may work on a prompt before its reply starts."""
 
 
 class LocalServer(Struct, frozen=True):
-    """A server that answered. The provider of its models is named after its kind."""
+    """A server that responded. Its models' provider is named after its kind."""
 
     kind: LocalServerKind
     base_url: str
     models: tuple[ModelInfo, ...]
 
     def to_settings(self) -> ProviderSettings:
-        """How to reach it, in the terms of the configuration: address, patience, and what is known of each model."""
+        """Return provider settings for this server: URL, timeouts, and its models."""
         models = {
             model.id: ModelSettings(
                 model.context or None, model.max_output or None, tools=model.tools, images=model.images or None
@@ -60,7 +60,7 @@ async def discover_servers(
     ports: Iterable[int] | None = None,
     timeout: float = 0.5,
 ) -> tuple[LocalServer, ...]:
-    """The servers on this machine's loopback ports, in the order of the ports. Takes at most `timeout` seconds."""
+    """Return the servers on the loopback ports, in port order. Takes at most `timeout` seconds."""
     env = os.environ if env is None else env
     wanted = read_ports(env) if ports is None else tuple(ports)
     if not wanted:
@@ -77,7 +77,7 @@ async def discover_servers(
 
 
 def read_ports(env: Mapping[str, str]) -> tuple[int, ...]:
-    """The ports to look at: ODIN_LOCAL_PORTS, where empty means none, or the usual ones."""
+    """Return the ports to probe: ODIN_LOCAL_PORTS, where empty means none, or the defaults."""
     text = env.get("ODIN_LOCAL_PORTS")
     if text is None:
         return PORTS
@@ -88,7 +88,7 @@ def read_ports(env: Mapping[str, str]) -> tuple[int, ...]:
 async def probe_server(
     url: str, env: Mapping[str, str] | None = None, http: HttpClient | None = None, *, timeout: float = 0.5
 ) -> LocalServer | None:
-    """The server at an address, with or without its /v1; None when nothing there speaks the OpenAI API in time."""
+    """Return the server at a URL, with or without /v1; None if nothing there speaks the OpenAI API in time."""
     origin = re.sub(r"/v1/?$", "", url.rstrip("/"))
     client = http or HttpClient(env)
     questions = _ServerQueries(origin, client, timeout)
@@ -105,7 +105,7 @@ async def probe_server(
 async def context_window_of(
     url: str, model: str, env: Mapping[str, str] | None = None, http: HttpClient | None = None, *, timeout: float = 1.0
 ) -> int:
-    """The context that the server at this address gives to a model; 0 when it does not say."""
+    """Return the context window the server gives to a model; 0 if unknown."""
     base_url = re.sub(r"/(chat/completions|responses|messages)/?$", "", url)
     server = await probe_server(base_url, env, http, timeout=timeout)
     if server is None or server.kind == "local":
@@ -115,7 +115,7 @@ async def context_window_of(
 
 
 class _ServerQueries:
-    """Small questions to one server. An answer that is no JSON object is no answer."""
+    """Queries to one server. A response that is not a JSON object counts as none."""
 
     def __init__(self, origin: str, http: HttpClient, timeout: float) -> None:
         self.origin = origin
@@ -167,7 +167,7 @@ async def _identify_server(questions: _ServerQueries, env: Mapping[str, str]) ->
     return questions.found
 
 
-# --- each kind in its own words ---
+# --- one parser per kind of server ---
 
 
 async def _query_llamacpp(
@@ -180,7 +180,7 @@ async def _query_llamacpp(
 
 
 def _parse_llamacpp_model(entry: dict[str, Any], props: dict[str, Any]) -> ModelInfo:
-    """`n_ctx` is what the server was started with; the trained context is no promise."""
+    """`n_ctx` is what the server was started with; the trained context may be larger."""
     meta = _as_object(entry.get("meta"))
     settings = _as_object(props.get("default_generation_settings"))
     context = _parse_count(settings.get("n_ctx")) or _parse_count(props.get("n_ctx")) or _parse_count(meta.get("n_ctx"))
@@ -216,7 +216,7 @@ async def _query_ollama(questions: _ServerQueries, tags: list[dict[str, Any]], e
 
 
 def _parse_ollama_context(show: dict[str, Any], usual: int) -> int:
-    """What the model will be loaded with: its own num_ctx, else the server's default, never more than it learned."""
+    """Return the context the model will be loaded with: its num_ctx or the server's default, at most what it supports."""
     own = re.search(r"^\s*num_ctx\s+(\d+)", str(show.get("parameters", "")), re.MULTILINE)
     trained = next(
         (_parse_count(n) for key, n in _as_object(show.get("model_info")).items() if key.endswith(".context_length")), 0
@@ -239,7 +239,7 @@ def _parse_lmstudio_models(entries: list[dict[str, Any]]) -> list[ModelInfo]:
     ]
 
 
-# --- reading answers that may hold anything ---
+# --- parsing untrusted responses ---
 
 
 def _make_model(
@@ -250,7 +250,7 @@ def _make_model(
     calls_tools: Any = True,
     reads_images: bool = False,
 ) -> ModelInfo:
-    """What is known of one model. A quarter of the window is for the answer: more would crowd out the conversation."""
+    """Return the model's properties. A quarter of the context window is reserved for the reply."""
     small = 0 < (parameters or _parse_parameter_count(name)) < SMALL_MODEL_PARAMETERS
     style = "json" if small or not calls_tools else "auto"
     return ModelInfo(name, kind, context, context // 4, tools=style, images=reads_images)
@@ -277,13 +277,13 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _parse_count(value: Any) -> int:
-    """A positive number, however it was written; 0 for everything else."""
+    """Return a positive number, however it was written; else 0."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value)
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e15 else 0
 
 
 def _parse_parameter_count(text: Any) -> float:
-    """The number of parameters in words such as 1.5B or qwen2.5-coder-1.5b; 0 when it is not said."""
+    """Return the number of parameters in text such as 1.5B or qwen2.5-coder-1.5b; 0 if unknown."""
     found = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)([bm])(?![a-z0-9])", str(text).casefold())
     return float(found[1]) * (1e9 if found[2] == "b" else 1e6) if found else 0

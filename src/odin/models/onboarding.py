@@ -1,4 +1,4 @@
-"""What a first run finds, for the front end that welcomes a person. Nothing here reaches out without being asked."""
+"""The model options of a first run. Nothing here uses the network unless asked to."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ OFFLINE_OPTION = ModelOption(
 
 
 def is_first_run(env: Mapping[str, str], options: Options) -> bool:
-    """Whether Odin was never used nor configured here, and this run was not told its model either."""
+    """True if Odin was never used or configured here and this run names no model."""
     if options.model or env.get("ODIN_MODEL"):
         return False
     if any(os.path.lexists(path) for path in (get_config_dir(env) / CONFIG_NAME, locate_auth_file(env))):
@@ -37,7 +37,7 @@ def _has_session(state: Path) -> bool:
 
 
 class Onboarding:
-    """The setup of the user whose environment this is."""
+    """Implements `Setup` for this user's environment."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -80,7 +80,7 @@ class Onboarding:
         return found or ModelOption("stored", name, "", AUTH_NAME)
 
     async def use_offline_planner(self) -> None:
-        """Where no key is known the planner answers anyway, and the session is not bound to it as to a chosen model."""
+        """Without a key the offline planner answers anyway; it is not stored as a chosen model."""
         if self._find_key_options():
             self.model = OFFLINE_OPTION.ref
 
@@ -90,7 +90,7 @@ class Onboarding:
         return str(await asyncio.to_thread(set_key, "model", ref.strip(), self._env))
 
     def _find_key_options(self) -> list[ModelOption]:
-        """One for each provider that has a key, in the order in which they are known."""
+        """Return one option for each provider with a key, best known first."""
         auth = read_auth_file(self._env)
         settings = add_stored_keys(self._config.providers, auth, self._env)
         found: list[ModelOption] = []

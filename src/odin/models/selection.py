@@ -1,6 +1,8 @@
-"""Which model answers: the one that was named, else one whose key is there, else one on this machine, else none.
+"""Chooses the model of a session and connects to it.
 
-Which model a session begins or goes on with.
+The named model wins, then one whose key is present, then one on this machine, then the offline planner. A resumed
+session keeps its model: this run's flag or variable wins, then the model chosen in the session, then the configuration,
+then the model it had. A fallback does not count as chosen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +27,15 @@ OFFLINE_NOTICE = (
     "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, store a key with `odin auth add`, or see `odin models`."
 )
 OVERRIDES_NAME = "models.json"
-"""The user's own table of models, beside the configuration."""
+"""The user's own model table, next to the configuration."""
 
 _LOCAL_PROVIDERS = ("ollama", "lmstudio", "llamacpp", "vllm", "local")
 
 
 class ModelSelector:
-    """The model in use and how it was found. A new one takes effect with the next request.
+    """The model in use. A change takes effect with the next request.
 
-    Unless `reach_out`, nothing is connected to until a model is named, a prompt is sent or somebody asks what there is.
+    With `eager=False` nothing is connected until a model is named, a prompt is sent or the models are listed.
     """
 
     def __init__(self, config: Config, env: Mapping[str, str], *, eager: bool = True) -> None:
@@ -51,7 +53,7 @@ class ModelSelector:
         self.notice = ""
 
     def use(self, provider: Provider, info: ModelInfo, small: tuple[Provider, ModelInfo] | None = None) -> None:
-        """Take these. With a `lesser` no other model is ever connected to."""
+        """Use this provider. With `small`, no other model is ever connected."""
         self.provider = provider
         self.info = info
         if small is not None:
@@ -63,7 +65,7 @@ class ModelSelector:
 
     @property
     def _settings(self) -> dict[str, ProviderSettings]:
-        """How providers are reached: what the user configured wins over what was found, and has the stored keys."""
+        """Return the provider settings: the user's win over discovered ones, with stored keys added."""
         return add_stored_keys({**self._servers, **self._config.providers}, self._auth, self._env)
 
     @property
@@ -71,9 +73,9 @@ class ModelSelector:
         return f"{self.info.provider}/{self.info.id}" if self.info.provider else self.info.id
 
     async def choose(self, ref: str) -> str:
-        """Connect to the named model; with no name to the first that can be found, at last to the offline planner.
+        """Connect to the named model; without a name to the first one found, or to the offline planner.
 
-        Keys that were stored since count.
+        Keys stored since the last call are used.
         """
         self.notice = ""
         self._auth = read_auth_file(self._env)
@@ -86,13 +88,13 @@ class ModelSelector:
         return self.ref
 
     async def connect_small(self) -> tuple[Provider, ModelInfo]:
-        """The model for small jobs: the configured one, else the offline planner stands in."""
+        """Return the small model: the configured one or the offline planner."""
         if self._small is None:
             self._small = await self._connect(self._config.small_model or "offline")
         return self._small
 
     async def connect_other(self, ref: str) -> tuple[Provider, ModelInfo]:
-        """A model beside the one in use, connected once."""
+        """Return another model than the one in use, connected once."""
         if ref == self._config.small_model or self._is_fixed:
             return await self.connect_small()
         if ref not in self._others:
@@ -100,7 +102,7 @@ class ModelSelector:
         return self._others[ref]
 
     async def list_available(self, *, probe_servers: bool = False) -> tuple[AvailableModel, ...]:
-        """What can be used from here. Nobody is asked; with `look`, the servers on this machine are."""
+        """Return the usable models; `probe_servers` also asks servers on this machine."""
         from odin.models.availability import list_available_models
         from odin.models.local_servers import discover_servers
 
@@ -136,9 +138,9 @@ class ModelSelector:
         return provider, info
 
     async def _fit_context(self, info: ModelInfo, url: str) -> ModelInfo:
-        """With the window that really holds: what the user says, else what a server of theirs says, else the table.
+        """Return the model with its real context window: the user's setting, the server's answer, or the table.
 
-        Only the server knows how much context it was given; and the user, when it does not tell.
+        Only the server knows how much context it was started with.
         """
         context = info.context
         own = self._settings.get(info.provider, ProviderSettings()).models.get(info.id)
@@ -167,7 +169,7 @@ class ModelSelector:
         return ""
 
     async def _discover_servers(self) -> list[tuple[str, str]]:
-        """Find the servers on this machine and remember how to reach them."""
+        """Find the servers on this machine and remember their settings."""
         from odin.models.local_servers import discover_servers
 
         found: list[tuple[str, str]] = []
@@ -178,28 +180,28 @@ class ModelSelector:
 
 
 def _is_private_address(url: str) -> bool:
-    """Whether a server stands on this machine or in this house."""
+    """True if the server is on this machine or in the local network."""
     address = parse_address(url)
     return address.is_loopback or address.host.startswith(("10.", "192.168.")) or address.host.endswith(".local")
 
 
 def _is_hosted(provider: str) -> bool:
-    """Whether the provider is one of the web, of which the address may lead elsewhere for once."""
+    """True for a hosted provider, even if its base URL was overridden to a local address."""
     preset = PRESETS.get(provider)
     return preset is not None and bool(preset.key_names)
 
 
 def load_model_table(env: Mapping[str, str]) -> ModelTable:
-    """The table of models, with the user's own rows in it."""
+    """Return the model table with the user's rows."""
     return ModelTable.load_with_overrides(get_config_dir(env) / OVERRIDES_NAME)
 
 
 _RUN_SOURCES = ("flag", "ODIN_MODEL")
-"""The sources of the configuration that are this run's own word."""
+"""Configuration sources that belong to this run."""
 
 
 class InitialModel(Struct, frozen=True):
-    """`chosen`: somebody named the model for this session. `warning`: the one it had cannot be had any more."""
+    """`chosen`: the user chose the model of this session. `warning`: its earlier model is no longer available."""
 
     chosen: bool = False
     warning: str = ""
@@ -211,9 +213,9 @@ class _EarlierModel(Struct, frozen=True):
 
 
 async def choose_initial_model(models: ModelSelector, config: Config, past: Sequence[Envelope]) -> InitialModel:
-    """Connect to the model of this run: the one it names, else the one chosen in the session, else the configured one.
+    """Connect to this run's model: the one it names, the one chosen in the session, or the configured one.
 
-    Where nothing is configured either, a session goes on with the model it had, and a new one takes what is found.
+    If nothing is configured, a resumed session keeps its model and a new one takes what is found.
     """
     if config.sources.get("model") in _RUN_SOURCES:
         await models.choose(config.model)
@@ -231,7 +233,7 @@ async def choose_initial_model(models: ModelSelector, config: Config, past: Sequ
 
 
 def _find_earlier_model(past: Sequence[Envelope]) -> _EarlierModel:
-    """The model of an earlier run. One that only stood in, for a failing one or for none, does not count."""
+    """Return the model of an earlier run, ignoring fallbacks and the offline planner."""
     for envelope in reversed(past):
         event = envelope.event
         if isinstance(event, ModelChanged) and not event.reason:
