@@ -13,7 +13,7 @@ from odin.config import Options, load
 from odin.config.auth import mask_key, read_auth_file, store_key, validate_key
 from odin.core.errors import ConfigError, UsageError
 from odin.core.op import SetModel
-from odin.policy.protected_files import is_secret_path
+from odin.core.path_names import is_secret_path
 from odin.testing import ScriptedServer, say
 from tests.conftest import Run
 from tests.ui.pseudo import screen

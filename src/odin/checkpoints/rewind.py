@@ -33,9 +33,10 @@ from odin.checkpoints.store import CheckpointStore
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import CheckpointSaved, FileChange, FileState, Redone, Rewound, SkippedFile
 from odin.core.op import Redo, Rewind
+from odin.core.path_names import contains
 from odin.engine.recorder import Recorder
 from odin.engine.speculation import NOTHING_RESTORED, RollbackResult, record_discard
-from odin.policy.paths import contains, find_protected_part
+from odin.policy.paths import find_protected_part
 from odin.session.file_history import RecordedChange, SpeculativeChanges
 
 CHANGED_BY_OTHERS = "somebody else changed it since"

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from odin.policy.protected_files import find_protected_name
+from odin.core.path_names import contains, find_protected_name
 
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 _VIRTUAL_TREES = ("/proc", "/sys", "/dev")
@@ -34,11 +34,6 @@ def resolve_path(path: str, cwd: str) -> str | None:
         return os.path.realpath(join_path(cwd, path))
     except (ValueError, OSError):
         return None
-
-
-def contains(root: str, path: str) -> bool:
-    """Whether a resolved path is the folder or lies in it, compared by components: /proj-evil is not in /proj."""
-    return path == root or path.startswith(root.rstrip("/") + "/")
 
 
 def is_inside(path: str, root: str, cwd: str = "") -> bool:

@@ -24,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.core.event import Mode
+from odin.core.path_names import contains
 from odin.core.policy import RuleAction
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
@@ -182,7 +183,7 @@ class Policy:
                 return _deny_always(f"{path!r} contains a NUL byte, so it is no path.", "no path")
             if paths.is_special_file(path, self.cwd):
                 return _deny_always(f"{path} is a pipe, a socket or a device, not a file.", "special files")
-            if call.kind == "edit" and paths.contains(paths.resolve_path(path, self.cwd) or "/", self.root):
+            if call.kind == "edit" and contains(paths.resolve_path(path, self.cwd) or "/", self.root):
                 return _deny_always(f"{path} is the project folder or one above it, not a file in it.", "folders")
         return None
 
@@ -257,7 +258,7 @@ class Policy:
         found = paths.resolve_path(path, self.cwd) if kind == "read" and self._readable else None
         if found is None or found == self._readable or found.endswith(_LOG_SUFFIX):
             return False
-        return paths.contains(self._readable, found)
+        return contains(self._readable, found)
 
     # --- rules and defaults ---
 

@@ -38,7 +38,7 @@ from odin.core.event import (
     SessionOpened,
     TurnStarted,
 )
-from odin.policy.protected_files import is_secret_path
+from odin.core.path_names import is_secret_path
 from odin.policy.secrets import Redactor
 from odin.session.log import LogHeader, read_header, read_log
 

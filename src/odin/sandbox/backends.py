@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from odin.policy.paths import contains
+from odin.core.path_names import contains
 from odin.sandbox.layout import EMPTY_LAYOUT, SandboxLayout, has_reachable_socket
 from odin.sandbox.probe import SandboxCandidate, find_program
 from odin.sandbox.supervisor import SandboxSetupError, SandboxSupervisor, build_init_argv, open_supervisor

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.policy.paths import contains
-from odin.policy.protected_files import find_protected_name
+from odin.core.path_names import contains, find_protected_name
 
 _GIT_PROTECTED = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
 """What git obeys. Everything else in its folder is data, which commits write."""

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from odin.core.path_names import contains
 from odin.core.tool import SandboxProfile
-from odin.policy.paths import contains
 from odin.sandbox.backends import (
     BUBBLEWRAP_VARIANTS,
     build_nested_argv,

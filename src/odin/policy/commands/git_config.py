@@ -13,7 +13,8 @@ import stat
 import struct
 from pathlib import Path
 
-from odin.policy.paths import contains, is_folder, resolve_path
+from odin.core.path_names import contains
+from odin.policy.paths import is_folder, resolve_path
 
 _MAX_INDEX_BYTES = 50_000_000
 _GITLINK_MODE = b"\x00\x00\xe0\x00"

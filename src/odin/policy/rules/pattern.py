@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from odin.policy import paths
+from odin.core.path_names import contains
 from odin.policy.commands.syntax import ExtractedCommand, ShellWord
 
 _TOKEN = re.compile(r"\*\*/|/\*\*(?![^/])|\*\*|\*|\?|[^*?]", re.DOTALL)
@@ -221,7 +221,7 @@ def _separate_options(words: Sequence[str]) -> tuple[list[str], set[str]]:
 
 def matches_path_strictly(pattern: str, path: str, root: str) -> bool:
     """Whether a real path is meant. What lies outside the project must be named from `/` or `~/` on, by a folder."""
-    if not paths.contains(root, path) and not re.match(r"(//?|~/)[^/*?]", pattern):
+    if not contains(root, path) and not re.match(r"(//?|~/)[^/*?]", pattern):
         return False
     return _matches_path(_expand_pattern(pattern), path, root, loose=False)
 
@@ -258,7 +258,7 @@ def _matches_path(pattern: str, path: str, root: str, *, loose: bool) -> bool:
     """Without a slash a name anywhere in the project, with one a path from its root, or from `/` on."""
     if pattern.startswith("/"):
         return compile_wildcard(pattern, loose=loose)(path)
-    if not paths.contains(root, path):
+    if not contains(root, path):
         return False
     inner = path[len(root.rstrip("/")) :].lstrip("/")
     if "/" not in pattern:

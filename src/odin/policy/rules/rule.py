@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from odin.core.errors import UsageError
+from odin.core.path_names import contains, is_secret_path
 from odin.core.policy import RuleAction, RuleLayer
 from odin.core.registry import canonical_name_of
 from odin.core.tool import Kind
 from odin.policy import paths
 from odin.policy.call import PolicyCall, path_forms_of
 from odin.policy.commands.syntax import ExtractedCommand
-from odin.policy.protected_files import is_secret_path
 from odin.policy.rules.pattern import (
     CommandPattern,
     has_wildcard,
@@ -163,7 +163,7 @@ class Rule(Struct, frozen=True):
         if canonical_name_of(call.name) == "Delete":
             return self.tool == "Delete" and resolve_pattern(self.pattern, call.root) in (found, path)
         if self.bare:
-            return paths.contains(call.root, found) and not explain_sensitivity(path, call)
+            return contains(call.root, found) and not explain_sensitivity(path, call)
         if not matches_path_strictly(self.pattern, found, call.root):
             return False
         return is_exact(self.pattern) or not explain_sensitivity(path, call)

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from odin.core.path_names import is_secret_path
 from odin.core.tool import Subject
 from odin.policy import paths
 from odin.policy.call import PolicyCall, spellings_of
 from odin.policy.commands.analysis import find_outside_word, find_removal_risk, is_outside_word
 from odin.policy.commands.readonly.scope import is_read_only_redirect
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord
-from odin.policy.protected_files import is_secret_path
 from odin.policy.rules.rule import Rule, explain_sensitivity, find_escape_option
 
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")

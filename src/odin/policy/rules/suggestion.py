@@ -6,6 +6,7 @@ follow it, and a deletion is offered by its exact path alone.
 
 from collections.abc import Iterator, Sequence
 
+from odin.core.path_names import contains
 from odin.core.registry import canonical_name_of
 from odin.policy import paths
 from odin.policy.call import PolicyCall
@@ -122,7 +123,7 @@ def _suggest_for_path(call: PolicyCall) -> list[str]:
     found = paths.resolve_path(call.subject.paths[0], call.cwd)
     if found is None or not _is_presentable(found) or set(found) & set("*?()"):
         return []
-    inside = paths.contains(call.root, found) and found != call.root
+    inside = contains(call.root, found) and found != call.root
     shown = f"./{found[len(call.root.rstrip('/')) + 1 :]}" if inside else found
     tool = {"read": "Read", "edit": "Edit"}.get(call.kind, call.name)
     if canonical_name_of(call.name) == "Delete":

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from odin.core.path_names import contains
 from odin.policy.commands.programs import SHELLS, split_loose_words
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
-from odin.policy.paths import contains, resolve_path
+from odin.policy.paths import resolve_path
 
 SOME_VALUE = "\1"
 """Stands for something that is not empty, and not known."""

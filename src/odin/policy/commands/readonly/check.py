@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
+from odin.core.path_names import contains, is_secret_path
 from odin.policy.commands.programs import is_assignment
 from odin.policy.commands.readonly.expressions import EXPRESSION_CHECKS, PROGRAM_COMMANDS
 from odin.policy.commands.readonly.files import FILE_COMMANDS, SEARCH_COMMANDS, TEXT_COMMANDS
@@ -16,8 +17,7 @@ from odin.policy.commands.readonly.options import GlobMatch, ReadOnlyCommand, ex
 from odin.policy.commands.readonly.scope import CommandStep, ReadScope, is_read_only_redirect
 from odin.policy.commands.readonly.system import SYSTEM_COMMANDS, find_tool_check
 from odin.policy.commands.syntax import Redirect, ShellScript, ShellWord, SimpleCommand, split_names
-from odin.policy.paths import contains, resolve_path
-from odin.policy.protected_files import is_secret_path
+from odin.policy.paths import resolve_path
 
 READ_ONLY_COMMANDS: dict[str, ReadOnlyCommand] = {
     **FILE_COMMANDS,

@@ -11,6 +11,7 @@ import os
 import re
 from pathlib import Path
 
+from odin.core.path_names import contains
 from odin.policy.commands.readonly.options import (
     GlobMatch,
     ParsedOptions,
@@ -23,7 +24,7 @@ from odin.policy.commands.readonly.options import (
     has_readable_files,
 )
 from odin.policy.commands.readonly.scope import ReadScope, TreeScan
-from odin.policy.paths import contains, is_folder, join_path, resolve_path
+from odin.policy.paths import is_folder, join_path, resolve_path
 
 _DIGEST = ReadOnlyCommand(has_readable_files, "btz", "binary text tag zero")
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 
+from odin.core.path_names import contains, is_secret_path
 from odin.policy.commands.git_config import has_safe_git_config
 from odin.policy.commands.readonly.options import (
     OperandCheck,
@@ -13,8 +14,7 @@ from odin.policy.commands.readonly.options import (
 )
 from odin.policy.commands.readonly.scope import ReadScope
 from odin.policy.commands.syntax import split_names
-from odin.policy.paths import contains, is_folder, join_path, resolve_path
-from odin.policy.protected_files import is_secret_path
+from odin.policy.paths import is_folder, join_path, resolve_path
 
 _NO_SIGNATURES = r"(?s)(?!.*%[-+ ]?G)(?!.*signature).*"
 """A format with %G, also written %+G, makes git call a signature program."""

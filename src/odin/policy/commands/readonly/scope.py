@@ -13,9 +13,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from odin.core.path_names import contains, is_secret_folder, is_secret_name, is_secret_path
 from odin.policy.commands.syntax import Redirect, ShellScript, SimpleCommand
-from odin.policy.paths import contains, is_folder, is_special_file, resolve_path
-from odin.policy.protected_files import is_secret_folder, is_secret_name, is_secret_path
+from odin.policy.paths import is_folder, is_special_file, resolve_path
 
 
 def is_read_only_redirect(redirect: Redirect) -> bool:

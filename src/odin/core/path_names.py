@@ -1,9 +1,9 @@
-"""Names of files that make other programs run something: git, shells, editors, package managers, agents, build servers.
+"""Classify paths by their names alone, without touching the file system.
 
-They are told by name alone, so that one that does not exist yet is protected too, and by the name as a forgiving file
-system sees it: in any case, with trailing dots or spaces, invisible characters, or in the short 8.3 form.
-
-Names of files that usually hold secrets: a command that would print one of them is asked about.
+Protected files make other programs run something (git, shells, editors, package managers, agents, build servers) or
+hold Odin's own rules. They are recognized by name, so a file that does not exist yet is protected too, and by the name
+as a case-insensitive file system compares it: any case, trailing dots or spaces, invisible characters, or the short 8.3
+form. Secret files usually hold credentials; printing one needs an approval.
 """
 
 import re
@@ -41,25 +41,30 @@ _PROTECTED_CHAINS = tuple(
         ".config/mise .local/state/odin .cache/odin .local/bin .github/workflows .github/actions library/launchagents"
     ).split()
 )
-"""Folders that are protected where they stand below the one before them."""
+"""Folders that are protected only inside the given parent folder."""
 
 _INVISIBLE = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
-"""Characters that some file systems leave out when they compare names."""
+"""Characters that some file systems ignore when they compare names."""
 
 _SHORT_NAME = re.compile(r"([a-z0-9_-]{1,6})~\d+(\.\w{0,3})?")
 _SHORT_STEMS = frozenset(name.lstrip(".").split(".", 1)[0][:6] for name in _PROTECTED_NAMES)
 
 
+def contains(root: str, path: str) -> bool:
+    """True if a resolved path is the folder or lies in it. Compares components: /proj-evil is not in /proj."""
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
 def find_protected_name(names: Sequence[str]) -> str:
-    """The first of the components of a path that makes it one to ask about, or ""."""
-    seen = [fold_name(name) for name in names]
-    for name in seen:
+    """Return the first component (or `parent/child`) that makes a path protected, or ""."""
+    folded = [fold_name(name) for name in names]
+    for name in folded:
         if name in _PROTECTED_NAMES or name.startswith(_PROTECTED_PREFIXES):
             return name
         short = _SHORT_NAME.fullmatch(name) if "~" in name else None
         if short is not None and short[1] in _SHORT_STEMS:
             return name
-    return next(("/".join(chain) for chain in _PROTECTED_CHAINS if _contains_chain(chain, seen)), "")
+    return next(("/".join(chain) for chain in _PROTECTED_CHAINS if _contains_chain(chain, folded)), "")
 
 
 def _contains_chain(chain: Sequence[str], names: Iterable[str]) -> bool:
@@ -68,7 +73,7 @@ def _contains_chain(chain: Sequence[str], names: Iterable[str]) -> bool:
 
 
 def fold_name(name: str) -> str:
-    """The name as a forgiving file system sees it."""
+    """Return the name as a case-insensitive file system compares it."""
     if not name.isascii():
         from unicodedata import normalize
 
@@ -96,7 +101,7 @@ _SECRET_FOLDERS = frozenset((".ssh", ".gnupg", ".aws", ".kube", ".docker"))
 
 
 def is_secret_path(path: str) -> bool:
-    """Whether the last name of a path, or the folder it lies in, is one under which people keep secrets."""
+    """True if the last name of a path, or its parent folder, usually holds secrets."""
     parts = path.rsplit("/", 2)
     return is_secret_name(parts[-1]) or any(map(is_secret_folder, parts[-2:]))
 
