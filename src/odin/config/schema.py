@@ -16,8 +16,8 @@ JSON_SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 _NESTED_TEXTS = {
-    "type": "The API it speaks. `openai` means Responses at api.openai.com and Chat Completions elsewhere.",
-    "models": "What is known of its models, by their ids.",
+    "type": "The API type. `openai` means Responses at api.openai.com and Chat Completions elsewhere.",
+    "models": "Properties of its models, by id.",
     "price_output": "USD per million tokens of output.",
     "price_cache_read": "USD per million tokens read from the provider's cache.",
     "price_cache_write": "USD per million tokens written to the provider's cache.",
@@ -32,13 +32,16 @@ def build_schema() -> dict[str, Any]:
     for shape in (ProviderSettings, ModelSettings, RetrySettings):
         _describe(defs[shape.__name__], shape)
     top: dict[str, Any] = defs.pop("ConfigKeys")
-    properties = {"$schema": {"type": "string", "description": "Where editors find this schema."}, **top["properties"]}
+    properties = {
+        "$schema": {"type": "string", "description": "The URL of this schema, for editors."},
+        **top["properties"],
+    }
     for definition in defs.values():
         definition["additionalProperties"] = False
     return {
         "$schema": JSON_SCHEMA_DRAFT,
         "title": "odinconfig.json",
-        "description": "The configuration of Odin. Text values may hold $NAME, ${NAME} and ${NAME:-default}.",
+        "description": "Odin's configuration. String values may contain $NAME, ${NAME} and ${NAME:-default}.",
         "type": "object",
         "properties": properties,
         "additionalProperties": False,

@@ -19,14 +19,14 @@ from odin.providers.settings import ProviderSettings
 class CheckpointSettings(Struct, frozen=True, kw_only=True):
     """Limits of the project snapshot before a command. A file that is edited is always saved."""
 
-    enabled: Annotated[bool, Meta(description="Save files before they are changed. Without it there is no undo.")] = (
-        True
+    enabled: Annotated[bool, Meta(description="Save files before they change. Required for undo.")] = True
+    max_files: Annotated[int, Meta(description="Maximum number of project files saved before a command.", ge=0)] = (
+        20_000
     )
-    max_files: Annotated[int, Meta(description="Files of the project saved before a command at most.", ge=0)] = 20_000
-    max_bytes: Annotated[int, Meta(description="Bytes of all of them together at most.", ge=0)] = 200_000_000
+    max_bytes: Annotated[int, Meta(description="Maximum total size of these files in bytes.", ge=0)] = 200_000_000
     max_file_bytes: Annotated[int, Meta(description="Larger files are not saved before a command.", ge=0)] = 10_000_000
     max_store_bytes: Annotated[
-        int, Meta(description="When a project's store is larger, what is older than 30 days is removed.", ge=0)
+        int, Meta(description="Above this size a project's store drops checkpoints older than 30 days.", ge=0)
     ] = 2_000_000_000
 
 
@@ -39,13 +39,13 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     mode: Annotated[
         Literal["sequential", "merge", "steer"],
         Meta(
-            description="`sequential`: it waits and is answered by itself. `merge`: it goes into the running turn with "
-            "the next request. `steer`: the same, and calls that have not begun are left out."
+            description="`sequential`: it waits for its own turn. `merge`: it is sent with the running turn's next "
+            "request. `steer`: the same, and tool calls that have not started are skipped."
         ),
     ] = "sequential"
     steering: Annotated[
         Literal["one-at-a-time", "all"],
-        Meta(description="How many steering prompts one request takes."),
+        Meta(description="How many steering prompts are sent with one request."),
     ] = "one-at-a-time"
 
     @property
@@ -62,16 +62,16 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
 
     backend: Annotated[
         SandboxBackend,
-        Meta(description="Which sandbox: `auto` takes the strongest; one that does not work runs no commands."),
+        Meta(description="`auto` uses the strongest available. If the named one does not work, commands do not run."),
     ] = "auto"
-    network: Annotated[bool, Meta(description="Whether commands in the sandbox reach the network.")] = False
+    network: Annotated[bool, Meta(description="Give sandboxed commands network access.")] = False
     writable_paths: Annotated[
         tuple[SandboxEntry, ...],
-        Meta(description="Folders that commands may write beside the project, such as `~/.cache`."),
+        Meta(description="Folders outside the project that commands may write to, such as `~/.cache`."),
     ] = ()
     unsandboxed_commands: Annotated[
         tuple[SandboxEntry, ...],
-        Meta(description="Commands that run outside at once, as the words they begin with, such as `docker`."),
+        Meta(description="Command prefixes that always run without the sandbox, such as `docker`."),
     ] = ()
 
 
@@ -80,20 +80,18 @@ SearchBackend = Literal["none", "brave", "duckduckgo", "searxng"]
 
 class SearchSettings(Struct, frozen=True, kw_only=True):
     backend: Annotated[
-        SearchBackend, Meta(description="The search engine of WebSearch, which is not there without one.")
+        SearchBackend, Meta(description="The search engine of WebSearch. With `none` the tool is not offered.")
     ] = "none"
     api_key: Annotated[
-        str, Meta(description="The key `brave` needs, or $NAME to take it from an environment variable.")
+        str, Meta(description="The API key for `brave`, or $NAME to read it from an environment variable.")
     ] = ""
-    url: Annotated[
-        str, Meta(description="The address of your `searxng`; for the others, one to use instead of the usual.")
-    ] = ""
+    url: Annotated[str, Meta(description="The URL of your `searxng`; for the others, overrides the default URL.")] = ""
 
 
 class WebSettings(Struct, frozen=True, kw_only=True):
-    timeout_s: Annotated[float, Meta(description="Seconds a page or a search may take.", gt=0, le=120)] = 30.0
-    user_agent: Annotated[str, Meta(description="How Odin names itself to web servers. Empty: odin/VERSION.")] = ""
-    search: Annotated[SearchSettings, Meta(description="Searching the web.")] = SearchSettings()
+    timeout_s: Annotated[float, Meta(description="Timeout of a page or search, in seconds.", gt=0, le=120)] = 30.0
+    user_agent: Annotated[str, Meta(description="The User-Agent header. Empty: odin/VERSION.")] = ""
+    search: Annotated[SearchSettings, Meta(description="Web search.")] = SearchSettings()
 
 
 ModeName = Literal["ask", "plan", "edit", "ask_mode", "plan_mode", "edit_mode"]
@@ -109,11 +107,9 @@ def describe(text: str, **limits: Any) -> Meta:
 class RetrySettings(Struct, frozen=True, kw_only=True):
     """How failed model requests are retried."""
 
-    attempts: Annotated[int, describe("How many times a call is made at most; 1 means no retry.", ge=1, le=50)] = 6
-    base_s: Annotated[float, describe("Seconds before the first retry; each later one waits twice as long.", ge=0)] = (
-        1.0
-    )
-    max_s: Annotated[float, describe("The longest wait between two tries, in seconds.", ge=0, le=3600)] = 60.0
+    attempts: Annotated[int, describe("Maximum number of attempts; 1 means no retry.", ge=1, le=50)] = 6
+    base_s: Annotated[float, describe("Seconds before the first retry; doubled for each further one.", ge=0)] = 1.0
+    max_s: Annotated[float, describe("Maximum wait between attempts, in seconds.", ge=0, le=3600)] = 60.0
 
 
 class ConfigKeys(Struct, frozen=True, kw_only=True):
@@ -121,106 +117,104 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
 
     allowed_commands: Annotated[
         NonEmptyTexts,
-        describe(
-            "Commands that run without a question, as the words they begin with: `git status` allows `git status -s`."
-        ),
+        describe("Command prefixes that run without approval: `git status` also allows `git status -s`."),
     ] = field(default=(), name="AllowedCommands")
     forbidden_commands: Annotated[
         NonEmptyTexts,
         describe(
-            "Commands that never run, as the words they begin with, also inside compound commands. "
-            "They win over everything, and all files add to them."
+            "Command prefixes that never run, also inside compound commands. They override everything and are merged "
+            "across files."
         ),
     ] = field(default=(), name="ForbiddenCommands")
-    model: Annotated[str, describe("The planner's model as `provider/model`. Empty: the first that is found.")] = ""
+    model: Annotated[str, describe("The main model as `provider/model`. Empty: the first one found.")] = ""
     small_model: Annotated[
-        str, describe("The lesser model for titles, checks and summaries. Empty: chosen for you.")
+        str, describe("The small model for titles, checks and summaries. Empty: chosen automatically.")
     ] = ""
     fallback_model: Annotated[
         NonEmptyTexts,
-        describe("Models that answer, in this order, while the planner's model cannot: it is overloaded, say."),
+        describe(
+            "Models to use, in this order, while the main model cannot answer, for example because it is overloaded."
+        ),
     ] = ()
-    mode: Annotated[ModeName, describe("The mode of a prompt that names none: `ask`, `plan` or `edit`.")] = "edit_mode"
-    permission_mode: Annotated[PermissionMode, describe("What runs without a question.")] = "default"
-    max_turns: Annotated[int, describe("Model calls in one prompt at most; 0 means no limit.", ge=0)] = 100
-    max_budget_usd: Annotated[float, describe("US dollars one session may cost; 0 means no limit.", ge=0)] = 0.0
+    mode: Annotated[ModeName, describe("The default mode: `ask`, `plan` or `edit`.")] = "edit_mode"
+    permission_mode: Annotated[PermissionMode, describe("What runs without approval.")] = "default"
+    max_turns: Annotated[int, describe("Maximum number of model requests per prompt; 0 means no limit.", ge=0)] = 100
+    max_budget_usd: Annotated[float, describe("Budget of one session in US dollars; 0 means no limit.", ge=0)] = 0.0
     max_budget_usd_per_day: Annotated[
-        float, describe("US dollars all sessions together may cost in a day; 0 means no limit.", ge=0)
+        float, describe("Budget of all sessions per day in US dollars; 0 means no limit.", ge=0)
     ] = 0.0
-    max_tokens: Annotated[int, describe("Tokens in one reply at most.", ge=1)] = 8192
+    max_tokens: Annotated[int, describe("Maximum tokens of one reply.", ge=1)] = 8192
     max_context: Annotated[
-        int, describe("Tokens a request may have at most, whatever the model can hold; 0 means what it can hold.", ge=0)
+        int, describe("Maximum tokens of one request; 0 means the model's context window.", ge=0)
     ] = 0
     compaction: Annotated[
-        CompactionSettings, describe("How a long conversation is kept within the window of the model.")
+        CompactionSettings, describe("How long conversations are kept within the context window.")
     ] = CompactionSettings()
-    temperature: Annotated[Temperature | None, describe("The model's temperature. Not sent when absent.")] = None
-    thinking: Annotated[int, describe("Tokens the model may think with; 0 means no extended thinking.", ge=0)] = 0
-    default_response: Annotated[str, describe("What is shown when the model's final answer is empty.")] = (
+    temperature: Annotated[Temperature | None, describe("The model's temperature. Not sent if unset.")] = None
+    thinking: Annotated[int, describe("Token budget for extended thinking; 0 turns it off.", ge=0)] = 0
+    default_response: Annotated[str, describe("Shown if the model's final answer is empty.")] = (
         "Completed processing; there is no response to show."
     )
     allowed_tools: Annotated[
         NonEmptyTexts,
-        describe("Calls that run without a question: `Tool` or `Tool(pattern)`, such as `Bash(git log:*)`."),
+        describe("Tool calls that run without approval: `Tool` or `Tool(pattern)`, such as `Bash(git log:*)`."),
     ] = ()
     disallowed_tools: Annotated[
         NonEmptyTexts,
-        describe("Calls that never run, in the same form. A bare name is not offered at all. All files add to them."),
+        describe(
+            "Tool calls that never run, in the same form. A bare tool name is not offered at all. Merged across files."
+        ),
     ] = ()
-    restrict_to_workspace: Annotated[bool, describe("Refuse what lies outside the project instead of asking.")] = False
+    restrict_to_workspace: Annotated[bool, describe("Refuse access outside the project instead of asking.")] = False
     confirm_timeout_s: Annotated[
         float,
-        describe("Seconds a permission question waits; then the answer is no. 0 means as long as it takes.", ge=0),
+        describe("Seconds until an unanswered permission request is denied; 0 means never.", ge=0),
     ] = 0.0
     question_timeout_s: Annotated[
-        float, describe("Seconds a question of the model waits for an answer; 0 means as long as it takes.", ge=0)
+        float, describe("Seconds until an unanswered question of the model times out; 0 means never.", ge=0)
     ] = 0.0
-    read_before_edit: Annotated[bool, describe("A file must have been read before it is changed.")] = True
+    read_before_edit: Annotated[bool, describe("Require that a file was read before it is changed.")] = True
     speculate: Annotated[
-        bool, describe("Begin calls that can be taken back while the model still writes its reply.")
+        bool, describe("Start tool calls that can be rolled back while the reply is still streaming.")
     ] = True
     cache: Annotated[
-        CacheSettings, describe("What an agent keeps of the files it has read, and how edits are checked against it.")
+        CacheSettings, describe("The cache of files the agent has read, and how edits are checked against it.")
     ] = CacheSettings()
     checkpoints: Annotated[
         CheckpointSettings,
-        describe("What is saved before files change, so that undo can bring it back. User file only."),
+        describe("File snapshots for undo. User file only."),
     ] = CheckpointSettings()
-    sandbox: Annotated[
-        SandboxSettings, describe("What commands are kept in, and what is let out of it. User file only.")
-    ] = SandboxSettings()
+    sandbox: Annotated[SandboxSettings, describe("The sandbox for commands. User file only.")] = SandboxSettings()
     env_passthrough: Annotated[
         NonEmptyTexts,
-        describe("Secret-looking environment variables that commands may see all the same. User file only."),
+        describe("Environment variables that look secret but are passed to commands anyway. User file only."),
     ] = ()
     providers: Annotated[
-        dict[str, ProviderSettings], describe("Where models are reached and with which key. User file only.")
+        dict[str, ProviderSettings], describe("API addresses and keys of providers. User file only.")
     ] = field(default_factory=dict[str, ProviderSettings])
     web: Annotated[WebSettings, describe("How web pages are fetched and searched. User file only.")] = WebSettings()
-    retry: Annotated[RetrySettings, describe("How a failed model call is tried again.")] = RetrySettings()
-    queue: Annotated[QueueSettings, describe("What becomes of a prompt that comes while another is answered.")] = (
-        QueueSettings()
-    )
-    tui: Annotated[TuiSettings, describe("How the terminal app looks and behaves. User file only.")] = TuiSettings()
+    retry: Annotated[RetrySettings, describe("Retries of failed model requests.")] = RetrySettings()
+    queue: Annotated[QueueSettings, describe("What happens to prompts sent while Odin is busy.")] = QueueSettings()
+    tui: Annotated[TuiSettings, describe("The terminal app. User file only.")] = TuiSettings()
     commands: Annotated[
         dict[str, Any],
         describe(
             "Custom commands: name → text, or name → `body`, `description` and `argument-hint`. "
-            "`$ARGUMENTS` in a text is what was typed behind the name. Files in `commands` win over these."
+            "`$ARGUMENTS` in a text stands for what was typed after the name. Files in `commands` override these."
         ),
     ] = field(default_factory=dict[str, Any])
     system_header: Annotated[
-        str, describe("A block of text that stands before the system prompt, where an API wants one. User file only.")
+        str, describe("A text block sent before the system prompt, for APIs that require one. User file only.")
     ] = ""
     rules: Annotated[
         list[Any] | dict[str, Any],
-        describe(
-            "What is allowed, asked about and denied, by tool and pattern. All files add to them, in their order."
-        ),
+        describe("Rules that allow, ask about or deny tool calls by tool and pattern. Merged across files, in order."),
     ] = field(default_factory=list[Any])
     hooks: Annotated[
         dict[str, Any],
-        describe("Programs that are told what happens and may have a say in it, by event. All files add to them."),
+        describe(
+            "Programs to run at defined points, by event; they can block or change what happens. Merged across files."
+        ),
     ] = field(default_factory=dict[str, Any])
 
 

@@ -216,7 +216,7 @@ async def _query_ollama(questions: _ServerQueries, tags: list[dict[str, Any]], e
 
 
 def _parse_ollama_context(show: dict[str, Any], usual: int) -> int:
-    """Return the context the model will be loaded with: its num_ctx or the server's default, at most what it supports."""
+    """Return the context the model will be loaded with: its num_ctx or the default, at most what it supports."""
     own = re.search(r"^\s*num_ctx\s+(\d+)", str(show.get("parameters", "")), re.MULTILINE)
     trained = next(
         (_parse_count(n) for key, n in _as_object(show.get("model_info")).items() if key.endswith(".context_length")), 0
