@@ -199,5 +199,5 @@ def test_numbers_go_past_those_that_were_used(recording: Recording) -> None:
         events = recording.events[:lost] + recording.events[lost + 1 :]
         state = SessionState.fold(events)
         names = {envelope.agent for envelope in events} - {""}
-        assert f"agent-{state.agent_count + 1}" not in names
+        assert f"agent-{state.sub_agents.agent_count + 1}" not in names
         assert state.seq == max(envelope.seq for envelope in events)

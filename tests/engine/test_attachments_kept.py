@@ -127,17 +127,17 @@ def test_a_prompt_on_the_command_line_that_brings_a_bad_picture(run_odin: Run, w
 class TestFold:
     def test_pictures_and_notes_of_a_prompt_that_joined(self) -> None:
         thread = Thread()
-        thread.start(TurnStarted("a", "go", "edit_mode", images=(SHOT,)))
+        thread.apply(TurnStarted("a", "go", "edit_mode", images=(SHOT,)))
         thread.add_note("more")
         thread.add_reply(ReplyMessage((Text("ok"),)))
-        thread.inject(PromptInjected("b", "and", "edit_mode", "a", notes=("Context from /x:\n1",), images=(SHOT,)))
+        thread.apply(PromptInjected("b", "and", "edit_mode", "a", notes=("Context from /x:\n1",), images=(SHOT,)))
         first, _, second = thread.build_history()
         assert first == PromptMessage("go", ("more",), (SHOT,))
         assert second == PromptMessage("and", ("Context from /x:\n1",), (SHOT,))
 
     def test_a_pruned_picture_leaves_a_word(self) -> None:
         thread = Thread()
-        thread.start(TurnStarted("a", "go", "edit_mode", ("n",), images=(SHOT,)))
+        thread.apply(TurnStarted("a", "go", "edit_mode", ("n",), images=(SHOT,)))
         thread.prune(ResultsPruned(images=(SHOT.path,)))
         assert thread.build_history() == (PromptMessage("go", ("n", IMAGE_REMOVED)),)
 

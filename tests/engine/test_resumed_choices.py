@@ -178,7 +178,7 @@ class TestPermissionMode:
         assert (await again.client.snapshot()).permission_mode == "plan"
         session = (await again.client.get_info()).session
         state = SessionState.fold(read_log(SessionStore(home / ".local/state/odin", str(workspace)).path_of(session)))
-        assert state.permission_mode == "plan"
+        assert state.permissions.mode == "plan"
         later = await go_on(start, again, **asking)
         assert (await later.client.get_info()).permission_mode == "acceptEdits"
         assert (await later.client.snapshot()).permission_mode == "acceptEdits"

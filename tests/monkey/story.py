@@ -176,9 +176,9 @@ def _told(shot: Snapshot) -> dict[str, Any]:
 
 def _paid(log: list[Envelope], state: SessionState) -> None:
     records = [envelope.event for envelope in log if isinstance(envelope.event, UsageRecorded)]
-    assert state.usage == sum((record.usage for record in records), Usage())
-    assert abs(state.cost_usd - sum(record.cost_usd for record in records)) < 1e-9
-    assert sum((spent.usage for spent in state.snapshot().spent_by_model.values()), Usage()) == state.usage
+    assert state.totals.usage == sum((record.usage for record in records), Usage())
+    assert abs(state.totals.cost_usd - sum(record.cost_usd for record in records)) < 1e-9
+    assert sum((spent.usage for spent in state.snapshot().spent_by_model.values()), Usage()) == state.totals.usage
 
 
 def _listed(path: Path, state: SessionState) -> None:
@@ -189,7 +189,7 @@ def _listed(path: Path, state: SessionState) -> None:
     row = next(row for row in index.list_entries() if row.id == session)
     fresh = index_entry_of(session, path, row.size, row.mtime_ns)
     assert _row(row) == _row(fresh)
-    assert (row.model, row.title, row.cwd, row.usage) == (state.model, state.title, state.cwd, state.usage)
+    assert (row.model, row.title, row.cwd, row.usage) == (state.model, state.title, state.cwd, state.totals.usage)
 
 
 def _row(digest: IndexEntry) -> dict[str, Any]:

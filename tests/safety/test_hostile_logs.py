@@ -152,7 +152,7 @@ async def test_what_a_resumed_session_lets_run_is_said(start: Start, workspace: 
     here = SessionOpened(str(workspace), "m", "1", root=str(workspace))
     hand_over(store_of(home, workspace), here, *turn("t1", "hi"), *BOLD, cwd=str(workspace))
     talk = await start([call("ExecuteCommand", {"command": "touch made"}), say("Done.")], resume=NAME, yes=False)
-    (said,) = [line for line in (await talk.client.get_info()).warnings if "without a question" in line]
+    (said,) = [line for line in (await talk.client.get_info()).warnings if "without asking" in line]
     assert "permission mode acceptEdits, rule ExecuteCommand(touch:*)" in said
     await talk.say("go on")
     assert (workspace / "made").exists()
@@ -161,7 +161,7 @@ async def test_what_a_resumed_session_lets_run_is_said(start: Start, workspace: 
 async def test_nothing_is_said_of_a_session_that_allows_nothing(start: Start, workspace: Path, home: Path):
     hand_over(store_of(home, workspace), *turn("t1", "hi"), cwd=str(workspace))
     talk = await start([say("Done.")], resume=NAME)
-    assert not any("without a question" in warning for warning in (await talk.client.get_info()).warnings)
+    assert not any("without asking" in warning for warning in (await talk.client.get_info()).warnings)
 
 
 async def test_everything_allowed_is_never_taken_over(start: Start, workspace: Path, home: Path):

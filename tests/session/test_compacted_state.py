@@ -56,7 +56,7 @@ def numbered(events: list[AnyEvent]) -> list[Envelope]:
 
 def seen(state: SessionState) -> tuple[object, ...]:
     thread = state.thread_of()
-    return state.build_history(), thread.summary, thread.prompt, state.turns, state.context_tokens, state.files
+    return state.build_history(), thread.summary, thread.prompt, state.turns, state.conversation.tokens, state.files
 
 
 @settings(max_examples=300)

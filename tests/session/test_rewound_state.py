@@ -84,7 +84,7 @@ def test_any_mixture_leaves_the_turns_that_were_not_taken_back(moves: list[tuple
     state = SessionState.fold(session.log, "s")
     assert [turn.id for turn in state.turns] == session.turns
     assert [turn.files for turn in state.turns] == [1] * len(session.turns)
-    assert [todo.id for todo in state.todos] == session.turns[-1:]
+    assert [todo.id for todo in state.conversation.todos] == session.turns[-1:]
     history = state.build_history()
     assert [message.text for message in history if isinstance(message, PromptMessage)] == session.turns
     asked = [call.id for message in history if isinstance(message, ReplyMessage) for call in message.calls]
@@ -92,6 +92,6 @@ def test_any_mixture_leaves_the_turns_that_were_not_taken_back(moves: list[tuple
         result.call_id for message in history if isinstance(message, ToolMessage) for result in message.results
     ]
     assert asked == given_back == [name.replace("p", "c") for name in session.turns]
-    assert (state.redoable_rewind is not None) == bool(session.undone)
+    assert (state.conversation.redoable_rewind is not None) == bool(session.undone)
     for name in session.turns:
         assert f"/{name}" in [change.change.before.path for change in state.list_changes_since(name) or ()]

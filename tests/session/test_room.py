@@ -54,5 +54,5 @@ def test_a_prompt_that_is_over_takes_less_than_a_kilobyte() -> None:
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert state.turn_count == 50 + TURNS
+    assert len(state.conversation.turns) == 50 + TURNS
     assert grown / TURNS < MOST_BYTES

@@ -132,12 +132,12 @@ def test_a_turn_keeps_its_record() -> None:
     )
     running = SessionState.fold(wrap(*events))
     (turn,) = running.turns
-    assert running.is_executing
+    assert running.conversation.is_executing
     assert (turn.body, turn.mode, turn.updates, turn.todos) == ("hi", "ask_mode", ("reading",), (todo,))
     assert turn.tool_history[0].files == ("/a",)
     done = SessionState.fold(wrap(*events, TurnEnded("t", "end_turn", "answer")))
     (turn,) = done.turns
-    assert not done.is_executing
+    assert not done.conversation.is_executing
     assert (turn.answer_summary, turn.updates, turn.reason) == ("answer", (), "end_turn")
 
 
@@ -145,7 +145,7 @@ def test_a_failed_turn_resets_executing_and_updates() -> None:
     state = SessionState.fold(
         wrap(TurnStarted("t", "hi", "ask_mode"), StatusUpdated("x"), TurnEnded("t", "error", error="boom"))
     )
-    assert not state.is_executing
+    assert not state.conversation.is_executing
     assert state.turns[0].updates == ()
 
 

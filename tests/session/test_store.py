@@ -225,7 +225,13 @@ def test_the_list_agrees_with_the_fold_however_the_log_grew(store: SessionStore,
     state = SessionState.fold(read_log(log.path))
     (row,) = index.list_summaries()
     turns = state.turns
-    assert _facts(row) == (turns[0].body if turns else "", len(turns), state.model, state.usage, state.cost_usd)
+    assert _facts(row) == (
+        turns[0].body if turns else "",
+        len(turns),
+        state.model,
+        state.totals.usage,
+        state.totals.cost_usd,
+    )
     info = log.path.stat()
     fresh = index_entry_of("one", log.path, info.st_size, info.st_mtime_ns)
     assert (fresh.title, fresh.first, fresh.turns, fresh.original) == (

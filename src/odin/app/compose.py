@@ -59,7 +59,7 @@ from odin.policy.modes import mode_of, spec_of
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.session.log import read_log
-from odin.session.permissions import Grants, describe_resumed_grants
+from odin.session.permissions import describe_resumed_grants
 from odin.session.state import SessionState
 from odin.tools import ToolDeps, build_standard_tools
 from odin.tools.agent import AgentTool
@@ -152,8 +152,8 @@ class _Composition:
             question_timeout=config.question_timeout_s,
             confirm_timeout=config.confirm_timeout_s,
         )
-        self._earlier_grants = Grants(state.rules, state.chosen_permission_mode, state.budget_usd)
-        self._grants = granted = state.get_grants(to_valid_unicode(config.root))
+        self._earlier_grants = state.permissions.grants
+        self._grants = granted = state.permissions.get_grants(to_valid_unicode(config.root))
         self.rule_set = load_rule_set(config, env, granted.rules)
         self.rules = RuleChanges(self.rule_set, self.recorder)
         self.policy = policy_of(config, options, cwd, self.rule_set, granted.permission, str(log.path.parent))
@@ -163,7 +163,10 @@ class _Composition:
         self.redact = build_redactor(config, env, past)
         self._job_notifier = JobNotifier(self.recorder, self.redact)
         self._background = BackgroundProcesses(
-            self._runner, log.path.parent / "spawn-logs", used_ids=state.spawn_count, listener=self._job_notifier
+            self._runner,
+            log.path.parent / "spawn-logs",
+            used_ids=state.sub_agents.spawn_count,
+            listener=self._job_notifier,
         )
         self._team = SubAgentRunner(
             recorder=self.recorder,
@@ -276,7 +279,7 @@ class _Composition:
             return CostBudget(self.recorder, usual=usual, chosen=chosen, earlier=earlier)
         from odin.app.usage import TodaysCost
 
-        today = TodaysCost(projects, lambda: state.cost_usd)
+        today = TodaysCost(projects, lambda: state.totals.cost_usd)
         per_day = config.max_budget_usd_per_day
         return CostBudget(self.recorder, usual=usual, chosen=chosen, earlier=earlier, per_day=per_day, today=today)
 

@@ -222,7 +222,7 @@ class Rewinder:
 
     async def plan_redo(self, op: Redo) -> tuple[Rewound, RestorePlan]:
         await self._checkpoints.record_pending()
-        undone = self._recorder.state.redoable_rewind
+        undone = self._recorder.state.conversation.redoable_rewind
         if undone is None:
             raise UsageError(
                 "There is nothing to redo.", "Only a rewind after which nothing was asked can be taken back."

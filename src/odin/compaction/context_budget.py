@@ -161,7 +161,7 @@ class ContextBudget:
 
     def _calibrate_after_resume(self, planner: Planner) -> None:
         """After a resume, what the last reply of the run before reported stands for what was not measured here."""
-        known = self.deps.recorder.state.context_tokens
+        known = self.deps.recorder.state.conversation.tokens
         if self.estimator.is_calibrated or self.agent or not known:
             return
         messages = self.thread.build_history()

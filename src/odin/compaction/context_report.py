@@ -21,13 +21,13 @@ def build_context_report(
     state: SessionState, planner: Planner, *, limit: int, threshold: int = 0, expected: int = 0
 ) -> ContextReport:
     """`expected` is what the next request will take, for when the model has not said how much there is."""
-    measured = state.is_context_measured and state.context_tokens > 0
+    measured = state.conversation.is_measured and state.conversation.tokens > 0
     history = state.build_history()
     heard = _trim_to_last_reply(history) if measured else history
     parts = _sum_by_source(
         [*_measure_fixed(planner), *_measure_summary(state), *_measure_messages(heard, images=planner.info.images)]
     )
-    used = state.context_tokens if measured else expected or sum(part.tokens for part in parts)
+    used = state.conversation.tokens if measured else expected or sum(part.tokens for part in parts)
     info = planner.info
     model = f"{info.provider}/{info.id}" if info.provider else info.id
     return ContextReport(model, used, limit, threshold, measured, scale_parts(parts, used))

@@ -67,7 +67,7 @@ class PendingSummary(Struct, frozen=True):
 def facts_of(keeper: ContextBudget, scope: CallScope) -> SummaryFacts:
     """What the session knows, whatever a model remembers."""
     state, agent = keeper.deps.recorder.state, keeper.agent
-    agents = {record.id: record for record in state.agents}
+    agents = {record.id: record for record in state.sub_agents.records}
     mine = agents.get(agent)
     others = tuple(f"- {record.id}: {record.task[:200]}" for record in agents.values()) if not agent else ()
     changed = dict.fromkeys(change.change.before.path for change in state.file_history.list_since(0))
@@ -75,7 +75,7 @@ def facts_of(keeper: ContextBudget, scope: CallScope) -> SummaryFacts:
         environment=describe_environment(scope.cwd, scope.root),
         earlier=earlier_summary_of(keeper),
         prompt=keeper.thread.prompt,
-        todos=(mine.todos if mine else ()) if agent else state.todos,
+        todos=(mine.todos if mine else ()) if agent else state.conversation.todos,
         agents=others,
         files=tuple(keeper.deps.files()),
         changed=tuple(changed),
@@ -317,7 +317,7 @@ class CompactionWorker:
     async def begin_manual(self, planner: Planner, scope: CallScope, focus: str, profile: CompactionProfile) -> bool:
         if self.is_running or len(self._get_messages()) < 2:
             return False
-        busy = self._deps.recorder.state.is_executing
+        busy = self._deps.recorder.state.conversation.is_executing
         chosen: CompactionProfile = profile if profile != "auto" else "continuation" if busy else "archival"
         return await self._begin_summary(planner, scope, "manual", focus, chosen)
 
@@ -356,7 +356,7 @@ class CompactionWorker:
             text = self._build_local(planner, scope, cut) if goes_on else ""
         if text and self._budget.thread.lineage == lineage:
             self._pending = PendingSummary(text, cut, lineage, trigger, profile)
-            if not self._deps.recorder.state.is_executing and not self._budget.agent:
+            if not self._deps.recorder.state.conversation.is_executing and not self._budget.agent:
                 with suppress(OdinError):  # a log that cannot be written is told by the turn that needs it
                     await self.apply(scope)
 

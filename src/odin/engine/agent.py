@@ -100,7 +100,7 @@ class Agent:
         self._runner: asyncio.Task[None] | None = None
         self._last_mode: Mode | None = None
         self._last_date = ""
-        self._context = [item.note for item in left.unsent_context] if left else []
+        self._context = [item.note for item in left.conversation.unsent_context] if left else []
         self._notifications: list[Prompt] = []
         self.is_held = False
         """Whether it may not begin a turn by itself now."""
@@ -298,7 +298,7 @@ class Agent:
             try:
                 ended = await task
                 if ended.error_kind == PromptBlocked.__name__:
-                    self.reset_context(self._recorder.state.unsent_context)
+                    self.reset_context(self._recorder.state.conversation.unsent_context)
                     self._attachments.forget()
             except asyncio.CancelledError:
                 task.cancel()

@@ -43,7 +43,7 @@ class CostBudget:
 
     def get_refusal(self) -> BudgetSpent | None:
         """Why no model may be asked now."""
-        spent = self._recorder.state.cost_usd
+        spent = self._recorder.state.totals.cost_usd
         if self.limit and spent >= self.limit:
             return BudgetSpent(
                 f"The budget of this session, {format_dollars(self.limit)}, is used up: "

@@ -253,7 +253,7 @@ class LocalClient:
                 return False
             self._open_session()
             self._recorder.emit(MessageRemoved())
-            self._agent.reset_context(state.unsent_context)
+            self._agent.reset_context(state.conversation.unsent_context)
         return True
 
     async def _compact(self, op: Compact) -> bool:
@@ -312,7 +312,7 @@ class LocalClient:
                 await self._checkpoints.rewind_or_redo(op)
             finally:
                 self._agent.is_held = False
-            self._agent.reset_context(self._recorder.state.unsent_context)
+            self._agent.reset_context(self._recorder.state.conversation.unsent_context)
         return True
 
     def _open_session(self) -> None:

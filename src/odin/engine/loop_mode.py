@@ -221,7 +221,7 @@ class LoopMode:
         return self._recorder.state.loop.is_active
 
     def get_status(self) -> LoopStatus:
-        spent = self._recorder.state.cost_usd if self._cost_at_end is None else self._cost_at_end
+        spent = self._recorder.state.totals.cost_usd if self._cost_at_end is None else self._cost_at_end
         status = self._recorder.state.loop.status
         cost = 0.0 if status.state == "idle" else spent - self._cost_before
         return msgspec.structs.replace(status, cost_usd=cost)
@@ -233,7 +233,7 @@ class LoopMode:
         self._iteration = self._stalled = 0
         self._is_unverified = False
         self._seen_results.clear()
-        self._cost_before, self._cost_at_end = self._recorder.state.cost_usd, None
+        self._cost_before, self._cost_at_end = self._recorder.state.totals.cost_usd, None
         self._set_state("executing")
 
     def switch_off(self, why: str = "") -> bool:
@@ -271,7 +271,7 @@ class LoopMode:
         if action == "none":
             self.switch_off(decision.why)
         elif action in ("completed", "blocked", "budget_exhausted"):
-            self._cost_at_end = self._recorder.state.cost_usd
+            self._cost_at_end = self._recorder.state.totals.cost_usd
             self._set_state(action, decision.why)
         else:
             return self._continue(decision)
@@ -299,8 +299,8 @@ class LoopMode:
             signals=parse_signals(ended.text),
             iteration=self._iteration,
             limit=MAX_ITERATIONS,
-            todos=tuple(todo.content for todo in state.todos if todo.status in _OPEN_STATUSES),
-            agents=len(state.agents),
+            todos=tuple(todo.content for todo in state.conversation.todos if todo.status in _OPEN_STATUSES),
+            agents=len(state.sub_agents.records),
             is_unverified=self._is_unverified,
             stalled=self._stalled,
         )

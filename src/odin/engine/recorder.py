@@ -86,7 +86,7 @@ class Recorder:
         if self._log is None:
             return None
         self._unwritten.append(envelope)
-        if self._failing and self.state.is_executing and not isinstance(envelope.event, _RETRIED_EVENTS):
+        if self._failing and self.state.conversation.is_executing and not isinstance(envelope.event, _RETRIED_EVENTS):
             return None
         return self._write_pending(self._log, sync=isinstance(envelope.event, _SYNCED_EVENTS))
 

@@ -134,4 +134,4 @@ class SubAgentRunner:
 
     def _make_name(self) -> str:
         """A name no agent of this session has had, also after a resume."""
-        return f"agent-{self._recorder.state.agent_count + 1}"
+        return f"agent-{self._recorder.state.sub_agents.agent_count + 1}"

@@ -1,18 +1,13 @@
-"""The turns of a session, each with the way back to before it.
-
-The conversation with the main agent: what was said in it, and the way back to before each prompt.
-"""
+"""The main agent's conversation: its turns, todos, context and known files, with a rewind point for each turn."""
 
 from collections.abc import Callable, Iterable
 from sys import intern
-from typing import Any
 
 import msgspec
 
 from odin.core.client import ContextItem, ToolUse, TurnRecord
 from odin.core.errors import PromptBlocked
 from odin.core.event import (
-    AnyEvent,
     CachedFile,
     Compacted,
     ContextAdded,
@@ -38,13 +33,13 @@ from odin.core.event import (
 )
 from odin.core.text import join_some
 from odin.session.history import find_paths_in_view
-from odin.session.thread import Thread, ThreadMark, apply_thread_event
+from odin.session.thread import Thread, ThreadMark
 
 
 class RewindPoint(msgspec.Struct, frozen=True):
-    """The conversation at one moment: what a rewind goes back to and what its redo brings back.
+    """The state of the conversation that a rewind or a redo restores.
 
-    `seq` is the number of the first event after it: the log up to there is the moment, whatever was forgotten since.
+    `seq` is the number of the first event after this point, so the state can be rebuilt from the log.
     """
 
     mark: ThreadMark
@@ -55,9 +50,9 @@ class RewindPoint(msgspec.Struct, frozen=True):
 
 
 class PastTurn:
-    """What is known of one prompt, and the moment before it, to which a rewind returns.
+    """One turn, and the rewind point before it.
 
-    `told` counts the context items that the conversation holds since.
+    `context_count` is the number of context items that messages already contain; later ones are still unsent.
     """
 
     __slots__ = (
@@ -76,10 +71,10 @@ class PastTurn:
         "todos",
     )
 
-    def __init__(self, event: TurnStarted, started: float, moment: RewindPoint, changes: int) -> None:
-        self.rewind_point = moment
+    def __init__(self, event: TurnStarted, started: float, rewind_point: RewindPoint, changes: int) -> None:
+        self.rewind_point = rewind_point
         self.change_count = changes
-        self.context_count = len(moment.context)
+        self.context_count = len(rewind_point.context)
         self.started = started
         self.id = event.id
         self.body = event.display_text or event.text
@@ -107,7 +102,7 @@ class PastTurn:
         self._changed.update(paths)
 
     def end(self, answer: str, reason: ExitReason) -> None:
-        """There are thousands of these in a long session: one that is over takes no more room than it needs."""
+        """Record how the turn ended. A long session has thousands of turns, so free what only a running turn needs."""
         self.answer = answer
         self.reason = reason
         self._tools = tuple(self._tools)
@@ -129,9 +124,9 @@ class PastTurn:
 
 
 class UndoneRewind(msgspec.Struct, frozen=True):
-    """A rewind that can be taken back. `moment` and `thread` are None when it left the conversation alone.
+    """A rewind that can be redone. `rewind_point` and `thread` are None if it changed only files.
 
-    `context` counts the context items it left; those after them came later.
+    `context_count` is the number of context items right after the rewind; later ones survive the redo.
     """
 
     event: Rewound
@@ -146,15 +141,15 @@ REDO_NOTE = "The user put file changes back with redo. Read these files again be
 _MAX_NAMED_FILES = 20
 
 ReadLog = Callable[[], Iterable[Envelope]]
-"""Reads the log again from its beginning."""
+"""Reads the log from the beginning."""
 
 
 class MainConversation:
-    """What the main agent and people said, planned and know of files. Sub-agents have no part in it.
+    """The fold of the main agent's events; events of sub-agents are ignored.
 
-    Messages that a summary has replaced are not kept. `past` is how they are found again when a rewind goes back
-    behind the summary. `changes` counts what was done to files so far. `tokens` is what fills the window of `limit`
-    tokens, as the model told last; `measured` says whether that was this very conversation.
+    Messages replaced by a summary are dropped. A rewind to before the summary rebuilds them with `read_log`.
+    `count_changes` returns the number of file changes so far. `tokens` of the context window (`limit`) were in use
+    according to the last reply; `is_measured` is False if the conversation was shortened since.
     """
 
     def __init__(self, read_log: ReadLog | None, count_changes: Callable[[], int]) -> None:
@@ -171,136 +166,125 @@ class MainConversation:
         self._read_log = read_log
         self._count_changes = count_changes
 
-    def apply(self, envelope: Envelope) -> None:
+    def apply(self, envelope: Envelope) -> None:  # noqa: C901 (one case per event)
         if envelope.agent:
             return
         event = envelope.event
-        if type(event) in _SHORTENING_EVENTS:
+        if isinstance(event, _SHORTENING_EVENTS):
             self.is_measured = False
-        step = _CONVERSATION_HANDLERS.get(type(event))
-        if step is None:
-            apply_thread_event(self.thread, event)
-        else:
-            step(self, event, envelope)
+        match event:
+            case ToolEnded():
+                self.thread.apply(event)
+                if self.turns:
+                    self.turns[-1].add_tool_use(ToolUse(intern(event.name), event.files, event.note))
+            case UsageRecorded():
+                if event.purpose == "planner":
+                    self.tokens, self.limit, self.is_measured = event.usage.total, event.context_window, True
+            case FileCached():
+                self.files[event.file.path] = event.file
+            case StatusUpdated():
+                if self.turns and self.is_executing:
+                    self.turns[-1].add_update(event.text)
+            case TurnStarted():
+                self._start_turn(event, envelope)
+            case TurnEnded():
+                self._end_turn(event)
+            case NoteAdded():
+                self.thread.apply(event)
+                if self.turns:
+                    self.turns[-1].context_count += sum(item.note in event.text for item in self.unsent_context)
+            case TodosChanged():
+                self.todos = event.todos
+                if self.turns:
+                    self.turns[-1].todos = event.todos
+            case ContextAdded():
+                self.context.append(ContextItem(event.content, event.path, event.command))
+            case ContextSummarized():
+                self.thread.add_summary(event.calls, tuple(item.note for item in self.context_events))
+                self.context = [ContextItem(event.text)]
+            case ResultsPruned():
+                self.thread.apply(event)
+                self._drop_files_out_of_view()
+            case Compacted():
+                self.thread.apply(event)
+                self._drop_files_out_of_view()
+                self.tokens = event.tokens_after
+            case Rewound():
+                self._rewind(event, envelope.seq)
+            case Redone():
+                self._redo(event)
+            case SessionOpened():
+                self.is_executing = False
+            case _:
+                self.thread.apply(event)
 
     @property
     def redoable_rewind(self) -> Rewound | None:
-        """The rewind that a redo would take back."""
+        """The rewind that a redo would reverse."""
         return self._undone_rewinds[-1].event if self._undone_rewinds else None
 
     @property
     def context_events(self) -> tuple[ContextAdded, ...]:
-        """The pieces of context, as they came."""
         return tuple(_context_event_of(item) for item in self.context)
 
     @property
     def unsent_context(self) -> tuple[ContextAdded, ...]:
-        """Context that came after the last prompt, so that no message holds it yet."""
-        told = self.turns[-1].context_count if self.turns else 0
-        return tuple(_context_event_of(item) for item in self.context[told:])
+        """Context added after the last prompt, which no message contains yet."""
+        sent = self.turns[-1].context_count if self.turns else 0
+        return tuple(_context_event_of(item) for item in self.context[sent:])
 
-    def find_turn(self, name: str) -> PastTurn | None:
-        at = self._index_of_turn(name)
-        return None if at is None else self.turns[at]
+    def find_turn(self, turn: str) -> PastTurn | None:
+        index = self._index_of_turn(turn)
+        return None if index is None else self.turns[index]
 
     def record_file_changes(self, changes: tuple[FileChange, ...]) -> None:
-        """The turn changed these files, whichever of its agents did."""
+        """Count these changes, by any agent, as changes of the current turn."""
         if self.turns and changes:
             self.turns[-1].add_changed_paths(change.before.path for change in changes)
 
     def _index_of_turn(self, turn: str) -> int | None:
-        found = [number for number, item in enumerate(self.turns) if item.id == turn]
-        return found[-1] if found else None
+        indexes = [index for index, item in enumerate(self.turns) if item.id == turn]
+        return indexes[-1] if indexes else None
 
-    # One small step per kind of event; those that only the thread hears of have none.
-
-    def _on_session_opened(self, event: SessionOpened, envelope: Envelope) -> None:
-        self.is_executing = False
-
-    def _on_turn_started(self, event: TurnStarted, envelope: Envelope) -> None:
+    def _start_turn(self, event: TurnStarted, envelope: Envelope) -> None:
         turn = PastTurn(event, envelope.ts, self._capture_rewind_point(envelope.seq), self._count_changes())
-        apply_thread_event(self.thread, event)
+        self.thread.apply(event)
         self._undone_rewinds.clear()
         self.is_executing = True
         self.turns.append(turn)
 
-    def _on_turn_ended(self, event: TurnEnded, envelope: Envelope) -> None:
-        apply_thread_event(self.thread, event)
+    def _end_turn(self, event: TurnEnded) -> None:
+        self.thread.apply(event)
         self.is_executing = False
         turn = self.turns[-1] if self.turns else None
-        if turn is None or turn.id != event.id:  # a rewind has taken it back, or its beginning was lost
+        if turn is None or turn.id != event.id:  # a rewind removed the turn, or the log lost its start
             return
         if event.error_kind == PromptBlocked.__name__:
             self._rewind_to(self.turns.pop().rewind_point)
         else:
             turn.end(event.text, event.reason)
 
-    def _on_tool_ended(self, event: ToolEnded, envelope: Envelope) -> None:
-        apply_thread_event(self.thread, event)
-        if self.turns:
-            self.turns[-1].add_tool_use(ToolUse(intern(event.name), event.files, event.note))
-
-    def _on_noted(self, event: NoteAdded, envelope: Envelope) -> None:
-        apply_thread_event(self.thread, event)
-        if self.turns:
-            self.turns[-1].context_count += sum(item.note in event.text for item in self.unsent_context)
-
-    def _on_usage_recorded(self, event: UsageRecorded, envelope: Envelope) -> None:
-        if event.purpose == "planner":
-            self.tokens = event.usage.total
-            self.limit = event.context_window
-            self.is_measured = True
-
-    def _on_todos_changed(self, event: TodosChanged, envelope: Envelope) -> None:
-        self.todos = event.todos
-        if self.turns:
-            self.turns[-1].todos = event.todos
-
-    def _on_updated(self, event: StatusUpdated, envelope: Envelope) -> None:
-        if self.turns and self.is_executing:
-            self.turns[-1].add_update(event.text)
-
-    def _on_context_added(self, event: ContextAdded, envelope: Envelope) -> None:
-        self.context.append(ContextItem(event.content, event.path, event.command))
-
-    def _on_context_summarized(self, event: ContextSummarized, envelope: Envelope) -> None:
-        self.thread.add_summary(event.calls, tuple(item.note for item in self.context_events))
-        self.context = [ContextItem(event.text)]
-
-    def _on_file_cached(self, event: FileCached, envelope: Envelope) -> None:
-        """What the main agent knows; a sub-agent's knowledge ends with it."""
-        self.files[event.file.path] = event.file
-
-    def _on_results_pruned(self, event: ResultsPruned, envelope: Envelope) -> None:
-        apply_thread_event(self.thread, event)
-        self._drop_files_out_of_view()
-
-    def _on_compacted(self, event: Compacted, envelope: Envelope) -> None:
-        apply_thread_event(self.thread, event)
-        self._drop_files_out_of_view()
-        self.tokens = event.tokens_after
-
     def _drop_files_out_of_view(self) -> None:
-        """What the model was shown and no longer is must be read again, also after a resume."""
+        """Forget files whose content left the conversation, so that the model must read them again."""
         if self.files:
             view = find_paths_in_view(self.thread.build_finished_history(), self.files)
             self.files = {path: file for path, file in self.files.items() if path in view}
 
-    def _on_rewound(self, event: Rewound, envelope: Envelope) -> None:
-        """Nothing is forgotten until the next prompt: a redo brings it back. Of files the model now knows nothing."""
+    def _rewind(self, event: Rewound, seq: int) -> None:
+        """Keep everything a redo needs; the next prompt discards it. The model must read all files again."""
         self.files.clear()
-        at = self._index_of_turn(event.turn)
-        now, turns = self._capture_rewind_point(envelope.seq), tuple(self.turns)
+        index = self._index_of_turn(event.turn)
+        now, turns = self._capture_rewind_point(seq), tuple(self.turns)
         thread = self.thread.copy() if event.chat else None
-        if event.chat and at is not None:
-            self._rewind_to(turns[at].rewind_point)
-            del self.turns[at:]
+        if event.chat and index is not None:
+            self._rewind_to(turns[index].rewind_point)
+            del self.turns[index:]
             self.is_executing = False
         else:
             self._note_file_changes(UNDO_NOTE, event.changes)
         self._undone_rewinds.append(UndoneRewind(event, now if event.chat else None, thread, turns, len(self.context)))
 
-    def _on_redone(self, event: Redone, envelope: Envelope) -> None:
+    def _redo(self, event: Redone) -> None:
         self.files.clear()
         undone = self._undone_rewinds.pop() if self._undone_rewinds else None
         if undone is None or undone.rewind_point is None or undone.thread is None:
@@ -311,31 +295,29 @@ class MainConversation:
         self.turns = list(undone.turns)
 
     def _note_file_changes(self, text: str, changes: tuple[FileChange, ...]) -> None:
-        """The conversation goes on as if nothing had happened, so the model must hear of it."""
+        """Tell the model about file changes that the rest of the conversation does not show."""
         if changes and self.turns:
             names = [change.before.path for change in changes if change.after.kind != "folder"]
             self.thread.add_note(f"{text} {join_some(names, _MAX_NAMED_FILES)}")
 
-    # Back to a moment.
-
     def _capture_rewind_point(self, seq: int) -> RewindPoint:
         return RewindPoint(self.thread.mark(), seq, self.todos, tuple(self.context), self.tokens)
 
-    def _rewind_to(self, moment: RewindPoint) -> None:
-        if not self.thread.rewind_to(moment.mark):
-            self._replace_thread(self._rebuild_thread(moment.seq))
-        self._restore_fields(moment)
+    def _rewind_to(self, point: RewindPoint) -> None:
+        if not self.thread.rewind_to(point.mark):
+            self._replace_thread(self._rebuild_thread(point.seq))
+        self._restore_fields(point)
 
-    def _restore_fields(self, moment: RewindPoint, more: tuple[ContextItem, ...] = ()) -> None:
-        self.todos, self.tokens = moment.todos, moment.context_tokens
-        self.context = [*moment.context, *more]
+    def _restore_fields(self, point: RewindPoint, later_context: tuple[ContextItem, ...] = ()) -> None:
+        self.todos, self.tokens = point.todos, point.context_tokens
+        self.context = [*point.context, *later_context]
 
     def _replace_thread(self, thread: Thread) -> None:
         thread.lineage = self.thread.lineage + 1
         self.thread = thread
 
     def _rebuild_thread(self, seq: int) -> Thread:
-        """The thread before this event, from the log. Without one nothing is left of it."""
+        """The thread before event `seq`, folded from the log; empty if there is no log."""
         before = MainConversation(self._read_log, self._count_changes)
         for envelope in self._read_log() if self._read_log else ():
             if envelope.seq < seq:
@@ -343,26 +325,8 @@ class MainConversation:
         return before.thread
 
 
-_SHORTENING_EVENTS = frozenset((Compacted, ContextSummarized, MessageRemoved, Redone, ResultsPruned, Rewound))
-"""After these the conversation is not the one whose size the model told last."""
-
-_CONVERSATION_HANDLERS: dict[type[AnyEvent], Callable[[MainConversation, Any, Envelope], None]] = {
-    SessionOpened: MainConversation._on_session_opened,
-    TurnStarted: MainConversation._on_turn_started,
-    TurnEnded: MainConversation._on_turn_ended,
-    ToolEnded: MainConversation._on_tool_ended,
-    NoteAdded: MainConversation._on_noted,
-    UsageRecorded: MainConversation._on_usage_recorded,
-    TodosChanged: MainConversation._on_todos_changed,
-    StatusUpdated: MainConversation._on_updated,
-    ContextAdded: MainConversation._on_context_added,
-    ContextSummarized: MainConversation._on_context_summarized,
-    FileCached: MainConversation._on_file_cached,
-    ResultsPruned: MainConversation._on_results_pruned,
-    Compacted: MainConversation._on_compacted,
-    Rewound: MainConversation._on_rewound,
-    Redone: MainConversation._on_redone,
-}
+_SHORTENING_EVENTS = (Compacted, ContextSummarized, MessageRemoved, Redone, ResultsPruned, Rewound)
+"""Events after which the size the model last reported no longer applies."""
 
 
 def _context_event_of(item: ContextItem) -> ContextAdded:

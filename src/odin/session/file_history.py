@@ -1,15 +1,11 @@
-"""What the session did to files, in order: the part of the state that a rewind works from.
+"""The session's changes to files, in log order, as a fold over its events. Rewinds are computed from it.
 
-What a call did that was begun before its reply was complete is no change of the session until the call counts.
+Changes of a speculative call are kept apart until the call is committed; if it is discarded, they never count.
 """
-
-from collections.abc import Callable, Iterable
-from typing import Any
 
 from msgspec import Struct, structs
 
 from odin.core.event import (
-    AnyEvent,
     CallDiscarded,
     CallSpeculated,
     CheckpointSaved,
@@ -23,16 +19,16 @@ from odin.core.event import (
 
 
 class RecordedChange(Struct, frozen=True):
-    """`shared` means that it happened beside a process in the background, so it may be somebody else's."""
+    """`is_shared`: made while a background process ran, so the change may not be the session's own."""
 
     change: FileChange
     is_shared: bool = False
 
 
 class SpeculativeChanges(Struct, frozen=True):
-    """A call that was begun early and neither counts nor is discarded yet. `seq` is the number of its event.
+    """A speculative call that is neither committed nor discarded. `seq` is the number of its event.
 
-    `saved` is how its files were, since `saved_at`; `changes` what it made of them, or None while that is not known.
+    `saved` is the checkpoint taken at `saved_at`; `changes` is None until the call's changes are recorded.
     """
 
     agent: str
@@ -44,14 +40,14 @@ class SpeculativeChanges(Struct, frozen=True):
 
 
 class UnfinishedSave(Struct, frozen=True):
-    """What was saved for a call of which the end is not known, and when."""
+    """A checkpoint saved at `at` for a call whose changes are not recorded yet."""
 
     saved: CheckpointSaved
     at: float
 
 
 class FileHistory:
-    """Every change in the order of the log, those of rewinds too: going further back is reading further back."""
+    """All changes, including those made by rewinds, so any earlier state can be reached by reading backwards."""
 
     def __init__(self) -> None:
         self._open: dict[str, UnfinishedSave] = {}
@@ -60,102 +56,74 @@ class FileHistory:
 
     @property
     def unfinished(self) -> tuple[UnfinishedSave, ...]:
-        """What was saved for calls of which the end is not known: the process that ran them is gone."""
+        """Checkpoints of calls whose changes were never recorded, because the process running them died."""
         return tuple(self._open.values())
 
     @property
     def speculative(self) -> tuple[SpeculativeChanges, ...]:
-        """The calls that were begun early and of which nothing more is known, in order."""
+        """The undecided speculative calls, in order."""
         return tuple(self._speculative.values())
 
     def find_speculative(self, agent: str, call_id: str) -> SpeculativeChanges | None:
         return self._speculative.get((agent, call_id))
 
     def apply(self, envelope: Envelope) -> tuple[FileChange, ...]:
-        """What a call has changed for good with this event."""
-        step = _FILE_HANDLERS.get(type(envelope.event))
-        return (step(self, envelope.event, envelope) or ()) if step is not None else ()
+        """Return the changes that become final with this event."""
+        event, agent = envelope.event, envelope.agent
+        match event:
+            case ToolStarted():
+                return self._commit_call(agent, event.call_id)
+            case CheckpointSaved():
+                self._add_checkpoint(event, agent, envelope.ts)
+            case FilesChanged():
+                return self._add_changes(event, agent)
+            case CallSpeculated():
+                self._speculative[agent, event.call_id] = SpeculativeChanges(agent, event, envelope.seq)
+            case CallDiscarded():
+                self._discard_call(event, agent)
+            case Rewound() | Redone():
+                self._open.pop(event.id, None)
+                self._changes.extend(map(RecordedChange, event.changes))
+            case _:
+                pass
+        return ()
 
-    def add_speculative(self, event: CallSpeculated, agent: str, seq: int) -> None:
-        self._speculative[agent, event.call_id] = SpeculativeChanges(agent, event, seq)
-
-    def record_saved(self, event: CheckpointSaved, agent: str = "", at: float = 0.0) -> None:
-        early = self._speculative.get((agent, event.call_id))
-        if early is None:
+    def _add_checkpoint(self, event: CheckpointSaved, agent: str, at: float) -> None:
+        speculative = self._speculative.get((agent, event.call_id))
+        if speculative is None:
             self._open[event.call_id] = UnfinishedSave(event, at)
         else:
-            self._speculative[agent, event.call_id] = structs.replace(early, saved=event, saved_at=at)
+            self._speculative[agent, event.call_id] = structs.replace(speculative, saved=event, saved_at=at)
 
-    def record_left(self, event: FilesChanged, agent: str = "") -> tuple[FileChange, ...]:
-        """What the session has changed with this: nothing yet, when the call may still be discarded."""
-        early = self._speculative.get((agent, event.call_id))
-        if early is not None:
-            self._speculative[agent, event.call_id] = structs.replace(early, changes=event.changes)
+    def _add_changes(self, event: FilesChanged, agent: str) -> tuple[FileChange, ...]:
+        speculative = self._speculative.get((agent, event.call_id))
+        if speculative is not None:
+            self._speculative[agent, event.call_id] = structs.replace(speculative, changes=event.changes)
             return ()
         self._open.pop(event.call_id, None)
         self._changes.extend(RecordedChange(change, event.concurrent) for change in event.changes)
         return event.changes
 
-    def commit_call(self, agent: str, call_id: str) -> tuple[FileChange, ...]:
-        """A call begins for good. What it has changed early is the session's now."""
-        early = self._speculative.pop((agent, call_id), None)
-        if early is None or early.saved is None:
+    def _commit_call(self, agent: str, call_id: str) -> tuple[FileChange, ...]:
+        speculative = self._speculative.pop((agent, call_id), None)
+        if speculative is None or speculative.saved is None:
             return ()
-        if early.changes is None:
-            self._open[call_id] = UnfinishedSave(early.saved, early.saved_at)
+        if speculative.changes is None:
+            self._open[call_id] = UnfinishedSave(speculative.saved, speculative.saved_at)
             return ()
-        self._changes.extend(map(RecordedChange, early.changes))
-        return early.changes
+        self._changes.extend(map(RecordedChange, speculative.changes))
+        return speculative.changes
 
-    def discard_call(self, event: CallDiscarded, agent: str) -> None:
-        """Only what could not be put back remains a change, so that a rewind may still see to it."""
-        early = self._speculative.pop((agent, event.call_id), None)
-        kept = {file.path for file in event.skipped_files}
-        changes = early.changes or () if early else ()
-        self._changes.extend(RecordedChange(change) for change in changes if change.before.path in kept)
-
-    def record_rewind(self, rewind: str, changes: Iterable[FileChange]) -> None:
-        """A rewind, or the redo of one."""
-        self._open.pop(rewind, None)
-        self._changes.extend(RecordedChange(change) for change in changes)
+    def _discard_call(self, event: CallDiscarded, agent: str) -> None:
+        """Record only the changes that could not be rolled back, so that a rewind can still handle them."""
+        speculative = self._speculative.pop((agent, event.call_id), None)
+        skipped = {file.path for file in event.skipped_files}
+        changes = speculative.changes or () if speculative else ()
+        self._changes.extend(RecordedChange(change) for change in changes if change.before.path in skipped)
 
     def mark(self) -> int:
+        """Return the current position, for `list_since`."""
         return len(self._changes)
 
     def list_since(self, mark: int) -> tuple[RecordedChange, ...]:
         return tuple(self._changes[mark:])
-
-
-def _on_call_speculated(history: FileHistory, event: CallSpeculated, envelope: Envelope) -> None:
-    history.add_speculative(event, envelope.agent, envelope.seq)
-
-
-def _on_files_saved(history: FileHistory, event: CheckpointSaved, envelope: Envelope) -> None:
-    history.record_saved(event, envelope.agent, envelope.ts)
-
-
-def _on_files_left(history: FileHistory, event: FilesChanged, envelope: Envelope) -> tuple[FileChange, ...]:
-    return history.record_left(event, envelope.agent)
-
-
-def _on_tool_started(history: FileHistory, event: ToolStarted, envelope: Envelope) -> tuple[FileChange, ...]:
-    return history.commit_call(envelope.agent, event.call_id)
-
-
-def _on_call_discarded(history: FileHistory, event: CallDiscarded, envelope: Envelope) -> None:
-    history.discard_call(event, envelope.agent)
-
-
-def _on_rewind(history: FileHistory, event: Rewound | Redone, envelope: Envelope) -> None:
-    history.record_rewind(event.id, event.changes)
-
-
-_FILE_HANDLERS: dict[type[AnyEvent], Callable[[FileHistory, Any, Envelope], tuple[FileChange, ...] | None]] = {
-    CallSpeculated: _on_call_speculated,
-    CheckpointSaved: _on_files_saved,
-    FilesChanged: _on_files_left,
-    ToolStarted: _on_tool_started,
-    CallDiscarded: _on_call_discarded,
-    Rewound: _on_rewind,
-    Redone: _on_rewind,
-}

@@ -1,10 +1,10 @@
-"""What a person allowed in earlier runs of a session. It holds in the project in which it was said.
+"""The permissions of a session: permission mode, session rules and cost budget, as a fold over its events.
 
-What may be done in a session: its permission mode, the rules a person gave for it and what it may spend.
+A grant holds only in the project where the user gave it. When a session is resumed in another project, allow rules and
+permissive modes are dropped; deny and ask rules stay.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -12,30 +12,30 @@ from odin.core.event import AnyEvent, BudgetSet, PermissionModeChanged, RuleAdde
 from odin.core.policy import RuleAction
 
 _RESTRICTIVE_MODES = ("plan", "dontAsk")
-"""Permission modes in which less happens than usual."""
+"""Modes that allow less than the default mode."""
 
 _UNMENTIONED_MODES = ("", "default", "bypassPermissions", *_RESTRICTIVE_MODES)
-"""Modes of which nothing is said: that nothing is asked at all is never taken over."""
+"""Modes not mentioned on resume; `bypassPermissions` is never restored anyway."""
 
 _MAX_MENTIONED = 5
 
 
 class Grants(Struct, frozen=True):
-    """`permission` is the mode that was chosen, or ""; `budget_usd` the limit that was set, or None."""
+    """What the user granted. `permission` is the chosen mode, or ""; `budget_usd` the cost limit, or None."""
 
     rules: tuple[tuple[str, RuleAction], ...] = ()
     permission: str = ""
     budget_usd: float | None = None
 
     def restrict_for_other_project(self) -> "Grants":
-        """What is left of it in another project: what forbids and what asks."""
+        """The grants that carry over to another project: deny and ask rules, and restrictive modes."""
         return Grants(
             tuple(rule for rule in self.rules if rule[1] != "allow"),
             self.permission if self.permission in _RESTRICTIVE_MODES else "",
         )
 
     def describe_allowed(self) -> str:
-        """What runs without a question because of it, in a few words; "" when nothing does."""
+        """A short list of everything these grants allow without asking; "" if nothing."""
         parts = list(self._list_allowed())
         more = [f"{len(parts) - _MAX_MENTIONED} more"] if len(parts) > _MAX_MENTIONED else []
         return ", ".join([*parts[:_MAX_MENTIONED], *more])
@@ -47,17 +47,17 @@ class Grants(Struct, frozen=True):
 
 
 def describe_resumed_grants(earlier: Grants, current: Grants) -> str:
-    """What whoever resumes a session is told of what it was allowed, and of what is left of that; or ""."""
-    if current != earlier and (said := earlier.describe_allowed()):
-        return f"This session comes from another project; what it was allowed there does not hold here: {said}."
-    said = current.describe_allowed()
-    return f"This session was allowed earlier to act without a question: {said}." if said else ""
+    """The notice shown on resume about grants that are still in force or were dropped; "" if there are none."""
+    if current != earlier and (dropped := earlier.describe_allowed()):
+        return f"This session comes from another project. Its permissions do not apply here: {dropped}."
+    allowed = current.describe_allowed()
+    return f"This session may act without asking, as you allowed earlier: {allowed}." if allowed else ""
 
 
 class SessionPermissions:
-    """`chosen` is the mode that a person chose in this session; "" when it is what the configuration says.
+    """`chosen_mode` is the mode the user chose in this session, or "" if the configuration decides.
 
-    What a person allowed holds in the project at `root`.
+    Grants hold in the project at `root`.
     """
 
     def __init__(self) -> None:
@@ -67,48 +67,37 @@ class SessionPermissions:
         self.rules: tuple[tuple[str, RuleAction], ...] = ()
         self.budget_usd: float | None = None
 
+    @property
+    def grants(self) -> Grants:
+        return Grants(self.rules, self.chosen_mode, self.budget_usd)
+
     def get_grants(self, root: str) -> Grants:
-        """What a person allowed, as far as it holds for work in that project."""
-        had = Grants(self.rules, self.chosen_mode, self.budget_usd)
-        return had if root == self.root else had.restrict_for_other_project()
+        """The grants that hold in the project at `root`."""
+        return self.grants if root == self.root else self.grants.restrict_for_other_project()
 
     def apply(self, event: AnyEvent) -> None:
-        step = _PERMISSION_HANDLERS.get(type(event))
-        if step is not None:
-            step(self, event)
+        match event:
+            case SessionOpened():
+                self._open(event)
+            case PermissionModeChanged():
+                self.mode = self.chosen_mode = event.mode
+            case RuleAdded() if event.scope == "session":  # stays until removed, even after a rewind
+                self.rules = (*self._list_rules_without(event), (event.text, event.action))
+            case RuleRemoved() if event.scope == "session":
+                self.rules = self._list_rules_without(event)
+            case BudgetSet():
+                self.budget_usd = event.usd
+            case _:
+                pass
 
-    def _on_session_opened(self, event: SessionOpened) -> None:
-        left = self.get_grants(event.root)
-        self.rules, self.chosen_mode, self.budget_usd = left.rules, left.permission, left.budget_usd
+    def _open(self, event: SessionOpened) -> None:
+        grants = self.get_grants(event.root)
+        self.rules, self.chosen_mode, self.budget_usd = grants.rules, grants.permission, grants.budget_usd
         self.root = event.root
         if self.chosen_mode == "bypassPermissions":
             self.chosen_mode = ""
-        usual = str(event.config.get("permission_mode") or "default")
-        self.mode = event.permission_mode or self.chosen_mode or usual
-
-    def _on_permission_mode_changed(self, event: PermissionModeChanged) -> None:
-        self.mode = self.chosen_mode = event.mode
-
-    def _on_rule_added(self, event: RuleAdded) -> None:
-        """What a person allowed for this session stays allowed until it is taken back, also after a rewind."""
-        if event.scope == "session":
-            self.rules = (*self._list_rules_without(event), (event.text, event.action))
-
-    def _on_rule_removed(self, event: RuleRemoved) -> None:
-        if event.scope == "session":
-            self.rules = self._list_rules_without(event)
+        configured = str(event.config.get("permission_mode") or "default")
+        self.mode = event.permission_mode or self.chosen_mode or configured
 
     def _list_rules_without(self, event: RuleAdded | RuleRemoved) -> tuple[tuple[str, RuleAction], ...]:
         return tuple(rule for rule in self.rules if rule != (event.text, event.action))
-
-    def _on_budget_set(self, event: BudgetSet) -> None:
-        self.budget_usd = event.usd
-
-
-_PERMISSION_HANDLERS: dict[type[AnyEvent], Callable[[SessionPermissions, Any], None]] = {
-    SessionOpened: SessionPermissions._on_session_opened,
-    PermissionModeChanged: SessionPermissions._on_permission_mode_changed,
-    RuleAdded: SessionPermissions._on_rule_added,
-    RuleRemoved: SessionPermissions._on_rule_removed,
-    BudgetSet: SessionPermissions._on_budget_set,
-}

@@ -1,12 +1,10 @@
-"""The conversation of one agent, as the messages its model is sent: valid for every provider at any moment.
+"""The conversation of one agent as the messages its model receives, and the threads of all sub-agents.
 
-What each kind of event says to the thread of the agent it belongs to.
-
-The sub-agents that work in a session, each with its thread, and which numbers are taken for new ones.
+A thread is a fold over the agent's events. At any prefix of the log its history is valid for every provider: each tool
+call is followed by exactly one result, in the order of the calls.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -36,18 +34,18 @@ from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, To
 from odin.session.history import ContextSummary, apply_summaries, compact_messages, make_context_summary, prune_results
 
 CONTINUE_PROMPT = "Go on from where you stopped."
-"""Stands where a conversation is continued that ends with the model's own words: no API answers those everywhere."""
+"""Sent when a conversation that ends with a reply is continued: not every API accepts a reply as the last message."""
 
 INTERRUPTED = "Interrupted: this call did not finish, and what it changed before that is not known."
 NOT_STARTED = "Not run: the turn was interrupted before this call began."
 LOST_MESSAGE = "(A message was lost here.)"
-"""Stands for a prompt that the log has lost: not every API takes a reply at the beginning or right after another."""
+"""Placeholder for a prompt missing from the log: not every API accepts a reply first or directly after another."""
 
 
 class ThreadMark(Struct, frozen=True, gc=False):
-    """A moment of a conversation: how many messages there were, and in which `era`.
+    """A point to rewind to: the number of messages and the thread's `generation`.
 
-    A mark holds no messages, so that those a summary has replaced can be forgotten.
+    A mark references no messages, so the ones a summary replaces can be garbage-collected.
     """
 
     count: int
@@ -57,9 +55,9 @@ class ThreadMark(Struct, frozen=True, gc=False):
 class Thread:
     """The conversation of one agent with its model.
 
-    `summary` stands for what came before the messages, `prompt` is what was asked last. `era` counts how often messages
-    that had been sent were rewritten; `lineage` changes when their places did, so that what was planned for the old
-    ones no longer fits.
+    `summary` covers everything before the first message; `prompt` is the latest prompt. `generation` counts how often
+    messages already sent were rewritten. `lineage` changes when message positions change, which invalidates a summary
+    prepared for the old positions.
     """
 
     def __init__(self) -> None:
@@ -72,121 +70,142 @@ class Thread:
         self._calls_of_reply: tuple[ToolCall, ...] = ()
         self._results: dict[str, ToolResult] = {}
         self._started_calls: set[str] = set()
-        self._sealed = False
-        self._covers: list[ContextSummary] = []
+        self._is_sealed = False
+        self._summaries: list[ContextSummary] = []
+
+    def apply(self, event: AnyEvent) -> None:  # noqa: C901 (one case per event)
+        match event:
+            case Replied():
+                self.add_reply(event.message)
+            case ToolStarted():
+                self._started_calls.add(event.call_id)
+            case ToolEnded():
+                self.add_result(event)
+            case NoteAdded():
+                self.add_note(event.text)
+            case TurnStarted():
+                self._start_turn(event)
+            case TurnEnded():
+                self._close_calls()
+            case ReplyDiscarded():
+                self._is_sealed = True
+            case PromptInjected():
+                self._add_prompt(event)
+            case MessageRemoved():
+                self.remove_last()
+            case ContextSummarized():
+                self.add_summary(event.calls, ())
+            case ResultsPruned():
+                self.prune(event)
+            case Compacted():
+                self.compact(event)
+            case _:
+                pass
 
     def build_history(self) -> tuple[Message, ...]:
-        closed = apply_summaries(self._messages, self._covers)
+        closed = apply_summaries(self._messages, self._summaries)
         return (*closed, self._build_tool_message()) if self._calls_of_reply else closed
 
     def build_finished_history(self) -> tuple[Message, ...]:
-        """The history without the calls that still run."""
-        return apply_summaries(self._messages, self._covers)
+        """The history without calls that are still running."""
+        return apply_summaries(self._messages, self._summaries)
 
     def add_summary(self, calls: Iterable[str], notes: Iterable[str]) -> None:
-        """The newest reply asked for a summary, which takes the place of these results and notes."""
-        cover = make_context_summary(self._messages, calls, notes)
-        if cover is not None:
-            self._covers.append(cover)
+        """Replace these results and notes by the summary that the latest reply requested."""
+        summary = make_context_summary(self._messages, calls, notes)
+        if summary is not None:
+            self._summaries.append(summary)
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
-        """Calls of the newest reply that have no result yet."""
+        """Calls of the latest reply without a result."""
         return tuple(call for call in self._calls_of_reply if call.id not in self._results)
 
     def mark(self) -> ThreadMark:
-        """This moment, to go back to."""
-        self._close()
+        """Return the current point, for `rewind_to`."""
+        self._close_calls()
         return ThreadMark(len(self._messages), self.generation)
 
     def rewind_to(self, mark: ThreadMark) -> bool:
-        """Be as it was. False when what stood there then has been rewritten: only the log knows it."""
+        """Drop the messages after `mark`. False if messages were rewritten since; only the log has the old ones."""
         if mark.generation != self.generation or mark.count > len(self._messages):
             return False
         self._messages = self._messages[: mark.count]
-        self._calls_of_reply, self._results, self._started_calls, self._sealed = (), {}, set(), False
+        self._calls_of_reply, self._results, self._started_calls, self._is_sealed = (), {}, set(), False
         self.lineage += 1
         self.prompt = next((item.text for item in reversed(self._messages) if isinstance(item, PromptMessage)), "")
         return True
 
     def copy(self) -> "Thread":
-        """The same conversation, for a way of its own from here."""
         other = Thread()
         other.__dict__.update(self.__dict__)
         other._messages = list(self._messages)
         other._results, other._started_calls = dict(self._results), set(self._started_calls)
-        other._covers = list(self._covers)
+        other._summaries = list(self._summaries)
         return other
 
     def remove_last(self) -> bool:
-        """Take the newest message out; with results go the calls they answer. False when there is none."""
-        self._close()
+        """Remove the latest message; tool results go together with their calls. False if the thread is empty."""
+        self._close_calls()
         if not self._messages:
             return False
-        gone = self._messages.pop()
-        if isinstance(gone, ToolMessage) and self._messages:
+        removed = self._messages.pop()
+        if isinstance(removed, ToolMessage) and self._messages:
             self._messages.pop()
-        self._sealed = False
+        self._is_sealed = False
         self.generation += 1
         self.lineage += 1
         return True
 
     def prune(self, event: ResultsPruned) -> None:
-        """These results become one line each."""
-        self._close()
-        self._rewrite(prune_results(apply_summaries(self._messages, self._covers), event))
+        """Shorten the event's results to one line each."""
+        self._close_calls()
+        self._rewrite(prune_results(apply_summaries(self._messages, self._summaries), event))
 
     def compact(self, event: Compacted) -> None:
-        """A summary takes the place of the older messages, which are forgotten here: the log has them."""
-        self._close()
-        self._rewrite(compact_messages(apply_summaries(self._messages, self._covers), event))
+        """Replace the older messages by a summary. The originals remain in the log only."""
+        self._close_calls()
+        self._rewrite(compact_messages(apply_summaries(self._messages, self._summaries), event))
         self.summary, self.archive = event.text, event.archive
         self.lineage += 1
 
     def _rewrite(self, messages: list[Message]) -> None:
         self._messages = messages
-        self._covers = []
+        self._summaries = []
         self.generation += 1
 
-    def start(self, event: TurnStarted) -> None:
-        self._close()
+    def _start_turn(self, event: TurnStarted) -> None:
         if event.continues:
+            self._close_calls()
             self._continue(event.notes)
-            return
-        self._messages.append(PromptMessage(event.text, event.notes, event.images))
-        self.prompt = event.text
-        self._sealed = False
+        else:
+            self._add_prompt(event)
 
     def _continue(self, notes: Iterable[str]) -> None:
-        """Nobody says anything. What was sent stays as it is, so what the model must know is a message of its own."""
+        """Continue without a prompt. Messages already sent stay unchanged, so notes become a message of their own."""
         if not self._messages or isinstance(self._messages[-1], ReplyMessage):
             self._messages.append(PromptMessage(CONTINUE_PROMPT, tuple(notes)))
-            self._sealed = False
+            self._is_sealed = False
             return
-        self._sealed = True
+        self._is_sealed = True
         for note in notes:
             self.add_note(note)
 
-    def inject(self, event: PromptInjected) -> None:
-        """Somebody says something while a turn runs, or when it was interrupted."""
-        self._close()
+    def _add_prompt(self, event: TurnStarted | PromptInjected) -> None:
+        self._close_calls()
         self._messages.append(PromptMessage(event.text, event.notes, event.images))
         self.prompt = event.text
-        self._sealed = False
+        self._is_sealed = False
 
     def add_reply(self, message: ReplyMessage) -> None:
-        self._close()
+        self._close_calls()
         if not message.text.strip() and not message.calls:
             return
         if not self._messages or isinstance(self._messages[-1], ReplyMessage):
             self._messages.append(PromptMessage(LOST_MESSAGE))
         self._messages.append(message)
         self._calls_of_reply = message.calls
-        self._sealed = False
-
-    def mark_call_started(self, call_id: str) -> None:
-        """A call starts to run. Whether one that was interrupted may have changed something depends on that."""
-        self._started_calls.add(call_id)
+        self._is_sealed = False
 
     def add_result(self, event: ToolEnded) -> None:
         if any(call.id == event.call_id for call in self._calls_of_reply) and event.call_id not in self._results:
@@ -194,24 +213,21 @@ class Thread:
                 event.call_id, event.text, event.status != "success", event.images
             )
             if len(self._results) == len(self._calls_of_reply):
-                self._close()
+                self._close_calls()
 
     def add_note(self, text: str) -> None:
-        """Tell the model something beside the newest message, or after it when that message has been sent already."""
-        self._close()
+        """Attach a note to the latest message, or append it as a message if that one was already sent."""
+        self._close_calls()
         last = self._messages[-1] if self._messages else None
-        if self._sealed or last is None or isinstance(last, ReplyMessage):
+        if self._is_sealed or last is None or isinstance(last, ReplyMessage):
             self._messages.append(PromptMessage(text))
         elif isinstance(last, PromptMessage):
             self._messages[-1] = PromptMessage(last.text, (*last.notes, text), last.images)
         else:
             self._messages[-1] = ToolMessage(last.results, (*last.notes, text))
-        self._sealed = False
+        self._is_sealed = False
 
-    def seal(self) -> None:
-        self._sealed = True
-
-    def _close(self) -> None:
+    def _close_calls(self) -> None:
         if self._calls_of_reply:
             self._messages.append(self._build_tool_message())
             self._calls_of_reply = ()
@@ -227,72 +243,31 @@ class Thread:
         )
 
     def interruption_text_of(self, call_id: str) -> str:
-        """What the model reads of an open call whose turn is over."""
+        """The result text for an open call whose turn is over."""
         return INTERRUPTED if call_id in self._started_calls else NOT_STARTED
 
 
-def is_thread_event(event: AnyEvent) -> bool:
-    """Whether a thread hears of it."""
-    return type(event) in _THREAD_HANDLERS
-
-
-def apply_thread_event(thread: Thread, event: AnyEvent) -> None:
-    step = _THREAD_HANDLERS.get(type(event))
-    if step is not None:
-        step(thread, event)
-
-
-def _on_turn_ended(thread: Thread, event: TurnEnded) -> None:
-    thread._close()
-
-
-def _on_replied(thread: Thread, event: Replied) -> None:
-    thread.add_reply(event.message)
-
-
-def _on_tool_started(thread: Thread, event: ToolStarted) -> None:
-    thread.mark_call_started(event.call_id)
-
-
-def _on_noted(thread: Thread, event: NoteAdded) -> None:
-    thread.add_note(event.text)
-
-
-def _on_reply_discarded(thread: Thread, event: ReplyDiscarded) -> None:
-    thread.seal()
-
-
-def _on_prompt_joined(thread: Thread, event: PromptInjected) -> None:
-    thread.inject(event)
-
-
-def _on_message_removed(thread: Thread, event: MessageRemoved) -> None:
-    thread.remove_last()
-
-
-def _on_context_summarized(thread: Thread, event: ContextSummarized) -> None:
-    """The pieces of context are the main agent's; the thread of another has no notes of them."""
-    thread.add_summary(event.calls, ())
-
-
-_THREAD_HANDLERS: dict[type[AnyEvent], Callable[[Thread, Any], None]] = {
-    TurnStarted: Thread.start,
-    TurnEnded: _on_turn_ended,
-    Replied: _on_replied,
-    ToolStarted: _on_tool_started,
-    ToolEnded: Thread.add_result,
-    NoteAdded: _on_noted,
-    ReplyDiscarded: _on_reply_discarded,
-    PromptInjected: _on_prompt_joined,
-    MessageRemoved: _on_message_removed,
-    ContextSummarized: _on_context_summarized,
-    ResultsPruned: Thread.prune,
-    Compacted: Thread.compact,
-}
+_THREAD_EVENTS = (
+    TurnStarted,
+    TurnEnded,
+    Replied,
+    ToolStarted,
+    ToolEnded,
+    NoteAdded,
+    ReplyDiscarded,
+    PromptInjected,
+    MessageRemoved,
+    ContextSummarized,
+    ResultsPruned,
+    Compacted,
+)
 
 
 class SubAgentThreads:
-    """`count` is the highest number of an agent so far, `spawn_count` that of a background process."""
+    """The running sub-agents with their threads.
+
+    `agent_count` and `spawn_count` are the highest numbers used for sub-agents and background processes, for new ids.
+    """
 
     def __init__(self) -> None:
         self.agent_count = 0
@@ -305,51 +280,36 @@ class SubAgentThreads:
         return tuple(self._records.values())
 
     def thread_of(self, agent: str) -> Thread:
-        found = self.threads.get(agent)
-        if found is None:
-            found = self.threads[agent] = Thread()
-        return found
+        thread = self.threads.get(agent)
+        if thread is None:
+            thread = self.threads[agent] = Thread()
+        return thread
 
     def apply(self, envelope: Envelope) -> None:
-        event = envelope.event
-        if envelope.agent:
-            self.agent_count = max(self.agent_count, _number_of(envelope.agent))
-            if is_thread_event(event):
-                apply_thread_event(self.thread_of(envelope.agent), event)
-        step = _SUB_AGENT_HANDLERS.get(type(event))
-        if step is not None:
-            step(self, event, envelope)
-
-    def _on_session_opened(self, event: SessionOpened, envelope: Envelope) -> None:
-        self._records.clear()
-
-    def _on_agent_started(self, event: AgentStarted, envelope: Envelope) -> None:
-        self.agent_count = max(self.agent_count + 1, _number_of(event.id))
-        self._records[event.id] = SubAgentRecord(event.id, event.task, event.mode)
-
-    def _on_agent_ended(self, event: AgentEnded, envelope: Envelope) -> None:
-        self._records.pop(event.id, None)
-        self.threads.pop(event.id, None)
-
-    def _on_todos_changed(self, event: TodosChanged, envelope: Envelope) -> None:
-        known = self._records.get(envelope.agent) if envelope.agent else None
-        if known is not None:
-            self._records[envelope.agent] = SubAgentRecord(known.id, known.task, known.mode, event.todos)
-
-    def _on_spawn_started(self, event: SpawnStarted, envelope: Envelope) -> None:
-        self.spawn_count = max(self.spawn_count, _number_of(event.id))
-
-
-_SUB_AGENT_HANDLERS: dict[type[AnyEvent], Callable[[SubAgentThreads, Any, Envelope], None]] = {
-    SessionOpened: SubAgentThreads._on_session_opened,
-    AgentStarted: SubAgentThreads._on_agent_started,
-    AgentEnded: SubAgentThreads._on_agent_ended,
-    TodosChanged: SubAgentThreads._on_todos_changed,
-    SpawnStarted: SubAgentThreads._on_spawn_started,
-}
+        event, agent = envelope.event, envelope.agent
+        if agent:
+            self.agent_count = max(self.agent_count, _number_of(agent))
+            if isinstance(event, _THREAD_EVENTS):
+                self.thread_of(agent).apply(event)
+        match event:
+            case SessionOpened():
+                self._records.clear()
+            case AgentStarted():
+                self.agent_count = max(self.agent_count + 1, _number_of(event.id))
+                self._records[event.id] = SubAgentRecord(event.id, event.task, event.mode)
+            case AgentEnded():
+                self._records.pop(event.id, None)
+                self.threads.pop(event.id, None)
+            case TodosChanged() if agent in self._records:
+                record = self._records[agent]
+                self._records[agent] = SubAgentRecord(record.id, record.task, record.mode, event.todos)
+            case SpawnStarted():
+                self.spawn_count = max(self.spawn_count, _number_of(event.id))
+            case _:
+                pass
 
 
 def _number_of(name: str) -> int:
-    """The number at the end of an id, so that new ids go past it also when the log has lost a line."""
+    """The number at the end of an id. Counting by it keeps new ids unique even if the log lost a line."""
     number = name.rpartition("-")[2]
     return int(number) if number.isdecimal() else 0

@@ -64,7 +64,7 @@ def _make_markdown_parser() -> "MarkdownIt":
         "commonmark", {"html": False, "xhtmlOut": False, "breaks": True, "linkify": True, "maxNesting": _MAX_NESTING}
     ).enable(["table", "strikethrough", "linkify"])
     if parser.linkify is not None:
-        parser.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
+        parser.linkify.set({"fuzzy_link": False, "fuzzy_email": False})  # pyright: ignore[reportUnknownMemberType]
     parser.validateLink = lambda url: True  # `_render_link_open` decides, so that a refused target stays readable
     for name, rule in _MARKDOWN_RULES.items():
         parser.add_render_rule(name, rule)
