@@ -25,9 +25,9 @@ class Place:
         self.home = _made(folder / "home")
         self.beside = _made(folder / "beside")
         environ = {**os.environ, "HOME": str(self.home), **more.pop("environ", {})}
-        outside = more.pop("outside_commands", ())
+        unsandboxed = more.pop("unsandboxed_commands", ())
         session = SandboxSession(root=str(self.root), home=str(self.home), env=environ, **more)
-        self.sandbox = Sandbox(session, SandboxOptions(use, network, outside))
+        self.sandbox = Sandbox(session, SandboxOptions(use, network, unsandboxed))
         self.runner = ProcessRunner(
             folder / "spill",
             environ=environ,

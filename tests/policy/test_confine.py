@@ -172,6 +172,6 @@ def test_what_is_used_is_said_in_one_line() -> None:
         describe_sandbox(SandboxOptions(), none)
         == "no sandbox (bubblewrap: bwrap is not installed; landlock: the kernel has none)"
     )
-    assert describe_sandbox(SandboxOptions("landlock"), none) == "no landlock, so no commands"
+    assert describe_sandbox(SandboxOptions("landlock"), none) == "landlock does not work, commands are disabled"
     old = ProbeResult("", SandboxCandidate("landlock"), leaks=True)
-    assert describe_sandbox(SandboxOptions(), old) == "landlock, which cannot switch the network off on this kernel"
+    assert describe_sandbox(SandboxOptions(), old) == "landlock, network cannot be switched off on this kernel"

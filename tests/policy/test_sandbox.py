@@ -161,7 +161,7 @@ async def test_secrets_of_the_home_are_hidden(places: Open, use: str, tmp_path: 
     session = own / "session"
     session.mkdir()
     (session / "out.txt").write_text("shown")
-    place = places(use, own=(str(own),), shown=(str(session),))
+    place = places(use, odin_folders=(str(own),), visible=(str(session),))
     for name in (".ssh/id_ed25519", ".aws/credentials", ".netrc", ".config/gh/hosts.yml"):
         path = place.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -322,7 +322,7 @@ async def test_outside_means_outside_only_where_things_may_change(places: Open, 
 
 
 async def test_commands_of_the_users_list_run_outside(places: Open) -> None:
-    place = places("bubblewrap", outside_commands=("touch",))
+    place = places("bubblewrap", unsandboxed_commands=("touch",))
     await place.run(f"touch {place.beside}/made")
     assert (place.beside / "made").exists()
     await place.run(f"touch {place.beside}/more; true")
@@ -350,7 +350,7 @@ async def test_asking_for_what_does_not_work_runs_nothing(tmp_path: Path) -> Non
     with pytest.raises(SandboxUnavailable, match="bwrap is not installed"):
         await place.run("touch made")
     assert not (place.root / "made").exists()
-    assert place.sandbox.describe() == "no bubblewrap, so no commands"
+    assert place.sandbox.describe() == "bubblewrap does not work, commands are disabled"
     await place.close()
 
 

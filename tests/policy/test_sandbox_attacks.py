@@ -139,7 +139,7 @@ class Standing(Sandbox):
 
     in_the_way: tuple[str, ...] = ()
 
-    def _layout(self, *, writes: bool):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def _get_layout(self, *, writes: bool):  # pyright: ignore[reportIncompatibleMethodOverride]
         plan = plan_layout(self._session, writes=writes)
         self._layouts[writes] = type(plan)(
             plan.temporary, plan.persistent, plan.writable, plan.pinned, plan.protected, self.in_the_way, plan.visible

@@ -16,27 +16,28 @@ import odin
 PROGRAM = """
 import asyncio, json, os, sys
 from pathlib import Path
-from odin.core.tool import Confinement
-from odin.sandbox.layout import Session
+from odin.core.tool import SandboxProfile
+from odin.sandbox.layout import SandboxSession
+from odin.sandbox.probe import SandboxOptions
 from odin.sandbox.runner import ProcessRunner
-from odin.sandbox.sandbox import Sandbox, Wanted
+from odin.sandbox.sandbox import Sandbox
 
 async def main(use, folder):
     root, beside = folder / "project", folder / "beside"
-    session = Session(root=str(root), home=str(folder / "home"), env=dict(os.environ))
-    sandbox = Sandbox(session, Wanted(use))
+    session = SandboxSession(root=str(root), home=str(folder / "home"), env=dict(os.environ))
+    sandbox = Sandbox(session, SandboxOptions(use))
     runner = ProcessRunner(sandbox=lambda: sandbox)
     said = {}
     for name, writes in (("write", True), ("look", False)):
         command = f"touch {name}; touch {beside}/{name}; echo done"
-        sandbox.prove()
+        sandbox.probe()
         if sandbox.kind == "none":
             break
-        finished = await runner.run(command, cwd=str(root), timeout=30, confinement=Confinement(writes=writes))
+        finished = await runner.run(command, cwd=str(root), timeout=30, sandbox_profile=SandboxProfile(writes=writes))
         said[name] = finished.output.splitlines()[-1]
     await runner.close()
     sandbox.kill()
-    print(json.dumps({"kind": sandbox.kind, "reasons": sandbox.reasons(), "said": said}))
+    print(json.dumps({"kind": sandbox.kind, "reasons": sandbox.list_failures(), "said": said}))
 
 asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
 """

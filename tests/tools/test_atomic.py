@@ -54,7 +54,9 @@ def test_a_linked_file_that_cannot_be_rewritten_is_put_back(box: Toolbox, tmp_pa
     shell = tmp_path / "cat"
     shell.write_text('#!/bin/sh\nulimit -f 8\nexec /bin/cat "$@"\n')
     shell.chmod(0o755)
-    code = f"from odin.tools.files import atomic; atomic.SYSTEM_PATH = {f'{tmp_path}:/usr/bin:/bin'!r}\n" + LIMITED
+    code = (
+        f"from odin.tools import atomic_write; atomic_write.SYSTEM_PATH = {f'{tmp_path}:/usr/bin:/bin'!r}\n" + LIMITED
+    )
     argv = [sys.executable, "-c", code, path, "100000"]
     said = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert "could not be rewritten" in said
@@ -209,9 +211,9 @@ tail -c +1001 "$1"
 
 REPLACE = """
 import os, sys
-from odin.tools.files import atomic
-atomic.SYSTEM_PATH = os.environ.get("TOOLS", atomic.SYSTEM_PATH)
-atomic.replace_file(sys.argv[1], b"new" * 100_000, b"old" * 50_000)
+from odin.tools import atomic_write
+atomic_write.SYSTEM_PATH = os.environ.get("TOOLS", atomic_write.SYSTEM_PATH)
+atomic_write.replace_file(sys.argv[1], b"new" * 100_000, b"old" * 50_000)
 """
 
 

@@ -176,15 +176,15 @@ async def test_a_notebook_or_a_pdf_is_never_given_as_its_lines(box: Toolbox) -> 
 
 
 async def test_a_huge_file_is_hashed_once(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("files.path", "read"):
+    for module in ("files", "read"):
         monkeypatch.setattr(f"odin.tools.{module}.WHOLE_BYTES", 5000)
     name = thousand(box)
     assert Path(name).stat().st_size > 5000
     first = await box.ok("Read", file_path=name, offset=900, limit=50)
-    with opened() as files:
+    with opened() as opened_files:
         again = await box.ok("Read", file_path=name, offset=900, limit=50)
         part = await box.ok("Read", file_path=name, offset=910, limit=2)
-    assert name not in files
+    assert name not in opened_files
     assert again == first
     assert part == await at_leisure(Toolbox(box.folder)).ok("Read", file_path=name, offset=910, limit=2)
     assert "too large to read whole" in await box.refused("Read", file_path=name)

@@ -107,7 +107,7 @@ async def test_there_are_never_too_many(box: Toolbox, monkeypatch: pytest.Monkey
     monkeypatch.setattr(background, "MAX_AT_ONCE", 2)
     for _ in range(2):
         await box.ok("Spawn", command="sleep 1000")
-    assert "2 background processes run already" in await box.refused("Spawn", command="sleep 1000")
+    assert "2 background processes are already running" in await box.refused("Spawn", command="sleep 1000")
     await box.ok("SpawnStop", id="spawn-1")
     assert "id: spawn-3" in (await box.ok("Spawn", command="sleep 1000")).text
 
@@ -119,7 +119,7 @@ async def test_closing_ends_them_all(box: Toolbox) -> None:
     await box.background.close()
     gone(found)
     assert {spawned.status for spawned in box.background.list_all()} == {"stopped"}
-    assert "being closed" in await box.refused("Spawn", command="true")
+    assert "session is closing" in await box.refused("Spawn", command="true")
 
 
 async def test_a_command_can_run_in_the_background(box: Toolbox) -> None:

@@ -1,4 +1,4 @@
-"""Owns the processes that outlive the call that started them: jobs with a time limit, services without one."""
+"""Background processes, which outlive the tool call that started them: jobs with a time limit and services without."""
 
 import asyncio
 import signal
@@ -18,16 +18,16 @@ from odin.sandbox.runner import ProcessRunner
 MAX_AT_ONCE = 50
 MAX_SECONDS = 600.0
 _MAX_FINISHED = 100
-"""How many that are over can still be asked about."""
+"""Maximum number of finished processes that SpawnStatus still knows."""
 
 _KILL_SECONDS = 1.0
-"""Seconds that one which was killed has to be gone."""
+"""Seconds to wait for a killed process to disappear."""
 
 BackgroundStatus = Literal["running", "finished", "failed", "timed_out", "stopped"]
 
 
 class SpawnRequest(Struct, frozen=True):
-    """What to start and for whom. `seconds` is 0 for a service that runs until it is stopped."""
+    """A process to start, and the tool call that asked for it. `seconds` is 0 for a service without a time limit."""
 
     command: str
     cwd: str
@@ -40,11 +40,11 @@ class SpawnRequest(Struct, frozen=True):
 
 
 class SpawnRefused(Exception):
-    """Why a background process was not started, in one sentence."""
+    """A background process was not started. The message says why."""
 
 
 class BackgroundProcess:
-    """One background process, running or over."""
+    """One background process, running or ended."""
 
     def __init__(self, id: str, request: SpawnRequest, log: BackgroundLog, running: RunningProcess) -> None:
         self.id = id
@@ -59,16 +59,16 @@ class BackgroundProcess:
 
     @property
     def seconds(self) -> float:
-        """How long it has run, or ran."""
+        """Seconds it has been running, or ran until it ended."""
         return (self._ended or time.monotonic()) - self._began
 
     @property
     def name(self) -> str:
-        """Its id, with a word for people."""
+        """The id with the description, for messages."""
         return f"{self.id} ({self.request.description or self.request.command.strip().partition(chr(10))[0][:80]})"
 
     def has_survivors(self) -> bool:
-        """Whether it is over and something it started is not."""
+        """True if it has ended but a process it started still runs."""
         return self.status != "running" and (self.running.is_reading or self.running.has_survivors())
 
     def finish(self, status: BackgroundStatus) -> None:
@@ -78,7 +78,7 @@ class BackgroundProcess:
 
 
 class BackgroundListener(Protocol):
-    """Who is told of beginnings and ends."""
+    """Notified when background processes start and end."""
 
     def on_started(self, spawned: BackgroundProcess) -> None: ...
 
@@ -88,7 +88,8 @@ class BackgroundListener(Protocol):
 class BackgroundProcesses:
     """The background processes of one session.
 
-    `folder` is where their logs go, made with the first one. `taken` is how many ids earlier runs of the session used.
+    `folder` receives their logs and is created with the first one. `used_ids` is the number of ids used by earlier runs
+    of the session.
     """
 
     def __init__(
@@ -104,11 +105,13 @@ class BackgroundProcesses:
         self._closed = False
 
     def start(self, request: SpawnRequest) -> BackgroundProcess:
-        """Start it. Raises NotStarted when it may not be, and OSError when it cannot."""
+        """Start a process. Raise SpawnRefused if it is not allowed now, OSError if it cannot be started."""
         if self._closed:
-            raise SpawnRefused("the session is being closed.")
+            raise SpawnRefused("the session is closing.")
         if len(self._tasks) >= MAX_AT_ONCE:
-            raise SpawnRefused(f"{MAX_AT_ONCE} background processes run already. Stop one with SpawnStop first.")
+            raise SpawnRefused(
+                f"{MAX_AT_ONCE} background processes are already running. Stop one with SpawnStop first."
+            )
         name, log = self._create_log()
         try:
             running = self._runner.start_detached(
@@ -130,7 +133,7 @@ class BackgroundProcesses:
         return spawned
 
     def _create_log(self) -> tuple[str, BackgroundLog]:
-        """A name and its file, both never used before: a run that was killed may have left a file and no event."""
+        """Return an unused id and its log. A killed run may have left a log file without an event, so existing files are skipped."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         while True:
             self._count += 1
@@ -145,7 +148,7 @@ class BackgroundProcesses:
         return tuple(self._processes.values())
 
     async def stop(self, spawned: BackgroundProcess) -> None:
-        """TERM to all of it, then KILL. Whoever asks for this need not be told of the end."""
+        """Terminate a process (TERM, then KILL). The end is not announced to the agent that asked for it."""
         spawned.is_stop_requested = True
         await self._runner.terminate(spawned.running)
         watch = self._tasks.get(spawned.id)
@@ -155,11 +158,11 @@ class BackgroundProcesses:
             self._finish(spawned, "stopped")
 
     def stop_accepting(self) -> None:
-        """The session is about to end: nothing more is started, and what ends now is nobody's news."""
+        """Refuse new processes because the session is ending; processes that end now count as stopped."""
         self._closed = True
 
     async def close(self) -> None:
-        """End them all."""
+        """Stop all background processes."""
         self.stop_accepting()
         if self._count == self.used_ids:
             return

@@ -1,10 +1,10 @@
-"""The environment commands run in: nothing in it waits for a person, and no secret is handed on unasked."""
+"""The environment of commands: programs do not prompt, and secrets are passed on only if the configuration says so."""
 
 import re
 from collections.abc import Collection, Mapping
 
 SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin"
-"""Where Odin's own helpers are found. What the user's PATH names may lie in the project, where commands write."""
+"""PATH for Odin's own helper programs. The user's PATH may contain project folders, which commands can write to."""
 
 _NON_INTERACTIVE = {
     "GIT_TERMINAL_PROMPT": "0",
@@ -23,10 +23,10 @@ _NON_INTERACTIVE = {
     "TERM": "dumb",
     "NO_COLOR": "1",
 }
-"""Editors, pagers and prompts that would wait for ever end at once instead.
+"""Makes editors, pagers and prompts exit at once instead of waiting forever.
 
 `GIT_EDITOR=true` accepts the message git has prepared, so `git rebase --continue` works and a commit without a message
-still fails by itself; every other editor fails.
+still fails; every other editor fails.
 """
 
 _SECRET_NAMES = (
@@ -36,16 +36,16 @@ _SECRET_NAMES = (
     r"|^AWS_(?!REGION$|DEFAULT_REGION$|DEFAULT_OUTPUT$|PAGER$)|^AZURE_|^OP_SESSION_|^PGPASS|^NPM_CONFIG_.*AUTH|SSHPASS$"
     r"|PASSWORD$"
 )
-"""Names of variables that hold secrets."""
+"""Matches names of variables that hold secrets."""
 
 _FOLDER_VARIABLES = ("PWD", "OLDPWD")
-"""Folders, whatever their names look like."""
+"""Variables that look like passwords by name but hold folders."""
 
 _URL_WITH_PASSWORD = r"^[a-z][a-z0-9+.-]*://[^/?#\s:@]*:[^/?#\s@]+@"
-"""An address with a password in it."""
+"""Matches a URL that contains a password."""
 
 _ODIN_VARIABLES = r"^ODIN_(?!COMMAND$)"
-"""What Odin was told for itself. Its mark stays: it finds what a command leaves behind."""
+"""Matches variables meant for Odin itself, except the mark that finds processes a command left behind."""
 
 _GIT_SETTINGS = {
     "core.fsmonitor": "false",
@@ -55,33 +55,33 @@ _GIT_SETTINGS = {
     "protocol.ext.allow": "never",
     "diff.autoRefreshIndex": "false",
 }
-"""What keeps a repository from starting programs of its own choice while somebody looks at it."""
+"""Git settings that keep a repository's own configuration from starting programs during read-only commands."""
 
 
 def build_command_environment(environ: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
-    """The environment of a command: nothing that prompts, and no secret the configuration does not name."""
+    """Return the environment for commands: non-interactive, and without secrets except the names in `keep`."""
     secret = re.compile(_SECRET_NAMES, re.IGNORECASE)
-    address = re.compile(_URL_WITH_PASSWORD, re.IGNORECASE)
-    own = re.compile(_ODIN_VARIABLES)
+    url_with_password = re.compile(_URL_WITH_PASSWORD, re.IGNORECASE)
+    odin_variable = re.compile(_ODIN_VARIABLES)
     keep = {*keep, *_FOLDER_VARIABLES}
-    kept = {
+    passed = {
         name: value
         for name, value in environ.items()
-        if name in keep or not (secret.search(name) or own.search(name) or address.search(value))
+        if name in keep or not (secret.search(name) or odin_variable.search(name) or url_with_password.search(value))
     }
-    return {**kept, **_NON_INTERACTIVE}
+    return {**passed, **_NON_INTERACTIVE}
 
 
 def build_git_settings(environ: Mapping[str, str], *, hooks: bool) -> dict[str, str]:
-    """Settings for git that win over a repository's own, after those that are in the environment already.
+    """Return variables with git settings that override a repository's own, appended to those in `environ`.
 
-    Without `hooks` the repository's are not run either: there, nothing is changed that they would be about.
+    `hooks=False` also disables the repository's hooks, for commands that only read.
     """
     settings = _GIT_SETTINGS if hooks else {**_GIT_SETTINGS, "core.hooksPath": "/dev/null"}
-    given = environ.get("GIT_CONFIG_COUNT", "")
-    count = int(given) if given.isdecimal() else 0
-    found = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_CONFIG_COUNT": str(count + len(settings))}
+    existing = environ.get("GIT_CONFIG_COUNT", "")
+    count = int(existing) if existing.isdecimal() else 0
+    variables = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_CONFIG_COUNT": str(count + len(settings))}
     for at, (key, value) in enumerate(settings.items(), count):
-        found[f"GIT_CONFIG_KEY_{at}"] = key
-        found[f"GIT_CONFIG_VALUE_{at}"] = value
-    return found
+        variables[f"GIT_CONFIG_KEY_{at}"] = key
+        variables[f"GIT_CONFIG_VALUE_{at}"] = value
+    return variables

@@ -1,15 +1,4 @@
-"""Finding and ending what a command left behind.
-
-Every command carries a mark in its environment that its children inherit. On Linux the mark finds them wherever they
-moved, also to a session of their own; elsewhere only the process group is known.
-
-Ends what Odin was running when Odin itself is killed and can end nothing any more.
-
-A tiny shell in a session of its own reads which process groups there are from a pipe that only Odin holds. When the
-pipe ends without a goodbye, Odin is gone: the shell kills those groups, and where there is a /proc everything that
-carries the mark of this Odin, with the group it leads, and goes too. (The groups matter twice: a program may have lost
-its mark, and Odin may be killed between starting a command and telling its group.)
-"""
+"""Finds and kills processes that a command left behind."""
 
 import os
 import signal
@@ -41,14 +30,17 @@ def signal_group(pgid: int, number: int) -> None:
 
 
 def find_marked(mark: str) -> list[int]:
-    """Every process whose environment carries this mark. Other users' processes cannot be read and are never ours."""
+    """Return the processes whose environment contains the mark. Other users' processes are unreadable and never match."""
     needle = mark.encode()
     own = os.getpid()
     return [pid for pid in _list_pids() if pid != own and needle in _read_proc(pid, "environ")]
 
 
 def signal_marked(mark: str, number: int) -> int:
-    """Signal them, through a pidfd that is opened before the mark is read again, so that no stranger is ever hit."""
+    """Signal all marked processes and return how many.
+
+    A pidfd is opened before the mark is checked again, so a reused pid is never signaled.
+    """
     needle = mark.encode()
     hit = 0
     for pid in find_marked(mark):
@@ -68,27 +60,27 @@ def signal_marked(mark: str, number: int) -> int:
 
 
 def kill_marked(mark: str) -> None:
-    """Again while something forks faster than it is found; three rounds are enough for what is not hostile."""
+    """Kill all marked processes. Repeats up to three times, because a process may fork while it is being looked for."""
     for _ in range(3):
         if not signal_marked(mark, signal.SIGKILL):
             return
 
 
 def list_group_members(pgid: int) -> dict[int, int]:
-    """The living members of a group and when each began. Without /proc the group stands for itself."""
+    """Return the living members of a process group with their start times. Without /proc: the group id itself."""
     if not _HAS_PROC:
         return {pgid: 0} if is_group_alive(pgid) else {}
-    found: dict[int, int] = {}
+    members: dict[int, int] = {}
     for pid in _list_pids():
         fields = _read_stat(pid)
         if len(fields) > 19 and int(fields[2]) == pgid and fields[0] != b"Z":
-            found[pid] = int(fields[19])
-    return found
+            members[pid] = int(fields[19])
+    return members
 
 
-def is_any_alive(found: dict[int, int]) -> bool:
-    """Whether one of these members still lives: the same number with the same start, not a stranger who got it."""
-    return any(_start_time_of(pid) == began for pid, began in found.items())
+def is_any_alive(members: dict[int, int]) -> bool:
+    """True if one of these processes still runs: same pid and same start time, so a reused pid does not count."""
+    return any(_start_time_of(pid) == start_time for pid, start_time in members.items())
 
 
 def _start_time_of(pid: int) -> int:
@@ -103,7 +95,7 @@ def _list_pids() -> list[int]:
 
 
 def _read_stat(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat after the name, which may itself hold spaces and brackets."""
+    """Return the fields of /proc/PID/stat after the command name, which may itself contain spaces and parentheses."""
     return _read_proc(pid, "stat").rpartition(b")")[2].split()
 
 
@@ -147,7 +139,13 @@ done
 
 
 class Watchdog:
-    """It is started with the first group it has to know. Where it cannot start, everything else works without it."""
+    """Kills Odin's commands when Odin itself is killed.
+
+    A small shell in its own session reads the process groups from a pipe that only Odin holds. If the pipe closes
+    without `q`, Odin is gone: the shell kills those groups and, where /proc exists, every process with this Odin's mark
+    together with the group it leads. Groups matter because a program can lose its mark, and marks matter because Odin
+    can be killed between starting a command and reporting its group. If the watchdog cannot start, commands still run.
+    """
 
     def __init__(self, mark: str) -> None:
         self._mark = mark
@@ -158,25 +156,25 @@ class Watchdog:
     def start(self) -> None:
         if self._pipe >= 0:
             return
-        reading, writing = os.pipe()
+        read_end, write_end = os.pipe()
         try:
             popen = subprocess.Popen(
                 ["/bin/sh", "-c", _WATCHDOG_SCRIPT, "odin-watchdog", self._mark],
                 cwd="/",
                 env={"PATH": SYSTEM_PATH},
-                stdin=reading,
+                stdin=read_end,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
         except OSError:
-            os.close(writing)
+            os.close(write_end)
             return
         finally:
-            os.close(reading)
-        os.set_blocking(writing, False)
-        self._pipe = writing
-        self._finalizer = weakref.finalize(self, _close_pipe, writing, popen)
+            os.close(read_end)
+        os.set_blocking(write_end, False)
+        self._pipe = write_end
+        self._finalizer = weakref.finalize(self, _close_pipe, write_end, popen)
         self._finalizer.atexit = False
 
     def add(self, group: int) -> None:
@@ -189,7 +187,7 @@ class Watchdog:
             self._send(f"- {group}\n")
 
     def close(self) -> None:
-        """Say goodbye. Nobody waits for it."""
+        """Tell the watchdog to exit, without waiting for it."""
         self._groups.clear()
         self._send("q\n")
         self._forget()
@@ -205,7 +203,7 @@ class Watchdog:
             self._restart()
 
     def _restart(self) -> None:
-        """Somebody ended it: another one is told everything."""
+        """The watchdog was killed: start another one and send it all groups."""
         self._forget()
         if not self._groups:
             return
@@ -221,9 +219,9 @@ class Watchdog:
 
 
 def _close_pipe(pipe: int, popen: "subprocess.Popen[bytes]") -> None:
-    """Close the pipe, and collect the shell in the background so that a long-lived program keeps no zombie."""
+    """Close the pipe and reap the shell in the background, so that it does not stay a zombie."""
     os.close(pipe)
     try:
         threading.Thread(target=popen.wait, daemon=True).start()
     except RuntimeError:
-        return  # the interpreter is going away, and with it the need
+        return  # the interpreter is shutting down

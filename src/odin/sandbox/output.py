@@ -1,8 +1,8 @@
-"""What a person would see of a program's output in the end: no escape sequences, of a progress bar the last state.
+"""Collects what a process prints, bounded in memory however much that is.
 
-What a process prints, bounded in memory however much it is.
-
-The log file of a background process: the newest output always, and never more than two files' worth of the rest.
+`AnsiStripper` removes escape sequences and overwritten lines (of a progress bar only the last state stays).
+`HeadTailBuffer` keeps the start and the end of the output and spills the whole of it to a file; `BackgroundLog` is the
+rotating log file of a background process.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 _MAX_HELD_BYTES = 4096
-"""How long an unfinished line is held back, because a carriage return may still overwrite it."""
+"""Maximum length of an unfinished line that is held back because a carriage return may still overwrite it."""
 
 _ESCAPE_SEQUENCE = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)"
 
@@ -22,7 +22,7 @@ _CONTROLS = {code: "\ufffd" for code in (*range(32), 127) if chr(code) not in "\
 
 
 class AnsiStripper:
-    """Takes bytes as they come and gives them on cleaned, a line at a time."""
+    """Strips escape sequences from a byte stream, one line at a time."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -30,20 +30,20 @@ class AnsiStripper:
     def add(self, data: bytes) -> bytes:
         data = self._held + data if self._held else data
         cut = data.rfind(b"\n") + 1
-        line, begun = _split_unfinished(data[cut:])
-        if len(line) + len(begun) <= _MAX_HELD_BYTES:
-            self._held = line + begun
+        line, partial_escape = _split_unfinished(data[cut:])
+        if len(line) + len(partial_escape) <= _MAX_HELD_BYTES:
+            self._held = line + partial_escape
             return strip_ansi(data[:cut])
-        self._held = begun if len(begun) <= _MAX_HELD_BYTES else b""
+        self._held = partial_escape if len(partial_escape) <= _MAX_HELD_BYTES else b""
         return strip_ansi(data[:cut]) + line
 
     def peek_rest(self) -> bytes:
-        """The line that is not finished."""
+        """Return the unfinished last line."""
         return strip_ansi(self._held).rstrip(b"\r")
 
 
 def strip_ansi(data: bytes) -> bytes:
-    """Without escape sequences and without what was overwritten."""
+    """Remove escape sequences, and text that a carriage return overwrote."""
     if b"\x1b" in data:
         data = re.sub(_ESCAPE_SEQUENCE, b"", data)
     if b"\r" not in data or b"\r" not in data.replace(b"\r\n", b""):
@@ -52,37 +52,37 @@ def strip_ansi(data: bytes) -> bytes:
 
 
 def _split_unfinished(data: bytes) -> tuple[bytes, bytes]:
-    """The cleaned beginning of a line, and the escape sequence at its end that is not complete."""
-    found = re.search(_PARTIAL_ESCAPE, data) if b"\x1b" in data else None
-    end = found.start() if found else len(data)
+    """Return the stripped line and the incomplete escape sequence at its end."""
+    partial = re.search(_PARTIAL_ESCAPE, data) if b"\x1b" in data else None
+    end = partial.start() if partial else len(data)
     return strip_ansi(data[:end]), data[end:]
 
 
 def _drop_overwritten(line: bytes) -> bytes:
-    """What stands after the last carriage return that something follows; one at the end belongs to the line's end."""
+    """Return the text after the last carriage return. Returns at the end of the line belong to the line end."""
     at = line.rstrip(b"\r").rfind(b"\r")
     return line[at + 1 :]
 
 
 def decode_output(data: bytes) -> str:
-    """As text that can be shown and sent: what is not UTF-8 and what is no character shows as U+FFFD."""
+    """Decode UTF-8 for display; invalid bytes and control characters become U+FFFD."""
     return data.decode("utf-8", "replace").translate(_CONTROLS)
 
 
 OUTPUT_LIMIT = 30_000
-"""How many characters of one command's output reach the model."""
+"""Maximum number of characters of one command's output that the model sees."""
 
 SPILL_LIMIT = 1_000_000_000
-"""How many bytes of one command's output are saved in a file, so that an endless printer cannot fill the disk."""
+"""Maximum number of bytes of one command's output saved to a file, so that endless output cannot fill the disk."""
 
 _DISK_SHARE = 4
-"""At most one part in so many of what is free on the disk."""
+"""A spill file takes at most 1/4 of the free disk space."""
 
 _HEAD_SHARE = 0.4
 
 
 class OutputSink(Protocol):
-    """Where the bytes of one pipe go."""
+    """Receives the bytes read from one pipe."""
 
     total: int
 
@@ -92,9 +92,9 @@ class OutputSink(Protocol):
 
 
 class ByteSink:
-    """All of it, for output that a program reads; without `keep` it is only counted.
+    """Keeps the raw bytes, for output that Odin parses; with `keep=False` it only counts them.
 
-    Whoever uses this bounds it by ending the process; of what comes until then no more than `most` bytes are kept.
+    The caller bounds the output by killing the process; until then at most `max_bytes` are kept.
     """
 
     def __init__(self, *, keep: bool = True, max_bytes: int | None = None) -> None:
@@ -113,7 +113,7 @@ class ByteSink:
 
 
 class SpillFile:
-    """The file that takes a long output, byte for byte, up to a limit."""
+    """Saves a long output byte for byte, up to a limit. The file is created when the output outgrows memory."""
 
     def __init__(self, new_file: Callable[[], str]) -> None:
         self._new_file = new_file
@@ -154,19 +154,18 @@ class SpillFile:
 
 
 def _measure_free_bytes(path: str) -> int:
-    """How many bytes the disk has room for."""
     try:
-        found = os.statvfs(path)
+        filesystem = os.statvfs(path)
     except (AttributeError, OSError):
         return SPILL_LIMIT * _DISK_SHARE
-    return found.f_bavail * found.f_frsize
+    return filesystem.f_bavail * filesystem.f_frsize
 
 
 class HeadTailBuffer:
-    """The first and the last characters as a person would see them, and all bytes in a file once they outgrow memory.
+    """Keeps the first and last characters of an output, stripped of ANSI codes; the whole output spills to a file.
 
-    A character takes at most four bytes, so four times as many bytes as characters are kept and no character is split.
-    `kept_in` names a file that somebody else fills with the same output.
+    A UTF-8 character takes at most four bytes, so keeping four bytes per character never splits one. `saved_path`
+    names a file that already receives the same output.
     """
 
     def __init__(self, limit: int, new_file: Callable[[], str] | None = None, saved_path: str = "") -> None:
@@ -211,7 +210,7 @@ class HeadTailBuffer:
             self._spill.write(data)
 
     def save(self) -> None:
-        """Begin the file with everything so far; later output follows it there."""
+        """Create the spill file with the output so far; later output is appended to it."""
         if self._spill is not None and not self._spill.has_started:
             self._spill.start(bytes(self._raw))
             self._raw = bytearray()
@@ -224,7 +223,7 @@ class HeadTailBuffer:
             self._spill.close()
 
     def render_text(self) -> tuple[str, bool]:
-        """What is shown, and whether something was left out."""
+        """Return the text to show, and True if part of it was left out."""
         rest = self._stripper.peek_rest()
         if not self._dropped:
             whole = decode_output(bytes(self._head + self._tail) + rest)
@@ -249,17 +248,17 @@ class HeadTailBuffer:
 
 
 LOG_LIMIT = 10_000_000
-"""Bytes in one file. A full one becomes `<name>.1` and takes the place of the one before it."""
+"""Maximum bytes of one log file. A full file is rotated to `<name>.1`, replacing the previous one."""
 
 NEW_OUTPUT_LIMIT = 10_000
-"""Characters one look at new output shows."""
+"""Maximum characters that one SpawnStatus call shows of the new output."""
 
 TAIL_CHARS = 500
-"""Characters of the end that are told when a process has failed."""
+"""Characters of the end of the output reported when a process fails."""
 
 
 class BackgroundLog:
-    """Takes what one process prints: all of it into the file, what is new into memory, bounded."""
+    """Writes the output of one background process to a rotating file and keeps the unread part in memory, bounded."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -293,7 +292,7 @@ class BackgroundLog:
         self._size += self._file.write(data) or 0
 
     def _rotate(self, full: IO[bytes]) -> None:
-        """Begin the file anew, with a line that says what came before and how much of it is left."""
+        """Rotate the file; the new one starts with a line that says where the earlier output is."""
         full.close()
         self._file = None
         os.replace(self.path, f"{self.path}.1")  # noqa: PTH105
@@ -304,13 +303,13 @@ class BackgroundLog:
         self._size = self._file.write(note.encode()) or 0
 
     def take_new_output(self) -> str:
-        """What was printed since the last look."""
+        """Return the output since the previous call."""
         text, _ = self._unread.render_text()
         self._unread = self._make_buffer()
         return text
 
     def read_tail(self) -> str:
-        """The end of it all."""
+        """Return the last characters of the output."""
         return decode_output(strip_ansi(bytes(self._tail)))[-TAIL_CHARS:].strip()
 
     def close(self) -> None:

@@ -1,4 +1,7 @@
-"""Which sandbox was proved to work on this machine, remembered until something about the machine changes."""
+"""Which sandbox works on this machine: options, probe result, and the cache of that result.
+
+The cached result is valid until something changes that decides it: kernel, settings, bwrap binary, user.
+"""
 
 import os
 import sys
@@ -18,28 +21,28 @@ _KERNEL_SWITCHES = (
     "/proc/sys/user/max_user_namespaces",
     "/proc/self/attr/current",
 )
-"""What decides whether namespaces may be made, beside the kernel and the binary."""
+"""Files that decide, besides the kernel and the bwrap binary, whether namespaces can be created."""
 
 
 class SandboxOptions(Struct, frozen=True):
-    """What the user asks for: `use` is auto, bubblewrap, landlock or off."""
+    """The user's settings: `backend` is auto, bubblewrap, landlock or off."""
 
-    use: str = "auto"
+    backend: str = "auto"
     network: bool = False
     unsandboxed_commands: tuple[str, ...] = ()
 
 
 class SandboxCandidate(Struct, frozen=True):
-    """One way to make a sandbox. `way` is an index into bubblewrap's ways."""
+    """One way to create a sandbox. `way` is an index into `BUBBLEWRAP_VARIANTS`."""
 
     kind: SandboxKind
     way: int = 0
 
 
 class ProbeResult(Struct, frozen=True):
-    """What came of trying: the first that worked, and the reasons of those before it.
+    """The first candidate that worked, and why the stronger ones failed.
 
-    `leaks` says that it cannot switch the network off.
+    `leaks`: this sandbox cannot switch the network off.
     """
 
     key: str
@@ -49,7 +52,7 @@ class ProbeResult(Struct, frozen=True):
 
 
 def find_program(name: str, path: str) -> str:
-    """The program of that name in these folders, or ""."""
+    """Return the executable of this name in the folders of `path`, or ""."""
     for folder in path.split(os.pathsep) or ():
         file = f"{folder}/{name}"
         if folder.startswith("/") and os.access(file, os.X_OK) and not os.path.isdir(file):  # noqa: PTH112
@@ -57,42 +60,42 @@ def find_program(name: str, path: str) -> str:
     return ""
 
 
-def compute_probe_key(wanted: SandboxOptions, path: str) -> str:
-    """A text that changes when something changes that decides which sandbox is the strongest that works."""
-    return f"{wanted.use} {wanted.network} {_describe_machine(path)}"
+def compute_probe_key(options: SandboxOptions, path: str) -> str:
+    """Return a cache key of everything that decides which sandbox works."""
+    return f"{options.backend} {options.network} {_describe_machine(path)}"
 
 
-def describe_problem(wanted: SandboxOptions, proof: ProbeResult | None) -> str:
-    """Why commands do not run at all: the sandbox that was asked for does not work."""
-    if proof is None or wanted.use in ("auto", "off") or proof.found.kind != "none":
+def describe_problem(options: SandboxOptions, probe: ProbeResult | None) -> str:
+    """Return why no command can run because the configured sandbox does not work, or ""."""
+    if probe is None or options.backend in ("auto", "off") or probe.found.kind != "none":
         return ""
-    why = proof.reasons.get(wanted.use, "it does not work here")
+    reason = probe.reasons.get(options.backend, "unknown reason")
     return (
-        f"The configuration asks for the sandbox {wanted.use}, and it does not work: {why}. "
-        'Set sandbox.use to "auto" or "off" in your user file; `odin doctor` shows what there is.'
+        f"The configured sandbox {options.backend} does not work: {reason}. "
+        'Set sandbox.backend to "auto" or "off" in your user configuration; `odin doctor` shows what is available.'
     )
 
 
-def describe_sandbox(wanted: SandboxOptions, proof: ProbeResult | None, path: str = os.defpath) -> str:
-    """One line for people: what commands run in, or before it was tried, what is there to run them in."""
-    network = "network on" if wanted.network else "network off"
-    if wanted.use == "off":
+def describe_sandbox(options: SandboxOptions, probe: ProbeResult | None, path: str = os.defpath) -> str:
+    """Return one line about the sandbox of commands; before it was tried, the one that will probably be used."""
+    network = "network on" if options.network else "network off"
+    if options.backend == "off":
         return "no sandbox, as configured"
-    if proof is None:
-        return f"{_guess_kind(wanted, path)} (untried), {network}"
-    if proof.found.kind != "none" and proof.leaks and not wanted.network:
-        return f"{proof.found.kind}, which cannot switch the network off on this kernel"
-    if proof.found.kind != "none":
-        return f"{proof.found.kind}, {network}"
-    if describe_problem(wanted, proof):
-        return f"no {wanted.use}, so no commands"
-    why = "; ".join(f"{name}: {reason}" for name, reason in proof.reasons.items())
-    return f"no sandbox ({why})" if why else "no sandbox"
+    if probe is None:
+        return f"{_guess_kind(options, path)} (untried), {network}"
+    if probe.found.kind != "none" and probe.leaks and not options.network:
+        return f"{probe.found.kind}, network cannot be switched off on this kernel"
+    if probe.found.kind != "none":
+        return f"{probe.found.kind}, {network}"
+    if describe_problem(options, probe):
+        return f"{options.backend} does not work, commands are disabled"
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in probe.reasons.items())
+    return f"no sandbox ({reasons})" if reasons else "no sandbox"
 
 
-def _guess_kind(wanted: SandboxOptions, path: str) -> str:
-    if wanted.use != "auto":
-        return wanted.use
+def _guess_kind(options: SandboxOptions, path: str) -> str:
+    if options.backend != "auto":
+        return options.backend
     if not sys.platform.startswith("linux"):
         return "no sandbox"
     return "bubblewrap" if find_program("bwrap", path) else "landlock"
@@ -105,30 +108,30 @@ def _describe_machine(path: str) -> str:
     except OSError:
         status = None
     binary = f"{bwrap} {status.st_size} {status.st_mtime_ns} {status.st_mode}" if status else ""
-    spaces = [_read_link(f"/proc/self/ns/{name}") for name in ("user", "mnt", "pid")]
+    namespaces = [_read_link(f"/proc/self/ns/{name}") for name in ("user", "mnt", "pid")]
     switches = [_read_text(name) for name in _KERNEL_SWITCHES]
-    return " ".join([os.uname().release, str(os.getuid()), sys.executable, binary, *spaces, *switches])
+    return " ".join([os.uname().release, str(os.getuid()), sys.executable, binary, *namespaces, *switches])
 
 
 def load_probe(file: Path | None, key: Callable[[], str]) -> ProbeResult | None:
-    """What was proved before, while the machine is as it was."""
+    """Return the cached result, or None if there is none for this key."""
     if file is None:
         return None
     try:
-        proof = msgspec.json.decode(file.read_bytes(), type=ProbeResult)
+        probe = msgspec.json.decode(file.read_bytes(), type=ProbeResult)
     except (OSError, msgspec.MsgspecError):
         return None
-    return proof if proof.key == key() else None
+    return probe if probe.key == key() else None
 
 
-def save_probe(file: Path | None, proof: ProbeResult) -> None:
-    """For the next session. Where it cannot be kept, that one tries again."""
+def save_probe(file: Path | None, probe: ProbeResult) -> None:
+    """Cache the result for later sessions. Errors are ignored; the next session probes again."""
     if file is None:
         return
     new = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new.write_bytes(msgspec.json.encode(proof))
+        new.write_bytes(msgspec.json.encode(probe))
         new.replace(file)
     except OSError:
         return

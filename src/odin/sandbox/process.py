@@ -1,8 +1,7 @@
-"""How a process ended, in words.
+"""A started process: its pipes, its exit, and how to end it together with everything it started.
 
-One process that was started, as its owner sees it: its number, the moment it ends, and with which code.
-
-One started process: its pipes, the moment it ends, and how to end it with everything it started.
+Every command carries a mark in its environment (`ODIN_COMMAND`) that its children inherit. On Linux the mark finds
+them even if they moved to a session of their own; elsewhere only the process group is known.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from odin.sandbox.output import OutputSink
 
 
 def describe_exit(code: int) -> str:
-    """`exit code 3` or `killed by signal SIGTERM`."""
+    """Return for example `exit code 3` or `killed by signal SIGTERM`."""
     return f"exit code {code}" if code >= 0 else f"killed by signal {signal_name_of(-code)}"
 
 
@@ -39,31 +38,31 @@ def signal_name_of(number: int) -> str:
 
 
 class ChildProcess(Protocol):
-    """The leader of a group of its own."""
+    """A process that leads its own process group."""
 
     @property
     def pid(self) -> int: ...
 
     @property
     def code(self) -> int:
-        """How it ended; negative for a signal. Known once it was collected."""
+        """The exit code, negative for a signal. Valid after `collect`."""
         ...
 
     def watch(self, on_exit: Callable[[], None]) -> None:
-        """Call this once, in the loop that runs now, when it has ended."""
+        """Call `on_exit` once, in the running event loop, when the process has exited."""
         ...
 
     def collect(self) -> dict[int, int]:
-        """It has ended: take its code. Returns what lives on in its group, with the start of each."""
+        """Reap the exited process. Return the surviving members of its group with their start times."""
         ...
 
     def reap(self) -> bool:
-        """Collect one that was just killed, without a loop, in a moment. False when it is still there."""
+        """Reap a process that was just killed, without an event loop. False if it is still running after a second."""
         ...
 
 
 class LocalChild:
-    """A child of this process."""
+    """A direct child of this process."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self._popen = popen
@@ -79,7 +78,7 @@ class LocalChild:
         return self._popen.returncode
 
     def watch(self, on_exit: Callable[[], None]) -> None:
-        """Through a pidfd, or from a thread where the system has none."""
+        """Watch through a pidfd, or from a thread on systems without pidfds."""
         self._loop = loop = asyncio.get_running_loop()
         try:
             self._pidfd = os.pidfd_open(self.pid)
@@ -118,11 +117,11 @@ _CHUNK = 65_536
 
 _SMALL_READ = 8_192
 _PAUSE = 0.002
-"""A program that prints in small pieces is left alone for a moment, so that many of them are read at once."""
+"""After a small read, wait this many seconds so that several small writes are read at once."""
 
 
 class OutputPipe:
-    """One pipe of a process, read whenever the loop says there is something to read."""
+    """One output pipe of a process, read by the event loop."""
 
     def __init__(self, fd: int, sink: OutputSink, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
         os.set_blocking(fd, False)
@@ -138,7 +137,7 @@ class OutputPipe:
         return self._fd >= 0
 
     def drain(self) -> None:
-        """Take what the pipe still holds; a child that prints for ever must not keep us here."""
+        """Read the rest of the pipe, at most 32 chunks: a child may print forever."""
         for _ in range(32):
             if not self.is_open or not self._read():
                 return
@@ -154,7 +153,7 @@ class OutputPipe:
             self._loop.add_reader(self._fd, self._on_ready)
 
     def _read(self) -> bool:
-        """Take one piece. False when there is nothing more at the moment."""
+        """Read one chunk. False if nothing is available at the moment."""
         try:
             data = os.read(self._fd, _CHUNK)
         except BlockingIOError:
@@ -177,7 +176,7 @@ class OutputPipe:
 
 
 class RunningProcess:
-    """A started process: its pipes, the moment it ended, and what it left running in its group."""
+    """A started process with its pipes; `survivors` are the group members that outlived it."""
 
     def __init__(self, child: ChildProcess, mark: str, linger: float) -> None:
         self._child = child
@@ -199,7 +198,7 @@ class RunningProcess:
 
     @property
     def is_reading(self) -> bool:
-        """Whether somebody may still print."""
+        """True while a pipe is open, so more output may come."""
         return any(pipe.is_open for pipe in self.pipes)
 
     def attach_pipe(self, fd: int, sink: OutputSink, on_data: Callable[[bytes], None]) -> None:
@@ -227,20 +226,20 @@ class RunningProcess:
             self.done.set_result(None)
 
     def send_signal(self, number: int) -> None:
-        """To the whole group, and to everything that carries our mark wherever it moved."""
+        """Signal the whole group, and every process with the mark."""
         if not self.exited or self.has_survivors():
             signal_group(self.pid, number)
         signal_marked(self.mark, number)
 
     def has_survivors(self) -> bool:
-        """Whether members outlived the leader. The group's number alone proves nothing: strangers may get it later."""
+        """True if group members outlived the leader. Checked by start time, because the group id may be reused."""
         return is_any_alive(self.survivors)
 
     def is_alive(self) -> bool:
         return not self.exited or self.has_survivors() or bool(find_marked(self.mark))
 
     async def wait_until_gone(self, seconds: float) -> bool:
-        """Wait until nothing of it is left, but not longer than this."""
+        """Wait until all its processes are gone. False if some remain after `seconds`."""
         deadline = time.monotonic() + seconds
         pause = 0.002
         while self.is_alive():
@@ -251,7 +250,7 @@ class RunningProcess:
         return True
 
     async def terminate(self, grace: float) -> None:
-        """TERM, and CONT for what was stopped; KILL after the grace. A cancellation meanwhile goes straight to KILL."""
+        """Send TERM (and CONT to stopped processes), then KILL after `grace` seconds; on cancellation KILL at once."""
         try:
             self.send_signal(signal.SIGTERM)
             self.send_signal(signal.SIGCONT)
@@ -262,7 +261,7 @@ class RunningProcess:
         await self.wait_until_gone(1.0)
 
     def reap(self) -> None:
-        """Collect a process that was just killed, without a loop. Whoever waits for it learns of its end."""
+        """Reap a process that was just killed, without an event loop, and wake up whoever awaits `done`."""
         self.exited = self._child.reap() or self.exited
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._settle)

@@ -1,9 +1,8 @@
-"""What the runner asks of a sandbox. Which one there is, is decided elsewhere.
+"""Runs commands. This is the only module that starts processes for tools and hooks.
 
-The only place that starts processes for tools.
-
-A command gets no input, no terminal, a process group of its own and an environment in which nothing waits for a person.
-Whatever it prints is bounded in memory; whatever it leaves behind is found and ended, also when Odin itself is killed.
+A command gets no input, no terminal, its own process group and a non-interactive environment. Its output is bounded in
+memory, and processes it leaves behind are killed, even if Odin itself is killed. `CommandSandbox` is the interface to
+the sandbox; `odin.sandbox.sandbox` implements it. User shell commands (`!cmd`) run here too, without a sandbox.
 """
 
 import asyncio
@@ -26,45 +25,45 @@ from odin.sandbox.process import ChildProcess, LocalChild, RunningProcess
 
 
 class SandboxUnavailable(OSError):
-    """The sandbox that was asked for does not work, so a command was not run. The text says why and what to do."""
+    """The configured sandbox does not work, so the command was not run. The message says why and what to do."""
 
     def __str__(self) -> str:
         return str(self.args[-1])
 
 
 class CommandSandbox(Protocol):
-    def watch_groups(self, tell: Callable[[int, bool], None]) -> None:
-        """Tell of process groups that begin and end, so that somebody can end them when Odin is killed."""
+    def watch_groups(self, on_change: Callable[[int, bool], None]) -> None:
+        """Call `on_change(group, alive)` when a process group starts or ends, for the watchdog."""
         ...
 
     def should_sandbox(self, command: str | Sequence[str], sandbox_profile: SandboxProfile) -> bool:
-        """Whether a command is to run inside. Raises Unconfined when it must and cannot."""
+        """True if the command must run sandboxed. Raise SandboxUnavailable if it must and cannot."""
         ...
 
     def build_environment(self, env: Mapping[str, str], sandbox_profile: SandboxProfile) -> dict[str, str]:
-        """What a command inside gets to see of the environment."""
+        """Return the environment for a sandboxed command."""
         ...
 
     def start(
         self, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int, sandbox_profile: SandboxProfile
     ) -> ChildProcess:
-        """Start a command inside. Raises OSError when it cannot be started."""
+        """Start a sandboxed command. Raise OSError if it cannot be started."""
         ...
 
     def stamp_protected_files(self, cwd: str, sandbox_profile: SandboxProfile) -> Any:
-        """What is to be compared after a command."""
+        """Return the state of the protected files before a command, for `find_tampered_files`."""
         ...
 
-    def find_tampered_files(self, seen: Any, cwd: str) -> tuple[str, ...]:
-        """Files that the command left or changed and that other programs obey."""
+    def find_tampered_files(self, before: Any, cwd: str) -> tuple[str, ...]:
+        """Return the protected files (git hooks, editor tasks …) that the command created or changed."""
         ...
 
     def describe_denial(self, output: str, code: int, cwd: str, sandbox_profile: SandboxProfile) -> str:
-        """What the sandbox seems to have kept a failed command from, or ""."""
+        """Return what the sandbox probably denied a failed command, or ""."""
         ...
 
     def kill(self) -> None:
-        """End the sandbox with everything in it."""
+        """Kill the sandbox and everything in it."""
         ...
 
 
@@ -72,10 +71,10 @@ _MARK_VARIABLE = "ODIN_COMMAND"
 
 
 class CommandResult(Struct, frozen=True):
-    """How a command ended. `output` is what fits the limit; `spill` is the file that holds all of it.
+    """The result of a command. `output` is cut to the limit; `spill_path` is the file with all of it.
 
-    `background` says that something it started outlived it. `blocked` is what the sandbox seems to have kept it from;
-    `planted` are files it left or changed that other programs obey.
+    `has_survivors`: a process it started still runs. `denial`: what the sandbox probably denied. `tampered_files`:
+    protected files it created or changed, which other programs execute or obey.
     """
 
     code: int
@@ -91,7 +90,7 @@ class CommandResult(Struct, frozen=True):
 
 
 class CapturedOutput(Struct, frozen=True):
-    """What a program printed, for a program to read. `stopped` says that it was ended because it printed too much."""
+    """The output of a program that Odin parses. `stopped`: it was killed because it printed too much."""
 
     code: int
     data: bytes
@@ -101,10 +100,10 @@ class CapturedOutput(Struct, frozen=True):
 
 
 class ProcessRunner:
-    """Starts commands, bounds them, and ends whatever is left of them.
+    """Starts commands, bounds their time and output, and kills the processes they leave behind.
 
-    `spill_dir` is made when the first long output needs it. `keep_env` names secrets that commands may see. `sandbox`
-    makes what commands run in that come with a confinement; Odin's own programs come without.
+    `spill_dir` is created for the first long output. `keep_env` names secret variables that commands may see. `sandbox`
+    creates the sandbox for commands that have a sandbox profile; Odin's own helper programs have none.
     """
 
     def __init__(
@@ -143,23 +142,23 @@ class ProcessRunner:
         limit: int = OUTPUT_LIMIT,
         sandbox_profile: SandboxProfile | None = None,
     ) -> CommandResult:
-        """Run a shell command (a string) or a program (a list) to its end, or until `timeout` seconds are over.
+        """Run a shell command (a string) or a program (a list) until it exits, at most `timeout` seconds.
 
-        Standard error is merged into the output. Raises OSError when it cannot be started. When the command is over but
-        something it started still holds the pipe, this returns after a moment; that output goes on into the spill file.
+        Standard error is merged into the output. Raise OSError if it cannot be started. If the command has exited but a
+        process it started still holds the pipe, return after a moment; later output goes to the spill file.
         """
         sandbox = self._choose_sandbox(command, sandbox_profile)
-        seen = sandbox.stamp_protected_files(cwd, sandbox_profile) if sandbox and sandbox_profile else None
+        stamps = sandbox.stamp_protected_files(cwd, sandbox_profile) if sandbox and sandbox_profile else None
         running, (out,) = self._start(command, cwd, env, pipes=1, sandbox_profile=sandbox_profile, sandbox=sandbox)
         sink = HeadTailBuffer(limit, self._make_spill_path)
         running.attach_pipe(out, sink, _relay_text(on_output))
         timed_out = await self._wait(running, timeout)
-        writing = running.pipes[0].is_open
-        background = not timed_out and (writing or running.has_survivors())
-        if background and writing:
+        is_open = running.pipes[0].is_open
+        has_survivors = not timed_out and (is_open or running.has_survivors())
+        if has_survivors and is_open:
             sink.save()
         text, truncated = sink.render_text()
-        if not background:
+        if not has_survivors:
             self.forget(running)
         failed = running.code != 0 and not timed_out
         return CommandResult(
@@ -169,18 +168,18 @@ class ProcessRunner:
             sink.total,
             truncated,
             timed_out,
-            background,
+            has_survivors,
             spill_path=sink.path,
             denial=sandbox.describe_denial(text, running.code, cwd, sandbox_profile)
             if sandbox and sandbox_profile and failed
             else "",
-            tampered_files=sandbox.find_tampered_files(seen, cwd) if sandbox else (),
+            tampered_files=sandbox.find_tampered_files(stamps, cwd) if sandbox else (),
         )
 
     def _choose_sandbox(
         self, command: str | Sequence[str], sandbox_profile: SandboxProfile | None
     ) -> CommandSandbox | None:
-        """The sandbox that a command runs in, or None when it runs outside."""
+        """Return the sandbox for a command, or None if it runs unsandboxed."""
         if sandbox_profile is None or self._make_sandbox is None:
             return None
         if self._sandbox is None:
@@ -197,20 +196,20 @@ class ProcessRunner:
         stop_after: int,
         on_data: Callable[[bytes], None] | None = None,
     ) -> CapturedOutput:
-        """Run a program whose output is read by a program. It is ended once it has printed `stop_after` bytes.
+        """Run a program and return its output for parsing. It is killed once it has printed `stop_after` bytes.
 
-        With `on_data` the output goes there piece by piece as it comes, and none of it is kept.
+        With `on_data`, output is passed on chunk by chunk and not kept.
         """
         running, (out, err) = self._start(argv, cwd, None, pipes=2)
         sink, errors = ByteSink(keep=on_data is None), HeadTailBuffer(OUTPUT_LIMIT)
 
-        def enough(data: bytes) -> None:
+        def stop_if_enough(data: bytes) -> None:
             if on_data is not None:
                 on_data(data)
             if sink.total >= stop_after and not running.exited:
                 signal_group(running.pid, signal.SIGKILL)
 
-        running.attach_pipe(out, sink, enough)
+        running.attach_pipe(out, sink, stop_if_enough)
         running.attach_pipe(err, errors, _ignore)
         timed_out = await self._wait(running, timeout)
         self.forget(running)
@@ -228,16 +227,16 @@ class ProcessRunner:
         env: Mapping[str, str],
         stop_after: int,
     ) -> CapturedOutput:
-        """Run a program of the user's own that reads `stdin` and answers. Nothing it started outlives it."""
+        """Run a program with `stdin`, such as a hook, and return its output. Its leftover processes are terminated."""
         with _open_filled_file(stdin) as source:
             running, (out, err) = self._start(command, cwd, env, pipes=2, stdin=source.fileno())
         sink, errors = ByteSink(max_bytes=stop_after), HeadTailBuffer(OUTPUT_LIMIT)
 
-        def enough(data: bytes) -> None:
+        def stop_if_enough(data: bytes) -> None:
             if sink.total >= stop_after and not running.exited:
                 signal_group(running.pid, signal.SIGKILL)
 
-        running.attach_pipe(out, sink, enough)
+        running.attach_pipe(out, sink, stop_if_enough)
         running.attach_pipe(err, errors, _ignore)
         timed_out = await self._wait(running, timeout)
         if running.is_alive():
@@ -250,24 +249,24 @@ class ProcessRunner:
     def start_detached(
         self, command: str, *, cwd: str, sink: OutputSink, sandbox_profile: SandboxProfile | None = None
     ) -> RunningProcess:
-        """Start a shell command and come back at once. It is owned here until it is forgotten or the session ends."""
+        """Start a shell command without waiting for it. The runner owns it until `forget` or the end of the session."""
         sandbox = self._choose_sandbox(command, sandbox_profile)
         running, (out,) = self._start(command, cwd, None, pipes=1, sandbox_profile=sandbox_profile, sandbox=sandbox)
         running.attach_pipe(out, sink, _ignore)
         return running
 
     async def terminate(self, running: RunningProcess) -> None:
-        """TERM to everything it started, KILL a moment later."""
+        """Send TERM to all its processes, then KILL."""
         await running.terminate(self._term_grace)
 
     def forget(self, running: RunningProcess) -> None:
-        """It is over and nothing of it is left."""
+        """Stop tracking a process that has ended."""
         running.close()
         self._processes.pop(running.pid, None)
         self._watchdog.remove(running.pid)
 
     async def close(self) -> None:
-        """End everything that still runs, politely for a moment and then not."""
+        """End all running processes: TERM, then KILL after the grace period."""
         if not self._count and self._sandbox is None:
             return
         for running in list(self._processes.values()):
@@ -279,7 +278,7 @@ class ProcessRunner:
         self.kill()
 
     def kill(self) -> None:
-        """End everything now. Safe to call when no loop runs any more."""
+        """Kill all running processes now. Needs no running event loop."""
         for running in list(self._processes.values()):
             running.send_signal(signal.SIGKILL)
             running.reap()
@@ -294,7 +293,7 @@ class ProcessRunner:
         return any(running.is_alive() for running in self._processes.values()) or bool(find_marked(self._run_mark))
 
     async def _wait(self, running: RunningProcess, timeout: float) -> bool:
-        """True when it had to be stopped because the time was over. A cancellation stops it too, and goes on."""
+        """Wait for the process; True if it timed out and was terminated. Cancellation terminates it as well."""
         try:
             try:
                 async with asyncio.timeout(timeout):
@@ -330,22 +329,22 @@ class ProcessRunner:
         child: ChildProcess
         try:
             if sandbox is not None and sandbox_profile is not None:
-                inside = sandbox.build_environment(environ, sandbox_profile)
-                child = sandbox.start(argv, cwd, inside, pairs[0][1], pairs[-1][1], sandbox_profile)
+                sandbox_env = sandbox.build_environment(environ, sandbox_profile)
+                child = sandbox.start(argv, cwd, sandbox_env, pairs[0][1], pairs[-1][1], sandbox_profile)
             else:
                 child = _start_child(argv, cwd, environ, stdin, pairs[0][1], pairs[-1][1])
         except BaseException:
-            for reading, _ in pairs:
-                os.close(reading)
+            for read_end, _ in pairs:
+                os.close(read_end)
             raise
         finally:
-            for _, writing in pairs:
-                os.close(writing)
+            for _, write_end in pairs:
+                os.close(write_end)
         running = RunningProcess(child, mark, self._linger)
         self._processes[running.pid] = running
         self._watchdog.add(running.pid)
         running.watch()
-        return running, [reading for reading, _ in pairs]
+        return running, [read_end for read_end, _ in pairs]
 
     def _note_group(self, group: int, alive: bool) -> None:
         if alive:
@@ -355,7 +354,7 @@ class ProcessRunner:
             self._watchdog.remove(group)
 
     def _forget_finished(self) -> None:
-        """Children that outlived their command and have ended since; the number of their group may be given anew."""
+        """Forget commands whose surviving children have ended since; their group id may be reused."""
         for running in list(self._processes.values()):
             if running.exited and not running.is_reading and not running.has_survivors():
                 self.forget(running)
@@ -363,7 +362,7 @@ class ProcessRunner:
     def _build_environment(
         self, mark: str, extra: Mapping[str, str] | None, sandbox_profile: SandboxProfile | None
     ) -> dict[str, str]:
-        """With the mark appended to that of an Odin above us, which must find our children too."""
+        """Return the environment with the mark, appended to the mark of an outer Odin, which must find our children too."""
         if self._base_env is None:
             environ = os.environ if self._environ is None else self._environ
             self._base_env = build_command_environment(environ, self._keep_env)
@@ -372,7 +371,7 @@ class ProcessRunner:
 
     def _make_spill_path(self) -> str:
         if self._spill_dir is None:
-            raise OSError("there is no folder for it")
+            raise OSError("no folder for long outputs")
         self._spill_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         return str(self._spill_dir / f"output-{time.time_ns():x}.txt")
 
@@ -382,7 +381,7 @@ def _ignore(data: bytes) -> None:
 
 
 def _relay_text(on_output: Callable[[str], None] | None) -> Callable[[bytes], None]:
-    """Pass on the text as it comes, without splitting a character."""
+    """Return a callback that decodes chunks without splitting characters."""
     if on_output is None:
         return _ignore
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -390,7 +389,7 @@ def _relay_text(on_output: Callable[[str], None] | None) -> Callable[[bytes], No
 
 
 def _open_filled_file(data: bytes) -> IO[bytes]:
-    """A file without a name that holds this: what reads it never waits, and what does not read it blocks nobody."""
+    """Return an unnamed file with this content. Unlike a pipe it blocks neither the reader nor us."""
     from tempfile import TemporaryFile
 
     file = TemporaryFile()  # noqa: SIM115

@@ -187,7 +187,7 @@ class Sandbox:
     @property
     def kind(self) -> SandboxKind | None:
         """What commands run in, or None when it was never tried here."""
-        if self._options.use == "off":
+        if self._options.backend == "off":
             return "none"
         proof = self._load_probe()
         return proof.found.kind if proof else None
@@ -208,7 +208,7 @@ class Sandbox:
 
     def probe(self, *, force: bool = False) -> None:
         """Find out now which sandbox works, instead of with the first command, whatever was found before."""
-        if force and self._options.use != "off":
+        if force and self._options.backend != "off":
             self._probe_again()
         elif self.kind is None:
             self._get_supervisor(writes=True)
@@ -222,7 +222,7 @@ class Sandbox:
     def should_sandbox(self, command: str | Sequence[str], sandbox_profile: SandboxProfile) -> bool:
         """Whether a command is to run inside. Raises Unconfined when it must and cannot."""
         if (
-            self._options.use == "off"
+            self._options.backend == "off"
             or (sandbox_profile.unsandboxed and sandbox_profile.writes)
             or self._is_exempt(command)
         ):
@@ -294,7 +294,7 @@ class Sandbox:
     def _load_probe(self) -> ProbeResult | None:
         if self._probe is None:
             proof = load_probe(self._probe_file, lambda: compute_probe_key(self._options, self._path))
-            if proof is not None and (proof.found in list_candidates(self._options.use) or proof.found.kind == "none"):
+            if proof is not None and (proof.found in list_candidates(self._options.backend) or proof.found.kind == "none"):
                 self._probe = proof
         return self._probe
 
@@ -383,7 +383,7 @@ class Sandbox:
                     raise
                 self._error = (
                     f"The sandbox {candidate.kind} works on this machine and could not be made now: {error}. "
-                    'If it stays so, set sandbox.use to "landlock" or "off" in your user file.'
+                    'If it stays so, set sandbox.backend to "landlock" or "off" in your user file.'
                 )
                 if error.is_transient:
                     break
@@ -392,7 +392,7 @@ class Sandbox:
     def _try_candidates(self, *, writes: bool) -> SandboxSupervisor | None:
         reasons: dict[str, str] = {}
         keeper, found = None, SandboxCandidate("none")
-        for candidate in list_candidates(self._options.use):
+        for candidate in list_candidates(self._options.backend):
             try:
                 keeper, found = self._open_without_downgrade(candidate, writes=writes), candidate
             except SandboxSetupError as error:
