@@ -121,7 +121,7 @@ async def test_what_stands_in_the_way_stops_commands_and_weakens_nothing(places:
     try:
         sandbox.in_the_way = ("/sys/kernel/no/such/place",)
         assert sandbox.should_sandbox("true", WRITE)
-        with pytest.raises(SandboxUnavailable, match="works on this machine and could not be made now"):
+        with pytest.raises(SandboxUnavailable, match="works on this machine but could not be created now"):
             sandbox.start(["true"], "/", {}, 1, 2, WRITE)
         assert sandbox.kind == "bubblewrap"
         assert load_probe(proofs, lambda: "") is None

@@ -1,4 +1,4 @@
-"""The sandbox of one session, made when its first command asks for it."""
+"""Creates the sandbox of a session from the configuration, when the first command needs it."""
 
 import os
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ PROBE_FILE = "sandbox.json"
 
 
 class LazySandbox:
-    """`shown` are folders of the session that its commands may read, although they lie in Odin's own."""
+    """Builds the session's sandbox on first use. `visible` are session folders that commands may read although they
+    lie in Odin's hidden ones."""
 
     def __init__(
         self, config: Config, env: Mapping[str, str], *, state: str = "", visible: tuple[str, ...] = ()
@@ -33,7 +34,7 @@ class LazySandbox:
         return self._sandbox
 
     def describe(self) -> str:
-        """One line that says what commands run in."""
+        """Return one line about the sandbox of commands."""
         from odin.sandbox.probe import describe_sandbox
 
         if self._sandbox is not None:
@@ -41,7 +42,7 @@ class LazySandbox:
         return describe_sandbox(self._build_options(), self._load_probe(), self._build_programs_path())
 
     def describe_problem(self) -> str:
-        """Why no command will run, when that is known."""
+        """Return why no command can run, if that is known, else ""."""
         if self._config.sandbox.backend in ("auto", "off"):
             return ""
         from odin.sandbox.probe import describe_problem
@@ -73,12 +74,12 @@ class LazySandbox:
     def _locate_probe_file(self) -> Path:
         return get_cache_dir(self._env) / PROBE_FILE
 
-    def make_other(self, use: str) -> "Sandbox":
-        """The same session's sandbox if the configuration asked for that one. Nothing is remembered of it."""
+    def make_other(self, backend: str) -> "Sandbox":
+        """Return a sandbox of this session with another backend, without caching its probe result."""
         from odin.sandbox.probe import SandboxOptions
         from odin.sandbox.sandbox import Sandbox
 
-        return Sandbox(self._build_session(), SandboxOptions(use, self._config.sandbox.network))
+        return Sandbox(self._build_session(), SandboxOptions(backend, self._config.sandbox.network))
 
     def _make(self) -> "Sandbox":
         from odin.sandbox.sandbox import Sandbox
@@ -101,10 +102,10 @@ class LazySandbox:
         )
 
     def _list_state_folders(self) -> list[str]:
-        """The folder of the state; also what is secret in it, when the project is one of the work trees there."""
+        """Return the state folder; if the project is a worktree inside it, also its secret subfolders."""
         state = self._state or str(get_state_dir(self._env))
-        inside = Path(os.path.realpath(state)) in Path(os.path.realpath(self._config.root)).parents
-        return [state, *(f"{state}/{name}" for name in ("sessions", "checkpoints", "logs") if inside)]
+        has_project = Path(os.path.realpath(state)) in Path(os.path.realpath(self._config.root)).parents
+        return [state, *(f"{state}/{name}" for name in ("sessions", "checkpoints", "logs") if has_project)]
 
 
 def _expand_home(path: str, home: str) -> str:

@@ -1,8 +1,7 @@
-"""Sandboxes made with Landlock: what the kernel is to allow a process that gives up everything else.
+"""The sandbox backends, strongest first, and the command lines that create them.
 
-Sandboxes made with bubblewrap: the command line that makes one, and in which of its ways it works here.
-
-The sandboxes there are, the strongest first, and how each is made.
+bubblewrap creates namespaces with their own mounts and network. Landlock only restricts what a process may access, so
+everything beside a secret is allowed by name and the secret is not.
 """
 
 import os
@@ -19,46 +18,51 @@ from odin.sandbox.supervisor import SandboxSetupError, SandboxSupervisor, build_
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm")
 
 _MAX_ENTRIES = 2_000
-"""Entries of one folder that are named one by one at most."""
+"""Maximum number of entries of one folder that are named one by one."""
 
 
-def build_landlock_args(plan: SandboxLayout, *, network: bool) -> list[str]:
-    """The words that tell the program inside what to allow. Landlock only ever allows, so what lies beside a secret is
-    named, and the secret is not."""
+def build_landlock_args(layout: SandboxLayout, *, network: bool) -> list[str]:
+    """Return the setup arguments of `lockdown` for a Landlock sandbox."""
     words = [
         "landlock",
-        *(f"+{path}" for path in (*_DEVICES, *list_private_temp_folders(plan), *_expand_writable(plan))),
+        *(f"+{path}" for path in (*_DEVICES, *list_private_temp_folders(layout), *_expand_writable(layout))),
     ]
-    words += [f"-{path}" for path in (*list_readable(plan.hidden), *plan.visible)]
+    words += [f"-{path}" for path in (*list_readable(layout.hidden), *layout.visible)]
     families = _choose_socket_families(network=network)
     return [*words, *(["net"] if network else []), *([f"={families}"] if families else [])]
 
 
 def _choose_socket_families(*, network: bool) -> str:
-    """The kinds of sockets that can be made. Landlock lets everybody speak to whoever has a socket among the files, so
-    where there is somebody, nobody can; and it holds back connections, not messages."""
-    files = "" if has_reachable_socket() else "1"
+    """Return the socket families to allow, or "" for all.
+
+    Landlock does not restrict Unix sockets, so they are forbidden if one is reachable; and it restricts TCP connections
+    only, so without the network no Internet sockets are allowed at all.
+    """
+    unix = "" if has_reachable_socket() else "1"
     if network:
-        return "" if files else "2,10,16,17,38"
-    return f"{files},16".lstrip(",")
+        return "" if unix else "2,10,16,17,38"
+    return f"{unix},16".lstrip(",")
 
 
-def _expand_writable(plan: SandboxLayout) -> list[str]:
-    """Where a secret lies in a folder that may be written, what is in the folder, one by one, and not the secret."""
+def _expand_writable(layout: SandboxLayout) -> list[str]:
+    """Return the writable paths; a folder that contains a secret is replaced by its other entries."""
     found: list[str] = []
-    for place in plan.writable:
-        inside = [path for path in plan.hidden if contains(place, path) and path != place]
-        found.extend(path for path in list_readable(inside) if contains(place, path)) if inside else found.append(place)
+    for place in layout.writable:
+        secrets = [path for path in layout.hidden if contains(place, path) and path != place]
+        if secrets:
+            found.extend(path for path in list_readable(secrets) if contains(place, path))
+        else:
+            found.append(place)
     return found
 
 
-def list_private_temp_folders(plan: SandboxLayout) -> list[str]:
-    """The folders for temporary files that hold nothing else; out of the others nothing can be taken."""
-    return [folder for folder in plan.temporary if not any(contains(folder, path) for path in plan.persistent)]
+def list_private_temp_folders(layout: SandboxLayout) -> list[str]:
+    """Return the temporary folders without persistent files; Landlock cannot make a part of a folder read-only."""
+    return [folder for folder in layout.temporary if not any(contains(folder, path) for path in layout.persistent)]
 
 
 def list_readable(hidden: Sequence[str]) -> list[str]:
-    """Everything but the hidden: the neighbours of each, and of each folder above it."""
+    """Return paths that together are everything except `hidden`: the siblings of each, and of each of its parents."""
     above = {"/"}
     for path in hidden:
         folder = path.rpartition("/")[0]
@@ -73,7 +77,7 @@ def list_readable(hidden: Sequence[str]) -> list[str]:
 
 
 def _list_real_entries(folder: str) -> list[str]:
-    """What lies in a folder. A link is left out: what it leads to is allowed where it lies, or not."""
+    """Return the entries of a folder except symbolic links, whose targets are allowed under their own path or not."""
     try:
         with os.scandir(folder) as entries:
             return [entry.path for entry in entries if not entry.is_symlink()]
@@ -88,71 +92,78 @@ _VISIBLE_RUN_PATHS = (
     "/run/resolvconf",
     "/run/NetworkManager/resolv.conf",
 )
-"""What programs need of /run, where the sockets of daemons are: a system's own software, and how names are resolved."""
+"""What programs need of /run, which is otherwise hidden with its sockets: system software and name resolution."""
 
 NESTED_FD = 3
 
 _SOCKET_FAMILIES = "=1,2,10,16,38"
-"""Sockets to the files, the network and the kernel itself. Others, such as those to a virtual machine's host, know
-nothing of a network of one's own."""
+"""Unix, Internet, netlink and crypto sockets. Others, such as vsock to a virtual machine's host, would bypass the
+network namespace."""
 
 
 class BubblewrapVariant(Struct, frozen=True):
-    """How namespaces are made: with a user namespace when root may not do without, with processes of its own or not."""
+    """Which namespaces bubblewrap creates: `user` for a user namespace, `processes` for a pid namespace."""
 
     user: bool = False
     processes: bool = True
 
 
 BUBBLEWRAP_VARIANTS = (BubblewrapVariant(), BubblewrapVariant(user=True), BubblewrapVariant(user=True, processes=False))
-"""From the strongest to the one that works in the most places."""
+"""From the strongest to the one that works on most machines."""
 
 
 def build_bubblewrap_argv(
-    bwrap: str, way: BubblewrapVariant, plan: SandboxLayout, python: str, fd: int, *, network: bool, joins: bool = False
+    bwrap: str,
+    variant: BubblewrapVariant,
+    layout: SandboxLayout,
+    python: str,
+    fd: int,
+    *,
+    network: bool,
+    joins: bool = False,
 ) -> list[str]:
-    """Everything read-only, then what may be written, then what of it may not, then what nobody needs to see.
+    """Return the bwrap command line: all read-only, then writable mounts, then protected and hidden ones over them.
 
-    `joins` says that it is begun in a network that is not the machine's already.
+    `joins`: bwrap already starts in a network namespace other than the machine's.
     """
-    spaces = _list_namespace_flags(way, network=network or joins)
-    argv = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *spaces, *_list_capability_flags(way)]
+    spaces = _list_namespace_flags(variant, network=network or joins)
+    argv = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *spaces, *_list_capability_flags(variant)]
     argv += _list_run_mounts()
-    for path in plan.temporary:
+    for path in layout.temporary:
         argv += ["--bind", path, path]
-    for path in plan.persistent:
+    for path in layout.persistent:
         argv += ["--ro-bind", path, path]
-    for path in (*plan.writable, *plan.pinned):
+    for path in (*layout.writable, *layout.pinned):
         argv += ["--bind", path, path]
-    for path in plan.protected:
+    for path in layout.protected:
         argv += ["--ro-bind-try", path, path]
-    argv += _list_hidden_mounts((*plan.hidden, *plan.sockets))
-    for path in plan.visible:
+    argv += _list_hidden_mounts((*layout.hidden, *layout.sockets))
+    for path in layout.visible:
         argv += ["--ro-bind-try", path, path]
     return [*argv, "--", *build_init_argv(python, fd, "private", "net" if network else _SOCKET_FAMILIES)]
 
 
 def build_nested_argv(bwrap: str, python: str) -> list[str]:
-    """A read-only sandbox inside another: it keeps the network, the processes and the secrets of the one around it."""
+    """Return the command line of a read-only sandbox inside another, whose network, pids and hidden paths it shares."""
     return [
         *(bwrap, "--unshare-user", "--ro-bind", "/", "/", "--dev", "/dev", "--cap-drop", "ALL"),
         *("--", *build_init_argv(python, NESTED_FD, "plain")),
     ]
 
 
-def _list_namespace_flags(way: BubblewrapVariant, *, network: bool) -> list[str]:
+def _list_namespace_flags(variant: BubblewrapVariant, *, network: bool) -> list[str]:
     found = ["--unshare-ipc"]
-    if way.user:
+    if variant.user:
         found.append("--unshare-user")
-    if way.processes:
+    if variant.processes:
         found += ["--unshare-pid", "--as-pid-1", "--proc", "/proc"]
     if not network:
         found.append("--unshare-net")
     return found
 
 
-def _list_capability_flags(way: BubblewrapVariant) -> list[str]:
-    """What the program inside needs for a moment, and what root keeps: see `enclosure`."""
+def _list_capability_flags(variant: BubblewrapVariant) -> list[str]:
+    """Return the flags for the capabilities that `lockdown` needs, and those that root keeps."""
     wanted = ["CAP_SYS_ADMIN"]
     if os.getuid() == 0:
         wanted += ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID"]
@@ -170,59 +181,61 @@ def _list_run_mounts() -> list[str]:
 
 
 def _list_hidden_mounts(paths: Sequence[str]) -> list[str]:
-    """An empty folder over a folder, nothing over a file."""
+    """Mount an empty folder over each folder and /dev/null over each file."""
     argv: list[str] = []
     for path in paths:
         argv += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]  # noqa: PTH112
     return argv
 
 
-def list_candidates(use: str) -> list[SandboxCandidate]:
-    """What to try, the strongest first. Where we are not root, a user namespace is always made."""
-    ways = [
+def list_candidates(backend: str) -> list[SandboxCandidate]:
+    """Return the candidates for a backend setting, strongest first. Without root a user namespace is always created."""
+    variants = [
         SandboxCandidate("bubblewrap", at)
-        for at, way in enumerate(BUBBLEWRAP_VARIANTS)
-        if os.getuid() == 0 or way != BubblewrapVariant(user=True)
+        for at, variant in enumerate(BUBBLEWRAP_VARIANTS)
+        if os.getuid() == 0 or variant != BubblewrapVariant(user=True)
     ]
-    wanted = {"bubblewrap": ways, "landlock": [SandboxCandidate("landlock")], "off": []}
-    return wanted.get(use, [*ways, SandboxCandidate("landlock")])
+    by_backend = {"bubblewrap": variants, "landlock": [SandboxCandidate("landlock")], "off": []}
+    return by_backend.get(backend, [*variants, SandboxCandidate("landlock")])
 
 
 def open_sandbox(
     candidate: SandboxCandidate,
-    plan: SandboxLayout,
+    layout: SandboxLayout,
     *,
     network: bool,
     path: str,
     join_network: str = "",
     python: str = sys.executable,
 ) -> SandboxSupervisor:
-    """Make a sandbox of this kind; `join` names a network namespace to enter. Raises NotConfined with the reason."""
+    """Create a sandbox. `join_network` is a network namespace to enter. Raise SandboxSetupError."""
     if not sys.platform.startswith("linux"):
-        raise SandboxSetupError("it needs Linux")
+        raise SandboxSetupError("Linux is required")
     if not python:
-        raise SandboxSetupError("the Python interpreter is not known by its path")
+        raise SandboxSetupError("the path of the Python interpreter is unknown")
     env = {"PATH": path}
     if candidate.kind == "landlock":
         if not find_landlock_abi():
-            raise SandboxSetupError("the kernel has no Landlock, or it is switched off")
-        return open_supervisor(lambda fd: build_init_argv(python, fd, *build_landlock_args(plan, network=network)), env)
+            raise SandboxSetupError("the kernel has no Landlock, or it is disabled")
+        return open_supervisor(
+            lambda fd: build_init_argv(python, fd, *build_landlock_args(layout, network=network)), env
+        )
     bwrap = find_program("bwrap", path)
     if not bwrap:
         raise SandboxSetupError("bwrap is not installed")
     before = [find_program("nsenter", path) or "nsenter", f"--net={join_network}", "--"] if join_network else []
-    way = BUBBLEWRAP_VARIANTS[candidate.way]
+    variant = BUBBLEWRAP_VARIANTS[candidate.way]
     return open_supervisor(
         lambda fd: [
             *before,
-            *build_bubblewrap_argv(bwrap, way, plan, python, fd, network=network, joins=bool(join_network)),
+            *build_bubblewrap_argv(bwrap, variant, layout, python, fd, network=network, joins=bool(join_network)),
         ],
         env,
     )
 
 
 def can_open(candidate: SandboxCandidate, *, network: bool, path: str) -> bool:
-    """Whether the machine can make a sandbox of this kind at all, for a project with nothing in it."""
+    """True if the machine can create this kind of sandbox at all, tried with an empty layout."""
     try:
         open_sandbox(candidate, EMPTY_LAYOUT, network=network, path=path).kill()
     except SandboxSetupError as error:
@@ -231,7 +244,7 @@ def can_open(candidate: SandboxCandidate, *, network: bool, path: str) -> bool:
 
 
 def find_landlock_abi() -> int:
-    """The version of Landlock the kernel offers, or 0."""
+    """Return the Landlock ABI version of the kernel, or 0."""
     if not sys.platform.startswith("linux"):
         return 0
     from odin.sandbox.lockdown import read_landlock_abi
@@ -240,7 +253,7 @@ def find_landlock_abi() -> int:
 
 
 def can_leak_network(candidate: SandboxCandidate) -> bool:
-    """Whether it cannot switch the network off here: Landlock alone holds back connections at most."""
+    """True if this sandbox cannot switch the network off: Landlock alone restricts only TCP connections."""
     from odin.sandbox.lockdown import can_filter_sockets
 
     return candidate.kind == "landlock" and not can_filter_sockets()

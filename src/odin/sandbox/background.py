@@ -133,7 +133,7 @@ class BackgroundProcesses:
         return spawned
 
     def _create_log(self) -> tuple[str, BackgroundLog]:
-        """Return an unused id and its log. A killed run may have left a log file without an event, so existing files are skipped."""
+        """Return an unused id and its log. A killed run may have left a log without an event; it is skipped."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         while True:
             self._count += 1

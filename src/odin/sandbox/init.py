@@ -1,13 +1,12 @@
-"""The program inside a sandbox that starts commands for Odin.
+"""The init program of a sandbox: starts commands when Odin asks for them over a socket.
 
-Making namespaces for every command takes longer than most commands do. So this small program is put into the sandbox
-once, and starts commands when it is asked to over a socket: what it starts is in the sandbox because it is. It runs by
-itself, with a bare interpreter, and imports nothing of Odin but its neighbour. What it needs is taken from C modules
-where the usual ones take as long to import as the interpreter to start.
+Creating namespaces takes about 2.5 ms, so the sandbox is created once and this program starts the commands in it; they
+are sandboxed because it is. It runs in a bare interpreter (`-I -S`), imports nothing of Odin except `lockdown`, and
+uses C modules such as `_socket`, because the Python wrappers take as long to import as the interpreter takes to start.
 
-A request is a length and so many bytes, with file descriptors beside the length: standard output, standard error, the
-pipe that is told how the command ended, and more that the command gets as 3 and up. When the socket ends, Odin is gone:
-everything that was started ends with this program.
+A request is a 4-byte length and a body. File descriptors come with the length: standard output, standard error, the
+pipe for the exit code, and more that the command receives as 3 and up. When the socket closes, Odin is gone and this
+program kills everything it started.
 """
 
 import _socket
@@ -17,13 +16,13 @@ import sys
 from typing import Any
 
 START, COUNT = b"s", b"n"
-"""Start a command; say how many processes there are."""
+"""Kinds of requests: start a command; count the processes."""
 
 HELLO = b"!"
 
 _MAX_FDS = 8
 _DEFAULT_SIGNALS = (13, 25)
-"""SIGPIPE and SIGXFSZ, which the interpreter ignores and commands must not."""
+"""SIGPIPE and SIGXFSZ, which the interpreter ignores and commands must not ignore."""
 
 
 class SandboxInit:
@@ -46,7 +45,7 @@ class SandboxInit:
                 _kill_group(pid)
 
     def _answer(self) -> bool:
-        """Serve one request. False when nobody will ask any more."""
+        """Serve one request. False if the socket is closed."""
         head, ancillary, _, _ = self._channel.recvmsg(4, _socket.CMSG_SPACE(4 * _MAX_FDS), _socket.MSG_CMSG_CLOEXEC)
         fds = _extract_descriptors(ancillary)
         try:
@@ -96,12 +95,12 @@ class SandboxInit:
         return self._reply(0, pid, pidfd)
 
     def _reply(self, error: int, number: int, *fds: int) -> bool:
-        beside = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds))]
-        self._channel.sendmsg([error.to_bytes(4, "big") + number.to_bytes(4, "big")], beside if fds else [])
+        rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds))]
+        self._channel.sendmsg([error.to_bytes(4, "big") + number.to_bytes(4, "big")], rights if fds else [])
         return True
 
     def _reap(self) -> None:
-        """Collect everything that has ended, orphans too, and tell how commands ended and whether their group did."""
+        """Reap all exited processes, including orphans. Report exit codes and whether a command's group survives."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -110,14 +109,16 @@ class SandboxInit:
             if not pid:
                 return
             if pid in self._children:
-                told, pidfd = self._children.pop(pid)
+                report, pidfd = self._children.pop(pid)
                 self._poll.unregister(pidfd)
                 os.close(pidfd)
                 code = os.waitstatus_to_exitcode(status)
-                _tell(told, code.to_bytes(4, "big", signed=True) + (b"+" if _is_group_alive(pid) else b"-"))
+                _write_and_close(
+                    report, code.to_bytes(4, "big", signed=True) + (b"+" if _is_group_alive(pid) else b"-")
+                )
 
 
-def _tell(fd: int, data: bytes) -> None:
+def _write_and_close(fd: int, data: bytes) -> None:
     try:
         os.write(fd, data)
     except OSError:
@@ -144,7 +145,7 @@ def _kill_group(pid: int) -> None:
 
 
 def _extract_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    """The file descriptors beside a message."""
+    """Return the file descriptors received with a message."""
     fds: list[int] = []
     for level, kind, data in ancillary:
         if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
@@ -153,21 +154,20 @@ def _extract_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 
 def main(fd: str, *setup: str) -> None:
-    """`setup` names what is still to be done here: see `enclosure`."""
+    """Lock this process down as `setup` says (see `lockdown`), then serve requests on the socket `fd`."""
     import lockdown  # pyright: ignore[reportMissingImports]
 
     os.set_inheritable(int(fd), False)
     channel = _socket.socket(fileno=int(fd))
     lockdown.lock_down(setup)  # pyright: ignore[reportUnknownMemberType]
-    nothing = os.open(os.devnull, os.O_RDWR)
+    devnull = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
-        os.dup2(nothing, number)
+        os.dup2(devnull, number)
     own = os.pidfd_open(os.getpid())
     rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, own.to_bytes(4, sys.byteorder))
     channel.sendmsg([HELLO], [rights])
     os.close(own)
-    starter = SandboxInit(channel)
     try:
-        starter.serve()
+        SandboxInit(channel).serve()
     finally:
         os._exit(0)

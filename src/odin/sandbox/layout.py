@@ -1,10 +1,7 @@
-"""The folders of git that a project needs, and what in them makes git run something.
+"""What a session's sandbox shows, hides and makes writable, independent of the backend.
 
-Files that make other programs run something, and that a command has left or changed.
-
-Where people keep their keys: what a command never needs to see to build or test a project.
-
-What a sandbox of a session shows, hides and lets be written, however it is made.
+Writable: the project, its git folder and temporary folders. Read-only inside them: protected files, which make other
+programs run something (git hooks, editor tasks). Hidden: keys and credentials, and sockets of agents and daemons.
 """
 
 import os
@@ -19,50 +16,52 @@ from msgspec import Struct
 from odin.core.path_names import contains, find_protected_name
 
 _GIT_PROTECTED = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
-"""What git obeys. Everything else in its folder is data, which commits write."""
+"""Entries of a git folder that configure git. Everything else in it is data, which commits must be able to write."""
 
 _MAX_MODULES = 50
 
 
 def find_git_folders(root: str) -> list[str]:
-    """The folders with the repository's data: of the project itself, and of the main one when it is a linked worktree.
+    """Return the git folder of the project, or the main repository's if the project is a linked worktree.
 
-    A file `.git` names its folder, and the project brings that file, so the folder must name the project in return.
+    A `.git` file comes with the project and could name any folder, so that folder must point back to the project.
     """
-    gate = f"{root}/.git"
-    if os.path.islink(gate):  # noqa: PTH114
+    dot_git = f"{root}/.git"
+    if os.path.islink(dot_git):  # noqa: PTH114
         return []
-    if os.path.isdir(gate):  # noqa: PTH112
-        return [gate]
-    named = _read_first_line(gate).removeprefix("gitdir:").strip()
+    if os.path.isdir(dot_git):  # noqa: PTH112
+        return [dot_git]
+    named = _read_first_line(dot_git).removeprefix("gitdir:").strip()
     if not named:
         return []
     folder = os.path.realpath(os.path.join(root, named))  # noqa: PTH118
     if not os.path.isfile(f"{folder}/HEAD"):  # noqa: PTH113
         return []
-    if os.path.realpath(_read_first_line(f"{folder}/gitdir") or "/") == os.path.realpath(gate):
+    if os.path.realpath(_read_first_line(f"{folder}/gitdir") or "/") == os.path.realpath(dot_git):
         common = os.path.realpath(os.path.join(folder, _read_first_line(f"{folder}/commondir") or "."))  # noqa: PTH118
         return [common if folder.startswith(f"{common}/worktrees/") else folder]
     return [folder] if _is_submodule_of(folder, root) else []
 
 
 def list_git_protected(folder: str) -> list[str]:
-    """What exists in a folder of git that could make it run something."""
+    """Return the existing entries of a git folder that could make git run something."""
     return [path for path in (f"{folder}/{name}" for name in _GIT_PROTECTED) if os.path.lexists(path)]
 
 
 def list_nested_git_protected(folder: str) -> list[str]:
-    """The same of its submodules and worktrees."""
+    """Return the same for its submodules and worktrees."""
     inner = [path for kind in ("modules", "worktrees") for path in _list_folders(f"{folder}/{kind}")]
     return [path for folder in inner for path in list_git_protected(folder)]
 
 
 def _is_submodule_of(folder: str, root: str) -> bool:
-    """Whether this is the folder of a submodule that says it works in `root`."""
+    """True if this is a submodule's git folder whose configured worktree is `root`."""
     if "/.git/modules/" not in folder:
         return False
-    found = re.search(r"^\s*worktree\s*=\s*(\S+)\s*$", _read_head(f"{folder}/config"), re.MULTILINE)
-    return found is not None and os.path.realpath(os.path.join(folder, found[1])) == os.path.realpath(root)  # noqa: PTH118
+    worktree = re.search(r"^\s*worktree\s*=\s*(\S+)\s*$", _read_head(f"{folder}/config"), re.MULTILINE)
+    if worktree is None:
+        return False
+    return os.path.realpath(os.path.join(folder, worktree[1])) == os.path.realpath(root)  # noqa: PTH118
 
 
 def _list_folders(path: str) -> list[str]:
@@ -86,7 +85,7 @@ def _read_head(path: str) -> str:
 
 
 _MAX_NAMES = 500
-"""Names of one folder that are looked at."""
+"""Maximum number of names read from one folder."""
 
 _MAX_PROTECTED = 200
 
@@ -94,9 +93,9 @@ FileStamps = dict[str, tuple[int, int, int]]
 
 
 def list_protected_files(root: str) -> list[str]:
-    """What exists in the project's own folder, and in its folders of git, that other programs obey.
+    """Return the existing protected files of the project and its git folders.
 
-    What is reached through a link is left out: it lies elsewhere, and nothing can be mounted there.
+    Files behind a symbolic link are left out: they lie elsewhere, and nothing can be mounted over a link.
     """
     real = os.path.realpath(root)
     return [path for path in _scan_protected(root) if _is_own_path(path, root, real)][:_MAX_PROTECTED]
@@ -122,7 +121,7 @@ def _is_own_path(path: str, root: str, real: str) -> bool:
 
 
 def stamp_protected_files(root: str, cwd: str) -> FileStamps:
-    """How those files are now, so that a change can be told later. A link in their place is told as well."""
+    """Return the current state of the protected files, to detect changes later. A new link counts too."""
     found: FileStamps = {}
     for path in _scan_protected(root) if cwd == root else [*_scan_protected(root), *_scan_protected(cwd)]:
         try:
@@ -134,7 +133,7 @@ def stamp_protected_files(root: str, cwd: str) -> FileStamps:
 
 
 def find_tampered_files(before: FileStamps, root: str, cwd: str) -> tuple[str, ...]:
-    """The names of those that are new or not as they were, as they are written from the project."""
+    """Return the protected files that are new or changed since `before`, relative to the project."""
     after = stamp_protected_files(root, cwd)
     changed = [path for path, stamp in after.items() if before.get(path) != stamp]
     return tuple(sorted(os.path.relpath(path, root) for path in changed))
@@ -168,51 +167,50 @@ _SYSTEM_SECRETS = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-
 _SOCKET_VARIABLES = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "WAYLAND_DISPLAY", "GPG_AGENT_INFO")
 
 HIDDEN_VARIABLES = (*_SOCKET_VARIABLES, "DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "KRB5CCNAME", "TMUX", "SSH_ASKPASS")
-"""Variables that lead to agents, screens and daemons outside. Inside a sandbox they lead nowhere."""
+"""Variables that point to agents, displays and daemons outside, which a sandboxed command cannot reach."""
 
 _MAX_SCANNED = 500
-"""Entries of a folder for temporary files that are looked at for sockets."""
+"""Maximum number of entries of a temporary folder checked for sockets."""
 
 _MAX_PROC_BYTES = 1_000_000
 
 _PRIVATE_MOUNTS = ("/run/", "/var/run/", "/dev/", "/proc/")
-"""Folders that a sandbox with files of its own has its own of."""
+"""Folders of which a bubblewrap sandbox has its own instance."""
 
 
 def find_secret_paths(home: str, odin_folders: Iterable[str], root: str) -> list[str]:
-    """The files and folders to hide, as they really are, without any that holds the project itself."""
+    """Return the real paths of the files and folders to hide, except folders that contain the project."""
     wanted = [*(f"{home}/{name}" for name in _HOME_SECRETS), *odin_folders, *_SYSTEM_SECRETS]
     real = (os.path.realpath(path) for path in wanted if os.path.lexists(path))
     return list(dict.fromkeys(path for path in real if not _contains_path(path, root) and path != "/"))
 
 
 def find_sockets(folders: Iterable[str], env: Mapping[str, str]) -> list[str]:
-    """Ways out of a sandbox that lie where commands may write: sockets of agents, screens and terminals.
+    """Return the sockets in these folders that would lead out of the sandbox: of agents, displays, terminals.
 
-    A folder that holds one is hidden whole.
+    For a socket inside a subfolder, return the subfolder, which is then hidden as a whole.
     """
     found: list[str] = []
     for folder in folders:
         found.extend(_scan_sockets(folder))
     agent = os.path.realpath(env.get("SSH_AUTH_SOCK", "") or "/")
-    alone = [agent, *list_open_sockets()] if _is_socket(agent) else list_open_sockets()
-    found.extend(path for path in alone if not any(_contains_path(folder, path) for folder in found))
+    others = [agent, *list_open_sockets()] if _is_socket(agent) else list_open_sockets()
+    found.extend(path for path in others if not any(_contains_path(folder, path) for folder in found))
     return list(dict.fromkeys(found))
 
 
 def list_open_sockets() -> list[str]:
-    """The sockets with a name that somebody holds open outside, where a sandbox with files of its own shows them."""
+    """Return the named sockets that are open outside and would be visible in a bubblewrap sandbox."""
     return [path for path in _list_named_sockets() if not path.startswith(_PRIVATE_MOUNTS)][:_MAX_SCANNED]
 
 
 def has_reachable_socket() -> bool:
-    """Whether there is a socket with a name, anywhere, that we could speak to."""
+    """True if any named socket on this machine is writable for us."""
     return any(os.access(path, os.W_OK) for path in _list_named_sockets())
 
 
 def _list_named_sockets() -> list[str]:
-    """The sockets with a name that somebody holds open. Those in a sandbox with a network of its own are not among
-    them."""
+    """Return all named sockets that are open, except those in other network namespaces."""
     try:
         with open("/proc/net/unix", "rb") as file:  # noqa: PTH123
             lines = file.read(_MAX_PROC_BYTES).splitlines()[1:]
@@ -257,7 +255,7 @@ def _contains_path(path: str, root: str) -> bool:
 
 
 class SandboxSession(Struct, frozen=True):
-    """Whose sandbox it is. `own` are Odin's folders, which hold keys; `shown` are those of them a command may read."""
+    """The session of a sandbox. `odin_folders` hold keys and are hidden, except the paths in `visible`."""
 
     root: str
     home: str
@@ -268,8 +266,12 @@ class SandboxSession(Struct, frozen=True):
 
 
 class SandboxLayout(Struct, frozen=True):
-    """`kept` lies in folders for temporary files and is none; `pinned` may be written and not be moved away; `guarded`
-    lies where much is writable and is not; `sockets` lead to agents, screens and daemons."""
+    """Which paths a sandbox makes writable, read-only or invisible.
+
+    `temporary` and `writable` are writable. `persistent` lies inside temporary folders but is read-only (a home in
+    /tmp). `pinned` is writable but cannot be moved away; `protected` is read-only inside writable folders. `hidden` and
+    `sockets` are invisible, except `visible`.
+    """
 
     temporary: tuple[str, ...]
     persistent: tuple[str, ...]
@@ -287,48 +289,48 @@ EMPTY_LAYOUT = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=()
 def plan_layout(session: SandboxSession, *, writes: bool) -> SandboxLayout:
     temporary = find_temp_folders(session.env)
     repositories = find_git_folders(session.root)
-    gate = f"{session.root}/.git"
-    writable = _resolve_existing([session.root, *session.writable, *(path for path in repositories if path != gate)])
+    dot_git = f"{session.root}/.git"
+    writable = _resolve_existing([session.root, *session.writable, *(path for path in repositories if path != dot_git)])
     if writes:
         _create_odin_folders(session.odin_folders, [*writable, *temporary])
     hidden = find_secret_paths(session.home, session.odin_folders, session.root)
     sockets = find_sockets(temporary, session.env)
-    guarded = list_protected_files(session.root)
-    pinned = [*(path for path in repositories if path == gate), *_list_parents([*hidden, *guarded], writable)]
+    protected = list_protected_files(session.root)
+    pinned = [*(path for path in repositories if path == dot_git), *_list_parents([*hidden, *protected], writable)]
     return SandboxLayout(
         temporary=tuple(temporary) if writes else (),
         persistent=tuple(_find_persistent(temporary, session.home)) if writes else (),
         writable=writable if writes else (),
         pinned=tuple(sorted(_resolve_existing(pinned), key=len)) if writes else (),
-        protected=tuple(guarded) if writes else (),
+        protected=tuple(protected) if writes else (),
         hidden=tuple(hidden),
         visible=_resolve_existing(session.visible),
         sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *session.visible], session.root)),
     )
 
 
-def list_exposed_sockets(plan: SandboxLayout, session: SandboxSession) -> list[str]:
-    """The sockets of others that are there now and were not when this was planned."""
-    covered = (*plan.hidden, *plan.visible, *plan.sockets)
+def list_exposed_sockets(layout: SandboxLayout, session: SandboxSession) -> list[str]:
+    """Return open sockets that appeared after the layout was planned and are not hidden by it."""
+    covered = (*layout.hidden, *layout.visible, *layout.sockets)
     return [path for path in list_open_sockets() if not _is_covered(path, covered, session.root)]
 
 
 def build_programs_path(session: SandboxSession) -> str:
-    """The folders that the programs which make a sandbox are looked for in: none that commands can write."""
+    """Return the PATH for bwrap and nsenter, without folders that commands can write to."""
     temporary = find_temp_folders(session.env)
-    kept = _find_persistent(temporary, session.home)
+    persistent = _find_persistent(temporary, session.home)
     writable = [os.path.realpath(path) for path in (session.root, *session.writable)]
 
     def is_safe(folder: str) -> bool:
         real = os.path.realpath(folder)
-        passing = _is_covered_by(real, temporary) and not _is_covered_by(real, kept)
-        return folder.startswith("/") and not passing and not _is_covered_by(real, writable)
+        is_temporary = _is_covered_by(real, temporary) and not _is_covered_by(real, persistent)
+        return folder.startswith("/") and not is_temporary and not _is_covered_by(real, writable)
 
     return os.pathsep.join(filter(is_safe, (session.env.get("PATH") or os.defpath).split(os.pathsep)))
 
 
 def _create_odin_folders(odin_folders: Iterable[str], writable: Sequence[str]) -> None:
-    """Make Odin's own folders where a command could make them: what does not exist cannot be hidden."""
+    """Create Odin's folders if a command could create them: a missing folder cannot be hidden."""
     for path in odin_folders:
         if _is_covered_by(os.path.realpath(path), writable):
             with suppress(OSError):
@@ -336,7 +338,7 @@ def _create_odin_folders(odin_folders: Iterable[str], writable: Sequence[str]) -
 
 
 def _list_parents(paths: Iterable[str], writable: Sequence[str]) -> list[str]:
-    """The folders between what may be written and what in it may not: moved away, they would take it with them."""
+    """Return the folders between a writable folder and a fixed path in it; moving one would move the path."""
     found: list[str] = []
     for path in paths:
         folder = os.path.dirname(path)  # noqa: PTH120
@@ -347,7 +349,7 @@ def _list_parents(paths: Iterable[str], writable: Sequence[str]) -> list[str]:
 
 
 def _is_covered(path: str, hidden: Iterable[str], root: str) -> bool:
-    """Whether something is hidden already, or is a folder that holds the project."""
+    """True if the path is already hidden, or contains the project."""
     return contains(path, root) or _is_covered_by(path, hidden)
 
 
@@ -356,14 +358,14 @@ def _is_covered_by(path: str, places: Iterable[str]) -> bool:
 
 
 def find_temp_folders(env: Mapping[str, str]) -> list[str]:
-    """Where programs may put what nobody needs tomorrow."""
+    """Return the real paths of the temporary folders: /tmp, /var/tmp and $TMPDIR."""
     wanted = ("/tmp", "/var/tmp", env.get("TMPDIR", ""))
     real = (os.path.realpath(path) for path in wanted if path.startswith("/") and _is_usable(path))
     return list(dict.fromkeys(path for path in real if path != "/"))
 
 
 def _find_persistent(temporary: Iterable[str], home: str) -> list[str]:
-    """A home among temporary files is a home, with what lies beside it."""
+    """Return the folders inside temporary folders that contain the home; they are not temporary."""
     real = os.path.realpath(home)
     found: list[str] = []
     for folder in temporary:

@@ -1,9 +1,9 @@
-"""The last steps of making a sandbox, done from inside it, before anything is started there.
+"""The last steps of creating a sandbox, done by the init program from inside, before it starts any command.
 
-`private`: what is mounted on the machine from now on does not appear here, where it could be written. `landlock`: the
-kernel holds this process, and what it starts, to the files that are named. `net`: the network is the machine's, so what
-has no name among the files is out of reach another way. `=1,2`: only sockets of these families can be made. Last, every
-privilege is given up that was needed for it. Only what the kernel offers is used, through the C library.
+`private`: mounts made on the machine later do not appear in the sandbox, where they would be writable. `landlock`: the
+kernel limits this process and its children to the named files. `net`: the machine's network is shared, so abstract
+sockets are blocked with Landlock instead. `=1,2`: only sockets of these families can be created (seccomp). Finally, all
+privileges needed for this are dropped. Uses system calls through ctypes and no library.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ _ABSTRACT_SOCKET_SCOPE = 0b01
 _ABI_WITH_SCOPES = 6
 
 _ROOT_CAPABILITIES = 0b11011
-"""Owning and overriding owners: root's tools need them, and they lead through no mount that is read-only."""
+"""Capabilities about file ownership. Root's tools need them, and they cannot bypass a read-only mount."""
 
 _CAPABILITIES_V3 = 0x20080522
 
@@ -43,7 +43,7 @@ _SOCKET_CALLS = {
     "x86_64": {0xC000003E: (41, (_IO_URING, _X32 + 41, _X32 + _IO_URING)), 0x40000003: (359, (_IO_URING, 102))},
     "aarch64": {0xC00000B7: (198, (_IO_URING,)), 0x40000028: (281, (_IO_URING,))},
 }
-"""For each machine the kinds of programs it runs: the call that makes a socket, and other calls that could."""
+"""For each machine and program architecture: the number of socket(), and other system calls that could create one."""
 
 
 class _Ruleset(ctypes.Structure):
@@ -60,13 +60,13 @@ class _PathRule(ctypes.Structure):
 
 
 def read_landlock_abi() -> int:
-    """The version of Landlock this kernel offers; 0 when it has none, or it is switched off."""
-    found: int = _LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
-    return max(found, 0)
+    """Return the Landlock ABI version of this kernel; 0 if it has none or it is disabled."""
+    version: int = _LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
+    return max(version, 0)
 
 
 def lock_down(setup: "tuple[str, ...]") -> None:
-    """What is still to be done: `private`, or `landlock` with `+PATH` to write and `-PATH` to read."""
+    """Apply `private`, or `landlock` with `+PATH` (writable) and `-PATH` (readable), then drop privileges."""
     words = setup[1:]
     if setup[:1] == ("private",):
         _LIBC.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None)
@@ -86,7 +86,7 @@ def lock_down(setup: "tuple[str, ...]") -> None:
 
 
 def restrict_files(writable: "list[str]", readable: "list[str]", *, network: bool) -> None:
-    """Hold this process to these files: those may be changed, these read and run, and names be listed everywhere."""
+    """Limit this process with Landlock to these paths. Directories can be listed everywhere."""
     version = read_landlock_abi()
     handled = _compute_rights(version)
     scoped = _ALL_SCOPES if version >= _ABI_WITH_SCOPES else 0
@@ -107,20 +107,20 @@ def _enforce(ruleset: _Ruleset, rules: "list[tuple[str, int]] | tuple[()]" = ())
 
 
 def _compute_rights(version: int) -> int:
-    """What this version can hold back: thirteen things at first, then moving, cutting short, and orders to devices."""
+    """Return the access rights this version can restrict: 13 at first, then refer, truncate and ioctl."""
     bits = 13 + (version >= 2) + (version >= 3) + (version >= 5)
     return (1 << bits) - 1
 
 
 def _allow(ruleset: int, path: str, allowed: int) -> None:
-    """What is not there needs no rule. A rule for a file may only name what can be done with a file."""
+    """Add a rule for a path, if it exists. A rule for a file may contain only file rights."""
     try:
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW)
     except OSError:
         return
     try:
-        here = allowed if os.path.isdir(path) else allowed & _FILE_RIGHTS  # noqa: PTH112
-        rule = _PathRule(here & _compute_rights(read_landlock_abi()), fd)
+        rights = allowed if os.path.isdir(path) else allowed & _FILE_RIGHTS  # noqa: PTH112
+        rule = _PathRule(rights & _compute_rights(read_landlock_abi()), fd)
         _check_result(
             _LIBC.syscall(_ADD_RULE, ctypes.c_int(ruleset), _RULE_PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint32(0))
         )
@@ -129,16 +129,16 @@ def _allow(ruleset: int, path: str, allowed: int) -> None:
 
 
 def filter_sockets(families: "list[int]") -> None:
-    """Only sockets of these families can be made from now on, on machines whose calls are known.
+    """Allow only sockets of these families from now on, on machines whose system calls are known.
 
-    The ring that makes system calls without making them is closed too; programs do without it.
+    io_uring is disabled as well, because it could create sockets past the filter; programs work without it.
     """
     program: list[tuple[int, int, int, int]] = [(_LOAD, 0, 0, _AT_ARCH)]
-    for arch, (make, ways) in _SOCKET_CALLS.get(os.uname().machine, {}).items():
+    for arch, (socket_call, other_calls) in _SOCKET_CALLS.get(os.uname().machine, {}).items():
         block = [(_LOAD, 0, 0, _AT_CALL)]
-        for number in ways:
+        for number in other_calls:
             block += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _FAIL | errno.ENOSYS)]
-        block += [(_EQUAL, 1, 0, make), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _AT_FIRST)]
+        block += [(_EQUAL, 1, 0, socket_call), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _AT_FIRST)]
         for family in families:
             block += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
         block += [(_RETURN, 0, 0, _FAIL | errno.ENETUNREACH)]
@@ -154,11 +154,11 @@ def can_filter_sockets() -> bool:
 
 
 def _drop_privileges() -> None:
-    """Nothing may look into this process either: it holds the way back to Odin."""
+    """Drop capabilities, and make this process undumpable: it holds the socket to Odin."""
     head = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
-    had = (ctypes.c_uint32 * 6)()
-    _check_result(_LIBC.capget(head, had))
-    kept = int(had[1]) & (_ROOT_CAPABILITIES if os.getuid() == 0 else 0)
+    current = (ctypes.c_uint32 * 6)()
+    _check_result(_LIBC.capget(head, current))
+    kept = int(current[1]) & (_ROOT_CAPABILITIES if os.getuid() == 0 else 0)
     _check_result(_LIBC.capset(head, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)))
     _check_result(_LIBC.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 

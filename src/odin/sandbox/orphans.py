@@ -30,7 +30,7 @@ def signal_group(pgid: int, number: int) -> None:
 
 
 def find_marked(mark: str) -> list[int]:
-    """Return the processes whose environment contains the mark. Other users' processes are unreadable and never match."""
+    """Return the processes whose environment contains the mark. Processes of other users cannot be read."""
     needle = mark.encode()
     own = os.getpid()
     return [pid for pid in _list_pids() if pid != own and needle in _read_proc(pid, "environ")]

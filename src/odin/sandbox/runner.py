@@ -362,7 +362,7 @@ class ProcessRunner:
     def _build_environment(
         self, mark: str, extra: Mapping[str, str] | None, sandbox_profile: SandboxProfile | None
     ) -> dict[str, str]:
-        """Return the environment with the mark, appended to the mark of an outer Odin, which must find our children too."""
+        """Return the environment with the mark appended to that of an outer Odin, which must find our children too."""
         if self._base_env is None:
             environ = os.environ if self._environ is None else self._environ
             self._base_env = build_command_environment(environ, self._keep_env)

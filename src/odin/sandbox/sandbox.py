@@ -1,10 +1,10 @@
-"""What a sandbox kept a command from, told from what the command printed: a guess that errs on the quiet side.
+"""The sandbox of a session: runs its commands in the strongest backend that works on this machine.
 
-Keeps the commands of a session in the strongest sandbox that works here, and says which one that is.
+Two sandboxes are created when the first command needs them: a writable one that may change the project and temporary
+files, and a read-only one. Both share a network namespace without access to the network, unless it is allowed.
+Only the user can let a command run unsandboxed, once per call; no rule, hook or permission mode can.
 
-A sandbox is made when the first command needs it, and commands are started inside it from then on: one that may change
-the project and temporary files, and one that may only look. Both see the same network, which is their own and leads
-nowhere unless it is allowed.
+`describe_denial` guesses from the output of a failed command what the sandbox denied; when in doubt it says nothing.
 """
 
 import os
@@ -58,10 +58,10 @@ from odin.sandbox.supervisor import (
 )
 
 _MAX_SCANNED_CHARS = 20_000
-"""Characters at the end of the output that are looked at."""
+"""Number of characters at the end of the output that are scanned."""
 
 _NOT_EXECUTABLE = 126
-"""The shell's code for a file that it may not run."""
+"""The shell's exit code for a file that is not executable."""
 
 _NETWORK = re.compile(
     r"network is unreachable|network unreachable|\bENETUNREACH\b|could not resolve|temporary failure in name resolution"
@@ -84,12 +84,12 @@ _QUOTED = re.compile(r"""['"‘`]([^'"’`\n]*[/.\w][^'"’`\n]*)['"’`]""")
 _BARE = re.compile(r"""(?:^|[\s(=])((?:\.{0,2}/|\.)[^\s:'"]+)""")
 
 
-def describe_denial(output: str, code: int, cwd: str, plan: SandboxLayout, *, network: bool) -> str:
-    """What it was kept from, to follow "the sandbox kept it from", or ""."""
+def describe_denial(output: str, code: int, cwd: str, layout: SandboxLayout, *, network: bool) -> str:
+    """Return what was denied, as in "the sandbox kept it from ...", or ""."""
     for line in output[-_MAX_SCANNED_CHARS:].splitlines():
-        found = _describe_file_denial(line, code, cwd, plan) or ("" if network else _describe_network_denial(line))
-        if found:
-            return found
+        denial = _describe_file_denial(line, code, cwd, layout) or ("" if network else _describe_network_denial(line))
+        if denial:
+            return denial
     return ""
 
 
@@ -102,36 +102,36 @@ def _describe_network_denial(line: str) -> str:
     return f"reaching port {port[1]} of this machine" if port and _is_port_open(int(port[1])) else ""
 
 
-def _describe_file_denial(line: str, code: int, cwd: str, plan: SandboxLayout) -> str:
+def _describe_file_denial(line: str, code: int, cwd: str, layout: SandboxLayout) -> str:
     if _READ_ONLY.search(line):
         path = _extract_path(line, cwd)
         return f"writing {path}" if path else "writing outside the project and the temporary folders"
     if _BUSY.search(line):
-        held = (*plan.protected, *plan.pinned)
-        named = (_join_path(cwd, name) for name in _QUOTED.findall(line) or _BARE.findall(line))
-        return next((f"changing {path}" for path in named if any(contains(path, guard) for guard in held)), "")
+        fixed = (*layout.protected, *layout.pinned)
+        paths = (_join_path(cwd, name) for name in _QUOTED.findall(line) or _BARE.findall(line))
+        return next((f"changing {path}" for path in paths if any(contains(path, other) for other in fixed)), "")
     if _DENIED.search(line) and code != _NOT_EXECUTABLE:
-        return _describe_denied_path(_extract_path(line, cwd), plan)
+        return _describe_denied_path(_extract_path(line, cwd), layout)
     return ""
 
 
-def _describe_denied_path(path: str, plan: SandboxLayout) -> str:
-    """A denial is the sandbox's doing when Odin itself could have done it."""
+def _describe_denied_path(path: str, layout: SandboxLayout) -> str:
+    """Return what was denied if Odin itself could access the path, so that the sandbox must be the reason; else ""."""
     if not path or path.startswith(("/proc", "/sys", "/dev")):
         return ""
     real = os.path.realpath(path)
-    if any(contains(place, real) for place in plan.hidden):
+    if any(contains(place, real) for place in layout.hidden):
         return f"reading {path}"
-    kept = any(contains(place, real) for place in plan.persistent)
-    if any(contains(place, real) for place in (*plan.writable, *(() if kept else plan.temporary))):
+    is_persistent = any(contains(place, real) for place in layout.persistent)
+    if any(contains(place, real) for place in (*layout.writable, *(() if is_persistent else layout.temporary))):
         return ""
-    there = real if os.path.exists(real) else os.path.dirname(real)  # noqa: PTH110, PTH120
+    existing = real if os.path.exists(real) else os.path.dirname(real)  # noqa: PTH110, PTH120
     can_read = not os.path.exists(real) or os.access(real, os.R_OK)  # noqa: PTH110
-    return f"writing {path}" if can_read and os.access(there, os.W_OK) else ""
+    return f"writing {path}" if can_read and os.access(existing, os.W_OK) else ""
 
 
 def _extract_path(line: str, cwd: str) -> str:
-    """The path a complaint is about: what stands right before it, or what is quoted, or what looks like a path."""
+    """Return the path an error message is about: the word before it, else a quoted word, else a path-like word."""
     before = [quoted or bare for quoted, bare in _PATH_BEFORE.findall(line)]
     names = [name for name in before if not _ERROR_WORD.fullmatch(name)] or _QUOTED.findall(line) or _BARE.findall(line)
     return _join_path(cwd, names[-1]) if names else ""
@@ -142,7 +142,7 @@ def _join_path(cwd: str, name: str) -> str:
 
 
 def _is_port_open(port: int) -> bool:
-    """Whether something on this machine, outside the sandbox, waits for connections there."""
+    """True if a process on this machine, outside the sandbox, listens on this port."""
     for name in ("tcp", "tcp6"):
         try:
             lines = Path(f"/proc/net/{name}").read_text(encoding="ascii").splitlines()[1:]
@@ -163,7 +163,7 @@ _MAX_TRIES = 3
 
 
 class Sandbox:
-    """`proofs` is the file in which it is kept which sandbox works here."""
+    """The sandboxes of one session. `probe_file` caches which backend works on this machine."""
 
     def __init__(
         self, session: SandboxSession, options: SandboxOptions | None = None, probe_file: Path | None = None
@@ -180,34 +180,34 @@ class Sandbox:
         self._is_network_shared = False
         self._report_group: Callable[[int, bool], None] = lambda group, alive: None
 
-    def watch_groups(self, tell: Callable[[int, bool], None]) -> None:
-        """Tell of process groups that begin and end, so that somebody can end them when Odin is killed."""
-        self._report_group = tell
+    def watch_groups(self, on_change: Callable[[int, bool], None]) -> None:
+        """Call `on_change(group, alive)` when a sandbox starts or ends, for the watchdog."""
+        self._report_group = on_change
 
     @property
     def kind(self) -> SandboxKind | None:
-        """What commands run in, or None when it was never tried here."""
+        """The backend in use, or None if it has not been probed yet."""
         if self._options.backend == "off":
             return "none"
-        proof = self._load_probe()
-        return proof.found.kind if proof else None
+        probe = self._load_probe()
+        return probe.found.kind if probe else None
 
     @property
     def problem(self) -> str:
-        """Why commands do not run at all: the sandbox that was asked for does not work, or not for this project."""
+        """Why no command can run: the configured sandbox does not work, or not for this project. Else ""."""
         return self._error or describe_problem(self._options, self._load_probe())
 
     def list_failures(self) -> dict[str, str]:
-        """Why the sandboxes that were tried do not work."""
-        proof = self._load_probe()
-        return proof.reasons if proof else {}
+        """Return why the backends that were tried do not work."""
+        probe = self._load_probe()
+        return probe.reasons if probe else {}
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line about the sandbox."""
         return describe_sandbox(self._options, self._load_probe(), self._path)
 
     def probe(self, *, force: bool = False) -> None:
-        """Find out now which sandbox works, instead of with the first command, whatever was found before."""
+        """Find out now which backend works, instead of with the first command. `force` ignores an earlier result."""
         if force and self._options.backend != "off":
             self._probe_again()
         elif self.kind is None:
@@ -215,12 +215,12 @@ class Sandbox:
 
     def _probe_again(self) -> None:
         self.kill()
-        keeper = self._try_candidates(writes=True)
-        if keeper is not None:
-            keeper.kill()
+        supervisor = self._try_candidates(writes=True)
+        if supervisor is not None:
+            supervisor.kill()
 
     def should_sandbox(self, command: str | Sequence[str], sandbox_profile: SandboxProfile) -> bool:
-        """Whether a command is to run inside. Raises Unconfined when it must and cannot."""
+        """True if the command must run sandboxed. Raise SandboxUnavailable if it must and cannot."""
         if (
             self._options.backend == "off"
             or (sandbox_profile.unsandboxed and sandbox_profile.writes)
@@ -229,73 +229,75 @@ class Sandbox:
             return False
         if self.kind is None:
             self._get_supervisor(writes=sandbox_profile.writes)
-        lacking = describe_problem(self._options, self._load_probe())
-        if lacking:
-            raise SandboxUnavailable(0, lacking)
+        problem = describe_problem(self._options, self._load_probe())
+        if problem:
+            raise SandboxUnavailable(0, problem)
         return self.kind != "none"
 
     def _is_exempt(self, command: str | Sequence[str]) -> bool:
-        """Whether the user wants it outside: one plain command, without anything the shell would make of it."""
+        """True if the configuration lets it run unsandboxed: it is in `unsandboxed_commands` and has no shell syntax."""
         if not isinstance(command, str) or _SHELL_SYNTAX.search(command):
             return False
         words = command.split()
-        begun = (prefix.split() for prefix in self._options.unsandboxed_commands)
-        return any(prefix and words[: len(prefix)] == prefix for prefix in begun)
+        prefixes = (prefix.split() for prefix in self._options.unsandboxed_commands)
+        return any(prefix and words[: len(prefix)] == prefix for prefix in prefixes)
 
     def build_environment(self, env: Mapping[str, str], sandbox_profile: SandboxProfile) -> dict[str, str]:
-        """Without the ways to agents and daemons outside, and with a place for temporary files."""
-        inside = {name: value for name, value in env.items() if name not in HIDDEN_VARIABLES}
-        plan = self._get_layout(writes=sandbox_profile.writes)
-        folders = list_private_temp_folders(plan) if self.kind == "landlock" else list(plan.temporary)
+        """Return the environment without variables that lead to agents and daemons, and with a usable TMPDIR."""
+        environment = {name: value for name, value in env.items() if name not in HIDDEN_VARIABLES}
+        layout = self._get_layout(writes=sandbox_profile.writes)
+        folders = list_private_temp_folders(layout) if self.kind == "landlock" else list(layout.temporary)
         if os.path.realpath(env.get("TMPDIR") or "/tmp") not in folders:
-            inside["TMPDIR"] = folders[0] if folders else _PRIVATE_TMP
-        return inside
+            environment["TMPDIR"] = folders[0] if folders else _PRIVATE_TMP
+        return environment
 
     def start(
         self, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int, sandbox_profile: SandboxProfile
     ) -> SandboxedChild:
-        """Start a command inside. Raises OSError when it cannot be started."""
-        keeper = self._get_supervisor(writes=sandbox_profile.writes)
-        if keeper is None:
-            raise SandboxUnavailable(0, self.problem or "the sandbox that worked before does not work any more")
+        """Start a sandboxed command, restarting a sandbox that has died. Raise OSError if it cannot be started."""
+        supervisor = self._get_supervisor(writes=sandbox_profile.writes)
+        if supervisor is None:
+            raise SandboxUnavailable(0, self.problem or "the sandbox no longer works")
         try:
-            return keeper.start(argv, cwd, env, out, err)
+            return supervisor.start(argv, cwd, env, out, err)
         except SupervisorGone:
             self.kill()
-        keeper = self._get_supervisor(writes=sandbox_profile.writes)
-        if keeper is None:
-            raise SandboxUnavailable(0, self.problem or "the sandbox has ended and cannot be made again")
-        return keeper.start(argv, cwd, env, out, err)
+        supervisor = self._get_supervisor(writes=sandbox_profile.writes)
+        if supervisor is None:
+            raise SandboxUnavailable(0, self.problem or "the sandbox ended and cannot be restarted")
+        return supervisor.start(argv, cwd, env, out, err)
 
     def stamp_protected_files(self, cwd: str, sandbox_profile: SandboxProfile) -> FileStamps | None:
-        """What other programs obey in the project, as it is before a command."""
+        """Return the state of the protected files before a command that may write."""
         return stamp_protected_files(self._session.root, os.path.realpath(cwd)) if sandbox_profile.writes else None
 
-    def find_tampered_files(self, seen: FileStamps | None, cwd: str) -> tuple[str, ...]:
-        """Which of that is new, or not as it was."""
-        return find_tampered_files(seen, self._session.root, os.path.realpath(cwd)) if seen is not None else ()
+    def find_tampered_files(self, before: FileStamps | None, cwd: str) -> tuple[str, ...]:
+        """Return the protected files that are new or changed since `before`."""
+        return find_tampered_files(before, self._session.root, os.path.realpath(cwd)) if before is not None else ()
 
     def describe_denial(self, output: str, code: int, cwd: str, sandbox_profile: SandboxProfile) -> str:
-        """What the sandbox seems to have kept a failed command from, or ""."""
+        """Return what the sandbox probably denied a failed command, or ""."""
         return describe_denial(
             output, code, cwd, self._get_layout(writes=sandbox_profile.writes), network=self._options.network
         )
 
     def kill(self) -> None:
-        """End the sandboxes with everything in them."""
-        for keeper in self._supervisors.values():
-            keeper.kill()
-            if keeper.group:
-                self._report_group(keeper.group, False)
+        """Kill the sandboxes and everything in them."""
+        for supervisor in self._supervisors.values():
+            supervisor.kill()
+            if supervisor.group:
+                self._report_group(supervisor.group, False)
         self._supervisors.clear()
         self._layouts.clear()
         self._is_network_shared = False
 
     def _load_probe(self) -> ProbeResult | None:
         if self._probe is None:
-            proof = load_probe(self._probe_file, lambda: compute_probe_key(self._options, self._path))
-            if proof is not None and (proof.found in list_candidates(self._options.backend) or proof.found.kind == "none"):
-                self._probe = proof
+            probe = load_probe(self._probe_file, lambda: compute_probe_key(self._options, self._path))
+            if probe is not None and (
+                probe.found in list_candidates(self._options.backend) or probe.found.kind == "none"
+            ):
+                self._probe = probe
         return self._probe
 
     def _get_layout(self, *, writes: bool) -> SandboxLayout:
@@ -304,47 +306,51 @@ class Sandbox:
         return self._layouts[writes]
 
     def _get_supervisor(self, *, writes: bool) -> SandboxSupervisor | None:
-        """The sandbox to start commands in, made when it is needed. None when none works."""
+        """Return the sandbox to start commands in, creating it if needed; None if no backend works."""
         self._stop_if_outdated()
         if not writes and self._has_separate_network():
             self._supervisors.pop(False).kill()
         if writes not in self._supervisors:
-            keeper = self._make_supervisor(writes=writes)
-            if keeper is None:
+            supervisor = self._make_supervisor(writes=writes)
+            if supervisor is None:
                 return None
-            self._supervisors[writes] = keeper
-            if keeper.group:
-                self._report_group(keeper.group, True)
+            self._supervisors[writes] = supervisor
+            if supervisor.group:
+                self._report_group(supervisor.group, True)
         return self._supervisors[writes]
 
     def _stop_if_outdated(self) -> None:
-        """Begin anew when the project's folder is another one, or there is more to guard or hide and nothing runs."""
+        """Kill the sandboxes if the project folder was replaced, or if protected or hidden paths changed and all are idle."""
         moved = True in self._supervisors and self._identify_root() != self._root_identity
-        if moved or (self._is_outdated() and all(self._is_idle(keeper) for keeper in self._supervisors.values())):
+        if moved or (
+            self._is_outdated() and all(self._is_idle(supervisor) for supervisor in self._supervisors.values())
+        ):
             self.kill()
 
     def _is_outdated(self) -> bool:
-        plans = [self._layouts[writes] for writes in self._supervisors if writes in self._layouts]
-        if any(plan.protected != tuple(list_protected_files(self._session.root)) for plan in plans if plan.writable):
+        layouts = [self._layouts[writes] for writes in self._supervisors if writes in self._layouts]
+        if any(
+            layout.protected != tuple(list_protected_files(self._session.root)) for layout in layouts if layout.writable
+        ):
             return True
-        return any(list_exposed_sockets(plan, self._session) for plan in plans)
+        return any(list_exposed_sockets(layout, self._session) for layout in layouts)
 
-    def _is_idle(self, keeper: SandboxSupervisor) -> bool:
-        """Whether nothing but our own programs runs in a sandbox."""
-        proof = self._probe
-        if proof is None or proof.found.kind != "bubblewrap" or not BUBBLEWRAP_VARIANTS[proof.found.way].processes:
+    def _is_idle(self, supervisor: SandboxSupervisor) -> bool:
+        """True if only our init programs run in the sandbox."""
+        probe = self._probe
+        if probe is None or probe.found.kind != "bubblewrap" or not BUBBLEWRAP_VARIANTS[probe.found.way].processes:
             return False
         inner = self._supervisors.get(False)
         try:
-            return keeper.count_processes() <= (3 if inner is not None and not inner.group else 1)
+            return supervisor.count_processes() <= (3 if inner is not None and not inner.group else 1)
         except OSError:
             return False
 
     def _has_separate_network(self) -> bool:
-        """Whether the sandbox for looking has a network of its own although there is one to share, and is idle."""
-        looking = self._supervisors.get(False)
-        shared = self._options.network or self._is_network_shared or True not in self._supervisors
-        return looking is not None and not shared and self._is_idle(looking)
+        """True if the read-only sandbox is idle and has its own network although it could share the writable one's."""
+        read_only = self._supervisors.get(False)
+        is_shared = self._options.network or self._is_network_shared or True not in self._supervisors
+        return read_only is not None and not is_shared and self._is_idle(read_only)
 
     def _identify_root(self) -> tuple[int, int]:
         try:
@@ -357,21 +363,21 @@ class Sandbox:
         if writes:
             self._layouts.pop(True, None)
             self._root_identity = self._identify_root()
-        known = self._load_probe()
-        if known is not None:
-            if known.found.kind == "none":
+        probe = self._load_probe()
+        if probe is not None:
+            if probe.found.kind == "none":
                 return None
             try:
-                return self._open_without_downgrade(known.found, writes=writes)
+                return self._open_without_downgrade(probe.found, writes=writes)
             except SandboxSetupError:
                 self._probe = None
         return self._try_candidates(writes=writes)
 
     def _open_without_downgrade(self, candidate: SandboxCandidate, *, writes: bool) -> SandboxSupervisor | None:
-        """A sandbox of this kind; None when the machine can make one, and not this one.
+        """Create a sandbox of this kind. Return None if the machine can create one, but not for this project now.
 
-        A project must not be able to choose a weaker one by what it puts in the way. What was to be hidden may have
-        gone in the meantime, so it is tried again with what is there now. Raises NotConfined when the machine cannot.
+        A project must not be able to force a weaker sandbox by its files. A path to hide may have disappeared
+        meanwhile, so creation is retried with a new layout. Raise SandboxSetupError if the machine cannot create it.
         """
         self._error = ""
         for _ in range(_MAX_TRIES):
@@ -382,8 +388,8 @@ class Sandbox:
                 if not error.is_transient and not can_open(candidate, network=self._options.network, path=self._path):
                     raise
                 self._error = (
-                    f"The sandbox {candidate.kind} works on this machine and could not be made now: {error}. "
-                    'If it stays so, set sandbox.backend to "landlock" or "off" in your user file.'
+                    f"The sandbox {candidate.kind} works on this machine but could not be created now: {error}. "
+                    'If this persists, set sandbox.backend to "landlock" or "off" in your user configuration.'
                 )
                 if error.is_transient:
                     break
@@ -391,10 +397,10 @@ class Sandbox:
 
     def _try_candidates(self, *, writes: bool) -> SandboxSupervisor | None:
         reasons: dict[str, str] = {}
-        keeper, found = None, SandboxCandidate("none")
+        supervisor, found = None, SandboxCandidate("none")
         for candidate in list_candidates(self._options.backend):
             try:
-                keeper, found = self._open_without_downgrade(candidate, writes=writes), candidate
+                supervisor, found = self._open_without_downgrade(candidate, writes=writes), candidate
             except SandboxSetupError as error:
                 reasons.setdefault(candidate.kind, str(error))
             else:
@@ -403,28 +409,28 @@ class Sandbox:
         self._probe = ProbeResult(compute_probe_key(self._options, self._path), found, reasons, can_leak_network(found))
         if not self._error:
             save_probe(self._probe_file, self._probe)
-        return keeper
+        return supervisor
 
     def _open_candidate(self, candidate: SandboxCandidate, *, writes: bool) -> SandboxSupervisor:
-        plan = self._get_layout(writes=writes)
+        layout = self._get_layout(writes=writes)
         network = self._options.network
         if not writes and not network and candidate.kind == "bubblewrap" and True in self._supervisors:
             try:
-                keeper = self._open_sharing_network(self._supervisors[True], candidate, plan)
+                supervisor = self._open_sharing_network(self._supervisors[True], candidate, layout)
             except (SandboxSetupError, OSError):
                 pass
             else:
                 self._is_network_shared = True
-                return keeper
-        return open_sandbox(candidate, plan, network=network, path=self._path)
+                return supervisor
+        return open_sandbox(candidate, layout, network=network, path=self._path)
 
     def _open_sharing_network(
-        self, outer: SandboxSupervisor, candidate: SandboxCandidate, plan: SandboxLayout
+        self, outer: SandboxSupervisor, candidate: SandboxCandidate, layout: SandboxLayout
     ) -> SandboxSupervisor:
-        """A sandbox for looking, with the network of the one for writing: root enters it, others are put inside."""
+        """Create the read-only sandbox in the writable one's network: root joins its namespace, other users nest it."""
         if os.getuid() == 0:
             return open_sandbox(
-                candidate, plan, network=False, path=self._path, join_network=f"/proc/{outer.pid}/ns/net"
+                candidate, layout, network=False, path=self._path, join_network=f"/proc/{outer.pid}/ns/net"
             )
         return open_nested_supervisor(
             outer, build_nested_argv(find_program("bwrap", self._path), sys.executable), {"PATH": self._path}

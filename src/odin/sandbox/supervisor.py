@@ -1,4 +1,4 @@
-"""Odin's end of the program that starts commands inside a sandbox."""
+"""Odin's side of a sandbox: starts the init program (`init.py`) in it and asks it to start commands."""
 
 import array
 import asyncio
@@ -17,34 +17,34 @@ from odin.sandbox.init import COUNT, HELLO, START
 from odin.sandbox.orphans import list_group_members, signal_group
 
 _START_SECONDS = 10.0
-"""Seconds the program may take to begin, or to answer."""
+"""Maximum seconds the init program may take to start or to answer."""
 
 _MAX_COMPLAINT_BYTES = 2_000
-"""Bytes of its complaint that are read when it does not begin."""
+"""Maximum bytes of its error output read when it does not start."""
 
 _INIT_CODE = "import sys; sys.path.append(sys.argv[1]); import init; init.main(*sys.argv[2:])"
 
 
 class SandboxSetupError(Exception):
-    """Why a sandbox could not be made, in a few words. `passing`: it may be different in a moment."""
+    """A sandbox could not be created; the message says why. `is_transient`: trying again may help."""
 
-    def __init__(self, why: str, *, is_transient: bool = False) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, *, is_transient: bool = False) -> None:
+        super().__init__(reason)
         self.is_transient = is_transient
 
 
 class SupervisorGone(OSError):
-    """The program in the sandbox has ended, and everything it started with it."""
+    """The init program of the sandbox has exited, and with it everything it started."""
 
 
 def build_init_argv(python: str, fd: int, *setup: str) -> list[str]:
-    """The command line of the program inside."""
+    """Return the command line of the init program."""
     folder = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120
     return [python, "-I", "-S", "-c", _INIT_CODE, folder, str(fd), *setup]
 
 
 class SandboxedChild:
-    """A command in a sandbox: not our child, so its end and its code are told through a pipe."""
+    """A sandboxed command. It is not our child process, so its exit code arrives through a pipe."""
 
     def __init__(self, pid: int, pidfd: int, status: int) -> None:
         self.pid = pid
@@ -58,16 +58,16 @@ class SandboxedChild:
         self._loop.add_reader(self._status, on_exit)
 
     def collect(self) -> dict[int, int]:
-        told = os.read(self._status, 8)
-        if len(told) == 5:
-            self.code = int.from_bytes(told[:4], "big", signed=True)
+        report = os.read(self._status, 8)
+        if len(report) == 5:
+            self.code = int.from_bytes(report[:4], "big", signed=True)
         else:
             self._kill_orphan()
         self._close()
-        return list_group_members(self.pid) if told[4:] != b"-" else {}
+        return list_group_members(self.pid) if report[4:] != b"-" else {}
 
     def _kill_orphan(self) -> None:
-        """The program that would have told us is gone. What it started goes too, if the kernel does not see to it."""
+        """The init program is gone without a report: kill the command in case the kernel did not."""
         with suppress(OSError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             signal_group(self.pid, signal.SIGKILL)
@@ -84,7 +84,7 @@ class SandboxedChild:
         return ready
 
     def detach(self) -> None:
-        """Nobody needs to know of its end."""
+        """Stop watching it; its exit code is not needed."""
         self._close()
 
     def _close(self) -> None:
@@ -97,7 +97,7 @@ class SandboxedChild:
 
 
 class SandboxSupervisor:
-    """A sandbox that commands can be started in."""
+    """A running sandbox in which commands can be started."""
 
     def __init__(self, channel: socket.socket, pidfd: int, popen: "subprocess.Popen[bytes] | None" = None) -> None:
         self._channel = channel
@@ -106,37 +106,37 @@ class SandboxSupervisor:
 
     @property
     def group(self) -> int:
-        """The process group of a sandbox that was started from here; 0 for one inside another."""
+        """The process group of the sandbox; 0 for a nested one."""
         return self._popen.pid if self._popen is not None else 0
 
     @property
     def pid(self) -> int:
-        """The number of the program inside, as it is out here."""
+        """The pid of the init program as seen from outside."""
         return _pid_of(self._pidfd)
 
     def start(
         self, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int, *more: int
     ) -> SandboxedChild:
-        """Start a command. Raises KeeperGone, or the OSError that kept it from starting."""
+        """Start a command. Raise SupervisorGone, or the OSError that prevented it."""
         words = [cwd, str(len(argv)), *argv, *(f"{name}={value}" for name, value in env.items())]
-        reading, writing = os.pipe()
+        read_end, write_end = os.pipe()
         try:
-            pidfd = self._request_start(words, [out, err, writing, *more])
-            return SandboxedChild(_pid_of(pidfd), pidfd, reading)
+            pidfd = self._request_start(words, [out, err, write_end, *more])
+            return SandboxedChild(_pid_of(pidfd), pidfd, read_end)
         except BaseException:
-            os.close(reading)
+            os.close(read_end)
             raise
         finally:
-            os.close(writing)
+            os.close(write_end)
 
     def _request_start(self, words: Sequence[str], fds: Sequence[int]) -> int:
-        error, _, got = self._request(START, words, fds)
-        if error or not got:
+        error, _, received = self._request(START, words, fds)
+        if error or not received:
             raise OSError(error, os.strerror(error))
-        return got[0]
+        return received[0]
 
     def count_processes(self) -> int:
-        """How many processes there are inside, this program among them."""
+        """Return the number of processes in the sandbox, including the init program."""
         return self._request(COUNT, [], [])[1]
 
     def _request(self, kind: bytes, words: Sequence[str], fds: Sequence[int]) -> tuple[int, int, list[int]]:
@@ -147,15 +147,15 @@ class SandboxSupervisor:
             sent = self._channel.sendmsg([message], rights)
             if sent < len(message):
                 self._channel.sendall(message[sent:])
-            told, got, _, _ = socket.recv_fds(self._channel, 8, 1, socket.MSG_CMSG_CLOEXEC)
+            reply, received, _, _ = socket.recv_fds(self._channel, 8, 1, socket.MSG_CMSG_CLOEXEC)
         except OSError as error:
             raise SupervisorGone(error.errno, "the sandbox does not answer") from error
-        if len(told) != 8:
+        if len(reply) != 8:
             raise SupervisorGone(0, "the sandbox has ended")
-        return int.from_bytes(told[:4], "big"), int.from_bytes(told[4:], "big"), got
+        return int.from_bytes(reply[:4], "big"), int.from_bytes(reply[4:], "big"), received
 
     def kill(self) -> None:
-        """End it with everything in it."""
+        """Kill the sandbox and everything in it."""
         with suppress(OSError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self._channel.close()
@@ -166,10 +166,10 @@ class SandboxSupervisor:
 
 
 def open_supervisor(argv: Callable[[int], Sequence[str]], env: Mapping[str, str]) -> SandboxSupervisor:
-    """Make a sandbox: `argv(fd)` is its command line, for the descriptor that leads back here. Raises NotConfined."""
+    """Start a sandbox with the command line `argv(fd)`, where `fd` is its socket to us. Raise SandboxSetupError."""
     ours, theirs = socket.socketpair()
     with theirs:
-        reading, writing = os.pipe()
+        read_end, write_end = os.pipe()
         try:
             popen = subprocess.Popen(
                 argv(theirs.fileno()),
@@ -177,89 +177,89 @@ def open_supervisor(argv: Callable[[int], Sequence[str]], env: Mapping[str, str]
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=writing,
+                stderr=write_end,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
         except OSError as error:
             ours.close()
-            os.close(reading)
-            raise SandboxSetupError(f"{error.filename or 'it'} cannot be started: {error.strerror or error}") from error
+            os.close(read_end)
+            raise SandboxSetupError(f"cannot start {error.filename or 'it'}: {error.strerror or error}") from error
         finally:
-            os.close(writing)
+            os.close(write_end)
     try:
         return SandboxSupervisor(ours, _await_hello(ours), popen)
     except SandboxSetupError as error:
         ours.close()
         signal_group(popen.pid, signal.SIGKILL)
         popen.wait()
-        raise SandboxSetupError(_read_complaint(reading) or str(error), is_transient=error.is_transient) from None
+        raise SandboxSetupError(_read_complaint(read_end) or str(error), is_transient=error.is_transient) from None
     finally:
-        os.close(reading)
+        os.close(read_end)
 
 
 def open_nested_supervisor(outer: SandboxSupervisor, argv: Sequence[str], env: Mapping[str, str]) -> SandboxSupervisor:
-    """Make a sandbox inside another one; the descriptor that leads back is 3. Raises NotConfined."""
+    """Start a sandbox inside another one; its socket to us is descriptor 3. Raise SandboxSetupError."""
     ours, theirs = socket.socketpair()
-    reading, writing = os.pipe()
+    read_end, write_end = os.pipe()
     child = None
     try:
         with theirs:
-            child = outer.start(argv, "/", env, writing, writing, theirs.fileno())
+            child = outer.start(argv, "/", env, write_end, write_end, theirs.fileno())
         return SandboxSupervisor(ours, _await_hello(ours))
     except (SandboxSetupError, OSError) as error:
         ours.close()
-        os.close(writing)
-        writing = -1
-        raise SandboxSetupError(_read_complaint(reading) or str(error)) from None
+        os.close(write_end)
+        write_end = -1
+        raise SandboxSetupError(_read_complaint(read_end) or str(error)) from None
     finally:
-        os.close(reading)
-        if writing >= 0:
-            os.close(writing)
+        os.close(read_end)
+        if write_end >= 0:
+            os.close(write_end)
         if child is not None:
             child.detach()
 
 
 def _wait_in_background(popen: "subprocess.Popen[bytes]") -> None:
-    """In the background: a sandbox takes some milliseconds to go, and nobody needs to wait for it."""
+    """Reap in a thread: a sandbox takes some milliseconds to exit, and nothing depends on it."""
     try:
         threading.Thread(target=popen.wait, daemon=True).start()
     except RuntimeError:
-        popen.wait()  # the interpreter is going away
+        popen.wait()  # the interpreter is shutting down
 
 
 def _await_hello(channel: socket.socket) -> int:
-    """Wait until the program inside is ready. Returns a descriptor for it."""
+    """Wait until the init program is ready. Return its pidfd."""
     channel.settimeout(_START_SECONDS)
     try:
-        told, fds, _, _ = socket.recv_fds(channel, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        greeting, fds, _, _ = socket.recv_fds(channel, 1, 1, socket.MSG_CMSG_CLOEXEC)
     except OSError as error:
-        raise SandboxSetupError("it did not begin in time", is_transient=True) from error
-    if told != HELLO or not fds:
-        raise SandboxSetupError("it ended at once")
+        raise SandboxSetupError("it did not start in time", is_transient=True) from error
+    if greeting != HELLO or not fds:
+        raise SandboxSetupError("it exited at once")
     return fds[0]
 
 
 def _read_complaint(fd: int) -> str:
-    """The last line somebody printed before ending."""
+    """Return the last line of the error output."""
     os.set_blocking(fd, False)
-    said = b""
+    output = b""
     deadline = time.monotonic() + 1.0
-    while len(said) < _MAX_COMPLAINT_BYTES and time.monotonic() < deadline:
+    while len(output) < _MAX_COMPLAINT_BYTES and time.monotonic() < deadline:
         try:
-            piece = os.read(fd, _MAX_COMPLAINT_BYTES)
+            chunk = os.read(fd, _MAX_COMPLAINT_BYTES)
         except BlockingIOError:
             select.select([fd], [], [], 0.05)
             continue
-        if not piece:
+        if not chunk:
             break
-        said += piece
-    lines = said.decode("utf-8", "replace").strip().splitlines()
+        output += chunk
+    lines = output.decode("utf-8", "replace").strip().splitlines()
     return lines[-1].strip() if lines else ""
 
 
 def _pid_of(pidfd: int) -> int:
-    """The number that a process has where we are, which differs from the one it has inside."""
+    """Return the pid in our namespace, which differs from the pid inside the sandbox."""
     for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines():
         if line.startswith("Pid:"):
             return int(line[4:])
