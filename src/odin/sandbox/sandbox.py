@@ -235,7 +235,7 @@ class Sandbox:
         return self.kind != "none"
 
     def _is_exempt(self, command: str | Sequence[str]) -> bool:
-        """True if the configuration lets it run unsandboxed: it is in `unsandboxed_commands` and has no shell syntax."""
+        """True if `unsandboxed_commands` names it and it has no shell syntax."""
         if not isinstance(command, str) or _SHELL_SYNTAX.search(command):
             return False
         words = command.split()
@@ -320,7 +320,7 @@ class Sandbox:
         return self._supervisors[writes]
 
     def _stop_if_outdated(self) -> None:
-        """Kill the sandboxes if the project folder was replaced, or if protected or hidden paths changed and all are idle."""
+        """Kill the sandboxes if the project folder was replaced, or idle and outdated."""
         moved = True in self._supervisors and self._identify_root() != self._root_identity
         if moved or (
             self._is_outdated() and all(self._is_idle(supervisor) for supervisor in self._supervisors.values())
@@ -328,6 +328,7 @@ class Sandbox:
             self.kill()
 
     def _is_outdated(self) -> bool:
+        """True if there are other files to protect, or sockets to hide, than when the sandboxes were created."""
         layouts = [self._layouts[writes] for writes in self._supervisors if writes in self._layouts]
         if any(
             layout.protected != tuple(list_protected_files(self._session.root)) for layout in layouts if layout.writable

@@ -12,7 +12,7 @@ from odin.tools.atomic_write import is_temporary
 from odin.tools.files import FileTool, require_absolute, require_folder, to_printable
 from odin.tools.walk import compile_glob
 
-MAX_SHOWN = 200
+MAX_ENTRIES = 200
 
 
 class LSArgs(Args, frozen=True):
@@ -42,8 +42,8 @@ class LSTool(FileTool[LSArgs]):
         ignored = [compile_glob(glob) for glob in args.ignore]
         entries, total = await asyncio.to_thread(_list_first, folder, ignored)
         lines = [self._format_entry(entry) for entry in entries]
-        if total > MAX_SHOWN:
-            lines.append(f"(showing the first {MAX_SHOWN} of {total} entries; use Glob or ignore to narrow it down)")
+        if total > MAX_ENTRIES:
+            lines.append(f"(showing the first {MAX_ENTRIES} of {total} entries; use Glob or ignore to narrow it down)")
         text = "\n".join([f"{folder.rstrip('/')}/", *(lines or ["(empty directory)"])])
         return ToolOutput(text=to_printable(text), note=to_printable(f"Listed {folder}: {total} entries"))
 
@@ -73,5 +73,5 @@ def _list_first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[lis
                 yield entry
 
     with os.scandir(folder) as found:
-        first = heapq.nsmallest(MAX_SHOWN, counted(found), key=lambda entry: entry.name)
+        first = heapq.nsmallest(MAX_ENTRIES, counted(found), key=lambda entry: entry.name)
     return first, total
