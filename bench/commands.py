@@ -37,7 +37,7 @@ async def _child(command: str, folder: str) -> dict[str, float]:
     """Run the tool as the engine does and say how much the peak grew, and how long it took."""
     from odin.core.tool import ToolContext
     from odin.sandbox.runner import ProcessRunner
-    from odin.tools.execute_command import ExecuteArgs, ExecuteCommandTool
+    from odin.tools.commands import ExecuteArgs, ExecuteCommandTool
 
     runner = ProcessRunner(Path(folder) / "outputs")
     tool = ExecuteCommandTool(runner)

@@ -11,8 +11,8 @@ from typing import Any
 from odin.context.file_cache import FileCache
 from odin.core.tool import Tool, ToolContext
 from odin.sandbox.runner import ProcessRunner
-from odin.tools.glob import GlobTool
 from odin.tools.grep import GrepTool
+from odin.tools.listing import GlobTool
 from odin.tools.ripgrep import find_ripgrep
 from row import Row
 from tree import RARE, source_tree

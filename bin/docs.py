@@ -23,8 +23,8 @@ from odin.core import event, op
 from odin.core.registry import ALIASES
 from odin.core.slash_commands import SLASH_COMMANDS
 from odin.engine.event_bus import BUS_NAMES, sources_of
-from odin.tools.agent import AgentTool
 from odin.tools.context_summarizer import ContextSummarizerTool
+from odin.tools.talk import AgentTool
 from odin.tools.web import WebFetchTool, WebSearchTool
 from odin.ui.tui.dialogs.help import describe_scope
 from odin.ui.tui.keys import KEYS, KeyScope, format_key

@@ -20,7 +20,7 @@ from odin.core.op import AnswerPermission
 from odin.core.policy import HookCall, HookVerdict, RedactedText, RuleAction
 from odin.core.tool import Kind, Subject, ToolContext, ToolOutput
 from odin.policy.policy import Policy, Verdict
-from odin.tools.delete import DeleteTool
+from odin.tools.whole_file import DeleteTool
 
 from .bench import Bench, Run, Said, Saying
 

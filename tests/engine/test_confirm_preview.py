@@ -8,10 +8,9 @@ import pytest
 from odin.context.file_cache import FileCache
 from odin.core.tool import Tool
 from odin.tools.change_preview import MAX_BYTES, MAX_CHARS, MAX_LINES, preview_change
-from odin.tools.delete import DeleteTool
 from odin.tools.edit import EditTool, MultiEditTool
-from odin.tools.ls import LSTool
-from odin.tools.write_file import AppendFileTool, WriteFileTool
+from odin.tools.listing import LSTool
+from odin.tools.whole_file import AppendFileTool, DeleteTool, WriteFileTool
 
 
 async def shown(tool: Tool[Any], **args: Any) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.sandbox.orphans import Watchdog
+from odin.sandbox.process import Watchdog
 from odin.sandbox.runner import ProcessRunner
 
 from .processes import alive, gone, pids_in, wait_until

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odin.tools.tty_commands import explain_interactive
+from odin.tools.commands import explain_interactive
 from tests.table import each
 from tests.tools.toolbox import Toolbox
 
@@ -94,7 +94,7 @@ async def test_a_command_too_long_for_the_system_is_an_error(box: Toolbox) -> No
 
 
 async def test_progress_shows_the_last_line(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odin.tools.execute_command.INTERVAL", 0.0)
+    monkeypatch.setattr("odin.tools.commands.INTERVAL", 0.0)
     await box.ok("ExecuteCommand", command="echo one; sleep 0.05; echo two")
     assert box.progress == ["one", "two"]
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from odin.tools.file_state import remember_lines
-from odin.tools.glob import GlobTool
 from odin.tools.grep import GrepTool
+from odin.tools.listing import GlobTool
 from odin.tools.search import LineHit
 from tests.tools.toolbox import Toolbox
 

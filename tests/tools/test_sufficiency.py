@@ -16,8 +16,7 @@ from odin.core.provider import Request, TextChunk
 from odin.core.small_jobs import EditQuestion, LineRange, PlannedEdit, SmallJob, Sufficiency
 from odin.providers.offline import stream_reply
 from odin.tools import ToolDeps, build_standard_tools
-from odin.tools.edit import EditTool
-from odin.tools.edit_review import EditReviewer
+from odin.tools.edit import EditReviewer, EditTool
 from tests.tools.toolbox import Toolbox
 
 Answer = Callable[[EditQuestion], Sufficiency | str]

@@ -104,14 +104,14 @@ async def test_colours_and_progress_bars_are_text_for_the_model_and_bytes_in_the
 
 
 async def test_progress_is_bounded_however_much_is_printed(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odin.tools.execute_command.INTERVAL", 0.01)
+    monkeypatch.setattr("odin.tools.commands.INTERVAL", 0.01)
     await box.ok("ExecuteCommand", command="head -c 30000000 /dev/zero | tr '\\0' x; sleep 0.1")
     assert 0 < len(box.progress) < 500
     assert all(len(line) <= 200 for line in box.progress)
 
 
 async def test_a_line_is_shown_though_nothing_follows_it(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odin.tools.execute_command.INTERVAL", 0.1)
+    monkeypatch.setattr("odin.tools.commands.INTERVAL", 0.1)
     await box.ok("ExecuteCommand", command=r"printf '10%%\r\033[1m20%%\033[0m\r'; sleep 0.5")
     assert box.progress == ["20%"]
 

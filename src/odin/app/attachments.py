@@ -151,7 +151,7 @@ class AttachmentReader:
         means = self._deps
         ctx = ToolContext(means.cwd, means.root, means.session, "", "", mode, lambda line: None)
         if os.path.isdir(item.path):  # noqa: PTH112 (a path that cannot be one is none)
-            from odin.tools.ls import LSArgs, LSTool
+            from odin.tools.listing import LSArgs, LSTool
 
             return await LSTool(means.files).run(LSArgs(item.path), ctx)
         from odin.tools.read import FormatReader, ReadArgs, ReadTool

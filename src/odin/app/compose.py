@@ -62,9 +62,9 @@ from odin.session.log import read_log
 from odin.session.permissions import describe_resumed_grants
 from odin.session.state import SessionState
 from odin.tools import ToolDeps, build_standard_tools
-from odin.tools.agent import AgentTool
 from odin.tools.change_preview import preview_change
 from odin.tools.file_finder import FileFinder
+from odin.tools.talk import AgentTool
 
 if TYPE_CHECKING:
     from odin.context.library import CommandLibrary

@@ -25,7 +25,7 @@ from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
 from odin.policy.modes import mode_of
 from odin.policy.policy import Policy
-from odin.tools.agent import AgentTool
+from odin.tools.talk import AgentTool
 from odin.tools.web import InvalidUrl, WebFetchTool, WebSearchTool, normalize_url
 
 VerdictName = Literal["auto", "ask", "deny"]

@@ -19,9 +19,17 @@ from msgspec import Struct
 
 from odin.core.tool import SandboxProfile
 from odin.sandbox.environment import build_command_environment, build_git_settings
-from odin.sandbox.orphans import Watchdog, find_marked, kill_marked, signal_group, signal_marked
 from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, OutputSink
-from odin.sandbox.process import ChildProcess, LocalChild, RunningProcess
+from odin.sandbox.process import (
+    ChildProcess,
+    LocalChild,
+    RunningProcess,
+    Watchdog,
+    find_marked,
+    kill_marked,
+    signal_group,
+    signal_marked,
+)
 
 
 class SandboxUnavailable(OSError):

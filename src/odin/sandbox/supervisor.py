@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from odin.sandbox.init import COUNT, HELLO, START
-from odin.sandbox.orphans import list_group_members, signal_group
+from odin.sandbox.process import list_group_members, signal_group
 
 _START_SECONDS = 10.0
 """Maximum seconds the init program may take to start or to answer."""

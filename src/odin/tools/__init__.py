@@ -12,20 +12,16 @@ from odin.core.tool import AskSmallModel, AskUser, CollectedItem, Fetch, SearchE
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.artifacts import ArtifactFolder, ReadArtifactTool, SaveArtifactTool
+from odin.tools.commands import ExecuteCommandTool, SpawnStatusTool, SpawnStopTool, SpawnTool
 from odin.tools.context_summarizer import ContextSummarizerTool
-from odin.tools.delete import DeleteTool
 from odin.tools.edit import EditTool, MultiEditTool
-from odin.tools.execute_command import ExecuteCommandTool
-from odin.tools.glob import GlobTool
 from odin.tools.grep import GrepTool
 from odin.tools.init_tool import InitTool
-from odin.tools.ls import LSTool
-from odin.tools.question import QuestionTool
+from odin.tools.listing import GlobTool, LSTool
 from odin.tools.read import FormatReader, ReadTool
-from odin.tools.spawn import SpawnStatusTool, SpawnStopTool, SpawnTool
-from odin.tools.todo_write import TodoWriteTool
+from odin.tools.talk import QuestionTool, TodoWriteTool
 from odin.tools.web import WebFetchTool, WebSearchTool
-from odin.tools.write_file import AppendFileTool, WriteFileTool
+from odin.tools.whole_file import AppendFileTool, DeleteTool, WriteFileTool
 
 
 class ToolDeps(Struct, frozen=True):

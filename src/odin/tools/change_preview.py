@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from odin.core.tool import Tool
-from odin.tools.delete import DeleteArgs
 from odin.tools.diff import compare
 from odin.tools.edit import EditArgs, MultiEditArgs
 from odin.tools.files import DecodedText, Refusal, decode, is_crlf, open_regular, require_absolute, to_printable
 from odin.tools.replacement import Edit, EditBuffer
-from odin.tools.write_file import AppendArgs, WriteArgs
+from odin.tools.whole_file import AppendArgs, DeleteArgs, WriteArgs
 
 MAX_LINES = 200
 MAX_CHARS = 20_000

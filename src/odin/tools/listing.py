@@ -1,4 +1,6 @@
-"""The newest of many files.
+"""LS: what is in one directory.
+
+The newest of many files.
 
 Asking the system for the time of a file takes longer than listing it, so `read` runs in a thread and asks while the
 list is still being printed, and only the few that are shown are put in order.
@@ -12,12 +14,14 @@ import heapq
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Annotated
 
 from msgspec import Meta
 
+from odin.context.file_cache import FileCache
 from odin.core.tool import Args, Subject, ToolContext, ToolOutput
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.atomic_write import is_temporary
@@ -25,6 +29,71 @@ from odin.tools.files import FileTool, Refusal, require_absolute, require_folder
 from odin.tools.ripgrep import build_base_argv, find_ripgrep
 from odin.tools.search import SEARCH_SECONDS, describe_hidden, make_timeout_refusal, split_hidden
 from odin.tools.walk import compile_glob, extract_name_glob, walk_files
+
+MAX_ENTRIES = 200
+
+
+class LSArgs(Args, frozen=True):
+    path: str
+    ignore: tuple[str, ...] = ()
+
+
+class LSTool(FileTool[LSArgs]):
+    """List a directory."""
+
+    name = "LS"
+    kind = "read"
+    short = "List a directory."
+    args = LSArgs
+
+    def __init__(self, files: FileCache) -> None:
+        self._files = files
+
+    def subject_of(self, args: LSArgs) -> Subject:
+        return Subject(paths=(args.path,))
+
+    def can_speculate(self, args: LSArgs) -> bool:
+        return True
+
+    async def work(self, args: LSArgs, ctx: ToolContext) -> ToolOutput:
+        folder = require_folder(require_absolute(args.path, ctx.cwd, "path"), ctx.cwd)
+        ignored = [compile_glob(glob) for glob in args.ignore]
+        entries, total = await asyncio.to_thread(_list_first, folder, ignored)
+        lines = [self._format_entry(entry) for entry in entries]
+        if total > MAX_ENTRIES:
+            lines.append(f"(showing the first {MAX_ENTRIES} of {total} entries; use Glob or ignore to narrow it down)")
+        text = "\n".join([f"{folder.rstrip('/')}/", *(lines or ["(empty directory)"])])
+        return ToolOutput(text=to_printable(text), note=to_printable(f"Listed {folder}: {total} entries"))
+
+    def _format_entry(self, entry: "os.DirEntry[str]") -> str:
+        if entry.is_symlink():
+            try:
+                return f"  {entry.name}{'/' if entry.is_dir() else ''} -> {Path(entry.path).readlink()}"
+            except OSError:
+                return f"  {entry.name}"
+        if entry.is_dir():
+            return f"  {entry.name}/"
+        known = self._files.get_cached_file(entry.path)
+        if known is None:
+            return f"  {entry.name}"
+        return f"  {entry.name} [{'cached, modified' if known.modified else 'cached'}]"
+
+
+def _list_first(folder: str, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.DirEntry[str]], int]":
+    """The first entries by name, and how many there are. A directory may have a million of them."""
+    total = 0
+
+    def counted(found: "Iterable[os.DirEntry[str]]") -> "Iterator[os.DirEntry[str]]":
+        nonlocal total
+        for entry in found:
+            if not is_temporary(entry.name) and not any(matches(entry.name) for matches in ignored):
+                total += 1
+                yield entry
+
+    with os.scandir(folder) as found:
+        first = heapq.nsmallest(MAX_ENTRIES, counted(found), key=lambda entry: entry.name)
+    return first, total
+
 
 PathFilter = Callable[[list[str]], Iterable[str]]
 """Which of these are wanted."""

@@ -1,0 +1,471 @@
+"""Commands that would wait for a person, recognised before they run.
+
+This is a courtesy, not a guard: a program that slips through finds no terminal and no input, and ends or times out.
+
+Spawn: start a process that goes on after the call.
+
+SpawnStatus: how the background processes are, and what they have printed.
+
+SpawnStop: end a background process.
+
+Progress of a running command: its newest line, now and then.
+
+ExecuteCommand: run a shell command and show what it printed.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+from msgspec import Meta
+
+from odin.core.text import join_some
+from odin.core.tool import Args, SideEffect, Subject, Tool, ToolContext, ToolOutput, fail
+from odin.policy.commands.analysis import analyze_command
+from odin.sandbox.background import MAX_SECONDS, BackgroundProcess, BackgroundProcesses, SpawnRefused, SpawnRequest
+from odin.sandbox.output import decode_output, strip_ansi
+from odin.sandbox.process import describe_exit
+from odin.sandbox.runner import CommandResult, ProcessRunner, SandboxUnavailable
+from odin.tools.files import to_printable
+
+_SUSPECT_NAMES = (
+    r"(?:^|[\s;&|(`/'\"])(?:vi|vim|nvim|view|vimdiff|nano|pico|emacs|micro|hx|less|more|most"
+    r"|top|htop|watch|sudo|ssh|git|docker|podman|kubectl|gh)\b"
+)
+
+_EDITORS = {"vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "emacs", "micro", "hx"}
+_BATCH_FLAGS = {"--batch", "-batch", "--headless", "-es", "-Es", "-e", "--version", "--help"}
+_PAGERS = {"less", "more", "most"}
+_SSH_WITH_VALUE = set("BbcDEeFIiJLlmOoPpQRSWw")
+_COMMIT_MESSAGE = {"-m", "-F", "-C", "--message", "--file", "--no-edit", "--fixup", "--reuse-message", "--dry-run"}
+_OPTIONS_WITH_VALUE = {
+    "-H",
+    "--host",
+    "-c",
+    "--context",
+    "--config",
+    "-l",
+    "--log-level",
+    "-n",
+    "--namespace",
+    "--kubeconfig",
+}
+"""Options of docker and kubectl before the subcommand that are followed by a value."""
+
+_EDITOR_SET = re.compile(r"(?:\b(?:GIT_EDITOR|GIT_SEQUENCE_EDITOR|EDITOR)|core\.editor)=")
+
+
+def explain_interactive(command: str) -> str:
+    """Why this command would wait for ever and what to run instead; "" when nothing is known against it.
+
+    Every command in the text counts, also behind wrappers and inside `bash -c`.
+    """
+    if not re.search(_SUSPECT_NAMES, command):
+        return ""
+    parts = analyze_command(command).commands
+    looked_up = {part.texts[2:] for part in parts if part.texts[:2] in (("command", "-v"), ("command", "-V"))}
+    edits = _EDITOR_SET.search(command) is not None
+    for part in parts:
+        if not part.words or part.texts in looked_up or (edits and part.name == "git"):
+            continue
+        reason = _explain_program([part.name, *part.texts[1:]])
+        if reason:
+            return reason
+    return ""
+
+
+def _explain_program(words: list[str]) -> str:
+    program, rest = words[0], words[1:]
+    if program in _EDITORS and not _BATCH_FLAGS & set(rest):
+        return f"{program} is an interactive editor. Use EditTool or WriteFile."
+    if program in _PAGERS and "--version" not in rest:
+        return f"{program} is a pager. Use Read, or cat, head and tail."
+    if program in ("top", "htop", "watch") and not any(word.startswith("-b") for word in rest):
+        return f"{program} never ends. Use ps, or top -b -n 1."
+    if program == "sudo" and not _has_flag(rest, "nSA", ("--non-interactive", "--stdin", "--askpass", "--version")):
+        return "sudo may ask for a password. Use sudo -n, which fails instead of asking."
+    if program == "ssh" and _is_login(rest):
+        return "This opens a login shell. Give ssh a command to run, with -o BatchMode=yes."
+    if program == "git":
+        return _explain_git(rest)
+    if program in ("docker", "podman", "kubectl") and _wants_terminal(rest):
+        return f"{program} -it needs a terminal. Leave out -t and -i."
+    if program == "gh" and rest[:2] == ["auth", "login"] and "--with-token" not in rest:
+        return "gh auth login is interactive. Ask the user to run it, or use --with-token."
+    return ""
+
+
+def _has_flag(words: list[str], letters: str, long: tuple[str, ...]) -> bool:
+    for word in words:
+        if not word.startswith("-"):
+            return False
+        if word in long or (not word.startswith("--") and set(word[1:]) & set(letters)):
+            return True
+    return False
+
+
+def _is_login(rest: list[str]) -> bool:
+    """Whether ssh gets a host and nothing to do there."""
+    plain = 0
+    skip = False
+    for word in rest:
+        if skip:
+            skip = False
+        elif word.startswith("-") and not plain:
+            if word in ("-V", "-G", "-Q", "-N", "-T", "-f") or word[1:2] in ("N", "f"):
+                return False
+            skip = len(word) == 2 and word[1] in _SSH_WITH_VALUE
+        else:
+            plain += 1
+    return plain == 1
+
+
+def _explain_git(rest: list[str]) -> str:
+    while rest and rest[0].startswith("-"):
+        rest = rest[2:] if rest[0] in ("-C", "-c") else rest[1:]
+    verb, flags = (rest[0] if rest else ""), rest[1:]
+    short = {letter for word in flags if re.fullmatch(r"-[A-Za-z]+", word) for letter in word[1:]}
+    if verb == "commit" and not any(_is_message(word) for word in flags):
+        return "git commit without a message opens an editor. Use git commit -m MESSAGE (or --amend --no-edit)."
+    if verb == "rebase" and ("i" in short or "--interactive" in flags):
+        return "git rebase -i is interactive. Set GIT_SEQUENCE_EDITOR in the command, or rebase without -i."
+    if verb in ("add", "checkout", "reset", "stash", "restore", "commit") and (
+        "p" in short or {"--patch", "--interactive"} & set(flags) or (verb == "add" and "i" in short)
+    ):
+        return f"git {verb} -p is interactive. Name the files instead."
+    return ""
+
+
+def _is_message(word: str) -> bool:
+    if word.startswith("--"):
+        return word.partition("=")[0] in _COMMIT_MESSAGE
+    return word[:2] in _COMMIT_MESSAGE or bool(re.match(r"-[aeinopqsvz]*[mFC]", word))
+
+
+def _wants_terminal(rest: list[str]) -> bool:
+    while rest and rest[0].startswith("-"):
+        rest = rest[2:] if rest[0] in _OPTIONS_WITH_VALUE else rest[1:]
+    if not rest or rest[0] not in ("run", "exec", "container", "attach", "start"):
+        return False
+    short = {letter for word in rest if re.fullmatch(r"-[a-z]+", word) for letter in word[1:]}
+    return {"i", "t"} <= short or {"--interactive", "--tty"} <= set(rest)
+
+
+class SpawnArgs(Args, frozen=True):
+    command: str
+    description: str = ""
+    timeout: Annotated[float | None, Meta(description="Milliseconds, max 600000; none: until stopped")] = None
+
+
+class SpawnTool(Tool[SpawnArgs]):
+    """Start a long job or a server in the background; you are told when it ends."""
+
+    name = "Spawn"
+    kind = "execute"
+    short = "Start a command in the background."
+    args = SpawnArgs
+
+    def __init__(self, background: BackgroundProcesses) -> None:
+        self._background = background
+
+    def subject_of(self, args: SpawnArgs) -> Subject:
+        return Subject(command=args.command)
+
+    def refusal_of(self, args: SpawnArgs) -> str:
+        return explain_not_runnable(args.command)
+
+    async def run(self, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
+        return spawn_process(self._background, args, ctx)
+
+
+def spawn_process(background: BackgroundProcesses, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
+    """Start it, or say why not."""
+    reason = explain_not_runnable(args.command)
+    if reason:
+        return fail(reason)
+    asked = max(args.timeout or 0.0, 0.0) / 1000
+    order = SpawnRequest(
+        command=args.command,
+        cwd=ctx.cwd,
+        description=args.description,
+        seconds=min(asked, MAX_SECONDS),
+        agent=ctx.agent,
+        mode=ctx.mode,
+        call_id=ctx.call_id,
+        sandbox_profile=ctx.sandbox_profile,
+    )
+    try:
+        spawned = background.start(order)
+    except SpawnRefused as error:
+        return fail(f"Not run: {error}")
+    except OSError as error:
+        return fail(describe_start_error(error, ctx.cwd))
+    text = _describe_started(spawned)
+    if asked > MAX_SECONDS:
+        text += f"\n(the timeout was limited to {MAX_SECONDS:g} s)"
+    return ToolOutput(text=to_printable(text), note=to_printable(f"Started {spawned.name}"), asynchronous=True)
+
+
+def _describe_started(spawned: BackgroundProcess) -> str:
+    seconds = spawned.request.seconds
+    limit = f"{seconds:g} s" if seconds else "none, until it is stopped or the session ends"
+    return f"id: {spawned.id}\nstatus: {spawned.status}\nmax_runtime: {limit}\nlog: {spawned.log.path}"
+
+
+def explain_not_runnable(command: str) -> str:
+    """Why a command makes no sense to run, or ""."""
+    if not command.strip() or "\0" in command:
+        return "command is empty or contains a NUL byte."
+    reason = explain_interactive(command)
+    return f"Not run: {reason}" if reason else ""
+
+
+def describe_start_error(error: OSError, cwd: str) -> str:
+    if isinstance(error, SandboxUnavailable):
+        return f"Not run: {error}"
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return f"Not run: the working directory {cwd} no longer exists."
+    return f"Not run: {error.strerror or error}."
+
+
+class SpawnStatusArgs(Args, frozen=True):
+    id: str = ""
+
+
+class SpawnStatusTool(Tool[SpawnStatusArgs]):
+    """State and new output of one or all background processes."""
+
+    name = "SpawnStatus"
+    kind = "read"
+    short = "Look at a background process."
+    args = SpawnStatusArgs
+
+    def __init__(self, background: BackgroundProcesses) -> None:
+        self._background = background
+
+    def title_of(self, args: SpawnStatusArgs) -> str:
+        return args.id
+
+    async def run(self, args: SpawnStatusArgs, ctx: ToolContext) -> ToolOutput:
+        if not args.id:
+            lines = [
+                f"{_format_status(spawned)}, {spawned.log.total} bytes printed"
+                for spawned in self._background.list_all()
+            ]
+            return ToolOutput(text=to_printable("\n".join(lines) or "There are no background processes."))
+        spawned = self._background.get(args.id)
+        if spawned is None:
+            return fail(describe_unknown_id(args.id, self._background))
+        return ToolOutput(
+            text=to_printable(f"{_format_status(spawned)}\n{_format_new_output(spawned)}"),
+            note=to_printable(_format_status(spawned)),
+        )
+
+
+def describe_unknown_id(id: str, background: BackgroundProcesses) -> str:
+    """Why there is no such process, and which there are."""
+    number = id.removeprefix("spawn-")
+    if number.isdecimal() and len(number) < 10 and 0 < int(number) <= background.used_ids:
+        return f"{id} was started before this session was resumed and has been stopped."
+    known = ", ".join(f"{spawned.id} ({spawned.status})" for spawned in background.list_all())
+    return f"There is no background process {id!r}. Known are: {known or 'none'}."
+
+
+def _format_status(spawned: BackgroundProcess) -> str:
+    state = spawned.status if spawned.status == "running" else f"{spawned.status}, {describe_exit(spawned.code)}"
+    limit = f" of at most {spawned.request.seconds:g} s" if spawned.request.seconds else ""
+    return f"{spawned.name}: {state}, {spawned.seconds:.1f} s{limit}"
+
+
+def _format_new_output(spawned: BackgroundProcess) -> str:
+    text = spawned.log.take_new_output().rstrip("\n")
+    lines = [f"new output:\n{text}" if text else "(no new output)", f"log: {spawned.log.path}"]
+    if spawned.log.error:
+        lines.append(f"(the log could not be written: {spawned.log.error})")
+    if spawned.has_survivors():
+        lines.append("(something it started still runs; SpawnStop ends it)")
+    return "\n".join(lines)
+
+
+class SpawnStopArgs(Args, frozen=True):
+    id: str
+
+
+class SpawnStopTool(Tool[SpawnStopArgs]):
+    """Stop a background process."""
+
+    name = "SpawnStop"
+    kind = "talk"  # it only takes back what Spawn was allowed to start, so nobody is asked again
+    short = "Stop a spawned process."
+    args = SpawnStopArgs
+    exclusive = True
+
+    def __init__(self, background: BackgroundProcesses) -> None:
+        self._background = background
+
+    @property
+    def side_effect(self) -> SideEffect:
+        return "blocking"
+
+    def title_of(self, args: SpawnStopArgs) -> str:
+        return args.id
+
+    async def run(self, args: SpawnStopArgs, ctx: ToolContext) -> ToolOutput:
+        spawned = self._background.get(args.id)
+        if spawned is None:
+            return fail(describe_unknown_id(args.id, self._background))
+        if spawned.status != "running" and not spawned.has_survivors():
+            return ToolOutput(text=to_printable(f"{spawned.name} is over already: {describe_exit(spawned.code)}."))
+        was_running = spawned.status == "running"
+        await self._background.stop(spawned)
+        what = spawned.name if was_running else f"What {spawned.name} left running"
+        last = spawned.log.take_new_output().rstrip("\n")
+        text = f"{what} was stopped after {spawned.seconds:.1f} s." + (f"\nnew output:\n{last}" if last else "")
+        return ToolOutput(text=to_printable(text), note=to_printable(f"Stopped {spawned.name}"))
+
+
+INTERVAL = 0.5
+"""Seconds between two lines, however much is printed."""
+
+_MAX_WIDTH = 200
+_MAX_KEPT = 4 * _MAX_WIDTH
+
+
+class CommandProgress:
+    """Shows the newest line that is not blank, at most once in an interval, also when nothing comes after it."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._loop = asyncio.get_running_loop()
+        self._shown_at = time.monotonic()
+        self._text = ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def feed(self, text: str) -> None:
+        self._text = (self._text + text)[-_MAX_KEPT:] if len(text) < _MAX_KEPT else text[-_MAX_KEPT:]
+        if self._timer is not None:
+            return
+        wait = self._shown_at + INTERVAL - time.monotonic()
+        if wait > 0:
+            self._timer = self._loop.call_later(wait, self._show_line)
+        else:
+            self._show_line()
+
+    def _show_line(self) -> None:
+        self._timer = None
+        lines = decode_output(strip_ansi(self._text.encode("utf-8", "replace"))).rstrip().split("\n")
+        line = lines[-1].rstrip("\r")[-_MAX_WIDTH:]
+        self._text = ""
+        if line.strip():
+            self._shown_at = time.monotonic()
+            self._show(line)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+DEFAULT_MS = 120_000
+MAX_MS = 600_000
+_MAX_NAMED = 5
+"""Files that are named at most."""
+
+
+class ExecuteArgs(Args, frozen=True):
+    command: str
+    timeout: Annotated[float | None, Meta(description="Milliseconds; default 120000, max 600000")] = None
+    description: str = ""
+    run_in_background: bool = False
+
+
+class ExecuteCommandTool(Tool[ExecuteArgs]):
+    """Run a bash command: tests, builds, git. No terminal, no input; cd does not last."""
+
+    name = "ExecuteCommand"
+    kind = "execute"
+    short = "Run a bash command."
+    args = ExecuteArgs
+
+    def __init__(self, runner: ProcessRunner, background: BackgroundProcesses | None = None) -> None:
+        self._runner = runner
+        self._background = background
+
+    def subject_of(self, args: ExecuteArgs) -> Subject:
+        return Subject(command=args.command)
+
+    def can_speculate(self, args: ExecuteArgs) -> bool:
+        return not args.run_in_background
+
+    def refusal_of(self, args: ExecuteArgs) -> str:
+        return explain_not_runnable(args.command)
+
+    async def run(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
+        reason = explain_not_runnable(args.command)
+        if reason:
+            return fail(reason)
+        if args.run_in_background:
+            return self._spawn(args, ctx)
+        asked = DEFAULT_MS if args.timeout is None or args.timeout <= 0 else args.timeout
+        seconds = min(asked, MAX_MS) / 1000
+        newest = CommandProgress(ctx.progress)
+        try:
+            finished = await self._runner.run(
+                args.command, cwd=ctx.cwd, timeout=seconds, on_output=newest.feed, sandbox_profile=ctx.sandbox_profile
+            )
+        except OSError as error:
+            return fail(describe_start_error(error, ctx.cwd))
+        finally:
+            newest.close()
+        remarks = _list_remarks(finished, seconds)
+        if asked > MAX_MS:
+            remarks.append(f"(the timeout of {asked:.0f} ms was limited to {MAX_MS} ms)")
+        text = "\n".join([finished.output.rstrip("\n") or "(no output)", *remarks])
+        first = args.command.strip().partition("\n")[0]
+        return ToolOutput(
+            text=to_printable(text),
+            is_error=finished.timed_out or finished.code != 0,
+            note=to_printable(f"{args.description or 'Ran'}: {first[:200]}" + _format_exit(finished)),
+            for_user=to_printable(_describe_tampering(finished)),
+            blocked=to_printable(finished.denial),
+        )
+
+    def _spawn(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
+        if self._background is None:
+            return fail("Not run: there are no background processes here. End the command with & instead.")
+        return spawn_process(self._background, SpawnArgs(args.command, args.description, args.timeout), ctx)
+
+
+def _list_remarks(finished: CommandResult, seconds: float) -> list[str]:
+    if finished.timed_out:
+        return [
+            f"(timed out after {seconds:g}s and was stopped with everything it had started. It had no input: if it "
+            "waited for an answer, use a flag that avoids the question; for a server, use Spawn)"
+        ]
+    remarks: list[str] = []
+    if finished.code:
+        remarks.append(f"({describe_exit(finished.code)})")
+    if finished.has_survivors:
+        later = f"; its further output goes to {finished.spill_path}" if finished.spill_path else ""
+        remarks.append(f"(something it started still runs in the background until the session ends{later})")
+    if finished.denial:
+        remarks.append(f"(the sandbox kept it from {finished.denial})")
+    if finished.tampered_files:
+        remarks.append(f"({_describe_tampering(finished)})")
+    return remarks
+
+
+def _describe_tampering(finished: CommandResult) -> str:
+    """What a person should look at: a command that builds or tests does not do this."""
+    if not finished.tampered_files:
+        return ""
+    names = join_some(finished.tampered_files, _MAX_NAMED)
+    return f"the command left or changed {names}, which other programs obey: the user should look at it"
+
+
+def _format_exit(finished: CommandResult) -> str:
+    if finished.timed_out:
+        return " (timed out)"
+    return f" (exit code {finished.code})" if finished.code else ""

@@ -1,0 +1,182 @@
+"""TodoWrite: the list of what is to be done.
+
+Question: let the person decide what the model cannot.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, ClassVar, cast
+
+from msgspec import Meta, Struct
+
+from odin.core.event import Mode, Option, Todo, TodoStatus, TurnEnded
+from odin.core.event import Question as Asked
+from odin.core.tool import Args, AskUser, Kind, SideEffect, Tool, ToolContext, ToolOutput, fail
+
+_BOXES: dict[TodoStatus, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
+
+
+class TodoItem(Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
+    content: Annotated[str, Meta(min_length=1)]
+    status: TodoStatus
+    active_form: str = ""
+
+
+class TodoArgs(Args, frozen=True):
+    todos: tuple[TodoItem, ...]
+
+
+class TodoWriteTool(Tool[TodoArgs]):
+    """Replace the whole todo list. One item in_progress at a time."""
+
+    name = "TodoWrite"
+    kind = "talk"
+    short = "Replace the todo list."
+    args = TodoArgs
+
+    def title_of(self, args: TodoArgs) -> str:
+        return f"{len(args.todos)} todos"
+
+    async def run(self, args: TodoArgs, ctx: ToolContext) -> ToolOutput:
+        fault = _find_error(args.todos)
+        if fault:
+            return fail(fault)
+        todos = tuple(Todo(item.id, item.content, item.status, item.active_form) for item in args.todos)
+        done = sum(todo.status == "completed" for todo in todos)
+        checklist = "\n".join(f"{_BOXES[todo.status]} {todo.content}" for todo in todos)
+        note = f"Todos: {done} of {len(todos)} completed"
+        return ToolOutput(text=f"{note}.\n{checklist}", note=note, view=checklist, todos=todos)
+
+
+def _find_error(items: tuple[TodoItem, ...]) -> str:
+    if not items:
+        return "The list is empty. Send every item, also the completed ones."
+    ids = [item.id for item in items]
+    twice = next((one for one, times in Counter(ids).items() if times > 1), None)
+    if twice is not None:
+        return f"The id {twice!r} is used more than once. Give every item its own id."
+    active = sum(item.status == "in_progress" for item in items)
+    if active > 1:
+        return f"{active} items are in_progress. Keep only one in_progress and the others pending."
+    return ""
+
+
+_FIELD_NAMES = {"question": "text", "multiSelect": "multiple", "description": "detail"}
+"""What the models of other agents write, and the fields here."""
+
+_DECIDE = "Choose what is likeliest meant, go on, and say in your answer what you assumed."
+
+
+class OptionArgs(Struct, frozen=True, forbid_unknown_fields=True):
+    label: str
+    detail: str = ""
+
+
+class QuestionArg(Struct, frozen=True, forbid_unknown_fields=True):
+    header: str
+    text: str
+    options: tuple[OptionArgs, ...] = ()
+    multiple: bool = False
+
+
+class QuestionArgs(Args, frozen=True):
+    questions: Annotated[tuple[QuestionArg, ...], Meta(min_length=1)]
+
+
+class QuestionTool(Tool[QuestionArgs]):
+    """Ask the user what only they can decide, likeliest option first."""
+
+    name = "Question"
+    kind = "talk"
+    short = "Ask the user to choose."
+    args = QuestionArgs
+
+    def __init__(self, ask: AskUser | None) -> None:
+        self._ask = ask
+        self.offered = ask is not None
+
+    def parse(self, raw: dict[str, Any]) -> QuestionArgs:
+        return super().parse(_rename_fields(raw))
+
+    def title_of(self, args: QuestionArgs) -> str:
+        return args.questions[0].text
+
+    async def run(self, args: QuestionArgs, ctx: ToolContext) -> ToolOutput:
+        if self._ask is None:
+            return fail(f"Nobody can be asked here. {_DECIDE}")
+        questions = tuple(_build_question(item) for item in args.questions)
+        try:
+            answers = await self._ask(ctx.call_id, questions)
+        except TimeoutError:
+            return fail(f"Nobody answered in time. {_DECIDE}")
+        if answers is None:
+            return fail("cancelled by user")
+        lines = [
+            f"{item.header or item.text}: {_format_answer(said)}" for item, said in zip(questions, answers, strict=True)
+        ]
+        text = "\n".join(lines)
+        return ToolOutput(text=f"The user answered:\n{text}", note=f"Asked: {'; '.join(lines)}", view=text)
+
+
+def _build_question(item: QuestionArg) -> Asked:
+    options = tuple(Option(option.label, option.detail) for option in item.options)
+    return Asked(item.header, item.text, options, item.multiple)
+
+
+def _format_answer(said: tuple[str, ...]) -> str:
+    return ", ".join(said) or "(no answer)"
+
+
+def _rename_fields(value: Any) -> Any:
+    """The same arguments with the names of fields that are used here. One that is given twice stays, and is refused."""
+    if isinstance(value, list):
+        return [_rename_fields(item) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    found = cast("dict[str, Any]", value)
+    return {_field_name_of(key, found): _rename_fields(item) for key, item in found.items()}
+
+
+def _field_name_of(key: str, found: dict[str, Any]) -> str:
+    own = _FIELD_NAMES.get(key, key)
+    return key if own in found else own
+
+
+RunTask = Callable[[str, Mode], Awaitable[TurnEnded]]
+"""Runs one task in one mode to its end."""
+
+
+class AgentArgs(Args, frozen=True):
+    description: Annotated[str, Meta(min_length=1)]
+    prompt: Annotated[str, Meta(min_length=1)]
+
+
+class AgentTool(Tool[AgentArgs]):
+    """Give a wide search or a side task to a sub-agent with its own context and your tools. You get its one final
+    answer, so say exactly what to report."""
+
+    name: ClassVar[str] = "AgentTool"
+    kind: ClassVar[Kind] = "talk"
+    short: ClassVar[str] = "Give a self-contained task to a sub-agent and get its answer."
+    args: ClassVar[type[Args]] = AgentArgs
+
+    def __init__(self, run: RunTask) -> None:
+        self._run = run
+
+    @property
+    def side_effect(self) -> SideEffect:
+        """It only talks, but what it starts has every tool of the mode."""
+        return "mutating"
+
+    def title_of(self, args: AgentArgs) -> str:
+        return args.description
+
+    async def run(self, args: AgentArgs, ctx: ToolContext) -> ToolOutput:
+        ended = await self._run(args.prompt, ctx.mode)
+        note = f"sub-agent: {args.description}"
+        if ended.reason == "end_turn":
+            return ToolOutput(text=ended.text, note=note)
+        return fail(
+            f"The sub-agent stopped early ({ended.reason}): {ended.error} What it said last: {ended.text}".strip()
+        )
